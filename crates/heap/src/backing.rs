@@ -1,0 +1,59 @@
+//! What a heap stands on: a range of persistent bytes that can grow in place. Implemented by the guest
+//! library over the host's imports, by tests over plain memory, and by native hosts over a region.
+
+use crate::error::GrowError;
+
+/// A growing, never moving range of bytes.
+///
+/// # Safety
+/// Implementations promise, for as long as the value lives:
+/// - `base()` is aligned to 16 bytes and never changes;
+/// - `[base, base + backed_bytes)` is readable and writable memory that nobody else writes to;
+/// - `backed_bytes` never shrinks, is a multiple of 64 KiB, and bytes that `grow` added stay.
+pub unsafe trait Backing {
+    /// First byte of the range.
+    fn base(&self) -> *mut u8;
+    /// Bytes that may be used now.
+    fn backed_bytes(&self) -> u64;
+    /// Bytes that the range can ever have.
+    fn limit_bytes(&self) -> u64;
+    /// Makes at least `bytes` usable in all; returns how many are.
+    ///
+    /// # Errors
+    /// When the limit or the pool does not allow it; nothing has changed then.
+    fn grow(&mut self, bytes: u64) -> Result<u64, GrowError>;
+}
+
+/// A range that is what it is: for host-side recovery and tools, which never grow a heap.
+#[derive(Debug)]
+pub struct Fixed {
+    base: *mut u8,
+    bytes: u64,
+}
+
+impl Fixed {
+    /// # Safety
+    /// As for [`Backing`]: aligned, readable, writable, unshared, for as long as the value lives.
+    pub unsafe fn new(base: *mut u8, bytes: u64) -> Fixed {
+        Fixed { base, bytes: bytes & !(crate::layout::CHUNK_BYTES - 1) }
+    }
+}
+
+// SAFETY: the contract of `Fixed::new` is the trait's; the range never grows.
+unsafe impl Backing for Fixed {
+    fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    fn backed_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn grow(&mut self, _bytes: u64) -> Result<u64, GrowError> {
+        Err(GrowError::LimitReached { limit_bytes: self.bytes })
+    }
+}

@@ -1,0 +1,331 @@
+//! Verifies a heap's bytes from outside: safe code over a slice that nobody trusts, independent of the code
+//! that writes them.
+//!
+//! What it proves when it finds nothing: the superblock is whole; every chunk in use is described and no two
+//! objects overlap; no bit stands for a slot that does not exist; the log is empty and owns just its chunk;
+//! every root has a findable name and an allocated object of at least its size.
+//! What it cannot see: the content of objects, and objects that nothing refers to.
+
+use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES};
+use crate::layout::*;
+use crate::slabs::slot_mask;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// One contradiction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Where, from the start of the heap.
+    pub offset: u64,
+    /// What is wrong there.
+    pub what: &'static str,
+}
+
+/// What a check counted. Sizes in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Contradictions found.
+    pub findings: u64,
+    /// Formatted segments.
+    pub segments: u64,
+    /// Chunks in use, tables included.
+    pub chunks: u64,
+    /// Allocated objects.
+    pub objects: u64,
+    /// Bytes that they take, rounding included.
+    pub object_bytes: u64,
+    /// Named roots.
+    pub roots: u64,
+}
+
+impl CheckReport {
+    /// Whether nothing was found.
+    pub fn is_sound(&self) -> bool {
+        self.findings == 0
+    }
+}
+
+/// Checks the bytes of a heap in which no transaction is open (open it once before, or check a private copy
+/// that was opened). Calls `found` for every contradiction. Never panics, whatever the bytes are.
+pub fn check(bytes: &[u8], found: &mut dyn FnMut(Finding)) -> CheckReport {
+    let mut checker = Checker { bytes, found, report: CheckReport::default() };
+    if checker.superblock() {
+        checker.segments();
+        checker.lane();
+        checker.roots();
+    }
+    checker.report
+}
+
+struct Checker<'a> {
+    bytes: &'a [u8],
+    found: &'a mut dyn FnMut(Finding),
+    report: CheckReport,
+}
+
+impl Checker<'_> {
+    fn load(&self, offset: u64) -> u64 {
+        let word = usize::try_from(offset).ok().and_then(|at| self.bytes.get(at..)?.first_chunk::<8>());
+        word.map_or(0, |word| u64::from_le_bytes(*word))
+    }
+
+    fn expect(&mut self, holds: bool, offset: u64, what: &'static str) -> bool {
+        if !holds {
+            self.report.findings += 1;
+            (self.found)(Finding { offset, what });
+        }
+        holds
+    }
+
+    fn superblock(&mut self) -> bool {
+        let len = self.bytes.len() as u64;
+        if !self.expect(len >= HEAP_BYTES_MIN, 0, "there is not even room for an empty heap")
+            || !self.expect(self.load(SUPER_MAGIC) == MAGIC, SUPER_MAGIC, "the magic number is not a heap's")
+        {
+            return false;
+        }
+        let fixed = &self.bytes[SUPER_MAGIC as usize..SUPER_SUM as usize];
+        let sum_holds = self.load(SUPER_SUM) == xxh3_64(fixed);
+        let version = self.load(SUPER_VERSION) as u32;
+        let mut sound = self.expect(sum_holds, SUPER_SUM, "the superblock's checksum does not match");
+        sound &= self.expect(version == FORMAT_VERSION, SUPER_VERSION, "the format version is not known");
+        sound &=
+            self.expect(self.load(SUPER_LANE) == LANE_OFFSET, SUPER_LANE, "the lane is not where it must be");
+        let segments = self.load(SUPER_SEGMENTS);
+        let starts_inside = segments >= 1
+            && segments.saturating_sub(1).saturating_mul(SEGMENT_BYTES).saturating_add(CHUNK_BYTES) <= len;
+        sound & self.expect(starts_inside, SUPER_SEGMENTS, "more segments are counted than there is room for")
+    }
+
+    fn segments(&mut self) {
+        let segments = self.load(SUPER_SEGMENTS);
+        let mut segment = 0;
+        while segment < segments {
+            let start = segment * SEGMENT_BYTES;
+            let span = match Head::decode(self.load(start + DESC_HEAD)) {
+                Some(Head { kind: Kind::Segment, span, .. }) if span >= 1 => u64::from(span),
+                _ => {
+                    self.expect(false, start, "the segment has no valid head");
+                    return;
+                }
+            };
+            self.report.segments += span;
+            if span > 1 {
+                self.spanning(segment, span, segments);
+            } else {
+                self.segment(start);
+            }
+            segment += span;
+        }
+    }
+
+    fn spanning(&mut self, segment: u64, span: u64, segments: u64) {
+        let start = segment * SEGMENT_BYTES;
+        let fits = span <= segments - segment && (segment + span) * SEGMENT_BYTES <= self.bytes.len() as u64;
+        self.expect(fits && segment > 0, start, "a large object reaches past the end of the heap");
+        let room = span.saturating_mul(SEGMENT_BYTES) - CHUNK_BYTES;
+        self.expect(
+            self.load(start + DESC_RUN_BYTES) <= room,
+            start,
+            "a large object is larger than its segments",
+        );
+        self.report.chunks += span * SEGMENT_CHUNKS;
+        self.report.objects += 1;
+        self.report.object_bytes += room;
+    }
+
+    fn segment(&mut self, start: u64) {
+        let used = self.load(start + DESC_USED_CHUNKS);
+        let present = ((self.bytes.len() as u64 - start) / CHUNK_BYTES).min(SEGMENT_CHUNKS);
+        self.expect(
+            used & TABLE_CHUNK_BIT != 0,
+            start + DESC_USED_CHUNKS,
+            "the table's own chunk counts as free",
+        );
+        self.report.chunks += 1;
+        let mut chunk = 1;
+        while chunk < SEGMENT_CHUNKS {
+            let descriptor = start + chunk * DESCRIPTOR_BYTES;
+            if used >> chunk & 1 == 0 {
+                self.expect(chunk < present, descriptor, "a chunk past the end counts as free");
+                chunk += 1;
+                continue;
+            }
+            let Some(head) = Head::decode(self.load(descriptor + DESC_HEAD)) else {
+                self.expect(false, descriptor, "a chunk in use has no valid head");
+                chunk += 1;
+                continue;
+            };
+            let absent = head.kind == Kind::Absent;
+            self.expect(absent == (chunk >= present), descriptor, "a chunk's presence is told wrongly");
+            self.report.chunks += u64::from(!absent) * u64::from(head.span);
+            match head.kind {
+                Kind::Slab => self.slab(descriptor, head),
+                Kind::Run | Kind::Log => self.run(descriptor, head, chunk, used),
+                Kind::Absent => {}
+                Kind::Segment | Kind::Inside => {
+                    self.expect(false, descriptor, "a chunk is described as what it cannot be");
+                }
+            }
+            chunk += u64::from(head.span.max(1));
+        }
+    }
+
+    fn slab(&mut self, descriptor: u64, head: Head) {
+        let class = usize::from(head.class);
+        if !self.expect(class < CLASSES && head.span == 1, descriptor, "a slab's size class does not exist") {
+            return;
+        }
+        for word in 0..u64::from(CLASS_SLOTS[class]).div_ceil(64) {
+            let at = descriptor + DESC_SLOTS + word * 8;
+            let bits = self.load(at);
+            self.expect(
+                bits & !slot_mask(class, word) == 0,
+                at,
+                "a slot that does not exist counts as allocated",
+            );
+            let objects = u64::from((bits & slot_mask(class, word)).count_ones());
+            self.report.objects += objects;
+            self.report.object_bytes += objects * u64::from(CLASS_BYTES[class]);
+        }
+    }
+
+    fn run(&mut self, descriptor: u64, head: Head, chunk: u64, used: u64) {
+        let span = u64::from(head.span);
+        if !self.expect((1..=SEGMENT_CHUNKS - chunk).contains(&span), descriptor, "a run leaves its segment")
+        {
+            return;
+        }
+        let mask = (u64::MAX >> (64 - span)) << chunk;
+        self.expect(used & mask == mask, descriptor, "a part of a run counts as free");
+        for inside in 1..span {
+            let head = Head::decode(self.load(descriptor + inside * DESCRIPTOR_BYTES + DESC_HEAD));
+            let described = head.is_some_and(|head| head.kind == Kind::Inside);
+            self.expect(described, descriptor, "a chunk inside a run is described as something else");
+        }
+        let bytes = self.load(descriptor + DESC_RUN_BYTES);
+        self.expect(bytes <= span * CHUNK_BYTES, descriptor, "an object is larger than its run");
+        if head.kind == Kind::Run {
+            self.report.objects += 1;
+            self.report.object_bytes += span * CHUNK_BYTES;
+        } else {
+            let own = descriptor == descriptor_of(LANE_OFFSET);
+            self.expect(own, descriptor, "a part of the log belongs to no transaction");
+        }
+    }
+
+    fn lane(&mut self) {
+        let head = Head::decode(self.load(descriptor_of(LANE_OFFSET) + DESC_HEAD));
+        let described = head == Some(Head { kind: Kind::Log, class: 0, span: 1 });
+        let in_use = self.load(DESC_USED_CHUNKS) >> (LANE_OFFSET / CHUNK_BYTES) & 1 == 1;
+        self.expect(described && in_use, LANE_OFFSET, "the transaction lane is not described");
+        let idle = self.load(LANE_OFFSET + LANE_STATE) & 1 == 0
+            && self.load(LANE_OFFSET + LANE_EXTENT) == 0
+            && self.load(LANE_OFFSET + LANE_PENDING) == 0;
+        self.expect(idle, LANE_OFFSET, "the transaction lane is not idle");
+    }
+
+    fn roots(&mut self) {
+        let word = |index: u64| self.load(SUPER_ROOTS + index * 8);
+        let (table, slots, used, roots) = (word(0), word(1), word(2), word(3));
+        if slots == 0 {
+            self.expect(
+                table == 0 && used == 0 && roots == 0,
+                SUPER_ROOTS,
+                "roots are counted but there is no table",
+            );
+            return;
+        }
+        let sound =
+            slots.is_power_of_two() && self.object_bytes_at(table).is_some_and(|bytes| bytes / 8 >= slots);
+        if !self.expect(sound, SUPER_ROOTS, "the root table is not an allocated object of its size") {
+            return;
+        }
+        let (mut in_use, mut live) = (0, 0);
+        for index in 0..slots {
+            let at = table + index * 8;
+            match self.load(at) {
+                0 => {}
+                SLOT_TOMBSTONE => in_use += 1,
+                word => {
+                    in_use += 1;
+                    live += 1;
+                    self.entry(at, word, table, slots);
+                }
+            }
+        }
+        self.expect(used == in_use && roots == live, SUPER_ROOTS, "the number of roots is told wrongly");
+        self.report.roots = live;
+    }
+
+    fn entry(&mut self, at: u64, word: u64, table: u64, slots: u64) {
+        let entry = word & ((1 << 48) - 1);
+        let length = self.load(entry.saturating_add(ENTRY_NAME_LENGTH));
+        let fits = length >= 1
+            && length <= ROOT_NAME_BYTES_MAX as u64
+            && self.object_bytes_at(entry).is_some_and(|bytes| bytes >= ENTRY_NAME + length);
+        if !self.expect(fits, at, "a root's entry is not an allocated object of its size") {
+            return;
+        }
+        let name = &self.bytes[(entry + ENTRY_NAME) as usize..(entry + ENTRY_NAME + length) as usize];
+        let hash = xxh3_64(name);
+        let known = hash == self.load(entry + ENTRY_HASH) && hash >> 48 == word >> 48;
+        let is_text = core::str::from_utf8(name).is_ok();
+        self.expect(known && is_text, entry, "a root's name does not match its hash");
+        let findable = (0..slots)
+            .map(|step| table + (hash.wrapping_add(step) & (slots - 1)) * 8)
+            .take_while(|slot| self.load(*slot) != 0)
+            .any(|slot| slot == at);
+        self.expect(findable, at, "a root cannot be found by its name");
+        let (object, bytes) = (self.load(entry + ENTRY_OBJECT), self.load(entry + ENTRY_SIZE));
+        let holds = self.object_bytes_at(object).is_some_and(|room| room >= bytes);
+        self.expect(holds, entry, "a root's object is not allocated with its size");
+    }
+
+    /// Room of the allocated object that starts at `offset`.
+    fn object_bytes_at(&self, offset: u64) -> Option<u64> {
+        let segments = self.load(SUPER_SEGMENTS);
+        let mut segment = 0;
+        while segment < segments {
+            let start = segment * SEGMENT_BYTES;
+            let span = match Head::decode(self.load(start + DESC_HEAD)) {
+                Some(Head { kind: Kind::Segment, span, .. }) if span >= 1 => u64::from(span),
+                _ => return None,
+            };
+            let end = start.saturating_add(span.saturating_mul(SEGMENT_BYTES));
+            if offset < end {
+                let room = end.min(self.bytes.len() as u64);
+                return if span == 1 {
+                    self.object_in_segment(start, offset)
+                } else {
+                    (offset == start + CHUNK_BYTES).then(|| room.saturating_sub(offset))
+                };
+            }
+            segment += span;
+        }
+        None
+    }
+
+    fn object_in_segment(&self, start: u64, offset: u64) -> Option<u64> {
+        let chunk = (offset - start) / CHUNK_BYTES;
+        let used = self.load(start + DESC_USED_CHUNKS);
+        let head = Head::decode(self.load(descriptor_of(offset) + DESC_HEAD))?;
+        if chunk == 0 || used >> chunk & 1 == 0 {
+            return None;
+        }
+        let within = offset % CHUNK_BYTES;
+        match head.kind {
+            Kind::Run => (within == 0).then_some(u64::from(head.span) * CHUNK_BYTES),
+            Kind::Slab if usize::from(head.class) < CLASSES => {
+                let class = usize::from(head.class);
+                let bytes = u64::from(CLASS_BYTES[class]);
+                let slot = within / bytes;
+                let word = self.load(descriptor_of(offset) + DESC_SLOTS + slot / 64 * 8);
+                let taken = within.is_multiple_of(bytes)
+                    && slot < u64::from(CLASS_SLOTS[class])
+                    && word >> (slot % 64) & 1 == 1;
+                taken.then_some(bytes)
+            }
+            _ => None,
+        }
+    }
+}

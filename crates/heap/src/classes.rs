@@ -1,0 +1,111 @@
+//! Size classes: four per doubling from 128 bytes up to 8 KiB, then what divides a chunk with little left over.
+//! Every slot is a multiple of 16 bytes and so aligned to 16. Part of the format: a slab stores its class.
+
+use crate::layout::{CHUNK_BYTES, SLOT_WORDS_MAX};
+
+/// Slot bytes of each class, ascending. The last ones are what divides a chunk with little left over.
+pub const CLASS_BYTES: [u32; 37] = [
+    16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280,
+    1536, 1792, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 10_240, 13_104, 16_384, 21_840, 32_768,
+];
+/// Number of classes.
+pub const CLASSES: usize = CLASS_BYTES.len();
+/// Larger objects get a run of chunks.
+pub const SMALL_BYTES_MAX: u64 = CLASS_BYTES[CLASSES - 1] as u64;
+
+const fn slots(class: usize) -> u32 {
+    CHUNK_BYTES as u32 / CLASS_BYTES[class]
+}
+
+/// Slots in a slab of each class.
+pub const CLASS_SLOTS: [u32; CLASSES] = {
+    let mut table = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        table[class] = slots(class);
+        assert!(table[class] as u64 <= SLOT_WORDS_MAX * 64 && CLASS_BYTES[class].is_multiple_of(16));
+        class += 1;
+    }
+    table
+};
+
+/// ceil(2^32 / slot bytes): turns the division by the slot size into a multiplication (exact for every
+/// offset inside a chunk, see the test).
+pub const CLASS_RECIPROCAL: [u32; CLASSES] = {
+    let mut table = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        table[class] = (1u64 << 32).div_ceil(CLASS_BYTES[class] as u64) as u32;
+        class += 1;
+    }
+    table
+};
+
+const fn first_fit(bytes: u32) -> u8 {
+    let mut class = 0;
+    while CLASS_BYTES[class] < bytes {
+        class += 1;
+    }
+    class as u8
+}
+
+/// Class by 16-byte step up to 1 KiB, then by 256-byte step.
+const FINE: [u8; 65] = {
+    let mut table = [0; 65];
+    let mut step = 0;
+    while step < 65 {
+        table[step] = first_fit(step as u32 * 16);
+        step += 1;
+    }
+    table
+};
+const COARSE: [u8; 129] = {
+    let mut table = [0; 129];
+    let mut step = 0;
+    while step < 129 {
+        table[step] = first_fit(step as u32 * 256);
+        step += 1;
+    }
+    table
+};
+
+/// The smallest class that usually holds `bytes` (at most [`SMALL_BYTES_MAX`]); the coarse steps above 1 KiB
+/// can land on a class one larger than the best, never on one too small.
+#[inline]
+pub const fn class_of(bytes: u64) -> usize {
+    if bytes <= 1024 {
+        FINE[bytes.div_ceil(16) as usize] as usize
+    } else {
+        COARSE[bytes.div_ceil(256) as usize] as usize
+    }
+}
+
+/// Slot number at `within` bytes from the start of a slab.
+#[inline]
+pub const fn slot_at(class: usize, within: u64) -> u64 {
+    (within * CLASS_RECIPROCAL[class] as u64) >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_small_size_gets_a_slot_that_holds_it_and_loses_little() {
+        for bytes in 1..=SMALL_BYTES_MAX {
+            let slot = u64::from(CLASS_BYTES[class_of(bytes)]);
+            assert!(slot >= bytes, "{bytes} in {slot}");
+            assert!(bytes <= 128 || slot - bytes <= bytes / 2 + 256, "{bytes} in {slot}");
+        }
+        assert_eq!(class_of(0), 0);
+    }
+
+    #[test]
+    fn the_reciprocal_divides_exactly() {
+        for (class, bytes) in CLASS_BYTES.into_iter().enumerate() {
+            for within in 0..CHUNK_BYTES {
+                assert_eq!(slot_at(class, within), within / u64::from(bytes));
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What can go wrong in a heap, as values; every message says what to do next.
+
+use core::fmt;
+
+/// Why a heap could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The region is too small for a heap.
+    TooSmall {
+        /// Bytes that there are.
+        bytes: u64,
+        /// Bytes that are needed.
+        needed_bytes: u64,
+    },
+    /// The bytes are not a heap of ours.
+    NotAHeap,
+    /// A newer version of Holdfast made it.
+    NewerFormat {
+        /// The version found.
+        version: u32,
+    },
+    /// The heap holds pointers of another kind of applet.
+    PointerMismatch {
+        /// Base address and pointer size stored in the heap.
+        stored: (u64, u32),
+        /// What this program would use.
+        wanted: (u64, u32),
+    },
+    /// Metadata contradicts itself.
+    Damaged {
+        /// Offset of the contradiction.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// The heap says that it is larger than what is backed.
+    Truncated {
+        /// Bytes that the heap's metadata speaks of.
+        claimed_bytes: u64,
+        /// Bytes that there are.
+        bytes: u64,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::TooSmall { bytes, needed_bytes } => {
+                write!(f, "a heap needs {needed_bytes} bytes, the region has {bytes}; give it a larger limit")
+            }
+            Self::NotAHeap => f.write_str(
+                "the region's data is not a heap; check that the name is right, or remove the region and start afresh",
+            ),
+            Self::NewerFormat { version } => write!(
+                f,
+                "the heap has format version {version}, this program knows {}; use a newer Holdfast",
+                crate::layout::FORMAT_VERSION
+            ),
+            Self::PointerMismatch { stored, wanted } => write!(
+                f,
+                "the heap holds {}-byte pointers based at {:#x}, this program uses {}-byte pointers based at {:#x}; \
+                 open it with the kind of applet that made it",
+                stored.1, stored.0, wanted.1, wanted.0
+            ),
+            Self::Damaged { offset, what } => {
+                write!(f, "the heap is damaged at offset {offset:#x} ({what}); run `holdfast heap check` for a full list")
+            }
+            Self::Truncated { claimed_bytes, bytes } => write!(
+                f,
+                "the heap has {claimed_bytes} bytes by its own account but only {bytes} are there; \
+                 restore the last checkpoint with `holdfast heap rm --image`"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+/// Why more backing could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GrowError {
+    /// The region's limit is reached.
+    LimitReached {
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// The pool has no room.
+    NoRoom,
+    /// The system refused for another reason.
+    Failed,
+}
+
+/// Why an operation on an open heap failed. The heap is as it was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeapError {
+    /// No room for the object, and the region could not grow.
+    OutOfMemory {
+        /// Bytes asked for.
+        wanted_bytes: u64,
+        /// Why the region did not grow.
+        cause: GrowError,
+    },
+    /// The pointer is not the start of an allocated object.
+    NotAllocated,
+    /// A range that is not inside the heap.
+    OutsideHeap,
+    /// A root of that name exists.
+    NameTaken,
+    /// No root has that name.
+    NoSuchRoot,
+    /// Root names have 1 to 255 bytes.
+    BadName,
+    /// The operation is not possible inside (or outside) a transaction.
+    TransactionState {
+        /// What was expected.
+        expected_open: bool,
+    },
+}
+
+impl fmt::Display for HeapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::OutOfMemory { wanted_bytes, cause: GrowError::LimitReached { limit_bytes } } => write!(
+                f,
+                "no room for {wanted_bytes} bytes: the heap's limit of {limit_bytes} bytes is reached; \
+                 free something, or make a heap with a larger --heap-size"
+            ),
+            Self::OutOfMemory { wanted_bytes, cause: GrowError::NoRoom } => write!(
+                f,
+                "no room for {wanted_bytes} bytes: the pool is full; remove heaps that are not needed, \
+                 or set HOLDFAST_POOL to a larger tmpfs"
+            ),
+            Self::OutOfMemory { wanted_bytes, cause: GrowError::Failed } => write!(
+                f,
+                "no room for {wanted_bytes} bytes: the region could not grow; run `holdfast doctor`"
+            ),
+            Self::NotAllocated => {
+                f.write_str("the pointer is not the start of an allocated object (freed twice?)")
+            }
+            Self::OutsideHeap => f.write_str("the range is not inside the heap"),
+            Self::NameTaken => f.write_str("a root of that name exists; read it, or remove it first"),
+            Self::NoSuchRoot => f.write_str("no root has that name; create it first"),
+            Self::BadName => f.write_str("a root's name has 1 to 255 bytes of UTF-8"),
+            Self::TransactionState { expected_open: true } => {
+                f.write_str("no transaction is open; begin one first")
+            }
+            Self::TransactionState { expected_open: false } => {
+                f.write_str("a transaction is open; commit or abort it first")
+            }
+        }
+    }
+}
+
+impl core::error::Error for HeapError {}

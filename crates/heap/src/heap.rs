@@ -1,0 +1,378 @@
+//! The heap itself: opening, allocating, freeing.
+//!
+//! Invariants:
+//! - Opening a heap that is in order writes nothing, so a session that only reads leaves the region clean.
+//! - `memory` always covers exactly what the backing has backed, or less.
+//! - An allocation inside an open transaction is logged before it happens; a free is logged and happens at
+//!   the commit.
+
+use core::ptr::NonNull;
+
+use crate::backing::Backing;
+use crate::chunks::Run;
+use crate::classes::{CLASSES, SMALL_BYTES_MAX};
+use crate::error::{HeapError, OpenError};
+use crate::layout::*;
+use crate::log::Log;
+use crate::memory::Memory;
+use crate::slabs::{Cursor, SlotPlace};
+
+/// What kind of pointers the applet keeps in the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pointers {
+    /// The applet's address of the heap's first byte.
+    pub base: u64,
+    /// Bytes of one pointer: 4 in WebAssembly, 8 natively.
+    pub bytes: u32,
+}
+
+/// How to open a heap.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenOptions {
+    /// The pointers that this program would keep in the heap; a heap of another kind is refused. `None` for
+    /// tools, which follow no pointer.
+    pub pointers: Option<Pointers>,
+    /// Whether an all-zero region is formatted; otherwise it is refused as not being a heap.
+    pub format_if_empty: bool,
+}
+
+/// What opening found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// The region was empty and has been formatted.
+    Formatted,
+    /// In order; nothing was written.
+    Clean,
+    /// The last session ended inside a transaction, which has been rolled back (or, when it had committed,
+    /// completed).
+    Recovered,
+}
+
+/// Where a heap's bytes went. Sizes in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// In formatted segments.
+    pub formatted_bytes: u64,
+    /// In chunks that are in use, allocator tables included.
+    pub chunk_bytes: u64,
+}
+
+/// A persistent heap. One value per heap and program; not for several threads at once.
+pub struct Heap<B: Backing> {
+    pub(crate) backing: B,
+    pub(crate) memory: Memory,
+    pub(crate) cursors: [Cursor; CLASSES],
+    pub(crate) log: Log,
+    /// Segments before this one have no free chunk. Volatile.
+    pub(crate) rover: u64,
+    opened: Opened,
+}
+
+// SAFETY: the raw pointers in `memory` and `cursors` point into the backing, which moves along.
+unsafe impl<B: Backing + Send> Send for Heap<B> {}
+
+/// Where an allocated object lies.
+pub(crate) enum Place {
+    Slot(SlotPlace),
+    Run(Run),
+    Spanning { first: u64, span: u64 },
+}
+
+impl<B: Backing> Heap<B> {
+    /// Opens the heap on a backing: formats an all-zero one, rolls back what a killed session left open.
+    /// Costs the same whatever the heap's size.
+    ///
+    /// # Errors
+    /// When the bytes are no heap, a damaged one, one of a newer format or of other pointers; then nothing
+    /// has been written.
+    pub fn open(mut backing: B, options: OpenOptions) -> Result<Self, OpenError> {
+        if backing.backed_bytes() < HEAP_BYTES_MIN {
+            let _ = backing.grow(HEAP_BYTES_MIN);
+        }
+        let bytes = backing.backed_bytes().min(HEAP_BYTES_MAX);
+        if bytes < HEAP_BYTES_MIN {
+            return Err(OpenError::TooSmall { bytes, needed_bytes: HEAP_BYTES_MIN });
+        }
+        // SAFETY: the contract of `Backing`: aligned, readable, writable, ours alone, for the value's life.
+        let memory = unsafe { Memory::new(backing.base(), bytes) };
+        let mut heap = Heap {
+            backing,
+            memory,
+            cursors: [Cursor::new(); CLASSES],
+            log: Log::new(),
+            rover: 0,
+            opened: Opened::Clean,
+        };
+        match memory.load(SUPER_MAGIC) {
+            MAGIC => {
+                heap.verify(options.pointers)?;
+                if heap.recover_log()? {
+                    heap.opened = Opened::Recovered;
+                }
+            }
+            MAGIC_FORMATTING if options.format_if_empty => heap.format(options.pointers),
+            0 if options.format_if_empty && heap.head_is_zero() => heap.format(options.pointers),
+            _ => return Err(OpenError::NotAHeap),
+        }
+        heap.log.sequence = memory.load(LANE_OFFSET + LANE_STATE) >> 1;
+        Ok(heap)
+    }
+
+    /// What opening found.
+    pub fn opened(&self) -> Opened {
+        self.opened
+    }
+
+    /// The backing.
+    pub fn backing(&self) -> &B {
+        &self.backing
+    }
+
+    /// Gives the backing back; an open transaction is rolled back.
+    pub fn close(mut self) -> B {
+        let _ = self.abort();
+        self.backing
+    }
+
+    fn head_is_zero(&self) -> bool {
+        (0..DESCRIPTOR_BYTES / 8).all(|word| self.memory.load(word * 8) == 0)
+    }
+
+    fn format(&mut self, pointers: Option<Pointers>) {
+        let pointers = pointers.unwrap_or(Pointers { base: 0, bytes: 8 });
+        let memory = self.memory;
+        memory.store(SUPER_MAGIC, MAGIC_FORMATTING);
+        let wanted = SEGMENT_BYTES.min(self.backing.limit_bytes() & !(CHUNK_BYTES - 1));
+        if memory.len() < wanted
+            && let Ok(grown) = self.backing.grow(wanted)
+        {
+            self.remap(grown);
+        }
+        let memory = self.memory;
+        let present = memory.len().min(SEGMENT_BYTES) / CHUNK_BYTES;
+        self.format_segment(0, present);
+        let lane = Run { segment: 0, first: LANE_OFFSET / CHUNK_BYTES, chunks: 1 };
+        memory.zero(LANE_OFFSET, EXTENT_RECORDS + RECORD_BYTES);
+        memory.store(LANE_OFFSET + LANE_STATE, 1 << 1);
+        self.describe_run(lane, Kind::Log, 0, CHUNK_BYTES);
+        self.publish_run(lane);
+        memory.zero(SUPER_ROOTS, 32);
+        memory.store(SUPER_VERSION, u64::from(FORMAT_VERSION) | u64::from(pointers.bytes) << 32);
+        memory.store(SUPER_POINTER_BASE, pointers.base);
+        memory.store(SUPER_LANE, LANE_OFFSET);
+        memory.store(SUPER_SUM, superblock_sum(&memory));
+        memory.store(SUPER_SEGMENTS, 1);
+        memory.store(SUPER_MAGIC, MAGIC);
+        self.opened = Opened::Formatted;
+    }
+
+    fn verify(&self, wanted: Option<Pointers>) -> Result<(), OpenError> {
+        let memory = &self.memory;
+        let version = memory.load(SUPER_VERSION) as u32;
+        if version > FORMAT_VERSION {
+            return Err(OpenError::NewerFormat { version });
+        }
+        if memory.load(SUPER_SUM) != superblock_sum(memory) || version == 0 {
+            return Err(OpenError::Damaged {
+                offset: SUPER_SUM,
+                what: "the superblock's checksum does not match",
+            });
+        }
+        if memory.load(SUPER_LANE) != LANE_OFFSET {
+            return Err(OpenError::Damaged {
+                offset: SUPER_LANE,
+                what: "the transaction lane is not where it must be",
+            });
+        }
+        let stored = self.pointers();
+        if let Some(wanted) = wanted
+            && wanted != stored
+        {
+            return Err(OpenError::PointerMismatch {
+                stored: (stored.base, stored.bytes),
+                wanted: (wanted.base, wanted.bytes),
+            });
+        }
+        let segments = memory.load(SUPER_SEGMENTS);
+        let claimed_bytes =
+            segments.saturating_sub(1).saturating_mul(SEGMENT_BYTES).saturating_add(CHUNK_BYTES);
+        if segments == 0 {
+            return Err(OpenError::Damaged { offset: SUPER_SEGMENTS, what: "no segment is counted" });
+        }
+        if claimed_bytes > memory.len() {
+            return Err(OpenError::Truncated { claimed_bytes, bytes: memory.len() });
+        }
+        Ok(())
+    }
+
+    /// The kind of pointers that the heap holds.
+    pub fn pointers(&self) -> Pointers {
+        Pointers {
+            base: self.memory.load(SUPER_POINTER_BASE),
+            bytes: (self.memory.load(SUPER_VERSION) >> 32) as u32,
+        }
+    }
+
+    pub(crate) fn remap(&mut self, backed_bytes: u64) {
+        // SAFETY: the backing's contract holds for all of what it says is backed; its base never moves.
+        self.memory = unsafe { Memory::new(self.backing.base(), backed_bytes.min(HEAP_BYTES_MAX)) };
+    }
+
+    /// Allocates `bytes` (at least 1 is counted), aligned to 16. The content is whatever was there before.
+    /// In an open transaction the allocation belongs to it.
+    ///
+    /// # Errors
+    /// [`HeapError::OutOfMemory`] when there is no room and the region does not grow.
+    #[inline]
+    pub fn alloc(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        if bytes > SMALL_BYTES_MAX {
+            return self.alloc_large(bytes);
+        }
+        let slot = self.pick_slot(bytes)?;
+        if self.log.open {
+            self.log_alloc(slot.pointer)?;
+        }
+        self.take_slot(bytes, slot);
+        NonNull::new(slot.pointer).ok_or(HeapError::OutsideHeap)
+    }
+
+    /// As [`Heap::alloc`], with every byte zero.
+    ///
+    /// # Errors
+    /// As [`Heap::alloc`].
+    pub fn alloc_zeroed(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        let pointer = self.alloc(bytes)?;
+        self.offset_of(pointer).map(|offset| self.memory.zero(offset, bytes));
+        Ok(pointer)
+    }
+
+    #[cold]
+    fn alloc_large(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        if self.log.open {
+            // Before a place is chosen: making room can take a free run itself.
+            self.make_room_for_record()?;
+        }
+        let chunks = bytes.div_ceil(CHUNK_BYTES);
+        if chunks <= RUN_CHUNKS_MAX {
+            let run = self.find_run(chunks)?;
+            self.describe_run(run, Kind::Run, 0, bytes);
+            let pointer = self.memory.at(run.offset());
+            if self.log.open {
+                self.log_alloc(pointer)?;
+            }
+            self.publish_run(run);
+            return NonNull::new(pointer).ok_or(HeapError::OutsideHeap);
+        }
+        let span = bytes.saturating_add(CHUNK_BYTES).div_ceil(SEGMENT_BYTES);
+        let (first, new) = self.find_segments(span, bytes)?;
+        let pointer = self.memory.at(first * SEGMENT_BYTES + CHUNK_BYTES);
+        if self.log.open {
+            self.log_alloc(pointer)?;
+        }
+        self.publish_spanning(first, new, span, bytes);
+        NonNull::new(pointer).ok_or(HeapError::OutsideHeap)
+    }
+
+    /// Frees an object; in an open transaction, when it commits.
+    ///
+    /// # Errors
+    /// [`HeapError::NotAllocated`] when the pointer is not the start of an allocated object; nothing has
+    /// changed then.
+    pub fn free(&mut self, pointer: NonNull<u8>) -> Result<(), HeapError> {
+        let offset = self.offset_of(pointer).ok_or(HeapError::NotAllocated)?;
+        let place = self.place(offset).ok_or(HeapError::NotAllocated)?;
+        if self.log.open {
+            return self.log_free(offset);
+        }
+        match place {
+            Place::Slot(slot) => self.release_slot(slot),
+            Place::Run(run) => self.release_run(run),
+            // Unmaking it takes many stores: as a transaction of its own it is all or nothing.
+            Place::Spanning { .. } => {
+                self.begin()?;
+                self.log_free(offset)?;
+                self.commit()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what lies at `offset`, if something does; for the log, whose records may be applied twice.
+    pub(crate) fn free_if_allocated(&mut self, offset: u64) {
+        match self.place(offset) {
+            Some(Place::Slot(slot)) => self.release_slot(slot),
+            Some(Place::Run(run)) => self.release_run(run),
+            Some(Place::Spanning { first, span }) => self.release_spanning(first, span),
+            None => {}
+        }
+    }
+
+    /// The allocated object that starts at `offset`.
+    pub(crate) fn place(&self, offset: u64) -> Option<Place> {
+        let segment = offset / SEGMENT_BYTES;
+        let segments = self.segments();
+        if segment >= segments {
+            return None;
+        }
+        let span = self.span_of(segment);
+        if span > 1 {
+            let whole = offset % SEGMENT_BYTES == CHUNK_BYTES
+                && span <= segments - segment
+                && self.memory.holds(segment * SEGMENT_BYTES, span * SEGMENT_BYTES);
+            return whole.then_some(Place::Spanning { first: segment, span });
+        }
+        if let Some(run) = self.run_at(offset, Kind::Run) {
+            return Some(Place::Run(run));
+        }
+        self.slot_place(offset).map(Place::Slot)
+    }
+
+    /// Bytes that the object at `pointer` may use: what was asked for or a little more.
+    ///
+    /// # Errors
+    /// [`HeapError::NotAllocated`].
+    pub fn usable_bytes(&self, pointer: NonNull<u8>) -> Result<u64, HeapError> {
+        let offset = self.offset_of(pointer).ok_or(HeapError::NotAllocated)?;
+        match self.place(offset).ok_or(HeapError::NotAllocated)? {
+            Place::Slot(slot) => Ok(slot.usable_bytes()),
+            Place::Run(run) => Ok(run.chunks * CHUNK_BYTES),
+            Place::Spanning { span, .. } => Ok(span * SEGMENT_BYTES - CHUNK_BYTES),
+        }
+    }
+
+    /// Offset of a pointer in the heap.
+    pub fn offset_of(&self, pointer: NonNull<u8>) -> Option<u64> {
+        self.memory.offset_of(pointer.as_ptr())
+    }
+
+    /// Where the heap's bytes went.
+    pub fn usage(&self) -> Usage {
+        let segments = self.segments();
+        let mut usage = Usage { formatted_bytes: 0, chunk_bytes: 0 };
+        let mut segment = 0;
+        while segment < segments {
+            let span = self.span_of(segment);
+            usage.formatted_bytes += span * SEGMENT_BYTES;
+            usage.chunk_bytes += if span > 1 {
+                span * SEGMENT_BYTES
+            } else {
+                let used = self.memory.load(segment * SEGMENT_BYTES + DESC_USED_CHUNKS);
+                u64::from(used.count_ones()) * CHUNK_BYTES
+            };
+            segment += span;
+        }
+        usage.formatted_bytes = usage.formatted_bytes.min(self.memory.len());
+        usage.chunk_bytes = usage.chunk_bytes.min(usage.formatted_bytes);
+        usage
+    }
+}
+
+/// Checksum of the part of the superblock that never changes.
+fn superblock_sum(memory: &Memory) -> u64 {
+    let mut fixed = [0; 32];
+    for (index, word) in fixed.chunks_exact_mut(8).enumerate() {
+        let stored = if index == 0 { MAGIC } else { memory.load(SUPER_MAGIC + 8 * index as u64) };
+        word.copy_from_slice(&stored.to_le_bytes());
+    }
+    xxhash_rust::xxh3::xxh3_64(&fixed)
+}

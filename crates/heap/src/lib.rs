@@ -1,0 +1,56 @@
+//! Allocator, named roots and transactions inside a region of persistent memory: the untrusted side of
+//! Holdfast. `no_std`, no allocation of its own, the same code on the host and inside an applet.
+//!
+//! A tour, bottom up:
+//! - [`layout`]: every offset and word of the format. [`classes`]: the size classes.
+//! - `memory`: checked loads and stores by offset; the only place that touches the bytes.
+//! - `chunks`: segments, chunks and runs of chunks; one 8-byte store publishes or releases each.
+//! - `slabs`: small objects; one bit of one word per object.
+//! - `log`: the undo log of a transaction, and recovery.
+//! - [`Heap`]: open, allocate, free. [`Transaction`]: several changes, all or none.
+//! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et al.,
+//!   "NVM Heaps for Accelerating Browser-based Applications").
+//! - [`check`](mod@check): verifies the bytes of a heap from outside, in safe code.
+//!
+//! The invariant that all of it serves: **kill the process between any two instructions, and the next
+//! [`Heap::open`] finds a state in which every completed operation and committed transaction is there, and
+//! no part of an uncommitted one is.** What may be lost is memory, not data: an object that was allocated
+//! outside a transaction and not yet linked from anywhere stays allocated.
+//!
+//! What it must not do: call the host on an allocation (except to grow), hold an address in its metadata,
+//! write on the opening of a heap that is in order, trust a loaded offset without checking it.
+
+#![no_std]
+#![deny(unsafe_code)]
+
+#[cfg(any(test, feature = "crash-points"))]
+extern crate std;
+
+#[allow(unsafe_code)]
+mod backing;
+pub mod check;
+#[allow(unsafe_code)]
+mod chunks;
+pub mod classes;
+#[cfg(feature = "crash-points")]
+pub mod crash_points;
+mod error;
+#[allow(unsafe_code)]
+mod heap;
+pub mod layout;
+#[allow(unsafe_code)]
+mod log;
+#[allow(unsafe_code)]
+mod memory;
+#[allow(unsafe_code)]
+mod roots;
+#[allow(unsafe_code)]
+mod slabs;
+mod transaction;
+
+pub use backing::{Backing, Fixed};
+pub use check::{CheckReport, Finding, check};
+pub use error::{GrowError, HeapError, OpenError};
+pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
+pub use roots::{Root, Roots};
+pub use transaction::Transaction;

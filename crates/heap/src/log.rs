@@ -1,0 +1,365 @@
+//! The undo log of a transaction, and recovery from it.
+//!
+//! Before a range changes, its old bytes go into the log; before an object is allocated, its place does; a
+//! free is only noted and happens at the commit. A record counts when its sequence is the lane's and its
+//! checksum holds, so the one store that raises the lane's sequence commits everything and empties the log.
+//! A transaction with frees first stores a "committed" mark, frees, and then raises the sequence.
+//!
+//! Invariants:
+//! - Within an extent the valid records are a prefix; each tells the distance back to the one before it.
+//! - Extents beyond the lane's own chunk are linked newest to oldest. While one is linked or unlinked,
+//!   `LANE_PENDING` names it, so that a kill loses none.
+//! - Recovery can be killed and run again: undoing newest to oldest twice, or freeing what is already free,
+//!   changes nothing.
+
+use crate::backing::Backing;
+use crate::chunks::Run;
+use crate::error::{HeapError, OpenError};
+use crate::heap::Heap;
+use crate::layout::*;
+use crate::memory::publish_barrier;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// What a record notes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RecordKind {
+    /// Old bytes of a range.
+    Range = 1,
+    /// An object that the transaction allocates.
+    Alloc = 2,
+    /// An object to free at the commit.
+    Free = 3,
+}
+
+/// The volatile side of the lane.
+#[derive(Debug)]
+pub(crate) struct Log {
+    pub(crate) open: bool,
+    pub(crate) sequence: u64,
+    /// Where the next record goes, and where its extent ends.
+    next: u64,
+    end: u64,
+    /// Size of the record before, 0 at the start of an extent.
+    back: u32,
+    records: u64,
+    frees: bool,
+}
+
+impl Log {
+    pub(crate) const fn new() -> Log {
+        Log { open: false, sequence: 0, next: 0, end: 0, back: 0, records: 0, frees: false }
+    }
+}
+
+/// A record that was found valid.
+#[derive(Clone, Copy)]
+pub(crate) struct Record {
+    pub(crate) at: u64,
+    pub(crate) kind: RecordKind,
+    pub(crate) target: u64,
+    pub(crate) payload: u64,
+    pub(crate) back: u64,
+}
+
+impl Record {
+    fn bytes(&self) -> u64 {
+        RECORD_BYTES + self.payload.next_multiple_of(8)
+    }
+}
+
+impl<B: Backing> Heap<B> {
+    /// Begins a transaction. Nothing is stored yet.
+    ///
+    /// # Errors
+    /// [`HeapError::TransactionState`] when one is open.
+    pub fn begin(&mut self) -> Result<(), HeapError> {
+        if self.log.open {
+            return Err(HeapError::TransactionState { expected_open: false });
+        }
+        self.log = Log {
+            open: true,
+            sequence: self.log.sequence,
+            next: LANE_OFFSET + EXTENT_RECORDS,
+            end: LANE_OFFSET + CHUNK_BYTES,
+            back: 0,
+            records: 0,
+            frees: false,
+        };
+        Ok(())
+    }
+
+    /// Whether a transaction is open.
+    pub fn in_transaction(&self) -> bool {
+        self.log.open
+    }
+
+    /// Commits: everything since [`Heap::begin`] counts from one 8-byte store on.
+    ///
+    /// # Errors
+    /// [`HeapError::TransactionState`] when none is open.
+    pub fn commit(&mut self) -> Result<(), HeapError> {
+        if !self.log.open {
+            return Err(HeapError::TransactionState { expected_open: true });
+        }
+        publish_barrier();
+        self.log.open = false;
+        if self.log.records == 0 {
+            return Ok(());
+        }
+        if self.log.frees {
+            self.memory.store(LANE_OFFSET + LANE_STATE, self.log.sequence << 1 | 1);
+            self.apply_frees();
+        }
+        self.finish();
+        Ok(())
+    }
+
+    /// Rolls back to the state at [`Heap::begin`], bytes and allocations.
+    ///
+    /// # Errors
+    /// [`HeapError::TransactionState`] when none is open.
+    pub fn abort(&mut self) -> Result<(), HeapError> {
+        if !self.log.open {
+            return Err(HeapError::TransactionState { expected_open: true });
+        }
+        publish_barrier();
+        self.log.open = false;
+        if self.log.records > 0 {
+            self.roll_back();
+            self.finish();
+        }
+        Ok(())
+    }
+
+    /// Notes the bytes of a range, before the caller changes them.
+    ///
+    /// # Errors
+    /// No open transaction, a range outside the heap, or no room for the log; nothing has changed then.
+    pub fn add_range(&mut self, pointer: *const u8, bytes: u64) -> Result<(), HeapError> {
+        if !self.log.open {
+            return Err(HeapError::TransactionState { expected_open: true });
+        }
+        let offset = self.memory.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
+        if !self.memory.holds(offset, bytes) {
+            return Err(HeapError::OutsideHeap);
+        }
+        let mut done = 0;
+        while done < bytes {
+            let piece = (bytes - done).min(RECORD_PAYLOAD_MAX);
+            self.append(RecordKind::Range, offset + done, piece)?;
+            done += piece;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn log_alloc(&mut self, pointer: *const u8) -> Result<(), HeapError> {
+        let offset = self.memory.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
+        self.append(RecordKind::Alloc, offset, 0)
+    }
+
+    pub(crate) fn log_free(&mut self, offset: u64) -> Result<(), HeapError> {
+        self.append(RecordKind::Free, offset, 0)?;
+        self.log.frees = true;
+        Ok(())
+    }
+
+    /// Makes sure that the next record without payload needs no new extent.
+    pub(crate) fn make_room_for_record(&mut self) -> Result<(), HeapError> {
+        self.make_room(RECORD_BYTES)
+    }
+
+    fn make_room(&mut self, bytes: u64) -> Result<(), HeapError> {
+        if self.log.next + bytes > self.log.end { self.add_extent(bytes) } else { Ok(()) }
+    }
+
+    fn append(&mut self, kind: RecordKind, target: u64, payload: u64) -> Result<(), HeapError> {
+        let bytes = RECORD_BYTES + payload.next_multiple_of(8);
+        self.make_room(bytes)?;
+        let at = self.log.next;
+        if payload > 0 && !self.memory.copy(target, at + RECORD_BYTES, payload) {
+            return Err(HeapError::OutsideHeap);
+        }
+        let lengths = payload | u64::from(self.log.back) << 32;
+        let sequence = self.log.sequence << 8 | kind as u64;
+        self.memory.store(at + RECORD_TARGET, target);
+        self.memory.store(at + RECORD_LENGTHS, lengths);
+        self.memory.store(at + RECORD_SUM, self.record_sum(at, target, lengths, sequence));
+        // Last, because it makes the record count; and before whatever the caller does next.
+        self.memory.store(at + RECORD_SEQUENCE, sequence);
+        self.log.next += bytes;
+        self.log.back = bytes as u32;
+        self.log.records += 1;
+        Ok(())
+    }
+
+    fn record_sum(&self, at: u64, target: u64, lengths: u64, sequence: u64) -> u64 {
+        let seed =
+            (target ^ lengths.rotate_left(23) ^ sequence.rotate_left(41)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        // SAFETY: the log belongs to this heap and nobody writes to it while the sum is taken.
+        let payload = unsafe { self.memory.bytes(at + RECORD_BYTES, lengths & 0xFFFF_FFFF) };
+        xxh3_64_with_seed(payload.unwrap_or(&[]), seed)
+    }
+
+    /// Adds an extent that has room for `bytes`; each is larger than the last.
+    #[cold]
+    fn add_extent(&mut self, bytes: u64) -> Result<(), HeapError> {
+        let before = self.memory.load(LANE_OFFSET + LANE_EXTENT);
+        let length = if before == 0 { 0 } else { self.memory.load(before + EXTENT_LENGTH) };
+        let chunks = (length / CHUNK_BYTES * 4).clamp(4, RUN_CHUNKS_MAX);
+        debug_assert!(EXTENT_RECORDS + bytes <= chunks * CHUNK_BYTES);
+        let run = match self.find_run(chunks) {
+            Ok(run) => run,
+            // Where a large one does not fit, the smallest may.
+            Err(_) => self.find_run(1)?,
+        };
+        let at = run.offset();
+        self.memory.store(LANE_OFFSET + LANE_PENDING, at);
+        self.describe_run(run, Kind::Log, 0, run.chunks * CHUNK_BYTES);
+        self.memory.zero(at, EXTENT_RECORDS + RECORD_BYTES);
+        self.memory.store(at + EXTENT_OLDER, before);
+        self.memory.store(at + EXTENT_LENGTH, run.chunks * CHUNK_BYTES);
+        self.publish_run(run);
+        self.memory.store(LANE_OFFSET + LANE_EXTENT, at);
+        self.memory.store(LANE_OFFSET + LANE_PENDING, 0);
+        self.log.next = at + EXTENT_RECORDS;
+        self.log.end = at + run.chunks * CHUNK_BYTES;
+        self.log.back = 0;
+        Ok(())
+    }
+
+    /// Empties the log with one store, then gives the extra extents back.
+    fn finish(&mut self) {
+        self.log.sequence += 1;
+        self.memory.store(LANE_OFFSET + LANE_STATE, self.log.sequence << 1);
+        for _ in 0..self.extents_max() {
+            let extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
+            if extent == 0 {
+                break;
+            }
+            let run = self.run_at(extent, Kind::Log);
+            self.memory.store(LANE_OFFSET + LANE_PENDING, extent);
+            self.memory.store(LANE_OFFSET + LANE_EXTENT, self.memory.load(extent + EXTENT_OLDER));
+            if let Some(run) = run {
+                self.release_run(run);
+            }
+            self.memory.store(LANE_OFFSET + LANE_PENDING, 0);
+        }
+    }
+
+    /// More extents than the heap has chunks there cannot be: bounds the walk over damaged links.
+    fn extents_max(&self) -> u64 {
+        self.memory.len() / CHUNK_BYTES
+    }
+
+    // --- reading ------------------------------------------------------------------------------------
+
+    /// The record at `at`, if it is valid in an extent that ends at `end`.
+    pub(crate) fn record(&self, at: u64, end: u64, sequence: u64) -> Option<Record> {
+        if at + RECORD_BYTES > end {
+            return None;
+        }
+        let word = self.memory.load(at + RECORD_SEQUENCE);
+        let kind = match word & 0xFF {
+            1 => RecordKind::Range,
+            2 => RecordKind::Alloc,
+            3 => RecordKind::Free,
+            _ => return None,
+        };
+        let (target, lengths) = (self.memory.load(at + RECORD_TARGET), self.memory.load(at + RECORD_LENGTHS));
+        let payload = lengths & 0xFFFF_FFFF;
+        let valid = word >> 8 == sequence & (u64::MAX >> 8)
+            && payload <= end - at - RECORD_BYTES
+            && self.memory.holds(target, payload.max(1))
+            && self.memory.load(at + RECORD_SUM) == self.record_sum(at, target, lengths, word);
+        valid.then_some(Record { at, kind, target, payload, back: lengths >> 32 })
+    }
+
+    /// Calls `visit` for every valid record of every extent, newest extent first, in an extent newest record
+    /// first. Returns how many there were.
+    fn for_each_record(&mut self, mut visit: impl FnMut(&mut Self, Record)) -> u64 {
+        let sequence = self.memory.load(LANE_OFFSET + LANE_STATE) >> 1;
+        let mut extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
+        let mut count = 0;
+        for _ in 0..=self.extents_max() {
+            let (start, length) = match self.run_at(extent, Kind::Log) {
+                Some(run) if extent != 0 => (extent, run.chunks * CHUNK_BYTES),
+                _ => (LANE_OFFSET, CHUNK_BYTES),
+            };
+            let end = start + length;
+            let mut newest = None;
+            let mut at = start + EXTENT_RECORDS;
+            while let Some(record) = self.record(at, end, sequence) {
+                at += record.bytes();
+                newest = Some(record);
+            }
+            while let Some(record) = newest {
+                count += 1;
+                visit(self, record);
+                newest = match record.back {
+                    0 => None,
+                    back => record.at.checked_sub(back).and_then(|at| self.record(at, end, sequence)),
+                };
+            }
+            if start == LANE_OFFSET {
+                break;
+            }
+            extent = self.memory.load(extent + EXTENT_OLDER);
+        }
+        count
+    }
+
+    fn roll_back(&mut self) {
+        self.for_each_record(|heap, record| match record.kind {
+            RecordKind::Range => {
+                heap.memory.copy(record.at + RECORD_BYTES, record.target, record.payload);
+            }
+            RecordKind::Alloc => heap.free_if_allocated(record.target),
+            RecordKind::Free => {}
+        });
+    }
+
+    fn apply_frees(&mut self) {
+        self.for_each_record(|heap, record| {
+            if record.kind == RecordKind::Free {
+                heap.free_if_allocated(record.target);
+            }
+        });
+    }
+
+    /// Completes or undoes what the last session left; returns whether there was anything.
+    pub(crate) fn recover_log(&mut self) -> Result<bool, OpenError> {
+        let lane = Run { segment: 0, first: LANE_OFFSET / CHUNK_BYTES, chunks: 1 };
+        if self.run_at(LANE_OFFSET, Kind::Log) != Some(lane) {
+            return Err(OpenError::Damaged {
+                offset: lane.descriptor(),
+                what: "the transaction lane is not described",
+            });
+        }
+        let state = self.memory.load(LANE_OFFSET + LANE_STATE);
+        self.log.sequence = state >> 1;
+        let mut found = false;
+        let pending = self.memory.load(LANE_OFFSET + LANE_PENDING);
+        if pending != 0 {
+            found = true;
+            if self.memory.load(LANE_OFFSET + LANE_EXTENT) != pending
+                && pending != LANE_OFFSET
+                && let Some(run) = self.run_at(pending, Kind::Log)
+            {
+                self.release_run(run);
+            }
+            self.memory.store(LANE_OFFSET + LANE_PENDING, 0);
+        }
+        let extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
+        let first = self.record(LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES, state >> 1);
+        if state & 1 == 0 && extent == 0 && first.is_none() {
+            return Ok(found);
+        }
+        if state & 1 == 1 {
+            self.apply_frees();
+        } else {
+            self.roll_back();
+        }
+        self.finish();
+        Ok(true)
+    }
+}

@@ -1,0 +1,164 @@
+//! The one place that touches a heap's bytes: checked offsets in, plain loads and stores out.
+//!
+//! Invariants:
+//! - Every access through [`Memory`] is inside `[0, len)` of a live mapping, or it returns nothing / does
+//!   nothing: a damaged or hostile heap can make us read nonsense, never leave the heap.
+//! - Every change of metadata is one aligned 8-byte store, done in program order ([`Memory::store`] is
+//!   volatile, [`publish_barrier`] orders plain stores around it). A process that is killed between two
+//!   instructions leaves a prefix of these stores, because a shared mapping keeps what retired.
+//! - In builds with the feature `crash-points` each such store counts and can be made the last one.
+
+use core::sync::atomic::{Ordering, compiler_fence};
+
+/// Bytes of a heap, by offset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    base: *mut u8,
+    len: u64,
+}
+
+/// Keeps the compiler from moving any store across a point that recovery relies on. A process crash needs no
+/// more: what was stored stays in the shared pages. (Media that can lose cached lines need flushes here.)
+#[inline(always)]
+pub(crate) fn publish_barrier() {
+    compiler_fence(Ordering::SeqCst);
+}
+
+impl Memory {
+    /// # Safety
+    /// `base` must be aligned to 8 and `[base, base + len)` valid for reads and writes for as long as the
+    /// value or a copy of it is used; nobody else may write there meanwhile.
+    pub(crate) unsafe fn new(base: *mut u8, len: u64) -> Memory {
+        Memory { base, len }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn holds(&self, offset: u64, bytes: u64) -> bool {
+        offset <= self.len && bytes <= self.len - offset
+    }
+
+    /// The pointer to an offset; the caller checks what it does with it.
+    #[inline]
+    pub(crate) fn at(&self, offset: u64) -> *mut u8 {
+        self.base.wrapping_add(offset as usize)
+    }
+
+    /// Offset of a pointer into the heap.
+    #[inline]
+    pub(crate) fn offset_of(&self, pointer: *const u8) -> Option<u64> {
+        let offset = (pointer as usize).checked_sub(self.base as usize)? as u64;
+        (offset < self.len).then_some(offset)
+    }
+
+    /// Loads an aligned word; 0 outside the heap, which no valid structure contains where it matters.
+    #[inline]
+    pub(crate) fn load(&self, offset: u64) -> u64 {
+        if !self.holds(offset, 8) || !offset.is_multiple_of(8) {
+            return 0;
+        }
+        // SAFETY: inside the heap and aligned (checked), readable by the contract of `new`.
+        unsafe { self.at(offset).cast::<u64>().read_volatile() }
+    }
+
+    /// Stores an aligned word, in program order; nothing happens outside the heap.
+    #[inline]
+    pub(crate) fn store(&self, offset: u64, word: u64) {
+        if !self.holds(offset, 8) || !offset.is_multiple_of(8) {
+            return;
+        }
+        #[cfg(feature = "crash-points")]
+        if !crate::crash_points::step() {
+            return;
+        }
+        publish_barrier();
+        // SAFETY: inside the heap and aligned (checked), writable by the contract of `new`.
+        unsafe { self.at(offset).cast::<u64>().write_volatile(word) };
+        publish_barrier();
+    }
+
+    /// Loads an aligned word of a place that the caller derived from verified metadata.
+    ///
+    /// # Safety
+    /// `pointer` must be an aligned word inside the heap.
+    #[inline(always)]
+    pub(crate) unsafe fn load_word(pointer: *mut u64) -> u64 {
+        // SAFETY: per the contract.
+        unsafe { pointer.read() }
+    }
+
+    /// Stores an aligned word in program order, without the check.
+    ///
+    /// # Safety
+    /// `pointer` must be an aligned word inside the heap.
+    #[inline(always)]
+    pub(crate) unsafe fn store_word(pointer: *mut u64, word: u64) {
+        #[cfg(feature = "crash-points")]
+        if !crate::crash_points::step() {
+            return;
+        }
+        // SAFETY: per the contract.
+        unsafe { pointer.write_volatile(word) };
+    }
+
+    /// The bytes of a range, when it lies in the heap.
+    ///
+    /// # Safety
+    /// Nobody may write to the range while the slice lives.
+    #[inline]
+    pub(crate) unsafe fn bytes(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
+        // SAFETY: inside the heap (checked), readable by the contract of `new`, unwritten by this contract.
+        self.holds(offset, bytes)
+            .then(|| unsafe { core::slice::from_raw_parts(self.at(offset), bytes as usize) })
+    }
+
+    /// Copies inside the heap; `false` when a range is not inside or the two overlap.
+    pub(crate) fn copy(&self, from: u64, to: u64, bytes: u64) -> bool {
+        if !self.holds(from, bytes) || !self.holds(to, bytes) || from.abs_diff(to) < bytes {
+            return false;
+        }
+        #[cfg(feature = "crash-points")]
+        if !crate::crash_points::step() {
+            return true;
+        }
+        publish_barrier();
+        // SAFETY: both ranges are inside the heap and do not overlap (checked).
+        unsafe { core::ptr::copy_nonoverlapping(self.at(from), self.at(to), bytes as usize) };
+        publish_barrier();
+        true
+    }
+
+    /// Writes bytes; `false` outside the heap.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> bool {
+        if !self.holds(offset, bytes.len() as u64) {
+            return false;
+        }
+        #[cfg(feature = "crash-points")]
+        if !crate::crash_points::step() {
+            return true;
+        }
+        publish_barrier();
+        // SAFETY: inside the heap (checked); the slice is not part of it (callers pass names of their own).
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len()) };
+        publish_barrier();
+        true
+    }
+
+    /// Zeroes a range; `false` outside the heap.
+    pub(crate) fn zero(&self, offset: u64, bytes: u64) -> bool {
+        if !self.holds(offset, bytes) {
+            return false;
+        }
+        #[cfg(feature = "crash-points")]
+        if !crate::crash_points::step() {
+            return true;
+        }
+        // SAFETY: inside the heap (checked).
+        unsafe { core::ptr::write_bytes(self.at(offset), 0, bytes as usize) };
+        publish_barrier();
+        true
+    }
+}

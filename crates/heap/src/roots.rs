@@ -1,0 +1,228 @@
+//! Named roots: how a program finds its data again. An open-addressed table of entry offsets, each with 16
+//! bits of the name's hash, in objects of the heap itself; changed only in transactions.
+//!
+//! The names follow Kannan et al. ("NVM Heaps for Accelerating Browser-based Applications", section 2):
+//! `nvmalloc(name, size)` is [`Heap::create_root`], `nvread(name)` is [`Heap::root`], an anonymous child is
+//! [`Heap::alloc`].
+
+use core::ptr::NonNull;
+
+use crate::backing::Backing;
+use crate::error::HeapError;
+use crate::heap::Heap;
+use crate::layout::*;
+use xxhash_rust::xxh3::xxh3_64;
+
+const OFFSET_BITS: u32 = 48;
+const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
+
+/// A root: an object that has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// The object.
+    pub pointer: NonNull<u8>,
+    /// Bytes that were asked for.
+    pub bytes: u64,
+}
+
+/// The table as the superblock describes it.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    offset: u64,
+    slots: u64,
+    /// Slots that are or were in use.
+    used: u64,
+    roots: u64,
+}
+
+impl<B: Backing> Heap<B> {
+    fn table(&self) -> Table {
+        let word = |index: u64| self.memory.load(SUPER_ROOTS + index * 8);
+        let table = Table { offset: word(0), slots: word(1), used: word(2), roots: word(3) };
+        let sound = table.slots.is_power_of_two()
+            && table.slots <= self.memory.len() / 8
+            && table.roots <= table.used
+            && table.used <= table.slots
+            && self.memory.holds(table.offset, table.slots * 8);
+        if sound { table } else { Table { offset: 0, slots: 0, used: 0, roots: 0 } }
+    }
+
+    /// Slot and entry of a name, if there is such a root.
+    fn find(&self, name: &[u8], hash: u64) -> Option<(u64, u64)> {
+        let table = self.table();
+        for step in 0..table.slots {
+            let slot = table.offset + (hash.wrapping_add(step) & (table.slots - 1)) * 8;
+            match self.memory.load(slot) {
+                0 => return None,
+                SLOT_TOMBSTONE => {}
+                word if word >> OFFSET_BITS == hash >> OFFSET_BITS => {
+                    let entry = word & OFFSET_MASK;
+                    // SAFETY: nothing writes to the heap while the name is compared.
+                    let stored = unsafe { self.memory.bytes(entry + ENTRY_NAME, name.len() as u64) };
+                    if self.memory.load(entry + ENTRY_NAME_LENGTH) == name.len() as u64
+                        && stored == Some(name)
+                    {
+                        return Some((slot, entry));
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The root of this name: the paper's `nvread(name)`.
+    pub fn root(&self, name: &str) -> Option<Root> {
+        let (_, entry) = self.find(name.as_bytes(), xxh3_64(name.as_bytes()))?;
+        self.root_of(entry)
+    }
+
+    fn root_of(&self, entry: u64) -> Option<Root> {
+        let (offset, bytes) = (self.memory.load(entry + ENTRY_OBJECT), self.memory.load(entry + ENTRY_SIZE));
+        if offset == 0 || !self.memory.holds(offset, bytes) {
+            return None;
+        }
+        Some(Root { pointer: NonNull::new(self.memory.at(offset))?, bytes })
+    }
+
+    /// Makes a named object of zeroes: the paper's `nvmalloc(name, size)`. Object and name appear together
+    /// or not at all; inside an open transaction, with it.
+    ///
+    /// # Errors
+    /// [`HeapError::NameTaken`], [`HeapError::BadName`], [`HeapError::OutOfMemory`]; nothing has changed then
+    /// (inside an open transaction: nothing that its rollback does not undo).
+    pub fn create_root(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        if name.is_empty() || name.len() > ROOT_NAME_BYTES_MAX {
+            return Err(HeapError::BadName);
+        }
+        let hash = xxh3_64(name.as_bytes());
+        if self.find(name.as_bytes(), hash).is_some() {
+            return Err(HeapError::NameTaken);
+        }
+        self.all_or_nothing(|heap| {
+            let object = heap.alloc_zeroed(bytes)?;
+            let entry = heap.alloc(ENTRY_NAME + name.len() as u64)?;
+            let at = heap.offset_of(entry).ok_or(HeapError::OutsideHeap)?;
+            heap.memory.store(at + ENTRY_OBJECT, heap.offset_of(object).ok_or(HeapError::OutsideHeap)?);
+            heap.memory.store(at + ENTRY_SIZE, bytes);
+            heap.memory.store(at + ENTRY_HASH, hash);
+            heap.memory.store(at + ENTRY_NAME_LENGTH, name.len() as u64);
+            heap.memory.write(at + ENTRY_NAME, name.as_bytes());
+            heap.insert_entry(at, hash)?;
+            Ok(object)
+        })
+    }
+
+    /// Removes a root and frees its object (not what the object points to).
+    ///
+    /// # Errors
+    /// [`HeapError::NoSuchRoot`].
+    pub fn remove_root(&mut self, name: &str) -> Result<(), HeapError> {
+        let (slot, entry) =
+            self.find(name.as_bytes(), xxh3_64(name.as_bytes())).ok_or(HeapError::NoSuchRoot)?;
+        let object = self.root_of(entry).ok_or(HeapError::NoSuchRoot)?;
+        self.all_or_nothing(|heap| {
+            heap.store_logged(slot, SLOT_TOMBSTONE)?;
+            heap.store_logged(SUPER_ROOTS + 24, heap.table().roots.saturating_sub(1))?;
+            heap.free(object.pointer)?;
+            heap.free(NonNull::new(heap.memory.at(entry)).ok_or(HeapError::OutsideHeap)?)
+        })
+    }
+
+    /// All roots, in no particular order.
+    pub fn roots(&self) -> Roots<'_, B> {
+        Roots { heap: self, table: self.table(), next: 0 }
+    }
+
+    /// In the open transaction, or in one of its own.
+    fn all_or_nothing<R>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<R, HeapError>,
+    ) -> Result<R, HeapError> {
+        if self.in_transaction() { work(self) } else { self.transaction(|tx| work(tx)) }
+    }
+
+    fn store_logged(&mut self, offset: u64, word: u64) -> Result<(), HeapError> {
+        self.add_range(self.memory.at(offset), 8)?;
+        self.memory.store(offset, word);
+        Ok(())
+    }
+
+    fn insert_entry(&mut self, entry: u64, hash: u64) -> Result<(), HeapError> {
+        let mut table = self.table();
+        if (table.used + 1) * 4 > table.slots * 3 {
+            table = self.rebuild_table(table)?;
+        }
+        for step in 0..table.slots {
+            let slot = table.offset + (hash.wrapping_add(step) & (table.slots - 1)) * 8;
+            if self.memory.load(slot) == 0 {
+                self.store_logged(slot, entry | hash & !OFFSET_MASK)?;
+                self.store_logged(SUPER_ROOTS + 16, table.used + 1)?;
+                return self.store_logged(SUPER_ROOTS + 24, table.roots + 1);
+            }
+        }
+        Err(HeapError::OutsideHeap)
+    }
+
+    /// Makes a table with room (larger, or free of removed slots) and switches over to it.
+    fn rebuild_table(&mut self, old: Table) -> Result<Table, HeapError> {
+        let slots = (old.roots * 2 + 2).next_power_of_two().max(ROOT_SLOTS_FIRST);
+        let fresh = self.alloc_zeroed(slots * 8)?;
+        let offset = self.offset_of(fresh).ok_or(HeapError::OutsideHeap)?;
+        let mut moved = 0;
+        for index in 0..old.slots {
+            let word = self.memory.load(old.offset + index * 8);
+            if word == 0 || word == SLOT_TOMBSTONE {
+                continue;
+            }
+            let hash = self.memory.load((word & OFFSET_MASK) + ENTRY_HASH);
+            let free = (0..slots)
+                .map(|step| offset + (hash.wrapping_add(step) & (slots - 1)) * 8)
+                .find(|slot| self.memory.load(*slot) == 0);
+            if let Some(slot) = free {
+                self.memory.store(slot, word);
+                moved += 1;
+            }
+        }
+        self.add_range(self.memory.at(SUPER_ROOTS), 32)?;
+        for (index, word) in [offset, slots, moved, moved].into_iter().enumerate() {
+            self.memory.store(SUPER_ROOTS + 8 * index as u64, word);
+        }
+        if old.slots > 0
+            && let Some(object) = NonNull::new(self.memory.at(old.offset))
+        {
+            self.free(object)?;
+        }
+        Ok(self.table())
+    }
+}
+
+/// Iterator over `(name, root)`; see [`Heap::roots`].
+pub struct Roots<'heap, B: Backing> {
+    heap: &'heap Heap<B>,
+    table: Table,
+    next: u64,
+}
+
+impl<'heap, B: Backing> Iterator for Roots<'heap, B> {
+    type Item = (&'heap str, Root);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let heap = self.heap;
+        while self.next < self.table.slots {
+            let word = heap.memory.load(self.table.offset + self.next * 8);
+            self.next += 1;
+            if word == 0 || word == SLOT_TOMBSTONE {
+                continue;
+            }
+            let entry = word & OFFSET_MASK;
+            let length = heap.memory.load(entry + ENTRY_NAME_LENGTH);
+            // SAFETY: the iterator borrows the heap, so nothing writes to it meanwhile.
+            let name = unsafe { heap.memory.bytes(entry + ENTRY_NAME, length) };
+            if let (Some(root), Some(Ok(name))) = (heap.root_of(entry), name.map(core::str::from_utf8)) {
+                return Some((name, root));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,259 @@
+//! Small objects: slabs of equal slots, one bit of one word per object.
+//!
+//! Invariants:
+//! - The bitmap in the slab's descriptor is the one truth; setting or clearing one bit of it is the whole of
+//!   an allocation or a free.
+//! - Everything else here ([`Cursor`]) is volatile and made anew at each open, lazily, by looking at the
+//!   descriptors; it may be stale in one direction only: a slot it calls free is free.
+
+use crate::backing::Backing;
+use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, class_of, slot_at};
+use crate::error::HeapError;
+use crate::heap::Heap;
+use crate::layout::*;
+use crate::memory::Memory;
+
+/// How many partly filled slabs a class remembers; others are found again by scanning.
+const REMEMBERED: usize = 8;
+
+/// Where a class allocates next. Volatile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor {
+    /// Offset of the current slab, or 0.
+    chunk: u64,
+    /// Free slots of the current word, as bits.
+    free: u64,
+    /// The current word of the bitmap, and the address of its first slot.
+    word: u64,
+    word_at: *mut u64,
+    slots_at: *mut u8,
+    partial: [u64; REMEMBERED],
+    partial_len: usize,
+    /// Chunks (by offset) before this one were scanned in this session.
+    scanned_to: u64,
+    /// A slab behind the scan got room and was not remembered.
+    missed: bool,
+}
+
+impl Cursor {
+    pub(crate) const fn new() -> Self {
+        Cursor {
+            chunk: 0,
+            free: 0,
+            word: 0,
+            word_at: core::ptr::null_mut(),
+            slots_at: core::ptr::null_mut(),
+            partial: [0; REMEMBERED],
+            partial_len: 0,
+            scanned_to: 0,
+            missed: false,
+        }
+    }
+
+    /// Forgets every slab but the current one (which is in use, so its segment stays what it is).
+    pub(crate) fn forget_elsewhere(&mut self) {
+        self.partial_len = 0;
+        self.scanned_to = 0;
+        self.missed = false;
+    }
+}
+
+/// A slot that is free and about to be taken.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    word_at: *mut u64,
+    bit: u64,
+    pub(crate) pointer: *mut u8,
+}
+
+/// A slot by its place in the metadata.
+#[derive(Clone, Copy)]
+pub(crate) struct SlotPlace {
+    class: usize,
+    chunk: u64,
+    word: u64,
+    bit: u64,
+}
+
+fn words_of(class: usize) -> u64 {
+    u64::from(CLASS_SLOTS[class]).div_ceil(64)
+}
+
+/// The bits of a word that stand for slots.
+pub(crate) fn slot_mask(class: usize, word: u64) -> u64 {
+    let left = u64::from(CLASS_SLOTS[class]).saturating_sub(word * 64);
+    if left >= 64 { u64::MAX } else { (1 << left) - 1 }
+}
+
+impl<B: Backing> Heap<B> {
+    /// Picks a free slot for `bytes`; it is not taken before [`Heap::take_slot`].
+    #[inline]
+    pub(crate) fn pick_slot(&mut self, bytes: u64) -> Result<Slot, HeapError> {
+        let class = class_of(bytes);
+        if self.cursors[class].free == 0 {
+            self.refill(class)?;
+        }
+        let cursor = &self.cursors[class];
+        let index = cursor.free.trailing_zeros();
+        let pointer = cursor.slots_at.wrapping_add(index as usize * CLASS_BYTES[class] as usize);
+        Ok(Slot { word_at: cursor.word_at, bit: 1 << index, pointer })
+    }
+
+    /// Takes the slot that was picked last for this size: the allocation happens at this store.
+    #[inline]
+    pub(crate) fn take_slot(&mut self, bytes: u64, slot: Slot) {
+        self.cursors[class_of(bytes)].free &= !slot.bit;
+        // SAFETY: `word_at` is a word of the bitmap of a slab in use, inside the heap and aligned; cursors
+        // point to nothing else (see `enter`).
+        unsafe { Memory::store_word(slot.word_at, Memory::load_word(slot.word_at) | slot.bit) };
+    }
+
+    /// Moves the class's cursor to a word with a free slot: in its slab, in a remembered one, in one found by
+    /// scanning, in a new one.
+    #[cold]
+    fn refill(&mut self, class: usize) -> Result<(), HeapError> {
+        let cursor = self.cursors[class];
+        if cursor.chunk != 0 && self.enter(class, cursor.chunk, cursor.word) {
+            return Ok(());
+        }
+        while self.cursors[class].partial_len > 0 {
+            self.cursors[class].partial_len -= 1;
+            let chunk = self.cursors[class].partial[self.cursors[class].partial_len];
+            if self.slab_class(chunk) == Some(class) && self.enter(class, chunk, 0) {
+                return Ok(());
+            }
+        }
+        loop {
+            if self.scan(class) {
+                return Ok(());
+            }
+            if !core::mem::take(&mut self.cursors[class].missed) {
+                break;
+            }
+            self.cursors[class].scanned_to = 0;
+        }
+        let run = self.find_run(1)?;
+        self.memory.zero(run.descriptor() + DESC_SLOTS, words_of(class) * 8);
+        self.describe_run(run, Kind::Slab, class as u8, 0);
+        self.publish_run(run);
+        if self.enter(class, run.offset(), 0) {
+            return Ok(());
+        }
+        // A fresh slab has free slots unless the heap's bytes changed under us.
+        Err(HeapError::OutsideHeap)
+    }
+
+    /// Points the cursor at the first word from `from` on that has a free slot.
+    fn enter(&mut self, class: usize, chunk: u64, from: u64) -> bool {
+        let bitmap = descriptor_of(chunk) + DESC_SLOTS;
+        for word in from..words_of(class) {
+            let free = !self.memory.load(bitmap + word * 8) & slot_mask(class, word);
+            if free != 0 {
+                let cursor = &mut self.cursors[class];
+                cursor.chunk = chunk;
+                cursor.free = free;
+                cursor.word = word;
+                cursor.word_at = self.memory.at(bitmap + word * 8).cast();
+                cursor.slots_at = self.memory.at(chunk + word * 64 * u64::from(CLASS_BYTES[class]));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Looks for a slab of the class with room, from where the last scan ended.
+    fn scan(&mut self, class: usize) -> bool {
+        let segments = self.segments();
+        let mut segment = self.cursors[class].scanned_to / SEGMENT_BYTES;
+        let mut chunk = (self.cursors[class].scanned_to / CHUNK_BYTES) % SEGMENT_CHUNKS;
+        while segment < segments {
+            let span = self.span_of(segment);
+            while span == 1 && chunk < SEGMENT_CHUNKS {
+                let offset = segment * SEGMENT_BYTES + chunk * CHUNK_BYTES;
+                chunk += 1;
+                if self.slab_class(offset) == Some(class) && self.enter(class, offset, 0) {
+                    self.cursors[class].scanned_to = offset + CHUNK_BYTES;
+                    return true;
+                }
+            }
+            segment += span;
+            chunk = 0;
+        }
+        self.cursors[class].scanned_to = segment * SEGMENT_BYTES;
+        false
+    }
+
+    /// The class of the slab at a chunk's offset, if a slab is there.
+    fn slab_class(&self, chunk: u64) -> Option<usize> {
+        if (chunk / CHUNK_BYTES).is_multiple_of(SEGMENT_CHUNKS) || !self.chunk_in_use(chunk) {
+            return None;
+        }
+        match Head::decode(self.memory.load(descriptor_of(chunk) + DESC_HEAD)) {
+            Some(Head { kind: Kind::Slab, class, .. }) if usize::from(class) < CLASSES => {
+                Some(usize::from(class))
+            }
+            _ => None,
+        }
+    }
+
+    /// The slot that starts at `offset`, if it is allocated.
+    pub(crate) fn slot_place(&self, offset: u64) -> Option<SlotPlace> {
+        let chunk = offset & !(CHUNK_BYTES - 1);
+        let class = self.slab_class(chunk)?;
+        let within = offset - chunk;
+        let slot = slot_at(class, within);
+        let place = SlotPlace { class, chunk, word: slot / 64, bit: 1 << (slot % 64) };
+        let starts = slot * u64::from(CLASS_BYTES[class]) == within && slot < u64::from(CLASS_SLOTS[class]);
+        (starts && self.memory.load(place.word_offset()) & place.bit != 0).then_some(place)
+    }
+
+    /// Gives the slot back: the free happens at the first store.
+    pub(crate) fn release_slot(&mut self, place: SlotPlace) {
+        let SlotPlace { class, chunk, word, bit } = place;
+        let left = self.memory.load(place.word_offset()) & !bit;
+        self.memory.store(place.word_offset(), left);
+        let cursor = &mut self.cursors[class];
+        if cursor.chunk == chunk {
+            if word == cursor.word {
+                cursor.free |= bit;
+            } else if word < cursor.word {
+                self.enter(class, chunk, word);
+            }
+            return;
+        }
+        if left == 0 && self.slab_is_empty(class, chunk) {
+            let run = crate::chunks::Run {
+                segment: chunk / SEGMENT_BYTES,
+                first: chunk / CHUNK_BYTES % SEGMENT_CHUNKS,
+                chunks: 1,
+            };
+            self.release_run(run);
+            return;
+        }
+        let cursor = &mut self.cursors[class];
+        if cursor.partial[..cursor.partial_len].contains(&chunk) {
+            return;
+        }
+        if cursor.partial_len < REMEMBERED {
+            cursor.partial[cursor.partial_len] = chunk;
+            cursor.partial_len += 1;
+        } else {
+            cursor.missed |= chunk < cursor.scanned_to;
+        }
+    }
+
+    fn slab_is_empty(&self, class: usize, chunk: u64) -> bool {
+        let bitmap = descriptor_of(chunk) + DESC_SLOTS;
+        (0..words_of(class)).all(|word| self.memory.load(bitmap + word * 8) & slot_mask(class, word) == 0)
+    }
+}
+
+impl SlotPlace {
+    fn word_offset(self) -> u64 {
+        descriptor_of(self.chunk) + DESC_SLOTS + self.word * 8
+    }
+
+    pub(crate) fn usable_bytes(self) -> u64 {
+        u64::from(CLASS_BYTES[self.class])
+    }
+}

@@ -1,0 +1,247 @@
+//! Dies at every single store to a heap's metadata, and at every store of the recovery from that: whatever
+//! the moment, the next open finds the state before or after the operation, and the checker finds nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use common::{TestMemory, assert_sound, open};
+use holdfast_heap::{Backing, Fixed, Heap, OpenOptions, crash_points};
+
+/// Limits of the heaps that die here: every crash point copies the heap a few times.
+const SMALL: u64 = 1 << 20;
+const LARGE: u64 = 20 << 20;
+
+type Operation = fn(&mut Heap<TestMemory>);
+/// What an observer sees of the heap: must be the state before or after the operation.
+type Observe = fn(&Heap<TestMemory>) -> Vec<u8>;
+
+fn killed_at(step: u64, work: impl FnOnce()) -> bool {
+    crash_points::arm(step);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    crash_points::disarm();
+    match outcome {
+        Ok(()) => false,
+        Err(payload) if payload.is::<crash_points::Killed>() => true,
+        Err(payload) => std::panic::resume_unwind(payload),
+    }
+}
+
+/// Runs `operation` on copies of the prepared heap, dying at each step of it, and at each step of the
+/// recovery. Returns how many crash points were tried.
+fn enumerate(limit: u64, prepare: Operation, operation: Operation, observe: Observe) -> u64 {
+    let mut heap = open(TestMemory::new(limit));
+    prepare(&mut heap);
+    let prepared = heap.close();
+
+    let reopened = |memory: &TestMemory| open(memory.copy());
+    let before = observe(&reopened(&prepared));
+    let mut complete = reopened(&prepared);
+    operation(&mut complete);
+    let complete = complete.close();
+    let after = observe(&reopened(&complete));
+
+    let mut tried = 0;
+    for step in 0.. {
+        let mut victim = reopened(&prepared);
+        let dead = killed_at(step, || operation(&mut victim));
+        let left = victim.backing().copy();
+        std::mem::forget(victim);
+        for recovery_step in 0.. {
+            let image = left.copy();
+            let died_again = killed_at(recovery_step, || recover(&image));
+            let heap = open(image.copy());
+            let context = format!("step {step}, recovery step {recovery_step}");
+            assert_sound(heap.backing().bytes(), &context);
+            let seen = observe(&heap);
+            assert!(seen == before || seen == after, "{context}: neither before nor after");
+            tried += 1;
+            if !died_again {
+                break;
+            }
+        }
+        if !dead {
+            return tried;
+        }
+    }
+    unreachable!("the loop ends when the operation was not killed");
+}
+
+/// Opens (and so recovers) a heap on the image's own memory, which outlives a kill in between.
+fn recover(image: &TestMemory) {
+    // SAFETY: the image's memory is used by nobody else while this runs.
+    let fixed = unsafe { Fixed::new(image.base(), image.backed_bytes()) };
+    Heap::open(fixed, OpenOptions::default()).unwrap();
+}
+
+/// Names, sizes and content of all roots, sorted.
+fn all_roots(heap: &Heap<TestMemory>) -> Vec<u8> {
+    let mut roots: Vec<_> = heap
+        .roots()
+        .map(|(name, root)| {
+            // SAFETY: the root's object is allocated with that size, and nobody writes to it now.
+            let content = unsafe { std::slice::from_raw_parts(root.pointer.as_ptr(), root.bytes as usize) };
+            (name.to_owned(), content.to_vec())
+        })
+        .collect();
+    roots.sort();
+    format!("{roots:?}").into_bytes()
+}
+
+fn nothing(_: &mut Heap<TestMemory>) {}
+
+fn store(heap: &mut Heap<TestMemory>, name: &str, at: usize, byte: u8) {
+    let root = heap.root(name).unwrap();
+    heap.add_range(root.pointer.as_ptr().wrapping_add(at), 1).unwrap();
+    // SAFETY: inside the root's object.
+    unsafe { root.pointer.as_ptr().add(at).write_volatile(byte) };
+}
+
+#[test]
+fn creating_the_first_root_is_all_or_nothing() {
+    assert!(enumerate(SMALL, nothing, |heap| _ = heap.create_root("a", 100).unwrap(), all_roots) > 20);
+}
+
+#[test]
+fn creating_a_root_that_makes_the_table_grow_is_all_or_nothing() {
+    fn fill(heap: &mut Heap<TestMemory>) {
+        for index in 0..48 {
+            heap.create_root(&format!("root {index}"), 16).unwrap();
+        }
+    }
+    enumerate(SMALL, fill, |heap| _ = heap.create_root("one more", 40_000).unwrap(), all_roots);
+}
+
+#[test]
+fn removing_a_root_is_all_or_nothing() {
+    fn two(heap: &mut Heap<TestMemory>) {
+        heap.create_root("stays", 16).unwrap();
+        heap.create_root("goes", 5000).unwrap();
+    }
+    enumerate(SMALL, two, |heap| heap.remove_root("goes").unwrap(), all_roots);
+}
+
+#[test]
+fn a_transaction_over_many_ranges_and_objects_is_all_or_nothing() {
+    fn prepare(heap: &mut Heap<TestMemory>) {
+        heap.create_root("data", 256).unwrap();
+        heap.create_root("big", 300_000).unwrap();
+    }
+    fn operate(heap: &mut Heap<TestMemory>) {
+        heap.begin().unwrap();
+        for at in [0, 17, 255] {
+            store(heap, "data", at, 1);
+        }
+        heap.alloc(64).unwrap();
+        heap.alloc(200_000).unwrap();
+        heap.create_root("new", 32).unwrap();
+        heap.remove_root("big").unwrap();
+        store(heap, "data", 17, 2);
+        heap.commit().unwrap();
+    }
+    enumerate(SMALL, prepare, operate, all_roots);
+}
+
+#[test]
+fn an_aborted_transaction_leaves_no_trace_whenever_it_dies() {
+    fn prepare(heap: &mut Heap<TestMemory>) {
+        heap.create_root("data", 64).unwrap();
+    }
+    fn operate(heap: &mut Heap<TestMemory>) {
+        heap.begin().unwrap();
+        store(heap, "data", 3, 9);
+        heap.create_root("new", 32).unwrap();
+        heap.abort().unwrap();
+    }
+    enumerate(SMALL, prepare, operate, all_roots);
+}
+
+#[test]
+fn a_log_that_outgrows_its_chunk_is_linked_and_given_back_whenever_it_dies() {
+    fn prepare(heap: &mut Heap<TestMemory>) {
+        heap.create_root("data", 200_000).unwrap();
+    }
+    fn operate(heap: &mut Heap<TestMemory>) {
+        let root = heap.root("data").unwrap();
+        heap.begin().unwrap();
+        heap.add_range(root.pointer.as_ptr(), 200_000).unwrap();
+        // SAFETY: the whole object.
+        unsafe { root.pointer.as_ptr().write_bytes(7, 200_000) };
+        heap.commit().unwrap();
+    }
+    fn first_and_last(heap: &Heap<TestMemory>) -> Vec<u8> {
+        let root = heap.root("data").unwrap();
+        // SAFETY: inside the object.
+        let content = unsafe { std::slice::from_raw_parts(root.pointer.as_ptr(), 200_000) };
+        assert!(content.iter().all(|byte| *byte == content[0]), "torn");
+        vec![content[0]]
+    }
+    enumerate(SMALL, prepare, operate, first_and_last);
+}
+
+#[test]
+fn objects_of_whole_segments_appear_and_vanish_at_once() {
+    fn prepare(heap: &mut Heap<TestMemory>) {
+        heap.create_root("huge", 5 << 20).unwrap();
+    }
+    fn sizes(heap: &Heap<TestMemory>) -> Vec<u8> {
+        let mut roots: Vec<_> = heap.roots().map(|(name, root)| format!("{name} {}", root.bytes)).collect();
+        roots.sort();
+        roots.concat().into_bytes()
+    }
+    enumerate(LARGE, nothing, |heap| _ = heap.create_root("huge", 5 << 20).unwrap(), sizes);
+    enumerate(LARGE, prepare, |heap| heap.remove_root("huge").unwrap(), sizes);
+    enumerate(
+        LARGE,
+        prepare,
+        |heap| {
+            heap.begin().unwrap();
+            heap.remove_root("huge").unwrap();
+            heap.create_root("huge", 6 << 20).unwrap();
+            heap.commit().unwrap();
+        },
+        sizes,
+    );
+}
+
+#[test]
+fn formatting_can_be_killed_and_repeated() {
+    for step in 0.. {
+        let memory = TestMemory::new(8 << 20);
+        let view = memory.copy();
+        let base = view.base();
+        let dead = killed_at(step, || {
+            // SAFETY: the view's memory is used by nobody else while this runs.
+            let fixed = unsafe { Fixed::new(base, 4 << 20) };
+            Heap::open(fixed, OpenOptions { format_if_empty: true, ..common::OPTIONS }).unwrap();
+        });
+        let mut heap = open(view.copy());
+        heap.create_root("works", 10).unwrap();
+        assert_sound(heap.backing().bytes(), &format!("formatting died at step {step}"));
+        if !dead {
+            assert!(step > 10);
+            return;
+        }
+    }
+}
+
+#[test]
+fn plain_allocations_and_frees_are_single_steps() {
+    fn prepare(heap: &mut Heap<TestMemory>) {
+        for _ in 0..70 {
+            heap.alloc(1000).unwrap();
+        }
+    }
+    fn operate(heap: &mut Heap<TestMemory>) {
+        let mut objects = Vec::new();
+        for bytes in [1, 16, 100, 5000, 30_000, 40_000, 100_000, 1_000_000] {
+            objects.push(heap.alloc(bytes).unwrap());
+        }
+        for object in objects {
+            heap.free(object).unwrap();
+        }
+    }
+    enumerate(2 * SMALL, prepare, operate, |_| Vec::new());
+}

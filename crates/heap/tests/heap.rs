@@ -1,0 +1,406 @@
+//! What a program may rely on: objects do not overlap and keep their bytes, across any sequence of
+//! operations, transactions and re-openings at another address.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+
+use common::{OPTIONS, TestMemory, assert_sound, open};
+use holdfast_heap::{GrowError, Heap, HeapError, OpenError, OpenOptions, Opened, Pointers};
+use proptest::prelude::*;
+
+fn fill(pointer: NonNull<u8>, bytes: u64, seed: u8) {
+    // SAFETY: the callers pass objects of that size.
+    unsafe { pointer.as_ptr().write_bytes(seed, bytes as usize) };
+}
+
+fn holds(heap: &Heap<TestMemory>, offset: u64, bytes: u64, seed: u8) -> bool {
+    heap.backing().bytes()[offset as usize..(offset + bytes) as usize].iter().all(|byte| *byte == seed)
+}
+
+fn at(heap: &Heap<TestMemory>, offset: u64) -> NonNull<u8> {
+    NonNull::new(holdfast_heap::Backing::base(heap.backing()).wrapping_add(offset as usize)).unwrap()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Alloc(u64),
+    Free(usize),
+    CreateRoot(u8, u64),
+    RemoveRoot(u8),
+    Begin,
+    Commit,
+    Abort,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => prop_oneof![1..200u64, 200..40_000u64, 40_000..700_000u64, Just(4 << 20)].prop_map(Step::Alloc),
+        4 => any::<usize>().prop_map(Step::Free),
+        2 => (any::<u8>(), 1..3000u64).prop_map(|(name, bytes)| Step::CreateRoot(name, bytes)),
+        1 => any::<u8>().prop_map(Step::RemoveRoot),
+        1 => Just(Step::Begin),
+        1 => Just(Step::Commit),
+        1 => Just(Step::Abort),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+/// What the heap should hold, by offset: size and content.
+#[derive(Clone, Default)]
+struct Model {
+    objects: BTreeMap<u64, (u64, u8)>,
+    roots: BTreeMap<u8, (u64, u64)>,
+    /// Freed in the open transaction: gone at the commit.
+    freed: Vec<u64>,
+}
+
+fn run(steps: Vec<Step>) {
+    let mut heap = open(TestMemory::new(24 << 20));
+    let mut model = Model::default();
+    let mut saved: Option<Model> = None;
+    for (index, step) in steps.into_iter().enumerate() {
+        let seed = index as u8;
+        match step {
+            Step::Alloc(bytes) => match heap.alloc(bytes) {
+                Ok(pointer) => {
+                    let offset = heap.offset_of(pointer).unwrap();
+                    assert!(offset.is_multiple_of(16));
+                    fill(pointer, bytes, seed);
+                    assert!(model.objects.insert(offset, (bytes, seed)).is_none());
+                }
+                Err(HeapError::OutOfMemory { .. }) => {}
+                Err(other) => panic!("{other}"),
+            },
+            Step::Free(pick) => {
+                let alive: Vec<_> =
+                    model.objects.keys().filter(|o| !model.freed.contains(o)).copied().collect();
+                if let Some(offset) = alive.get(pick % alive.len().max(1)) {
+                    heap.free(at(&heap, *offset)).unwrap();
+                    if heap.in_transaction() {
+                        model.freed.push(*offset);
+                    } else {
+                        model.objects.remove(offset);
+                        assert_eq!(heap.free(at(&heap, *offset)), Err(HeapError::NotAllocated));
+                    }
+                }
+            }
+            Step::CreateRoot(name, bytes) => match heap.create_root(&format!("root {name}"), bytes) {
+                Ok(pointer) => {
+                    let offset = heap.offset_of(pointer).unwrap();
+                    assert!(holds(&heap, offset, bytes, 0), "a new root is not zero");
+                    assert!(model.roots.insert(name, (offset, bytes)).is_none());
+                }
+                Err(HeapError::NameTaken) => assert!(model.roots.contains_key(&name)),
+                Err(other) => panic!("{other}"),
+            },
+            Step::RemoveRoot(name) => {
+                let removed = heap.remove_root(&format!("root {name}"));
+                assert_eq!(removed.is_ok(), model.roots.remove(&name).is_some());
+            }
+            Step::Begin if !heap.in_transaction() => {
+                heap.begin().unwrap();
+                saved = Some(model.clone());
+            }
+            Step::Commit if heap.in_transaction() => {
+                heap.commit().unwrap();
+                saved = None;
+                for offset in std::mem::take(&mut model.freed) {
+                    model.objects.remove(&offset);
+                }
+            }
+            Step::Abort if heap.in_transaction() => {
+                heap.abort().unwrap();
+                model = saved.take().unwrap();
+            }
+            Step::Begin | Step::Commit | Step::Abort => {}
+            Step::Reopen => {
+                // The old process is gone without a word: an open transaction is rolled back.
+                let image = heap.backing().copy();
+                heap = open(image);
+                if let Some(before) = saved.take() {
+                    model = before;
+                }
+            }
+        }
+        for (offset, (bytes, seed)) in &model.objects {
+            assert!(holds(&heap, *offset, *bytes, *seed), "object at {offset:#x} changed");
+        }
+    }
+    if heap.in_transaction() {
+        heap.abort().unwrap();
+        model = saved.unwrap();
+    }
+    let report = assert_sound(heap.backing().bytes(), "at the end");
+    assert_eq!(report.roots as usize, model.roots.len());
+    let table = u64::from(heap.root("no such root").is_none() && report.objects > model.objects.len() as u64);
+    assert!(
+        report.objects <= model.objects.len() as u64 + 2 * model.roots.len() as u64 + table,
+        "something leaked"
+    );
+    for (name, (offset, bytes)) in &model.roots {
+        let root = heap.root(&format!("root {name}")).unwrap();
+        assert_eq!((heap.offset_of(root.pointer), root.bytes), (Some(*offset), *bytes));
+    }
+    let mut offsets: Vec<_> = model.objects.iter().map(|(o, (b, _))| (*o, *b)).collect();
+    offsets.extend(model.roots.values());
+    offsets.sort_unstable();
+    assert!(offsets.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0), "objects overlap");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn any_sequence_of_operations_matches_the_model(steps in proptest::collection::vec(step(), 1..120)) {
+        run(steps);
+    }
+
+    #[test]
+    fn no_bytes_make_opening_or_checking_panic(
+        flips in proptest::collection::vec((0..4_194_304usize, any::<u8>()), 1..40),
+        near in proptest::collection::vec((0..1024usize, any::<u8>()), 0..20),
+        lane in proptest::collection::vec((65_536..66_000usize, any::<u8>()), 0..20),
+    ) {
+        let mut heap = open(TestMemory::new(8 << 20));
+        for index in 0..60 {
+            heap.create_root(&format!("r{index}"), 100 * index + 1).unwrap();
+        }
+        heap.begin().unwrap();
+        heap.create_root("open", 70_000).unwrap();
+        let mut memory = heap.backing().copy();
+        for (at, byte) in flips.into_iter().chain(near).chain(lane) {
+            memory.bytes_mut()[at] ^= byte;
+        }
+        holdfast_heap::check(memory.bytes(), &mut |_| {});
+        if let Ok(mut heap) = Heap::open(memory, OPTIONS) {
+            let _ = heap.roots().count();
+            let _ = heap.root("r7");
+            for bytes in [1, 100, 10_000, 100_000] {
+                let _ = heap.alloc(bytes);
+            }
+            let _ = heap.create_root("new", 10);
+            holdfast_heap::check(heap.backing().bytes(), &mut |_| {});
+        }
+    }
+}
+
+#[test]
+fn a_warm_open_of_a_heap_in_order_writes_nothing() {
+    let mut heap = open(TestMemory::new(16 << 20));
+    assert_eq!(heap.opened(), Opened::Formatted);
+    heap.create_root("data", 1000).unwrap();
+    let image = heap.close();
+    let before = image.bytes().to_vec();
+    let heap = open(image);
+    assert_eq!(heap.opened(), Opened::Clean);
+    assert!(heap.root("data").is_some());
+    assert!(heap.backing().bytes() == before);
+}
+
+#[test]
+fn an_open_transaction_of_a_dead_session_is_rolled_back_at_the_next_open() {
+    let mut heap = open(TestMemory::new(16 << 20));
+    heap.create_root("data", 8).unwrap();
+    heap.begin().unwrap();
+    heap.create_root("half done", 8).unwrap();
+    let heap = open(heap.backing().copy());
+    assert_eq!(heap.opened(), Opened::Recovered);
+    assert!(heap.root("data").is_some() && heap.root("half done").is_none());
+    assert_sound(heap.backing().bytes(), "after recovery");
+}
+
+#[test]
+fn a_transaction_whose_work_fails_or_panics_is_rolled_back() {
+    let mut heap = open(TestMemory::new(16 << 20));
+    let failed: Result<(), HeapError> = heap.transaction(|tx| {
+        tx.create_root("a", 10)?;
+        Err(HeapError::NotAllocated)
+    });
+    assert_eq!(failed, Err(HeapError::NotAllocated));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        heap.transaction(|tx| -> Result<(), HeapError> {
+            tx.create_root("b", 10)?;
+            panic!("the applet's own fault")
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(heap.roots().count(), 0);
+    heap.create_root("c", 10).unwrap();
+    assert_eq!(heap.roots().map(|(name, _)| name.to_owned()).collect::<Vec<_>>(), ["c"]);
+}
+
+#[test]
+fn the_heap_grows_to_its_limit_and_says_so() {
+    let mut heap = open(TestMemory::new(16 << 20));
+    let mut objects = 0;
+    let error = loop {
+        match heap.alloc(100_000) {
+            Ok(_) => objects += 1,
+            Err(error) => break error,
+        }
+    };
+    let limit_bytes = 16 << 20;
+    assert_eq!(
+        error,
+        HeapError::OutOfMemory { wanted_bytes: 131_072, cause: GrowError::LimitReached { limit_bytes } }
+    );
+    assert!(objects >= 120, "only {objects} objects of two chunks in 252 chunks");
+    assert!(error.to_string().contains("--heap-size"));
+    heap.alloc(10).unwrap();
+    assert_sound(heap.backing().bytes(), "full");
+}
+
+#[test]
+fn a_full_pool_fails_the_allocation_and_changes_nothing() {
+    let mut memory = TestMemory::new(64 << 20);
+    memory.grows_left = 0;
+    let mut heap = open(memory);
+    heap.create_root("data", 1000).unwrap();
+    let failed = heap.create_root("too much", 20 << 20);
+    assert!(matches!(failed, Err(HeapError::OutOfMemory { cause: GrowError::NoRoom, .. })));
+    assert_sound(heap.backing().bytes(), "after the refusal");
+    assert!(heap.root("too much").is_none());
+    heap.create_root("fits", 1000).unwrap();
+}
+
+#[test]
+fn a_heap_smaller_than_a_segment_works_to_its_last_chunk() {
+    let mut heap = open(TestMemory::new(512 << 10));
+    let mut objects = 0;
+    while heap.alloc(32_768).is_ok() {
+        objects += 1;
+    }
+    assert_eq!(objects, 12);
+    assert_sound(heap.backing().bytes(), "small heap");
+}
+
+#[test]
+fn freed_memory_is_used_again() {
+    let mut heap = open(TestMemory::new(4 << 20));
+    for round in 0..50 {
+        let objects: Vec<_> = (0..20_000).map(|_| heap.alloc(100).unwrap()).collect();
+        for (index, object) in objects.iter().enumerate() {
+            if index % 3 != 0 {
+                heap.free(*object).unwrap();
+            }
+        }
+        for object in objects.iter().step_by(3) {
+            heap.free(*object).unwrap();
+        }
+        let report = assert_sound(heap.backing().bytes(), &format!("round {round}"));
+        assert_eq!(report.objects, 0);
+    }
+    heap.alloc(1 << 20).unwrap();
+}
+
+#[test]
+fn whole_segments_are_used_again() {
+    let mut heap = open(TestMemory::new(32 << 20));
+    for _ in 0..20 {
+        let huge = heap.alloc(18 << 20).unwrap();
+        fill(huge, 18 << 20, 0xEE);
+        heap.free(huge).unwrap();
+    }
+    let small: Vec<_> = (0..100).map(|_| heap.alloc(200_000).unwrap()).collect();
+    assert_sound(heap.backing().bytes(), "reused as small runs");
+    drop(small);
+}
+
+#[test]
+fn foreign_newer_and_mismatched_bytes_are_refused_untouched() {
+    let mut heap = open(TestMemory::new(8 << 20));
+    heap.create_root("data", 10).unwrap();
+    let good = heap.close();
+
+    let refused = |change: &dyn Fn(&mut [u8]), options: OpenOptions| {
+        let mut memory = good.copy();
+        change(memory.bytes_mut());
+        let before = memory.bytes().to_vec();
+        let base = holdfast_heap::Backing::base(&memory);
+        // SAFETY: `memory` outlives the heap and is not used meanwhile.
+        let fixed = unsafe { holdfast_heap::Fixed::new(base, 4 << 20) };
+        let error = Heap::open(fixed, options).err().unwrap();
+        assert!(memory.bytes() == before, "refusing wrote something");
+        error
+    };
+    assert_eq!(refused(&|bytes| bytes[..1024].fill(b'x'), OPTIONS), OpenError::NotAHeap);
+    assert_eq!(refused(&|bytes| bytes[72] = 9, OPTIONS), OpenError::NewerFormat { version: 9 });
+    assert!(matches!(refused(&|bytes| bytes[80] ^= 1, OPTIONS), OpenError::Damaged { .. }));
+    assert!(matches!(refused(&|bytes| bytes[104] = 200, OPTIONS), OpenError::Truncated { .. }));
+    let native = OpenOptions { pointers: Some(Pointers { base: 1 << 44, bytes: 8 }), format_if_empty: true };
+    assert!(matches!(refused(&|_| (), native), OpenError::PointerMismatch { .. }));
+}
+
+#[test]
+fn every_flipped_bit_of_tables_that_hold_the_roots_is_found_by_the_check() {
+    let mut heap = open(TestMemory::new(4 << 20));
+    for index in 0..10 {
+        heap.create_root(&format!("root {index}"), 300).unwrap();
+    }
+    let good = heap.close();
+    let mut missed = Vec::new();
+    // Superblock's fixed part, segment word, lane and slab heads: every bit counts.
+    let fixed = (64..104).chain(0..16).chain(1024..1032).chain(2048..2056).chain(3072..3080);
+    for byte in fixed {
+        for bit in 0..8 {
+            let mut memory = good.copy();
+            memory.bytes_mut()[byte] ^= 1 << bit;
+            if holdfast_heap::check(memory.bytes(), &mut |_| {}).is_sound() {
+                missed.push((byte, bit));
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+#[test]
+fn root_names_have_bounds() {
+    let mut heap = open(TestMemory::new(4 << 20));
+    assert_eq!(heap.create_root("", 1), Err(HeapError::BadName));
+    assert_eq!(heap.create_root(&"x".repeat(256), 1), Err(HeapError::BadName));
+    heap.create_root(&"x".repeat(255), 1).unwrap();
+    heap.create_root("naïve ☂", 1).unwrap();
+    assert_eq!(heap.create_root("naïve ☂", 1), Err(HeapError::NameTaken));
+    assert_eq!(heap.remove_root("none"), Err(HeapError::NoSuchRoot));
+}
+
+#[test]
+fn thousands_of_roots_are_found_and_removed() {
+    let mut heap = open(TestMemory::new(64 << 20));
+    for index in 0..10_000 {
+        let root = heap.create_root(&format!("root number {index}"), 8).unwrap();
+        // SAFETY: eight bytes, aligned to 16.
+        unsafe { root.as_ptr().cast::<u64>().write(index) };
+    }
+    for index in (0..10_000).step_by(2) {
+        heap.remove_root(&format!("root number {index}")).unwrap();
+    }
+    let heap = open(heap.backing().copy());
+    for index in 0..10_000u64 {
+        let root = heap.root(&format!("root number {index}"));
+        // SAFETY: as above.
+        let value = root.map(|root| unsafe { root.pointer.as_ptr().cast::<u64>().read() });
+        assert_eq!(value, (index % 2 == 1).then_some(index));
+    }
+    assert_eq!(assert_sound(heap.backing().bytes(), "many roots").roots, 5000);
+}
+
+#[test]
+fn a_run_over_a_chunk_that_was_a_slab_is_not_mistaken_for_the_slab() {
+    // Two objects of one slab, rolled back newest first: the first left the slab remembered as having room,
+    // the second gave its chunk back, and a run took it. The next small object landed inside the run.
+    let steps = vec![
+        Step::Begin,
+        Step::Alloc(16_367),
+        Step::Alloc(37),
+        Step::CreateRoot(66, 1690),
+        Step::Reopen,
+        Step::Alloc(683_331),
+        Step::CreateRoot(14, 1426),
+    ];
+    run(steps);
+}
