@@ -1,0 +1,365 @@
+//! The one error type of opening, creating, removing, growing and checkpointing a region.
+//!
+//! Fields carry what happened; the message adds what to do next. No variant means that data was changed:
+//! every operation that fails leaves image and base as they were, unless the variant says otherwise.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::key::KeyError;
+use crate::name::NameError;
+use crate::places::PlaceError;
+
+/// Short for results of this crate.
+pub type Result<T> = std::result::Result<T, RegionError>;
+
+/// What a person can do about a file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Remedy {
+    /// The image is bad, but a whole base file is in the store.
+    DropImage {
+        /// Name of the region.
+        name: String,
+        /// The good base file.
+        base: PathBuf,
+    },
+    /// Nothing in reach replaces the file.
+    RestoreFile {
+        /// The file to bring back from a copy, or to move away.
+        path: PathBuf,
+    },
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Remedy::DropImage { name, base } => write!(
+                formatter,
+                "the checkpoint {} is whole: `holdfast heap rm --image {name}` drops the image and the next \
+                 open starts from that checkpoint",
+                base.display()
+            ),
+            Remedy::RestoreFile { path } => write!(
+                formatter,
+                "no whole checkpoint replaces it: put a copy back at {0}, or move {0} away and start anew",
+                path.display()
+            ),
+        }
+    }
+}
+
+/// What failed, for callers that only branch (exit codes, retries).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller asked for something that makes no sense (name, size, order of calls).
+    Usage,
+    /// No such region.
+    NotFound,
+    /// The region exists already.
+    AlreadyExists,
+    /// Another process has it.
+    Held,
+    /// A file is damaged, foreign, newer, or belongs to another key.
+    BadFile,
+    /// No room in the pool or the store, or the limit is reached.
+    NoRoom,
+    /// Anything the kernel refused.
+    Io,
+}
+
+/// Why an operation on a region failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// The name breaks the rules.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A directory cannot be used.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// A key cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// Neither image nor base exists.
+    #[error("there is no heap {name:?}{}; `holdfast heap ls` lists all", near_text(near))]
+    NotFound {
+        /// The name asked for.
+        name: String,
+        /// Names that are close to it, best first.
+        near: Vec<String>,
+    },
+    /// `create` found an image or a base.
+    #[error("the heap {name:?} exists already; open it, or remove it with `holdfast heap rm {name}`")]
+    AlreadyExists {
+        /// The name asked for.
+        name: String,
+    },
+    /// Another opener has the region.
+    #[error("the heap {name:?} is held by {}; wait for it to end, or end it", holder_text(*holder))]
+    Held {
+        /// Name of the region.
+        name: String,
+        /// The process that writes it; `None` when only readers hold it, or when the holder is unknown.
+        holder: Option<u32>,
+    },
+    /// The region belongs to another key.
+    #[error(
+        "the heap {name:?} belongs to another key; open it with the key that created it \
+         (if its file was lost, put the old key file back from a copy)"
+    )]
+    NotOwner {
+        /// Name of the region.
+        name: String,
+    },
+    /// A file ends before the place its header claims, or before the end of the header.
+    #[error("{} is cut off: {found_bytes} bytes, {needed_bytes} expected; {remedy}", path.display())]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// What it should have.
+        needed_bytes: u64,
+        /// What it has.
+        found_bytes: u64,
+        /// What to do.
+        remedy: Remedy,
+    },
+    /// The file does not start like a Holdfast file.
+    #[error("{} is no Holdfast file; {remedy}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What to do.
+        remedy: Remedy,
+    },
+    /// The file is a region's, but under the file name of another one.
+    #[error(
+        "{} holds the heap {name_in_header:?}, so it was renamed or copied; give it back its own name",
+        path.display()
+    )]
+    Renamed {
+        /// The file.
+        path: PathBuf,
+        /// The name that it was created with.
+        name_in_header: String,
+    },
+    /// Neither header slot is valid.
+    #[error("both headers of {} are damaged; {remedy}", path.display())]
+    HeaderDamaged {
+        /// The file.
+        path: PathBuf,
+        /// What to do.
+        remedy: Remedy,
+    },
+    /// The data area of a base file does not match its checksum.
+    #[error(
+        "the data of {} is damaged (checksum {found:016x}, {expected:016x} expected); {remedy}",
+        path.display()
+    )]
+    DataDamaged {
+        /// The file.
+        path: PathBuf,
+        /// Checksum in the header.
+        expected: u64,
+        /// Checksum of the data.
+        found: u64,
+        /// What to do.
+        remedy: Remedy,
+    },
+    /// The file was written by a newer Holdfast.
+    #[error(
+        "{} has format version {found} (flags {flags:#x}), this program knows version {known}; use a newer \
+         Holdfast",
+        path.display()
+    )]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// Version in the header.
+        found: u32,
+        /// Feature flags in the header.
+        flags: u32,
+        /// Newest version known here.
+        known: u32,
+    },
+    /// The pool has no room; nothing was changed.
+    #[error(
+        "the pool {} has {available_bytes} bytes free and {needed_bytes} are needed; remove heaps \
+         (`holdfast heap ls`), or set HOLDFAST_POOL to a larger tmpfs",
+        pool.display()
+    )]
+    NoRoom {
+        /// Bytes that were to be allocated.
+        needed_bytes: u64,
+        /// Bytes that the pool's file system offers.
+        available_bytes: u64,
+        /// The pool.
+        pool: PathBuf,
+    },
+    /// The store has no room for a checkpoint; the earlier checkpoint and the image are whole.
+    #[error(
+        "the store {} has {available_bytes} bytes free and a checkpoint needs up to {needed_bytes}; free \
+         some, then checkpoint again",
+        store.display()
+    )]
+    StoreFull {
+        /// Upper bound of the bytes that the checkpoint writes.
+        needed_bytes: u64,
+        /// Bytes that the store's file system offers.
+        available_bytes: u64,
+        /// The store.
+        store: PathBuf,
+    },
+    /// The region may not grow further.
+    #[error(
+        "the heap may grow to {limit_bytes} bytes and {asked_bytes} were asked for; create a heap with a \
+         larger limit and copy the data over"
+    )]
+    LimitReached {
+        /// The region's limit.
+        limit_bytes: u64,
+        /// What was asked for.
+        asked_bytes: u64,
+    },
+    /// The limit asked for at creation is out of range.
+    #[error("a heap can have 1 to {max_bytes} bytes and {asked_bytes} were asked for; choose another size")]
+    LimitOutOfRange {
+        /// What was asked for.
+        asked_bytes: u64,
+        /// The largest limit.
+        max_bytes: u64,
+    },
+    /// The region's native address is in use in this process.
+    #[error("the heap's address {address:#x} is taken in this process by: {by}; open it in a fresh process")]
+    AddressTaken {
+        /// The region's address.
+        address: u64,
+        /// The line of `/proc/self/maps` that overlaps.
+        by: String,
+    },
+    /// The window of native addresses has no free slot of that size.
+    #[error("no free address range for {limit_bytes} bytes; remove heaps or ask for a smaller limit")]
+    AddressesExhausted {
+        /// The limit asked for.
+        limit_bytes: u64,
+    },
+    /// Somebody kept the lock on the name space for seconds.
+    #[error("the name space {} has been locked for seconds; look for a stopped holdfast process", path.display())]
+    NamesBusy {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The region is mapped already.
+    #[error("the heap is mapped already; unmap it first")]
+    AlreadyMapped,
+    /// An earlier I/O error left the state unknown.
+    #[error("an earlier I/O error left the heap {name:?} in an unknown state; close it and open it again")]
+    Poisoned {
+        /// Name of the region.
+        name: String,
+    },
+    /// Somebody truncated the image while it was mapped.
+    #[error(
+        "the image {} was cut off while in use, so its newest data is gone; {remedy}",
+        path.display()
+    )]
+    BackingLost {
+        /// The image.
+        path: PathBuf,
+        /// What to do.
+        remedy: Remedy,
+    },
+    /// Another image took the name while this one was in use, so the pool's files were removed by hand.
+    #[error(
+        "{} was replaced while in use, so somebody removed files of the pool by hand; this session's stores \
+         were not written to the store: end the other session, then start again from the last checkpoint",
+        path.display()
+    )]
+    Displaced {
+        /// The image.
+        path: PathBuf,
+    },
+    /// `remove_image` would have destroyed the only copy.
+    #[error(
+        "the heap {name:?} has no checkpoint, so its image is the only copy; remove the whole heap instead"
+    )]
+    OnlyCopy {
+        /// Name of the region.
+        name: String,
+    },
+    /// `read_at` past the end of the backed data.
+    #[error("bytes {offset}..{} are past the {backed_bytes} backed bytes; read less", offset.saturating_add(*len_bytes))]
+    OutOfBounds {
+        /// Start of the read.
+        offset: u64,
+        /// Length of the read.
+        len_bytes: u64,
+        /// Backed bytes of the region.
+        backed_bytes: u64,
+    },
+    /// The kernel refused a step.
+    #[error("cannot {step} {}: {source}", path.display())]
+    Io {
+        /// The step, as a verb.
+        step: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl RegionError {
+    /// What kind of failure this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            RegionError::Name(_)
+            | RegionError::LimitOutOfRange { .. }
+            | RegionError::AlreadyMapped
+            | RegionError::OnlyCopy { .. }
+            | RegionError::OutOfBounds { .. } => ErrorKind::Usage,
+            RegionError::NotFound { .. } => ErrorKind::NotFound,
+            RegionError::AlreadyExists { .. } => ErrorKind::AlreadyExists,
+            RegionError::Held { .. } | RegionError::NamesBusy { .. } => ErrorKind::Held,
+            RegionError::NotOwner { .. }
+            | RegionError::Truncated { .. }
+            | RegionError::Foreign { .. }
+            | RegionError::Renamed { .. }
+            | RegionError::HeaderDamaged { .. }
+            | RegionError::DataDamaged { .. }
+            | RegionError::NewerFormat { .. }
+            | RegionError::Displaced { .. }
+            | RegionError::BackingLost { .. } => ErrorKind::BadFile,
+            RegionError::NoRoom { .. }
+            | RegionError::StoreFull { .. }
+            | RegionError::LimitReached { .. }
+            | RegionError::AddressesExhausted { .. } => ErrorKind::NoRoom,
+            RegionError::Place(_)
+            | RegionError::Key(_)
+            | RegionError::AddressTaken { .. }
+            | RegionError::Poisoned { .. }
+            | RegionError::Io { .. } => ErrorKind::Io,
+        }
+    }
+
+    pub(crate) fn io(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> RegionError {
+        let path = path.into();
+        move |source| RegionError::Io { step, path, source }
+    }
+}
+
+fn near_text(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!(" (near names: {})", near.join(", ")) }
+}
+
+fn holder_text(holder: Option<u32>) -> String {
+    match holder {
+        Some(pid) => format!("process {pid}"),
+        None => "another process (a reader, or one that cannot be named)".to_owned(),
+    }
+}

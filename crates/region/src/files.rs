@@ -1,0 +1,63 @@
+//! Which files a region has, and under which names. The only module that builds such paths.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{RegionError, Result};
+use crate::name::RegionName;
+use crate::storage::Storage;
+
+/// The lock under which native addresses are given out. No region can have this name: it starts with a dot.
+pub(crate) fn names_lock_path(pool: &Path) -> PathBuf {
+    pool.join(".names.lock")
+}
+
+/// The lock of a region.
+pub(crate) fn lock_path(pool: &Path, name: &RegionName) -> PathBuf {
+    pool.join(format!("{name}.lock"))
+}
+
+/// The base file of a region.
+pub(crate) fn base_path(store: &Path, name: &RegionName) -> PathBuf {
+    store.join(format!("{name}.base"))
+}
+
+/// The image of a region.
+pub(crate) fn image_path(pool: &Path, name: &RegionName) -> PathBuf {
+    pool.join(format!("{name}.image"))
+}
+
+/// The name under which this process builds a file for a region.
+pub(crate) fn temporary_path(directory: &Path, name: &RegionName) -> PathBuf {
+    directory.join(format!(".{name}.tmp-{}", std::process::id()))
+}
+
+/// Removes what writers that died left for this name. The caller holds the name's lock, so nobody builds now.
+pub(crate) fn remove_temporaries(storage: &dyn Storage, directory: &Path, name: &RegionName) -> Result<()> {
+    let prefix = format!(".{name}.tmp-");
+    for entry in std::fs::read_dir(directory).map_err(RegionError::io("list", directory))? {
+        let entry = entry.map_err(RegionError::io("list", directory))?;
+        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+            storage.remove(&entry.path()).map_err(RegionError::io("remove", entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The regions that have a file with this extension in a directory. Other files are none of ours.
+pub(crate) fn names_in(directory: &Path, extension: &str) -> Result<Vec<RegionName>> {
+    let mut names = Vec::new();
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(names),
+        Err(error) => return Err(RegionError::io("list", directory)(error)),
+    };
+    for entry in entries {
+        let file_name = entry.map_err(RegionError::io("list", directory))?.file_name();
+        let stem = file_name.to_str().and_then(|text| text.strip_suffix(extension)?.strip_suffix('.'));
+        names.extend(stem.and_then(|stem| RegionName::parse(stem).ok()));
+    }
+    Ok(names)
+}

@@ -1,0 +1,141 @@
+//! Owner keys: 32 random bytes in a file of their own. A region belongs to the key that created it.
+//!
+//! Headers hold only the key's SHA-256, so who can read an image cannot derive the key from it. A key file is
+//! made durable before anything is created with it: a region whose key is lost cannot be opened.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use holdfast_sys::file::{private_options, refused_link, sync_directory};
+use sha2::{Digest, Sha256};
+
+use crate::name::{NameError, RegionName};
+use crate::places::{PlaceError, Places, check_owner};
+
+const KEY_BYTES: usize = 32;
+
+/// A secret that owns regions. Its `Debug` form shows the fingerprint only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OwnerKey {
+    fingerprint: [u8; 32],
+}
+
+/// Why a key cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The key's name breaks the rules for names.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The key file's owner, kind or mode is wrong.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The file is no key.
+    #[error("{} is no key: {found_bytes} bytes, {KEY_BYTES} expected; put it back from a copy", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        found_bytes: u64,
+    },
+    /// The kernel refused.
+    #[error("cannot {step} the key {}: {source}; check the permissions of its directory", path.display())]
+    Io {
+        /// The step, as a verb.
+        step: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl OwnerKey {
+    /// Loads the key of a name, or makes one.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the name is bad, the file is no private key file of this user, or the kernel refuses.
+    pub fn load_or_create(places: &Places, key_name: &str) -> Result<OwnerKey, KeyError> {
+        let key_name = RegionName::parse(key_name)?;
+        let path = places.keys().join(format!("{key_name}.key"));
+        match private_options().read(true).open(&path) {
+            Ok(file) => OwnerKey::read(&path, file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                create_file(places.keys(), &path)?;
+                let file = private_options().read(true).open(&path).map_err(io_error("open", &path))?;
+                OwnerKey::read(&path, file)
+            }
+            Err(error) if refused_link(&error) => Err(PlaceError::SymbolicLink { path }.into()),
+            Err(error) => Err(io_error("open", &path)(error)),
+        }
+    }
+
+    /// A key from bytes that the caller keeps.
+    #[must_use]
+    pub fn from_bytes(secret: [u8; KEY_BYTES]) -> OwnerKey {
+        OwnerKey { fingerprint: Sha256::digest(secret).into() }
+    }
+
+    /// SHA-256 of the key: what headers hold.
+    #[must_use]
+    pub fn fingerprint(&self) -> [u8; 32] {
+        self.fingerprint
+    }
+
+    fn read(path: &Path, mut file: File) -> Result<OwnerKey, KeyError> {
+        let found = file.metadata().map_err(io_error("examine", path))?;
+        if !found.is_file() {
+            return Err(PlaceError::WrongKind { path: path.to_owned(), expected: "regular file" }.into());
+        }
+        check_owner(path, found.uid())?;
+        let mode = found.permissions().mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(PlaceError::NotPrivate { path: path.to_owned(), mode, remedy_mode: 0o600 }.into());
+        }
+        let mut secret = [0; KEY_BYTES];
+        if found.len() != KEY_BYTES as u64 {
+            return Err(KeyError::Damaged { path: path.to_owned(), found_bytes: found.len() });
+        }
+        file.read_exact(&mut secret).map_err(io_error("read", path))?;
+        Ok(OwnerKey::from_bytes(secret))
+    }
+}
+
+impl fmt::Debug for OwnerKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("OwnerKey(")?;
+        for byte in &self.fingerprint[..8] {
+            write!(formatter, "{byte:02x}")?;
+        }
+        formatter.write_str("…)")
+    }
+}
+
+/// Makes a key file, whole and durable or not at all. When another process is faster, its key stays.
+fn create_file(keys: &Path, path: &Path) -> Result<(), KeyError> {
+    // Version 4 UUIDs come from the kernel's generator; two carry 244 random bits. Hashed to 32 bytes.
+    let secret =
+        Sha256::new().chain_update(uuid::Uuid::new_v4()).chain_update(uuid::Uuid::new_v4()).finalize();
+    let temporary = keys.join(format!(".tmp-{}", uuid::Uuid::new_v4().simple()));
+    let written = (|| {
+        let mut file = private_options().write(true).create_new(true).open(&temporary)?;
+        file.write_all(&secret)?;
+        file.sync_all()?;
+        // Unlike rename, a hard link does not replace a key that appeared meanwhile.
+        match std::fs::hard_link(&temporary, path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => sync_directory(keys),
+        }
+    })();
+    let removed = std::fs::remove_file(&temporary);
+    written.and(removed).map_err(io_error("create", path))
+}
+
+fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeyError {
+    move |source| KeyError::Io { step, path: path.to_owned(), source }
+}

@@ -1,0 +1,60 @@
+//! Persistent byte ranges with a name, an owner key, a size limit and a fixed address.
+//!
+//! A *region* lives as an *image* in the *pool*, a directory in memory (tmpfs), where programs map it and
+//! store to it; a *checkpoint* copies it, atomically, to a *base file* in the *store*, on a disk. Opening finds
+//! the image (a *warm* open: nothing is copied, whatever the size) or rebuilds it from the base (a *cold*
+//! one).
+//!
+//! ```no_run
+//! use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let places = Places::from_env()?;
+//! let key = OwnerKey::load_or_create(&places, "default")?;
+//! let names = NameSpace::new(places);
+//! let mut region = names.open_or_create(&RegionName::parse("words")?, &key, 64 << 20)?;
+//! let base = region.map_native()?;
+//! println!("{} bytes at {base:p}, {:?}", region.backed_bytes(), region.opened());
+//! region.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Invariants of the whole:
+//! - One writer at a time. A writer that died never blocks the next one.
+//! - The trusted side never believes a byte of a data area. What it needs to know is in the headers, which no
+//!   applet can reach.
+//! - Memory is allocated before it is exposed: a full pool is an error value, not a signal.
+//! - An operation that fails leaves image and base as they were.
+//!
+//! This crate must not know what is in a region, or who maps it.
+
+#![deny(unsafe_code)]
+
+mod address;
+mod base;
+mod error;
+mod files;
+mod format;
+mod image;
+mod key;
+mod memory;
+mod name;
+mod namespace;
+mod opening;
+mod places;
+mod reader;
+mod region;
+mod sparse;
+mod storage;
+mod summary;
+
+pub use error::{ErrorKind, RegionError, Remedy, Result};
+pub use key::{KeyError, OwnerKey};
+pub use name::{NAME_BYTES_MAX, NameError, RegionName};
+pub use namespace::NameSpace;
+pub use places::{PlaceError, Places};
+pub use reader::RegionReader;
+pub use region::{CheckpointReport, CloseReport, Opened, Region};
+pub use storage::{KernelStorage, Storage};
+pub use summary::{FileSummary, RegionState, RegionSummary};

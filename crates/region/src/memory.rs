@@ -1,0 +1,251 @@
+//! A region's data in an address space: the one module of this crate with `unsafe`.
+//!
+//! Invariants:
+//! - A [`MappedData`] owns `limit` bytes from `base`, reserved by itself or promised by the caller. The first
+//!   `backed` bytes map the file, the rest is inaccessible.
+//! - The mapped file range was allocated before it was mapped.
+//! - A writable mapping starts read-only; the watch makes it writable at the first store. Which protection is
+//!   in force is decided in the fault handler and in [`MappedData::grow`], nowhere else.
+//! - On drop the watch goes first, then the range is inaccessible and reserved again (or, when it is our own
+//!   reservation, free).
+
+#![allow(unsafe_code, reason = "mapping a file is what this module is for")]
+
+use std::fs::File;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use holdfast_sys::fault::WriteWatch;
+use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_shared_fixed};
+
+use crate::error::{RegionError, Result};
+use crate::format::DATA_OFFSET;
+use crate::region::Region;
+
+/// What the fault handler calls; it must be async-signal-safe.
+pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
+
+/// See the module.
+pub(crate) struct MappedData {
+    /// Released by hand, before the mapping: see the last invariant.
+    watch: Option<WriteWatch>,
+    base: *mut u8,
+    backed: usize,
+    /// Held for its drop, which frees the range.
+    own_range: Option<Reservation>,
+}
+
+// SAFETY: mapping and watch belong to the process, not to a thread; the raw pointer is only passed to calls
+// that take `&mut self` or read.
+unsafe impl Send for MappedData {}
+// SAFETY: through `&self` nothing but atomics of the watch and, in readers, read-only memory is reached.
+unsafe impl Sync for MappedData {}
+
+impl MappedData {
+    /// Maps `backed` bytes of the data area of `file` at the start of a reservation that it takes over.
+    pub(crate) fn map_own(
+        range: Reservation,
+        file: &File,
+        backed: usize,
+        notify: Option<Notify>,
+    ) -> io::Result<MappedData> {
+        if backed > range.len() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: the reservation is handed over whole, covers `backed` bytes, and is dropped after the mapping.
+        let mut mapped = unsafe { MappedData::map(range.base(), file, backed, notify)? };
+        mapped.own_range = Some(range);
+        Ok(mapped)
+    }
+
+    /// Maps `backed` bytes of the data area of `file` at `base`.
+    ///
+    /// # Safety
+    /// `base` is page-aligned and starts reserved address space of the caller's, of at least `backed` bytes
+    /// and of whatever [`MappedData::grow`] will be asked for; it stays reserved, and nobody else maps there,
+    /// until the value is dropped.
+    pub(crate) unsafe fn map(
+        base: *mut u8,
+        file: &File,
+        backed: usize,
+        notify: Option<Notify>,
+    ) -> io::Result<MappedData> {
+        // SAFETY: the range is reserved and ours (contract), so nothing refers into it.
+        unsafe { map_shared_fixed(base, backed, file, DATA_OFFSET, Prot::Read)? };
+        // SAFETY: the range was just mapped shared and read-only; the watch is dropped before it is unmapped.
+        match unsafe { WriteWatch::new(base, backed, notify) } {
+            Ok(watch) => Ok(MappedData { watch: Some(watch), base, backed, own_range: None }),
+            Err(error) => {
+                // SAFETY: the mapping made above, which nobody was told about.
+                unsafe { map_none_fixed(base, backed)? };
+                Err(error)
+            }
+        }
+    }
+
+    /// First byte.
+    pub(crate) fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Maps more of the file, up to `backed` bytes in all, which must be allocated.
+    ///
+    /// # Safety
+    /// `backed` is at most what the caller reserved (see [`MappedData::map`]), a multiple of the page size.
+    pub(crate) unsafe fn grow(&mut self, file: &File, backed: usize) -> io::Result<()> {
+        let (Some(added), Some(watch)) = (backed.checked_sub(self.backed), &self.watch) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        if added == 0 {
+            return Ok(());
+        }
+        let prot = if watch.is_dirty() { Prot::ReadWrite } else { Prot::Read };
+        // SAFETY: backed < limit of the reserved range, so the sum stays inside it.
+        let at = unsafe { self.base.add(self.backed) };
+        let offset = DATA_OFFSET + self.backed as u64;
+        // SAFETY: the range lies in the reserved part past the mapping; nothing refers into it yet.
+        let mapped = unsafe { map_shared_fixed(at, added, file, offset, prot) };
+        if mapped.is_err() {
+            // The kernel may have dropped the reservation there; nobody else may get the range.
+            // SAFETY: as above.
+            unsafe { map_none_fixed(at, added)? };
+            return mapped;
+        }
+        self.backed = backed;
+        watch.extend(backed);
+        Ok(())
+    }
+
+    /// Whether a store happened since the mapping was made or rearmed.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.watch.as_ref().is_some_and(WriteWatch::is_dirty)
+    }
+
+    /// Whether the file was found shorter than the mapping.
+    pub(crate) fn lost_backing(&self) -> bool {
+        self.watch.as_ref().is_some_and(WriteWatch::lost_backing)
+    }
+
+    /// Read-only and clean again.
+    pub(crate) fn rearm(&mut self) -> io::Result<()> {
+        self.watch.as_ref().map_or(Ok(()), WriteWatch::rearm)
+    }
+
+    /// Writable and dirty, without a fault.
+    pub(crate) fn make_writable(&mut self) -> io::Result<()> {
+        self.watch.as_ref().map_or(Ok(()), WriteWatch::make_writable)
+    }
+}
+
+impl MappedData {
+    /// Ends the mapping; the range is as the last invariant says.
+    pub(crate) fn unmap(mut self) -> io::Result<()> {
+        self.release()
+    }
+
+    fn release(&mut self) -> io::Result<()> {
+        // The watch guards the mapping; it is there exactly as long as the mapping is.
+        if self.watch.take().is_none() || self.own_range.take().is_some() {
+            return Ok(());
+        }
+        // SAFETY: the range is the caller's reservation, given to us until now; the contract of `map` has no
+        // reference into it outlive us.
+        unsafe { map_none_fixed(self.base, self.backed) }
+    }
+}
+
+impl Drop for MappedData {
+    fn drop(&mut self) {
+        // A failure leaves the file mapped in a range that its owner gives back whole sooner or later.
+        let _ = self.release();
+    }
+}
+
+/// The data area of a file that nobody writes: for readers, who hold a lock that keeps writers out.
+pub(crate) struct ReadOnlyData(MappedData);
+
+impl ReadOnlyData {
+    /// Maps `backed` bytes of the data area of `file`, which must be open for reading only: then not even a
+    /// stray store can reach it.
+    pub(crate) fn map(range: Reservation, file: &File, backed: usize) -> io::Result<ReadOnlyData> {
+        MappedData::map_own(range, file, backed, None).map(ReadOnlyData)
+    }
+
+    /// The mapped bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `backed` bytes are mapped readable from `base` while `self` lives. The reader's lock keeps
+        // every writer of ours away; a page that a stranger cuts off is replaced by a readable one.
+        unsafe { std::slice::from_raw_parts(self.0.base, self.0.backed) }
+    }
+
+    /// Whether the file was found shorter than the mapping.
+    pub(crate) fn lost_backing(&self) -> bool {
+        self.0.lost_backing()
+    }
+}
+
+impl Region {
+    /// Maps the region at its own address, [`Region::address`], which is the same in every process, so data
+    /// may hold plain pointers. The address space of the whole limit is reserved.
+    ///
+    /// # Errors
+    /// `AddressTaken` names what sits there; `AlreadyMapped`; `Io`.
+    pub fn map_native(&mut self) -> Result<NonNull<u8>> {
+        self.check_mappable()?;
+        let (address, limit_bytes) = (self.address(), self.limit_bytes());
+        let limit =
+            usize::try_from(limit_bytes).map_err(|_| RegionError::AddressesExhausted { limit_bytes })?;
+        let range =
+            Reservation::at(address as usize, limit).map_err(
+                |source| match holdfast_sys::process::mapping_at(address..address + limit_bytes) {
+                    Ok(Some(by)) => RegionError::AddressTaken { address, by },
+                    _ => RegionError::Io {
+                        step: "reserve the address of",
+                        path: self.image.path.clone(),
+                        source,
+                    },
+                },
+            )?;
+        let mapped = MappedData::map_own(range, &self.image.file, self.backed(), self.lost_notify.clone())
+            .map_err(RegionError::io("map", &self.image.path))?;
+        let base = NonNull::new(mapped.base()).ok_or(RegionError::AddressesExhausted { limit_bytes })?;
+        self.set_mapped(mapped)?;
+        Ok(base)
+    }
+
+    /// Maps the region at `base`: its backed bytes, shared, readable and (from the first store on, which is
+    /// noticed) writable. The rest of the limit stays inaccessible until [`Region::grow`].
+    ///
+    /// # Safety
+    /// `base` is page-aligned and starts [`Region::limit_bytes`] bytes of reserved, inaccessible address space
+    /// of the caller's. It stays reserved, and nobody else maps there, until the region is unmapped or dropped;
+    /// the range is then reserved and inaccessible again. No reference into it may outlive that.
+    ///
+    /// # Errors
+    /// `AlreadyMapped`, `Io`.
+    pub unsafe fn map_into(&mut self, base: *mut u8) -> Result<()> {
+        self.check_mappable()?;
+        // SAFETY: the caller's contract is that of `MappedData::map`, and growth is bounded by the limit.
+        let mapped = unsafe {
+            MappedData::map(base, &self.image.file, self.backed(), self.lost_notify.clone())
+                .map_err(RegionError::io("map", &self.image.path))?
+        };
+        self.set_mapped(mapped)
+    }
+
+    /// Maps what was allocated by growth, if the region is mapped at all.
+    pub(crate) fn map_growth(&mut self, backed_bytes: u64) -> io::Result<()> {
+        debug_assert!(backed_bytes <= self.limit_bytes());
+        match &mut self.mapped {
+            // SAFETY: at most the limit, which is reserved from the base on (`map_native`, `map_into`).
+            Some(mapped) => unsafe { mapped.grow(&self.image.file, backed_bytes as usize) },
+            None => Ok(()),
+        }
+    }
+
+    fn backed(&self) -> usize {
+        // At most the limit, whose reservation proves that it fits.
+        self.backed_bytes() as usize
+    }
+}

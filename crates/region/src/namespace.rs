@@ -1,0 +1,186 @@
+//! The names of one home: creating, opening, listing and removing regions.
+//!
+//! Invariants:
+//! - Whoever changes a region's files holds its lock, from before the first look to after the last step.
+//! - Locks are taken in one order: the region's, then the one of all names. The latter is held only while an
+//!   address is chosen and the new image gets its name.
+//! - Ownership and every check come before the first byte is written.
+//! - An image, if there is one, is newer than the base. The base is used only where there is no image; a
+//!   damaged image is never passed over in silence.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use holdfast_sys::lock::LockMode;
+
+use crate::base::{open_base, verify_base};
+use crate::error::{RegionError, Result};
+use crate::files::{base_path, image_path, lock_path, remove_temporaries};
+use crate::key::OwnerKey;
+use crate::name::RegionName;
+use crate::opening::check_key;
+use crate::places::Places;
+use crate::reader::RegionReader;
+use crate::region::Region;
+use crate::storage::{KernelStorage, Storage};
+use crate::summary::{RegionSummary, summarize};
+
+/// All regions of one home.
+#[derive(Debug, Clone)]
+pub struct NameSpace {
+    pub(crate) places: Arc<Places>,
+    pub(crate) storage: Arc<dyn Storage>,
+}
+
+impl NameSpace {
+    /// The regions in these places.
+    #[must_use]
+    pub fn new(places: Places) -> NameSpace {
+        NameSpace::with_storage(places, Arc::new(KernelStorage))
+    }
+
+    /// As [`NameSpace::new`], with every change to a file made through `storage`.
+    #[must_use]
+    pub fn with_storage(places: Places, storage: Arc<dyn Storage>) -> NameSpace {
+        NameSpace { places: Arc::new(places), storage }
+    }
+
+    /// Where everything is.
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Creates a region that may grow to `limit_bytes` (rounded up to 64 KiB, at least 1 MiB, at most 1 TiB).
+    /// Its first 4 MiB, or all of it if it is smaller, are allocated.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `Held`, `LimitOutOfRange`, `NoRoom`, `AddressesExhausted`, `Io`; nothing is left behind.
+    pub fn create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
+        let lock = self.lock(name, LockMode::Exclusive)?;
+        for path in [image_path(self.places.pool(), name), base_path(self.places.store(), name)] {
+            if path.symlink_metadata().is_ok() {
+                return Err(RegionError::AlreadyExists { name: name.to_string() });
+            }
+        }
+        self.create_locked(name, key, limit_bytes, lock)
+    }
+
+    /// Opens a region for writing: warm from its image, or cold from the store.
+    ///
+    /// # Errors
+    /// `NotFound`, `Held`, `NotOwner`, one of the errors about a bad file, `NoRoom`, `Io`. No file is changed.
+    pub fn open(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
+        // Asked first, so that opening a name that does not exist leaves no lock file behind.
+        if !self.exists(name) {
+            return Err(self.not_found(name));
+        }
+        let lock = self.lock(name, LockMode::Exclusive)?;
+        match self.open_locked(name, key)? {
+            Some((image, opened)) => Ok(self.region(image, opened, lock)),
+            None => Err(self.not_found(name)),
+        }
+    }
+
+    /// Opens a region, or creates it. One that exists keeps its limit.
+    ///
+    /// # Errors
+    /// As [`NameSpace::open`] and [`NameSpace::create`].
+    pub fn open_or_create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
+        let lock = self.lock(name, LockMode::Exclusive)?;
+        match self.open_locked(name, key)? {
+            Some((image, opened)) => Ok(self.region(image, opened, lock)),
+            None => self.create_locked(name, key, limit_bytes, lock),
+        }
+    }
+
+    /// Opens a region for reading, from its image or, without one, from the store (whose checksum is
+    /// verified). Writes nothing but an empty lock file; needs no key: who may read the files may read.
+    ///
+    /// # Errors
+    /// As [`NameSpace::open`].
+    pub fn open_read(&self, name: &RegionName) -> Result<RegionReader> {
+        if !self.exists(name) {
+            return Err(self.not_found(name));
+        }
+        let lock = self.lock(name, LockMode::Shared)?;
+        let image = match self.image(name, LockMode::Shared)? {
+            Some(image) => image,
+            None => {
+                let base = self.base(name)?.ok_or_else(|| self.not_found(name))?;
+                verify_base(&base, None).map_err(|error| self.build_error(error, &base.path, 0))?;
+                base
+            }
+        };
+        let summary = summarize(&self.places, name).ok_or_else(|| self.not_found(name))?;
+        RegionReader::new(image, summary, lock)
+    }
+
+    /// All regions, in the order of their names. Takes no locks.
+    ///
+    /// # Errors
+    /// `Io` when a directory cannot be listed. A damaged file is reported in its region's summary.
+    pub fn list(&self) -> Result<Vec<RegionSummary>> {
+        Ok(self.names()?.iter().filter_map(|name| summarize(&self.places, name)).collect())
+    }
+
+    /// One region. Takes no locks.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn summary(&self, name: &RegionName) -> Result<RegionSummary> {
+        summarize(&self.places, name).ok_or_else(|| self.not_found(name))
+    }
+
+    /// Removes a region: image, base and lock. If the machine stops in the middle, the region is whole or gone.
+    ///
+    /// # Errors
+    /// `NotFound`, `Held`, `NotOwner`, `Io`; one of the errors about a bad file if no file of the region tells
+    /// whose it is (the message names the file; remove it by hand).
+    pub fn remove(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
+        if !self.exists(name) {
+            return Err(self.not_found(name));
+        }
+        let lock = self.lock(name, LockMode::Exclusive)?;
+        let owner = match self.image(name, LockMode::Exclusive) {
+            Ok(Some(image)) => image.header.owner_fingerprint,
+            Ok(None) => self.base(name)?.ok_or_else(|| self.not_found(name))?.header.owner_fingerprint,
+            Err(held @ RegionError::Held { .. }) => return Err(held),
+            // Somebody may want to remove a region because its image is bad.
+            Err(error) => match open_base(self.places.store(), name) {
+                Ok(base) => base.header.owner_fingerprint,
+                Err(_) => return Err(error),
+            },
+        };
+        check_key(name, owner, key)?;
+        // The base first: the image alone is the whole region, the base alone would be an older one.
+        self.remove_file(&base_path(self.places.store(), name))?;
+        self.sync_store()?;
+        self.remove_file(&image_path(self.places.pool(), name))?;
+        remove_temporaries(&*self.storage, self.places.store(), name)?;
+        remove_temporaries(&*self.storage, self.places.pool(), name)?;
+        lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places.pool(), name)))
+    }
+
+    /// Removes only the image, damaged or not, so that the next open starts from the last checkpoint. The base
+    /// is verified first.
+    ///
+    /// # Errors
+    /// `NotFound`, `Held`, `NotOwner`, `OnlyCopy` when there is no base, one of the errors about a bad file
+    /// when the base is bad.
+    pub fn remove_image(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
+        if !self.exists(name) {
+            return Err(self.not_found(name));
+        }
+        let _lock = self.lock(name, LockMode::Exclusive)?;
+        let base = self.base(name)?.ok_or_else(|| RegionError::OnlyCopy { name: name.to_string() })?;
+        check_key(name, base.header.owner_fingerprint, key)?;
+        verify_base(&base, None).map_err(|error| self.build_error(error, &base.path, 0))?;
+        if let Err(held @ RegionError::Held { .. }) = self.image(name, LockMode::Exclusive) {
+            return Err(held);
+        }
+        remove_temporaries(&*self.storage, self.places.pool(), name)?;
+        self.remove_file(&image_path(self.places.pool(), name))
+    }
+}

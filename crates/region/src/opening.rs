@@ -1,0 +1,263 @@
+//! How [`NameSpace`] opens and makes regions, once it is known which: locks, checks, warm and cold images.
+//!
+//! The invariants are those of the name space. Nothing here is public.
+
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
+
+use crate::address::first_free;
+use crate::base::{is_full, open_base, remedy_for_image, verify_base};
+use crate::error::{RegionError, Remedy, Result};
+use crate::files::{
+    base_path, image_path, lock_path, names_in, names_lock_path, remove_temporaries, temporary_path,
+};
+use crate::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for};
+use crate::image::{Backing, BuildError, FileFault, Image};
+use crate::key::OwnerKey;
+use crate::name::{RegionName, near_names};
+use crate::namespace::NameSpace;
+use crate::region::{Opened, Region, no_room};
+
+/// How long a holder may take to write its record, or a reader to go.
+const HELD_PATIENCE: Duration = Duration::from_millis(50);
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_micros(200);
+/// How long somebody else may take to choose an address.
+const NAMES_PATIENCE: Duration = Duration::from_secs(5);
+
+impl NameSpace {
+    pub(crate) fn region(&self, image: Image, opened: Opened, lock: FileLock) -> Region {
+        Region::new(image, opened, self.storage.clone(), self.places.clone(), lock)
+    }
+
+    pub(crate) fn open_locked(&self, name: &RegionName, key: &OwnerKey) -> Result<Option<(Image, Opened)>> {
+        if let Some(image) = self.image(name, LockMode::Exclusive)? {
+            return self.open_warm(image, key).map(Some);
+        }
+        match self.base(name)? {
+            Some(base) => self.open_cold(&base, key).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn open_warm(&self, mut image: Image, key: &OwnerKey) -> Result<(Image, Opened)> {
+        check_key(&image.header.name, image.header.owner_fingerprint, key)?;
+        // If a slot is damaged, the one in force may be the older one: its state proves nothing, and growth
+        // since then shows only in the file's length.
+        let after_crash = image.header.state == FileState::Open || image.slot_damaged;
+        let backed_bytes = if image.slot_damaged {
+            let backed_bytes =
+                image.backed_bytes_by_length().map_err(RegionError::io("examine", &image.path))?;
+            // Costs nothing where it is allocated, as it should be.
+            let allocated = self.storage.allocate(&image.file, DATA_OFFSET..DATA_OFFSET + backed_bytes);
+            allocated.map_err(RegionError::io("allocate", &image.path))?;
+            backed_bytes
+        } else {
+            image.header.backed_bytes
+        };
+        let written = image.change_header(&*self.storage, |header| {
+            header.state = FileState::Open;
+            header.backed_bytes = backed_bytes;
+        });
+        written.map_err(RegionError::io("write the header of", &image.path))?;
+        Ok((image, if after_crash { Opened::WarmAfterCrash } else { Opened::Warm }))
+    }
+
+    fn open_cold(&self, base: &Image, key: &OwnerKey) -> Result<(Image, Opened)> {
+        check_key(&base.header.name, base.header.owner_fingerprint, key)?;
+        let header = Header {
+            state: FileState::Open,
+            image_generation: base.header.image_generation.saturating_add(1),
+            data_checksum: 0,
+            ..base.header.clone()
+        };
+        let image = self.build_image(header, |file| verify_base(base, Some((&*self.storage, file))))?;
+        Ok((image, Opened::Cold))
+    }
+
+    pub(crate) fn create_locked(
+        &self,
+        name: &RegionName,
+        key: &OwnerKey,
+        asked_bytes: u64,
+        lock: FileLock,
+    ) -> Result<Region> {
+        let limit_bytes = limit_for(asked_bytes)
+            .ok_or(RegionError::LimitOutOfRange { asked_bytes, max_bytes: LIMIT_BYTES_MAX })?;
+        // Until the new image has its name, nobody else may choose an address.
+        let _names = self.lock_names()?;
+        let header = Header {
+            sequence: 0,
+            uuid: uuid::Uuid::new_v4().into_bytes(),
+            address: self.free_address(limit_bytes)?,
+            limit_bytes,
+            backed_bytes: limit_bytes.min(GROWTH_STEP_BYTES),
+            state: FileState::Open,
+            checkpoint_count: 0,
+            image_generation: 1,
+            created_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            data_checksum: 0,
+            owner_fingerprint: key.fingerprint(),
+            name: name.clone(),
+        };
+        let image = self.build_image(header, |_| Ok(()))?;
+        Ok(self.region(image, Opened::Created, lock))
+    }
+
+    /// Makes an image with its data area allocated and filled by `fill`, locked, under its final name.
+    fn build_image(
+        &self,
+        header: Header,
+        fill: impl FnOnce(&File) -> std::result::Result<(), BuildError>,
+    ) -> Result<Image> {
+        let pool = self.places.pool();
+        remove_temporaries(&*self.storage, pool, &header.name)?;
+        let temporary = temporary_path(pool, &header.name);
+        let (path, needed_bytes) = (image_path(pool, &header.name), header.backed_bytes);
+        let built =
+            Image::build(&*self.storage, temporary.clone(), header, Backing::Allocated, |file, _| fill(file));
+        let mut image = built.map_err(|error| self.build_error(error, &temporary, needed_bytes))?;
+        // Nobody else can have the file open yet; the lock only has to be there once it has its name.
+        let named =
+            try_lock(&image.file, LockMode::Exclusive).and_then(|_| image.rename(&*self.storage, path));
+        if let Err(source) = named {
+            let _ = self.storage.remove(&temporary);
+            return Err(RegionError::Io { step: "name the new image", path: temporary, source });
+        }
+        Ok(image)
+    }
+
+    pub(crate) fn build_error(&self, error: BuildError, path: &Path, needed_bytes: u64) -> RegionError {
+        match error {
+            BuildError::Source(error) => error,
+            BuildError::Target { source, .. } if is_full(&source) => {
+                no_room(&*self.storage, &self.places, needed_bytes)
+            }
+            BuildError::Target { step, source } => RegionError::Io { step, path: path.to_owned(), source },
+        }
+    }
+
+    /// The region's image, checked and locked; `None` when there is none.
+    ///
+    /// The image has a lock of its own besides the one of the name, so that a lock file that a person removed
+    /// by hand does not make two writers.
+    pub(crate) fn image(&self, name: &RegionName, mode: LockMode) -> Result<Option<Image>> {
+        let path = image_path(self.places.pool(), name);
+        match Image::open(path.clone(), name, mode == LockMode::Exclusive) {
+            Ok(image) => {
+                // A child between fork and exec keeps the lock of a holder that is gone for a moment.
+                let started = Instant::now();
+                while !try_lock(&image.file, mode).map_err(RegionError::io("lock", &path))? {
+                    if started.elapsed() >= HELD_PATIENCE {
+                        return Err(RegionError::Held { name: name.to_string(), holder: None });
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                Ok(Some(image))
+            }
+            Err(FileFault::Missing) => Ok(None),
+            Err(fault) => {
+                let remedy = if fault.is_damage() {
+                    remedy_for_image(self.places.store(), name, &path)
+                } else {
+                    Remedy::RestoreFile { path: path.clone() }
+                };
+                Err(fault.into_error(&path, remedy))
+            }
+        }
+    }
+
+    /// The region's base file; `None` when there is none.
+    pub(crate) fn base(&self, name: &RegionName) -> Result<Option<Image>> {
+        match open_base(self.places.store(), name) {
+            Ok(base) => Ok(Some(base)),
+            Err(FileFault::Missing) => Ok(None),
+            Err(fault) => {
+                let path = base_path(self.places.store(), name);
+                let remedy = Remedy::RestoreFile { path: path.clone() };
+                Err(fault.into_error(&path, remedy))
+            }
+        }
+    }
+
+    pub(crate) fn exists(&self, name: &RegionName) -> bool {
+        let files = [image_path(self.places.pool(), name), base_path(self.places.store(), name)];
+        files.iter().any(|path| path.symlink_metadata().is_ok())
+    }
+
+    pub(crate) fn lock(&self, name: &RegionName, mode: LockMode) -> Result<FileLock> {
+        let path = lock_path(self.places.pool(), name);
+        match FileLock::acquire(&path, mode, HELD_PATIENCE).map_err(RegionError::io("lock", &path))? {
+            LockOutcome::Acquired(lock) => Ok(lock),
+            LockOutcome::Held(holder) => Err(RegionError::Held { name: name.to_string(), holder }),
+        }
+    }
+
+    fn lock_names(&self) -> Result<FileLock> {
+        let path = names_lock_path(self.places.pool());
+        let started = Instant::now();
+        loop {
+            let patience = NAMES_PATIENCE.saturating_sub(started.elapsed());
+            let outcome = FileLock::acquire(&path, LockMode::Exclusive, patience);
+            match outcome.map_err(RegionError::io("lock", &path))? {
+                LockOutcome::Acquired(lock) => return Ok(lock),
+                LockOutcome::Held(_) if started.elapsed() < NAMES_PATIENCE => {
+                    std::thread::sleep(PAUSE);
+                }
+                LockOutcome::Held(_) => return Err(RegionError::NamesBusy { path }),
+            }
+        }
+    }
+
+    fn free_address(&self, limit_bytes: u64) -> Result<u64> {
+        let mut taken = Vec::new();
+        for name in self.names()? {
+            let image = Image::open(image_path(self.places.pool(), &name), &name, false);
+            // A file that cannot be opened gives no address, and cannot be mapped either.
+            for header in
+                [image, open_base(self.places.store(), &name)].into_iter().flatten().map(|file| file.header)
+            {
+                taken.push(header.address..header.address + header.limit_bytes);
+            }
+        }
+        first_free(taken, limit_bytes).ok_or(RegionError::AddressesExhausted { limit_bytes })
+    }
+
+    /// All names that have an image or a base, in order.
+    pub(crate) fn names(&self) -> Result<Vec<RegionName>> {
+        let mut names = names_in(self.places.pool(), "image")?;
+        names.extend(names_in(self.places.store(), "base")?);
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    pub(crate) fn not_found(&self, name: &RegionName) -> RegionError {
+        // Near names are a courtesy: without a list there are none.
+        let near = near_names(name, &self.names().unwrap_or_default());
+        RegionError::NotFound { name: name.to_string(), near }
+    }
+
+    /// Removes a file that may be missing.
+    pub(crate) fn remove_file(&self, path: &Path) -> Result<()> {
+        match self.storage.remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(RegionError::io("remove", path)),
+        }
+    }
+
+    pub(crate) fn sync_store(&self) -> Result<()> {
+        let store = self.places.store();
+        self.storage.sync_directory(store).map_err(RegionError::io("make durable", store))
+    }
+}
+
+pub(crate) fn check_key(name: &RegionName, owner: [u8; 32], key: &OwnerKey) -> Result<()> {
+    if owner == key.fingerprint() { Ok(()) } else { Err(RegionError::NotOwner { name: name.to_string() }) }
+}

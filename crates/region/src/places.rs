@@ -1,0 +1,290 @@
+//! Where things are: home, store, keys, cache and pool.
+//!
+//! Invariants: a [`Places`] that exists was checked. Its directories exist, belong to this user, are closed to
+//! others, and the pool is no symbolic link; so nobody else could have put a file there. Other users can
+//! create names in /dev/shm before us; they get us an error, never our data.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use holdfast_sys::file::{effective_user, is_volatile_memory};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The directories of one home. See the module for what is guaranteed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    home: PathBuf,
+    store: PathBuf,
+    keys: PathBuf,
+    cache: PathBuf,
+    pool: PathBuf,
+    pool_is_volatile_memory: bool,
+}
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// Nothing says where the home is.
+    #[error("no home directory is known; set HOLDFAST_HOME or HOME to an absolute path")]
+    NoHome,
+    /// A variable holds a relative path, which would mean another place in every directory.
+    #[error("{variable} is {}, a relative path; make it absolute", value.display())]
+    NotAbsolute {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: PathBuf,
+    },
+    /// No tmpfs for the pool.
+    #[error(
+        "no tmpfs for the pool: {} is none and XDG_RUNTIME_DIR names none; mount one at /dev/shm, or set \
+         HOLDFAST_POOL to a directory (on a disk, images survive reboots but every store is written back)",
+        tried.display()
+    )]
+    NoTmpfs {
+        /// Where one was expected.
+        tried: PathBuf,
+    },
+    /// A path of ours is a symbolic link.
+    #[error("{} is a symbolic link, and could lead anywhere; {}", path.display(), elsewhere(path))]
+    SymbolicLink {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A path of ours is no directory (or, for a file, no regular file).
+    #[error("{} is not what it should be, a {expected}; move it away", path.display())]
+    WrongKind {
+        /// The path.
+        path: PathBuf,
+        /// What should be there.
+        expected: &'static str,
+    },
+    /// A path of ours belongs to somebody else.
+    #[error(
+        "{} belongs to user {owner} and not to user {us}; {}",
+        path.display(), elsewhere(path)
+    )]
+    NotOurs {
+        /// The path.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// Who we are.
+        us: u32,
+    },
+    /// Other users may enter a directory that must be private.
+    #[error("{0} has mode {mode:04o}, open to other users; `chmod {remedy_mode:04o} {0}` closes it", path.display())]
+    NotPrivate {
+        /// The path.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+        /// The bits that it should have.
+        remedy_mode: u32,
+    },
+    /// The kernel refused.
+    #[error("cannot {step} {}: {source}; check its permissions, or set HOLDFAST_HOME and HOLDFAST_POOL", path.display())]
+    Io {
+        /// The step, as a verb.
+        step: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+fn elsewhere(path: &Path) -> String {
+    format!(
+        "remove {} if it is yours to remove, or set HOLDFAST_POOL (or HOLDFAST_HOME) to a directory of your own",
+        path.display()
+    )
+}
+
+impl Places {
+    /// The places that the environment names: `HOLDFAST_HOME`, `HOLDFAST_POOL` and the XDG variables. Creates
+    /// what is missing.
+    ///
+    /// # Errors
+    /// [`PlaceError`] says which directory cannot be used, why, and what to do.
+    pub fn from_env() -> Result<Places, PlaceError> {
+        Places::from_variables(|name| std::env::var_os(name), Path::new("/dev/shm"))
+    }
+
+    /// As [`Places::from_env`], with the variables from `lookup` and the first choice of tmpfs from `tmpfs`.
+    ///
+    /// # Errors
+    /// As [`Places::from_env`].
+    pub fn from_variables(
+        lookup: impl Fn(&str) -> Option<OsString>,
+        tmpfs: &Path,
+    ) -> Result<Places, PlaceError> {
+        let given = |variable: &'static str| -> Result<Option<PathBuf>, PlaceError> {
+            match lookup(variable).filter(|value| !value.is_empty()).map(PathBuf::from) {
+                Some(value) if value.is_relative() => Err(PlaceError::NotAbsolute { variable, value }),
+                other => Ok(other),
+            }
+        };
+        // The XDG specification has relative values ignored, not refused.
+        let xdg = |name: &str| lookup(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let user_home = || xdg("HOME").ok_or(PlaceError::NoHome);
+        let explicit_home = given("HOLDFAST_HOME")?;
+        let (home, cache) = match explicit_home {
+            Some(home) => {
+                let cache = home.join("cache");
+                (home, cache)
+            }
+            None => (
+                match xdg("XDG_DATA_HOME") {
+                    Some(data) => data.join("holdfast"),
+                    None => user_home()?.join(".local/share/holdfast"),
+                },
+                match xdg("XDG_CACHE_HOME") {
+                    Some(cache) => cache.join("holdfast"),
+                    None => user_home()?.join(".cache/holdfast"),
+                },
+            ),
+        };
+        match given("HOLDFAST_POOL")? {
+            Some(pool) => Places::prepare(home, cache, |_| Ok(pool)),
+            None => {
+                let runtime = xdg("XDG_RUNTIME_DIR");
+                Places::prepare(home, cache, |home| default_pool(home, tmpfs, runtime.as_deref()))
+            }
+        }
+    }
+
+    /// The places below `home`, with the pool at `pool`, which may be on any file system. Creates what is
+    /// missing.
+    ///
+    /// # Errors
+    /// As [`Places::from_env`].
+    pub fn at(home: impl Into<PathBuf>, pool: impl Into<PathBuf>) -> Result<Places, PlaceError> {
+        let home = home.into();
+        let cache = home.join("cache");
+        Places::prepare(home, cache, |_| Ok(pool.into()))
+    }
+
+    fn prepare(
+        home: PathBuf,
+        cache: PathBuf,
+        pool: impl FnOnce(&Path) -> Result<PathBuf, PlaceError>,
+    ) -> Result<Places, PlaceError> {
+        create_private(&home)?;
+        let home = home.canonicalize().map_err(io_error("resolve", &home))?;
+        check_directory(&home, false)?;
+        let (store, keys) = (home.join("store"), home.join("keys"));
+        for directory in [&store, &keys] {
+            create_private(directory)?;
+            check_directory(directory, true)?;
+        }
+        // Collecting the components drops a trailing slash, which would make lstat follow a link.
+        let pool: PathBuf = pool(&home)?.components().collect();
+        create_private(&pool)?;
+        check_directory(&pool, true)?;
+        let volatile = is_volatile_memory(&pool).map_err(io_error("examine", &pool))?;
+        note_home(&pool, &home)?;
+        Ok(Places { home, store, keys, cache, pool, pool_is_volatile_memory: volatile })
+    }
+
+    /// The home directory, canonical.
+    #[must_use]
+    pub fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Base files.
+    #[must_use]
+    pub fn store(&self) -> &Path {
+        &self.store
+    }
+
+    /// Owner keys.
+    #[must_use]
+    pub fn keys(&self) -> &Path {
+        &self.keys
+    }
+
+    /// Compiled applets. Not created here; whoever fills it creates it.
+    #[must_use]
+    pub fn cache(&self) -> &Path {
+        &self.cache
+    }
+
+    /// Images and locks.
+    #[must_use]
+    pub fn pool(&self) -> &Path {
+        &self.pool
+    }
+
+    /// Whether the pool is memory (tmpfs): always so for the default pool. If not, the kernel writes every
+    /// changed page of an image back to a disk.
+    #[must_use]
+    pub fn pool_is_volatile_memory(&self) -> bool {
+        self.pool_is_volatile_memory
+    }
+}
+
+/// TMPFS/holdfast-UID/HASH, where HASH tells the homes of one user apart.
+fn default_pool(home: &Path, tmpfs: &Path, runtime: Option<&Path>) -> Result<PathBuf, PlaceError> {
+    let is_tmpfs = |path: &Path| path.is_dir() && is_volatile_memory(path).unwrap_or(false);
+    let root = std::iter::once(tmpfs)
+        .chain(runtime)
+        .find(|path| is_tmpfs(path))
+        .ok_or_else(|| PlaceError::NoTmpfs { tried: tmpfs.to_owned() })?;
+    let of_user = root.join(format!("holdfast-{}", effective_user()));
+    create_private(&of_user)?;
+    check_directory(&of_user, true)?;
+    Ok(of_user.join(format!("{:016x}", xxh3_64(home.as_os_str().as_bytes()))))
+}
+
+/// Creates a directory and its parents, closed to others; one that exists is left as it is.
+fn create_private(path: &Path) -> Result<(), PlaceError> {
+    if path.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io_error("create", path))
+}
+
+fn check_directory(path: &Path, private: bool) -> Result<(), PlaceError> {
+    let found = path.symlink_metadata().map_err(io_error("examine", path))?;
+    if found.is_symlink() {
+        return Err(PlaceError::SymbolicLink { path: path.to_owned() });
+    }
+    if !found.is_dir() {
+        return Err(PlaceError::WrongKind { path: path.to_owned(), expected: "directory" });
+    }
+    check_owner(path, found.uid())?;
+    let mode = found.permissions().mode() & 0o7777;
+    if private && mode & 0o077 != 0 {
+        return Err(PlaceError::NotPrivate { path: path.to_owned(), mode, remedy_mode: 0o700 });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_owner(path: &Path, owner: u32) -> Result<(), PlaceError> {
+    let us = effective_user();
+    if owner == us { Ok(()) } else { Err(PlaceError::NotOurs { path: path.to_owned(), owner, us }) }
+}
+
+/// Leaves the home's path in the pool, whose own name is only a hash. For people: nothing reads it.
+fn note_home(pool: &Path, home: &Path) -> Result<(), PlaceError> {
+    let note = pool.join("home");
+    if note.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let mut text = home.as_os_str().as_bytes().to_vec();
+    text.push(b'\n');
+    std::fs::write(&note, text).map_err(io_error("write", &note))
+}
+
+fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {
+    move |source| PlaceError::Io { step, path: path.to_owned(), source }
+}

@@ -1,0 +1,365 @@
+//! A region that this process may write: growth, checkpoints, closing.
+//!
+//! Invariants:
+//! - While a [`Region`] lives it holds the name's lock, so it is the only writer.
+//! - The header says `Open` from before the first store can happen until after the last checkpoint is durable;
+//!   a header that says `Clean` means that base and image hold the same data.
+//! - `owed` is true when the base may lack something even if no store happened in this session. A mapping is
+//!   writable whenever the region is dirty, so only a clean region pays for its first store.
+//! - After a failed header write nobody knows which header is in force: the region is poisoned, and only the
+//!   next open, which reads the header again, can go on.
+//! - A region that is dropped without [`Region::close`] stays `Open` in its header: nothing is lost (stores
+//!   are in the image), the next open is `WarmAfterCrash` and owes a checkpoint.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use holdfast_sys::lock::FileLock;
+use serde::Serialize;
+
+use crate::base::{is_full, remedy_for_image, write_base};
+use crate::error::{RegionError, Result};
+use crate::format::{DATA_OFFSET, FileState, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES};
+use crate::image::Image;
+use crate::memory::{MappedData, Notify};
+use crate::name::RegionName;
+use crate::places::Places;
+use crate::sparse::PAGE_BYTES;
+use crate::storage::Storage;
+
+/// How a region came to be open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Opened {
+    /// It was made just now, all zero.
+    Created,
+    /// The image was in the pool, closed in order.
+    Warm,
+    /// The image was in the pool; its last writer ended without closing it.
+    WarmAfterCrash,
+    /// The image was rebuilt from the store.
+    Cold,
+}
+
+/// What a checkpoint wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct CheckpointReport {
+    /// Data bytes written.
+    pub bytes: u64,
+    /// Pages written; pages of zeros are holes.
+    pub pages: u64,
+    /// Nothing had changed since the last checkpoint, so nothing was written.
+    pub skipped: bool,
+}
+
+/// What closing did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// The last checkpoint.
+    pub checkpoint: CheckpointReport,
+}
+
+/// A region open for writing. See the module for its invariants.
+pub struct Region {
+    // Fields drop in this order: no mapping may be left when the lock goes.
+    pub(crate) mapped: Option<MappedData>,
+    pub(crate) image: Image,
+    pub(crate) lost_notify: Option<Notify>,
+    opened: Opened,
+    owed: bool,
+    poisoned: bool,
+    lost: bool,
+    growth_hint_bytes: u64,
+    storage: Arc<dyn Storage>,
+    places: Arc<Places>,
+    lock: FileLock,
+}
+
+impl Region {
+    pub(crate) fn new(
+        image: Image,
+        opened: Opened,
+        storage: Arc<dyn Storage>,
+        places: Arc<Places>,
+        lock: FileLock,
+    ) -> Region {
+        Region {
+            mapped: None,
+            image,
+            lost_notify: None,
+            opened,
+            owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
+            poisoned: false,
+            lost: false,
+            growth_hint_bytes: GROWTH_STEP_BYTES,
+            storage,
+            places,
+            lock,
+        }
+    }
+
+    /// The region's name.
+    #[must_use]
+    pub fn name(&self) -> &RegionName {
+        &self.image.header.name
+    }
+
+    /// The region's identity, made at creation; no other region has it, whatever its name.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        self.image.header.uuid
+    }
+
+    /// How far the region may grow.
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        self.image.header.limit_bytes
+    }
+
+    /// How much of it is allocated and accessible now.
+    #[must_use]
+    pub fn backed_bytes(&self) -> u64 {
+        self.image.header.backed_bytes
+    }
+
+    /// Its native address: where [`Region::map_native`] maps it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.image.header.address
+    }
+
+    /// How it came to be open.
+    #[must_use]
+    pub fn opened(&self) -> Opened {
+        self.opened
+    }
+
+    /// Where the region is mapped in this process, if it is.
+    #[must_use]
+    pub fn mapping(&self) -> Option<NonNull<u8>> {
+        self.mapped.as_ref().and_then(|mapped| NonNull::new(mapped.base()))
+    }
+
+    /// Whether the store may lack something that the image has.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.owed || self.mapped.as_ref().is_some_and(MappedData::is_dirty)
+    }
+
+    /// Whether the image was found cut off under the mapping. What the applet reads and stores there is
+    /// scratch memory: stop it, and do not trust what it computes.
+    #[must_use]
+    pub fn lost_backing(&self) -> bool {
+        self.lost || self.mapped.as_ref().is_some_and(MappedData::lost_backing)
+    }
+
+    /// Grow in steps of `bytes`, rounded to 4 MiB and kept between 4 and 16 MiB.
+    pub fn set_growth_hint(&mut self, bytes: u64) {
+        let bytes = bytes.clamp(GROWTH_STEP_BYTES, GROWTH_HINT_BYTES_MAX);
+        self.growth_hint_bytes = bytes.next_multiple_of(GROWTH_STEP_BYTES);
+    }
+
+    /// What to call when the backing is found lost, from the next mapping on. It runs in a signal handler, so it
+    /// may only do what is async-signal-safe: store to an atomic, bump an epoch.
+    pub fn set_lost_notify(&mut self, notify: Arc<dyn Fn() + Send + Sync>) {
+        self.lost_notify = Some(notify);
+    }
+
+    /// Ends the mapping. Its range is reserved and inaccessible again (after [`Region::map_native`]: free).
+    /// Without a mapping there is nothing to do.
+    ///
+    /// # Errors
+    /// `Io` when the kernel cannot end it; the range then still shows the region's bytes.
+    pub fn unmap(&mut self) -> Result<()> {
+        self.owed = self.is_dirty();
+        self.lost = self.lost_backing();
+        let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
+        ended.map_err(RegionError::io("unmap", &self.image.path))
+    }
+
+    /// Makes the mapping writable (and the region dirty) before the first store. Needed only for stores that
+    /// the kernel does on somebody's behalf, such as `read(2)` into the region: they fail with EFAULT where a
+    /// store of the program would be noticed and let through.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn make_writable(&mut self) -> Result<()> {
+        match &mut self.mapped {
+            Some(mapped) => {
+                mapped.make_writable().map_err(RegionError::io("make writable", &self.image.path))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes at least `at_least_bytes` accessible, in place, and says how many are. Growth goes in steps of the
+    /// growth hint, up to the limit; new bytes are zero and allocated.
+    ///
+    /// # Errors
+    /// `LimitReached` and `NoRoom` change nothing. `Io` while the header is written poisons the region.
+    pub fn grow(&mut self, at_least_bytes: u64) -> Result<u64> {
+        self.check_usable()?;
+        let (backed_bytes, limit_bytes) = (self.backed_bytes(), self.limit_bytes());
+        if at_least_bytes <= backed_bytes {
+            return Ok(backed_bytes);
+        }
+        if at_least_bytes > limit_bytes {
+            return Err(RegionError::LimitReached { limit_bytes, asked_bytes: at_least_bytes });
+        }
+        let generous = at_least_bytes.next_multiple_of(self.growth_hint_bytes).min(limit_bytes);
+        let frugal = at_least_bytes.next_multiple_of(GROWTH_STEP_BYTES).min(limit_bytes);
+        let grown = match self.allocate(backed_bytes, generous) {
+            Err(RegionError::NoRoom { .. }) if frugal < generous => {
+                self.allocate(backed_bytes, frugal).map(|()| frugal)
+            }
+            other => other.map(|()| generous),
+        }?;
+        // From here on a failure leaves more allocated than the header says, and perhaps mapped: unknown.
+        self.poisoned = true;
+        self.map_growth(grown).map_err(RegionError::io("map", &self.image.path))?;
+        self.image
+            .change_header(&*self.storage, |header| header.backed_bytes = grown)
+            .map_err(RegionError::io("write the header of", &self.image.path))?;
+        self.poisoned = false;
+        self.owe()?;
+        Ok(grown)
+    }
+
+    fn allocate(&self, from_bytes: u64, to_bytes: u64) -> Result<()> {
+        let range = DATA_OFFSET + from_bytes..DATA_OFFSET + to_bytes;
+        self.storage.allocate(&self.image.file, range).map_err(|source| {
+            if is_full(&source) {
+                no_room(&*self.storage, &self.places, to_bytes - from_bytes)
+            } else {
+                RegionError::Io { step: "allocate", path: self.image.path.clone(), source }
+            }
+        })
+    }
+
+    /// Reads backed bytes, whether the region is mapped or not.
+    ///
+    /// # Errors
+    /// `OutOfBounds`, `Io`.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let (len_bytes, backed_bytes) = (buffer.len() as u64, self.backed_bytes());
+        if offset.checked_add(len_bytes).is_none_or(|end| end > backed_bytes) {
+            return Err(RegionError::OutOfBounds { offset, len_bytes, backed_bytes });
+        }
+        let read = self.image.file.read_exact_at(buffer, DATA_OFFSET + offset);
+        read.map_err(RegionError::io("read", &self.image.path))
+    }
+
+    /// Copies the image to the store, atomically, unless nothing changed. No thread may store to the region
+    /// meanwhile. When it returns `Ok`, the data survives the loss of the pool (level `power`).
+    ///
+    /// # Errors
+    /// `StoreFull` and most `Io` errors leave the earlier checkpoint in force and the region usable: try again.
+    /// `BackingLost` and `Displaced` refuse to replace a good checkpoint by a bad image, and poison the region.
+    pub fn checkpoint(&mut self) -> Result<CheckpointReport> {
+        self.check_usable()?;
+        self.check_backing()?;
+        if !self.is_dirty() {
+            return Ok(CheckpointReport { skipped: true, ..CheckpointReport::default() });
+        }
+        self.owed = true;
+        // A store that slips in after this makes the region dirty again; one before it is in the copy.
+        if let Some(mapped) = &mut self.mapped {
+            mapped.rearm().map_err(RegionError::io("watch", &self.image.path))?;
+        }
+        let written = write_base(&*self.storage, &self.image.file, &self.image.header, self.places.store());
+        let written = match written {
+            Ok(written) => written,
+            Err(error) => {
+                self.owe()?;
+                return Err(error);
+            }
+        };
+        self.poisoned = true;
+        self.image
+            .change_header(&*self.storage, |header| header.checkpoint_count += 1)
+            .map_err(RegionError::io("write the header of", &self.image.path))?;
+        self.poisoned = false;
+        self.owed = false;
+        Ok(CheckpointReport { bytes: written.pages * PAGE_BYTES, pages: written.pages, skipped: false })
+    }
+
+    /// Unmaps, checkpoints if dirty, marks the image clean and releases the name.
+    ///
+    /// # Errors
+    /// As [`Region::checkpoint`]. The region is released all the same; what it holds stays in the image, and
+    /// the next open is `WarmAfterCrash`.
+    pub fn close(mut self) -> Result<CloseReport> {
+        self.unmap()?;
+        let checkpoint = self.checkpoint()?;
+        self.image
+            .change_header(&*self.storage, |header| header.state = FileState::Clean)
+            .map_err(RegionError::io("write the header of", &self.image.path))?;
+        Ok(CloseReport { checkpoint })
+    }
+
+    /// The store lacks something from now on, so no store has to be noticed any more.
+    fn owe(&mut self) -> Result<()> {
+        self.owed = true;
+        self.make_writable()
+    }
+
+    pub(crate) fn set_mapped(&mut self, mapped: MappedData) -> Result<()> {
+        self.mapped = Some(mapped);
+        if self.owed { self.make_writable() } else { Ok(()) }
+    }
+
+    pub(crate) fn check_mappable(&self) -> Result<()> {
+        self.check_usable()?;
+        if self.mapped.is_some() { Err(RegionError::AlreadyMapped) } else { Ok(()) }
+    }
+
+    fn check_usable(&self) -> Result<()> {
+        if self.poisoned { Err(RegionError::Poisoned { name: self.name().to_string() }) } else { Ok(()) }
+    }
+
+    /// Whether the file that the path names is still ours and still whole.
+    fn check_backing(&mut self) -> Result<()> {
+        let path = &self.image.path;
+        let len_bytes = self.image.file.metadata().map_err(RegionError::io("examine", path))?.len();
+        if self.lost_backing() || len_bytes < self.image.header.file_bytes() {
+            self.poisoned = true;
+            let remedy = remedy_for_image(self.places.store(), self.name(), &self.image.path);
+            return Err(RegionError::BackingLost { path: self.image.path.clone(), remedy });
+        }
+        // Somebody emptied the pool under us: the open file is the newest data there is, so it goes to the
+        // store. But if another image has the name now, another writer may be at work on it.
+        let ours = holdfast_sys::file::path_names_file(path, &self.image.file);
+        if !ours.map_err(RegionError::io("examine", path))? && path.symlink_metadata().is_ok() {
+            let path = path.clone();
+            self.poisoned = true;
+            return Err(RegionError::Displaced { path });
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn no_room(storage: &dyn Storage, places: &Places, needed_bytes: u64) -> RegionError {
+    let pool = places.pool().to_owned();
+    RegionError::NoRoom { needed_bytes, available_bytes: storage.available_bytes(&pool).unwrap_or(0), pool }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Region")
+            .field("header", &self.image.header)
+            .field("opened", &self.opened)
+            .field("mapped", &self.mapped.is_some())
+            .field("dirty", &self.is_dirty())
+            .field("poisoned", &self.poisoned)
+            .field("lock", &self.lock)
+            .finish_non_exhaustive()
+    }
+}

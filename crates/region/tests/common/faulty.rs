@@ -1,0 +1,117 @@
+//! A storage whose k-th step fails once, fails with all that follow (as if the process had died there), or
+//! stops for ever (so that a parent can kill the process there).
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use holdfast_region::{KernelStorage, Storage};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// One step reports this error number and has no effect, but for half of a write.
+    Once(i32),
+    /// That step and all after it fail, half of a write done.
+    Dead,
+    /// That step says so on the standard output and never ends.
+    Hang,
+}
+
+#[derive(Debug)]
+pub(crate) struct FaultyStorage {
+    steps_left: AtomicI64,
+    fault: Fault,
+    log: Mutex<Vec<&'static str>>,
+}
+
+impl FaultyStorage {
+    /// Healthy until [`FaultyStorage::arm`].
+    pub(crate) fn new(fault: Fault) -> FaultyStorage {
+        FaultyStorage { steps_left: AtomicI64::new(i64::MAX), fault, log: Mutex::default() }
+    }
+
+    /// The step after `steps` more fails.
+    pub(crate) fn arm(&self, steps: usize) {
+        self.steps_left.store(steps as i64, Ordering::SeqCst);
+    }
+
+    /// Whether the fault has struck.
+    pub(crate) fn struck(&self) -> bool {
+        self.steps_left.load(Ordering::SeqCst) < 0
+    }
+
+    /// The names of all steps so far, in order; starts anew.
+    pub(crate) fn take_log(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+
+    fn step(&self, name: &'static str) -> io::Result<()> {
+        self.log.lock().unwrap().push(name);
+        let left = self.steps_left.fetch_sub(1, Ordering::SeqCst);
+        match self.fault {
+            _ if left > 0 => Ok(()),
+            Fault::Once(_) if left < 0 => Ok(()),
+            Fault::Once(number) => Err(io::Error::from_raw_os_error(number)),
+            Fault::Dead => Err(io::Error::other("the process is as good as dead")),
+            Fault::Hang => {
+                println!("@@ hanging");
+                loop {
+                    std::thread::park();
+                }
+            }
+        }
+    }
+}
+
+impl Storage for FaultyStorage {
+    fn create(&self, path: &Path) -> io::Result<File> {
+        self.step("create")?;
+        KernelStorage.create(path)
+    }
+
+    fn allocate(&self, file: &File, range: Range<u64>) -> io::Result<()> {
+        self.step("allocate")?;
+        KernelStorage.allocate(file, range)
+    }
+
+    fn set_len(&self, file: &File, len_bytes: u64) -> io::Result<()> {
+        self.step("set_len")?;
+        KernelStorage.set_len(file, len_bytes)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let torn = self.steps_left.load(Ordering::SeqCst) == 0;
+        if torn {
+            KernelStorage.write_at(file, &bytes[..bytes.len() / 2], offset)?;
+        }
+        self.step("write_at")?;
+        KernelStorage.write_at(file, bytes, offset)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.step("sync")?;
+        KernelStorage.sync(file)
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        self.step("sync_directory")?;
+        KernelStorage.sync_directory(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step("rename")?;
+        KernelStorage.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.step("remove")?;
+        KernelStorage.remove(path)
+    }
+
+    fn available_bytes(&self, path: &Path) -> io::Result<u64> {
+        KernelStorage.available_bytes(path)
+    }
+}

@@ -1,0 +1,276 @@
+//! Damaged, foreign, misplaced files: a typed error that says what to do, and not a byte changed.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{DATA_OFFSET, Home, MIB, flip, key, load, named, read, store, truncate};
+use holdfast_region::{ErrorKind, Opened, RegionError, Remedy};
+
+const SLOT_BYTES: u64 = 4096;
+
+/// Header and length: what an open that fails must not change. (Whole files are compared where it matters;
+/// doing that four thousand times would only test the patience of the reader.)
+fn face(path: &Path) -> (Vec<u8>, u64) {
+    let file = std::fs::File::open(path).unwrap();
+    let len_bytes = file.metadata().unwrap().len();
+    let mut head = vec![0; len_bytes.min(2 * SLOT_BYTES) as usize];
+    file.read_exact_at(&mut head, 0).unwrap();
+    (head, len_bytes)
+}
+
+/// Opens for writing and reading; both must fail, alike, and change nothing.
+fn open_fails(home: &Home) -> RegionError {
+    let (image, base) = (home.image("words"), home.base("words"));
+    let before: Vec<_> = [&image, &base].map(|path| path.exists().then(|| face(path))).into();
+    let reading = home.names().open_read(&named("words")).unwrap_err();
+    let error = home.names().open(&named("words"), &key()).unwrap_err();
+    assert_eq!(std::mem::discriminant(&reading), std::mem::discriminant(&error), "{reading} / {error}");
+    let after: Vec<_> = [&image, &base].map(|path| path.exists().then(|| face(path))).into();
+    assert!(before == after, "a failed open changed a file");
+    assert!(home.leftovers().is_empty());
+    error
+}
+
+fn remedy_of(error: &RegionError) -> &Remedy {
+    match error {
+        RegionError::Truncated { remedy, .. }
+        | RegionError::Foreign { remedy, .. }
+        | RegionError::HeaderDamaged { remedy, .. }
+        | RegionError::DataDamaged { remedy, .. }
+        | RegionError::BackingLost { remedy, .. } => remedy,
+        other => panic!("no remedy in {other:?}"),
+    }
+}
+
+#[test]
+fn a_truncated_image_is_refused_and_the_whole_checkpoint_is_the_remedy() {
+    let home = Home::with_text("words", b"hello");
+    for len_bytes in [DATA_OFFSET + 4 * MIB - 1, DATA_OFFSET + 1, DATA_OFFSET, 8192, 8191, 4096, 100, 8, 3, 0]
+    {
+        truncate(&home.image("words"), len_bytes);
+        let error = open_fails(&home);
+        let RegionError::Truncated { found_bytes, needed_bytes, remedy, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!(*found_bytes, len_bytes);
+        assert!(*needed_bytes > len_bytes);
+        assert!(matches!(remedy, Remedy::DropImage { base, .. } if *base == home.base("words")));
+        assert!(error.to_string().contains("holdfast heap rm --image words"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::BadFile);
+    }
+    home.names().remove_image(&named("words"), &key()).unwrap();
+    let region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"hello".to_vec()));
+}
+
+#[test]
+fn a_header_slot_damaged_in_any_byte_costs_nothing_as_long_as_the_other_is_whole() {
+    let home = Home::with_text("words", b"hello");
+    let image = std::fs::read(home.image("words")).unwrap();
+    let file = OpenOptions::new().write(true).open(home.image("words")).unwrap();
+    let names = home.names();
+    for position in 0..2 * SLOT_BYTES {
+        flip(&home.image("words"), position);
+        let region = names.open(&named("words"), &key()).unwrap();
+        // Which slot was newer cannot be known any more, so the region counts as dirty.
+        assert_eq!(region.opened(), Opened::WarmAfterCrash, "byte {position}");
+        assert!(region.is_dirty());
+        drop(region);
+        file.write_all_at(&image[..2 * SLOT_BYTES as usize], 0).unwrap();
+    }
+    let region = names.open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Warm, b"hello".to_vec()));
+}
+
+#[test]
+fn both_header_slots_damaged_in_the_same_byte_give_an_error_for_every_byte() {
+    let home = Home::new();
+    let mut region = home.names().create(&named("words"), &key(), MIB).unwrap();
+    store(&mut region, 0, b"hello");
+    region.close().unwrap();
+    for position in 0..SLOT_BYTES {
+        for slot in 0..2 {
+            flip(&home.image("words"), slot * SLOT_BYTES + position);
+        }
+        let error = open_fails(&home);
+        match error {
+            RegionError::Foreign { ref remedy, .. } | RegionError::HeaderDamaged { ref remedy, .. } => {
+                assert!(matches!(remedy, Remedy::DropImage { .. }));
+                assert_eq!(matches!(error, RegionError::Foreign { .. }), position < 8, "byte {position}");
+            }
+            RegionError::NewerFormat { .. } => assert!((8..12).contains(&position), "byte {position}"),
+            other => panic!("byte {position}: {other}"),
+        }
+        for slot in 0..2 {
+            flip(&home.image("words"), slot * SLOT_BYTES + position);
+        }
+    }
+    assert_eq!(home.names().open(&named("words"), &key()).unwrap().opened(), Opened::Warm);
+}
+
+#[test]
+fn growth_survives_the_loss_of_the_header_slot_that_tells_of_it() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    region.grow(8 * MIB).unwrap();
+    store(&mut region, 7 << 20, b"grown");
+    drop(region);
+    // The newest header is in one of the slots; whichever is damaged, nothing may be lost.
+    for slot in 0..2 {
+        flip(&home.image("words"), slot * SLOT_BYTES + 60);
+        let region = home.names().open(&named("words"), &key()).unwrap();
+        assert_eq!(region.backed_bytes(), 8 * MIB);
+        assert_eq!(read(&region, 7 << 20, 5), b"grown");
+        assert_eq!(region.opened(), Opened::WarmAfterCrash);
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_data_of_a_base_file_is_found_before_it_is_used() {
+    let home = Home::with_text("words", b"hello");
+    std::fs::remove_file(home.image("words")).unwrap();
+    for offset in [0, 4, 4096, 2 * MIB, 4 * MIB - 1] {
+        flip(&home.base("words"), DATA_OFFSET + offset);
+        let error = open_fails(&home);
+        assert!(matches!(&error, RegionError::DataDamaged { expected, found, .. } if expected != found));
+        assert!(matches!(remedy_of(&error), Remedy::RestoreFile { path } if *path == home.base("words")));
+        assert!(!home.image("words").exists(), "a bad base made an image");
+        flip(&home.base("words"), DATA_OFFSET + offset);
+    }
+    assert_eq!(read(&home.names().open(&named("words"), &key()).unwrap(), 0, 5), b"hello");
+}
+
+#[test]
+fn a_truncated_base_file_is_refused() {
+    let home = Home::with_text("words", b"hello");
+    std::fs::remove_file(home.image("words")).unwrap();
+    for len_bytes in [DATA_OFFSET + 4 * MIB - 1, DATA_OFFSET, 8191, 0] {
+        truncate(&home.base("words"), len_bytes);
+        let error = open_fails(&home);
+        assert!(matches!(error, RegionError::Truncated { found_bytes, .. } if found_bytes == len_bytes));
+        assert!(matches!(remedy_of(&error), Remedy::RestoreFile { .. }));
+    }
+}
+
+#[test]
+fn a_base_file_with_one_damaged_header_slot_still_opens() {
+    for slot in 0..2 {
+        let home = Home::with_text("words", b"hello");
+        std::fs::remove_file(home.image("words")).unwrap();
+        flip(&home.base("words"), slot * SLOT_BYTES + 100);
+        let region = home.names().open(&named("words"), &key()).unwrap();
+        assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"hello".to_vec()));
+    }
+}
+
+#[test]
+fn a_foreign_file_is_called_foreign_and_left_alone() {
+    let home = Home::with_text("words", b"hello");
+    for content in [&b"#!/bin/sh\n"[..], b"HOLDFASt", &[0; 3 << 20], &[0xff; 9000]] {
+        std::fs::write(home.image("words"), content).unwrap();
+        let error = open_fails(&home);
+        assert!(matches!(error, RegionError::Foreign { .. }), "{error}");
+        assert!(std::fs::read(home.image("words")).unwrap() == content);
+    }
+}
+
+#[test]
+fn a_damaged_image_without_a_whole_checkpoint_does_not_promise_one() {
+    let home = Home::with_text("words", b"hello");
+    flip(&home.base("words"), DATA_OFFSET);
+    truncate(&home.image("words"), 5000);
+    let error = open_fails(&home);
+    assert!(matches!(remedy_of(&error), Remedy::RestoreFile { path } if *path == home.image("words")));
+    let refused = home.names().remove_image(&named("words"), &key()).unwrap_err();
+    assert!(matches!(refused, RegionError::DataDamaged { .. }), "{refused}");
+    std::fs::remove_file(home.base("words")).unwrap();
+    let refused = home.names().remove_image(&named("words"), &key()).unwrap_err();
+    assert!(matches!(refused, RegionError::OnlyCopy { .. }), "{refused}");
+    assert!(home.image("words").exists());
+}
+
+#[test]
+fn a_damaged_region_can_be_removed_by_its_owner() {
+    let home = Home::with_text("words", b"hello");
+    std::fs::write(home.image("words"), b"rubbish").unwrap();
+    assert!(matches!(
+        home.names().remove(&named("words"), &common::other_key()),
+        Err(RegionError::NotOwner { .. })
+    ));
+    home.names().remove(&named("words"), &key()).unwrap();
+    assert!(!home.image("words").exists() && !home.base("words").exists());
+}
+
+#[test]
+fn a_file_of_a_newer_format_is_not_called_damaged() {
+    let home = Home::with_text("words", b"hello");
+    let file = OpenOptions::new().write(true).open(home.image("words")).unwrap();
+    for slot in 0..2 {
+        file.write_all_at(&2u32.to_le_bytes(), slot * SLOT_BYTES + 8).unwrap();
+    }
+    let error = open_fails(&home);
+    assert!(matches!(error, RegionError::NewerFormat { found: 2, known: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_renamed_file_is_refused_with_the_name_that_it_had() {
+    let home = Home::with_text("letters", b"hello");
+    std::fs::rename(home.image("letters"), home.image("words")).unwrap();
+    let error = open_fails(&home);
+    assert!(matches!(&error, RegionError::Renamed { name_in_header, .. } if name_in_header == "letters"));
+    std::fs::remove_file(home.image("words")).unwrap();
+    std::fs::rename(home.base("letters"), home.base("words")).unwrap();
+    assert!(matches!(open_fails(&home), RegionError::Renamed { .. }));
+}
+
+#[test]
+fn a_directory_or_a_symbolic_link_in_place_of_an_image_is_refused() {
+    let home = Home::with_text("words", b"hello");
+    let elsewhere = home.pool().join("elsewhere");
+    std::fs::rename(home.image("words"), &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, home.image("words")).unwrap();
+    let before = std::fs::read(&elsewhere).unwrap();
+    let error = home.names().open(&named("words"), &key()).unwrap_err();
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+    assert!(std::fs::read(&elsewhere).unwrap() == before);
+    std::fs::remove_file(home.image("words")).unwrap();
+    std::fs::create_dir(home.image("words")).unwrap();
+    let error = home.names().open(&named("words"), &key()).unwrap_err();
+    assert!(matches!(error, RegionError::Place(_)), "{error}");
+}
+
+#[test]
+fn an_image_cut_off_while_in_use_is_noticed_and_never_replaces_the_checkpoint() {
+    let home = Home::with_text("words", b"hello");
+    let base_before = std::fs::read(home.base("words")).unwrap();
+    for touch in [true, false] {
+        let mut region = home.names().open(&named("words"), &key()).unwrap();
+        let told = Arc::new(AtomicBool::new(false));
+        let tell = told.clone();
+        region.set_lost_notify(Arc::new(move || tell.store(true, Ordering::Release)));
+        store(&mut region, 1 << 20, b"newest");
+        truncate(&home.image("words"), DATA_OFFSET + 4096);
+        if touch {
+            // No SIGBUS: the page is gone, zeros stand in for it.
+            assert_eq!(load(&mut region, 1 << 20, 6), [0; 6]);
+            assert!(region.lost_backing());
+        }
+        assert_eq!(told.load(Ordering::Acquire), touch);
+        let error = region.checkpoint().unwrap_err();
+        assert!(matches!(error, RegionError::BackingLost { .. }), "{error}");
+        assert!(matches!(remedy_of(&error), Remedy::DropImage { .. }));
+        assert!(matches!(region.grow(8 * MIB), Err(RegionError::Poisoned { .. })));
+        assert!(matches!(region.close(), Err(RegionError::Poisoned { .. })));
+        assert!(std::fs::read(home.base("words")).unwrap() == base_before);
+        assert!(matches!(open_fails(&home), RegionError::Truncated { .. }));
+        home.names().remove_image(&named("words"), &key()).unwrap();
+        assert_eq!(home.names().open(&named("words"), &key()).unwrap().opened(), Opened::Cold);
+    }
+}

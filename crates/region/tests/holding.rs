@@ -1,0 +1,238 @@
+//! One writer at a time, across processes, whoever dies, whatever is unlinked.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::process::Command;
+use std::time::Instant;
+
+use common::child::{Player, play};
+use common::{Home, MIB, flip, key, named, read, store};
+use holdfast_region::{Opened, RegionError, RegionState};
+
+#[test]
+fn a_child_plays_its_role() {
+    play();
+}
+
+#[test]
+fn a_second_opener_is_told_who_holds_the_heap() {
+    let home = Home::with_text("words", b"hello");
+    let mut child = Player::start(&home, "hold words mine");
+    assert_eq!(child.hear(), "holding");
+    let error = home.names().open(&named("words"), &key()).unwrap_err();
+    assert!(matches!(&error, RegionError::Held { holder, .. } if *holder == Some(child.pid())), "{error}");
+    assert!(error.to_string().contains(&child.pid().to_string()));
+    for result in [
+        home.names().open_read(&named("words")).map(drop),
+        home.names().open_or_create(&named("words"), &key(), MIB).map(drop),
+        home.names().create(&named("words"), &key(), MIB).map(drop),
+        home.names().remove(&named("words"), &key()),
+        home.names().remove_image(&named("words"), &key()),
+    ] {
+        assert!(matches!(result, Err(RegionError::Held { holder, .. }) if holder == Some(child.pid())));
+    }
+    let summary = home.names().summary(&named("words")).unwrap();
+    assert_eq!((summary.state, summary.holder), (RegionState::Held, Some(child.pid())));
+    child.go_on();
+    child.finish();
+    let region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Warm, b"mineo".to_vec()));
+}
+
+#[test]
+fn a_holder_killed_by_sigkill_blocks_nobody_and_its_stores_are_there() {
+    let home = Home::with_text("words", b"hello");
+    for round in 0..20 {
+        let mut child = Player::start(&home, &format!("hold words round{round:02}"));
+        assert_eq!(child.hear(), "holding");
+        child.kill();
+        let started = Instant::now();
+        let region = home.names().open(&named("words"), &key()).unwrap();
+        assert!(started.elapsed().as_secs() < 1, "the dead holder was waited for");
+        assert_eq!(region.opened(), Opened::WarmAfterCrash);
+        assert!(region.is_dirty());
+        assert_eq!(read(&region, 0, 7), format!("round{round:02}").into_bytes());
+        region.close().unwrap();
+    }
+}
+
+#[test]
+fn the_same_process_cannot_open_a_heap_twice() {
+    let home = Home::with_text("words", b"hello");
+    let _first = home.names().open(&named("words"), &key()).unwrap();
+    let error = home.names().open(&named("words"), &key()).unwrap_err();
+    assert!(matches!(error, RegionError::Held { holder, .. } if holder == Some(std::process::id())));
+}
+
+#[test]
+fn a_record_left_by_a_dead_process_whose_pid_came_round_again_names_nobody() {
+    let home = Home::with_text("words", b"hello");
+    // PID 1 lives in every PID name space, but did not start at tick 987654321.
+    std::fs::write(home.pool().join("words.lock"), "1 987654321\n").unwrap();
+    assert_eq!(home.names().summary(&named("words")).unwrap().holder, None);
+    let _reader = home.names().open_read(&named("words")).unwrap();
+    let error = home.names().open(&named("words"), &key()).unwrap_err();
+    assert!(matches!(error, RegionError::Held { holder: None, .. }), "{error}");
+}
+
+#[test]
+fn a_lock_file_removed_by_hand_does_not_make_two_writers() {
+    let home = Home::with_text("words", b"hello");
+    let mut child = Player::start(&home, "hold words mine");
+    assert_eq!(child.hear(), "holding");
+    std::fs::remove_file(home.pool().join("words.lock")).unwrap();
+    assert!(matches!(home.names().open(&named("words"), &key()), Err(RegionError::Held { .. })));
+    assert!(matches!(home.names().open_read(&named("words")), Err(RegionError::Held { .. })));
+    assert!(matches!(home.names().remove(&named("words"), &key()), Err(RegionError::Held { .. })));
+    assert!(matches!(home.names().remove_image(&named("words"), &key()), Err(RegionError::Held { .. })));
+    child.go_on();
+    child.finish();
+    assert_eq!(home.names().open(&named("words"), &key()).unwrap().opened(), Opened::Warm);
+}
+
+#[test]
+fn a_pool_emptied_under_a_holder_costs_nothing_if_nobody_else_took_the_name() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    store(&mut region, 0, b"saved");
+    std::fs::remove_file(home.image("words")).unwrap();
+    region.close().unwrap();
+    let region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"saved".to_vec()));
+}
+
+#[test]
+fn a_holder_whose_files_were_removed_does_not_overwrite_the_work_of_its_successor() {
+    let home = Home::with_text("words", b"hello");
+    let mut displaced = home.names().open(&named("words"), &key()).unwrap();
+    store(&mut displaced, 0, b"stale");
+    displaced.unmap().unwrap();
+    std::fs::remove_file(home.image("words")).unwrap();
+    std::fs::remove_file(home.pool().join("words.lock")).unwrap();
+    let mut successor = home.names().open(&named("words"), &key()).unwrap();
+    store(&mut successor, 0, b"fresh");
+    successor.checkpoint().unwrap();
+    assert!(matches!(displaced.close(), Err(RegionError::Displaced { .. })));
+    successor.close().unwrap();
+    std::fs::remove_file(home.image("words")).unwrap();
+    assert_eq!(read(&home.names().open(&named("words"), &key()).unwrap(), 0, 5), b"fresh");
+}
+
+#[test]
+fn of_two_processes_that_create_the_same_name_one_wins() {
+    let home = Home::new();
+    home.places();
+    for round in 0..10 {
+        let role = format!("create race{round}");
+        let mut children = [Player::start(&home, &role), Player::start(&home, &role)];
+        for child in &mut children {
+            assert_eq!(child.hear(), "ready");
+        }
+        for child in &mut children {
+            child.go_on();
+        }
+        let mut said = children.each_mut().map(Player::hear);
+        said.sort();
+        assert_eq!(said, ["lost", "won"], "round {round}");
+    }
+    assert_eq!(home.names().list().unwrap().len(), 10);
+    assert!(home.leftovers().is_empty());
+}
+
+#[test]
+fn regions_created_at_the_same_time_get_different_addresses() {
+    let home = Home::new();
+    let names = home.names();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let names = &names;
+            scope.spawn(move || {
+                for i in 0..4 {
+                    names.create(&named(&format!("t{thread}-{i}")), &key(), 2 << 30).unwrap();
+                }
+            });
+        }
+    });
+    let mut addresses: Vec<u64> = names.list().unwrap().iter().map(|found| found.address).collect();
+    addresses.sort_unstable();
+    assert_eq!(addresses.len(), 32);
+    assert!(addresses.windows(2).all(|pair| pair[1] - pair[0] >= 2 << 30));
+}
+
+#[test]
+fn a_writer_killed_in_any_step_of_a_checkpoint_leaves_a_whole_base_and_no_rubbish_for_long() {
+    let home = Home::with_text("words", b"first");
+    let mut finished = false;
+    let mut with_leftovers = 0;
+    for step in 0..40 {
+        let text = format!("step{step:02}");
+        let mut child = Player::start(&home, &format!("hang words {text} {step}"));
+        match child.hear().as_str() {
+            "hanging" => {
+                child.kill();
+                with_leftovers += usize::from(!home.leftovers().is_empty());
+            }
+            "finished" => {
+                child.finish();
+                finished = true;
+            }
+            other => panic!("the child said {other:?}"),
+        }
+        // The base alone: whole, and holding this round's or the last checkpoint's text.
+        let image = home.image("words");
+        let aside = home.pool().join("aside");
+        std::fs::rename(&image, &aside).unwrap();
+        let reader = home.names().open_read(&named("words")).unwrap();
+        let found = reader.bytes()[..6].to_vec();
+        assert!(found == text.as_bytes() || !finished, "step {step}: {found:?}");
+        drop(reader);
+        std::fs::rename(&aside, &image).unwrap();
+        // The image: everything that was stored.
+        let region = home.names().open(&named("words"), &key()).unwrap();
+        assert_eq!(read(&region, 0, 6), text.as_bytes());
+        assert_eq!(region.opened(), Opened::WarmAfterCrash);
+        region.close().unwrap();
+        assert!(home.leftovers().is_empty(), "step {step}");
+        if finished {
+            break;
+        }
+    }
+    assert!(finished, "the checkpoint has more steps than this test thinks");
+    assert!(with_leftovers >= 3, "the kills hit no interesting step");
+}
+
+#[test]
+fn a_full_pool_is_an_error_value_and_all_earlier_data_is_there() {
+    let home = Home::new();
+    home.places();
+    let script = "mount -t tmpfs -o size=20m,mode=0700 none \"$POOL\" && exec \"$@\"";
+    let allowed = Command::new("unshare").args(["-Urm", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    match allowed {
+        Ok(output) if output.status.success() => {}
+        other => {
+            // Without a mount of its own size the real thing cannot be had; tests/steps.rs injects ENOSPC.
+            println!("not run: this system forbids mounting a tmpfs in a user name space ({other:?})");
+            return;
+        }
+    }
+    let mut command = Command::new("unshare");
+    command
+        .args(["-Urm", "sh", "-c", script, "sh"])
+        .env("POOL", home.pool())
+        .arg(std::env::current_exe().unwrap());
+    let mut child = Player::start_with(command, &home, "fill words");
+    assert_eq!(child.hear(), "filled");
+    child.finish();
+}
+
+#[test]
+fn damage_found_while_somebody_holds_the_heap_is_reported_as_held() {
+    let home = Home::with_text("words", b"hello");
+    let held = home.names().open(&named("words"), &key()).unwrap();
+    flip(&home.image("words"), 0);
+    flip(&home.image("words"), 4096);
+    assert!(matches!(home.names().open(&named("words"), &key()), Err(RegionError::Held { .. })));
+    drop(held);
+}

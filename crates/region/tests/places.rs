@@ -1,0 +1,229 @@
+//! Where things are, who may own them, and which keys open them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use common::Home;
+use holdfast_region::{KeyError, OwnerKey, PlaceError, Places};
+use holdfast_sys::file::effective_user;
+
+struct Scratch {
+    folder: tempfile::TempDir,
+    tmpfs: tempfile::TempDir,
+}
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch { folder: tempfile::tempdir().unwrap(), tmpfs: tempfile::tempdir_in("/dev/shm").unwrap() }
+    }
+
+    fn path(&self, relative: &str) -> PathBuf {
+        self.folder.path().join(relative)
+    }
+
+    fn places(&self, variables: &[(&str, &Path)]) -> Result<Places, PlaceError> {
+        let variables: HashMap<&str, OsString> =
+            variables.iter().map(|(name, value)| (*name, value.as_os_str().to_owned())).collect();
+        Places::from_variables(|name| variables.get(name).cloned(), self.tmpfs.path())
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn without_configuration_everything_is_below_the_home_directory_and_on_tmpfs() {
+    let scratch = Scratch::new();
+    let places = scratch.places(&[("HOME", &scratch.path("me"))]).unwrap();
+    let me = scratch.path("me").canonicalize().unwrap();
+    assert_eq!(places.home(), me.join(".local/share/holdfast"));
+    assert_eq!(places.store(), places.home().join("store"));
+    assert_eq!(places.keys(), places.home().join("keys"));
+    assert_eq!(places.cache(), scratch.path("me/.cache/holdfast"));
+    let of_user = scratch.tmpfs.path().join(format!("holdfast-{}", effective_user()));
+    assert_eq!(places.pool().parent().unwrap(), of_user);
+    assert_eq!(places.pool().file_name().unwrap().len(), 16);
+    assert!(places.pool_is_volatile_memory());
+    for directory in [places.home(), places.store(), places.keys(), places.pool(), &of_user] {
+        assert_eq!(mode(directory), 0o700, "{}", directory.display());
+    }
+    let note = std::fs::read_to_string(places.pool().join("home")).unwrap();
+    assert_eq!(Path::new(note.trim_end()), places.home());
+    assert_eq!(scratch.places(&[("HOME", &scratch.path("me"))]).unwrap(), places);
+}
+
+#[test]
+fn two_homes_of_one_user_have_two_pools() {
+    let scratch = Scratch::new();
+    let first = scratch.places(&[("HOLDFAST_HOME", &scratch.path("one"))]).unwrap();
+    let second = scratch.places(&[("HOLDFAST_HOME", &scratch.path("two"))]).unwrap();
+    assert_ne!(first.pool(), second.pool());
+    // A home reached through a link is the same home.
+    symlink(scratch.path("one"), scratch.path("link")).unwrap();
+    assert_eq!(scratch.places(&[("HOLDFAST_HOME", &scratch.path("link"))]).unwrap().pool(), first.pool());
+}
+
+#[test]
+fn the_variables_are_obeyed_in_their_order() {
+    let scratch = Scratch::new();
+    let (home, data, cache) = (scratch.path("home"), scratch.path("data"), scratch.path("cache"));
+    let xdg: &[(&str, &Path)] = &[("HOME", &home), ("XDG_DATA_HOME", &data), ("XDG_CACHE_HOME", &cache)];
+    let places = scratch.places(xdg).unwrap();
+    assert_eq!(places.home(), data.canonicalize().unwrap().join("holdfast"));
+    assert_eq!(places.cache(), cache.join("holdfast"));
+    let (own, pool) = (scratch.path("own"), scratch.path("pool"));
+    let explicit: &[(&str, &Path)] = &[("HOLDFAST_HOME", &own), ("HOLDFAST_POOL", &pool)];
+    let places = scratch.places(&[xdg, explicit].concat()).unwrap();
+    assert_eq!(places.home(), own.canonicalize().unwrap());
+    assert_eq!(places.cache(), own.join("cache"));
+    assert_eq!(places.pool(), pool);
+    assert_eq!(mode(&pool), 0o700);
+}
+
+#[test]
+fn relative_values_are_ignored_for_xdg_and_refused_for_ours() {
+    let scratch = Scratch::new();
+    let (home, relative) = (scratch.path("home"), Path::new("some/where"));
+    let places = scratch.places(&[("HOME", &home), ("XDG_DATA_HOME", relative)]).unwrap();
+    assert!(places.home().ends_with(".local/share/holdfast"));
+    for variable in ["HOLDFAST_HOME", "HOLDFAST_POOL"] {
+        let error = scratch.places(&[("HOME", &home), (variable, relative)]).unwrap_err();
+        assert!(matches!(error, PlaceError::NotAbsolute { variable: found, .. } if found == variable));
+    }
+    assert!(matches!(scratch.places(&[]), Err(PlaceError::NoHome)));
+}
+
+#[test]
+fn the_default_pool_is_never_on_a_disk() {
+    let scratch = Scratch::new();
+    let home = scratch.path("home");
+    std::fs::create_dir(&home).unwrap();
+    let on_disk = scratch.path("no-tmpfs");
+    std::fs::create_dir(&on_disk).unwrap();
+    let lookup = |with_runtime: bool| {
+        let runtime = with_runtime.then(|| scratch.tmpfs.path().as_os_str().to_owned());
+        let home = home.as_os_str().to_owned();
+        Places::from_variables(
+            move |name| match name {
+                "HOME" => Some(home.clone()),
+                "XDG_RUNTIME_DIR" => runtime.clone(),
+                _ => None,
+            },
+            &on_disk,
+        )
+    };
+    if holdfast_sys::file::is_volatile_memory(&on_disk).unwrap() {
+        println!("not run: the temporary directory is a tmpfs itself");
+        return;
+    }
+    assert!(matches!(lookup(false), Err(PlaceError::NoTmpfs { tried }) if tried == on_disk));
+    assert!(lookup(true).unwrap().pool().starts_with(scratch.tmpfs.path()));
+    // Said explicitly it is allowed, and reported.
+    let places = Places::at(&home, on_disk.join("pool")).unwrap();
+    assert!(!places.pool_is_volatile_memory());
+}
+
+#[test]
+fn a_pool_that_others_may_enter_is_refused_with_the_command_that_closes_it() {
+    let scratch = Scratch::new();
+    let pool = scratch.path("pool");
+    std::fs::create_dir(&pool).unwrap();
+    for open in [0o755, 0o770, 0o701, 0o1777] {
+        std::fs::set_permissions(&pool, PermissionsExt::from_mode(open)).unwrap();
+        let error = Places::at(scratch.path("home"), &pool).unwrap_err();
+        assert!(matches!(error, PlaceError::NotPrivate { mode, .. } if mode == open));
+        assert!(error.to_string().contains("chmod 0700"), "{error}");
+    }
+    std::fs::set_permissions(&pool, PermissionsExt::from_mode(0o700)).unwrap();
+    Places::at(scratch.path("home"), &pool).unwrap();
+}
+
+#[test]
+fn a_pool_that_is_a_symbolic_link_or_a_file_is_refused() {
+    let scratch = Scratch::new();
+    let (real, link) = (scratch.path("real"), scratch.path("link"));
+    Places::at(scratch.path("home"), &real).unwrap();
+    symlink(&real, &link).unwrap();
+    for path in [link.clone(), PathBuf::from(format!("{}/", link.display()))] {
+        let error = Places::at(scratch.path("home"), &path).unwrap_err();
+        assert!(matches!(error, PlaceError::SymbolicLink { .. }), "{error}");
+        assert!(error.to_string().contains("HOLDFAST_POOL"), "{error}");
+    }
+    let file = scratch.path("file");
+    std::fs::write(&file, "x").unwrap();
+    assert!(matches!(Places::at(scratch.path("home"), &file), Err(PlaceError::WrongKind { .. })));
+    // The same for the default pool: somebody was in /dev/shm before us.
+    let of_user = scratch.tmpfs.path().join(format!("holdfast-{}", effective_user()));
+    symlink(&real, &of_user).unwrap();
+    let error = scratch.places(&[("HOME", &scratch.path("me"))]).unwrap_err();
+    assert!(matches!(error, PlaceError::SymbolicLink { path } if path == of_user));
+}
+
+#[test]
+fn a_pool_that_belongs_to_somebody_else_is_refused() {
+    let scratch = Scratch::new();
+    let foreign = if effective_user() == 0 {
+        let made = scratch.path("foreign");
+        std::fs::create_dir(&made).unwrap();
+        std::fs::set_permissions(&made, PermissionsExt::from_mode(0o700)).unwrap();
+        chown(&made, Some(65_534), None).unwrap();
+        made
+    } else {
+        // Root's own directory, on every Linux.
+        PathBuf::from("/usr")
+    };
+    let error = Places::at(scratch.path("home"), &foreign).unwrap_err();
+    assert!(matches!(&error, PlaceError::NotOurs { owner, us, .. } if owner != us), "{error}");
+    assert!(error.to_string().contains("HOLDFAST_POOL"), "{error}");
+}
+
+#[test]
+fn a_key_is_made_once_private_and_random() {
+    let home = Home::new();
+    let places = home.places();
+    let first = OwnerKey::load_or_create(&places, "default").unwrap();
+    assert_eq!(OwnerKey::load_or_create(&places, "default").unwrap().fingerprint(), first.fingerprint());
+    assert_ne!(OwnerKey::load_or_create(&places, "other").unwrap().fingerprint(), first.fingerprint());
+    let path = places.keys().join("default.key");
+    assert_eq!((mode(&path), path.metadata().unwrap().len()), (0o600, 32));
+    assert_eq!(std::fs::read_dir(places.keys()).unwrap().count(), 2, "temporary files are left");
+    assert!(matches!(OwnerKey::load_or_create(&places, "../x"), Err(KeyError::Name(_))));
+}
+
+#[test]
+fn keys_made_at_the_same_time_are_one_key() {
+    let home = Home::new();
+    let places = home.places();
+    let fingerprints: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| OwnerKey::load_or_create(&places, "k").unwrap().fingerprint()))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(fingerprints.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+#[test]
+fn a_key_file_that_is_damaged_open_to_others_or_a_link_is_refused() {
+    let home = Home::new();
+    let places = home.places();
+    OwnerKey::load_or_create(&places, "k").unwrap();
+    let path = places.keys().join("k.key");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+    let error = OwnerKey::load_or_create(&places, "k").unwrap_err();
+    assert!(matches!(error, KeyError::Place(PlaceError::NotPrivate { .. })), "{error}");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    common::truncate(&path, 31);
+    let error = OwnerKey::load_or_create(&places, "k").unwrap_err();
+    assert!(matches!(error, KeyError::Damaged { found_bytes: 31, .. }), "{error}");
+    symlink(&path, places.keys().join("l.key")).unwrap();
+    let error = OwnerKey::load_or_create(&places, "l").unwrap_err();
+    assert!(matches!(error, KeyError::Place(PlaceError::SymbolicLink { .. })), "{error}");
+}

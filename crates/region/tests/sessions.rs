@@ -1,0 +1,381 @@
+//! Sessions that go well: creating, opening warm and cold, growing, checkpointing, listing, removing.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Mutex, PoisonError};
+
+use common::{DATA_OFFSET, Home, MIB, key, load, map, named, other_key, read, store};
+use holdfast_region::{Opened, RegionError, RegionState};
+use holdfast_sys::mapping::{Prot, Reservation, map_shared_fixed};
+
+#[test]
+fn what_one_session_stores_the_next_one_finds_warm() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!(region.opened(), Opened::Warm);
+    assert_eq!(load(&mut region, 0, 6), b"hello\0");
+    assert!(!region.is_dirty(), "a load made the region dirty");
+}
+
+#[test]
+fn a_new_region_is_zero_and_its_first_4_mib_are_allocated() {
+    let home = Home::new();
+    let region = home.names().create(&named("words"), &key(), 64 * MIB).unwrap();
+    assert_eq!(
+        (region.opened(), region.limit_bytes(), region.backed_bytes()),
+        (Opened::Created, 64 * MIB, 4 * MIB)
+    );
+    assert!(read(&region, 0, 4 << 20).iter().all(|&byte| byte == 0));
+    assert!(home.image("words").metadata().unwrap().blocks() * 512 >= 4 * MIB);
+    let small = home.names().create(&named("small"), &key(), 5).unwrap();
+    assert_eq!((small.limit_bytes(), small.backed_bytes()), (MIB, MIB));
+    let huge = home.names().create(&named("huge"), &key(), u64::MAX).unwrap_err();
+    assert!(matches!(huge, RegionError::LimitOutOfRange { .. }));
+}
+
+#[test]
+fn a_session_that_stores_nothing_skips_the_checkpoint_and_leaves_all_data_alone() {
+    let home = Home::with_text("words", b"hello");
+    let base_before = home.base("words").metadata().unwrap();
+    let data_before = std::fs::read(home.image("words")).unwrap().split_off(DATA_OFFSET as usize);
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    load(&mut region, 0, 4 << 20);
+    assert!(region.close().unwrap().checkpoint.skipped);
+    let base_after = home.base("words").metadata().unwrap();
+    assert_eq!((base_before.ino(), base_before.mtime_nsec()), (base_after.ino(), base_after.mtime_nsec()));
+    assert!(std::fs::read(home.image("words")).unwrap().split_off(DATA_OFFSET as usize) == data_before);
+}
+
+#[test]
+fn the_first_store_makes_a_warm_region_dirty_and_a_checkpoint_makes_it_clean_again() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    for text in [b"one", b"two"] {
+        assert!(!region.is_dirty());
+        store(&mut region, 4096, text);
+        assert!(region.is_dirty());
+        let report = region.checkpoint().unwrap();
+        assert_eq!((report.pages, report.bytes, report.skipped), (2, 8192, false));
+    }
+    assert!(region.checkpoint().unwrap().skipped);
+    drop(region);
+    std::fs::remove_file(home.image("words")).unwrap();
+    let region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!(read(&region, 4096, 3), b"two");
+}
+
+#[test]
+fn stores_after_the_last_checkpoint_are_in_the_image_even_without_a_close() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    store(&mut region, 0, b"later");
+    drop(region);
+    let region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!(region.opened(), Opened::WarmAfterCrash);
+    assert_eq!(read(&region, 0, 5), b"later");
+    assert!(region.is_dirty(), "the store lacks what the last session stored");
+    assert!(!region.close().unwrap().checkpoint.skipped);
+}
+
+#[test]
+fn without_its_image_a_region_opens_cold_with_identical_bytes() {
+    let home = Home::new();
+    let mut region = home.names().create(&named("words"), &key(), 32 * MIB).unwrap();
+    region.grow(12 * MIB).unwrap();
+    let noise: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    store(&mut region, 5_000_001, &noise);
+    store(&mut region, (12 << 20) - 1, b"!");
+    let (uuid, address) = (region.uuid(), region.address());
+    let whole = read(&region, 0, 12 << 20);
+    region.close().unwrap();
+    std::fs::remove_file(home.image("words")).unwrap();
+    assert_eq!(home.names().summary(&named("words")).unwrap().state, RegionState::Cold);
+
+    let region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!(region.opened(), Opened::Cold);
+    assert_eq!((region.uuid(), region.address(), region.backed_bytes()), (uuid, address, 12 * MIB));
+    assert!(read(&region, 0, 12 << 20) == whole);
+    assert!(home.image("words").metadata().unwrap().blocks() * 512 >= 12 * MIB, "the image has holes");
+    assert!(region.close().unwrap().checkpoint.skipped, "a cold open alone made the region dirty");
+}
+
+#[test]
+fn a_checkpoint_of_a_mostly_zero_region_is_mostly_hole() {
+    let home = Home::new();
+    let mut region = home.names().create(&named("words"), &key(), 64 * MIB).unwrap();
+    region.grow(64 * MIB).unwrap();
+    store(&mut region, 40 << 20, b"lonely");
+    // Touched and zero again: allocated in the image, a hole in the store.
+    store(&mut region, 1 << 20, &vec![1; 1 << 20]);
+    store(&mut region, 1 << 20, &vec![0; 1 << 20]);
+    let report = region.close().unwrap().checkpoint;
+    assert_eq!((report.pages, report.bytes), (1, 4096));
+    let base = home.base("words").metadata().unwrap();
+    assert_eq!(base.len(), DATA_OFFSET + 64 * MIB);
+    assert!(base.blocks() * 512 <= 128 << 10, "{} bytes allocated", base.blocks() * 512);
+}
+
+#[test]
+fn growth_goes_in_4_mib_steps_without_moving_and_new_bytes_are_zero() {
+    let home = Home::new();
+    let mut region = home.names().create(&named("words"), &key(), 50 * MIB).unwrap();
+    store(&mut region, 0, b"start");
+    let mut expected = 4 * MIB;
+    while expected < 50 * MIB {
+        let grown = region.grow(expected + 1).unwrap();
+        assert_eq!(grown, (expected + 4 * MIB).min(50 * MIB));
+        assert!(
+            load(&mut region, expected as usize, (grown - expected) as usize).iter().all(|&byte| byte == 0)
+        );
+        store(&mut region, grown as usize - 3, b"end");
+        expected = grown;
+    }
+    assert_eq!(load(&mut region, 0, 5), b"start");
+    assert_eq!(load(&mut region, (8 << 20) - 3, 3), b"end");
+    assert_eq!(region.grow(1).unwrap(), 50 * MIB);
+    let error = region.grow(50 * MIB + 1).unwrap_err();
+    assert!(matches!(error, RegionError::LimitReached { limit_bytes, .. } if limit_bytes == 50 * MIB));
+    region.close().unwrap();
+    assert_eq!(home.names().open(&named("words"), &key()).unwrap().backed_bytes(), 50 * MIB);
+}
+
+#[test]
+fn a_growth_hint_makes_larger_steps_and_is_kept_between_4_and_16_mib() {
+    let home = Home::new();
+    let mut region = home.names().create(&named("words"), &key(), 128 * MIB).unwrap();
+    region.set_growth_hint(u64::MAX);
+    assert_eq!(region.grow(4 * MIB + 1).unwrap(), 16 * MIB);
+    region.set_growth_hint(5 * MIB);
+    assert_eq!(region.grow(16 * MIB + 1).unwrap(), 24 * MIB);
+    region.set_growth_hint(0);
+    assert_eq!(region.grow(24 * MIB + 1).unwrap(), 28 * MIB);
+}
+
+#[test]
+fn growth_of_a_clean_mapped_region_keeps_the_new_part_writable() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    map(&mut region);
+    assert!(!region.is_dirty());
+    region.grow(8 * MIB).unwrap();
+    store(&mut region, (8 << 20) - 4, b"tail");
+    region.checkpoint().unwrap();
+    store(&mut region, (8 << 20) - 4, b"TAIL");
+    assert!(region.is_dirty());
+}
+
+#[test]
+fn stores_by_the_kernel_go_through_once_the_mapping_was_made_writable() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    let base = map(&mut region);
+    // SAFETY: backed bytes of the mapping, which nothing else refers to.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(base, 5) };
+    let file = std::fs::File::open("/dev/zero").unwrap();
+    let error = (&file).read(buffer).unwrap_err();
+    assert!(!region.is_dirty(), "{error}");
+    region.make_writable().unwrap();
+    assert!(region.is_dirty());
+    assert_eq!((&file).read(buffer).unwrap(), 5);
+    assert_eq!(load(&mut region, 0, 5), [0; 5]);
+}
+
+#[test]
+fn a_region_maps_into_address_space_of_the_caller_and_leaves_it_reserved() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    let range = Reservation::anywhere(16 << 20, 64 << 10).unwrap();
+    let base = range.base().wrapping_add(64 << 10);
+    // SAFETY: the reservation covers the limit of 8 MiB from `base` and outlives the mapping.
+    unsafe { region.map_into(base).unwrap() };
+    assert!(matches!(region.map_native(), Err(RegionError::AlreadyMapped)));
+    // SAFETY: the backed bytes from `base` on are mapped.
+    unsafe {
+        assert_eq!(base.read_volatile(), b'h');
+        base.write_volatile(b'H');
+    }
+    region.unmap().unwrap();
+    assert!(region.is_dirty(), "unmapping forgot the store");
+    // Were the range not reserved any more, this would find it free.
+    assert!(Reservation::at(base as usize, 4096).is_err());
+    assert_eq!(read(&region, 0, 5), b"Hello");
+    assert_eq!(load(&mut region, 0, 5), b"Hello");
+}
+
+/// Held by tests that map at native addresses: every home gives out the same ones first.
+static NATIVE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn every_region_has_an_address_range_of_its_own_and_keeps_it() {
+    let _alone = NATIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let home = Home::new();
+    let names = home.names();
+    let mut regions: Vec<_> =
+        (0..4).map(|i| names.create(&named(&format!("r{i}")), &key(), (i + 1) << 30).unwrap()).collect();
+    for region in &mut regions {
+        let base = region.map_native().unwrap();
+        assert_eq!(base.as_ptr() as u64, region.address());
+        assert_eq!(region.address() % (1 << 30), 0);
+    }
+    for pair in regions.windows(2) {
+        assert!(pair[0].address() + pair[0].limit_bytes() <= pair[1].address());
+    }
+    let address = regions[2].address();
+    regions.remove(2).close().unwrap();
+    // The image is gone, but the base still owns the address.
+    std::fs::remove_file(home.image("r2")).unwrap();
+    assert!(names.create(&named("r9"), &key(), MIB).unwrap().address() > address);
+    assert_eq!(names.open(&named("r2"), &key()).unwrap().address(), address);
+}
+
+#[test]
+fn a_taken_address_is_refused_with_the_mapping_that_sits_there() {
+    let _alone = NATIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let home = Home::with_text("words", b"hello");
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    let squatter = Reservation::at(region.address() as usize + (4 << 20), 4096).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(4096).unwrap();
+    // SAFETY: the page is this test's own reservation.
+    unsafe { map_shared_fixed(squatter.base(), 4096, file.as_file(), 0, Prot::Read).unwrap() };
+    let error = region.map_native().unwrap_err();
+    let RegionError::AddressTaken { address, by } = &error else { panic!("{error}") };
+    assert_eq!(*address, region.address());
+    assert!(by.contains(file.path().to_str().unwrap()), "{by}");
+    drop(squatter);
+    assert_eq!(region.map_native().unwrap().as_ptr() as u64, region.address());
+    assert_eq!(load(&mut region, 0, 5), b"hello");
+}
+
+#[test]
+fn open_or_create_creates_once_and_keeps_the_first_limit() {
+    let home = Home::new();
+    let region = home.names().open_or_create(&named("words"), &key(), 16 * MIB).unwrap();
+    assert_eq!(region.opened(), Opened::Created);
+    let uuid = region.uuid();
+    region.close().unwrap();
+    let region = home.names().open_or_create(&named("words"), &key(), 512 * MIB).unwrap();
+    assert_eq!((region.opened(), region.uuid(), region.limit_bytes()), (Opened::Warm, uuid, 16 * MIB));
+    drop(region);
+    let error = home.names().create(&named("words"), &key(), MIB).unwrap_err();
+    assert!(matches!(error, RegionError::AlreadyExists { .. }));
+}
+
+#[test]
+fn readers_see_the_data_share_the_region_and_change_nothing() {
+    let home = Home::with_text("words", b"hello");
+    let names = home.names();
+    let before = std::fs::read(home.image("words")).unwrap();
+    let first = names.open_read(&named("words")).unwrap();
+    let second = names.open_read(&named("words")).unwrap();
+    assert_eq!(&first.bytes()[..6], b"hello\0");
+    assert_eq!(first.bytes().len(), 4 << 20);
+    assert!(second.read_all().unwrap() == first.bytes());
+    assert!(matches!(names.open(&named("words"), &key()), Err(RegionError::Held { holder: None, .. })));
+    assert!(!first.lost_backing());
+    drop((first, second));
+    assert!(std::fs::read(home.image("words")).unwrap() == before);
+
+    std::fs::remove_file(home.image("words")).unwrap();
+    let cold = names.open_read(&named("words")).unwrap();
+    assert_eq!(&cold.bytes()[..6], b"hello\0");
+    assert_eq!(cold.summary().state, RegionState::Cold);
+    assert!(!home.image("words").exists(), "reading built an image");
+}
+
+#[test]
+fn the_list_tells_what_every_region_is_doing() {
+    let home = Home::with_text("clean", b"hello");
+    let names = home.names();
+    let held = names.create(&named("held"), &key(), 8 * MIB).unwrap();
+    drop(names.create(&named("crashed"), &key(), 8 * MIB).unwrap());
+    names.create(&named("cold"), &key(), 8 * MIB).unwrap().close().unwrap();
+    std::fs::remove_file(home.image("cold")).unwrap();
+    names.create(&named("damaged"), &key(), 8 * MIB).unwrap().close().unwrap();
+    common::truncate(&home.image("damaged"), 3 * MIB);
+    std::fs::write(home.pool().join("notes.txt"), "not ours").unwrap();
+    let list = names.list().unwrap();
+    let states: Vec<_> = list.iter().map(|found| (found.name.as_str(), found.state)).collect();
+    assert_eq!(
+        states,
+        [
+            ("clean", RegionState::Clean),
+            ("cold", RegionState::Cold),
+            ("crashed", RegionState::Crashed),
+            ("damaged", RegionState::Damaged),
+            ("held", RegionState::Held),
+        ]
+    );
+    assert_eq!(list[4].holder, Some(std::process::id()));
+    assert_eq!(list[4].uuid, {
+        let hex: String = held.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    });
+    let reason = list[3].damaged.as_ref().unwrap();
+    assert!(reason.contains("heap rm --image damaged"), "{reason}");
+    assert!(list[0].image.is_some() && list[0].base.is_some() && list[0].damaged.is_none());
+}
+
+#[test]
+fn a_missing_heap_is_reported_with_names_that_are_near() {
+    let home = Home::with_text("spelling", b"");
+    let error = home.names().open(&named("speling"), &key()).unwrap_err();
+    assert!(matches!(&error, RegionError::NotFound { near, .. } if near == &["spelling"]));
+    assert!(error.to_string().contains("near names: spelling"));
+    assert!(
+        matches!(home.names().open_read(&named("zz")), Err(RegionError::NotFound { near, .. }) if near.is_empty())
+    );
+    assert!(matches!(home.names().summary(&named("zz")), Err(RegionError::NotFound { .. })));
+    assert!(matches!(home.names().remove(&named("zz"), &key()), Err(RegionError::NotFound { .. })));
+    assert!(matches!(home.names().remove_image(&named("zz"), &key()), Err(RegionError::NotFound { .. })));
+    assert!(!home.pool().join("zz.lock").exists());
+}
+
+#[test]
+fn only_the_key_that_created_a_region_opens_or_removes_it() {
+    let home = Home::with_text("words", b"hello");
+    let names = home.names();
+    let before = (std::fs::read(home.image("words")).unwrap(), std::fs::read(home.base("words")).unwrap());
+    let not_owner =
+        |result: Result<(), RegionError>| assert!(matches!(result, Err(RegionError::NotOwner { .. })));
+    not_owner(names.open(&named("words"), &other_key()).map(drop));
+    not_owner(names.open_or_create(&named("words"), &other_key(), MIB).map(drop));
+    not_owner(names.remove(&named("words"), &other_key()));
+    not_owner(names.remove_image(&named("words"), &other_key()));
+    assert!(
+        (std::fs::read(home.image("words")).unwrap(), std::fs::read(home.base("words")).unwrap()) == before
+    );
+    std::fs::remove_file(home.image("words")).unwrap();
+    not_owner(names.open(&named("words"), &other_key()).map(drop));
+    not_owner(names.remove(&named("words"), &other_key()));
+    assert!(home.base("words").exists() && !home.image("words").exists());
+}
+
+#[test]
+fn removing_a_region_removes_every_file_of_it_and_of_no_other() {
+    let home = Home::with_text("words", b"hello");
+    let names = home.names();
+    names.create(&named("words2"), &key(), MIB).unwrap().close().unwrap();
+    let held = names.open(&named("words"), &key()).unwrap();
+    assert!(matches!(names.remove(&named("words"), &key()), Err(RegionError::Held { .. })));
+    held.close().unwrap();
+    names.remove(&named("words"), &key()).unwrap();
+    assert!(!home.image("words").exists() && !home.base("words").exists());
+    assert!(!home.pool().join("words.lock").exists());
+    assert!(home.image("words2").exists() && home.base("words2").exists());
+    names.create(&named("words"), &key(), MIB).unwrap();
+}
+
+#[test]
+fn a_read_past_the_backed_bytes_is_an_error() {
+    let home = Home::with_text("words", b"hello");
+    let region = home.names().open(&named("words"), &key()).unwrap();
+    let mut two = [0; 2];
+    assert!(matches!(region.read_at(4 * MIB - 1, &mut two), Err(RegionError::OutOfBounds { .. })));
+    assert!(matches!(region.read_at(u64::MAX, &mut two), Err(RegionError::OutOfBounds { .. })));
+    region.read_at(4 * MIB - 2, &mut two).unwrap();
+}

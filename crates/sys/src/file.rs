@@ -1,0 +1,180 @@
+//! What the standard library lacks for files: allocation, holes, file system types, owners.
+//!
+//! Every call is a thin wrapper: no policy, no retries but for EINTR, no path is interpreted.
+
+#![forbid(unsafe_code)]
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+/// Magic number of tmpfs in `statfs`.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// Magic number of ramfs in `statfs`.
+const RAMFS_MAGIC: u64 = 0x8584_58f6;
+
+/// Room on a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All of it.
+    pub total_bytes: u64,
+    /// What this user may still allocate.
+    pub available_bytes: u64,
+}
+
+/// Options that never follow a symbolic link in the last component, never leak the descriptor to a child,
+/// and create private files.
+#[must_use]
+pub fn private_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32 | OFlags::CLOEXEC.bits() as i32);
+    options
+}
+
+/// Whether an open with [`private_options`] failed because the last component is a symbolic link.
+#[must_use]
+pub fn refused_link(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
+/// Allocates a range of a file, so that no later store to it can fail; extends the file if needed.
+///
+/// # Errors
+/// `StorageFull` when there is no room; the file is then unchanged. `Unsupported` where the file system
+/// cannot allocate.
+pub fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    loop {
+        let done = rustix::fs::fallocate(file, FallocateFlags::empty(), range.start, range.end - range.start);
+        match done {
+            Err(Errno::INTR) => {}
+            other => return other.map_err(Into::into),
+        }
+    }
+}
+
+/// The next range of a file, from `offset` on, that holds data; `None` when only a hole follows.
+///
+/// # Errors
+/// What `lseek` reports.
+pub fn next_data(file: &File, offset: u64) -> io::Result<Option<Range<u64>>> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start))?;
+    Ok(Some(start..end))
+}
+
+/// Whether a file or directory lives in memory that the kernel never writes to a disk but for swap.
+///
+/// # Errors
+/// What `statfs` reports.
+pub fn is_volatile_memory(path: &Path) -> io::Result<bool> {
+    let magic = rustix::fs::statfs(path)?.f_type as u64 & 0xffff_ffff;
+    Ok(magic == TMPFS_MAGIC || magic == RAMFS_MAGIC)
+}
+
+/// Room on the file system that holds `path`.
+///
+/// # Errors
+/// What `statvfs` reports.
+pub fn space(path: &Path) -> io::Result<Space> {
+    let found = rustix::fs::statvfs(path)?;
+    Ok(Space {
+        total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
+        available_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+    })
+}
+
+/// Makes the entries of a directory durable.
+///
+/// # Errors
+/// What `open` or `fsync` report.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// The effective user.
+#[must_use]
+pub fn effective_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether a path still names the file behind a descriptor.
+///
+/// # Errors
+/// What `fstat` or `lstat` report, except that a missing path is `Ok(false)`.
+pub fn path_names_file(path: &Path, file: impl AsFd) -> io::Result<bool> {
+    let ours = rustix::fs::fstat(file)?;
+    match path.symlink_metadata() {
+        Ok(theirs) => Ok(theirs.ino() == ours.st_ino && theirs.dev() == ours.st_dev),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+
+    #[test]
+    fn holes_are_found_between_data() {
+        let file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile()).unwrap();
+        file.set_len(1 << 20).unwrap();
+        assert_eq!(next_data(&file, 0).unwrap(), None);
+        file.write_all_at(&[1; 4096], 512 << 10).unwrap();
+        let found = next_data(&file, 0).unwrap().unwrap();
+        assert!(found.contains(&(512 << 10)) && found.end <= 1 << 20);
+        assert_eq!(next_data(&file, found.end).unwrap(), None);
+    }
+
+    #[test]
+    fn allocation_extends_the_file_and_an_empty_range_changes_nothing() {
+        let file = tempfile::tempfile().unwrap();
+        allocate(&file, 0..0).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        allocate(&file, 4096..65_536).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 65_536);
+    }
+
+    #[test]
+    fn private_options_make_private_files_and_refuse_symbolic_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let file = private_options().write(true).create_new(true).open(&path).unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(refused_link(&private_options().read(true).open(&link).unwrap_err()));
+    }
+
+    #[test]
+    fn a_replaced_path_no_longer_names_the_open_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let file = File::create(&path).unwrap();
+        assert!(path_names_file(&path, &file).unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert!(!path_names_file(&path, &file).unwrap());
+        File::create(&path).unwrap();
+        let _still_open = &file;
+        assert!(!path_names_file(&path, &file).unwrap());
+    }
+
+    #[test]
+    fn space_is_reported_for_the_current_directory() {
+        let found = space(Path::new(".")).unwrap();
+        assert!(found.total_bytes >= found.available_bytes);
+    }
+}

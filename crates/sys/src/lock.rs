@@ -1,0 +1,240 @@
+//! A lock per file name, held by one writer or many readers, that dies with its holder.
+//!
+//! It is `flock(2)` on a file of its own: the kernel drops it with the last descriptor, so a killed holder
+//! never blocks anybody. The writer leaves a record of itself in the file, for people and for messages; the
+//! record decides nothing.
+//!
+//! Invariants:
+//! - A lock that was acquired is on the file that the path names *now*. A file that was unlinked while we
+//!   waited is not it; we start again, a bounded number of times.
+//! - The descriptor is close-on-exec, so a child that runs another program does not inherit the lock.
+//! - A record names a process by PID and start time; one that fits no living process is void.
+
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::FlockOperation;
+
+use crate::file::{path_names_file, private_options};
+use crate::process::ProcessId;
+
+/// How often a lock file may be replaced under us before we give up.
+const REPLACED_MAX: u32 = 100;
+/// Pause between two attempts while there is patience left.
+const PAUSE: Duration = Duration::from_micros(500);
+/// Bytes of a record; all records are equally long, so that one overwrites another whole.
+const RECORD_BYTES: usize = 32;
+
+/// Who may hold the lock at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockMode {
+    /// One holder.
+    Exclusive,
+    /// Many holders, none of them exclusive.
+    Shared,
+}
+
+/// What came of an attempt.
+#[derive(Debug)]
+pub enum LockOutcome {
+    /// It is ours.
+    Acquired(FileLock),
+    /// Another one has it; its PID when the record names a living process.
+    Held(Option<u32>),
+}
+
+/// A lock that is held until it is dropped.
+#[derive(Debug)]
+pub struct FileLock {
+    file: File,
+    path: PathBuf,
+    mode: LockMode,
+}
+
+impl FileLock {
+    /// Acquires the lock, creating its file if needed.
+    ///
+    /// A held lock is reported at once if its record names a living process. Otherwise the holder may be
+    /// about to write its record, or about to go, so the attempt is repeated for `patience`.
+    ///
+    /// # Errors
+    /// What the kernel reports on opening, locking or recording.
+    pub fn acquire(path: &Path, mode: LockMode, patience: Duration) -> io::Result<LockOutcome> {
+        let started = Instant::now();
+        let mut replaced = 0;
+        loop {
+            let file = private_options().read(true).write(true).create(true).truncate(false).open(path)?;
+            if try_lock(&file, mode)? {
+                if path_names_file(path, &file)? {
+                    let lock = FileLock { file, path: path.to_owned(), mode };
+                    if mode == LockMode::Exclusive {
+                        lock.write_record()?;
+                    }
+                    return Ok(LockOutcome::Acquired(lock));
+                }
+                replaced += 1;
+                if replaced >= REPLACED_MAX {
+                    return Err(io::Error::other("the lock file is replaced again and again"));
+                }
+                continue;
+            }
+            let holder = read_record(&file).filter(|holder| holder.is_alive());
+            if holder.is_some() || started.elapsed() >= patience {
+                return Ok(LockOutcome::Held(holder.map(|holder| holder.pid)));
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Removes the lock's file. The lock stays held until it is dropped; whoever waits for it notices.
+    ///
+    /// # Errors
+    /// What `unlink` reports; a missing file is no error.
+    pub fn remove_file(&self) -> io::Result<()> {
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_record(&self) -> io::Result<()> {
+        let me = ProcessId::current()?;
+        let mut record = format!("{} {}", me.pid, me.start_ticks).into_bytes();
+        record.resize(RECORD_BYTES - 1, b' ');
+        record.push(b'\n');
+        self.file.write_all_at(&record, 0)
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        if self.mode == LockMode::Exclusive {
+            // A record that outlives the lock would name us to whoever meets a reader next. If this fails
+            // the message of a second opener is less exact, no more.
+            let _ = self.file.set_len(0);
+        }
+    }
+}
+
+/// The living process whose record is in a lock file. It reads only; a record is no proof of holding.
+#[must_use]
+pub fn recorded_holder(path: &Path) -> Option<u32> {
+    let file = private_options().read(true).open(path).ok()?;
+    read_record(&file).filter(|holder| holder.is_alive()).map(|holder| holder.pid)
+}
+
+/// Tries to lock an open file, without waiting. The lock lives as long as the open file description.
+///
+/// # Errors
+/// What `flock` reports; a held lock is `Ok(false)`.
+pub fn try_lock(file: &File, mode: LockMode) -> io::Result<bool> {
+    let operation = match mode {
+        LockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+        LockMode::Shared => FlockOperation::NonBlockingLockShared,
+    };
+    loop {
+        match rustix::fs::flock(file, operation) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn read_record(file: &File) -> Option<ProcessId> {
+    let mut record = [0; RECORD_BYTES];
+    let found = file.read_at(&mut record, 0).ok()?;
+    let text = std::str::from_utf8(record.get(..found)?).ok()?;
+    let (pid, start_ticks) = text.trim().split_once(' ')?;
+    Some(ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.trim().parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+
+    fn acquired(outcome: LockOutcome) -> FileLock {
+        match outcome {
+            LockOutcome::Acquired(lock) => lock,
+            LockOutcome::Held(holder) => panic!("held by {holder:?}"),
+        }
+    }
+
+    #[test]
+    fn a_second_holder_is_told_who_has_the_lock_and_gets_it_after_the_drop() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let first = acquired(FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap());
+        assert_eq!(recorded_holder(&path), Some(std::process::id()));
+        for mode in [LockMode::Exclusive, LockMode::Shared] {
+            match FileLock::acquire(&path, mode, SOON).unwrap() {
+                LockOutcome::Held(holder) => assert_eq!(holder, Some(std::process::id())),
+                LockOutcome::Acquired(_) => panic!("two holders"),
+            }
+        }
+        drop(first);
+        assert_eq!(recorded_holder(&path), None);
+        acquired(FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap());
+    }
+
+    #[test]
+    fn readers_share_the_lock_and_keep_a_writer_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let _first = acquired(FileLock::acquire(&path, LockMode::Shared, SOON).unwrap());
+        let _second = acquired(FileLock::acquire(&path, LockMode::Shared, SOON).unwrap());
+        let outcome = FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap();
+        assert!(matches!(outcome, LockOutcome::Held(None)));
+    }
+
+    #[test]
+    fn a_record_of_a_reused_pid_names_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        // Our own PID with a start time that is not ours: what a dead process with our PID left behind.
+        std::fs::write(&path, format!("{} 1\n", std::process::id())).unwrap();
+        assert_eq!(recorded_holder(&path), None);
+        let _reader = acquired(FileLock::acquire(&path, LockMode::Shared, SOON).unwrap());
+        let outcome = FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap();
+        assert!(matches!(outcome, LockOutcome::Held(None)));
+    }
+
+    #[test]
+    fn garbage_in_a_lock_file_is_no_holder_and_no_obstacle() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        for garbage in [&b"\xff\xfe"[..], b"1", b"-4 7", b"x y", &[b'9'; 4000]] {
+            std::fs::write(&path, garbage).unwrap();
+            assert_eq!(recorded_holder(&path), None);
+            acquired(FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_lock_file_unlinked_while_somebody_waits_does_not_make_two_holders() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        // A reader holds without a record, so that the waiter is patient.
+        let reader = acquired(FileLock::acquire(&path, LockMode::Shared, SOON).unwrap());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                acquired(FileLock::acquire(&path, LockMode::Exclusive, Duration::from_secs(20)).unwrap())
+            });
+            std::thread::sleep(Duration::from_millis(5));
+            reader.remove_file().unwrap();
+            drop(reader);
+            let lock = waiter.join().unwrap();
+            assert!(path_names_file(&path, &lock.file).unwrap());
+            let outcome = FileLock::acquire(&path, LockMode::Shared, SOON).unwrap();
+            assert!(matches!(outcome, LockOutcome::Held(Some(_))));
+        });
+    }
+}

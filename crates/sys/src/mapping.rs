@@ -1,0 +1,233 @@
+//! Address space: reservations, and mappings put into them.
+//!
+//! Invariants:
+//! - A [`Reservation`] owns its range: nothing else in the process maps there until it is dropped, and its
+//!   drop unmaps the whole range, whatever was put into it.
+//! - The free functions replace what is mapped at an address. They are `unsafe`, because only the owner of
+//!   the range knows that no reference into it is alive.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+
+/// What the processor may do with a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prot {
+    /// Nothing: every access faults.
+    None,
+    /// Loads.
+    Read,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+impl Prot {
+    fn map_flags(self) -> ProtFlags {
+        match self {
+            Prot::None => ProtFlags::empty(),
+            Prot::Read => ProtFlags::READ,
+            Prot::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        }
+    }
+
+    fn protect_flags(self) -> MprotectFlags {
+        match self {
+            Prot::None => MprotectFlags::empty(),
+            Prot::Read => MprotectFlags::READ,
+            Prot::ReadWrite => MprotectFlags::READ | MprotectFlags::WRITE,
+        }
+    }
+}
+
+/// A range of address space that is ours and, until something is mapped into it, inaccessible.
+#[derive(Debug)]
+pub struct Reservation {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: a reservation is address space of the whole process, not of a thread; the value only carries its
+// bounds, and what is done with the memory is up to `unsafe` code elsewhere.
+unsafe impl Send for Reservation {}
+// SAFETY: as above; the methods on `&self` only read the bounds.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    /// Reserves `len` bytes at an address of the kernel's choice that is a multiple of `align`.
+    ///
+    /// # Errors
+    /// `InvalidInput` when `len` is zero or `align` is no power of two, else what `mmap` reports.
+    pub fn anywhere(len: usize, align: usize) -> io::Result<Reservation> {
+        let page_bytes = rustix::param::page_size();
+        let align = align.max(page_bytes);
+        let padded =
+            len.checked_next_multiple_of(page_bytes).and_then(|len| len.checked_add(align - page_bytes));
+        let (Some(padded), true, true) = (padded, len > 0, align.is_power_of_two()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let len = len.next_multiple_of(page_bytes);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let start =
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), padded, ProtFlags::empty(), flags)? };
+        let start = start.cast::<u8>();
+        let skip = start.align_offset(align);
+        let base = start.wrapping_add(skip);
+        // Give back what alignment left over; a failure would leave address space reserved, no more.
+        for (piece, piece_len) in [(start, skip), (base.wrapping_add(len), padded - len - skip)] {
+            if piece_len > 0 {
+                // SAFETY: the piece is a part of the mapping made above that nobody was told about.
+                let _ = unsafe { rustix::mm::munmap(piece.cast(), piece_len) };
+            }
+        }
+        Ok(Reservation { base, len })
+    }
+
+    /// Reserves exactly `address..address + len`; never replaces what is there.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when a part of the range is in use, else what `mmap` reports.
+    pub fn at(address: usize, len: usize) -> io::Result<Reservation> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        let wanted = std::ptr::without_provenance_mut::<u8>(address);
+        // SAFETY: FIXED_NOREPLACE fails rather than touch an existing mapping.
+        let got = unsafe { rustix::mm::mmap_anonymous(wanted.cast(), len, ProtFlags::empty(), flags)? };
+        let reservation = Reservation { base: got.cast(), len };
+        if reservation.base == wanted {
+            Ok(reservation)
+        } else {
+            // Kernels before 4.17 take the address as a hint only.
+            Err(io::ErrorKind::AlreadyExists.into())
+        }
+    }
+
+    /// First byte of the range.
+    #[must_use]
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Bytes of the range.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "a reservation is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours alone (invariant of the type), and whoever put mappings into it had to
+        // promise that they end before the reservation does.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+    }
+}
+
+/// Maps `len` bytes of a file from `offset`, shared, at `address`, in place of what is there.
+///
+/// # Safety
+/// The range must lie in address space that the caller owns, with no reference into it alive.
+///
+/// # Errors
+/// What `mmap` reports; the range is then unchanged or, when memory ran out, unmapped.
+pub unsafe fn map_shared_fixed(
+    address: *mut u8,
+    len: usize,
+    file: impl AsFd,
+    offset: u64,
+    prot: Prot,
+) -> io::Result<()> {
+    let flags = MapFlags::SHARED | MapFlags::FIXED;
+    // SAFETY: the caller owns the range.
+    unsafe { rustix::mm::mmap(address.cast(), len, prot.map_flags(), flags, file, offset)? };
+    Ok(())
+}
+
+/// Puts fresh zeroed private memory at `address`, in place of what is there.
+///
+/// # Safety
+/// As for [`map_shared_fixed`].
+///
+/// # Errors
+/// As for [`map_shared_fixed`].
+pub unsafe fn map_anon_fixed(address: *mut u8, len: usize, prot: Prot) -> io::Result<()> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: the caller owns the range.
+    unsafe { rustix::mm::mmap_anonymous(address.cast(), len, prot.map_flags(), flags)? };
+    Ok(())
+}
+
+/// Makes the range reserved and inaccessible again, dropping what was mapped there.
+///
+/// # Safety
+/// As for [`map_shared_fixed`].
+///
+/// # Errors
+/// As for [`map_shared_fixed`].
+pub unsafe fn map_none_fixed(address: *mut u8, len: usize) -> io::Result<()> {
+    // SAFETY: the caller's contract is ours.
+    unsafe { map_anon_fixed(address, len, Prot::None) }
+}
+
+/// Changes what may be done with a range.
+///
+/// # Safety
+/// The caller must own the range, and no access that `prot` forbids may follow, unless a fault handler
+/// resolves it.
+///
+/// # Errors
+/// What `mprotect` reports.
+pub unsafe fn protect(address: *mut u8, len: usize, prot: Prot) -> io::Result<()> {
+    // SAFETY: the caller owns the range.
+    unsafe { rustix::mm::mprotect(address.cast(), len, prot.protect_flags())? };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_reservation_has_the_alignment_asked_for() {
+        for align in [1, 4096, 64 << 10, 2 << 20, 1 << 30] {
+            let reservation = Reservation::anywhere(3 << 20, align).unwrap();
+            assert_eq!(reservation.base() as usize % align.max(4096), 0);
+            assert_eq!(reservation.len(), 3 << 20);
+        }
+        assert!(Reservation::anywhere(0, 4096).is_err());
+        assert!(Reservation::anywhere(4096, 12_288).is_err());
+        assert!(Reservation::anywhere(usize::MAX, 4096).is_err());
+    }
+
+    #[test]
+    fn a_taken_address_is_refused_and_free_again_after_the_drop() {
+        let address = 0x1234_0000_0000;
+        let first = Reservation::at(address, 1 << 20).unwrap();
+        let error = Reservation::at(address + (512 << 10), 1 << 20).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        drop(first);
+        assert!(Reservation::at(address, 1 << 20).is_ok());
+    }
+
+    #[test]
+    fn a_file_mapped_into_a_reservation_shares_its_bytes() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 8192]).unwrap();
+        let reservation = Reservation::anywhere(1 << 20, 4096).unwrap();
+        // SAFETY: the range lies in this test's reservation, and no reference into it exists.
+        unsafe {
+            map_shared_fixed(reservation.base(), 8192, &file, 0, Prot::Read).unwrap();
+            assert_eq!(reservation.base().add(5000).read_volatile(), 7);
+            protect(reservation.base(), 8192, Prot::ReadWrite).unwrap();
+            reservation.base().write_volatile(9);
+            map_none_fixed(reservation.base(), 8192).unwrap();
+            map_anon_fixed(reservation.base(), 8192, Prot::ReadWrite).unwrap();
+            assert_eq!(reservation.base().read_volatile(), 0);
+        }
+        let mut first = [0];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut first, 0).unwrap();
+        assert_eq!(first, [9]);
+    }
+}

@@ -1,0 +1,135 @@
+//! Processes: who we are, whether another one still lives, and what sits at an address of ours.
+//!
+//! A process is named by its PID *and* its start time, because PIDs come round again.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A process, told apart from later ones with the same PID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessId {
+    /// The PID.
+    pub pid: u32,
+    /// Clock ticks between boot and the start of the process.
+    pub start_ticks: u64,
+}
+
+impl ProcessId {
+    /// This process.
+    ///
+    /// # Errors
+    /// When `/proc` is not readable.
+    pub fn current() -> io::Result<ProcessId> {
+        // A fork changes both values, so the cache is keyed by the PID: high half PID, low half hash-free
+        // start time in ticks (32 bits of ticks are 16 months of uptime; later starts are not cached).
+        static CACHE: AtomicU64 = AtomicU64::new(0);
+        let pid = std::process::id();
+        let cached = CACHE.load(Ordering::Relaxed);
+        if cached >> 32 == u64::from(pid) {
+            return Ok(ProcessId { pid, start_ticks: cached & 0xffff_ffff });
+        }
+        let start_ticks = start_ticks(pid)?
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "/proc does not list this process"))?;
+        if start_ticks <= 0xffff_ffff {
+            CACHE.store(u64::from(pid) << 32 | start_ticks, Ordering::Relaxed);
+        }
+        Ok(ProcessId { pid, start_ticks })
+    }
+
+    /// Whether the process still runs (a zombie does not).
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        matches!(start_ticks(self.pid), Ok(Some(ticks)) if ticks == self.start_ticks)
+    }
+}
+
+/// When a living process started, in clock ticks since boot; `None` when there is none or it is a zombie.
+fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
+    let text = match std::fs::read(format!("/proc/{pid}/stat")) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // The process ended between open and read.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(parse_start_ticks(&text))
+}
+
+/// Field 22 of `proc_pid_stat(5)`. The second field is the program's name in parentheses and may hold any
+/// byte, so fields are counted from the last closing parenthesis.
+fn parse_start_ticks(stat: &[u8]) -> Option<u64> {
+    let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X" | "x") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+/// The first line of `/proc/self/maps` that overlaps a range of addresses.
+///
+/// # Errors
+/// When `/proc` is not readable.
+pub fn mapping_at(range: Range<u64>) -> io::Result<Option<String>> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    Ok(maps.lines().find(|line| line_overlaps(line, &range).unwrap_or(false)).map(str::to_owned))
+}
+
+fn line_overlaps(line: &str, range: &Range<u64>) -> Option<bool> {
+    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    Some(start < range.end && range.start < end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_time_is_read_past_a_hostile_program_name() {
+        let mut text = b"42 (a) b) 1 2 3) S ".to_vec();
+        text.extend((4..22).flat_map(|field| format!("{field} ").into_bytes()));
+        text.extend_from_slice(b"987654 23 24\n");
+        assert_eq!(parse_start_ticks(&text), Some(987_654));
+        assert_eq!(parse_start_ticks(b"42 (x) Z 1 2 3"), None);
+        assert_eq!(parse_start_ticks(b""), None);
+        assert_eq!(parse_start_ticks(b"42 (x) S 1 2"), None);
+    }
+
+    #[test]
+    fn this_process_is_alive_and_one_with_another_start_time_is_not() {
+        let me = ProcessId::current().unwrap();
+        assert!(me.is_alive());
+        assert_eq!(me, ProcessId::current().unwrap());
+        assert!(!ProcessId { start_ticks: me.start_ticks + 1, ..me }.is_alive());
+        assert!(!ProcessId { pid: u32::MAX >> 1, ..me }.is_alive());
+    }
+
+    #[test]
+    fn an_ended_child_is_not_alive_even_before_it_is_waited_for() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let alive = || start_ticks(pid).unwrap().is_some();
+        let ended = (0..10_000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            !alive()
+        });
+        assert!(ended, "a zombie counts as alive");
+        child.wait().unwrap();
+        assert!(!alive());
+    }
+
+    #[test]
+    fn the_mapping_at_an_address_of_ours_is_found() {
+        let here = &raw const HERE as u64;
+        static HERE: u8 = 1;
+        assert!(mapping_at(here..here + 1).unwrap().is_some());
+        assert_eq!(mapping_at(0..4096).unwrap(), None);
+    }
+}
