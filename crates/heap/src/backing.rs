@@ -33,7 +33,8 @@ pub struct Fixed {
 
 impl Fixed {
     /// # Safety
-    /// As for [`Backing`]: aligned, readable, writable, unshared, for as long as the value lives.
+    /// As for [`Backing`] (an alignment of 8 is enough to open and check): readable, writable, unshared, for as
+    /// long as the value lives.
     pub unsafe fn new(base: *mut u8, bytes: u64) -> Fixed {
         Fixed { base, bytes: bytes & !(crate::layout::CHUNK_BYTES - 1) }
     }

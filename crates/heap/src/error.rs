@@ -13,6 +13,8 @@ pub enum OpenError {
         /// Bytes that are needed.
         needed_bytes: u64,
     },
+    /// Nothing was ever stored here.
+    Empty,
     /// The bytes are not a heap of ours.
     NotAHeap,
     /// A newer version of Holdfast made it.
@@ -49,6 +51,7 @@ impl fmt::Display for OpenError {
             Self::TooSmall { bytes, needed_bytes } => {
                 write!(f, "a heap needs {needed_bytes} bytes, the region has {bytes}; give it a larger limit")
             }
+            Self::Empty => f.write_str("the region holds no heap yet; run an applet with it"),
             Self::NotAHeap => f.write_str(
                 "the region's data is not a heap; check that the name is right, or remove the region and start afresh",
             ),

@@ -32,7 +32,7 @@ pub struct OpenOptions {
     /// The pointers that this program would keep in the heap; a heap of another kind is refused. `None` for
     /// tools, which follow no pointer.
     pub pointers: Option<Pointers>,
-    /// Whether an all-zero region is formatted; otherwise it is refused as not being a heap.
+    /// Whether an all-zero region is formatted; otherwise it is refused as [`OpenError::Empty`].
     pub format_if_empty: bool,
 }
 
@@ -111,7 +111,10 @@ impl<B: Backing> Heap<B> {
                 }
             }
             MAGIC_FORMATTING if options.format_if_empty => heap.format(options.pointers),
-            0 if options.format_if_empty && heap.head_is_zero() => heap.format(options.pointers),
+            0 if heap.head_is_zero() => match options.format_if_empty {
+                true => heap.format(options.pointers),
+                false => return Err(OpenError::Empty),
+            },
             _ => return Err(OpenError::NotAHeap),
         }
         heap.log.sequence = memory.load(LANE_OFFSET + LANE_STATE) >> 1;

@@ -37,6 +37,8 @@ pub mod crash_points;
 mod error;
 #[allow(unsafe_code)]
 mod heap;
+#[allow(unsafe_code)]
+mod inspect;
 pub mod layout;
 #[allow(unsafe_code)]
 mod log;
@@ -52,5 +54,6 @@ pub use backing::{Backing, Fixed};
 pub use check::{CheckReport, Finding, check};
 pub use error::{GrowError, HeapError, OpenError};
 pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
+pub use inspect::{Inspection, inspect};
 pub use roots::{Root, Roots};
 pub use transaction::Transaction;

@@ -1,0 +1,44 @@
+//! Looks into a copy of a heap's bytes: for tools, which hold no heap open and change none.
+
+use crate::backing::Fixed;
+use crate::check::{CheckReport, Finding, check};
+use crate::error::OpenError;
+use crate::heap::{Heap, OpenOptions, Opened, Pointers, Usage};
+
+/// What was seen.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// Whether a transaction was open (it is rolled back in the copy, as the next open will do).
+    pub opened: Opened,
+    /// What the checker counted.
+    pub report: CheckReport,
+    /// The kind of pointers that the heap holds.
+    pub pointers: Pointers,
+    /// Where the bytes went.
+    pub usage: Usage,
+}
+
+/// Opens and checks a copy of a heap's bytes, which it changes as an open would. Calls `found` for every
+/// contradiction and `root` with name and size of every root.
+///
+/// # Errors
+/// When the bytes are no heap that can be opened.
+pub fn inspect(
+    copy: &mut [u64],
+    found: &mut dyn FnMut(Finding),
+    root: &mut dyn FnMut(&str, u64),
+) -> Result<Inspection, OpenError> {
+    // SAFETY: the borrow is exclusive and outlives the heap below; words are aligned to 8.
+    let backing = unsafe { Fixed::new(copy.as_mut_ptr().cast(), size_of_val(copy) as u64) };
+    let heap = Heap::open(backing, OpenOptions::default())?;
+    heap.roots().for_each(|(name, entry)| root(name, entry.bytes));
+    // SAFETY: nobody writes to the heap while the checker reads it.
+    let report = unsafe { heap.memory.bytes(0, heap.memory.len()) }.map(|bytes| check(bytes, found));
+    Ok(Inspection {
+        opened: heap.opened(),
+        report: report.unwrap_or_default(),
+        pointers: heap.pointers(),
+        usage: heap.usage(),
+    })
+}
