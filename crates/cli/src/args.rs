@@ -1,0 +1,233 @@
+//! What can be typed. Data only: no defaults are looked up and nothing is opened here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use holdfast_applet::DirGrant;
+use holdfast_region::RegionName;
+
+use crate::size::parse_size;
+
+/// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
+const EXIT_CODES: &str = "\
+Exit codes of `run`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
+failed; 126 the applet cannot be loaded; 127 there is no such applet; 134 the applet trapped.
+
+Exit codes of the other commands: 0 done; 1 `check` found damage or `doctor` a blocking lack; 2 wrong \
+arguments; 3 no such heap; 4 the heap is held; 5 a damaged or foreign file; 6 no room; 7 any other failure.
+
+Environment: HOLDFAST_HOME (where checkpoints and keys live), HOLDFAST_POOL (where images live; a tmpfs).";
+
+/// Memory that outlives the program, for applications that nobody trusts.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, after_help = EXIT_CODES, max_term_width = 110)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run an untrusted program with a heap that is there again next time
+    Run(RunArgs),
+    /// List, inspect, check, remove and checkpoint heaps
+    #[command(subcommand)]
+    Heap(HeapCommand),
+    /// Say what this machine offers, and what each missing feature costs
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example:\n  holdfast completions bash > ~/.local/share/bash-completion/completions/holdfast"
+    )]
+    Completions(CompletionsArgs),
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  holdfast run guestbook.wasm --heap guests -- add \"Ada was here\"
+  holdfast run spellcheck.wasm --heap words --dir /usr/share/dict:ro -- --dict /usr/share/dict
+  holdfast run server.wasm --timeout 2s --memory 32MiB --env LANG
+
+The applet gets its arguments, standard input, output and error, clocks and random numbers; files and \
+environment variables only as granted. Without --heap it has no persistent memory.
+
+The heap is checkpointed to the store when the applet ends, if it changed. A program that is killed loses \
+nothing that it had stored; a transaction that it left open is rolled back at the next run.";
+
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    /// The program: a WebAssembly file for wasm32-wasip1 (.wasm or .wat)
+    pub applet: PathBuf,
+
+    /// Arguments of the applet
+    #[arg(last = true, value_name = "ARGS")]
+    pub args: Vec<String>,
+
+    /// Name of the heap; made when there is none
+    #[arg(long, value_name = "NAME", value_parser = RegionName::parse)]
+    pub heap: Option<RegionName>,
+
+    /// How large a new heap may ever get (an existing one keeps its limit)
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    pub heap_size: u64,
+
+    /// Name of the owner key that the heap belongs to; made at first use
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub key: String,
+
+    /// Grant a directory, optionally under another path, optionally read-only
+    #[arg(long = "dir", value_name = "HOST[::GUEST][:ro]")]
+    pub dirs: Vec<DirGrant>,
+
+    /// Set an environment variable; without a value it is passed through
+    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    pub env: Vec<String>,
+
+    /// Stop the applet after this time (500ms, 10s, 2min)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub timeout: Option<Duration>,
+
+    /// Limit of volatile memory; the heap does not count
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
+    pub memory: u64,
+
+    /// Limit of fuel, about one unit an instruction
+    #[arg(long, value_name = "UNITS")]
+    pub fuel: Option<u64>,
+
+    /// Say on standard error what the run cost
+    #[arg(long)]
+    pub metrics: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum HeapCommand {
+    /// List all heaps
+    #[command(after_help = "Example:\n  holdfast heap ls --json")]
+    Ls(LsArgs),
+    /// Describe one heap: sizes, files, roots
+    #[command(after_help = "Example:\n  holdfast heap show words")]
+    Show(ShowArgs),
+    /// Verify heaps: allocator, log, roots; changes nothing
+    #[command(after_help = "Examples:\n  holdfast heap check words\n  holdfast heap check --all --json")]
+    Check(CheckArgs),
+    /// Remove heaps, image and checkpoint
+    #[command(
+        after_help = "Examples:\n  holdfast heap rm words\n  holdfast heap rm --image words   # back to the last checkpoint"
+    )]
+    Rm(RmArgs),
+    /// Write heaps to the store now
+    #[command(after_help = "Example:\n  holdfast heap checkpoint words")]
+    Checkpoint(CheckpointArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The heap
+    #[arg(value_parser = RegionName::parse)]
+    pub name: RegionName,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The heaps
+    #[arg(value_parser = RegionName::parse, required_unless_present = "all")]
+    pub names: Vec<RegionName>,
+    /// Check every heap
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RmArgs {
+    /// The heaps
+    #[arg(value_parser = RegionName::parse, required = true)]
+    pub names: Vec<RegionName>,
+    /// Drop only the image in the pool; the next run starts from the last checkpoint
+    #[arg(long)]
+    pub image: bool,
+    /// Name of the owner key
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub key: String,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckpointArgs {
+    /// The heaps
+    #[arg(value_parser = RegionName::parse, required = true)]
+    pub names: Vec<RegionName>,
+    /// Name of the owner key
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub key: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  holdfast doctor --json")]
+pub struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write a number and a unit: 500ms, 10s, 2min"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_after_two_dashes_belong_to_the_applet() {
+        let cli =
+            Cli::try_parse_from(["holdfast", "run", "a.wasm", "--heap", "h", "--", "--heap", "x"]).unwrap();
+        let Command::Run(run) = cli.command else { panic!("not a run") };
+        assert_eq!(run.args, ["--heap", "x"]);
+        assert_eq!(run.heap.unwrap().as_str(), "h");
+        assert_eq!(run.heap_size, 64 << 20);
+    }
+
+    #[test]
+    fn bad_values_are_refused_with_the_right_form() {
+        for (arguments, hint) in [
+            (["holdfast", "run", "a.wasm", "--timeout", "soon"], "10s"),
+            (["holdfast", "run", "a.wasm", "--heap-size", "big"], "64MiB"),
+            (["holdfast", "run", "a.wasm", "--heap", "../x"], "name"),
+            (["holdfast", "run", "a.wasm", "--dir", "::"], "HOST"),
+        ] {
+            let error = Cli::try_parse_from(arguments).unwrap_err().to_string();
+            assert!(error.contains(hint), "{error}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! `holdfast doctor`: what this machine offers, tried out, and what each lack costs.
+//!
+//! Blocking lacks (exit code 1) are those without which `holdfast run --heap` cannot work.
+
+use std::path::{Path, PathBuf};
+
+use holdfast_region::{PlaceError, Places};
+use holdfast_sys::file::space;
+use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
+use serde::Serialize;
+
+use crate::args::DoctorArgs;
+use crate::exit::{FOUND, Failure};
+use crate::output::{print, print_json};
+use crate::size::show_size;
+
+/// A pool with less room than this cannot take a default heap.
+const POOL_ROOM_MIN_BYTES: u64 = 64 << 20;
+/// What wasmtime reserves for one linear memory, guards included, with a margin.
+const ADDRESS_SPACE_MIN_BYTES: u64 = 6 << 30;
+
+/// How good a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Grade {
+    /// As it should be.
+    Ok,
+    /// It works, at a cost.
+    Weaker,
+    /// Nothing works without it.
+    Missing,
+    /// Worth knowing.
+    Note,
+}
+
+/// One line of the report.
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    grade: Grade,
+    found: String,
+    /// What the lack costs, and the remedy.
+    cost: Option<String>,
+}
+
+impl Finding {
+    fn new(what: &'static str, grade: Grade, found: impl Into<String>, cost: &str) -> Finding {
+        let cost = (grade != Grade::Ok && !cost.is_empty()).then(|| cost.to_owned());
+        Finding { what, grade, found: found.into(), cost }
+    }
+
+    fn feature(what: &'static str, support: Support, cost: &str) -> Finding {
+        match support.refusal() {
+            None => Finding::new(what, Grade::Ok, "usable", ""),
+            Some(error) => Finding::new(what, Grade::Weaker, format!("refused: {error}"), cost),
+        }
+    }
+}
+
+pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
+    let mut findings = vec![kernel()];
+    findings.extend(places(Places::from_env()));
+    findings.extend(limits());
+    findings.extend(features());
+    let blocked = findings.iter().any(|finding| finding.grade == Grade::Missing);
+    if args.json {
+        print_json(&findings)?;
+    } else {
+        print(&text(&findings))?;
+    }
+    Ok(if blocked { FOUND } else { 0 })
+}
+
+fn kernel() -> Finding {
+    let found =
+        format!("Linux {}, pages of {}", probe::kernel_release(), show_size(probe::page_bytes() as u64));
+    Finding::new("kernel", Grade::Ok, found, "")
+}
+
+fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
+    let places = match places {
+        Ok(places) => places,
+        Err(error) => {
+            let cost = "no heap can be opened; do what the message says";
+            return vec![Finding::new("pool and store", Grade::Missing, error.to_string(), cost)];
+        }
+    };
+    vec![
+        if places.pool_is_volatile_memory() {
+            Finding::new("pool", Grade::Ok, format!("{} (tmpfs)", places.pool().display()), "")
+        } else {
+            Finding::new(
+                "pool",
+                Grade::Weaker,
+                format!("{} (not a tmpfs)", places.pool().display()),
+                "the kernel writes every changed page to the disk, and a torn image can survive a power cut; \
+                 point HOLDFAST_POOL at a tmpfs",
+            )
+        },
+        room("room in the pool", places.pool()),
+        room("room in the store", places.store()),
+        Finding::new("compiled applets", Grade::Ok, places.cache().display().to_string(), ""),
+        logout(),
+    ]
+}
+
+fn room(what: &'static str, path: &Path) -> Finding {
+    // The directory may not be there before the first heap is.
+    let existing = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(path);
+    match space(existing) {
+        Ok(space) => {
+            let found =
+                format!("{} of {} free", show_size(space.available_bytes), show_size(space.total_bytes));
+            let grade = if space.available_bytes < POOL_ROOM_MIN_BYTES { Grade::Weaker } else { Grade::Ok };
+            let cost = "heaps soon stop growing with a \"no room\" error (nothing is lost); \
+                        remove heaps, or choose another place with HOLDFAST_POOL or HOLDFAST_HOME";
+            Finding::new(what, grade, found, cost)
+        }
+        Err(error) => {
+            let cost = "its size cannot be told; check that the directory's file system works";
+            Finding::new(what, Grade::Weaker, format!("{}: {error}", path.display()), cost)
+        }
+    }
+}
+
+fn logout() -> Finding {
+    let what = "images at logout";
+    match probe::remove_ipc() {
+        RemoveIpc::NotApplicable => Finding::new(what, Grade::Ok, "kept (no logind cleans up)", ""),
+        RemoveIpc::Off => Finding::new(what, Grade::Ok, "kept (RemoveIPC=no)", ""),
+        RemoveIpc::OnButLingering => Finding::new(what, Grade::Ok, "kept (this user lingers)", ""),
+        RemoveIpc::On => Finding::new(
+            what,
+            Grade::Weaker,
+            "removed by logind (RemoveIPC=yes)",
+            "after the last logout heaps open cold, from their last checkpoint; `loginctl enable-linger` or \
+             RemoveIPC=no in logind.conf keeps them",
+        ),
+    }
+}
+
+fn limits() -> Vec<Finding> {
+    let address_space = match probe::address_space_limit_bytes() {
+        None => Finding::new("address space", Grade::Ok, "unlimited", ""),
+        Some(bytes) if bytes >= ADDRESS_SPACE_MIN_BYTES => {
+            Finding::new("address space", Grade::Ok, format!("limited to {}", show_size(bytes)), "")
+        }
+        Some(bytes) => Finding::new(
+            "address space",
+            Grade::Missing,
+            format!("limited to {}", show_size(bytes)),
+            "an applet's memory cannot be reserved; raise RLIMIT_AS (`ulimit -v unlimited`) and limit memory with \
+             --memory or a cgroup",
+        ),
+    };
+    let huge_pages = match probe::shared_memory_huge_pages() {
+        HugePages::Setting(setting) => {
+            let grade = if setting == "never" || setting == "deny" { Grade::Note } else { Grade::Ok };
+            let cost = "look-ups in large heaps miss the TLB more often; an administrator may write `advise` to \
+                        /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+            Finding::new("huge pages in the pool", grade, setting, cost)
+        }
+        HugePages::Unknown => {
+            Finding::new("huge pages in the pool", Grade::Note, "not offered by the kernel", "")
+        }
+    };
+    vec![address_space, huge_pages, persistent_memory()]
+}
+
+fn persistent_memory() -> Finding {
+    let what = "persistent memory";
+    match probe::persistent_memory_devices() {
+        Ok(devices) if devices.is_empty() => Finding::new(
+            what,
+            Grade::Note,
+            "none",
+            "heaps survive a reset of the machine from their last checkpoint only",
+        ),
+        Ok(devices) => {
+            let names: Vec<_> = devices.iter().map(|path: &PathBuf| path.display().to_string()).collect();
+            Finding::new(what, Grade::Note, names.join(", "), "not used as a pool by this version")
+        }
+        Err(error) => Finding::new(what, Grade::Note, format!("cannot be listed: {error}"), ""),
+    }
+}
+
+fn features() -> Vec<Finding> {
+    let whole =
+        "changed heaps are written to the store whole (as this version always does), not page by page";
+    let native = "needed for native applets, which this version does not run yet";
+    let seccomp = probe::seccomp();
+    vec![
+        Finding::feature("userfaultfd, asynchronous", probe::userfaultfd_async_write_protect(), whole),
+        Finding::feature("PAGEMAP_SCAN", probe::pagemap_scan(), whole),
+        match probe::landlock_abi() {
+            Ok(abi) => Finding::new("Landlock", Grade::Ok, format!("ABI {abi}"), ""),
+            Err(error) => Finding::new("Landlock", Grade::Weaker, format!("refused: {error}"), native),
+        },
+        Finding::feature("seccomp, killing", seccomp.kill_process, native),
+        Finding::feature("seccomp, notifying", seccomp.user_notification, native),
+        Finding::feature("user name spaces", probe::user_namespaces(), native),
+        Finding::feature("sealed memory files", probe::memfd_sealing(), native),
+    ]
+}
+
+fn text(findings: &[Finding]) -> String {
+    let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for finding in findings {
+        let sign = match finding.grade {
+            Grade::Ok => "ok     ",
+            Grade::Weaker => "weaker ",
+            Grade::Missing => "MISSING",
+            Grade::Note => "note   ",
+        };
+        text.push_str(&format!("{sign}  {:<width$}  {}\n", finding.what, finding.found));
+        if let Some(cost) = &finding.cost {
+            text.push_str(&format!("         {:<width$}  -> {cost}\n", ""));
+        }
+    }
+    text
+}

@@ -1,0 +1,69 @@
+//! Failures and exit codes.
+
+use holdfast_region::{ErrorKind, KeyError, PlaceError, RegionError};
+
+/// `check` found damage, or `doctor` a blocking lack.
+pub const FOUND: u8 = 1;
+/// Wrong arguments.
+pub const USAGE: u8 = 2;
+/// There is no such heap.
+pub const NOT_FOUND: u8 = 3;
+/// The heap is held by another process.
+pub const HELD: u8 = 4;
+/// A file is damaged, foreign or of a newer format.
+pub const BAD_FILE: u8 = 5;
+/// The pool or the store is full.
+pub const NO_ROOM: u8 = 6;
+/// Anything else.
+pub const OTHER: u8 = 7;
+/// `run`: the time limit (or the fuel) is used up, as timeout(1) has it.
+pub const TIME_LIMIT: u8 = 124;
+/// `run`: Holdfast or the heap failed.
+pub const HOST_FAILED: u8 = 125;
+/// `run`: the applet cannot be loaded.
+pub const NOT_LOADABLE: u8 = 126;
+/// `run`: there is no such applet.
+pub const NO_APPLET: u8 = 127;
+/// `run`: the applet trapped, as if it had aborted.
+pub const TRAPPED: u8 = 134;
+
+/// The end of a command that failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// For the shell.
+    pub code: u8,
+    /// For the person.
+    pub message: String,
+}
+
+impl Failure {
+    pub fn new(code: u8, message: impl ToString) -> Failure {
+        Failure { code, message: message.to_string() }
+    }
+}
+
+impl From<RegionError> for Failure {
+    fn from(error: RegionError) -> Failure {
+        let code = match error.kind() {
+            ErrorKind::Usage | ErrorKind::AlreadyExists => USAGE,
+            ErrorKind::NotFound => NOT_FOUND,
+            ErrorKind::Held => HELD,
+            ErrorKind::BadFile => BAD_FILE,
+            ErrorKind::NoRoom => NO_ROOM,
+            _ => OTHER,
+        };
+        Failure::new(code, error)
+    }
+}
+
+impl From<PlaceError> for Failure {
+    fn from(error: PlaceError) -> Failure {
+        Failure::new(OTHER, error)
+    }
+}
+
+impl From<KeyError> for Failure {
+    fn from(error: KeyError) -> Failure {
+        Failure::new(OTHER, error)
+    }
+}

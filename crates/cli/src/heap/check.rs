@@ -1,0 +1,129 @@
+//! `holdfast heap check`.
+
+use holdfast_heap::{OpenError, Opened};
+use holdfast_region::{NameSpace, RegionName};
+use serde::Serialize;
+
+use super::{look, name_space};
+use crate::args::CheckArgs;
+use crate::exit::{BAD_FILE, FOUND, Failure};
+use crate::output::{print, print_json, with_progress};
+use crate::size::show_size;
+
+/// Contradictions printed per heap; the rest is counted.
+const FINDINGS_SHOWN_MAX: usize = 20;
+
+/// What `--json` prints for each heap. Sizes in bytes.
+#[derive(Serialize)]
+struct Checked {
+    name: RegionName,
+    sound: bool,
+    /// A killed program left a transaction open; the next run rolls it back.
+    open_transaction: bool,
+    objects: u64,
+    object_bytes: u64,
+    roots: u64,
+    findings: Vec<FindingRow>,
+    /// Why the heap cannot be opened at all.
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct FindingRow {
+    offset: u64,
+    what: &'static str,
+}
+
+pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
+    let names = name_space()?;
+    let heaps = match args.all {
+        true => names.list()?.into_iter().map(|summary| summary.name).collect(),
+        false => args.names.clone(),
+    };
+    let mut checked = Vec::new();
+    let mut worst = 0;
+    for name in &heaps {
+        match with_progress(&format!("checking {name}"), || check(&names, name)) {
+            Ok(result) => {
+                worst = worst.max(if result.sound { 0 } else { FOUND });
+                checked.push(result);
+            }
+            // One heap that cannot be read does not keep the others from being checked.
+            Err(failure) if heaps.len() > 1 => {
+                eprintln!("holdfast: {}", failure.message);
+                worst = worst.max(failure.code);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    if args.json {
+        print_json(&checked)?;
+    } else {
+        print(&checked.iter().map(text).collect::<String>())?;
+    }
+    Ok(worst)
+}
+
+fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
+    let reader = names.open_read(name)?;
+    let look = look(&reader);
+    let mut checked = Checked {
+        name: name.clone(),
+        sound: false,
+        open_transaction: false,
+        objects: 0,
+        object_bytes: 0,
+        roots: 0,
+        findings: look.findings.iter().map(|f| FindingRow { offset: f.offset, what: f.what }).collect(),
+        error: None,
+    };
+    if reader.lost_backing() {
+        return Err(Failure::new(
+            BAD_FILE,
+            format!(
+                "the image of {name} is shorter than its header says; `holdfast heap show {name}` tells what is left"
+            ),
+        ));
+    }
+    match look.inspection {
+        Ok(inspection) => {
+            checked.sound = inspection.report.is_sound();
+            checked.open_transaction = inspection.opened == Opened::Recovered;
+            checked.objects = inspection.report.objects;
+            checked.object_bytes = inspection.report.object_bytes;
+            checked.roots = inspection.report.roots;
+        }
+        Err(OpenError::Empty) => checked.sound = true,
+        Err(error) => checked.error = Some(error.to_string()),
+    }
+    Ok(checked)
+}
+
+fn text(checked: &Checked) -> String {
+    let name = &checked.name;
+    if let Some(error) = &checked.error {
+        return format!("{name}: {error}\n");
+    }
+    let counts = format!(
+        "{} objects in {}, {} roots{}",
+        checked.objects,
+        show_size(checked.object_bytes),
+        checked.roots,
+        if checked.open_transaction { "; the next run rolls back an open transaction" } else { "" }
+    );
+    if checked.sound {
+        return format!("{name}: sound: {counts}\n");
+    }
+    let mut text = format!("{name}: damaged: {} contradictions; {counts}\n", checked.findings.len());
+    for finding in checked.findings.iter().take(FINDINGS_SHOWN_MAX) {
+        text.push_str(&format!("  at {:#x}: {}\n", finding.offset, finding.what));
+    }
+    if checked.findings.len() > FINDINGS_SHOWN_MAX {
+        text.push_str(&format!(
+            "  and {} more (--json lists all)\n",
+            checked.findings.len() - FINDINGS_SHOWN_MAX
+        ));
+    }
+    text.push_str(&format!("  to go back to the last checkpoint: holdfast heap rm --image {name}\n"));
+    text
+}

@@ -1,0 +1,45 @@
+//! `holdfast heap checkpoint`.
+
+use holdfast_region::{CheckpointReport, RegionName};
+use serde::Serialize;
+
+use crate::args::CheckpointArgs;
+use crate::exit::Failure;
+use crate::output::{print, print_json, with_progress};
+use crate::size::show_size;
+
+/// What `--json` prints for each heap.
+#[derive(Serialize)]
+struct Written {
+    name: RegionName,
+    #[serde(flatten)]
+    report: CheckpointReport,
+}
+
+pub fn run(args: &CheckpointArgs) -> Result<u8, Failure> {
+    let names = super::name_space()?;
+    let key = super::key(&names, &args.key)?;
+    let mut written = Vec::new();
+    for name in &args.names {
+        let report = with_progress(&format!("writing {name} to the store"), || {
+            let mut region = names.open(name, &key)?;
+            let report = region.checkpoint()?;
+            region.close()?;
+            Ok::<_, Failure>(report)
+        })?;
+        written.push(Written { name: name.clone(), report });
+    }
+    if args.json {
+        print_json(&written)?;
+    } else {
+        print(&written.iter().map(text).collect::<String>())?;
+    }
+    Ok(0)
+}
+
+fn text(written: &Written) -> String {
+    if written.report.skipped {
+        return format!("{}: unchanged since its last checkpoint\n", written.name);
+    }
+    format!("{}: {} written to the store\n", written.name, show_size(written.report.bytes))
+}

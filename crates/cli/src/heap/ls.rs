@@ -1,0 +1,42 @@
+//! `holdfast heap ls`.
+
+use holdfast_region::{RegionState, RegionSummary};
+
+use crate::args::LsArgs;
+use crate::exit::Failure;
+use crate::output::{print_json, print_table};
+use crate::size::show_size;
+
+pub fn run(args: &LsArgs) -> Result<u8, Failure> {
+    let heaps = super::name_space()?.list()?;
+    if args.json {
+        print_json(&heaps)?;
+        return Ok(0);
+    }
+    let rows: Vec<_> = heaps.iter().map(row).collect();
+    print_table(&["NAME", "SIZE", "LIMIT", "CHECKPOINTS", "STATE"], &[1, 2, 3], &rows)?;
+    Ok(0)
+}
+
+fn row(heap: &RegionSummary) -> Vec<String> {
+    vec![
+        heap.name.to_string(),
+        show_size(heap.backed_bytes),
+        show_size(heap.limit_bytes),
+        heap.checkpoint_count.to_string(),
+        state(heap),
+    ]
+}
+
+/// A heap's state in words.
+pub fn state(heap: &RegionSummary) -> String {
+    match (heap.state, heap.holder) {
+        (RegionState::Held, Some(pid)) => format!("held by process {pid}"),
+        (RegionState::Held, None) => "held".to_owned(),
+        (RegionState::Clean, _) => "ready".to_owned(),
+        (RegionState::Crashed, _) => "ready (its last program was killed)".to_owned(),
+        (RegionState::Cold, _) => "in the store only".to_owned(),
+        (RegionState::Damaged, _) => "damaged: see `holdfast heap show`".to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}

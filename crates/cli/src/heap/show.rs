@@ -1,0 +1,107 @@
+//! `holdfast heap show`.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use holdfast_region::{FileSummary, RegionError, RegionSummary};
+use serde::Serialize;
+
+use super::{Look, RootRow, look, ls, name_space};
+use crate::args::ShowArgs;
+use crate::exit::{BAD_FILE, Failure};
+use crate::output::{print, print_json, with_progress};
+use crate::size::show_size;
+
+/// What `--json` prints. Sizes in bytes.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    summary: RegionSummary,
+    /// Allocated objects; absent when the content cannot be looked at now.
+    objects: Option<u64>,
+    object_bytes: Option<u64>,
+    pointer_bytes: Option<u32>,
+    roots: Option<Vec<RootRow>>,
+    /// Why there is no more to tell.
+    note: Option<String>,
+}
+
+pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
+    let names = name_space()?;
+    let summary = names.summary(&args.name)?;
+    let mut shown =
+        Shown { summary, objects: None, object_bytes: None, pointer_bytes: None, roots: None, note: None };
+    let looked =
+        with_progress(&format!("reading {}", args.name), || names.open_read(&args.name).map(|r| look(&r)));
+    match looked {
+        Ok(Look { inspection: Ok(inspection), roots, .. }) => {
+            shown.objects = Some(inspection.report.objects);
+            shown.object_bytes = Some(inspection.report.object_bytes);
+            shown.pointer_bytes = Some(inspection.pointers.bytes);
+            shown.roots = Some(roots);
+        }
+        Ok(Look { inspection: Err(error), .. }) => shown.note = Some(error.to_string()),
+        Err(error @ RegionError::Held { .. }) => {
+            shown.note = Some(format!("its content is not shown: {error}"))
+        }
+        Err(error) => shown.note = Some(error.to_string()),
+    }
+    let code = if shown.summary.damaged.is_some() { BAD_FILE } else { 0 };
+    if args.json {
+        print_json(&shown)?;
+    } else {
+        print(&text(&shown))?;
+    }
+    Ok(code)
+}
+
+fn text(shown: &Shown) -> String {
+    let summary = &shown.summary;
+    let mut lines = vec![
+        ("name", summary.name.to_string()),
+        ("state", ls::state(summary)),
+        (
+            "size",
+            format!("{} of at most {}", show_size(summary.backed_bytes), show_size(summary.limit_bytes)),
+        ),
+        ("uuid", summary.uuid.clone()),
+        ("created", time(summary.created_unix_s)),
+        ("image", file(summary.image.as_ref())),
+        ("checkpoint", file(summary.base.as_ref())),
+    ];
+    if let (Some(objects), Some(bytes)) = (shown.objects, shown.object_bytes) {
+        lines.push(("objects", format!("{objects} in {}", show_size(bytes))));
+    }
+    if let Some(bytes) = shown.pointer_bytes {
+        lines.push((
+            "pointers",
+            format!("{bytes} bytes ({})", if bytes == 4 { "WebAssembly" } else { "native" }),
+        ));
+    }
+    let mut text: String = lines.iter().map(|(label, value)| format!("{label:<11} {value}\n")).collect();
+    for (index, root) in shown.roots.iter().flatten().enumerate() {
+        let label = if index == 0 { "roots" } else { "" };
+        text.push_str(&format!("{label:<11} {} ({})\n", root.name, show_size(root.bytes)));
+    }
+    for note in summary.damaged.iter().chain(&shown.note) {
+        text.push_str(&format!("{:<11} {note}\n", "note"));
+    }
+    text
+}
+
+fn file(file: Option<&FileSummary>) -> String {
+    match file {
+        Some(file) => {
+            format!(
+                "{} ({}, written {})",
+                file.path.display(),
+                show_size(file.allocated_bytes),
+                time(file.modified_unix_s)
+            )
+        }
+        None => "none".to_owned(),
+    }
+}
+
+fn time(unix_s: u64) -> String {
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(unix_s)).to_string()
+}

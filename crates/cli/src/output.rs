@@ -1,0 +1,74 @@
+//! What people and programs see: tables, JSON, and a sign of life when something takes long.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::exit::{Failure, OTHER};
+
+/// Prints rows under a header, columns aligned; numbers and sizes (the columns named) to the right.
+pub fn print_table(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> Result<(), Failure> {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([header[column].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..header.len()).map(width).collect();
+    let line = |cells: &[&str]| {
+        let mut line = String::new();
+        for (column, cell) in cells.iter().enumerate() {
+            let pad = " ".repeat(widths[column].saturating_sub(cell.chars().count()));
+            let gap = if column == 0 { "" } else { "  " };
+            let (left, right) = if right.contains(&column) { (pad.as_str(), "") } else { ("", pad.as_str()) };
+            line.push_str(&format!("{gap}{left}{cell}{right}"));
+        }
+        line.trim_end().to_owned()
+    };
+    let mut text = line(header) + "\n";
+    for row in rows {
+        text.push_str(&line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
+        text.push('\n');
+    }
+    print(&text)
+}
+
+/// Prints a value as JSON, indented.
+pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(OTHER, error))?;
+    print(&(text + "\n"))
+}
+
+/// Prints to standard output; a reader that went away (`| head`) is no failure.
+pub fn print(text: &str) -> Result<(), Failure> {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(OTHER, format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs `work`; if that takes more than a second and a person watches standard error, says what is going on.
+pub fn with_progress<R>(what: &str, work: impl FnOnce() -> R) -> R {
+    if !io::stderr().is_terminal() {
+        return work();
+    }
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let what = what.to_owned();
+    let watcher = std::thread::spawn(move || {
+        if wait.recv_timeout(Duration::from_secs(1)).is_ok() {
+            return;
+        }
+        let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
+        let bar = ProgressBar::new_spinner().with_message(what);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        bar.enable_steady_tick(Duration::from_millis(100));
+        let _ = wait.recv();
+        bar.finish_and_clear();
+    });
+    let result = work();
+    let _ = done.send(());
+    let _ = watcher.join();
+    result
+}
