@@ -1,0 +1,163 @@
+//! A run through the public API: from a file to an outcome, with the heap in order in every case.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use holdfast_applet::{Applet, AppletError, Failure, FailureKind, Outcome, Recovery, Stdio, recover};
+use holdfast_heap::{Fixed, Heap, OpenOptions, Opened};
+use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new() -> Self {
+        let mut builder = tempfile::Builder::new();
+        Scratch(builder.permissions(PermissionsExt::from_mode(0o700)).tempdir().unwrap())
+    }
+
+    fn region(&self) -> Region {
+        let places = Places::at(self.0.path().join("home"), self.0.path().join("pool")).unwrap();
+        let key = OwnerKey::from_bytes([3; 32]);
+        NameSpace::new(places).open_or_create(&RegionName::parse("heap").unwrap(), &key, 16 * MIB).unwrap()
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn applet(&self, body: &str) -> Applet {
+        let text = format!(
+            r#"(module
+              (import "holdfast" "attach" (func $attach (param i32) (result i32)))
+              (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+              (memory (export "memory") 1)
+              (func $main (export "_start")
+                (if (call $attach (i32.const 64)) (then (call $exit (i32.const 99))))
+                {body}))"#
+        );
+        Applet::new(self.file("applet.wat", text.as_bytes()))
+    }
+}
+
+fn error(result: Result<Outcome, Box<AppletError>>) -> Box<AppletError> {
+    match result {
+        Ok(outcome) => panic!("ended with {}", outcome.exit_status),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn an_outcome_hands_the_heap_back_open() {
+    let scratch = Scratch::new();
+    let applet =
+        scratch.applet("(i32.store (i32.const 0x80000000) (i32.const 5)) (call $exit (i32.const 7))");
+    let outcome = applet.heap(scratch.region()).stdio(Stdio::capture(1000)).run().unwrap();
+    assert_eq!(outcome.exit_status, 7);
+    assert!(outcome.metrics.heap_dirty && outcome.notes.is_empty() && outcome.heap_error.is_none());
+    let report = outcome.region.unwrap().close().unwrap();
+    assert!(!report.checkpoint.skipped);
+    assert_eq!(scratch.region().backed_bytes(), 4 * MIB);
+}
+
+#[test]
+fn after_a_trap_the_heap_is_closed_with_a_checkpoint() {
+    let scratch = Scratch::new();
+    let applet = scratch.applet("(i32.store (i32.const 0x80000000) (i32.const 5)) unreachable");
+    let error = error(applet.heap(scratch.region()).run());
+    assert_eq!(error.kind(), FailureKind::Trap);
+    assert!(error.to_string().contains("`main`"), "{error}");
+    let heap = error.heap.unwrap();
+    // Bytes that are no heap are left as they are.
+    assert!(matches!(heap.recovery, Some(Ok(Recovery::NoHeap))), "{:?}", heap.recovery);
+    assert!(!heap.close.unwrap().checkpoint.skipped);
+    let mut value = [0; 4];
+    scratch.region().read_at(0, &mut value).unwrap();
+    assert_eq!(u32::from_le_bytes(value), 5);
+}
+
+#[test]
+fn a_time_limit_ends_the_run_and_frees_the_heap() {
+    let scratch = Scratch::new();
+    let applet = scratch.applet("(loop $forever (br $forever))").timeout(Duration::from_millis(100));
+    let error = error(applet.heap(scratch.region()).run());
+    assert_eq!(error.kind(), FailureKind::TimeLimit);
+    assert!(error.heap.unwrap().close.is_ok());
+    drop(scratch.region());
+}
+
+/// Formats a heap in the region and leaves a transaction open, as a killed applet would.
+fn leave_a_transaction_open(region: &mut Region) {
+    let base = region.map_native().unwrap();
+    let options = OpenOptions { pointers: None, format_if_empty: true };
+    // SAFETY: the mapping lives until `unmap` below, and nobody else uses it.
+    let backing = unsafe { Fixed::new(base.as_ptr(), region.backed_bytes()) };
+    let mut heap = Heap::open(backing, options).unwrap();
+    let root = heap.create_root("value", 64).unwrap();
+    // SAFETY: the root has 64 bytes of its own.
+    unsafe { root.cast::<u64>().as_ptr().write(1) };
+    heap.begin().unwrap();
+    heap.add_range(root.as_ptr(), 8).unwrap();
+    // SAFETY: as above.
+    unsafe { root.cast::<u64>().as_ptr().write(2) };
+    region.unmap().unwrap();
+}
+
+fn read_value(region: &mut Region) -> (u64, Opened) {
+    let base = region.map_native().unwrap();
+    // SAFETY: as above.
+    let backing = unsafe { Fixed::new(base.as_ptr(), region.backed_bytes()) };
+    let heap = Heap::open(backing, OpenOptions::default()).unwrap();
+    let root = heap.root("value").unwrap();
+    // SAFETY: the root has 64 bytes.
+    let value = unsafe { root.pointer.cast::<u64>().as_ptr().read() };
+    let opened = heap.opened();
+    region.unmap().unwrap();
+    (value, opened)
+}
+
+#[test]
+fn an_open_transaction_is_rolled_back_by_the_host_after_a_trap() {
+    let scratch = Scratch::new();
+    let mut region = scratch.region();
+    leave_a_transaction_open(&mut region);
+    let applet = scratch.applet("unreachable");
+    let error = error(applet.heap(region).run());
+    let heap = error.heap.unwrap();
+    assert!(matches!(heap.recovery, Some(Ok(Recovery::RolledBack))), "{:?}", heap.recovery);
+    heap.close.unwrap();
+    let mut region = scratch.region();
+    assert_eq!(read_value(&mut region), (1, Opened::Clean));
+    assert_eq!(recover(&mut region).unwrap(), Recovery::InOrder);
+    assert!(!region.is_dirty());
+}
+
+#[test]
+fn files_that_cannot_be_run_are_told_apart() {
+    let scratch = Scratch::new();
+    let cases: [(&Path, FailureKind, &str); 4] = [
+        (Path::new("/nowhere/x.wasm"), FailureKind::NotFound, "/nowhere/x.wasm"),
+        (&scratch.file("text", b"hello"), FailureKind::CannotLoad, "not WebAssembly"),
+        (
+            &scratch.file("elf", b"\x7fELF\x02\x01\x01"),
+            FailureKind::CannotLoad,
+            "not supported by this build yet",
+        ),
+        (&scratch.file("empty.wat", b"(module)"), FailureKind::CannotLoad, "_start"),
+    ];
+    for (path, kind, text) in cases {
+        let error = error(Applet::new(path).heap(scratch.region()).run());
+        assert_eq!(error.kind(), kind);
+        assert!(error.to_string().contains(text), "{error}");
+        // Nothing was stored: closing had nothing to do beyond the fresh region's first checkpoint.
+        assert!(error.heap.unwrap().close.is_ok());
+    }
+    let error = error(Applet::new(scratch.file("elf", b"\x7fELF\x02")).run());
+    assert!(matches!(error.failure, Failure::Native { .. }) && error.heap.is_none());
+}

@@ -1,0 +1,70 @@
+//! The wasmtime engine of one run and the compiled module in it.
+//!
+//! Every run has an engine of its own, because the engine's memory creator is tied to the run's region and
+//! its epoch to the run's time limit. Creating one takes a fraction of a millisecond.
+#![forbid(unsafe_code)]
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use wasmtime::{Cache, Config, Engine, Module, OptLevel};
+
+use crate::error::WasmError;
+use crate::heap_link::HeapLink;
+use crate::layout::LINEAR_MEMORY_BYTES;
+use crate::linear_memory::Creator;
+use crate::program::Program;
+
+/// Inaccessible address space after a linear memory: compiled code needs no bounds check for accesses with
+/// a constant offset below this.
+const GUARD_BYTES: u64 = 32 << 20;
+/// Stack of the compiled code.
+const WASM_STACK_BYTES: usize = 1 << 20;
+/// Stack of compiled code and the host functions that it calls.
+const FIBER_STACK_BYTES: usize = 2 << 20;
+/// Frames in a trap's report.
+const BACKTRACE_FRAMES_MAX: usize = 64;
+
+pub(crate) struct Loaded {
+    pub(crate) module: Module,
+    /// Whether the module was compiled now, rather than found in the cache.
+    pub(crate) compiled: bool,
+}
+
+pub(crate) fn create(
+    link: &Arc<HeapLink>,
+    count_fuel: bool,
+    cache: Option<&Cache>,
+) -> Result<Engine, WasmError> {
+    let mut config = Config::new();
+    config
+        .with_host_memory(Arc::new(Creator { link: link.clone() }))
+        .memory_reservation(LINEAR_MEMORY_BYTES)
+        .memory_guard_size(GUARD_BYTES)
+        .memory_may_move(false)
+        // Needs a memory of wasmtime's own; with ours, a module with active data segments would panic.
+        .memory_init_cow(false)
+        .epoch_interruption(true)
+        .consume_fuel(count_fuel)
+        .max_wasm_stack(WASM_STACK_BYTES)
+        .async_stack_size(FIBER_STACK_BYTES)
+        .wasm_backtrace_max_frames(NonZeroUsize::new(BACKTRACE_FRAMES_MAX))
+        .wasm_multi_memory(false)
+        .wasm_memory64(false)
+        .cranelift_opt_level(OptLevel::Speed)
+        // Only debuggers and profilers read it, and registering it costs start-up time.
+        .native_unwind_info(false)
+        .cache(cache.cloned());
+    Engine::new(&config)
+        .map_err(|error| WasmError::Host { step: "create the engine", reason: format!("{error:#}") })
+}
+
+pub(crate) fn load(engine: &Engine, program: &Program, cache: Option<&Cache>) -> Result<Loaded, WasmError> {
+    let misses_before = cache.map(Cache::cache_misses);
+    let module = Module::new(engine, program.bytes()).map_err(|error| WasmError::Invalid {
+        applet: program.name().to_owned(),
+        reason: format!("{error:#}"),
+    })?;
+    let from_cache = misses_before.is_some() && misses_before == cache.map(Cache::cache_misses);
+    Ok(Loaded { module, compiled: !from_cache })
+}

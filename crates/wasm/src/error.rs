@@ -1,0 +1,272 @@
+//! Why a run failed. Fields carry what happened; each message says what to do next.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use holdfast_region::RegionError;
+
+use crate::layout::MAX_HEAP_LIMIT_BYTES;
+
+/// Why an applet could not be loaded, or how its run failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WasmError {
+    /// The applet's file cannot be read.
+    #[error("cannot read the applet {}: {source}; check the path", path.display())]
+    CannotRead {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The file is something else.
+    #[error("{applet} is not WebAssembly (it starts with {}); give a .wasm or .wat file", show_bytes(start))]
+    NotWasm {
+        /// The applet.
+        applet: String,
+        /// Its first bytes.
+        start: Vec<u8>,
+    },
+    /// It looks like WebAssembly but cannot be run.
+    #[error("{applet} cannot be loaded: {reason}; build it for wasm32-wasip1")]
+    Invalid {
+        /// The applet.
+        applet: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It imports something that Holdfast does not offer.
+    #[error("{applet} imports {module}.{name}, which does not exist here; {hint}")]
+    UnknownImport {
+        /// The applet.
+        applet: String,
+        /// Module of the import.
+        module: String,
+        /// Name of the import.
+        name: String,
+        /// What exists, or what to do.
+        hint: String,
+    },
+    /// It has no entry point.
+    #[error("{applet} exports no function `_start`, so it is not a program; {hint}")]
+    NoStart {
+        /// The applet.
+        applet: String,
+        /// What to do.
+        hint: String,
+    },
+    /// It did something that WebAssembly forbids.
+    #[error("{0}")]
+    Trap(Box<TrapReport>),
+    /// It ran longer than it was allowed to.
+    #[error(
+        "the applet was stopped {} at its time limit of {limit:?}; raise the limit (--timeout) if it needs longer",
+        if *waiting { "while it waited for input or a clock".to_owned() } else { in_function(function) }
+    )]
+    TimeLimit {
+        /// The limit (wall time).
+        limit: Duration,
+        /// The function that was running, when known.
+        function: Option<String>,
+        /// Whether the applet was waiting in a host call rather than computing.
+        waiting: bool,
+    },
+    /// It used up its fuel.
+    #[error(
+        "the applet was stopped {} after its {limit} units of fuel; give it more (--fuel)",
+        in_function(function)
+    )]
+    OutOfFuel {
+        /// The fuel given.
+        limit: u64,
+        /// The function that was running.
+        function: Option<String>,
+    },
+    /// It needs more memory to start than it may have.
+    #[error(
+        "{applet} needs {needed_bytes} bytes of memory to start and may have {limit_bytes}; raise the limit (--memory)"
+    )]
+    MemoryLimit {
+        /// The applet.
+        applet: String,
+        /// What it declares as its smallest memory.
+        needed_bytes: u64,
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// It needs larger tables than it may have.
+    #[error("{applet} exceeds the limit on {what}; such programs are refused")]
+    TableLimit {
+        /// The applet.
+        applet: String,
+        /// Which limit.
+        what: String,
+    },
+    /// It passed a pointer to the host that points to no memory.
+    #[error(
+        "the applet was stopped {}: host access outside the heap and memory of the applet \
+         (it passed a pointer that lies {place}); this is a bug in the applet",
+        in_function(function)
+    )]
+    HostAccess {
+        /// The function that was running.
+        function: Option<String>,
+        /// Where the pointer led.
+        place: &'static str,
+    },
+    /// The heap is too large for a linear memory.
+    #[error(
+        "the heap {name:?} has a limit of {limit_bytes} bytes and a WebAssembly applet can use {MAX_HEAP_LIMIT_BYTES} \
+         at most; use a heap with a smaller limit"
+    )]
+    HeapTooLarge {
+        /// The heap's name.
+        name: String,
+        /// Its limit.
+        limit_bytes: u64,
+    },
+    /// The heap failed underneath the applet.
+    #[error(transparent)]
+    Heap(#[from] RegionError),
+    /// A directory cannot be granted.
+    #[error("cannot grant the directory {}: {reason}; check the path after --dir", path.display())]
+    Grant {
+        /// The directory on the host.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The host side failed.
+    #[error("cannot {step}: {reason}; this is no fault of the applet")]
+    Host {
+        /// What was attempted, as a verb.
+        step: &'static str,
+        /// Why it failed.
+        reason: String,
+    },
+}
+
+/// What is known about a trap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TrapReport {
+    /// What went wrong.
+    pub cause: TrapCause,
+    /// The function in which it went wrong, demangled; `None` when the applet has no names.
+    pub function: Option<String>,
+    /// All frames, innermost first.
+    pub frames: Vec<Frame>,
+    /// Set when the applet had asked for memory past its limit before.
+    pub memory_limit: Option<MemoryLimitHit>,
+}
+
+/// A request for memory that was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryLimitHit {
+    /// The limit of volatile memory.
+    pub limit_bytes: u64,
+    /// What the applet wanted to have in all.
+    pub wanted_bytes: u64,
+}
+
+/// One call on the applet's stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Frame {
+    /// Demangled name, when the applet has names.
+    pub function: Option<String>,
+    /// Index of the function in the module.
+    pub function_index: u32,
+    /// Offset of the instruction in the module's file.
+    pub module_offset: Option<usize>,
+}
+
+/// What an applet did wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TrapCause {
+    /// It ran into `unreachable`: what a panic or an abort compiles to.
+    Unreachable,
+    /// A load or store outside of what exists.
+    OutOfBounds {
+        /// The linear address, when known.
+        address: Option<u64>,
+        /// What lies there.
+        place: Option<&'static str>,
+    },
+    /// Integer division by zero.
+    DivisionByZero,
+    /// Integer overflow.
+    IntegerOverflow,
+    /// A float that fits no integer was converted to one.
+    BadConversion,
+    /// Too many nested calls.
+    StackOverflow,
+    /// An indirect call to nothing, or with another signature.
+    BadIndirectCall {
+        /// What exactly.
+        detail: String,
+    },
+    /// A function of the host ended the applet.
+    HostCall {
+        /// Its reason.
+        detail: String,
+    },
+    /// Anything else.
+    Other {
+        /// In the runtime's words.
+        detail: String,
+    },
+}
+
+impl fmt::Display for TrapCause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TrapCause::Unreachable => write!(formatter, "it panicked or aborted (`unreachable`)"),
+            TrapCause::OutOfBounds { address: Some(address), place: Some(place) } => {
+                write!(formatter, "memory access out of bounds at {address:#x}, {place}")
+            }
+            TrapCause::OutOfBounds { .. } => write!(formatter, "memory access out of bounds"),
+            TrapCause::DivisionByZero => write!(formatter, "integer division by zero"),
+            TrapCause::IntegerOverflow => write!(formatter, "integer overflow"),
+            TrapCause::BadConversion => {
+                write!(formatter, "a number that fits no integer was converted to one")
+            }
+            TrapCause::StackOverflow => write!(formatter, "stack overflow (too many nested calls)"),
+            TrapCause::BadIndirectCall { detail } => write!(formatter, "bad indirect call: {detail}"),
+            TrapCause::HostCall { detail } => write!(formatter, "a host function refused: {detail}"),
+            TrapCause::Other { detail } => write!(formatter, "{detail}"),
+        }
+    }
+}
+
+impl fmt::Display for TrapReport {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "the applet trapped {}: {}", in_function(&self.function), self.cause)?;
+        if let Some(hit) = &self.memory_limit {
+            write!(
+                formatter,
+                " (before that, its memory limit of {} bytes was reached when it asked for {}; raise it with --memory)",
+                hit.limit_bytes, hit.wanted_bytes
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn in_function(function: &Option<String>) -> String {
+    match function {
+        Some(name) => format!("in `{name}`"),
+        None => "in an unnamed function".to_owned(),
+    }
+}
+
+fn show_bytes(start: &[u8]) -> String {
+    if start.is_empty() {
+        return "nothing, it is empty".to_owned();
+    }
+    start.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}

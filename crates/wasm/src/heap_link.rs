@@ -1,0 +1,281 @@
+//! The tie between one applet's linear memory and its region: who maps it, grows it and takes it away again.
+//!
+//! The linear memory (owned by the store) and the `holdfast` imports share one [`HeapLink`].
+//!
+//! Invariants:
+//! - The region is mapped only while the linear memory exists: its drop calls [`HeapLink::unmap`] before the
+//!   address space is given back.
+//! - After attachment every byte below the size is volatile, backed by the region, or under a guard.
+//! - All calls come from the thread that runs the applet, between its instructions; the lock is never held
+//!   while the applet runs and never taken in a signal handler.
+#![deny(unsafe_code)]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use holdfast_region::{Opened, Region, RegionError};
+use holdfast_sys::fault::HoleGuard;
+
+use crate::error::WasmError;
+use crate::guest_code::GuestCode;
+use crate::layout::{HEAP_BASE, HeapPart, Layout};
+
+/// Stops the applet soon; called from a signal handler, so it must be async-signal-safe.
+pub(crate) type StopApplet = Arc<dyn Fn() + Send + Sync>;
+
+/// What the host must know after a fault that was resolved under its feet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostFault {
+    /// Host code touched a hole on the applet's behalf.
+    Hole(&'static str),
+    /// The image was cut off while mapped.
+    BackingLost,
+}
+
+/// What the applet learns on attachment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attached {
+    pub(crate) backed_bytes: u64,
+    pub(crate) limit_bytes: u64,
+    pub(crate) created: bool,
+}
+
+struct Inner {
+    region: Option<Region>,
+    layout: Layout,
+    /// Set while the growth of the memory means "attach the heap".
+    attaching: Option<StopApplet>,
+    guards: Option<Guards>,
+    base: usize,
+    /// The first failure that the applet saw only as a number.
+    error: Option<RegionError>,
+    /// Where a hole was that the applet wanted the kernel to write to.
+    kernel_hole: Option<u64>,
+}
+
+struct Guards {
+    low: HoleGuard,
+    high: HoleGuard,
+}
+
+/// See the module's documentation.
+pub(crate) struct HeapLink(Mutex<Inner>);
+
+impl HeapLink {
+    pub(crate) fn new(region: Option<Region>) -> Arc<Self> {
+        Arc::new(HeapLink(Mutex::new(Inner {
+            region,
+            layout: Layout { size_bytes: 0, heap: None },
+            attaching: None,
+            guards: None,
+            base: 0,
+            error: None,
+            kernel_hole: None,
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.lock().layout
+    }
+
+    /// The limit of the granted heap, attached or not.
+    pub(crate) fn limit_bytes(&self) -> Option<u64> {
+        self.lock().region.as_ref().map(Region::limit_bytes)
+    }
+
+    /// The name and the limit of the granted heap.
+    pub(crate) fn name_and_limit(&self) -> Option<(String, u64)> {
+        self.lock().region.as_ref().map(|region| (region.name().to_string(), region.limit_bytes()))
+    }
+
+    pub(crate) fn attached(&self) -> Option<Attached> {
+        let inner = self.lock();
+        let (heap, region) = (inner.layout.heap?, inner.region.as_ref()?);
+        Some(Attached {
+            backed_bytes: heap.backed_bytes,
+            limit_bytes: heap.limit_bytes,
+            created: region.opened() == Opened::Created,
+        })
+    }
+
+    /// The next growth of the memory attaches the heap.
+    pub(crate) fn begin_attach(&self, stop: StopApplet) {
+        self.lock().attaching = Some(stop);
+    }
+
+    /// The growth is over; says whether the heap is attached now.
+    pub(crate) fn end_attach(&self) -> bool {
+        let mut inner = self.lock();
+        inner.attaching = None;
+        inner.layout.heap.is_some()
+    }
+
+    pub(crate) fn is_attaching(&self) -> bool {
+        self.lock().attaching.is_some()
+    }
+
+    /// Grows the region and moves the guard behind it.
+    pub(crate) fn grow(&self, at_least_bytes: u64) -> Result<u64, GuestCode> {
+        let mut inner = self.lock();
+        let Inner { region, layout, guards, base, error, .. } = &mut *inner;
+        let (Some(region), Some(heap)) = (region.as_mut(), layout.heap.as_mut()) else {
+            return Err(GuestCode::NotGranted);
+        };
+        let outcome = region.grow(at_least_bytes);
+        // Also after a failure: an error part-way may have backed some of it.
+        heap.backed_bytes = region.backed_bytes();
+        if let Some(guards) = guards {
+            guard_hole(&guards.high, *base, &heap.high_hole());
+        }
+        outcome.map_err(|failure| {
+            let code = GuestCode::from(&failure);
+            if code == GuestCode::Io {
+                error.get_or_insert(failure);
+            }
+            code
+        })
+    }
+
+    /// Copies the image to the store, now.
+    pub(crate) fn checkpoint(&self) -> GuestCode {
+        let mut inner = self.lock();
+        let Inner { region: Some(region), layout: Layout { heap: Some(_), .. }, error, .. } = &mut *inner
+        else {
+            return GuestCode::NotGranted;
+        };
+        match region.checkpoint() {
+            Ok(_) => GuestCode::Ok,
+            Err(failure) => {
+                let code = GuestCode::from(&failure);
+                error.get_or_insert(failure);
+                code
+            }
+        }
+    }
+
+    /// Before the kernel itself writes to the applet's memory at `range`: such a write neither faults nor
+    /// traps, it fails, so a clean region is made writable first and a hole is reported.
+    pub(crate) fn prepare_kernel_write(&self, range: &std::ops::Range<u64>) {
+        let mut inner = self.lock();
+        let Inner { region, layout, error, kernel_hole, .. } = &mut *inner;
+        if let Some(region) = region
+            && layout.heap_part_of(range).is_some()
+            && !region.is_dirty()
+            && let Err(failure) = region.make_writable()
+        {
+            error.get_or_insert(failure);
+        }
+        if range.end <= layout.size_bytes && !layout.is_present(range) {
+            kernel_hole.get_or_insert(layout.first_absent(range));
+        }
+    }
+
+    /// Whether the applet must be stopped for something that happened in host code.
+    pub(crate) fn host_fault(&self) -> Option<HostFault> {
+        let inner = self.lock();
+        let heap = inner.layout.heap?;
+        if inner.region.as_ref().is_some_and(Region::lost_backing) {
+            return Some(HostFault::BackingLost);
+        }
+        let guards = inner.guards.as_ref()?;
+        let low = guards.low.touched().then(|| heap.low_hole().start);
+        let high = guards.high.touched().then(|| heap.high_hole().start);
+        low.or(high).or(inner.kernel_hole).map(|address| HostFault::Hole(inner.layout.describe(address)))
+    }
+
+    /// The error for a region whose image was cut off under the applet.
+    pub(crate) fn backing_lost(&self) -> WasmError {
+        match self.lock().region.as_mut().map(Region::checkpoint) {
+            Some(Err(error)) => WasmError::Heap(error),
+            _ => WasmError::Host {
+                step: "keep the heap",
+                reason: "its image was cut off while in use".to_owned(),
+            },
+        }
+    }
+
+    /// The failure behind a number that the applet got, once.
+    pub(crate) fn take_error(&self) -> Option<RegionError> {
+        self.lock().error.take()
+    }
+
+    /// Gives the region back to the caller of the run.
+    pub(crate) fn take_region(&self) -> Option<Region> {
+        self.lock().region.take()
+    }
+
+    // --- called by the linear memory -----------------------------------------------------------------
+
+    pub(crate) fn memory_created(&self, base: *mut u8, size_bytes: u64) {
+        let mut inner = self.lock();
+        inner.base = base as usize;
+        inner.layout = Layout { size_bytes, heap: None };
+    }
+
+    pub(crate) fn memory_grown(&self, size_bytes: u64) {
+        self.lock().layout.size_bytes = size_bytes;
+    }
+
+    /// Maps the region at its place in the memory and guards the holes around it.
+    ///
+    /// # Safety
+    /// `base` must start a reservation of a whole linear memory, inaccessible from the current size on,
+    /// that outlives the mapping ([`HeapLink::unmap`] is called before it ends).
+    #[allow(unsafe_code, reason = "the one place where region and linear memory meet")]
+    pub(crate) unsafe fn map(&self, base: *mut u8, new_size_bytes: u64) -> std::io::Result<()> {
+        let mut inner = self.lock();
+        let Inner { region: Some(region), layout, attaching: Some(stop), guards, error, .. } = &mut *inner
+        else {
+            return Err(std::io::Error::other("no heap is being attached"));
+        };
+        let heap = HeapPart {
+            volatile_low_bytes: layout.size_bytes,
+            backed_bytes: region.backed_bytes(),
+            limit_bytes: region.limit_bytes(),
+        };
+        if layout.heap.is_some() || layout.size_bytes > HEAP_BASE || new_size_bytes != heap.end() {
+            return Err(std::io::Error::other("the memory cannot take the heap"));
+        }
+        region.set_lost_notify(stop.clone());
+        // SAFETY: `stop` is async-signal-safe (the type's contract).
+        let new_guards =
+            unsafe { Guards { low: HoleGuard::new(stop.clone())?, high: HoleGuard::new(stop.clone())? } };
+        // SAFETY: the reservation covers HEAP_BASE + limit (new_size_bytes fits a linear memory), is
+        // inaccessible there as the volatile part ends below, and outlives the mapping (our contract).
+        if let Err(failure) = unsafe { region.map_into(base.wrapping_add(HEAP_BASE as usize)) } {
+            let text = failure.to_string();
+            error.get_or_insert(failure);
+            return Err(std::io::Error::other(text));
+        }
+        guard_hole(&new_guards.low, base as usize, &heap.low_hole());
+        guard_hole(&new_guards.high, base as usize, &heap.high_hole());
+        *guards = Some(new_guards);
+        *layout = Layout { size_bytes: new_size_bytes, heap: Some(heap) };
+        Ok(())
+    }
+
+    /// Takes the region and the guards out of the memory, which is about to go.
+    pub(crate) fn unmap(&self) {
+        let mut inner = self.lock();
+        let Inner { region, layout, guards, error, base, .. } = &mut *inner;
+        *guards = None;
+        *base = 0;
+        if layout.heap.take().is_some()
+            && let Some(region) = region
+            && let Err(failure) = region.unmap()
+        {
+            error.get_or_insert(failure);
+        }
+    }
+}
+
+#[allow(unsafe_code, reason = "the guard needs to know that the hole is ours")]
+fn guard_hole(guard: &HoleGuard, base: usize, hole: &std::ops::Range<u64>) {
+    let address = |offset: u64| std::ptr::without_provenance_mut(base + offset as usize);
+    // SAFETY: the hole is inaccessible address space of the linear memory's reservation, page-aligned (all
+    // sizes are multiples of a wasm page), and the applet's thread is here, not faulting.
+    unsafe { guard.set_range(address(hole.start)..address(hole.end)) };
+}

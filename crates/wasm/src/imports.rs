@@ -1,0 +1,104 @@
+//! The imports of module `holdfast`: how an applet reaches its heap. Allocation itself needs none of them.
+//!
+//! The applet is not trusted: every argument is checked, and nothing is believed about the heap's content.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use wasmtime::{Caller, Extern, Linker, Memory};
+
+use crate::guest_code::GuestCode;
+use crate::layout::{HEAP_BASE, WASM_PAGE_BYTES};
+use crate::state::State;
+
+/// Name of the import module.
+pub const MODULE: &str = "holdfast";
+/// What it offers, as shown to someone whose applet asks for something else.
+pub(crate) const OFFER: &str =
+    "attach(out: i32) -> i32, grow(at_least_bytes: i64) -> i64 and commit(level: i32) -> i32";
+
+/// Size of what `attach` writes: base, backed, limit and flags, each a little-endian u64.
+const ATTACH_RECORD_BYTES: u64 = 32;
+/// Flag in the attach record: this run created the region.
+const FLAG_CREATED: u64 = 1;
+
+/// `commit` levels, named after the failure that the data then survives.
+const LEVEL_PROCESS: i32 = 0;
+const LEVEL_POWER: i32 = 2;
+
+/// Adds the module to a linker.
+pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    linker.func_wrap(MODULE, "attach", |mut caller: Caller<'_, State>, out: i32| {
+        attach(&mut caller, u64::from(out as u32)).as_i32()
+    })?;
+    linker.func_wrap(MODULE, "grow", |caller: Caller<'_, State>, at_least_bytes: i64| {
+        grow(&caller, at_least_bytes)
+    })?;
+    linker.func_wrap(MODULE, "commit", |caller: Caller<'_, State>, level: i32| {
+        commit(&caller, level).as_i32()
+    })?;
+    Ok(())
+}
+
+fn attach(caller: &mut Caller<'_, State>, out: u64) -> GuestCode {
+    let link = caller.data().link.clone();
+    let Some(limit_bytes) = link.limit_bytes() else { return GuestCode::NotGranted };
+    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return GuestCode::MemoryShape };
+    let record = out..out + ATTACH_RECORD_BYTES;
+    if !link.layout().is_present(&record) {
+        return GuestCode::BadAddress;
+    }
+    if link.attached().is_none() {
+        let code = attach_to(caller, &memory, limit_bytes);
+        if code != GuestCode::Ok {
+            return code;
+        }
+    }
+    let Some(attached) = link.attached() else { return GuestCode::Io };
+    let flags = if attached.created { FLAG_CREATED } else { 0 };
+    let Some(target) = memory.data_mut(caller).get_mut(record.start as usize..record.end as usize) else {
+        return GuestCode::BadAddress;
+    };
+    let values = [HEAP_BASE, attached.backed_bytes, attached.limit_bytes, flags];
+    for (field, value) in target.chunks_exact_mut(8).zip(values) {
+        field.copy_from_slice(&value.to_le_bytes());
+    }
+    GuestCode::Ok
+}
+
+/// Makes the memory reach to the end of the heap; the linear memory maps the region there meanwhile.
+fn attach_to(caller: &mut Caller<'_, State>, memory: &Memory, limit_bytes: u64) -> GuestCode {
+    let size_bytes = memory.data_size(&caller) as u64;
+    let end_bytes = HEAP_BASE + limit_bytes;
+    let maximum_bytes = memory.ty(&caller).maximum().map(|pages| pages * WASM_PAGE_BYTES);
+    if size_bytes > HEAP_BASE || maximum_bytes.is_some_and(|maximum| maximum < end_bytes) {
+        return GuestCode::MemoryShape;
+    }
+    let link = caller.data().link.clone();
+    let engine = caller.engine().clone();
+    link.begin_attach(Arc::new(move || engine.increment_epoch()));
+    let grown = memory.grow(&mut *caller, (end_bytes - size_bytes) / WASM_PAGE_BYTES);
+    if link.end_attach() && grown.is_ok() { GuestCode::Ok } else { GuestCode::Io }
+}
+
+fn grow(caller: &Caller<'_, State>, at_least_bytes: i64) -> i64 {
+    let outcome = match u64::try_from(at_least_bytes) {
+        Ok(at_least_bytes) => caller.data().link.grow(at_least_bytes),
+        Err(_) => Err(GuestCode::LimitReached),
+    };
+    match outcome {
+        Ok(backed_bytes) => i64::try_from(backed_bytes).unwrap_or(i64::MAX),
+        Err(code) => code.as_negative_i64(),
+    }
+}
+
+fn commit(caller: &Caller<'_, State>, level: i32) -> GuestCode {
+    let link = &caller.data().link;
+    match level {
+        _ if link.attached().is_none() => GuestCode::NotGranted,
+        // Stores to a shared mapping survive the process as they are.
+        LEVEL_PROCESS => GuestCode::Ok,
+        LEVEL_POWER => link.checkpoint(),
+        _ => GuestCode::Unsupported,
+    }
+}

@@ -1,0 +1,169 @@
+//! Where things lie in an applet's linear memory, as plain arithmetic.
+//!
+//! ```text
+//! 0                volatile_low_bytes   HEAP_BASE      +backed       +limit            byte size
+//! |  volatile (anonymous)  |  low hole  |  region  |  high hole  |  volatile (anonymous)  |
+//! ```
+//!
+//! Invariants: before attachment everything up to the byte size is volatile and there are no holes; the
+//! region never moves and its limit never changes; volatile growth after attachment goes above the limit.
+//! This module must not touch memory.
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+
+/// Linear offset at which an attached heap starts.
+pub const HEAP_BASE: u64 = 0x8000_0000;
+/// Bytes that one 32-bit linear memory can address.
+pub(crate) const LINEAR_MEMORY_BYTES: u64 = 1 << 32;
+/// Address space above the heap that is kept for volatile growth after attachment.
+pub(crate) const VOLATILE_RESERVE_BYTES: u64 = 256 << 20;
+/// The largest heap limit that fits into a linear memory together with its volatile part.
+pub const MAX_HEAP_LIMIT_BYTES: u64 = LINEAR_MEMORY_BYTES - HEAP_BASE - VOLATILE_RESERVE_BYTES;
+/// One page of WebAssembly memory.
+pub(crate) const WASM_PAGE_BYTES: u64 = 65_536;
+
+/// The parts of one linear memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// What the applet sees as the size of its memory.
+    pub(crate) size_bytes: u64,
+    /// Present once the heap is attached.
+    pub(crate) heap: Option<HeapPart>,
+}
+
+/// Where the attached heap is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HeapPart {
+    /// Size of the volatile memory at the moment of attachment.
+    pub(crate) volatile_low_bytes: u64,
+    pub(crate) backed_bytes: u64,
+    pub(crate) limit_bytes: u64,
+}
+
+impl HeapPart {
+    pub(crate) fn backed_range(&self) -> Range<u64> {
+        HEAP_BASE..HEAP_BASE + self.backed_bytes
+    }
+
+    pub(crate) fn low_hole(&self) -> Range<u64> {
+        self.volatile_low_bytes..HEAP_BASE
+    }
+
+    pub(crate) fn high_hole(&self) -> Range<u64> {
+        HEAP_BASE + self.backed_bytes..self.end()
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        HEAP_BASE + self.limit_bytes
+    }
+}
+
+impl Layout {
+    /// Volatile bytes in a memory of `size_bytes`; the region and the holes do not count.
+    pub(crate) fn volatile_bytes_at(&self, size_bytes: u64) -> u64 {
+        match &self.heap {
+            None => size_bytes,
+            Some(heap) => heap.volatile_low_bytes + size_bytes.saturating_sub(heap.end()),
+        }
+    }
+
+    /// Whether all of `range` is memory that exists: volatile or backed by the region.
+    pub(crate) fn is_present(&self, range: &Range<u64>) -> bool {
+        if range.is_empty() {
+            return true;
+        }
+        let Some(heap) = &self.heap else { return range.end <= self.size_bytes };
+        let within = |part: Range<u64>| part.start <= range.start && range.end <= part.end;
+        within(0..heap.volatile_low_bytes) || within(heap.backed_range()) || within(heap.end()..self.size_bytes)
+            // A fully backed heap touches the volatile memory above it.
+            || (heap.high_hole().is_empty() && within(HEAP_BASE..self.size_bytes))
+    }
+
+    /// Where a range that is not wholly present leaves what exists; its start when all of it is absent.
+    pub(crate) fn first_absent(&self, range: &Range<u64>) -> u64 {
+        let Some(heap) = &self.heap else { return range.start.max(self.size_bytes) };
+        let ends = [heap.volatile_low_bytes, heap.backed_range().end];
+        let starts = [0, HEAP_BASE];
+        starts
+            .into_iter()
+            .zip(ends)
+            .find(|(start, end)| (*start..*end).contains(&range.start))
+            .map_or(range.start, |(_, end)| end)
+    }
+
+    /// The part of `range` that lies in the backed heap, if any.
+    pub(crate) fn heap_part_of(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let backed = self.heap?.backed_range();
+        let part = range.start.max(backed.start)..range.end.min(backed.end);
+        (!part.is_empty()).then_some(part)
+    }
+
+    /// What lies at a linear address, for messages.
+    pub(crate) fn describe(&self, address: u64) -> &'static str {
+        match &self.heap {
+            Some(heap) if heap.low_hole().contains(&address) => "between the applet's memory and its heap",
+            Some(heap) if heap.high_hole().contains(&address) => {
+                "past the backed part of the heap; the applet must call holdfast.grow before it stores there"
+            }
+            Some(heap) if heap.backed_range().contains(&address) => "in the heap",
+            _ if address < self.size_bytes => "in the applet's memory",
+            _ => "past the end of the applet's memory",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn attached() -> Layout {
+        let heap = HeapPart { volatile_low_bytes: 2 * MIB, backed_bytes: 4 * MIB, limit_bytes: 64 * MIB };
+        Layout { size_bytes: heap.end() + MIB, heap: Some(heap) }
+    }
+
+    #[test]
+    fn the_region_and_the_holes_do_not_count_as_volatile_memory() {
+        assert_eq!(attached().volatile_bytes_at(attached().size_bytes), 3 * MIB);
+        assert_eq!(Layout { size_bytes: 5 * MIB, heap: None }.volatile_bytes_at(5 * MIB), 5 * MIB);
+    }
+
+    #[test]
+    fn holes_are_not_present_and_everything_else_is() {
+        let layout = attached();
+        for present in [
+            0..2 * MIB,
+            HEAP_BASE..HEAP_BASE + 4 * MIB,
+            HEAP_BASE + 64 * MIB..HEAP_BASE + 65 * MIB,
+            HEAP_BASE - 5..HEAP_BASE - 5,
+        ] {
+            assert!(layout.is_present(&present), "{present:?}");
+        }
+        for absent in [
+            2 * MIB - 1..2 * MIB + 1,
+            HEAP_BASE - 1..HEAP_BASE + 1,
+            HEAP_BASE + 4 * MIB - 1..HEAP_BASE + 4 * MIB + 1,
+            HEAP_BASE + 64 * MIB - 1..HEAP_BASE + 64 * MIB + 1,
+            HEAP_BASE + 65 * MIB..HEAP_BASE + 65 * MIB + 1,
+        ] {
+            assert!(!layout.is_present(&absent), "{absent:?}");
+        }
+    }
+
+    #[test]
+    fn a_fully_backed_heap_and_the_memory_above_it_are_one_present_range() {
+        let heap = HeapPart { volatile_low_bytes: MIB, backed_bytes: 4 * MIB, limit_bytes: 4 * MIB };
+        let layout = Layout { size_bytes: heap.end() + MIB, heap: Some(heap) };
+        assert!(layout.is_present(&(heap.end() - 1..heap.end() + 1)));
+    }
+
+    #[test]
+    fn the_heap_part_of_a_range_is_cut_to_the_backed_bytes() {
+        let layout = attached();
+        let range = HEAP_BASE - MIB..HEAP_BASE + 6 * MIB;
+        assert_eq!(layout.heap_part_of(&range), Some(HEAP_BASE..HEAP_BASE + 4 * MIB));
+        assert_eq!(layout.heap_part_of(&(0..MIB)), None);
+    }
+}

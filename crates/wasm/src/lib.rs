@@ -1,0 +1,43 @@
+//! The WebAssembly sandbox: runs an untrusted program whose heap is a persistent region.
+//!
+//! [`run`] takes a [`Program`], what it may use ([`RunOptions`]), and the region that becomes its heap; it
+//! returns how the program ended and the region. The program sees its heap inside of its linear memory,
+//! from [`HEAP_BASE`] on, and reads and writes it with ordinary loads and stores.
+//!
+//! Invariants:
+//! - Nothing outside of its linear memory is reachable for a program but what [`RunOptions`] grants.
+//! - Nothing that a program does ends this process or outlives its time limit, with the exceptions that
+//!   [`run`] documents.
+//! - This crate knows nothing of what is *in* a region.
+#![deny(unsafe_code)]
+
+mod alarm;
+mod cache;
+mod engine;
+mod error;
+mod explain;
+mod grant;
+mod guest_code;
+mod heap_link;
+mod imports;
+mod layout;
+mod limits;
+#[allow(unsafe_code, reason = "implements wasmtime's unsafe memory traits")]
+mod linear_memory;
+mod metrics;
+mod program;
+mod run;
+mod state;
+mod stdio;
+mod wasi;
+
+pub use error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};
+pub use grant::{Access, DirGrant, GrantError};
+pub use guest_code::GuestCode;
+pub use imports::MODULE as IMPORT_MODULE;
+pub use layout::{HEAP_BASE, MAX_HEAP_LIMIT_BYTES};
+pub use limits::{DEFAULT_MEMORY_LIMIT_BYTES, Limits};
+pub use metrics::Metrics;
+pub use program::Program;
+pub use run::{Finished, RunOptions, run};
+pub use stdio::{Input, Output, Stdio};

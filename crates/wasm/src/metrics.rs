@@ -1,0 +1,54 @@
+//! What a run cost.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// What a run cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Creating the engine.
+    pub engine_time: Duration,
+    /// Compiling the applet, or loading it from the cache.
+    pub load_time: Duration,
+    /// Whether it was compiled.
+    pub compiled: bool,
+    /// Linking, memory, and active data segments.
+    pub instantiate_time: Duration,
+    /// From the first to the last instruction of the applet, wall time.
+    pub wall_time: Duration,
+    /// The same in CPU time of this thread.
+    pub cpu_time: Duration,
+    /// Fuel used, when it was counted.
+    pub fuel_used: Option<u64>,
+    /// The most volatile linear memory that the applet had.
+    pub peak_volatile_bytes: u64,
+    /// Backed bytes of the heap at the end.
+    pub heap_backed_bytes: u64,
+    /// Whether the heap was stored to.
+    pub heap_dirty: bool,
+}
+
+/// Wall and CPU clock, started together.
+pub(crate) struct Clocks {
+    wall: Instant,
+    cpu: Duration,
+}
+
+impl Clocks {
+    pub(crate) fn start() -> Self {
+        Clocks { wall: Instant::now(), cpu: thread_cpu_time() }
+    }
+
+    pub(crate) fn stop(&self, metrics: &mut Metrics) {
+        metrics.wall_time = self.wall.elapsed();
+        metrics.cpu_time = thread_cpu_time().saturating_sub(self.cpu);
+    }
+}
+
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,34 @@
+//! What belongs to one running applet: the data of its wasmtime store.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::sync::Arc;
+
+use wasmtime_wasi::p1::WasiP1Ctx;
+
+use crate::heap_link::HeapLink;
+use crate::limits::Limiter;
+
+pub(crate) struct State {
+    pub(crate) wasi: WasiP1Ctx,
+    pub(crate) limiter: Limiter,
+    pub(crate) link: Arc<HeapLink>,
+}
+
+/// Why the host stopped the applet; travels through wasmtime as an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    TimeLimit,
+    HostFault,
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stop::TimeLimit => write!(formatter, "time limit"),
+            Stop::HostFault => write!(formatter, "fault in host code on the applet's behalf"),
+        }
+    }
+}
+
+impl std::error::Error for Stop {}

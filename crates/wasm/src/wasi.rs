@@ -1,0 +1,175 @@
+//! WASI preview 1 for applets, with nothing granted that was not asked for.
+//!
+//! `wasmtime-wasi` does the work. Three of its functions are replaced at the linker, each for one reason:
+//! - `fd_read` lets the kernel write straight into linear memory; a clean region is mapped read-only, and
+//!   the kernel's write would fail there instead of faulting.
+//! - `poll_oneoff` sleeps on the thread for a single clock, where no time limit could reach it.
+//! - `proc_exit` refuses statuses from 126 on, which ordinary programs use.
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+use std::time::Duration;
+
+use wasmtime::{AsContextMut, Caller, Extern, Linker, bail};
+use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as preview1, WasiSnapshotPreview1};
+use wasmtime_wasi::p1::{self, WasiP1Ctx};
+use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder};
+use wiggle::GuestMemory;
+
+use crate::error::WasmError;
+use crate::grant::{Access, DirGrant};
+use crate::state::{State, Stop};
+use crate::stdio::{Captured, Stdio};
+
+const MODULE: &str = "wasi_snapshot_preview1";
+
+/// Builds the WASI side of a run. `arguments` starts with the program's name.
+pub(crate) fn context(
+    arguments: &[String],
+    environment: &[(String, String)],
+    dirs: &[DirGrant],
+    stdio: &Stdio,
+) -> Result<(WasiP1Ctx, Captured), WasmError> {
+    let mut builder = WasiCtxBuilder::new();
+    // File operations then run on this thread; it has nothing else to do meanwhile.
+    builder.allow_blocking_current_thread(true);
+    builder.args(arguments).envs(environment);
+    for dir in dirs {
+        let permissions = match dir.access {
+            Access::ReadOnly => FsPerms::ReadOnly,
+            Access::ReadWrite => FsPerms::ReadWrite,
+        };
+        builder
+            .preopened_dir(&dir.host, &dir.guest, permissions)
+            .map_err(|error| WasmError::Grant { path: dir.host.clone(), reason: format!("{error:#}") })?;
+    }
+    let captured = stdio.install(&mut builder);
+    Ok((builder.build_p1(), captured))
+}
+
+/// Adds WASI preview 1 to a linker.
+pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    p1::add_to_linker_async(linker, |state: &mut State| &mut state.wasi)?;
+    linker.allow_shadowing(true);
+    linker.func_wrap(MODULE, "proc_exit", |status: i32| -> wasmtime::Result<()> {
+        Err(I32Exit(status).into())
+    })?;
+    linker.func_wrap_async(
+        MODULE,
+        "fd_read",
+        |mut caller: Caller<'_, State>, (fd, buffers, buffers_len, out): (i32, i32, i32, i32)| {
+            Box::new(async move {
+                let fuel = caller.as_context_mut().hostcall_fuel();
+                let (memory, state) = memory_and_state(&mut caller)?;
+                if let Some(target) = first_buffer(memory, buffers, buffers_len) {
+                    state.link.prepare_kernel_write(&target);
+                    if state.link.host_fault().is_some() {
+                        return Err(Stop::HostFault.into());
+                    }
+                }
+                state.wasi.set_hostcall_fuel(fuel);
+                let mut memory = GuestMemory::Unshared(memory);
+                preview1::fd_read(&mut state.wasi, &mut memory, fd, buffers, buffers_len, out).await
+            })
+        },
+    )?;
+    linker.func_wrap_async(
+        MODULE,
+        "poll_oneoff",
+        |mut caller: Caller<'_, State>, (subscriptions, events, count, out): (i32, i32, i32, i32)| {
+            Box::new(async move {
+                let fuel = caller.as_context_mut().hostcall_fuel();
+                let (memory, state) = memory_and_state(&mut caller)?;
+                if count == 1
+                    && let Some(clock) = RelativeClock::read(memory, subscriptions)
+                {
+                    clock.sleep().await;
+                    return clock.answer(memory, events, out);
+                }
+                state.wasi.set_hostcall_fuel(fuel);
+                let mut memory = GuestMemory::Unshared(memory);
+                preview1::poll_oneoff(&mut state.wasi, &mut memory, subscriptions, events, count, out).await
+            })
+        },
+    )?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+fn memory_and_state<'a>(
+    caller: &'a mut Caller<'_, State>,
+) -> wasmtime::Result<(&'a mut [u8], &'a mut State)> {
+    match caller.get_export("memory") {
+        Some(Extern::Memory(memory)) => Ok(memory.data_and_store_mut(caller)),
+        _ => bail!("the applet exports no memory named `memory`"),
+    }
+}
+
+fn u32_at(memory: &[u8], offset: u64) -> Option<u32> {
+    let bytes = memory.get(usize::try_from(offset).ok()?..)?.get(..4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Where the first buffer that is not empty lies: `fd_read` fills that one only. `None` for anything
+/// malformed, which `fd_read` itself then refuses.
+fn first_buffer(memory: &[u8], buffers: i32, buffers_len: i32) -> Option<Range<u64>> {
+    let buffers = u64::from(buffers as u32);
+    for index in 0..u64::from(buffers_len as u32) {
+        let start = u64::from(u32_at(memory, buffers + index * 8)?);
+        let len = u64::from(u32_at(memory, buffers + index * 8 + 4)?);
+        if len > 0 {
+            return (start + len <= memory.len() as u64).then_some(start..start + len);
+        }
+    }
+    None
+}
+
+/// The one subscription that `wasmtime-wasi` would sleep on the thread for: a clock, relative to now.
+/// The layouts of `subscription` (48 bytes) and `event` (32 bytes) are those of WASI preview 1.
+struct RelativeClock {
+    user_data: [u8; 8],
+    duration: Duration,
+}
+
+impl RelativeClock {
+    const TAG_CLOCK: u8 = 0;
+    const FLAG_ABSOLUTE: u8 = 1;
+    /// Shorter sleeps stay on the thread: the asynchronous timer has a resolution of a millisecond.
+    const PRECISE_BELOW: Duration = Duration::from_millis(2);
+
+    fn read(memory: &[u8], subscription: i32) -> Option<Self> {
+        let bytes = memory.get(subscription as u32 as usize..)?.get(..48)?;
+        if bytes[8] != Self::TAG_CLOCK || bytes[40] & Self::FLAG_ABSOLUTE != 0 {
+            return None;
+        }
+        let nanoseconds = u64::from_le_bytes(bytes[24..32].try_into().ok()?);
+        Some(RelativeClock {
+            user_data: bytes[..8].try_into().ok()?,
+            duration: Duration::from_nanos(nanoseconds),
+        })
+    }
+
+    async fn sleep(&self) {
+        if self.duration < Self::PRECISE_BELOW {
+            std::thread::sleep(self.duration);
+        } else {
+            tokio::time::sleep(self.duration).await;
+        }
+    }
+
+    /// Writes the event and its count; the result is a WASI error number.
+    fn answer(&self, memory: &mut [u8], event: i32, count: i32) -> wasmtime::Result<i32> {
+        const SUCCESS: i32 = 0;
+        let mut record = [0; 32];
+        record[..8].copy_from_slice(&self.user_data);
+        let targets = [(event, &record[..]), (count, &1_u32.to_le_bytes()[..])];
+        for (offset, bytes) in targets {
+            let offset = offset as u32 as usize;
+            match memory.get_mut(offset..offset + bytes.len()) {
+                Some(target) => target.copy_from_slice(bytes),
+                None => bail!("Pointer out of bounds: {offset}"),
+            }
+        }
+        Ok(SUCCESS)
+    }
+}

@@ -1,0 +1,190 @@
+//! What cannot be loaded, and the cache of what was compiled.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+
+use common::{error_text, options, program, status};
+use holdfast_wasm::{Finished, Program, WasmError};
+
+fn run_text(text: &str) -> Finished {
+    holdfast_wasm::run(&Program::from_bytes("x.wat", text).unwrap(), &options(), None)
+}
+
+#[test]
+fn something_else_is_not_wasm() {
+    for bytes in [&b"\x7fELF\x02\x01"[..], b"#!/bin/sh\n", b"", b"\xff\xfe("] {
+        let error = Program::from_bytes("x", bytes).unwrap_err();
+        assert!(matches!(error, WasmError::NotWasm { .. }), "{error:?}");
+        assert!(error.to_string().contains(".wasm"), "{error}");
+    }
+}
+
+#[test]
+fn damaged_and_foreign_modules_are_told_apart_from_other_files() {
+    for bytes in [&b"\0asm"[..], b"\0asm\x0d\0\x01\0", b"\0asm\x01\0\0\0\xff\xff\xff"] {
+        let error = match Program::from_bytes("x.wasm", bytes) {
+            Ok(program) => holdfast_wasm::run(&program, &options(), None).end.unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(matches!(error, WasmError::Invalid { .. }), "{error:?}");
+        assert!(error.to_string().contains("wasm32-wasip1"), "{error}");
+    }
+    assert!(matches!(run_text("(module (nonsense))").end, Err(WasmError::Invalid { .. })));
+}
+
+#[test]
+fn a_missing_file_is_reported_with_its_path() {
+    let error = Program::read("/nowhere/applet.wasm".as_ref()).unwrap_err();
+    assert!(matches!(error, WasmError::CannotRead { .. }));
+    assert!(error.to_string().contains("/nowhere/applet.wasm"));
+}
+
+#[test]
+fn an_endless_file_is_refused() {
+    let error = Program::read("/dev/zero".as_ref()).unwrap_err();
+    assert!(
+        matches!(error, WasmError::Invalid { .. }) && error.to_string().contains("larger than"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_unknown_import_is_named_with_what_exists() {
+    let cases = [
+        ("holdfast", "atach", "attach(out: i32) -> i32"),
+        ("wasi_snapshot_preview1", "fd_teleport", "no function of WASI preview 1"),
+        ("wasi_unstable", "fd_read", "wasm32-wasip1"),
+        ("env", "strlen", "link the library"),
+        ("other", "f", "`holdfast` only"),
+    ];
+    for (module, name, hint) in cases {
+        let finished = run_text(&format!(
+            "(module (import \"{module}\" \"{name}\" (func)) (memory (export \"memory\") 1) (func (export \"_start\")))"
+        ));
+        assert!(matches!(&finished.end, Err(WasmError::UnknownImport { .. })), "{:?}", finished.end);
+        let text = error_text(&finished);
+        assert!(text.contains(&format!("{module}.{name}")) && text.contains(hint), "{text}");
+    }
+}
+
+#[test]
+fn an_import_of_the_wrong_type_is_refused() {
+    let finished =
+        run_text(r#"(module (import "holdfast" "attach" (func (param i64))) (func (export "_start")))"#);
+    assert!(matches!(finished.end, Err(WasmError::Invalid { .. })), "{:?}", finished.end);
+}
+
+#[test]
+fn a_module_without_start_is_no_program() {
+    for (text, hint) in [
+        ("(module (func (export \"main\")))", "with a `main`"),
+        ("(module (func (export \"_initialize\")))", "reactor"),
+        ("(module (func (export \"_start\") (param i32)))", "takes parameters"),
+        ("(module (global (export \"_start\") i32 (i32.const 1)))", "takes parameters"),
+    ] {
+        let finished = run_text(text);
+        assert!(matches!(&finished.end, Err(WasmError::NoStart { .. })), "{text}: {:?}", finished.end);
+        assert!(error_text(&finished).contains(hint), "{}", error_text(&finished));
+    }
+}
+
+#[test]
+fn features_outside_of_the_sandbox_are_refused() {
+    for text in [
+        "(module (memory i64 1) (func (export \"_start\")))",
+        "(module (memory 1) (memory 1) (func (export \"_start\")))",
+        "(module (memory 1 2 shared) (func (export \"_start\")))",
+    ] {
+        let finished = run_text(text);
+        assert!(matches!(&finished.end, Err(WasmError::Invalid { .. })), "{text}: {:?}", finished.end);
+    }
+}
+
+#[test]
+fn a_program_without_memory_runs_and_has_no_heap() {
+    let finished = run_text(
+        r#"(module (import "holdfast" "attach" (func $attach (param i32) (result i32)))
+            (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+            (func (export "_start") (call $exit (call $attach (i32.const 0)))))"#,
+    );
+    assert_eq!(status(&finished), 1);
+    let scratch = common::Scratch::new();
+    let text = r#"(module (import "holdfast" "attach" (func $attach (param i32) (result i32)))
+            (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+            (func (export "_start") (call $exit (call $attach (i32.const 0)))))"#;
+    let program = Program::from_bytes("x.wat", text).unwrap();
+    let finished = holdfast_wasm::run(&program, &options(), Some(scratch.region("none", common::MIB)));
+    assert_eq!(status(&finished), 7);
+}
+
+#[test]
+fn a_compiled_applet_is_found_in_the_cache_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = options();
+    options.cache_dir = Some(directory.path().join("cache"));
+    let program = program("(call $exit (i32.const 4))");
+    let first = holdfast_wasm::run(&program, &options, None);
+    assert_eq!((status(&first), first.metrics.compiled, first.cache_note.as_deref()), (4, true, None));
+    let second = holdfast_wasm::run(&program, &options, None);
+    assert_eq!((status(&second), second.metrics.compiled), (4, false));
+    let mode = directory.path().join("cache").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    // Code that counts fuel is other code.
+    options.limits.fuel = Some(1000);
+    assert!(holdfast_wasm::run(&program, &options, None).metrics.compiled);
+}
+
+#[test]
+fn a_damaged_cache_is_compiled_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = options();
+    options.cache_dir = Some(directory.path().to_owned());
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o700)).unwrap();
+    let program = program("(call $exit (i32.const 4))");
+    status(&holdfast_wasm::run(&program, &options, None));
+    let mut damaged = 0;
+    let mut folders = vec![directory.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let bytes = std::fs::read(&path).unwrap();
+                std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+                damaged += 1;
+            }
+        }
+    }
+    assert!(damaged > 0);
+    let finished = holdfast_wasm::run(&program, &options, None);
+    assert_eq!((status(&finished), finished.metrics.compiled), (4, true));
+}
+
+#[test]
+fn an_unusable_cache_is_noted_and_the_applet_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let open = directory.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
+    for path in [file, open] {
+        let mut options = options();
+        options.cache_dir = Some(path.clone());
+        let finished = holdfast_wasm::run(&program("(call $exit (i32.const 5))"), &options, None);
+        assert_eq!(status(&finished), 5);
+        let note = finished.cache_note.unwrap();
+        assert!(note.contains(&path.display().to_string()), "{note}");
+    }
+}
+
+#[test]
+fn a_run_inside_of_an_asynchronous_runtime_works() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let finished = runtime
+        .block_on(async { holdfast_wasm::run(&program("(call $exit (i32.const 6))"), &options(), None) });
+    assert_eq!(status(&finished), 6);
+}

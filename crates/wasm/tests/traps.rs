@@ -1,0 +1,94 @@
+//! How a run that goes wrong is reported.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use common::{error_text, options, program_with};
+use holdfast_wasm::{Finished, TrapCause, WasmError};
+
+fn run_function(function: &str) -> Finished {
+    let program = program_with("2", function, "(call $culprit)");
+    holdfast_wasm::run(&program, &options(), None)
+}
+
+fn cause(finished: &Finished) -> TrapCause {
+    match &finished.end {
+        Err(WasmError::Trap(report)) => report.cause.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_trap_names_the_function_and_the_cause() {
+    let cases = [
+        ("(func $culprit unreachable)", TrapCause::Unreachable, "panicked or aborted"),
+        (
+            "(func $culprit (drop (i32.load (i32.const 0x20000))))",
+            TrapCause::OutOfBounds {
+                address: Some(0x20000),
+                place: Some("past the end of the applet's memory"),
+            },
+            "memory access out of bounds at 0x20000",
+        ),
+        (
+            "(func $culprit (drop (i32.div_u (i32.const 1) (i32.load (i32.const 0)))))",
+            TrapCause::DivisionByZero,
+            "integer division by zero",
+        ),
+        (
+            "(func $culprit (drop (i32.div_s (i32.const 0x80000000) (i32.sub (i32.load (i32.const 0)) (i32.const 1)))))",
+            TrapCause::IntegerOverflow,
+            "integer overflow",
+        ),
+        (
+            "(func $culprit (drop (i32.trunc_f32_s (f32.div (f32.const 1) (f32.load (i32.const 0))))))",
+            TrapCause::IntegerOverflow,
+            "integer overflow",
+        ),
+        ("(func $culprit (call $culprit))", TrapCause::StackOverflow, "stack overflow"),
+        (
+            "(table 1 funcref) (func $culprit (call_indirect (i32.load (i32.const 0))))",
+            TrapCause::BadIndirectCall { detail: "uninitialized element".to_owned() },
+            "bad indirect call",
+        ),
+    ];
+    for (function, expected, text) in cases {
+        let finished = run_function(function);
+        assert_eq!(cause(&finished), expected, "{function}");
+        let message = error_text(&finished);
+        assert!(message.contains("`culprit`") && message.contains(text), "{message}");
+    }
+}
+
+#[test]
+fn a_trap_reports_the_calls_that_led_to_it() {
+    let finished = run_function("(func $inner unreachable) (func $culprit (call $inner))");
+    let Err(WasmError::Trap(report)) = &finished.end else { panic!("{:?}", finished.end) };
+    let names: Vec<_> = report.frames.iter().map(|frame| frame.function.as_deref()).collect();
+    assert_eq!(names, [Some("inner"), Some("culprit"), Some("start")]);
+    assert!(report.frames.iter().all(|frame| frame.module_offset.is_some()));
+}
+
+#[test]
+fn names_are_shown_as_the_programmer_wrote_them() {
+    let finished = run_function(
+        "(func $_ZN5hello5world17h0123456789abcdefE unreachable)
+         (func $culprit (call $_ZN5hello5world17h0123456789abcdefE))",
+    );
+    assert!(error_text(&finished).contains("`hello::world`"), "{}", error_text(&finished));
+    let finished = run_function("(func $_ZN3foo3barEi unreachable) (func $culprit (call $_ZN3foo3barEi))");
+    assert!(error_text(&finished).contains("`foo::bar(int)`"), "{}", error_text(&finished));
+}
+
+#[test]
+fn a_pointer_past_the_memory_ends_the_applet_with_the_host_functions_reason() {
+    for call in [
+        "(call $random_get (i32.const 0x1fff0) (i32.const 100))",
+        "(call $poll_oneoff (i32.const 256) (i32.const 0x1fff8) (i32.const 1) (i32.const 0))",
+    ] {
+        let program = program_with("2", "", &format!("(call $exit {call})"));
+        let finished = holdfast_wasm::run(&program, &options(), None);
+        assert!(matches!(cause(&finished), TrapCause::HostCall { .. }), "{:?}", finished.end);
+        assert!(error_text(&finished).contains("out of bounds"), "{}", error_text(&finished));
+    }
+}
