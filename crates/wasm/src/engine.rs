@@ -7,8 +7,9 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use wasmtime::{Cache, Config, Engine, Module, OptLevel};
+use wasmtime::{Config, Engine, Module, OptLevel};
 
+use crate::cache::CodeCache;
 use crate::error::WasmError;
 use crate::heap_link::HeapLink;
 use crate::layout::LINEAR_MEMORY_BYTES;
@@ -31,11 +32,7 @@ pub(crate) struct Loaded {
     pub(crate) compiled: bool,
 }
 
-pub(crate) fn create(
-    link: &Arc<HeapLink>,
-    count_fuel: bool,
-    cache: Option<&Cache>,
-) -> Result<Engine, WasmError> {
+pub(crate) fn create(link: &Arc<HeapLink>, count_fuel: bool) -> Result<Engine, WasmError> {
     let mut config = Config::new();
     config
         .with_host_memory(Arc::new(Creator { link: link.clone() }))
@@ -53,18 +50,26 @@ pub(crate) fn create(
         .wasm_memory64(false)
         .cranelift_opt_level(OptLevel::Speed)
         // Only debuggers and profilers read it, and registering it costs start-up time.
-        .native_unwind_info(false)
-        .cache(cache.cloned());
+        .native_unwind_info(false);
     Engine::new(&config)
         .map_err(|error| WasmError::Host { step: "create the engine", reason: format!("{error:#}") })
 }
 
-pub(crate) fn load(engine: &Engine, program: &Program, cache: Option<&Cache>) -> Result<Loaded, WasmError> {
-    let misses_before = cache.map(Cache::cache_misses);
+pub(crate) fn load(
+    engine: &Engine,
+    program: &Program,
+    cache: Option<&CodeCache>,
+) -> Result<Loaded, WasmError> {
+    let entry = cache.map(|cache| cache.entry(engine, program.bytes()));
+    if let Some(module) = entry.as_ref().and_then(|entry| entry.load(engine)) {
+        return Ok(Loaded { module, compiled: false });
+    }
     let module = Module::new(engine, program.bytes()).map_err(|error| WasmError::Invalid {
         applet: program.name().to_owned(),
         reason: format!("{error:#}"),
     })?;
-    let from_cache = misses_before.is_some() && misses_before == cache.map(Cache::cache_misses);
-    Ok(Loaded { module, compiled: !from_cache })
+    if let (Some(cache), Some(entry)) = (cache, entry) {
+        cache.keep(&entry, &module);
+    }
+    Ok(Loaded { module, compiled: true })
 }

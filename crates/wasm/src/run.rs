@@ -13,6 +13,7 @@ use holdfast_sys::fault::{self, CodeRange};
 use wasmtime::{Engine, Error, InstancePre, Linker, Module, Store, UpdateDeadline};
 
 use crate::alarm::Alarm;
+use crate::cache::CodeCache;
 use crate::error::WasmError;
 use crate::explain::{self, Ended};
 use crate::grant::DirGrant;
@@ -23,7 +24,7 @@ use crate::metrics::{Clocks, Metrics};
 use crate::program::Program;
 use crate::state::{State, Stop};
 use crate::stdio::{Captured, Stdio};
-use crate::{cache, engine, imports, wasi};
+use crate::{engine, imports, wasi};
 
 /// What a run may use. By default: no arguments, no environment, no directory, no input, output discarded.
 #[derive(Debug, Clone, Default)]
@@ -111,7 +112,7 @@ impl Run<'_> {
     fn execute(&self, report: &mut Report) -> Result<i32, WasmError> {
         self.check_heap_fits()?;
         let started = Instant::now();
-        let cache = match self.options.cache_dir.as_deref().map(cache::open) {
+        let cache = match self.options.cache_dir.as_deref().map(CodeCache::open) {
             Some(Ok(cache)) => Some(cache),
             Some(Err(note)) => {
                 report.cache_note = Some(note);
@@ -120,7 +121,7 @@ impl Run<'_> {
             None => None,
         };
         let limits = &self.options.limits;
-        let engine = engine::create(&self.link, limits.fuel.is_some(), cache.as_ref())?;
+        let engine = engine::create(&self.link, limits.fuel.is_some())?;
         // The engine put its handler over ours, once per process; ours must be asked first.
         fault::install().map_err(|error| host("install the fault handler", error))?;
         report.metrics.engine_time = started.elapsed();
