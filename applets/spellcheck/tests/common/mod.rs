@@ -1,0 +1,210 @@
+//! A heap in plain memory whose bytes can be copied at any moment, as a killed run leaves them behind, and
+//! dictionaries in a temporary directory.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use holdfast_heap::{Backing, GrowError, Heap, HeapError, OpenOptions, Pointers, check};
+use holdfast_spellcheck::arena::{Address, Arena, HeapArena, Place};
+use holdfast_spellcheck::command;
+use holdfast_spellcheck::options::Options;
+
+const STEP_BYTES: u64 = 4 << 20;
+
+/// Memory of `limit` bytes of which the first `backed` count.
+pub struct TestMemory {
+    base: *mut u8,
+    backed: u64,
+    limit: u64,
+}
+
+fn layout(bytes: u64) -> Layout {
+    Layout::from_size_align(bytes as usize, 1 << 16).unwrap()
+}
+
+impl TestMemory {
+    pub fn new(limit: u64) -> TestMemory {
+        // SAFETY: the size is not zero.
+        let base = unsafe { alloc_zeroed(layout(limit)) };
+        TestMemory { base, backed: STEP_BYTES.min(limit), limit }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the allocation has `limit` bytes and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.base, self.backed as usize) }
+    }
+
+    /// What the next run would find if this one were killed now: same bytes, another address.
+    pub fn copy(&self) -> TestMemory {
+        let mut other = TestMemory::new(self.limit);
+        other.backed = self.backed;
+        // SAFETY: both have at least `backed` bytes, and they do not overlap.
+        unsafe { other.base.copy_from_nonoverlapping(self.base, self.backed as usize) };
+        other
+    }
+}
+
+impl Drop for TestMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { dealloc(self.base, layout(self.limit)) };
+    }
+}
+
+// SAFETY: one allocation, aligned to 64 KiB, never moved, exclusively owned; `backed` only grows.
+unsafe impl Backing for TestMemory {
+    fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    fn backed_bytes(&self) -> u64 {
+        self.backed
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        self.limit
+    }
+
+    fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
+        if bytes > self.limit {
+            return Err(GrowError::LimitReached { limit_bytes: self.limit });
+        }
+        self.backed = bytes.next_multiple_of(STEP_BYTES).min(self.limit);
+        Ok(self.backed)
+    }
+}
+
+/// Attaches as an applet does: the same pointers, 4 bytes from 2 GiB on.
+pub fn attach(memory: TestMemory) -> HeapArena<TestMemory> {
+    let pointers = Some(Pointers { base: 0x8000_0000, bytes: 4 });
+    HeapArena::new(Heap::open(memory, OpenOptions { pointers, format_if_empty: true }).unwrap())
+}
+
+/// Closes a heap and checks its bytes.
+pub fn detach(arena: HeapArena<TestMemory>) -> TestMemory {
+    let memory = arena.into_heap().close();
+    let mut findings = Vec::new();
+    assert!(check(memory.bytes(), &mut |finding| findings.push(finding)).is_sound(), "{findings:#x?}");
+    memory
+}
+
+/// What a run said: status (or the error's message), standard output, standard error.
+pub struct Said {
+    pub status: Result<u8, String>,
+    pub out: String,
+    pub notes: String,
+}
+
+pub fn run<A: Arena>(arena: &mut A, arguments: &[&str]) -> Said {
+    let (mut out, mut notes) = (Vec::new(), Vec::new());
+    let options = Options::parse(arguments.iter().map(|argument| (*argument).to_owned()));
+    let status = options
+        .and_then(|options| command::run(arena, &options, &mut out, &mut notes))
+        .map_err(|error| error.to_string());
+    Said { status, out: String::from_utf8(out).unwrap(), notes: String::from_utf8(notes).unwrap() }
+}
+
+/// What has been written so far, for two to look at.
+#[derive(Clone, Default)]
+pub struct SharedOutput(Rc<RefCell<Vec<u8>>>);
+
+impl SharedOutput {
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.borrow().clone()).unwrap()
+    }
+}
+
+impl Write for SharedOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A heap that dies at the n-th call that changes it: its bytes and the output are as a kill leaves them
+/// behind, and every further call fails.
+pub struct Dying {
+    arena: HeapArena<TestMemory>,
+    calls_left: u64,
+    output: SharedOutput,
+    left_behind: Option<(TestMemory, String)>,
+}
+
+impl Dying {
+    /// Runs a command that is killed; `None` when it ends before. Otherwise heap and output.
+    pub fn run(memory: TestMemory, calls: u64, arguments: &[&str]) -> Option<(TestMemory, String)> {
+        let mut output = SharedOutput::default();
+        let mut dying =
+            Dying { arena: attach(memory), calls_left: calls, output: output.clone(), left_behind: None };
+        let options = Options::parse(arguments.iter().map(|argument| (*argument).to_owned())).unwrap();
+        // The error that follows the kill is nobody's.
+        let _ = command::run(&mut dying, &options, &mut output, &mut io::sink());
+        dying.left_behind
+    }
+
+    fn step(&mut self) -> Result<(), HeapError> {
+        if self.calls_left == 0 && self.left_behind.is_none() {
+            self.left_behind = Some((self.arena.heap().backing().copy(), self.output.text()));
+        }
+        self.calls_left = self.calls_left.saturating_sub(1);
+        if self.left_behind.is_some() { Err(HeapError::OutsideHeap) } else { Ok(()) }
+    }
+}
+
+// SAFETY: passes everything on to an arena, or fails.
+unsafe impl Arena for Dying {
+    fn place(&self) -> Place {
+        self.arena.place()
+    }
+
+    fn alloc_zeroed(&mut self, bytes: u32) -> Result<Address, HeapError> {
+        self.step()?;
+        self.arena.alloc_zeroed(bytes)
+    }
+
+    fn free(&mut self, address: Address, bytes: u32) -> Result<(), HeapError> {
+        self.step()?;
+        self.arena.free(address, bytes)
+    }
+
+    fn add_range(&mut self, address: Address, bytes: u32) -> Result<(), HeapError> {
+        self.step()?;
+        self.arena.add_range(address, bytes)
+    }
+
+    fn begin(&mut self) -> Result<(), HeapError> {
+        self.step()?;
+        self.arena.begin()
+    }
+
+    fn commit(&mut self) -> Result<(), HeapError> {
+        self.step()?;
+        self.arena.commit()
+    }
+
+    fn abort(&mut self) {}
+
+    fn root(&self, name: &str) -> Option<(Address, u32)> {
+        self.arena.root(name)
+    }
+
+    fn create_root(&mut self, name: &str, bytes: u32) -> Result<Address, HeapError> {
+        self.step()?;
+        self.arena.create_root(name, bytes)
+    }
+
+    fn remove_root(&mut self, name: &str) -> Result<(), HeapError> {
+        self.step()?;
+        self.arena.remove_root(name)
+    }
+
+    fn roots(&self, prefix: &str) -> Vec<String> {
+        self.arena.roots(prefix)
+    }
+}
