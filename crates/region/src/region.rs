@@ -19,6 +19,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use holdfast_sys::lock::FileLock;
+use holdfast_sys::mapping::gather_huge_pages;
 use serde::Serialize;
 
 use crate::base::{is_full, remedy_for_image, write_base};
@@ -298,10 +299,21 @@ impl Region {
     pub fn close(mut self) -> Result<CloseReport> {
         self.unmap()?;
         let checkpoint = self.checkpoint()?;
+        if !checkpoint.skipped || self.opened == Opened::Cold {
+            self.gather_huge_pages();
+        }
         self.image
             .change_header(&*self.storage, |header| header.state = FileState::Clean)
             .map_err(RegionError::io("write the header of", &self.image.path))?;
         Ok(CloseReport { checkpoint })
+    }
+
+    /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a cold open
+    /// anyway; a kernel that refuses costs speed only.
+    fn gather_huge_pages(&self) {
+        if self.places.pool_is_volatile_memory() {
+            let _ = gather_huge_pages(&self.image.file, DATA_OFFSET, self.image.header.backed_bytes as usize);
+        }
     }
 
     /// The store lacks something from now on, so no store has to be noticed any more.

@@ -184,10 +184,51 @@ pub unsafe fn protect(address: *mut u8, len: usize, prot: Prot) -> io::Result<()
     Ok(())
 }
 
+/// Size of a huge page, on all platforms that this crate supports.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Gathers the pages of a file in memory (tmpfs) into huge ones, `len` bytes from `offset`, which must be a
+/// multiple of [`HUGE_PAGE_BYTES`]; a rest that fills no huge page stays as it is. Whoever maps the file at an
+/// address of that alignment then takes one fault instead of 512, and misses the TLB less often. The kernel
+/// does this on request whatever its setting for shared memory says, except `deny`.
+///
+/// # Errors
+/// What `madvise(MADV_COLLAPSE)` reports, on kernels before 6.1 always; the file is the same in any case.
+pub fn gather_huge_pages(file: impl AsFd, offset: u64, len: usize) -> io::Result<()> {
+    let len = len / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    if len == 0 {
+        return Ok(());
+    }
+    let range = Reservation::anywhere(len, HUGE_PAGE_BYTES)?;
+    // SAFETY: the range is the reservation made above, nobody has a reference into it, and the advice changes
+    // no byte of it.
+    unsafe {
+        map_shared_fixed(range.base(), len, file, offset, Prot::Read)?;
+        if libc::madvise(range.base().cast(), len, libc::MADV_COLLAPSE) == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn gathering_huge_pages_changes_no_byte_and_may_be_refused() {
+        let mut file = tempfile::tempfile_in("/dev/shm").unwrap();
+        let bytes: Vec<u8> = (0..5 << 20).map(|at: u32| (at / 4096) as u8).collect();
+        file.write_all(&bytes).unwrap();
+        // Old kernels and the setting `deny` refuse; both leave the file alone.
+        let _ = gather_huge_pages(&file, 0, bytes.len());
+        gather_huge_pages(&file, 0, 4096).unwrap();
+        let mut found = vec![0; bytes.len()];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, 0).unwrap();
+        assert!(found == bytes);
+    }
 
     #[test]
     fn a_reservation_has_the_alignment_asked_for() {

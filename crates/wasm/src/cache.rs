@@ -1,28 +1,31 @@
 //! Where compiled applets are kept between runs: a file for each, found by the applet's SHA-256.
 //!
 //! wasmtime has a cache of its own; it compresses, which costs several milliseconds at every start of an applet
-//! of some size (docs/adr/0004). Reading a file and taking its checksum costs a fraction of one.
+//! of some size (docs/adr/0004). Taking a file's checksum and mapping it costs a fraction of one.
 //!
 //! Invariants:
 //! - Compiled code is trusted like this program itself: the directory must belong to the user and be closed to
 //!   everybody else, and no file is believed whose checksum does not match.
-//! - A file appears whole or not at all, and is never changed. A damaged one is compiled over.
+//! - A file appears whole or not at all, and is never changed: it is replaced or unlinked, so what is mapped
+//!   stays what it was. A damaged one is compiled over.
 //! - Without a usable directory an applet is compiled anew on every run; nothing else changes.
 
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 use wasmtime::{Engine, Module};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// What a file starts with: this, then the XXH3-64 of what follows.
+/// What a file ends with, after the code (which has to start where pages do): this, and the code's XXH3-64.
 const MAGIC: &[u8; 8] = b"HFSTCODE";
-const HEAD_BYTES: usize = 16;
+const TRAILER_BYTES: usize = 16;
+/// How much is read at a time for the checksum; small enough to stay in the processor's cache.
+const PIECE_BYTES: usize = 64 << 10;
 /// The oldest files go when all together are larger.
 const CACHE_BYTES_MAX: u64 = 512 << 20;
 const SUFFIX: &str = "cwasm";
@@ -87,9 +90,9 @@ impl CodeCache {
                 .create(true)
                 .truncate(true)
                 .open(&temporary)?;
+            file.write_all(&code)?;
             file.write_all(MAGIC)?;
             file.write_all(&xxh3_64(&code).to_le_bytes())?;
-            file.write_all(&code)?;
             fs::rename(&temporary, &entry.path)
         })();
         if written.is_err() {
@@ -102,16 +105,32 @@ impl CodeCache {
 impl Entry {
     /// The compiled program, if a whole one is there that this engine can use.
     pub(crate) fn load(&self, engine: &Engine) -> Option<Module> {
-        let file = fs::read(&self.path).ok()?;
-        let (head, code) = file.split_at_checked(HEAD_BYTES)?;
-        if head[..8] != *MAGIC || head[8..] != xxh3_64(code).to_le_bytes() {
+        let file = File::open(&self.path).ok()?;
+        if !is_whole(&file).ok()? {
             return None;
         }
         // SAFETY: the bytes are what `keep` wrote, that is, what wasmtime serialised: the checksum says that
-        // they are whole, and only this user can write to the directory. wasmtime itself refuses what another
-        // version or other settings made.
-        unsafe { Module::deserialize(engine, code) }.ok()
+        // they are whole, only this user can write to the directory, and no file in it is ever changed.
+        // wasmtime itself refuses what another version or other settings made.
+        unsafe { Module::deserialize_open_file(engine, file) }.ok()
     }
+}
+
+/// Whether the checksum at the end is that of all before.
+fn is_whole(file: &File) -> io::Result<bool> {
+    let Some(code_bytes) = file.metadata()?.len().checked_sub(TRAILER_BYTES as u64) else { return Ok(false) };
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut sum = Xxh3::new();
+    let mut done = 0;
+    while done < code_bytes {
+        let wanted = (code_bytes - done).min(PIECE_BYTES as u64) as usize;
+        file.read_exact_at(&mut piece[..wanted], done)?;
+        sum.update(&piece[..wanted]);
+        done += wanted as u64;
+    }
+    let mut trailer = [0; TRAILER_BYTES];
+    file.read_exact_at(&mut trailer, code_bytes)?;
+    Ok(trailer[..8] == *MAGIC && trailer[8..] == sum.digest().to_le_bytes())
 }
 
 fn make_private(directory: &Path) -> Result<(), String> {

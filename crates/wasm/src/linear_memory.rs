@@ -10,11 +10,11 @@
 use std::io;
 use std::sync::Arc;
 
-use holdfast_sys::mapping::{self, Prot, Reservation};
+use holdfast_sys::mapping::{self, HUGE_PAGE_BYTES, Prot, Reservation};
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
 use crate::heap_link::HeapLink;
-use crate::layout::{LINEAR_MEMORY_BYTES, WASM_PAGE_BYTES};
+use crate::layout::LINEAR_MEMORY_BYTES;
 
 /// Creates the one memory of one applet.
 pub(crate) struct Creator {
@@ -56,7 +56,9 @@ impl AppletMemory {
         if minimum_bytes > capacity_bytes {
             return Err(io::Error::other("the memory is larger than its address space"));
         }
-        let reservation = Reservation::anywhere(capacity_bytes + guard_bytes, WASM_PAGE_BYTES as usize)?;
+        // The region lies at a multiple of a huge page in this memory, and at one in its file; so the kernel can
+        // map huge pages where the image has them.
+        let reservation = Reservation::anywhere(capacity_bytes + guard_bytes, HUGE_PAGE_BYTES)?;
         link.memory_created(reservation.base(), minimum_bytes as u64);
         let memory = AppletMemory { reservation, size_bytes: minimum_bytes, capacity_bytes, link };
         memory.make_accessible(0, minimum_bytes)?;

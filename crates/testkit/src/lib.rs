@@ -1,0 +1,1 @@
+//! What the tests of several crates share: scratch homes, damaged images, killed children.
