@@ -221,7 +221,14 @@ impl Checker<'_> {
         let idle = self.load(LANE_OFFSET + LANE_STATE) & 1 == 0
             && self.load(LANE_OFFSET + LANE_EXTENT) == 0
             && self.load(LANE_OFFSET + LANE_PENDING) == 0;
-        self.expect(idle, LANE_OFFSET, "the transaction lane is not idle");
+        let first = self.load(LANE_OFFSET + EXTENT_RECORDS + RECORD_SEQUENCE);
+        let open =
+            first >> 8 == self.load(LANE_OFFSET + LANE_STATE) >> 1 && (1..=3).contains(&(first & 0xFF));
+        self.expect(
+            idle && !open,
+            LANE_OFFSET,
+            "a transaction is open: open the heap once before checking it",
+        );
     }
 
     fn roots(&mut self) {

@@ -6,6 +6,7 @@
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 
 use common::{TestMemory, assert_sound, open};
 use holdfast_heap::{Backing, Fixed, Heap, OpenOptions, crash_points};
@@ -204,6 +205,37 @@ fn objects_of_whole_segments_appear_and_vanish_at_once() {
         },
         sizes,
     );
+}
+
+#[test]
+fn an_anonymous_object_of_whole_segments_is_freed_whole_or_kept_whole() {
+    const BYTES: u64 = 5 << 20;
+    fn prepare(heap: &mut Heap<TestMemory>) {
+        let huge = heap.alloc(BYTES).unwrap();
+        // SAFETY: the object has that many bytes.
+        unsafe { huge.as_ptr().write_bytes(7, BYTES as usize) };
+        // Its place, so that it is found again at another address.
+        let place = heap.offset_of(huge).unwrap();
+        let root = heap.create_root("place", 8).unwrap();
+        // SAFETY: eight bytes, aligned to 16.
+        unsafe { root.cast::<u64>().write(place) };
+    }
+    fn huge(heap: &Heap<TestMemory>) -> NonNull<u8> {
+        // SAFETY: as above.
+        let place = unsafe { heap.root("place").unwrap().pointer.cast::<u64>().read() };
+        NonNull::new(heap.backing().base().wrapping_add(place as usize)).unwrap()
+    }
+    fn whole_or_gone(heap: &Heap<TestMemory>) -> Vec<u8> {
+        let object = huge(heap);
+        if heap.usable_bytes(object).is_err() {
+            return b"gone".to_vec();
+        }
+        // SAFETY: it is allocated with that many bytes.
+        let content = unsafe { std::slice::from_raw_parts(object.as_ptr(), BYTES as usize) };
+        assert!(content.iter().all(|byte| *byte == 7), "kept, but not whole");
+        b"whole".to_vec()
+    }
+    enumerate(LARGE, prepare, |heap| heap.free(huge(heap)).unwrap(), whole_or_gone);
 }
 
 #[test]

@@ -207,6 +207,7 @@ fn an_open_transaction_of_a_dead_session_is_rolled_back_at_the_next_open() {
     heap.create_root("data", 8).unwrap();
     heap.begin().unwrap();
     heap.create_root("half done", 8).unwrap();
+    assert_eq!(holdfast_heap::check(heap.backing().bytes(), &mut |_| {}).findings, 1);
     let heap = open(heap.backing().copy());
     assert_eq!(heap.opened(), Opened::Recovered);
     assert!(heap.root("data").is_some() && heap.root("half done").is_none());
