@@ -1,0 +1,85 @@
+//! `holdfast-bench SUITE [--json] [--runs N]`: measures, prints a table and, with `--json`, one line of JSON
+//! as the last.
+
+#![forbid(unsafe_code)]
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use holdfast_bench::{report, slice};
+
+const RUNS_DEFAULT: usize = 15;
+const USAGE: &str = "usage: holdfast-bench slice [--json] [--runs N]";
+
+struct Arguments {
+    json: bool,
+    runs: usize,
+}
+
+fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(complaint) => {
+            eprintln!("holdfast-bench: {complaint}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    // Whoever reads a log needs no progress.
+    let watched = std::io::stderr().is_terminal();
+    let mut progress = |what: &str| {
+        if watched {
+            eprintln!("{what} ...");
+        }
+    };
+    let measurements = match slice::run(arguments.runs, &mut progress) {
+        Ok(measurements) => measurements,
+        Err(error) => {
+            eprintln!("holdfast-bench: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut text = report::table(&measurements);
+    if arguments.json {
+        text += &format!("{}\n", report::json(&measurements));
+    }
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut parsed = Arguments { json: false, runs: RUNS_DEFAULT };
+    match arguments.next().as_deref() {
+        Some("slice") => {}
+        Some(other) => return Err(format!("there is no suite {other}")),
+        None => return Err("no suite is named".to_owned()),
+    }
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--json" => parsed.json = true,
+            "--runs" => {
+                let number = arguments.next().and_then(|text| text.parse().ok()).filter(|runs| *runs > 0);
+                parsed.runs = number.ok_or("--runs needs a number of at least 1")?;
+            }
+            other => return Err(format!("there is no option {other}")),
+        }
+    }
+    Ok(parsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Arguments, String> {
+        parse(text.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn the_number_of_runs_must_be_one() {
+        assert_eq!(parsed("slice --runs 3 --json").unwrap().runs, 3);
+        assert!(parsed("slice --runs").is_err() && parsed("slice --runs 0").is_err());
+        assert!(parsed("dice").is_err() && parsed("").is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! Results for a person, as a table, and for a program, as one line of JSON.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use crate::stats::Series;
+
+/// What a measurement should come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Goal {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+}
+
+impl Goal {
+    /// Whether a value reaches it.
+    #[must_use]
+    pub fn is_met(self, value: f64) -> bool {
+        match self {
+            Goal::AtLeast(bound) => value >= bound,
+            Goal::AtMost(bound) => value <= bound,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Goal::AtLeast(bound) => format!(">= {bound}"),
+            Goal::AtMost(bound) => format!("<= {bound}"),
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Debug, Clone)]
+pub struct Measurement {
+    /// Its key in the JSON.
+    pub key: &'static str,
+    /// All values.
+    pub series: Series,
+    /// Their unit; `x` for a ratio.
+    pub unit: &'static str,
+    /// What the median should come to, if anything.
+    pub goal: Option<Goal>,
+}
+
+/// A table with a line for each measurement.
+#[must_use]
+pub fn table(measurements: &[Measurement]) -> String {
+    let mut text =
+        format!("{:<20} {:>10} {:>10} {:>10} {:>5}  {:<4} goal\n", "", "median", "min", "max", "n", "unit");
+    for Measurement { key, series, unit, goal } in measurements {
+        let verdict = goal.map(|goal| {
+            let met = if goal.is_met(series.median()) { "met" } else { "MISSED" };
+            format!("{:<9} {met}", goal.text())
+        });
+        let (median, min, max) = (series.median(), series.min(), series.max());
+        let line = format!(
+            "{key:<20} {median:>10.3} {min:>10.3} {max:>10.3} {:>5}  {unit:<4} {}",
+            series.count(),
+            verdict.unwrap_or_default()
+        );
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+/// One JSON object: key -> median, min, max, n, unit, goal (a text such as `>= 20`, or null).
+#[must_use]
+pub fn json(measurements: &[Measurement]) -> Value {
+    let entries = measurements.iter().map(|Measurement { key, series, unit, goal }| {
+        let value = json!({
+            "median": series.median(),
+            "min": series.min(),
+            "max": series.max(),
+            "n": series.count(),
+            "unit": unit,
+            "goal": goal.map(Goal::text),
+        });
+        ((*key).to_owned(), value)
+    });
+    Value::Object(entries.collect::<Map<_, _>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_has_the_same_numbers_for_people_and_programs() {
+        let measurements = [Measurement {
+            key: "warm_vs_parse",
+            series: Series::from_iter([30.0, 10.0, 20.0]),
+            unit: "x",
+            goal: Some(Goal::AtLeast(20.5)),
+        }];
+        let json = json(&measurements);
+        assert_eq!(json["warm_vs_parse"]["median"], 20.0);
+        assert_eq!(json["warm_vs_parse"]["n"], 3);
+        assert_eq!(json["warm_vs_parse"]["goal"], ">= 20.5");
+        let table = table(&measurements);
+        assert!(table.contains("20.000") && table.contains("MISSED"), "{table}");
+    }
+}

@@ -1,0 +1,67 @@
+//! Every way in which an applet can end badly: the documented exit code, a message that says what to do, and
+//! a heap that is as it was.
+
+use crate::guestbook::{assert_both_entries, with_two_entries};
+use crate::{scratch, succeed, tell, victim};
+
+/// Runs a victim on the heap of the guest book; its end, and the words that the message must have.
+fn assert_end(name: &str, options: &[&str], status: i32, words: &[&str]) {
+    let scratch = with_two_entries();
+    let base = std::fs::read(scratch.base("book")).unwrap();
+    let mut command = scratch.holdfast();
+    let told = tell(command.arg("run").arg(victim(name)).args(["--heap", "book"]).args(options));
+    assert_eq!(told.status, status, "{name}: {}", told.err);
+    for word in words {
+        assert!(told.err.contains(word), "{name}: no {word:?} in: {}", told.err);
+    }
+    assert_eq!(told.out, "", "{name}");
+    assert!(std::fs::read(scratch.base("book")).unwrap() == base, "{name} changed the store");
+    assert_both_entries(&scratch);
+}
+
+#[test]
+fn an_applet_that_loops_for_ever_is_stopped_at_its_time_limit() {
+    assert_end("loops_for_ever", &["--timeout", "200ms"], 124, &["200ms", "wait_for_nothing"]);
+}
+
+#[test]
+fn an_applet_that_traps_is_named_with_function_and_cause() {
+    assert_end("stores_half_and_traps", &[], 134, &["divide", "zero"]);
+}
+
+#[test]
+fn an_applet_that_calls_an_unknown_import_is_not_started() {
+    assert_end("calls_an_import_that_nobody_has", &[], 126, &["env", "launch_rockets"]);
+}
+
+#[test]
+fn an_applet_that_grows_without_end_meets_its_memory_limit() {
+    assert_end("grows_without_end", &["--memory", "64MiB"], 134, &["take_all"]);
+}
+
+#[test]
+fn an_applet_that_grows_its_heap_without_end_is_told_of_the_limit_and_the_heap_stays_usable() {
+    let scratch = scratch();
+    let mut command = scratch.holdfast();
+    command.arg("run").arg(victim("grows_its_heap_without_end"));
+    let told = tell(command.args(["--heap", "greedy", "--heap-size", "16MiB"]));
+    assert_eq!(told.status, 42, "40 and the code for the limit: {}", told.err);
+    succeed(scratch.holdfast().args(["heap", "show", "greedy"]));
+    succeed(scratch.holdfast().args(["heap", "rm", "greedy"]));
+}
+
+#[test]
+fn a_missing_file_and_a_file_of_another_kind_are_told_apart() {
+    let scratch = scratch();
+    let missing = tell(scratch.holdfast().args(["run", "no-such-applet.wasm"]));
+    assert_eq!(missing.status, 127, "{}", missing.err);
+    assert!(missing.err.contains("no-such-applet.wasm"), "{}", missing.err);
+    let text = scratch.write("letter.txt", "Dear applet,\n").unwrap();
+    let other = tell(scratch.holdfast().arg("run").arg(text).args(["--heap", "new"]));
+    assert_eq!(other.status, 126, "{}", other.err);
+    assert_eq!(
+        succeed(scratch.holdfast().args(["heap", "ls", "--json"])).trim(),
+        "[]",
+        "no heap is left behind"
+    );
+}

@@ -1,0 +1,44 @@
+//! An applet in C: entries that one run wrote are there in the next.
+
+use holdfast_tests::Scratch;
+
+use crate::{scratch, succeed, tell};
+
+/// A guest book with two entries, in the heap `book`.
+pub(crate) fn with_two_entries() -> Scratch {
+    let scratch = scratch();
+    for entry in ["Ada was here", "so was Grace"] {
+        succeed(guestbook(&scratch, &["add", entry]).env("LC_ALL", "C"));
+    }
+    scratch
+}
+
+fn guestbook(scratch: &Scratch, arguments: &[&str]) -> std::process::Command {
+    let mut command = scratch.holdfast();
+    command.arg("run").arg(scratch.programs().applet("guestbook").unwrap());
+    command.args(["--heap", "book", "--"]).args(arguments);
+    command
+}
+
+/// Both entries are there, in their order, and the heap is sound.
+pub(crate) fn assert_both_entries(scratch: &Scratch) {
+    let list = succeed(&mut guestbook(scratch, &["list"]));
+    let (ada, grace) = (list.find("Ada was here"), list.find("so was Grace"));
+    assert!(ada.is_some() && ada < grace, "{list}");
+    assert!(list.trim_end().ends_with("2 entries"), "{list}");
+    succeed(scratch.holdfast().args(["heap", "check", "book"]));
+}
+
+#[test]
+fn an_applet_in_c_finds_what_its_last_run_wrote() {
+    assert_both_entries(&with_two_entries());
+}
+
+#[test]
+fn an_applet_in_c_that_dies_in_a_transaction_leaves_the_heap_as_it_was_before() {
+    let scratch = with_two_entries();
+    let died = tell(&mut guestbook(&scratch, &["crash"]));
+    assert_eq!(died.status, 134, "{}", died.err);
+    assert!(died.err.contains("crash") || died.err.contains("main"), "it names the function: {}", died.err);
+    assert_both_entries(&scratch);
+}

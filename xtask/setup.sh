@@ -1,0 +1,113 @@
+# Sets a machine up for ./demo, ./test and .ci/run, which source this file: Debian or Ubuntu packages where
+# something is missing, and the Rust toolchain of rust-toolchain.toml. Says nothing when all is there.
+# shellcheck shell=bash
+
+# The commands that change the machine are shown.
+shown() {
+  printf '$ %s\n' "$*" >&2
+  "$@" </dev/null
+}
+
+fail() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    shown "$@"
+  elif command -v sudo >/dev/null; then
+    # Without a terminal there is nobody to type a password.
+    if [ -t 2 ]; then shown sudo "$@"; else shown sudo -n "$@"; fi
+  else
+    fail "root is needed for: $*; run that as root, or install sudo"
+  fi
+}
+
+# The libraries of clang for WebAssembly; their package has the version of clang in its name on some releases.
+clang_runtime_is_there() {
+  local library
+  command -v clang >/dev/null || return 1
+  library=$(clang --target=wasm32-wasi -print-libgcc-file-name 2>/dev/null) && [ -f "$library" ]
+}
+
+# Names of the packages that are missing: first what everything needs, then what only applets in C do.
+packages_for_running() {
+  command -v cc >/dev/null || echo build-essential
+  command -v git >/dev/null || echo git
+  [ -f /usr/share/wordnet/index.noun ] || echo wordnet-base
+  [ -f /usr/share/dict/american-english-huge ] || echo wamerican-huge
+}
+
+packages_for_c_applets() {
+  command -v clang >/dev/null || echo clang
+  command -v wasm-ld >/dev/null || echo lld
+  [ -f /usr/include/wasm32-wasi/stdio.h ] || echo wasi-libc
+}
+
+# Once. A source that cannot be reached may be one that is not needed: installing will tell.
+refresh_package_lists() {
+  [ -z "${holdfast_lists_are_fresh:-}" ] || return 0
+  as_root apt-get -q -o DPkg::Lock::Timeout=300 update || true
+  holdfast_lists_are_fresh=yes
+}
+
+install_packages() {
+  [ $# -gt 0 ] || return 0
+  command -v apt-get >/dev/null ||
+    fail "missing: $*; these are names of Debian packages, and there is no apt-get: install their like by hand"
+  refresh_package_lists
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends "$@"
+}
+
+install_clang_runtime() {
+  clang_runtime_is_there && return
+  local version candidate
+  version=$(clang -dumpversion | cut -d. -f1)
+  command -v apt-get >/dev/null ||
+    fail "clang has no runtime for WebAssembly (libclang_rt.builtins-wasm32.a); install it by hand"
+  refresh_package_lists
+  for candidate in "libclang-rt-$version-dev-wasm32" libclang-rt-dev-wasm32; do
+    if [ -n "$(apt-cache search --names-only "^$candidate\$" 2>/dev/null)" ]; then
+      install_packages "$candidate"
+      clang_runtime_is_there && return
+    fi
+  done
+  fail "no package has clang's runtime for WebAssembly (libclang_rt.builtins-wasm32.a); applets in C need it"
+}
+
+# The toolchain of rust-toolchain.toml, also where rustup is told not to install by itself.
+install_toolchain() {
+  command -v cargo >/dev/null || [ ! -x "$HOME/.cargo/bin/cargo" ] || PATH="$HOME/.cargo/bin:$PATH"
+  if ! command -v rustup >/dev/null; then
+    command -v cargo >/dev/null || fail "there is no Rust: install rustup (https://rustup.rs) and run this again"
+    # A cargo without rustup has whatever its packager gave it; the build says what is missing.
+    return 0
+  fi
+  local channel
+  channel=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
+  rustup run "$channel" rustc --version >/dev/null 2>&1 ||
+    shown rustup toolchain install "$channel" --profile minimal --no-self-update
+  local installed
+  installed=$(rustup component list --toolchain "$channel" --installed)
+  grep -q '^rustfmt' <<<"$installed" || shown rustup component add --toolchain "$channel" rustfmt
+  grep -q '^clippy' <<<"$installed" || shown rustup component add --toolchain "$channel" clippy
+  grep -q '^rust-std-wasm32-wasip1' <<<"$installed" ||
+    shown rustup target add --toolchain "$channel" wasm32-wasip1
+}
+
+# What ./demo needs.
+set_up_for_running() {
+  # shellcheck disable=SC2046 # one word is one package
+  install_packages $(packages_for_running)
+  install_toolchain
+}
+
+# What ./test needs on top.
+set_up_for_testing() {
+  # shellcheck disable=SC2046
+  install_packages $(packages_for_running) $(packages_for_c_applets)
+  install_clang_runtime
+  install_toolchain
+}

@@ -1,0 +1,40 @@
+//! Formatting and clippy, over the same features and profile as the tests, so that little is built twice.
+
+use crate::command::{cargo, run};
+use crate::failure::{Failure, Result};
+use crate::tidy::tidy;
+use crate::workspace::Workspace;
+
+const STRICT: [&str; 3] = ["--", "-D", "warnings"];
+
+/// Runs every check, also after one has failed, so that one round shows all there is to mend.
+pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
+    type Check = (&'static str, fn(&Workspace) -> Result<()>);
+    let checks: [Check; 3] = [("tidy", tidy), ("formatting", format), ("clippy", clippy)];
+    let mut failed = Vec::new();
+    for (name, check) in checks {
+        if let Err(failure) = check(workspace) {
+            eprintln!("{name}: {failure}");
+            failed.push(name);
+        }
+    }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::new(format!("not clean: {}; the messages are above", failed.join(", "))))
+    }
+}
+
+fn format(workspace: &Workspace) -> Result<()> {
+    run(cargo(&workspace.root).args(["fmt", "--all", "--check"]))
+        .map_err(|_| Failure::new("some files are not formatted; `cargo fmt --all` does it"))
+}
+
+fn clippy(workspace: &Workspace) -> Result<()> {
+    let lint = |arguments: &[&str], packages: &[String]| {
+        run(cargo(&workspace.root).arg("clippy").args(arguments).args(packages).args(STRICT))
+    };
+    lint(&["--all-targets"], &workspace.select_host())?;
+    lint(&["-p", "holdfast-heap", "--features", "crash-points", "--all-targets"], &[])?;
+    lint(&["--target", "wasm32-wasip1"], &workspace.select_guests())
+}

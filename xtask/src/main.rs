@@ -1,0 +1,78 @@
+//! One entry per chore: `cargo xtask CHORE`. What continuous integration runs is what a person runs.
+//!
+//! A map of the modules: `workspace` knows where everything is, `command` starts programs, `checks` and
+//! `tidy` look at the source, `applets` builds guest programs, `tests` runs the tests and `outcome` counts
+//! them, `measure` builds and starts the programs of `bench/`.
+//!
+//! What it must not do: install anything (that is `setup.sh`), or need more than cargo and a C compiler.
+
+#![forbid(unsafe_code)]
+
+mod applets;
+mod checks;
+mod command;
+mod failure;
+mod measure;
+mod outcome;
+mod tests;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use failure::{Failure, Result};
+use workspace::Workspace;
+
+const USAGE: &str = "\
+One entry per chore.
+
+usage: cargo xtask CHORE
+
+  ci                               lint, applets, test: what continuous integration runs
+  lint                             tidy, then formatting and clippy, for the host and for WebAssembly
+  tidy                             the house rules that no compiler checks (xtask/src/tidy says which)
+  applets [NAME]...                builds guest programs and says where the .wasm files are
+  test                             applets, then every test; ends with `N passed, N failed`
+  bench SUITE [--json] [--runs N]  measures; suites: slice
+  demo                             the main job, cold, killed, warm and the old way, as one table
+
+A fresh machine is set up by ./test and ./demo, which then call this.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.is_told() {
+                eprintln!("error: {failure}");
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+fn dispatch(arguments: &[String]) -> Result<()> {
+    let Some((chore, rest)) = arguments.split_first() else {
+        return Err(Failure::usage("no chore is named", USAGE));
+    };
+    if matches!(chore.as_str(), "help" | "-h" | "--help") {
+        print!("{USAGE}");
+        return Ok(());
+    }
+    let workspace = Workspace::load()?;
+    let takes_arguments = matches!(chore.as_str(), "applets" | "bench");
+    if let (false, Some(extra)) = (takes_arguments, rest.first()) {
+        return Err(Failure::usage(format!("`{chore}` takes no argument, but got `{extra}`"), USAGE));
+    }
+    match chore.as_str() {
+        "ci" => tests::ci(&workspace),
+        "lint" => checks::lint(&workspace),
+        "tidy" => tidy::tidy(&workspace),
+        "applets" => applets::applets(&workspace, rest),
+        "test" => tests::test(&workspace),
+        "bench" => measure::bench(&workspace, rest, USAGE),
+        "demo" => measure::demo(&workspace),
+        other => Err(Failure::usage(format!("there is no chore `{other}`"), USAGE)),
+    }
+}

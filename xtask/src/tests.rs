@@ -1,0 +1,123 @@
+//! Runs every test that there is, one `cargo test` after the other, and adds up what they say.
+//!
+//! Invariants: every run is bounded in time; a run that ends badly counts as a failure even if no test says
+//! so (it did not build, or died); the last line on standard output is `N passed, N failed`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Command;
+
+use crate::applets;
+use crate::checks::lint;
+use crate::command::{cannot_start, cargo, run, show, text, with_timeout};
+use crate::failure::{Failure, Result};
+use crate::outcome::{Outcome, Reader};
+use crate::workspace::Workspace;
+
+/// Compiling everything from nothing on a slow machine.
+const BUILD_TIMEOUT_S: u32 = 40 * 60;
+/// One `cargo test`, built; the longest kills a writer a thousand times.
+const TEST_TIMEOUT_S: u32 = 20 * 60;
+
+/// All checks, then all tests; reports both.
+pub(crate) fn ci(workspace: &Workspace) -> Result<()> {
+    let lint = lint(workspace);
+    let tested = run_all(workspace);
+    if let Err(failure) = &lint {
+        println!("lint: {failure}");
+    }
+    // A person looks at the end for the reason, a machine for the two numbers.
+    close(tested, u64::from(lint.is_err()))
+}
+
+pub(crate) fn test(workspace: &Workspace) -> Result<()> {
+    close(run_all(workspace), 0)
+}
+
+fn close(outcome: Outcome, failed_before: u64) -> Result<()> {
+    let Outcome { passed, failed, not_run } = outcome;
+    let failed = failed + failed_before;
+    for line in &not_run {
+        println!("not run: {line}");
+    }
+    if failed > 0 {
+        println!("not everything passed; what failed is further up");
+    }
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 { Ok(()) } else { Err(Failure::told()) }
+}
+
+fn run_all(workspace: &Workspace) -> Outcome {
+    let mut outcome = Outcome::default();
+    if let Err(failure) = prepare(workspace) {
+        println!("FAILED: {failure}");
+        outcome.failed += 1;
+        return outcome;
+    }
+    let mut lines = Vec::new();
+    for arguments in runs(workspace) {
+        let mut command = cargo(&workspace.root);
+        command.args(["test", "--no-fail-fast"]).args(&arguments).args(["--", "--show-output"]);
+        let name = format!("cargo test {}", arguments.join(" "));
+        let this = run_tests(&command).unwrap_or_else(|failure| {
+            println!("FAILED: {failure}");
+            Outcome { failed: 1, ..Outcome::default() }
+        });
+        lines.push(format!("{}: {} passed, {} failed", name.trim_end(), this.passed, this.failed));
+        outcome.add(this);
+    }
+    println!();
+    for line in lines {
+        println!("{line}");
+    }
+    outcome
+}
+
+/// Builds applets and tests, so that a test's time limit is for the test alone.
+fn prepare(workspace: &Workspace) -> Result<()> {
+    applets::build(workspace, &[])?;
+    // All targets: the tests run the `holdfast` program, which `cargo test` alone need not build.
+    let mut build = cargo(&workspace.root);
+    build.args(["build", "--all-targets"]).args(workspace.select_host());
+    run(&mut with_timeout(&build, BUILD_TIMEOUT_S))
+}
+
+/// The arguments of each `cargo test`.
+fn runs(workspace: &Workspace) -> [Vec<String>; 2] {
+    // The same heap with every store to metadata numbered, each of which becomes the last one.
+    let crash_points = ["-p", "holdfast-heap", "--features", "crash-points"];
+    [workspace.select_host(), crash_points.map(str::to_owned).to_vec()]
+}
+
+/// Runs one `cargo test` and shows what it says as it comes.
+fn run_tests(command: &Command) -> Result<Outcome> {
+    println!();
+    show(command);
+    let mut bounded = with_timeout(command, TEST_TIMEOUT_S);
+    let broken = |error| Failure::new(format!("cannot read the tests' output: {error}"));
+    // One pipe for both streams, so that they stay in order.
+    let (output, input) = std::io::pipe().map_err(broken)?;
+    bounded.stdout(input.try_clone().map_err(broken)?).stderr(input);
+    let mut child = bounded.spawn().map_err(|error| cannot_start(&bounded, &error))?;
+    // It holds the ends that are written to; while it does, the output has no end.
+    drop(bounded);
+    let mut reader = Reader::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.map_err(broken)?;
+        let line = String::from_utf8_lossy(&line);
+        if reader.read(&line) {
+            // A closed standard output is no reason to end the tests half-way.
+            let _ = writeln!(std::io::stdout(), "{line}");
+        }
+    }
+    let status = child.wait().map_err(|error| Failure::new(format!("cannot wait for the tests: {error}")))?;
+    let mut outcome = reader.outcome;
+    if !status.success() && outcome.failed == 0 {
+        let reason = match status.code() {
+            Some(124 | 137) => format!("it took longer than {TEST_TIMEOUT_S} s"),
+            _ => format!("it ended with {status}"),
+        };
+        println!("FAILED: `{}`: {reason}", text(command));
+        outcome.failed += 1;
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,44 @@
+//! Rules about files as such: size, kind, mode.
+
+use std::fs::Metadata;
+use std::os::unix::fs::PermissionsExt;
+
+use super::{File, Findings};
+
+/// Larger things come from a package or are made by a script.
+const FILE_BYTES_MAX: usize = 300_000;
+
+pub(crate) fn check(file: &File, findings: &mut Findings) {
+    if file.bytes.len() > FILE_BYTES_MAX {
+        let what = format!(
+            "has {} bytes, more than {FILE_BYTES_MAX}; get it from a package, or make it by a script",
+            file.bytes.len()
+        );
+        findings.in_file(&file.path, &what);
+    }
+    if file.bytes.contains(&0) || std::str::from_utf8(&file.bytes).is_err() {
+        findings.in_file(&file.path, "is binary; keep what it is made from instead");
+    }
+    let is_script = file.bytes.starts_with(b"#!") && !file.bytes.starts_with(b"#![");
+    if is_script && !file.executable {
+        findings.in_file(&file.path, "is a script that cannot be started; chmod +x it");
+    }
+}
+
+pub(crate) fn is_executable(metadata: &Metadata) -> bool {
+    metadata.permissions().mode() & 0o111 == 0o111
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::findings_about;
+
+    #[test]
+    fn a_script_that_cannot_be_started_and_a_binary_file_are_found() {
+        assert_eq!(findings_about("run", "#!/bin/sh\n", check).len(), 1);
+        assert_eq!(findings_about("lib.rs", "#![no_std]\n", check), [""; 0]);
+        assert_eq!(findings_about("image", "a\0b", check).len(), 1);
+        assert_eq!(findings_about("long", &"a".repeat(FILE_BYTES_MAX + 1), check).len(), 1);
+    }
+}

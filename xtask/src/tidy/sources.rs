@@ -1,0 +1,108 @@
+//! Rules about source text, line by line: nothing here parses Rust.
+
+use super::{File, Findings};
+
+/// A longer file explains itself with a line that starts with [`LONG`].
+const LINES_MAX: usize = 500;
+const LONG: &str = "//! Long because ";
+/// A SAFETY comment may stand this far above the `unsafe` that it is for: a statement can be long.
+const SAFETY_LINES_MAX: usize = 8;
+
+/// What may not be left behind. In pieces, so that this file does not accuse itself.
+const LEFTOVERS: [(&str, &str); 4] = [
+    (concat!("TO", "DO"), "finish it or open an issue"),
+    (concat!("FIX", "ME"), "fix it or open an issue"),
+    (concat!("#[", "ignore"), "make the test run, or remove it"),
+    (concat!("dbg", "!("), "remove it"),
+];
+
+pub(crate) fn check(file: &File, findings: &mut Findings) {
+    if !file.has_extension(&["rs", "c", "h", "sh", "toml"]) {
+        return;
+    }
+    let lines: Vec<&str> = file.text().lines().collect();
+    leftovers(file, &lines, findings);
+    if !file.has_extension(&["rs"]) {
+        return;
+    }
+    if !lines.first().is_some_and(|line| line.starts_with("//! ")) {
+        findings.at_line(file, 1, "open with `//!`: what it is, its invariants, what it must not do");
+    }
+    if lines.len() > LINES_MAX && !lines.iter().any(|line| line.starts_with(LONG)) {
+        let what = format!("{} lines; split it by noun, or say why not in a line `{LONG}…`", lines.len());
+        findings.at_line(file, lines.len(), &what);
+    }
+    unsafe_blocks(file, &lines, findings);
+}
+
+fn leftovers(file: &File, lines: &[&str], findings: &mut Findings) {
+    for (index, line) in lines.iter().enumerate() {
+        for (word, remedy) in LEFTOVERS {
+            if has_word(line, word) {
+                findings.at_line(file, index + 1, &format!("`{word}` is left behind; {remedy}"));
+            }
+        }
+    }
+}
+
+/// Whether the line has the word, not as a part of a longer one.
+fn has_word(line: &str, word: &str) -> bool {
+    let joins = |character: Option<char>| character.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let ends_open = word.ends_with(char::is_alphanumeric);
+    line.match_indices(word).any(|(at, _)| {
+        let joined_before = joins(line[..at].chars().next_back()) && word.starts_with(char::is_alphanumeric);
+        let joined_after = ends_open && joins(line[at + word.len()..].chars().next());
+        !joined_before && !joined_after
+    })
+}
+
+fn unsafe_blocks(file: &File, lines: &[&str], findings: &mut Findings) {
+    let opening = concat!("unsafe", " {");
+    for (index, line) in lines.iter().enumerate() {
+        let code = line.split("//").next().unwrap_or("");
+        if !has_word(code, opening) {
+            continue;
+        }
+        let above = &lines[index.saturating_sub(SAFETY_LINES_MAX)..=index];
+        if !above.iter().any(|line| line.contains("SAFETY:")) {
+            findings.at_line(file, index + 1, "no `// SAFETY:` above says why this is sound");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::findings_about;
+
+    #[test]
+    fn a_file_without_a_header_is_found() {
+        assert_eq!(findings_about("a.rs", "fn a() {}\n", check).len(), 1);
+        assert_eq!(findings_about("a.rs", "//! What it is.\nfn a() {}\n", check), [""; 0]);
+        assert_eq!(findings_about("a.md", "no header needed\n", check), [""; 0]);
+    }
+
+    #[test]
+    fn a_long_file_must_say_why() {
+        let long = format!("//! A.\n{}", "\n".repeat(LINES_MAX));
+        assert_eq!(findings_about("a.rs", &long, check).len(), 1);
+        assert_eq!(findings_about("a.rs", &format!("{LONG}it is a table.\n{long}"), check), [""; 0]);
+    }
+
+    #[test]
+    fn leftovers_are_found_as_whole_words() {
+        let text = format!("//! A.\n// {}: later\n", LEFTOVERS[0].0);
+        assert_eq!(findings_about("a.rs", &text, check).len(), 1);
+        let part_of_a_name = format!("//! A.\nconst {}_LIST: u8 = 0;\n", LEFTOVERS[0].0);
+        assert_eq!(findings_about("a.rs", &part_of_a_name, check), [""; 0]);
+    }
+
+    #[test]
+    fn an_unsafe_block_needs_its_comment_near() {
+        let block = concat!("unsafe", " { f() }");
+        let far = format!("//! A.\n// SAFETY: it holds.\n{}{block}\n", "\n".repeat(SAFETY_LINES_MAX + 1));
+        assert_eq!(findings_about("a.rs", &far, check).len(), 1);
+        let near = format!("//! A.\n// SAFETY: it holds.\nlet a =\n    {block};\n// about {block}\n");
+        assert_eq!(findings_about("a.rs", &near, check), [""; 0]);
+    }
+}
