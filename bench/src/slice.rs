@@ -8,7 +8,7 @@
 use std::io;
 use std::process::Command;
 
-use holdfast_tests::{Programs, Scratch, Spellcheck};
+use holdfast_testkit::{Programs, Scratch, Spellcheck};
 
 use crate::report::{Goal, Measurement};
 use crate::require_text;

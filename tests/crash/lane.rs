@@ -13,7 +13,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use holdfast_region::NameSpace;
-use holdfast_tests::{Scratch, Soundness, Spellcheck, heap_soundness};
+use holdfast_testkit::{Scratch, Soundness, Spellcheck, heap_soundness};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

@@ -16,7 +16,7 @@ mod lane;
 use std::io::Write;
 use std::time::Instant;
 
-use holdfast_tests::{Programs, Scratch, Spellcheck};
+use holdfast_testkit::{Programs, Scratch, Spellcheck};
 
 use lane::{Counts, Lane};
 

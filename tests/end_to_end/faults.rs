@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use holdfast_tests::Scratch;
+use holdfast_testkit::Scratch;
 
 use crate::guestbook::{assert_both_entries, with_two_entries};
 use crate::{succeed, tell, victim};

@@ -1,6 +1,6 @@
 //! An applet in C: entries that one run wrote are there in the next.
 
-use holdfast_tests::Scratch;
+use holdfast_testkit::Scratch;
 
 use crate::{scratch, succeed, tell};
 

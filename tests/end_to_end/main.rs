@@ -12,7 +12,7 @@ mod main_job;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use holdfast_tests::{Programs, Scratch};
+use holdfast_testkit::{Programs, Scratch};
 
 fn scratch() -> Scratch {
     Scratch::new(Programs::find().unwrap()).unwrap()

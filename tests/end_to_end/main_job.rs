@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use holdfast_tests::{Scratch, Spellcheck};
+use holdfast_testkit::{Scratch, Spellcheck};
 
 use crate::{scratch, succeed, tell};
 

@@ -1,19 +1,4 @@
-//! Drives the built `holdfast` command from outside: where the programs are, a scratch home for them, the
-//! main job as commands, and a look into the heaps that they leave behind. For the tests of this package and
-//! for the measurements in `bench/`.
-//!
-//! Invariants: nothing here touches the user's own heaps; every scratch home is removed with its value.
-//!
-//! What it must not do: build anything. A missing program is an error that says who builds it.
+//! Nothing: this package is its tests, `crash/` and `end_to_end/`, which drive the built command from outside
+//! with what `crates/testkit` offers.
 
 #![forbid(unsafe_code)]
-
-mod heaps;
-mod programs;
-mod scratch;
-mod spellcheck;
-
-pub use heaps::{Soundness, heap_soundness};
-pub use programs::Programs;
-pub use scratch::Scratch;
-pub use spellcheck::{Dictionaries, Spellcheck};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use holdfast_bench::require_text;
 use holdfast_bench::stats::Series;
 use holdfast_bench::timing::{ms_since, spell_check};
-use holdfast_tests::{Programs, Scratch, Spellcheck};
+use holdfast_testkit::{Programs, Scratch, Spellcheck};
 
 /// Runs of the two ways that are compared.
 const RUNS: usize = 5;

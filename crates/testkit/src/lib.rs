@@ -1,1 +1,19 @@
-//! What the tests of several crates share: scratch homes, damaged images, killed children.
+//! Drives the built `holdfast` command from outside: where the programs are, a scratch home for them, the
+//! main job as commands, and a look into the heaps that they leave behind. For the tests in `tests/` and the
+//! measurements in `bench/`.
+//!
+//! Invariants: nothing here touches the user's own heaps; every scratch home is removed with its value.
+//!
+//! What it must not do: build anything. A missing program is an error that says who builds it.
+
+#![forbid(unsafe_code)]
+
+mod heaps;
+mod programs;
+mod scratch;
+mod spellcheck;
+
+pub use heaps::{Soundness, heap_soundness};
+pub use programs::Programs;
+pub use scratch::Scratch;
+pub use spellcheck::{Dictionaries, Spellcheck};

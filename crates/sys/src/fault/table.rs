@@ -1,0 +1,98 @@
+//! The table of watched ranges: fixed, so that a signal handler can read it at any moment.
+//!
+//! Invariants: a slot is live only while its `kind` says so; `kind` is stored last and cleared first; between
+//! claim and release only the slot's owner and the handler write to it.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use super::Notify;
+
+/// How many ranges can be watched at once in a process; a linear memory uses up to five.
+pub(super) const SLOTS: usize = 4096;
+
+pub(super) const FREE: u32 = 0;
+pub(super) const CLAIMED: u32 = 1;
+pub(super) const WRITE_WATCH: u32 = 2;
+pub(super) const HOLE: u32 = 3;
+pub(super) const CODE: u32 = 4;
+
+pub(super) struct Slot {
+    pub(super) kind: AtomicU32,
+    pub(super) start: AtomicUsize,
+    pub(super) end: AtomicUsize,
+    /// `WRITE_WATCH`: a store happened. `HOLE`: host code touched the hole.
+    pub(super) touched: AtomicBool,
+    /// `WRITE_WATCH`: the file behind the mapping was shorter than the mapping.
+    pub(super) lost: AtomicBool,
+    pub(super) scratch_fd: AtomicI32,
+    pub(super) notify: AtomicPtr<Notify>,
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Slot {
+            kind: AtomicU32::new(FREE),
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            touched: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
+            scratch_fd: AtomicI32::new(-1),
+            notify: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    pub(super) fn holds(&self, address: usize) -> bool {
+        self.start.load(Ordering::Acquire) <= address && address < self.end.load(Ordering::Acquire)
+    }
+}
+
+pub(super) static TABLE: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
+/// Slots at and past this index were never used: bounds the handler's look-up.
+pub(super) static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
+
+/// A claimed slot; released on drop.
+pub(super) struct Claim(pub(super) &'static Slot);
+
+impl Claim {
+    pub(super) fn new(kind: u32, range: Range<usize>, notify: Option<Notify>) -> io::Result<Claim> {
+        for (index, slot) in TABLE.iter().enumerate() {
+            if slot.kind.compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            slot.start.store(range.start, Ordering::Release);
+            slot.end.store(range.end, Ordering::Release);
+            slot.touched.store(false, Ordering::Release);
+            slot.lost.store(false, Ordering::Release);
+            let notify = notify.map_or(std::ptr::null_mut(), |f| Box::into_raw(Box::new(f)));
+            slot.notify.store(notify, Ordering::Release);
+            HIGH_WATER.fetch_max(index + 1, Ordering::AcqRel);
+            slot.kind.store(kind, Ordering::Release);
+            return Ok(Claim(slot));
+        }
+        Err(io::Error::other(format!(
+            "{SLOTS} memory ranges are watched already; close some regions or applets first"
+        )))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.kind.store(CLAIMED, Ordering::Release);
+        let notify = self.0.notify.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if !notify.is_null() {
+            // SAFETY: the pointer came from Box::into_raw in `Claim::new`, was swapped out here once, and
+            // the handler reads it only for faults in this range, whose owner is being dropped.
+            drop(unsafe { Box::from_raw(notify) });
+        }
+        let fd = self.0.scratch_fd.swap(-1, Ordering::AcqRel);
+        if fd >= 0 {
+            // SAFETY: the descriptor was made by the handler for this slot alone and is swapped out once.
+            unsafe { libc::close(fd) };
+        }
+        self.0.start.store(0, Ordering::Release);
+        self.0.end.store(0, Ordering::Release);
+        self.0.kind.store(FREE, Ordering::Release);
+    }
+}
