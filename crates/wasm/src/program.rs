@@ -30,10 +30,14 @@ impl Program {
     pub fn read(path: &Path) -> Result<Self, WasmError> {
         let name = path.display().to_string();
         let mut bytes = Vec::new();
-        // One byte more than allowed tells a file that is too large, or endless, from one that just fits.
-        File::open(path)
-            .and_then(|file| file.take(PROGRAM_BYTES_MAX + 1).read_to_end(&mut bytes))
-            .map_err(|source| WasmError::CannotRead { path: path.to_owned(), source })?;
+        let mut read = || {
+            let file = File::open(path)?;
+            // What the file says of its size only saves copies; it may be wrong, as for devices.
+            bytes.reserve(file.metadata()?.len().min(PROGRAM_BYTES_MAX) as usize + 1);
+            // One byte more than allowed tells a file that is too large, or endless, from one that just fits.
+            file.take(PROGRAM_BYTES_MAX + 1).read_to_end(&mut bytes)
+        };
+        read().map_err(|source| WasmError::CannotRead { path: path.to_owned(), source })?;
         if bytes.len() as u64 > PROGRAM_BYTES_MAX {
             let reason = format!("it is larger than {PROGRAM_BYTES_MAX} bytes");
             return Err(WasmError::Invalid { applet: name, reason });
