@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::dictionary::Query;
+use crate::layout::first_slot;
 use crate::speller::Speller;
 use crate::text::{Compound, Compounds, compounds, folded, is_checked, parts};
 
@@ -36,23 +38,30 @@ impl Checker {
     /// Reads one more text.
     pub fn read(&mut self, speller: &Speller<'_>, file: usize, text: &[u8]) {
         let mut before = [None; 2];
+        let mut seen = Seen::for_text(text);
         let mut following = compounds(text);
         while let Some(compound) = following.next() {
             let around = Around { text, before, here: compound, following: &following };
-            self.check(speller, file, &around);
+            self.check(speller, file, &around, &mut seen);
             before = [before[1], Some(compound)];
         }
     }
 
-    fn check(&mut self, speller: &Speller<'_>, file: usize, around: &Around<'_>) {
+    fn check(&mut self, speller: &Speller<'_>, file: usize, around: &Around<'_>, seen: &mut Seen) {
         let Compound { line, column, plain, .. } = around.here;
-        let raw = around.word(around.here);
         if plain {
             self.words += 1;
-            if speller.knows(raw) {
+            let query = Query::new(&around.text[around.here.range()]);
+            if seen.has(around.text, query) {
                 return;
             }
-        } else {
+            if speller.knows_as(query, around.word(around.here)) {
+                seen.add(around.here, query);
+                return;
+            }
+        }
+        let raw = around.word(around.here);
+        if !plain {
             if !parts(raw).any(|(_, _, part)| is_checked(part)) {
                 return;
             }
@@ -87,6 +96,41 @@ impl Checker {
         self.unknown.push(word.clone());
         self.numbers.insert(word, number);
         number
+    }
+}
+
+/// Most known words that are remembered while a text is read.
+const SEEN_MAX: usize = 2048;
+
+/// Where known words last stood in the text: most words are repeated, and their tables' bytes lie far apart.
+struct Seen {
+    /// Hash, first byte and byte after the last; at least one.
+    places: Vec<(u32, u32, u32)>,
+}
+
+impl Seen {
+    fn for_text(text: &[u8]) -> Seen {
+        Seen { places: vec![(0, 0, 0); (text.len() / 16).clamp(1, SEEN_MAX)] }
+    }
+
+    #[inline]
+    fn place(&self, query: Query<'_>) -> usize {
+        first_slot(query.hash, self.places.len() as u32) as usize
+    }
+
+    #[inline]
+    fn has(&self, text: &[u8], query: Query<'_>) -> bool {
+        let (hash, start, end) = self.places[self.place(query)];
+        hash == query.hash && query.is(&text[start as usize..end as usize])
+    }
+
+    #[inline]
+    fn add(&mut self, here: Compound, query: Query<'_>) {
+        // A text of more than 4 GiB is read without, from there on.
+        if let Ok(end) = u32::try_from(here.end) {
+            let place = self.place(query);
+            self.places[place] = (query.hash, here.start as u32, end);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::report::Report;
 use crate::source::{ROOT_PREFIX, Source};
 use crate::speller::Speller;
 use crate::suggest::suggest;
+use crate::summary::{self, Summary};
 use crate::table::Table;
 use crate::trials;
 
@@ -58,7 +59,10 @@ pub fn run<A: Arena>(
     }
     build(arena, options, out)?;
     let (names, tables) = finished_tables(arena)?;
-    let speller = Speller::new(tables.iter().map(|table| table.dictionary(arena)).collect());
+    summary::ensure(arena, &tables)?;
+    let arena = &*arena;
+    let dictionaries = tables.iter().map(|table| table.dictionary(arena)).collect();
+    let speller = Speller::new(dictionaries, Summary::open(arena));
     if let Mode::BenchLookups { count } = options.mode {
         let mut text = Vec::new();
         for path in &options.texts {

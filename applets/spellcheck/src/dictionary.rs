@@ -23,6 +23,18 @@ impl<'a> Query<'a> {
     pub fn new(word: &'a [u8]) -> Self {
         Query { word, hash: hash(word) }
     }
+
+    /// Whether these are its bytes: eight at a time, because words are too short for a call.
+    #[inline]
+    pub(crate) fn is(&self, bytes: &[u8]) -> bool {
+        if bytes.len() != self.word.len() {
+            return false;
+        }
+        let (mine, my_rest) = self.word.as_chunks::<8>();
+        let (others, rest) = bytes.as_chunks::<8>();
+        mine.iter().zip(others).all(|(one, other)| u64::from_le_bytes(*one) == u64::from_le_bytes(*other))
+            && my_rest.iter().zip(rest).all(|(one, other)| one == other)
+    }
 }
 
 /// A table to read from, for as long as nothing changes it.
@@ -72,7 +84,7 @@ impl<'arena> Dictionary<'arena> {
             if slot.word == 0 {
                 return Err(index);
             }
-            if slot.hash == query.hash && self.text(slot.word) == query.word {
+            if slot.hash == query.hash && query.is(self.text(slot.word)) {
                 return Ok(index);
             }
             index += 1;
@@ -87,36 +99,95 @@ impl<'arena> Dictionary<'arena> {
     }
 
     #[inline]
-    fn prefix(&self, word: Address) -> u32 {
-        // SAFETY: `word` is the address of a stored word, which starts with its prefix.
-        unsafe { self.place.pointer(word).cast::<u32>().read_unaligned() }
+    fn text(&self, word: Address) -> &'arena [u8] {
+        // SAFETY: `word` is the address of a stored word of this table, which stays for `'arena`.
+        unsafe { stored_text(self.place, word) }
     }
 
+    /// Calls `visit` with the hash of every word.
+    #[inline]
+    pub(crate) fn for_each_hash(&self, mut visit: impl FnMut(u32)) {
+        for index in 0..self.slot_count as usize {
+            // SAFETY: the table has as many slots, and they are live (contract of `new`).
+            let slot = unsafe { *self.slots.add(index) };
+            if slot.word != 0 {
+                visit(slot.hash);
+            }
+        }
+    }
+
+    /// Its blocks as their next ones describe them, newest first.
+    pub(crate) fn block_heads(&self) -> impl Iterator<Item = BlockHead> + use<> {
+        let (place, mut next) = (self.place, self.newest);
+        core::iter::from_fn(move || {
+            let head = next;
+            if head.older == 0 {
+                return None;
+            }
+            // SAFETY: a block starts with its head.
+            next = unsafe { place.pointer(head.older).cast::<BlockHead>().read() };
+            Some(head)
+        })
+    }
+
+    /// Its blocks of words.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block<'arena>> {
+        self.block_heads().map(|head| self.block(head))
+    }
+
+    /// A block by what describes it; it must be of a table in the same arena.
+    pub(crate) fn block(&self, head: BlockHead) -> Block<'arena> {
+        Block {
+            place: self.place,
+            initials: head.older_initials,
+            start: head.older + BLOCK_HEAD_BYTES,
+            end: head.older + head.older_used,
+            arena: PhantomData,
+        }
+    }
+}
+
+/// A block of words.
+pub(crate) struct Block<'arena> {
+    place: Place,
+    /// Of its words, see [`crate::layout::initial`].
+    pub(crate) initials: u32,
+    start: Address,
+    end: Address,
+    arena: PhantomData<&'arena [u8]>,
+}
+
+impl<'arena> Block<'arena> {
+    /// The prefix (see [`crate::layout::prefix`]) and the address of each word.
+    #[inline]
+    pub(crate) fn words(&self) -> impl Iterator<Item = (u32, Address)> + use<> {
+        let (place, mut next, end) = (self.place, self.start, self.end);
+        core::iter::from_fn(move || {
+            if next >= end {
+                return None;
+            }
+            let word = next;
+            // SAFETY: words follow each other up to the end, and each starts with its prefix.
+            let prefix = unsafe { place.pointer(word).cast::<u32>().read_unaligned() };
+            next = word + PREFIX_BYTES + (prefix & 0xFF);
+            Some((prefix, word))
+        })
+    }
     /// The text of a stored word.
     #[inline]
     pub(crate) fn text(&self, word: Address) -> &'arena [u8] {
-        let length = self.prefix(word) & 0xFF;
-        // SAFETY: a stored word has as many bytes as its prefix says, and stays for `'arena`.
-        unsafe { core::slice::from_raw_parts(self.place.pointer(word + PREFIX_BYTES), length as usize) }
+        // SAFETY: `word` comes from `words`, and stays for `'arena`.
+        unsafe { stored_text(self.place, word) }
     }
+}
 
-    /// Calls `visit` with the prefix (see [`crate::layout::prefix`]) and the address of every word in blocks
-    /// that have words with one of these initials.
-    #[inline]
-    pub(crate) fn for_each(&self, initials: u32, mut visit: impl FnMut(u32, Address)) {
-        let mut block = self.newest;
-        while block.older != 0 {
-            if block.older_initials & initials != 0 {
-                let mut word = block.older + BLOCK_HEAD_BYTES;
-                let end = block.older + block.older_used;
-                while word < end {
-                    let prefix = self.prefix(word);
-                    visit(prefix, word);
-                    word += PREFIX_BYTES + (prefix & 0xFF);
-                }
-            }
-            // SAFETY: a block starts with its head.
-            block = unsafe { self.place.pointer(block.older).cast::<BlockHead>().read() };
-        }
+/// # Safety
+/// `word` must be the address of a stored word that stays as it is for `'arena`.
+#[inline]
+unsafe fn stored_text<'arena>(place: Place, word: Address) -> &'arena [u8] {
+    // SAFETY: a stored word starts with its prefix, and has as many bytes behind it as that says.
+    unsafe {
+        let length = place.pointer(word).cast::<u32>().read_unaligned() & 0xFF;
+        core::slice::from_raw_parts(place.pointer(word + PREFIX_BYTES), length as usize)
     }
 }

@@ -2,70 +2,83 @@
 //! with their neighbour.
 //!
 //! The unrestricted distance (a swap may have something inserted or left out in between), as in Lowrance and
-//! Wagner, "An Extension of the String-to-String Correction Problem" (1975), in a band of five diagonals.
+//! Wagner, "An Extension of the String-to-String Correction Problem" (1975). With so few edits it is quicker to
+//! try each at the first place where the words differ than to fill a matrix.
 
 /// Distances above this are not told apart.
 pub(crate) const DISTANCE_MAX: u8 = 2;
 /// Longest words that are compared, in letters.
 pub(crate) const LETTERS_MAX: usize = 48;
 
-const FAR: u8 = DISTANCE_MAX + 1;
-const BAND: usize = DISTANCE_MAX as usize;
-/// Room for two cells before and one behind a row.
-const ROW: usize = LETTERS_MAX + BAND + 2;
-
 /// The distance of two words of at most [`LETTERS_MAX`] letters, if it is at most `limit` (at most 2).
+#[inline]
 pub(crate) fn distance<T: PartialEq + Copy>(a: &[T], b: &[T], limit: u8) -> Option<u8> {
-    if a.len().abs_diff(b.len()) > usize::from(limit) || a.len().max(b.len()) > LETTERS_MAX {
+    if a.len().max(b.len()) > LETTERS_MAX {
         return None;
     }
-    // What both start with costs nothing.
-    let same = a.iter().zip(b).take_while(|(one, other)| one == other).count();
-    let (a, b) = (&a[same..], &b[same..]);
-    // rows[i % 4][BAND + j]: distance of the first i letters of a and the first j of b. Each row has a cell of
-    // FAR at both ends of its band.
-    let mut rows = [[FAR; ROW]; 4];
-    for j in 0..=BAND {
-        rows[0][BAND + j] = j as u8;
+    // Nearly all pairs are too far apart, so the limit is asked for first.
+    let near = match limit {
+        0 => a == b,
+        1 => within_one(a, b),
+        _ => within_two(a, b),
+    };
+    if !near {
+        None
+    } else if a == b {
+        Some(0)
+    } else if limit < 2 || within_one(a, b) {
+        Some(1)
+    } else {
+        Some(2)
     }
-    let mut before_min = 0;
-    for i in 1..=a.len() {
-        let low = i.saturating_sub(BAND);
-        let high = (i + BAND).min(b.len());
-        rows[i % 4][BAND + low - 1] = FAR;
-        let mut row_min = FAR;
-        for j in low..=high {
-            let cell = if j == 0 { i as u8 } else { cell(&rows, a, b, i, j).min(FAR) };
-            rows[i % 4][BAND + j] = cell;
-            row_min = row_min.min(cell);
-        }
-        rows[i % 4][BAND + high + 1] = FAR;
-        // A swap reaches back over one row, and from further back only at a cost that a row between shows.
-        if row_min > limit && before_min > limit {
-            return None;
-        }
-        before_min = row_min;
+}
+
+fn within_two<T: PartialEq + Copy>(a: &[T], b: &[T]) -> bool {
+    if a.len().abs_diff(b.len()) > 2 {
+        return false;
     }
-    let distance = rows[a.len() % 4][BAND + b.len()];
-    (distance <= limit).then_some(distance)
+    let (a, b) = without_same_start(a, b);
+    let ([first_a, rest_a @ ..], [first_b, rest_b @ ..]) = (a, b) else { return true };
+    if within_one(rest_a, rest_b) || within_one(rest_a, b) || within_one(a, rest_b) {
+        return true;
+    }
+    match (rest_a, rest_b) {
+        ([second_a, rest_a @ ..], [second_b, rest_b @ ..]) => {
+            // A swap; with one letter in between, on either side, it is two edits.
+            first_a == second_b && second_a == first_b && within_one(rest_a, rest_b)
+                || first_a == second_b && rest_a.first() == Some(first_b) && rest_a[1..] == *rest_b
+                || first_b == second_a && rest_b.first() == Some(first_a) && rest_b[1..] == *rest_a
+        }
+        _ => false,
+    }
 }
 
 #[inline]
-fn cell<T: PartialEq + Copy>(rows: &[[u8; ROW]; 4], a: &[T], b: &[T], i: usize, j: usize) -> u8 {
-    let at = BAND + j;
-    let above = &rows[(i + 3) % 4];
-    let replaced = above[at - 1] + u8::from(a[i - 1] != b[j - 1]);
-    let mut best = replaced.min(above[at] + 1).min(rows[i % 4][at - 1] + 1);
-    if i > 1 && j > 1 && a[i - 2] == b[j - 1] && a[i - 1] == b[j - 2] {
-        best = best.min(rows[(i + 2) % 4][at - 2] + 1);
+fn within_one<T: PartialEq + Copy>(a: &[T], b: &[T]) -> bool {
+    if a.len().abs_diff(b.len()) > 1 {
+        return false;
     }
-    if i > 2 && j > 1 && a[i - 3] == b[j - 1] && a[i - 1] == b[j - 2] {
-        best = best.min(rows[(i + 1) % 4][at - 2] + 2);
+    let (a, b) = without_same_start(a, b);
+    let ([first_a, rest_a @ ..], [first_b, rest_b @ ..]) = (a, b) else { return true };
+    if a.len() != b.len() {
+        return if a.len() > b.len() { same(rest_a, b) } else { same(a, rest_b) };
     }
-    if i > 1 && j > 2 && a[i - 2] == b[j - 1] && a[i - 1] == b[j - 3] {
-        best = best.min(rows[(i + 2) % 4][at - 3] + 2);
-    }
-    best
+    same(rest_a, rest_b)
+        || matches!((rest_a, rest_b), ([second_a, rest_a @ ..], [second_b, rest_b @ ..])
+            if first_a == second_b && second_a == first_b && same(rest_a, rest_b))
+}
+
+/// Letter by letter: most words differ at once, and a call would cost more.
+#[inline]
+fn same<T: PartialEq>(a: &[T], b: &[T]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(one, other)| one == other)
+}
+
+/// What both start with costs nothing.
+#[inline]
+fn without_same_start<'a, 'b, T: PartialEq>(a: &'a [T], b: &'b [T]) -> (&'a [T], &'b [T]) {
+    let same = a.iter().zip(b).take_while(|(one, other)| one == other).count();
+    (&a[same..], &b[same..])
 }
 
 #[cfg(test)]

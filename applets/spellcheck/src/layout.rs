@@ -7,14 +7,15 @@
 //! ```
 //!
 //! Pointers are plain 4-byte addresses. Changing anything here, or [`hash`], or [`letters`], changes the
-//! layout: raise [`LAYOUT_VERSION`], and old tables are refused.
+//! layout: raise [`LAYOUT_VERSION`], and old tables are refused. (Two is one with a summary beside the tables,
+//! which a program that knows only one would not keep up to date.)
 
 use crate::arena::Address;
 
 /// First bytes of a header.
 pub(crate) const MAGIC: [u8; 8] = *b"SPELLTBL";
 /// Layout of header, slots and words.
-pub(crate) const LAYOUT_VERSION: u32 = 1;
+pub(crate) const LAYOUT_VERSION: u32 = 2;
 /// Longest word in bytes: its length has one byte.
 pub(crate) const WORD_BYTES_MAX: usize = 255;
 /// Bytes of a word before its text.
@@ -92,7 +93,33 @@ pub(crate) struct Slot {
 
 pub(crate) const SLOT_BYTES: u32 = size_of::<Slot>() as u32;
 
+/// Start of the summary's root; behind it the filter's 8-byte cells and a [`BlockHead`] for each block of the
+/// tables. See [`crate::summary`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SummaryHead {
+    pub(crate) magic: [u8; 8],
+    pub(crate) layout_version: u32,
+    pub(crate) cell_count: u32,
+    pub(crate) block_count: u32,
+    pub(crate) reserved: u32,
+}
+
+/// First bytes of a summary.
+pub(crate) const SUMMARY_MAGIC: [u8; 8] = *b"SPELLSUM";
+
+pub(crate) const SUMMARY_HEAD_BYTES: u32 = size_of::<SummaryHead>() as u32;
+
+/// The bits of a word in its cell of the filter: up to four, of the hash's low end, because its high end
+/// chooses the cell.
+#[inline]
+pub(crate) fn filter_mask(hash: u32) -> u64 {
+    let mixed = hash.wrapping_mul(0x9E37_79B1);
+    1 << (mixed >> 26) | 1 << (mixed >> 20 & 63) | 1 << (mixed >> 14 & 63) | 1 << (mixed >> 8 & 63)
+}
+
 const _: () = assert!(HEADER_BYTES == 72 && SLOT_BYTES == 8 && BLOCK_HEAD_BYTES == 16);
+const _: () = assert!(SUMMARY_HEAD_BYTES == 24);
 
 /// Whether a table of so many slots must grow before it takes one more word: at 70 % load.
 pub(crate) fn is_full(word_count: u32, slot_count: u32) -> bool {

@@ -5,6 +5,7 @@
 //! A tour, bottom up:
 //! - [`arena`]: where tables live, the heap or (for comparison) ordinary memory.
 //! - `layout`: the bytes of a table. [`dictionary`]: reading one. [`table`]: making, filling, doubling one.
+//! - [`summary`]: what spares readers most looks at the tables.
 //! - [`source`]: the words of a dictionary file. [`builder`]: files into tables, in batches that survive a kill.
 //! - [`text`]: the words of a text. [`speller`]: which of them are right. [`suggest`]: what was meant.
 //! - [`command`]: a run, from options to exit status; `main.rs` only attaches the heap.
@@ -28,6 +29,8 @@ pub mod report;
 pub mod source;
 pub mod speller;
 pub mod suggest;
+#[allow(unsafe_code)]
+pub mod summary;
 #[allow(unsafe_code)]
 pub mod table;
 pub mod text;

@@ -1,18 +1,24 @@
 //! Which words are right: the rules between a word of the text and the tables.
 
-use crate::dictionary::{Dictionary, Query};
+use crate::dictionary::{Block, Dictionary, Query};
+use crate::summary::Summary;
 use crate::text::{is_checked, parts};
+
+/// Longest words that are folded without allocation.
+const SHORT_BYTES: usize = 64;
 
 /// All tables, largest first, because that is where most words are.
 pub struct Speller<'arena> {
     dictionaries: Vec<Dictionary<'arena>>,
+    /// Of all of them.
+    summary: Summary<'arena>,
 }
 
 impl<'arena> Speller<'arena> {
-    /// A speller over these tables.
-    pub fn new(mut dictionaries: Vec<Dictionary<'arena>>) -> Self {
+    /// A speller over these tables; the summary must be of all of them.
+    pub fn new(mut dictionaries: Vec<Dictionary<'arena>>, summary: Summary<'arena>) -> Self {
         dictionaries.sort_unstable_by_key(|dictionary| core::cmp::Reverse(dictionary.word_count()));
-        Speller { dictionaries }
+        Speller { dictionaries, summary }
     }
 
     /// The tables.
@@ -20,16 +26,34 @@ impl<'arena> Speller<'arena> {
         &self.dictionaries
     }
 
+    /// The blocks of words of all tables.
+    pub(crate) fn blocks(&self) -> Vec<Block<'arena>> {
+        self.summary.blocks(&self.dictionaries)
+    }
+
     /// Whether a table has exactly this word.
     #[inline]
     pub fn contains(&self, word: &[u8]) -> bool {
-        let query = Query::new(word);
-        self.dictionaries.iter().any(|dictionary| dictionary.contains(query))
+        self.has(Query::new(word))
+    }
+
+    #[inline]
+    fn has(&self, query: Query<'_>) -> bool {
+        self.summary.may_have(query.hash) && self.dictionaries.iter().any(|it| it.contains(query))
+    }
+
+    /// Whether a table may have exactly this word; `false` is certain.
+    #[inline]
+    pub(crate) fn may_have(&self, word: &[u8]) -> bool {
+        self.summary.may_have(Query::new(word).hash)
     }
 
     /// How many tables have exactly this word.
     pub fn count(&self, word: &[u8]) -> usize {
         let query = Query::new(word);
+        if !self.summary.may_have(query.hash) {
+            return 0;
+        }
         self.dictionaries.iter().filter(|dictionary| dictionary.contains(query)).count()
     }
 
@@ -37,7 +61,13 @@ impl<'arena> Speller<'arena> {
     /// written in capitals, and all that without a possessive `'s`.
     #[inline]
     pub fn knows(&self, word: &str) -> bool {
-        self.contains(word.as_bytes()) || self.knows_otherwise(word)
+        self.knows_as(Query::new(word.as_bytes()), word)
+    }
+
+    /// The same for who has taken the word's hash already.
+    #[inline]
+    pub(crate) fn knows_as(&self, query: Query<'_>, word: &str) -> bool {
+        self.has(query) || self.knows_otherwise(word)
     }
 
     #[inline(never)]
@@ -48,6 +78,12 @@ impl<'arena> Speller<'arena> {
     }
 
     fn knows_in_other_case(&self, word: &str) -> bool {
+        let mut short = [0; SHORT_BYTES];
+        if word.is_ascii()
+            && let Some(short) = short.get_mut(..word.len())
+        {
+            return self.knows_short_in_other_case(word, short);
+        }
         if !word.chars().any(char::is_uppercase) {
             return false;
         }
@@ -56,6 +92,22 @@ impl<'arena> Speller<'arena> {
             return true;
         }
         Case::of(word) == Case::Upper && self.contains(titled(&lower).as_bytes())
+    }
+
+    /// The same for short words of ASCII, without allocation: every sentence starts with one.
+    fn knows_short_in_other_case(&self, word: &str, lower: &mut [u8]) -> bool {
+        for (to, from) in lower.iter_mut().zip(word.bytes()) {
+            *to = from.to_ascii_lowercase();
+        }
+        if *lower == *word.as_bytes() {
+            return false;
+        }
+        if self.contains(lower) {
+            return true;
+        }
+        let Some(first) = lower.first_mut() else { return false };
+        first.make_ascii_uppercase();
+        Case::of(word) == Case::Upper && self.contains(lower)
     }
 
     /// Whether a compound is right: the whole, or every part that is looked up.

@@ -1,12 +1,12 @@
 //! The nearest word of the dictionaries for one that is in none.
 //!
 //! Distance 1 is found by looking up every word that one edit makes. What that leaves is looked for in a walk
-//! over the stored words, one for all of them together: first over the blocks that have words with the same
-//! first letter, then, if need be, over all. The letters in a word's prefix rule out nearly every one without
-//! a look at its text.
+//! over the stored words: first over the blocks that have words with the same first letter, then, if need be,
+//! over all. The letters in a word's prefix rule out nearly every one without a look at its text.
 //!
-//! Among the nearest the best is the one that looks most like it (see `Likeness`), then: same first letter, no capital that the word lacks, in more dictionaries, of
-//! the nearest length, first in the alphabet. Two words run together come last.
+//! Among the nearest the best is the one that looks most like it (see `Likeness`), then: same first letter, no
+//! capital that the word lacks, in more dictionaries, of the nearest length, first in the alphabet. Two words
+//! run together come last. What is found for a word depends on no other word of the text.
 
 use crate::distance::{DISTANCE_MAX, LETTERS_MAX, distance};
 use crate::layout::{WIDE, initial, letters};
@@ -62,12 +62,11 @@ pub fn suggest(speller: &Speller<'_>, words: &[&str]) -> Vec<Option<String>> {
     if !open.is_empty() {
         // At distance 2 a word with the same first letter outranks every other one, so where the first walk
         // finds one, the rest need not be looked at. (An accent more or less leaves it the same here.)
-        let initials = open.iter().fold(0, |bits, one| bits | initial(one.word.as_bytes()));
-        walk(speller, initials, &mut open);
+        walk(speller, |one| initial(one.word.as_bytes()), &mut open);
         open.retain(|one| one.best.is_none());
     }
     if !open.is_empty() {
-        walk(speller, u32::MAX, &mut open);
+        walk(speller, |_| u32::MAX, &mut open);
         for one in open.iter_mut().filter(|one| one.best.is_none()) {
             one.try_split(speller);
         }
@@ -104,61 +103,69 @@ impl Wanted {
         if !self.is_comparable() && self.letters.len() != 2 {
             return;
         }
-        let letters = core::mem::take(&mut self.letters);
-        let mut edited = String::with_capacity(self.word.len() + 4);
-        for at in 0..=letters.len() {
-            let (head, tail) = letters.split_at(at);
-            let mut try_word = |middle: &[char], rest: &[char], swapped: bool| {
-                edited.clear();
-                edited.extend(head.iter().chain(middle).chain(rest));
-                self.consider(speller, &edited, 1, swapped);
-            };
-            if let [first, rest @ ..] = tail {
-                try_word(&[], rest, false);
-                if let [second, rest @ ..] = rest {
-                    try_word(&[*second, *first], rest, true);
-                }
-            }
-            for letter in ('a'..='z').chain(['\'', '-', ' ']) {
-                try_word(&[letter], tail, false);
-                if let [first, rest @ ..] = tail
-                    && *first != letter
-                {
-                    try_word(&[letter], rest, false);
-                }
-            }
-        }
-        self.letters = letters;
-    }
-
-    /// Takes a candidate that some table has, if it is better than the best so far.
-    fn consider(&mut self, speller: &Speller<'_>, candidate: &str, distance: u8, swapped: bool) {
-        let mut tables = speller.count(candidate.as_bytes());
-        if tables == 0 && self.case != Case::Plain {
-            let name = titled(candidate);
-            tables = speller.count(name.as_bytes());
-        }
-        if tables > 0 {
-            self.rank(speller, candidate, distance, swapped, tables);
+        if self.word.is_ascii() {
+            let word = self.word.clone().into_bytes();
+            each_edit(&word, |edited, swapped| self.consider(speller, edited, swapped));
+        } else {
+            let letters = self.letters.clone();
+            each_edit(&letters, |edited, swapped| {
+                let mut bytes = edited.iter().collect::<String>().into_bytes();
+                self.consider(speller, &mut bytes, swapped);
+            });
         }
     }
 
-    fn rank(&mut self, speller: &Speller<'_>, candidate: &str, distance: u8, swapped: bool, tables: usize) {
-        let rank = Rank {
+    /// Takes a candidate at distance 1, if some table has it and it is better than the best so far.
+    #[inline]
+    fn consider(&mut self, speller: &Speller<'_>, candidate: &mut [u8], swapped: bool) {
+        if speller.may_have(candidate) || self.case != Case::Plain && may_have_titled(speller, candidate) {
+            self.consider_likely(speller, candidate, swapped);
+        }
+    }
+
+    #[inline(never)]
+    fn consider_likely(&mut self, speller: &Speller<'_>, candidate: &[u8], swapped: bool) {
+        let Ok(candidate) = core::str::from_utf8(candidate) else { return };
+        let case = self.case;
+        self.rank(speller, candidate, 1, swapped, || match speller.count(candidate.as_bytes()) {
+            0 if case != Case::Plain => speller.count(titled(candidate).as_bytes()),
+            tables => tables,
+        });
+    }
+
+    /// Takes the candidate if it is better than the best so far. `count` says how many tables have it; it is
+    /// only asked when that matters.
+    fn rank(
+        &mut self,
+        speller: &Speller<'_>,
+        candidate: &str,
+        distance: u8,
+        swapped: bool,
+        count: impl FnOnce() -> usize,
+    ) {
+        let mut rank = Rank {
             distance,
             likeness: self.likeness(candidate, swapped),
             starts_other: candidate.chars().next().map(lower) != self.word.chars().next(),
             has_capital: self.case == Case::Plain && candidate.chars().any(char::is_uppercase),
-            missing_in: speller.dictionaries().len() - tables,
+            missing_in: 0,
             length_difference: candidate.len().abs_diff(self.word.len()),
         };
-        let better = match &self.best {
-            Some((best, text)) => (rank, candidate) < (*best, text.as_str()),
-            None => true,
-        };
-        if better {
+        if !self.is_better(rank, candidate) {
+            return;
+        }
+        let tables = count();
+        if tables == 0 {
+            return;
+        }
+        rank.missing_in = speller.dictionaries().len() - tables;
+        if self.is_better(rank, candidate) {
             self.best = Some((rank, candidate.to_owned()));
         }
+    }
+
+    fn is_better(&self, rank: Rank, candidate: &str) -> bool {
+        self.best.as_ref().is_none_or(|(best, text)| (rank, candidate) < (*best, text.as_str()))
     }
 
     fn likeness(&self, candidate: &str, swapped: bool) -> Likeness {
@@ -182,38 +189,100 @@ impl Wanted {
                 (part.len() > 1 || matches!(part, "a" | "i")) && speller.contains(part.as_bytes())
             };
             if stands(head) && stands(tail) {
-                let tables = speller.count(head.as_bytes()).min(speller.count(tail.as_bytes()));
-                self.rank(speller, &format!("{head} {tail}"), DISTANCE_MAX, false, tables);
+                let count = || speller.count(head.as_bytes()).min(speller.count(tail.as_bytes()));
+                self.rank(speller, &format!("{head} {tail}"), DISTANCE_MAX, false, count);
             }
         }
     }
 }
 
-/// Considers every word of the blocks with these initials for all words that have nothing yet.
-fn walk(speller: &Speller<'_>, initials: u32, wanted: &mut [&mut Wanted]) {
-    let targets: Vec<(u32, u32)> = wanted.iter().map(|one| (one.word.len() as u32, one.bits)).collect();
-    for dictionary in speller.dictionaries() {
-        dictionary.for_each(initials, |prefix, address| {
-            for (index, (length, bits)) in targets.iter().enumerate() {
-                if may_be_near(prefix, *length, *bits) {
-                    compare(speller, wanted[index], dictionary.text(address));
-                }
-            }
-        });
+/// Whether some table may have the word as a name; `false` is certain.
+#[inline]
+fn may_have_titled(speller: &Speller<'_>, word: &mut [u8]) -> bool {
+    match word.first().copied() {
+        Some(first) if first.is_ascii_lowercase() => {
+            word[0] = first.to_ascii_uppercase();
+            let may_have = speller.may_have(word);
+            word[0] = first;
+            may_have
+        }
+        Some(first) => !first.is_ascii(),
+        None => false,
     }
 }
 
-/// Whether a word with this prefix can be within [`DISTANCE_MAX`] of one of this length with these letters.
+/// Calls `visit` with every word that one edit makes with the letters that English has, and whether the edit
+/// swapped two neighbours. `visit` leaves the word as it is. Each word is made from the one before.
 #[inline]
-fn may_be_near(prefix: u32, length: u32, bits: u32) -> bool {
-    let (stored_length, stored_bits) = (prefix & 0xFF, prefix >> 8);
-    // Letters that are not ASCII have two bytes or more.
-    let bytes_max = if (stored_bits | bits) & WIDE == 0 { DISTANCE_MAX } else { 2 * DISTANCE_MAX };
-    stored_length.abs_diff(length) <= u32::from(bytes_max)
-        && (stored_bits & !bits & !WIDE).count_ones() <= u32::from(DISTANCE_MAX)
-        && (bits & !stored_bits & !WIDE).count_ones() <= u32::from(DISTANCE_MAX)
+fn each_edit<T: Copy + PartialEq + From<u8>>(word: &[T], mut visit: impl FnMut(&mut [T], bool)) {
+    let letters = || (b'a'..=b'z').chain(*b"'- ").map(T::from);
+    let mut same = word.to_vec();
+    let mut shorter = word.get(1..).unwrap_or_default().to_vec();
+    let mut longer = word.to_vec();
+    longer.insert(0, T::from(b' '));
+    for at in 0..=word.len() {
+        for letter in letters() {
+            longer[at] = letter;
+            visit(&mut longer, false);
+        }
+        let Some(here) = word.get(at).copied() else { break };
+        longer[at] = here;
+        for letter in letters().filter(|letter| *letter != here) {
+            same[at] = letter;
+            visit(&mut same, false);
+        }
+        same[at] = here;
+        visit(&mut shorter, false);
+        if at + 1 < word.len() {
+            shorter[at] = here;
+            same.swap(at, at + 1);
+            visit(&mut same, true);
+            same.swap(at, at + 1);
+        }
+    }
 }
 
+/// What the walk knows of a wanted word.
+struct Target {
+    length: u32,
+    bits: u32,
+}
+
+impl Target {
+    /// Whether a word with this prefix can be within [`DISTANCE_MAX`] of it.
+    #[inline]
+    fn may_be_near(&self, prefix: u32) -> bool {
+        let (stored_length, stored_bits) = (prefix & 0xFF, prefix >> 8);
+        // Letters that are not ASCII have two bytes or more.
+        let wide = (stored_bits | self.bits) & WIDE != 0;
+        let bytes_max = u32::from(if wide { 2 * DISTANCE_MAX } else { DISTANCE_MAX });
+        // Without branches in between: each alone would be hard to foretell.
+        (stored_length.wrapping_sub(self.length).wrapping_add(bytes_max) <= 2 * bytes_max)
+            & ((stored_bits & !self.bits & !WIDE).count_ones() <= u32::from(DISTANCE_MAX))
+            & ((self.bits & !stored_bits & !WIDE).count_ones() <= u32::from(DISTANCE_MAX))
+    }
+}
+
+/// Considers, for each word that has nothing yet, the stored words of the blocks that have words with one of
+/// its initials: so what is found for a word depends on no other word of the text.
+fn walk(speller: &Speller<'_>, initials: impl Fn(&Wanted) -> u32, wanted: &mut [&mut Wanted]) {
+    let initials: Vec<u32> = wanted.iter().map(|one| initials(one)).collect();
+    for block in speller.blocks() {
+        for (one, initials) in wanted.iter_mut().zip(&initials) {
+            if block.initials & initials == 0 {
+                continue;
+            }
+            let target = Target { length: one.word.len() as u32, bits: one.bits };
+            for (prefix, address) in block.words() {
+                if target.may_be_near(prefix) {
+                    compare(speller, one, block.text(address));
+                }
+            }
+        }
+    }
+}
+
+#[inline(never)]
 fn compare(speller: &Speller<'_>, wanted: &mut Wanted, stored: &[u8]) {
     let limit = wanted.best.as_ref().map_or(DISTANCE_MAX, |(rank, _)| rank.distance);
     let near = if stored.is_ascii() && wanted.bits & WIDE == 0 {
@@ -237,7 +306,7 @@ fn compare(speller: &Speller<'_>, wanted: &mut Wanted, stored: &[u8]) {
     if let Some(distance) = near
         && wanted.best.as_ref().is_none_or(|(_, best)| best != text)
     {
-        wanted.rank(speller, text, distance, false, speller.count(stored));
+        wanted.rank(speller, text, distance, false, || speller.count(stored));
     }
 }
 

@@ -10,6 +10,7 @@ use crate::arena::{Address, Arena};
 use crate::dictionary::{Dictionary, Query};
 use crate::error::SpellError;
 use crate::layout::*;
+use crate::summary;
 
 /// What identifies the content of a source file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,7 @@ impl Table {
     /// No room; then there is no table.
     pub fn create<A: Arena>(arena: &mut A, root: &str, stamp: Stamp) -> Result<Table, SpellError> {
         in_transaction(arena, |arena| {
+            summary::remove(arena)?;
             let slot_count = first_size(stamp.bytes);
             let header = Header {
                 magic: MAGIC,
@@ -102,6 +104,7 @@ impl Table {
     pub fn remove<A: Arena>(arena: &mut A, root: &str) -> Result<(), SpellError> {
         let table = Table::open(arena, root).unwrap_or(None);
         in_transaction(arena, |arena| {
+            summary::remove(arena)?;
             if let Some(table) = table {
                 arena.free(table.header.slots, table.header.slot_count * SLOT_BYTES)?;
                 let mut block = table.header.block;
@@ -130,6 +133,11 @@ impl Table {
             bytes: self.header.bytes_done,
             complete: self.header.complete == 1,
         }
+    }
+
+    /// Different words.
+    pub(crate) fn word_count(&self) -> u32 {
+        self.header.word_count
     }
 
     /// The table to read from.

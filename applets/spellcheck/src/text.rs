@@ -119,11 +119,12 @@ impl Iterator for Compounds<'_> {
             let (class, length) = classify(self.text, self.at);
             match class {
                 Class::Letter | Class::Digit => {
-                    if self.after_gap && self.skip_address() {
+                    let compound = self.compound();
+                    if self.after_gap && self.skip_address(compound.start) {
                         continue;
                     }
                     self.after_gap = false;
-                    return Some(self.compound());
+                    return Some(compound);
                 }
                 Class::Newline => {
                     self.line += 1;
@@ -145,6 +146,11 @@ impl Iterator for Compounds<'_> {
 impl Compounds<'_> {
     fn compound(&mut self) -> Compound {
         let (start, line, column) = (self.at, self.line, self.column);
+        // Nearly all words are nothing but ASCII letters.
+        let rest = &self.text[start..];
+        let letters = rest.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(rest.len());
+        self.at += letters;
+        self.column += letters as u32;
         let mut plain = true;
         while self.at < self.text.len() {
             let (class, length) = classify(self.text, self.at);
@@ -165,21 +171,37 @@ impl Compounds<'_> {
         Compound { start, end: self.at, line, column, plain: plain && self.at - start > 1 }
     }
 
-    /// Passes over a web or mail address that starts here; `false` when none does.
-    fn skip_address(&mut self) -> bool {
-        let rest = &self.text[self.at..];
-        let is_end = |byte: &u8| matches!(ASCII.get(usize::from(*byte)), Some(Class::Gap | Class::Newline));
-        let length = rest.iter().position(is_end).unwrap_or(rest.len());
+    /// Passes over the rest of a web or mail address that starts at `start`, where a compound has just been
+    /// read; `false` when it is none.
+    #[inline]
+    fn skip_address(&mut self, start: usize) -> bool {
+        // An address goes on behind the compound.
+        match self.text.get(self.at) {
+            Some(byte) if !ends_address(byte) => self.skip_address_of_more(start),
+            _ => false,
+        }
+    }
+
+    fn skip_address_of_more(&mut self, start: usize) -> bool {
+        let rest = &self.text[start..];
+        let length = rest.iter().position(ends_address).unwrap_or(rest.len());
         let run = &rest[..length];
         let at_sign = memchr::memchr(b'@', run)
             .is_some_and(|at| at > 0 && run.get(at + 1).is_some_and(u8::is_ascii_alphanumeric));
         let is_address = at_sign || run.starts_with(b"www.") || run.windows(3).any(|three| three == b"://");
         if is_address {
-            self.at += length;
-            self.column += run.iter().filter(|byte| **byte & 0xC0 != 0x80).count() as u32;
+            let more = &self.text[self.at..start + length];
+            self.at = start + length;
+            self.column += more.iter().filter(|byte| **byte & 0xC0 != 0x80).count() as u32;
         }
         is_address
     }
+}
+
+/// Whether an address, if there is one, ends before this byte.
+#[inline]
+fn ends_address(byte: &u8) -> bool {
+    matches!(ASCII.get(usize::from(*byte)), Some(Class::Gap | Class::Newline))
 }
 
 /// The word as dictionaries spell it: plain apostrophes and hyphens, no soft hyphens.

@@ -129,6 +129,43 @@ fn a_rebuild_that_is_killed_anywhere_is_made_good() {
     }
 }
 
+/// The letters of a number: texts with digits are not checked.
+fn spelled(number: u32) -> String {
+    number.to_string().bytes().map(|digit| char::from(digit - b'0' + b'a')).collect()
+}
+
+#[test]
+fn the_summary_follows_the_tables_through_changes_and_kills() {
+    let dir = dictionaries(10);
+    let lines = |range: std::ops::Range<u32>| range.map(|it| spelled(it) + "\n").collect::<String>();
+    let list = dir.path().join("list");
+    let arguments = ["--dict", path(dir.path())];
+    fs::write(&list, lines(10_000..12_000)).unwrap();
+    let mut arena = attach(TestMemory::new(LIMIT_BYTES));
+    assert_eq!(run(&mut arena, &arguments).status, Ok(0));
+    let (old, new) = (text(&dir, &lines(10_000..10_020)), dir.path().join("sub/new.txt"));
+    fs::write(&new, lines(20_000..23_000)).unwrap();
+    assert_eq!(run(&mut arena, &[&old]).status, Ok(0));
+    let before = detach(arena);
+
+    fs::write(&list, lines(20_000..23_000)).unwrap();
+    let mut kills = 0;
+    for kill_at in (0..40).chain((40..).step_by(311)) {
+        let Some((memory, _)) = Dying::run(before.copy(), kill_at, &arguments) else { break };
+        kills += 1;
+        let mut arena = attach(memory);
+        assert_eq!(run(&mut arena, &arguments).status, Ok(0), "kill at {kill_at}");
+        assert!(arena.root("spellcheck-summary").is_some(), "kill at {kill_at}");
+        assert_eq!(run(&mut arena, &[path(&new)]).status, Ok(0), "kill at {kill_at}");
+        let said = run(&mut arena, &[&old]);
+        assert!(said.notes.starts_with("20 words, 20 unknown"), "kill at {kill_at}: {}", said.notes);
+        assert_eq!(run(&mut arena, &["--forget", "list"]).status, Ok(0));
+        assert!(arena.root("spellcheck-summary").is_none());
+        detach(arena);
+    }
+    assert!(kills > 20, "{kills}");
+}
+
 #[test]
 fn rebuilding_and_forgetting_give_every_byte_back() {
     let dir = dictionaries(30_000);
@@ -195,7 +232,7 @@ fn a_table_of_another_layout_is_refused_with_both_versions() {
     assert_eq!(run(&mut arena, &arguments).status, Ok(0));
     overwrite_layout_version(&mut arena, 7);
     let error = run(&mut arena, &arguments).status.unwrap_err();
-    assert!(error.contains("a table of layout 7, not a table of layout 1"), "{error}");
+    assert!(error.contains("a table of layout 7, not a table of layout 2"), "{error}");
 }
 
 fn overwrite_layout_version(arena: &mut HeapArena<TestMemory>, version: u32) {

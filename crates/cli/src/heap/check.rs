@@ -105,10 +105,11 @@ fn text(checked: &Checked) -> String {
         return format!("{name}: {error}\n");
     }
     let counts = format!(
-        "{} objects in {}, {} roots{}",
+        "{} objects in {}, {} root{}{}",
         checked.objects,
         show_size(checked.object_bytes),
         checked.roots,
+        if checked.roots == 1 { "" } else { "s" },
         if checked.open_transaction { "; the next run rolls back an open transaction" } else { "" }
     );
     if checked.sound {
