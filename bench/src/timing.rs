@@ -1,13 +1,14 @@
-//! Runs of a command, timed from start to answer as a person waits for it: the whole process.
+//! Runs of a command, timed from start to answer: from before the process is started until the last byte of its
+//! answer is here. What a process does after it has answered (a checkpoint, giving memory back) nobody waits for.
 
-use std::io;
-use std::process::{Command, Output};
+use std::io::{self, Read};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// A timed run.
 #[derive(Debug)]
 pub struct Timed {
-    /// From before the process was started until it was gone and its output read.
+    /// From before the process was started until the last byte of its standard output had arrived.
     pub wall_ms: f64,
     /// What it wrote to standard output.
     pub out: String,
@@ -18,14 +19,31 @@ pub struct Timed {
 /// # Errors
 /// When it cannot be started or does not end with 0 (no unknown words) or 1 (some).
 pub fn spell_check(mut command: Command) -> io::Result<Timed> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let started = Instant::now();
-    let Output { status, stdout, stderr } = command.output()?;
-    let wall_ms = ms_since(started);
-    let out = String::from_utf8_lossy(&stdout).into_owned();
+    let mut child = command.spawn()?;
+    let (mut out, mut wall_ms) = (Vec::new(), 0.0);
+    if let Some(stdout) = &mut child.stdout {
+        let mut piece = [0; 64 << 10];
+        loop {
+            let bytes = stdout.read(&mut piece)?;
+            if bytes == 0 {
+                break;
+            }
+            wall_ms = ms_since(started);
+            out.extend_from_slice(&piece[..bytes]);
+        }
+    }
+    // A few lines at most, so the process never waited for somebody to read them.
+    let mut complaint = String::new();
+    if let Some(stderr) = &mut child.stderr {
+        stderr.read_to_string(&mut complaint)?;
+    }
+    let status = child.wait()?;
+    let out = String::from_utf8_lossy(&out).into_owned();
     if matches!(status.code(), Some(0 | 1)) {
         return Ok(Timed { wall_ms, out });
     }
-    let complaint = String::from_utf8_lossy(&stderr);
     Err(io::Error::other(format!("{command:?} ended with {status}: {complaint}{out}")))
 }
 
