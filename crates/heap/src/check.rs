@@ -47,7 +47,7 @@ impl CheckReport {
 /// Checks the bytes of a heap in which no transaction is open (open it once before, or check a private copy
 /// that was opened). Calls `found` for every contradiction. Never panics, whatever the bytes are.
 pub fn check(bytes: &[u8], found: &mut dyn FnMut(Finding)) -> CheckReport {
-    let mut checker = Checker { bytes, found, report: CheckReport::default() };
+    let mut checker = Checker { bytes, found, report: CheckReport::default(), probes_left: 0 };
     if checker.superblock() {
         checker.segments();
         checker.lane();
@@ -56,10 +56,15 @@ pub fn check(bytes: &[u8], found: &mut dyn FnMut(Finding)) -> CheckReport {
     checker.report
 }
 
+/// An honest table, at most three quarters full, takes a few steps for each root.
+const PROBES_PER_SLOT_MAX: u64 = 64;
+
 struct Checker<'a> {
     bytes: &'a [u8],
     found: &'a mut dyn FnMut(Finding),
     report: CheckReport,
+    /// Steps that looking roots up may still take: a hostile table must not make the check take for ever.
+    probes_left: u64,
 }
 
 impl Checker<'_> {
@@ -248,6 +253,7 @@ impl Checker<'_> {
             return;
         }
         let (mut in_use, mut live) = (0, 0);
+        self.probes_left = slots.saturating_mul(PROBES_PER_SLOT_MAX);
         for index in 0..slots {
             let at = table + index * 8;
             match self.load(at) {
@@ -256,10 +262,13 @@ impl Checker<'_> {
                 word => {
                     in_use += 1;
                     live += 1;
-                    self.entry(at, word, table, slots);
+                    if self.probes_left > 0 {
+                        self.entry(at, word, table, slots);
+                    }
                 }
             }
         }
+        self.expect(self.probes_left > 0, SUPER_ROOTS, "the root table is too crowded to be searched");
         self.expect(used == in_use && roots == live, SUPER_ROOTS, "the number of roots is told wrongly");
         self.report.roots = live;
     }
@@ -273,16 +282,22 @@ impl Checker<'_> {
         if !self.expect(fits, at, "a root's entry is not an allocated object of its size") {
             return;
         }
-        let name = &self.bytes[(entry + ENTRY_NAME) as usize..(entry + ENTRY_NAME + length) as usize];
+        let Some(name) =
+            self.bytes.get((entry + ENTRY_NAME) as usize..(entry + ENTRY_NAME + length) as usize)
+        else {
+            self.expect(false, at, "a root's entry leaves the heap");
+            return;
+        };
         let hash = xxh3_64(name);
         let known = hash == self.load(entry + ENTRY_HASH) && hash >> 48 == word >> 48;
         let is_text = core::str::from_utf8(name).is_ok();
         self.expect(known && is_text, entry, "a root's name does not match its hash");
-        let findable = (0..slots)
+        let place = (0..slots.min(self.probes_left))
             .map(|step| table + (hash.wrapping_add(step) & (slots - 1)) * 8)
             .take_while(|slot| self.load(*slot) != 0)
-            .any(|slot| slot == at);
-        self.expect(findable, at, "a root cannot be found by its name");
+            .position(|slot| slot == at);
+        self.probes_left = self.probes_left.saturating_sub(place.map_or(slots, |place| place as u64 + 1));
+        self.expect(place.is_some(), at, "a root cannot be found by its name");
         let (object, bytes) = (self.load(entry + ENTRY_OBJECT), self.load(entry + ENTRY_SIZE));
         let holds = self.object_bytes_at(object).is_some_and(|room| room >= bytes);
         self.expect(holds, entry, "a root's object is not allocated with its size");

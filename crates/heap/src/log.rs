@@ -9,8 +9,8 @@
 //! - Within an extent the valid records are a prefix; each tells the distance back to the one before it.
 //! - Extents beyond the lane's own chunk are linked newest to oldest. While one is linked or unlinked,
 //!   `LANE_PENDING` names it, so that a kill loses none.
-//! - Recovery can be killed and run again: undoing newest to oldest twice, or freeing what is already free,
-//!   changes nothing.
+//! - Recovery can be killed and run again: what is undone is struck from the log, newest first, and freeing what
+//!   is already free changes nothing.
 
 use crate::backing::Backing;
 use crate::chunks::Run;
@@ -238,7 +238,8 @@ impl<B: Backing> Heap<B> {
             }
             let run = self.run_at(extent, Kind::Log);
             self.memory.store(LANE_OFFSET + LANE_PENDING, extent);
-            self.memory.store(LANE_OFFSET + LANE_EXTENT, self.memory.load(extent + EXTENT_OLDER));
+            let older = run.map_or(0, |_| self.memory.load(extent + EXTENT_OLDER));
+            self.memory.store(LANE_OFFSET + LANE_EXTENT, older);
             if let Some(run) = run {
                 self.release_run(run);
             }
@@ -267,7 +268,9 @@ impl<B: Backing> Heap<B> {
         };
         let (target, lengths) = (self.memory.load(at + RECORD_TARGET), self.memory.load(at + RECORD_LENGTHS));
         let payload = lengths & 0xFFFF_FFFF;
-        let valid = word >> 8 == sequence & (u64::MAX >> 8)
+        let payload_max = if kind == RecordKind::Range { RECORD_PAYLOAD_MAX } else { 0 };
+        let valid = payload <= payload_max
+            && word >> 8 == sequence & (u64::MAX >> 8)
             && payload <= end - at - RECORD_BYTES
             && self.memory.holds(target, payload.max(1))
             && self.memory.load(at + RECORD_SUM) == self.record_sum(at, target, lengths, word);
@@ -275,15 +278,17 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Calls `visit` for every valid record of every extent, newest extent first, in an extent newest record
-    /// first. Returns how many there were.
-    fn for_each_record(&mut self, mut visit: impl FnMut(&mut Self, Record)) -> u64 {
+    /// first. Bounded by the heap's size, whatever the bytes are.
+    fn for_each_record(&mut self, mut visit: impl FnMut(&mut Self, Record)) {
         let sequence = self.memory.load(LANE_OFFSET + LANE_STATE) >> 1;
         let mut extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
-        let mut count = 0;
-        for _ in 0..=self.extents_max() {
-            let (start, length) = match self.run_at(extent, Kind::Log) {
-                Some(run) if extent != 0 => (extent, run.chunks * CHUNK_BYTES),
-                _ => (LANE_OFFSET, CHUNK_BYTES),
+        // Extents that do not overlap fit into the heap together: this ends the walk over links in a circle.
+        let mut left = self.memory.len();
+        loop {
+            let run = self.run_at(extent, Kind::Log).filter(|_| extent != 0);
+            let (start, length) = match run {
+                Some(run) => (extent, run.chunks * CHUNK_BYTES),
+                None => (LANE_OFFSET, CHUNK_BYTES),
             };
             let end = start + length;
             let mut newest = None;
@@ -293,28 +298,35 @@ impl<B: Backing> Heap<B> {
                 newest = Some(record);
             }
             while let Some(record) = newest {
-                count += 1;
                 visit(self, record);
-                newest = match record.back {
-                    0 => None,
-                    back => record.at.checked_sub(back).and_then(|at| self.record(at, end, sequence)),
-                };
+                // The way back must be the way forth: a record that claims another one would be visited with
+                // bytes that the walk forth has not accepted.
+                newest = (record.back != 0)
+                    .then(|| record.at.checked_sub(record.back))
+                    .flatten()
+                    .and_then(|at| self.record(at, end, sequence))
+                    .filter(|before| before.at + before.bytes() == record.at);
             }
-            if start == LANE_OFFSET {
+            left = left.saturating_sub(length);
+            if run.is_none() || left == 0 {
                 break;
             }
             extent = self.memory.load(extent + EXTENT_OLDER);
         }
-        count
     }
 
+    /// Undoes newest to oldest. What is undone no longer counts: an object that was given back may be a table
+    /// by now, and must not be overwritten when this is killed and done again.
     fn roll_back(&mut self) {
-        self.for_each_record(|heap, record| match record.kind {
-            RecordKind::Range => {
-                heap.memory.copy(record.at + RECORD_BYTES, record.target, record.payload);
+        self.for_each_record(|heap, record| {
+            match record.kind {
+                RecordKind::Range => {
+                    heap.memory.copy(record.at + RECORD_BYTES, record.target, record.payload);
+                }
+                RecordKind::Alloc => heap.free_if_allocated(record.target),
+                RecordKind::Free => {}
             }
-            RecordKind::Alloc => heap.free_if_allocated(record.target),
-            RecordKind::Free => {}
+            heap.memory.store(record.at + RECORD_SEQUENCE, 0);
         });
     }
 

@@ -239,6 +239,27 @@ fn an_anonymous_object_of_whole_segments_is_freed_whole_or_kept_whole() {
 }
 
 #[test]
+fn a_rollback_that_is_killed_does_not_write_into_what_it_has_given_back() {
+    // The old bytes of a range inside a new object of whole segments are in the log. Once the object is given
+    // back, a segment's table lies there: a second rollback must not restore the range over it.
+    fn prepare(heap: &mut Heap<TestMemory>) {
+        heap.create_root("data", 8).unwrap();
+    }
+    fn operate(heap: &mut Heap<TestMemory>) {
+        heap.begin().unwrap();
+        store(heap, "data", 0, 1);
+        let huge = heap.alloc(9 << 20).unwrap();
+        let second_segment = (4 << 20) - (64 << 10);
+        let inside = huge.as_ptr().wrapping_add(second_segment);
+        // SAFETY: inside the object.
+        unsafe { inside.write_bytes(0xAB, 4096) };
+        heap.add_range(inside, 4096).unwrap();
+        heap.abort().unwrap();
+    }
+    enumerate(LARGE, prepare, operate, all_roots);
+}
+
+#[test]
 fn formatting_can_be_killed_and_repeated() {
     for step in 0.. {
         let memory = TestMemory::new(8 << 20);

@@ -215,6 +215,24 @@ fn an_open_transaction_of_a_dead_session_is_rolled_back_at_the_next_open() {
 }
 
 #[test]
+fn a_log_whose_extents_are_linked_in_a_circle_is_left_behind() {
+    const LANE_EXTENT: usize = 65_536 + 8;
+    const EXTENT_OLDER: usize = 32;
+    let mut heap = open(TestMemory::new(16 << 20));
+    let root = heap.create_root("data", 200_000).unwrap();
+    heap.begin().unwrap();
+    heap.add_range(root.as_ptr(), 200_000).unwrap();
+    let mut image = heap.backing().copy();
+    let link: [u8; 8] = image.bytes()[LANE_EXTENT..LANE_EXTENT + 8].try_into().unwrap();
+    let extent = u64::from_le_bytes(link) as usize;
+    assert_ne!(extent, 0, "the log did not outgrow its chunk");
+    image.bytes_mut()[extent + EXTENT_OLDER..extent + EXTENT_OLDER + 8].copy_from_slice(&link);
+    // What the lane's own chunk holds is cut off and stays; the heap opens, and is not written outside of it.
+    let heap = open(image);
+    assert!(heap.root("data").is_some());
+}
+
+#[test]
 fn a_transaction_whose_work_fails_or_panics_is_rolled_back() {
     let mut heap = open(TestMemory::new(16 << 20));
     let failed: Result<(), HeapError> = heap.transaction(|tx| {

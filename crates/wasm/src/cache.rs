@@ -15,13 +15,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
+use holdfast_sys::file::private_options;
 use sha2::{Digest, Sha256};
 use wasmtime::{Engine, Module};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
-/// What a file ends with, after the code (which has to start where pages do): this, and the code's XXH3-64.
+/// What a file ends with, after the code (which has to start where pages do): this, and the code's XXH3-64,
+/// seeded by the file's name.
 const MAGIC: &[u8; 8] = b"HFSTCODE";
 const TRAILER_BYTES: usize = 16;
 /// How much is read at a time for the checksum; small enough to stay in the processor's cache.
@@ -29,6 +32,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// The oldest files go when all together are larger.
 const CACHE_BYTES_MAX: u64 = 512 << 20;
 const SUFFIX: &str = "cwasm";
+/// Of a file that is being written; one older than [`TEMPORARY_AGE_MAX`] was left by a process that died.
+const TEMPORARY_SUFFIX: &str = "tmp";
+const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(3600);
 
 pub(crate) struct CodeCache {
     directory: PathBuf,
@@ -66,8 +72,14 @@ impl CodeCache {
                 let metadata = entry.metadata().ok()?;
                 Some((metadata.modified().ok()?, metadata.len(), entry.path()))
             })
-            .filter(|(_, _, path)| path.extension().is_some_and(|extension| extension == SUFFIX))
             .collect();
+        let has = |path: &Path, suffix: &str| path.extension().is_some_and(|extension| extension == suffix);
+        for (modified, _, path) in files.iter().filter(|(_, _, path)| has(path, TEMPORARY_SUFFIX)) {
+            if modified.elapsed().is_ok_and(|age| age > TEMPORARY_AGE_MAX) {
+                let _ = fs::remove_file(path);
+            }
+        }
+        files.retain(|(_, _, path)| has(path, SUFFIX));
         files.sort();
         let mut total: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
         for (_, bytes, path) in files {
@@ -82,17 +94,19 @@ impl CodeCache {
 
     /// Keeps a compiled program; a failure costs only the next run's time.
     pub(crate) fn keep(&self, entry: &Entry, module: &Module) {
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
         let Ok(code) = module.serialize() else { return };
-        let temporary = self.directory.join(format!(".{}.tmp", std::process::id()));
+        // A name that no other thread, and no process of another PID name space, uses at the same time: two
+        // writers of one file could give one applet the code of another.
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let name = format!(".{}-{number}-{now:x}.{TEMPORARY_SUFFIX}", std::process::id());
+        let temporary = self.directory.join(name);
+        let Ok(mut file) = private_options().write(true).create_new(true).open(&temporary) else { return };
         let written = (|| {
-            let mut file = holdfast_sys::file::private_options()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(&temporary)?;
             file.write_all(&code)?;
             file.write_all(MAGIC)?;
-            file.write_all(&xxh3_64(&code).to_le_bytes())?;
+            file.write_all(&xxh3_64_with_seed(&code, entry.seed()).to_le_bytes())?;
             fs::rename(&temporary, &entry.path)
         })();
         if written.is_err() {
@@ -103,10 +117,15 @@ impl CodeCache {
 }
 
 impl Entry {
+    /// Ties the checksum to the file's name, so that one applet's code is not taken for another's.
+    fn seed(&self) -> u64 {
+        xxh3_64(self.path.file_name().unwrap_or_default().as_encoded_bytes())
+    }
+
     /// The compiled program, if a whole one is there that this engine can use.
     pub(crate) fn load(&self, engine: &Engine) -> Option<Module> {
         let file = File::open(&self.path).ok()?;
-        if !is_whole(&file).ok()? {
+        if !is_whole(&file, self.seed()).ok()? {
             return None;
         }
         // SAFETY: the bytes are what `keep` wrote, that is, what wasmtime serialised: the checksum says that
@@ -117,10 +136,10 @@ impl Entry {
 }
 
 /// Whether the checksum at the end is that of all before.
-fn is_whole(file: &File) -> io::Result<bool> {
+fn is_whole(file: &File, seed: u64) -> io::Result<bool> {
     let Some(code_bytes) = file.metadata()?.len().checked_sub(TRAILER_BYTES as u64) else { return Ok(false) };
     let mut piece = vec![0; PIECE_BYTES];
-    let mut sum = Xxh3::new();
+    let mut sum = Xxh3::with_seed(seed);
     let mut done = 0;
     while done < code_bytes {
         let wanted = (code_bytes - done).min(PIECE_BYTES as u64) as usize;

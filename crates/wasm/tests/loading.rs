@@ -137,6 +137,50 @@ fn a_compiled_applet_is_found_in_the_cache_again() {
 }
 
 #[test]
+fn applets_compiled_at_the_same_time_keep_their_own_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("cache");
+    let statuses = |expect_compiled: Option<bool>| {
+        std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..8)
+                .map(|number| {
+                    let mut options = options();
+                    options.cache_dir = Some(cache.clone());
+                    let program = program(&format!("(call $exit (i32.const {number}))"));
+                    scope.spawn(move || {
+                        let finished = holdfast_wasm::run(&program, &options, None);
+                        assert!(expect_compiled.is_none_or(|expected| finished.metrics.compiled == expected));
+                        status(&finished)
+                    })
+                })
+                .collect();
+            runs.into_iter().map(|run| run.join().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(statuses(None), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(statuses(Some(false)), [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn code_under_the_name_of_another_applet_is_compiled_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = options();
+    options.cache_dir = Some(directory.path().join("cache"));
+    let (one, other) = (program("(call $exit (i32.const 1))"), program("(call $exit (i32.const 2))"));
+    let files = |cache: &std::path::Path| -> Vec<std::path::PathBuf> {
+        std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    status(&holdfast_wasm::run(&one, &options, None));
+    let cache = options.cache_dir.clone().unwrap();
+    let first = files(&cache).pop().unwrap();
+    status(&holdfast_wasm::run(&other, &options, None));
+    let second = files(&cache).into_iter().find(|path| *path != first).unwrap();
+    std::fs::copy(&second, &first).unwrap();
+    let finished = holdfast_wasm::run(&one, &options, None);
+    assert_eq!((status(&finished), finished.metrics.compiled), (1, true));
+}
+
+#[test]
 fn a_damaged_cache_is_compiled_over() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = options();

@@ -23,6 +23,9 @@ struct Checked {
     objects: u64,
     object_bytes: u64,
     roots: u64,
+    /// How many contradictions there are.
+    finding_count: u64,
+    /// The first of them.
     findings: Vec<FindingRow>,
     /// Why the heap cannot be opened at all.
     error: Option<String>,
@@ -74,6 +77,7 @@ fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
         objects: 0,
         object_bytes: 0,
         roots: 0,
+        finding_count: 0,
         findings: look.findings.iter().map(|f| FindingRow { offset: f.offset, what: f.what }).collect(),
         error: None,
     };
@@ -88,6 +92,7 @@ fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
     match look.inspection {
         Ok(inspection) => {
             checked.sound = inspection.report.is_sound();
+            checked.finding_count = inspection.report.findings;
             checked.open_transaction = inspection.opened == Opened::Recovered;
             checked.objects = inspection.report.objects;
             checked.object_bytes = inspection.report.object_bytes;
@@ -115,7 +120,7 @@ fn text(checked: &Checked) -> String {
     if checked.sound {
         return format!("{name}: sound: {counts}\n");
     }
-    let mut text = format!("{name}: damaged: {} contradictions; {counts}\n", checked.findings.len());
+    let mut text = format!("{name}: damaged: {} contradictions; {counts}\n", checked.finding_count);
     for finding in checked.findings.iter().take(FINDINGS_SHOWN_MAX) {
         text.push_str(&format!("  at {:#x}: {}\n", finding.offset, finding.what));
     }

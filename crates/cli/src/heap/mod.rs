@@ -21,6 +21,9 @@ pub fn key(names: &NameSpace, key_name: &str) -> Result<OwnerKey, Failure> {
     Ok(OwnerKey::load_or_create(names.places(), key_name)?)
 }
 
+/// Contradictions that are kept; all are counted. A hostile heap can have any number of them.
+const FINDINGS_KEPT_MAX: usize = 10_000;
+
 /// A root as the tools show it.
 #[derive(Debug, Serialize)]
 pub struct RootRow {
@@ -41,7 +44,12 @@ pub fn look(reader: &RegionReader) -> Look {
     let mut copy = vec![0_u64; bytes.len() / 8];
     copy.as_mut_bytes().copy_from_slice(&bytes[..bytes.len() / 8 * 8]);
     let (mut findings, mut roots) = (Vec::new(), Vec::new());
-    let inspection = inspect(&mut copy, &mut |finding| findings.push(finding), &mut |name, bytes| {
+    let mut keep = |finding| {
+        if findings.len() < FINDINGS_KEPT_MAX {
+            findings.push(finding);
+        }
+    };
+    let inspection = inspect(&mut copy, &mut keep, &mut |name, bytes| {
         roots.push(RootRow { name: name.to_owned(), bytes });
     });
     roots.sort_by(|a, b| a.name.cmp(&b.name));

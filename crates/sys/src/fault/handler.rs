@@ -116,6 +116,10 @@ unsafe fn pass_on(
             let mut default: libc::sigaction = std::mem::zeroed();
             default.sa_sigaction = libc::SIG_DFL;
             libc::sigaction(signal, &default, std::ptr::null_mut());
+            if (*info).si_code <= 0 {
+                // Sent by a process: no instruction will run into it again by itself.
+                libc::raise(signal);
+            }
         } else if (*action).sa_flags & libc::SA_SIGINFO != 0 {
             let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
                 std::mem::transmute((*action).sa_sigaction);
