@@ -375,3 +375,53 @@ impl<B: Backing> Heap<B> {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backing::Fixed;
+    use crate::heap::{Heap, OpenOptions};
+    use std::vec::Vec;
+
+    const HEAP_BYTES: usize = 8 << 20;
+
+    fn with_heap(test: impl FnOnce(&mut Heap<Fixed>)) {
+        let mut words: Vec<u64> = std::vec![0; HEAP_BYTES / 8];
+        // SAFETY: the memory is this function's, aligned to 8, and outlives the heap.
+        let backing = unsafe { Fixed::new(words.as_mut_ptr().cast(), HEAP_BYTES as u64) };
+        let mut heap = Heap::open(backing, OpenOptions { pointers: None, format_if_empty: true }).unwrap();
+        test(&mut heap);
+    }
+
+    #[test]
+    fn a_record_that_claims_more_than_any_writer_logs_does_not_count() {
+        with_heap(|heap| {
+            let object = heap.alloc_zeroed(100_000).unwrap();
+            let offset = heap.offset_of(object).unwrap();
+            heap.begin().unwrap();
+            heap.append(RecordKind::Range, offset, RECORD_PAYLOAD_MAX + 8).unwrap();
+            let sequence = heap.log.sequence;
+            let at = LANE_OFFSET + EXTENT_RECORDS;
+            assert!(heap.record(at, LANE_OFFSET + CHUNK_BYTES, sequence).is_none());
+            heap.abort().unwrap();
+            heap.begin().unwrap();
+            heap.append(RecordKind::Alloc, offset, 8).unwrap();
+            assert!(heap.record(at, LANE_OFFSET + CHUNK_BYTES, heap.log.sequence).is_none());
+        });
+    }
+
+    #[test]
+    fn extents_linked_in_a_circle_are_walked_no_further_than_the_heap_is_large() {
+        with_heap(|heap| {
+            let object = heap.alloc(100_000).unwrap();
+            heap.begin().unwrap();
+            heap.add_range(object.as_ptr(), 100_000).unwrap();
+            let extent = heap.memory.load(LANE_OFFSET + LANE_EXTENT);
+            assert_ne!(extent, 0, "the log did not outgrow its chunk");
+            heap.memory.store(extent + EXTENT_OLDER, extent);
+            let mut payload = 0;
+            heap.for_each_record(|_, record| payload += record.payload);
+            assert!(payload <= HEAP_BYTES as u64, "{payload} bytes of records in a heap of {HEAP_BYTES}");
+        });
+    }
+}
