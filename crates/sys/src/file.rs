@@ -1,4 +1,4 @@
-//! What the standard library lacks for files: allocation, holes, file system types, owners.
+//! What the standard library lacks for files: allocation, holes, file system types, owners, room in pipes.
 //!
 //! Every call is a thin wrapper: no policy, no retries but for EINTR, no path is interpreted.
 
@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -123,9 +124,27 @@ pub fn path_names_file(path: &Path, file: impl AsFd) -> io::Result<bool> {
     }
 }
 
+/// Whether a write of a page would go through without waiting (pipe(7)). An error counts as yes: the write
+/// itself then reports it.
+pub fn is_writable_now(stream: impl AsFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut streams = [PollFd::new(&stream, PollFlags::OUT)];
+    !matches!(poll(&mut streams, Some(&now)), Ok(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_pipe_is_not_writable_and_one_with_room_is() {
+        let (_reader, writer) = io::pipe().unwrap();
+        assert!(is_writable_now(&writer));
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+        assert!(!is_writable_now(&writer));
+    }
+
     use std::os::unix::fs::{FileExt, PermissionsExt};
 
     #[test]

@@ -1,4 +1,4 @@
-//! Processes: who we are, whether another one still lives, and what sits at an address of ours.
+//! Processes: who we are, whether another one still lives, what sits at an address of ours, CPU time.
 //!
 //! A process is named by its PID *and* its start time, because PIDs come round again.
 
@@ -7,6 +7,7 @@
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A process, told apart from later ones with the same PID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,9 +88,26 @@ fn line_overlaps(line: &str, range: &Range<u64>) -> Option<bool> {
     Some(start < range.end && range.start < end)
 }
 
+/// CPU time that the calling thread has used.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_shows_in_the_threads_cpu_time() {
+        let before = thread_cpu_time();
+        let mut state = 1_u64;
+        while thread_cpu_time() == before && state != 0 {
+            state = std::hint::black_box(state.wrapping_mul(3));
+        }
+        assert!(thread_cpu_time() > before);
+    }
 
     #[test]
     fn the_start_time_is_read_past_a_hostile_program_name() {
@@ -117,7 +135,7 @@ mod tests {
         let pid = child.id();
         let alive = || start_ticks(pid).unwrap().is_some();
         let ended = (0..10_000).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
             !alive()
         });
         assert!(ended, "a zombie counts as alive");

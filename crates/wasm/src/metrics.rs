@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use holdfast_sys::process::thread_cpu_time;
 
 /// What a run cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,9 +46,4 @@ impl Clocks {
         metrics.wall_time = self.wall.elapsed();
         metrics.cpu_time = thread_cpu_time().saturating_sub(self.cpu);
     }
-}
-
-fn thread_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

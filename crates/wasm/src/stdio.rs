@@ -6,11 +6,10 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use holdfast_sys::file::is_writable_now;
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::pipe::{MemoryInputPipe, MemoryOutputPipe};
@@ -139,15 +138,9 @@ enum HostStream {
 
 impl HostStream {
     fn is_writable(self) -> bool {
-        fn ask(stream: &impl AsFd) -> bool {
-            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-            let mut fds = [PollFd::new(stream, PollFlags::OUT)];
-            // On an error the write itself reports what is wrong.
-            !matches!(poll(&mut fds, Some(&now)), Ok(0))
-        }
         match self {
-            HostStream::Stdout => ask(&io::stdout()),
-            HostStream::Stderr => ask(&io::stderr()),
+            HostStream::Stdout => is_writable_now(io::stdout()),
+            HostStream::Stderr => is_writable_now(io::stderr()),
         }
     }
 
