@@ -1,19 +1,21 @@
 //! Drives the built `holdfast` command from outside: where the programs are, a scratch home for them, the
-//! main job as commands, and a look into the heaps that they leave behind. For the tests in `tests/` and the
-//! measurements in `bench/`.
+//! main job as commands, and a look into the heaps that they leave behind; and heaps in plain memory. For the
+//! tests of this workspace and the measurements in `bench/`.
 //!
 //! Invariants: nothing here touches the user's own heaps; every scratch home is removed with its value.
 //!
 //! What it must not do: build anything. A missing program is an error that says who builds it.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod heaps;
+mod memory;
 mod programs;
 mod scratch;
 mod spellcheck;
 
 pub use heaps::{Soundness, heap_soundness};
+pub use memory::TestMemory;
 pub use programs::Programs;
 pub use scratch::Scratch;
 pub use spellcheck::{Dictionaries, Spellcheck};

@@ -2,80 +2,15 @@
 //! dictionaries in a temporary directory.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::RefCell;
 use std::io::{self, Write};
 use std::rc::Rc;
 
-use holdfast_heap::{Backing, GrowError, Heap, HeapError, OpenOptions, Pointers, check};
+use holdfast_heap::{Heap, HeapError, OpenOptions, Pointers, check};
 use holdfast_spellcheck::arena::{Address, Arena, HeapArena, Place};
 use holdfast_spellcheck::command;
 use holdfast_spellcheck::options::Options;
-
-const STEP_BYTES: u64 = 4 << 20;
-
-/// Memory of `limit` bytes of which the first `backed` count.
-pub struct TestMemory {
-    base: *mut u8,
-    backed: u64,
-    limit: u64,
-}
-
-fn layout(bytes: u64) -> Layout {
-    Layout::from_size_align(bytes as usize, 1 << 16).unwrap()
-}
-
-impl TestMemory {
-    pub fn new(limit: u64) -> TestMemory {
-        // SAFETY: the size is not zero.
-        let base = unsafe { alloc_zeroed(layout(limit)) };
-        TestMemory { base, backed: STEP_BYTES.min(limit), limit }
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the allocation has `limit` bytes and lives as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.base, self.backed as usize) }
-    }
-
-    /// What the next run would find if this one were killed now: same bytes, another address.
-    pub fn copy(&self) -> TestMemory {
-        let mut other = TestMemory::new(self.limit);
-        other.backed = self.backed;
-        // SAFETY: both have at least `backed` bytes, and they do not overlap.
-        unsafe { other.base.copy_from_nonoverlapping(self.base, self.backed as usize) };
-        other
-    }
-}
-
-impl Drop for TestMemory {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.base, layout(self.limit)) };
-    }
-}
-
-// SAFETY: one allocation, aligned to 64 KiB, never moved, exclusively owned; `backed` only grows.
-unsafe impl Backing for TestMemory {
-    fn base(&self) -> *mut u8 {
-        self.base
-    }
-
-    fn backed_bytes(&self) -> u64 {
-        self.backed
-    }
-
-    fn limit_bytes(&self) -> u64 {
-        self.limit
-    }
-
-    fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
-        if bytes > self.limit {
-            return Err(GrowError::LimitReached { limit_bytes: self.limit });
-        }
-        self.backed = bytes.next_multiple_of(STEP_BYTES).min(self.limit);
-        Ok(self.backed)
-    }
-}
+pub use holdfast_testkit::TestMemory;
 
 /// Attaches as an applet does: the same pointers, 4 bytes from 2 GiB on.
 pub fn attach(memory: TestMemory) -> HeapArena<TestMemory> {
