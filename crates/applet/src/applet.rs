@@ -119,7 +119,7 @@ impl Applet {
     /// state and closed, as [`AppletError::heap`] says.
     pub fn run(self) -> Result<Outcome, Box<AppletError>> {
         let Applet { path, options, region } = self;
-        let program = match Program::read(&path) {
+        let program = match Program::open(&path) {
             Ok(program) => program,
             Err(error) => {
                 let failure = load_failure(&path, error);

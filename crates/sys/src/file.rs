@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
@@ -19,6 +20,67 @@ use rustix::io::Errno;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// Magic number of ramfs in `statfs`.
 const RAMFS_MAGIC: u64 = 0x8584_58f6;
+
+/// Magic numbers of file systems of this kernel that set a file's change time at every write: ext2 to ext4, XFS,
+/// Btrfs, F2FS, ZFS, bcachefs, overlayfs, tmpfs.
+const CHANGE_TIME_MAGICS: [u64; 8] =
+    [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e, 0x794c_7630, TMPFS_MAGIC];
+/// Longer than a tick of the kernel's clock (at most 10 ms): what was written within one tick after a stamp was
+/// taken would not show in the stamp.
+const TICK_MAX: Duration = Duration::from_millis(100);
+/// The same where a file system counts whole seconds, as ext2 and ext3 do.
+const WHOLE_TICK_MAX: Duration = Duration::from_secs(2);
+
+/// What changes whenever a file is replaced or written to: its identity, size and times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStamp {
+    /// Device and inode.
+    pub identity: [u64; 2],
+    /// Size.
+    pub bytes: u64,
+    /// When the content was last changed as its owner tells it, in nanoseconds since 1970.
+    pub modified_ns: i128,
+    /// When content or metadata were last changed; nobody can set this time.
+    pub changed_ns: i128,
+}
+
+impl FileStamp {
+    /// The stamp of a regular file, if a later stamp of the same file will tell whether it was written to in
+    /// between (but through a shared writable mapping made before): the file system sets change times, and the
+    /// last change was some time ago.
+    ///
+    /// # Errors
+    /// What `fstat` or `fstatfs` report.
+    pub fn of_settled(file: &File) -> io::Result<Option<FileStamp>> {
+        let metadata = file.metadata()?;
+        let magic = rustix::fs::fstatfs(file)?.f_type as u64 & 0xffff_ffff;
+        if !metadata.is_file() || !CHANGE_TIME_MAGICS.contains(&magic) {
+            return Ok(None);
+        }
+        let ns = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+        let stamp = FileStamp {
+            identity: [metadata.dev(), metadata.ino()],
+            bytes: metadata.len(),
+            modified_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
+            changed_ns: ns(metadata.ctime(), metadata.ctime_nsec()),
+        };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let tick_max = if metadata.ctime_nsec() == 0 { WHOLE_TICK_MAX } else { TICK_MAX };
+        let is_settled = stamp.changed_ns + (tick_max.as_nanos() as i128) < now.as_nanos() as i128;
+        Ok(is_settled.then_some(stamp))
+    }
+
+    /// All of it, to be hashed.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 56] {
+        let mut bytes = [0; 56];
+        let times = [self.modified_ns, self.changed_ns].map(i128::to_le_bytes);
+        let words = [self.identity[0], self.identity[1], self.bytes].map(u64::to_le_bytes);
+        bytes[..24].copy_from_slice(words.as_flattened());
+        bytes[24..].copy_from_slice(times.as_flattened());
+        bytes
+    }
+}
 
 /// Room on a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +207,7 @@ mod tests {
         assert!(!is_writable_now(&writer));
     }
 
+    use std::io::Write;
     use std::os::unix::fs::{FileExt, PermissionsExt};
 
     #[test]
@@ -189,6 +252,25 @@ mod tests {
         File::create(&path).unwrap();
         let _still_open = &file;
         assert!(!path_names_file(&path, &file).unwrap());
+    }
+
+    #[test]
+    fn a_stamp_is_taken_only_of_a_file_at_rest_and_shows_every_change() {
+        let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.write_all(b"one").unwrap();
+        assert_eq!(FileStamp::of_settled(&file).unwrap(), None);
+        std::thread::sleep(WHOLE_TICK_MAX + TICK_MAX);
+        let Some(stamp) = FileStamp::of_settled(&file).unwrap() else {
+            // A file system whose change times are not believed.
+            return;
+        };
+        assert_eq!(FileStamp::of_settled(&file).unwrap(), Some(stamp));
+        file.write_all_at(b"two", 0).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_nanos(stamp.modified_ns as u64)).unwrap();
+        std::thread::sleep(WHOLE_TICK_MAX + TICK_MAX);
+        let changed = FileStamp::of_settled(&file).unwrap().unwrap();
+        assert_eq!((changed.modified_ns, changed.bytes), (stamp.modified_ns, stamp.bytes));
+        assert_ne!(changed, stamp);
     }
 
     #[test]

@@ -47,6 +47,14 @@ impl ProcessId {
     }
 }
 
+/// The kernel's random name for the time since this boot.
+///
+/// # Errors
+/// When `/proc` is not readable.
+pub fn boot_id() -> io::Result<Vec<u8>> {
+    std::fs::read("/proc/sys/kernel/random/boot_id")
+}
+
 /// When a living process started, in clock ticks since boot; `None` when there is none or it is a zombie.
 fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
     let text = match std::fs::read(format!("/proc/{pid}/stat")) {

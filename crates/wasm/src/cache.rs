@@ -8,6 +8,8 @@
 //!   everybody else, and no file is believed whose checksum does not match.
 //! - A file appears whole or not at all, and is never changed: it is replaced or unlinked, so what is mapped
 //!   stays what it was. A damaged one is compiled over.
+//! - The checksum is taken once in every boot, as long as the file's change time stays the same
+//!   ([`crate::stamped`]).
 //! - Without a usable directory an applet is compiled anew on every run; nothing else changes.
 
 use std::fs::{self, File};
@@ -22,6 +24,8 @@ use holdfast_sys::file::private_options;
 use sha2::{Digest, Sha256};
 use wasmtime::{Engine, Module};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
+
+use crate::stamped;
 
 /// What a file ends with, after the code (which has to start where pages do): this, and the code's XXH3-64,
 /// seeded by the file's name.
@@ -43,6 +47,10 @@ pub(crate) struct CodeCache {
 /// One applet's place in the cache.
 pub(crate) struct Entry {
     path: PathBuf,
+    /// The applet's SHA-256.
+    pub(crate) applet: [u8; 32],
+    /// What tells the settings apart that it was compiled with.
+    pub(crate) settings: u64,
 }
 
 impl CodeCache {
@@ -58,9 +66,19 @@ impl CodeCache {
     pub(crate) fn entry(&self, engine: &Engine, program: &[u8]) -> Entry {
         let mut settings = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut settings);
-        let mut name: String = Sha256::digest(program).iter().map(|byte| format!("{byte:02x}")).collect();
-        name.push_str(&format!("-{:016x}.{SUFFIX}", settings.finish()));
-        Entry { path: self.directory.join(name) }
+        self.entry_of(settings.finish(), Sha256::digest(program).into())
+    }
+
+    /// The place of the applet with this SHA-256, compiled with these settings.
+    pub(crate) fn entry_of(&self, settings: u64, applet: [u8; 32]) -> Entry {
+        let mut name: String = applet.iter().map(|byte| format!("{byte:02x}")).collect();
+        name.push_str(&format!("-{settings:016x}.{SUFFIX}"));
+        Entry { path: self.directory.join(name), applet, settings }
+    }
+
+    /// A file of another kind that is kept here.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
     }
 
     /// Removes the oldest files while there is too much.
@@ -79,7 +97,7 @@ impl CodeCache {
                 let _ = fs::remove_file(path);
             }
         }
-        files.retain(|(_, _, path)| has(path, SUFFIX));
+        files.retain(|(_, _, path)| has(path, SUFFIX) || has(path, stamped::SUFFIX));
         files.sort();
         let mut total: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
         for (_, bytes, path) in files {
@@ -94,8 +112,14 @@ impl CodeCache {
 
     /// Keeps a compiled program; a failure costs only the next run's time.
     pub(crate) fn keep(&self, entry: &Entry, module: &Module) {
-        static WRITTEN: AtomicU64 = AtomicU64::new(0);
         let Ok(code) = module.serialize() else { return };
+        let sum = xxh3_64_with_seed(&code, entry.seed());
+        self.put(&entry.path, &[&code, MAGIC, &sum.to_le_bytes()]);
+    }
+
+    /// Makes or replaces a file, whole or not at all.
+    pub(crate) fn put(&self, path: &Path, parts: &[&[u8]]) {
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
         // A name that no other thread, and no process of another PID name space, uses at the same time: two
         // writers of one file could give one applet the code of another.
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
@@ -103,13 +127,8 @@ impl CodeCache {
         let name = format!(".{}-{number}-{now:x}.{TEMPORARY_SUFFIX}", std::process::id());
         let temporary = self.directory.join(name);
         let Ok(mut file) = private_options().write(true).create_new(true).open(&temporary) else { return };
-        let written = (|| {
-            file.write_all(&code)?;
-            file.write_all(MAGIC)?;
-            file.write_all(&xxh3_64_with_seed(&code, entry.seed()).to_le_bytes())?;
-            fs::rename(&temporary, &entry.path)
-        })();
-        if written.is_err() {
+        let written = parts.iter().try_for_each(|part| file.write_all(part));
+        if written.and_then(|()| fs::rename(&temporary, path)).is_err() {
             let _ = fs::remove_file(&temporary);
         }
         self.prune();
@@ -122,17 +141,31 @@ impl Entry {
         xxh3_64(self.path.file_name().unwrap_or_default().as_encoded_bytes())
     }
 
-    /// The compiled program, if a whole one is there that this engine can use.
-    pub(crate) fn load(&self, engine: &Engine) -> Option<Module> {
-        let file = File::open(&self.path).ok()?;
-        if !is_whole(&file, self.seed()).ok()? {
-            return None;
-        }
-        // SAFETY: the bytes are what `keep` wrote, that is, what wasmtime serialised: the checksum says that
-        // they are whole, only this user can write to the directory, and no file in it is ever changed.
-        // wasmtime itself refuses what another version or other settings made.
-        unsafe { Module::deserialize_open_file(engine, file) }.ok()
+    /// Its file, if there is one.
+    pub(crate) fn open(&self) -> Option<File> {
+        File::open(&self.path).ok()
     }
+
+    /// The compiled program and its file, if a whole one is there that this engine can use.
+    pub(crate) fn load(&self, engine: &Engine) -> Option<(Module, File)> {
+        let file = self.open()?;
+        let again = file.try_clone().ok()?;
+        let is_whole = is_whole(&file, self.seed()).ok()?;
+        // SAFETY: it is whole.
+        let module = is_whole.then(|| unsafe { map(engine, file) })??;
+        Some((module, again))
+    }
+}
+
+/// Maps compiled code.
+///
+/// # Safety
+/// `file` must be one of the cache, and its checksum must be right, or have been while its stamp was the same.
+pub(crate) unsafe fn map(engine: &Engine, file: File) -> Option<Module> {
+    // SAFETY: the bytes are what `keep` wrote, that is, what wasmtime serialised: the checksum says that they
+    // are whole, only this user can write to the directory, and no file in it is ever changed. wasmtime itself
+    // refuses what another version or other settings made.
+    unsafe { Module::deserialize_open_file(engine, file) }.ok()
 }
 
 /// Whether the checksum at the end is that of all before.

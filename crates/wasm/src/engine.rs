@@ -6,6 +6,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use wasmtime::{Config, Engine, Module, OptLevel};
 
@@ -15,6 +16,7 @@ use crate::heap_link::HeapLink;
 use crate::layout::LINEAR_MEMORY_BYTES;
 use crate::linear_memory::Creator;
 use crate::program::Program;
+use crate::stamped::{self, Stamped};
 
 /// Inaccessible address space after a linear memory: compiled code needs no bounds check for accesses with
 /// a constant offset below this.
@@ -27,12 +29,20 @@ const FIBER_STACK_BYTES: usize = 2 << 20;
 const BACKTRACE_FRAMES_MAX: usize = 64;
 
 pub(crate) struct Loaded {
+    pub(crate) engine: Engine,
     pub(crate) module: Module,
     /// Whether the module was compiled now, rather than found in the cache.
     pub(crate) compiled: bool,
 }
 
-pub(crate) fn create(link: &Arc<HeapLink>, count_fuel: bool) -> Result<Engine, WasmError> {
+/// Whether an engine can compile. One that only loads is ready sooner.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Compiler {
+    With,
+    Without,
+}
+
+fn create(link: &Arc<HeapLink>, count_fuel: bool, compiler: Compiler) -> Result<Engine, WasmError> {
     let mut config = Config::new();
     config
         .with_host_memory(Arc::new(Creator { link: link.clone() }))
@@ -48,28 +58,51 @@ pub(crate) fn create(link: &Arc<HeapLink>, count_fuel: bool) -> Result<Engine, W
         .wasm_backtrace_max_frames(NonZeroUsize::new(BACKTRACE_FRAMES_MAX))
         .wasm_multi_memory(false)
         .wasm_memory64(false)
-        .cranelift_opt_level(OptLevel::Speed)
         // Only debuggers and profilers read it, and registering it costs start-up time.
         .native_unwind_info(false);
+    match compiler {
+        Compiler::With => config.cranelift_opt_level(OptLevel::Speed),
+        Compiler::Without => config.enable_compiler(false),
+    };
     Engine::new(&config)
         .map_err(|error| WasmError::Host { step: "create the engine", reason: format!("{error:#}") })
 }
 
+/// Finds the program in the cache, or compiles it. `engine_time` gets what the engine took.
 pub(crate) fn load(
-    engine: &Engine,
+    link: &Arc<HeapLink>,
+    count_fuel: bool,
     program: &Program,
     cache: Option<&CodeCache>,
+    engine_time: &mut Duration,
 ) -> Result<Loaded, WasmError> {
-    let entry = cache.map(|cache| cache.entry(engine, program.bytes()));
-    if let Some(module) = entry.as_ref().and_then(|entry| entry.load(engine)) {
-        return Ok(Loaded { module, compiled: false });
+    let mut create = |compiler| {
+        let started = Instant::now();
+        let engine = create(link, count_fuel, compiler);
+        *engine_time += started.elapsed();
+        engine
+    };
+    if let Some(stamped) = cache.and_then(|cache| Stamped::find(cache, count_fuel, program)) {
+        let engine = create(Compiler::Without)?;
+        if let Some(module) = stamped.load(&engine) {
+            return Ok(Loaded { engine, module, compiled: false });
+        }
     }
-    let module = Module::new(engine, program.bytes()).map_err(|error| WasmError::Invalid {
+    let engine = create(Compiler::With)?;
+    let bytes = program.bytes()?;
+    let entry = cache.map(|cache| cache.entry(&engine, &bytes));
+    if let Some((module, file)) = entry.as_ref().and_then(|entry| entry.load(&engine)) {
+        if let (Some(cache), Some(entry)) = (cache, entry) {
+            stamped::keep(cache, count_fuel, program, &entry, &file);
+        }
+        return Ok(Loaded { engine, module, compiled: false });
+    }
+    let module = Module::new(&engine, &bytes).map_err(|error| WasmError::Invalid {
         applet: program.name().to_owned(),
         reason: format!("{error:#}"),
     })?;
     if let (Some(cache), Some(entry)) = (cache, entry) {
         cache.keep(&entry, &module);
     }
-    Ok(Loaded { module, compiled: true })
+    Ok(Loaded { engine, module, compiled: true })
 }

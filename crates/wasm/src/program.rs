@@ -1,9 +1,13 @@
-//! An applet's code as it was given: bytes and a name for messages. Nothing is compiled here.
+//! An applet's code as it was given: bytes, or a file that is read when its bytes are needed, and a name for
+//! messages. Nothing is compiled here.
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::io::{self, Read, Seek};
+use std::path::{Path, PathBuf};
+
+use holdfast_sys::file::FileStamp;
 
 use crate::error::WasmError;
 
@@ -15,34 +19,46 @@ const MAGIC: &[u8] = b"\0asm";
 const CORE_VERSION: &[u8] = &[1, 0, 0, 0];
 
 /// A WebAssembly program in binary or text form.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Program {
     name: String,
-    bytes: Vec<u8>,
+    code: Code,
+}
+
+#[derive(Debug)]
+enum Code {
+    Bytes(Vec<u8>),
+    /// A binary module in a file that has been at rest since before it was opened.
+    File {
+        path: PathBuf,
+        file: File,
+        stamp: FileStamp,
+    },
 }
 
 impl Program {
-    /// Reads a `.wasm` or `.wat` file.
+    /// Opens a `.wasm` or `.wat` file. A binary module in an ordinary file is read only when it turns out that
+    /// it has to be compiled; it should not be changed before that, and a change is noticed.
     ///
     /// # Errors
     /// [`WasmError::CannotRead`], [`WasmError::Invalid`] for a file that is too large, and what
     /// [`Program::from_bytes`] reports.
-    pub fn read(path: &Path) -> Result<Self, WasmError> {
+    pub fn open(path: &Path) -> Result<Self, WasmError> {
         let name = path.display().to_string();
-        let mut bytes = Vec::new();
-        let mut read = || {
-            let file = File::open(path)?;
-            // What the file says of its size only saves copies; it may be wrong, as for devices.
-            bytes.reserve(file.metadata()?.len().min(PROGRAM_BYTES_MAX) as usize + 1);
-            // One byte more than allowed tells a file that is too large, or endless, from one that just fits.
-            file.take(PROGRAM_BYTES_MAX + 1).read_to_end(&mut bytes)
-        };
-        read().map_err(|source| WasmError::CannotRead { path: path.to_owned(), source })?;
-        if bytes.len() as u64 > PROGRAM_BYTES_MAX {
-            let reason = format!("it is larger than {PROGRAM_BYTES_MAX} bytes");
-            return Err(WasmError::Invalid { applet: name, reason });
+        let cannot_read = |source| WasmError::CannotRead { path: path.to_owned(), source };
+        let mut file = File::open(path).map_err(cannot_read)?;
+        if let Some(stamp) = FileStamp::of_settled(&file).map_err(cannot_read)? {
+            let mut start = [0; MAGIC.len() + CORE_VERSION.len()];
+            let is_module = match file.read_exact(&mut start) {
+                Ok(()) => start.starts_with(MAGIC) && start.ends_with(CORE_VERSION),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => false,
+                Err(error) => return Err(cannot_read(error)),
+            };
+            if is_module {
+                return Ok(Program { name, code: Code::File { path: path.to_owned(), file, stamp } });
+            }
         }
-        Self::from_bytes(name, bytes)
+        Self::from_bytes(name, read_all(path, &file)?)
     }
 
     /// Takes a program from memory; `name` stands for it in messages.
@@ -53,7 +69,7 @@ impl Program {
     pub fn from_bytes(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Result<Self, WasmError> {
         let (name, bytes) = (name.into(), bytes.into());
         match bytes.strip_prefix(MAGIC) {
-            Some(rest) if rest.starts_with(CORE_VERSION) => Ok(Program { name, bytes }),
+            Some(rest) if rest.starts_with(CORE_VERSION) => Ok(Program { name, code: Code::Bytes(bytes) }),
             Some(rest) => {
                 let reason = if rest.len() < CORE_VERSION.len() {
                     "the file is cut off"
@@ -62,7 +78,7 @@ impl Program {
                 };
                 Err(WasmError::Invalid { applet: name, reason: reason.to_owned() })
             }
-            None if looks_like_text(&bytes) => Ok(Program { name, bytes }),
+            None if looks_like_text(&bytes) => Ok(Program { name, code: Code::Bytes(bytes) }),
             None => Err(WasmError::NotWasm { applet: name, start: bytes.into_iter().take(8).collect() }),
         }
     }
@@ -72,9 +88,42 @@ impl Program {
         &self.name
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// All of it; read now, if it is in a file.
+    pub(crate) fn bytes(&self) -> Result<Cow<'_, [u8]>, WasmError> {
+        match &self.code {
+            Code::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
+            Code::File { path, file, .. } => read_all(path, file).map(Cow::Owned),
+        }
     }
+
+    /// The file of a module and its stamp when it was opened.
+    pub(crate) fn file(&self) -> Option<(&File, FileStamp)> {
+        match &self.code {
+            Code::Bytes(_) => None,
+            Code::File { file, stamp, .. } => Some((file, *stamp)),
+        }
+    }
+}
+
+/// Reads a file from its start.
+fn read_all(path: &Path, mut file: &File) -> Result<Vec<u8>, WasmError> {
+    let mut bytes = Vec::new();
+    let mut read = || {
+        let metadata = file.metadata()?;
+        // What the file says of its size only saves copies; it may be wrong, as for devices.
+        bytes.reserve(metadata.len().min(PROGRAM_BYTES_MAX) as usize + 1);
+        if metadata.is_file() {
+            file.rewind()?;
+        }
+        // One byte more than allowed tells a file that is too large, or endless, from one that just fits.
+        file.take(PROGRAM_BYTES_MAX + 1).read_to_end(&mut bytes)
+    };
+    read().map_err(|source| WasmError::CannotRead { path: path.to_owned(), source })?;
+    if bytes.len() as u64 > PROGRAM_BYTES_MAX {
+        let reason = format!("it is larger than {PROGRAM_BYTES_MAX} bytes");
+        return Err(WasmError::Invalid { applet: path.display().to_string(), reason });
+    }
+    Ok(bytes)
 }
 
 /// The text format starts with an expression or a comment, after blanks.

@@ -111,7 +111,6 @@ struct Run<'a> {
 impl Run<'_> {
     fn execute(&self, report: &mut Report) -> Result<i32, WasmError> {
         self.check_heap_fits()?;
-        let started = Instant::now();
         let cache = match self.options.cache_dir.as_deref().map(CodeCache::open) {
             Some(Ok(cache)) => Some(cache),
             Some(Err(note)) => {
@@ -120,20 +119,18 @@ impl Run<'_> {
             }
             None => None,
         };
-        let limits = &self.options.limits;
-        let engine = engine::create(&self.link, limits.fuel.is_some())?;
+        let started = Instant::now();
+        let count_fuel = self.options.limits.fuel.is_some();
+        let engine_time = &mut report.metrics.engine_time;
+        let loaded = engine::load(&self.link, count_fuel, self.program, cache.as_ref(), engine_time)?;
+        report.metrics.load_time = started.elapsed().saturating_sub(report.metrics.engine_time);
+        report.metrics.compiled = loaded.compiled;
         // The engine put its handler over ours, once per process; ours must be asked first.
         fault::install().map_err(|error| host("install the fault handler", error))?;
-        report.metrics.engine_time = started.elapsed();
-
-        let started = Instant::now();
-        let loaded = engine::load(&engine, self.program, cache.as_ref())?;
-        report.metrics.load_time = started.elapsed();
-        report.metrics.compiled = loaded.compiled;
         let code = loaded.module.text().as_ptr_range();
         let _code = CodeRange::new(code.start as usize..code.end as usize)
             .map_err(|error| host("register the compiled code", error))?;
-        self.execute_module(&engine, &loaded.module, report)
+        self.execute_module(&loaded.engine, &loaded.module, report)
     }
 
     fn check_heap_fits(&self) -> Result<(), WasmError> {

@@ -36,14 +36,14 @@ fn damaged_and_foreign_modules_are_told_apart_from_other_files() {
 
 #[test]
 fn a_missing_file_is_reported_with_its_path() {
-    let error = Program::read("/nowhere/applet.wasm".as_ref()).unwrap_err();
+    let error = Program::open("/nowhere/applet.wasm".as_ref()).unwrap_err();
     assert!(matches!(error, WasmError::CannotRead { .. }));
     assert!(error.to_string().contains("/nowhere/applet.wasm"));
 }
 
 #[test]
 fn an_endless_file_is_refused() {
-    let error = Program::read("/dev/zero".as_ref()).unwrap_err();
+    let error = Program::open("/dev/zero".as_ref()).unwrap_err();
     assert!(
         matches!(error, WasmError::Invalid { .. }) && error.to_string().contains("larger than"),
         "{error}"
@@ -178,6 +178,93 @@ fn code_under_the_name_of_another_applet_is_compiled_over() {
     std::fs::copy(&second, &first).unwrap();
     let finished = holdfast_wasm::run(&one, &options, None);
     assert_eq!((status(&finished), finished.metrics.compiled), (1, true));
+}
+
+/// Longer than what was written just now counts as such.
+const AT_REST: std::time::Duration = std::time::Duration::from_millis(2200);
+
+/// Runs the applet in a file; its exit status, and whether it was compiled.
+fn run_file(path: &std::path::Path, cache: &std::path::Path) -> (i32, bool) {
+    let mut options = options();
+    options.cache_dir = Some(cache.to_owned());
+    let finished = holdfast_wasm::run(&Program::open(path).unwrap(), &options, None);
+    (status(&finished), finished.metrics.compiled)
+}
+
+fn exits_with(status: i32) -> Vec<u8> {
+    let text = format!(
+        r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+            (func (export "_start") (call $exit (i32.const {status}))))"#
+    );
+    wat::parse_str(text).unwrap()
+}
+
+fn files_with(extension: &str, folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|it| it == extension)).collect()
+}
+
+#[test]
+fn an_applet_that_was_changed_in_place_never_runs_with_its_old_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let (applet, cache) = (directory.path().join("x.wasm"), directory.path().join("cache"));
+    std::fs::write(&applet, exits_with(1)).unwrap();
+    assert_eq!(run_file(&applet, &cache), (1, true));
+    let mtime = applet.metadata().unwrap().modified().unwrap();
+    std::thread::sleep(AT_REST);
+    // The second run notes whose code it is, the third believes the note.
+    for _ in 0..2 {
+        assert_eq!(run_file(&applet, &cache), (1, false));
+    }
+    assert_eq!(files_with("stamp", &cache).len(), 1, "{:?}", std::fs::read_dir(&cache));
+    // Same inode, same size, same modification time.
+    std::fs::write(&applet, exits_with(2)).unwrap();
+    std::fs::File::options().write(true).open(&applet).unwrap().set_modified(mtime).unwrap();
+    assert_eq!(run_file(&applet, &cache), (2, true));
+    std::thread::sleep(AT_REST);
+    assert_eq!(run_file(&applet, &cache), (2, false));
+}
+
+#[test]
+fn code_that_was_changed_after_its_checksum_was_taken_is_compiled_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let (applet, cache) = (directory.path().join("x.wasm"), directory.path().join("cache"));
+    std::fs::write(&applet, exits_with(1)).unwrap();
+    run_file(&applet, &cache);
+    std::thread::sleep(AT_REST);
+    assert_eq!(run_file(&applet, &cache), (1, false));
+    let code = files_with("cwasm", &cache).pop().unwrap();
+    let mut bytes = std::fs::read(&code).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&code, bytes).unwrap();
+    std::thread::sleep(AT_REST);
+    assert_eq!(run_file(&applet, &cache), (1, true));
+}
+
+#[test]
+fn a_note_with_another_applet_s_hash_is_not_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("cache");
+    let applets = [1, 2].map(|status| {
+        let applet = directory.path().join(format!("{status}.wasm"));
+        std::fs::write(&applet, exits_with(status)).unwrap();
+        run_file(&applet, &cache);
+        applet
+    });
+    std::thread::sleep(AT_REST);
+    run_file(&applets[0], &cache);
+    let first = files_with("stamp", &cache).pop().unwrap();
+    run_file(&applets[1], &cache);
+    let second = files_with("stamp", &cache).into_iter().find(|path| *path != first).unwrap();
+    let (mut note, other) = (std::fs::read(&first).unwrap(), std::fs::read(&second).unwrap());
+    note[..32].copy_from_slice(&other[..32]);
+    std::fs::write(&first, &note).unwrap();
+    assert_eq!(run_file(&applets[0], &cache), (1, false));
+    std::fs::write(&first, b"short").unwrap();
+    assert_eq!(run_file(&applets[0], &cache), (1, false));
+    std::fs::copy(&second, &first).unwrap();
+    assert_eq!(run_file(&applets[0], &cache), (1, false));
 }
 
 #[test]
