@@ -35,6 +35,8 @@ impl Place {
 pub unsafe trait Arena {
     /// How addresses become pointers.
     fn place(&self) -> Place;
+    /// Whether what is in it serves later runs too, so that more work now may save some then.
+    fn is_kept(&self) -> bool;
     /// Allocates zeroed memory; in an open transaction it belongs to it.
     ///
     /// # Errors
@@ -117,6 +119,10 @@ unsafe impl<B: Backing> Arena for HeapArena<B> {
         self.place
     }
 
+    fn is_kept(&self) -> bool {
+        true
+    }
+
     fn alloc_zeroed(&mut self, bytes: u32) -> Result<Address, HeapError> {
         self.heap.alloc_zeroed(u64::from(bytes)).map(|pointer| self.address(pointer))
     }
@@ -185,6 +191,10 @@ fn layout(bytes: u32) -> Result<core::alloc::Layout, HeapError> {
 unsafe impl Arena for VolatileArena {
     fn place(&self) -> Place {
         Place { origin: 0 }
+    }
+
+    fn is_kept(&self) -> bool {
+        false
     }
 
     fn alloc_zeroed(&mut self, bytes: u32) -> Result<Address, HeapError> {

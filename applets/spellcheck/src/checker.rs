@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::dictionary::Query;
 use crate::layout::first_slot;
 use crate::speller::Speller;
-use crate::text::{Compound, Compounds, compounds, folded, is_checked, parts};
+use crate::text::{Compound, compounds, folded, is_checked, parts};
 
 /// One place of an unknown word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,30 +37,44 @@ pub struct Checker {
 impl Checker {
     /// Reads one more text.
     pub fn read(&mut self, speller: &Speller<'_>, file: usize, text: &[u8]) {
-        let mut before = [None; 2];
         let mut seen = Seen::for_text(text);
         let mut following = compounds(text);
-        while let Some(compound) = following.next() {
-            let around = Around { text, before, here: compound, following: &following };
-            self.check(speller, file, &around, &mut seen);
-            before = [before[1], Some(compound)];
+        let mut row = Vec::with_capacity(NEIGHBOURS + READ_AHEAD);
+        let mut here = 0;
+        loop {
+            if here + NEIGHBOURS >= row.len() {
+                // The neighbours before stay.
+                let passed = here.saturating_sub(NEIGHBOURS);
+                row.drain(..passed);
+                here -= passed;
+                let new = row.len();
+                row.extend(following.by_ref().take(READ_AHEAD).map(|compound| Read::new(text, compound)));
+                let new = row[new..].iter().filter(|it| it.compound.plain).map(|it| it.query(text));
+                speller.fetch(new.filter(|query| !seen.has(text, *query)).map(|query| query.hash));
+            }
+            if here >= row.len() {
+                break;
+            }
+            self.check(speller, file, &Around { text, row: &row, here }, &mut seen);
+            here += 1;
         }
     }
 
     fn check(&mut self, speller: &Speller<'_>, file: usize, around: &Around<'_>, seen: &mut Seen) {
-        let Compound { line, column, plain, .. } = around.here;
+        let read = around.row[around.here];
+        let Compound { line, column, plain, .. } = read.compound;
         if plain {
             self.words += 1;
-            let query = Query::new(&around.text[around.here.range()]);
+            let query = read.query(around.text);
             if seen.has(around.text, query) {
                 return;
             }
-            if speller.knows_as(query, around.word(around.here)) {
-                seen.add(around.here, query);
+            if speller.knows_as(query, || around.word(read.compound)) {
+                seen.add(read.compound, query);
                 return;
             }
         }
-        let raw = around.word(around.here);
+        let raw = around.word(read.compound);
         if !plain {
             if !parts(raw).any(|(_, _, part)| is_checked(part)) {
                 return;
@@ -134,12 +148,38 @@ impl Seen {
     }
 }
 
+/// How many compounds are read at a time, before the first is checked: what the tables have for them lies far
+/// apart and is fetched together.
+const READ_AHEAD: usize = 48;
+/// How many on either side belong to a collocation.
+const NEIGHBOURS: usize = 2;
+
+/// A compound that has been read.
+#[derive(Clone, Copy)]
+struct Read {
+    compound: Compound,
+    /// Of its bytes.
+    hash: u32,
+}
+
+impl Read {
+    #[inline]
+    fn new(text: &[u8], compound: Compound) -> Read {
+        Read { compound, hash: Query::new(&text[compound.range()]).hash }
+    }
+
+    #[inline]
+    fn query<'a>(&self, text: &'a [u8]) -> Query<'a> {
+        Query { word: &text[self.compound.range()], hash: self.hash }
+    }
+}
+
 /// A word and its neighbours.
 struct Around<'a> {
     text: &'a [u8],
-    before: [Option<Compound>; 2],
-    here: Compound,
-    following: &'a Compounds<'a>,
+    row: &'a [Read],
+    /// Which of the row.
+    here: usize,
 }
 
 impl<'a> Around<'a> {
@@ -151,18 +191,17 @@ impl<'a> Around<'a> {
     /// Whether the word is right in its company: "in vitro", "de facto". Two or three words with nothing but
     /// blanks between them.
     fn is_collocation(&self, speller: &Speller<'_>) -> bool {
-        let mut after = self.following.clone();
-        let row = [self.before[0], self.before[1], Some(self.here), after.next(), after.next()];
-        [(1, 3), (2, 4), (0, 3), (1, 4), (2, 5)]
+        [(1, 0), (0, 1), (2, 0), (1, 1), (0, 2)]
             .into_iter()
-            .any(|(first, end)| self.joined(&row[first..end]).is_some_and(|phrase| speller.knows(&phrase)))
+            .any(|(before, after)| self.joined(before, after).is_some_and(|phrase| speller.knows(&phrase)))
     }
 
-    fn joined(&self, row: &[Option<Compound>]) -> Option<String> {
+    /// The word with so many before and after it, if there are as many.
+    fn joined(&self, before: usize, after: usize) -> Option<String> {
+        let row = self.row.get(self.here.checked_sub(before)?..=self.here + after)?;
         let mut phrase = String::new();
         let mut last: Option<Compound> = None;
-        for compound in row {
-            let compound = (*compound)?;
+        for Read { compound, .. } in row.iter().copied() {
             if let Some(last) = last {
                 if !self.text[last.end..compound.start].iter().all(u8::is_ascii_whitespace) {
                     return None;

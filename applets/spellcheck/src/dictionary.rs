@@ -37,6 +37,11 @@ impl<'a> Query<'a> {
     }
 }
 
+/// Most words that are fetched together.
+const FETCH_MAX: usize = 48;
+/// Slots where a word that is fetched is looked for.
+const FETCH_PROBES: u32 = 8;
+
 /// A table to read from, for as long as nothing changes it.
 #[derive(Clone, Copy)]
 pub struct Dictionary<'arena> {
@@ -94,6 +99,45 @@ impl<'arena> Dictionary<'arena> {
         }
     }
 
+    /// Reads the slots and the words that have these hashes (of a few dozen words, more are left alone), each kind
+    /// in a row without anything in between: so the processor waits for all of them at once, where a look-up
+    /// waits for its slot and then for its word.
+    #[inline]
+    pub(crate) fn fetch(&self, hashes: impl Iterator<Item = u32>) {
+        let mut places = [(0, 0); FETCH_MAX];
+        let mut count = 0;
+        for (place, hash) in places.iter_mut().zip(hashes) {
+            *place = (first_slot(hash, self.slot_count), hash);
+            count += 1;
+        }
+        let mut read = 0;
+        for (slot, _) in &places[..count] {
+            // SAFETY: a first slot is below `slot_count`, and the table's slots are live (contract of `new`).
+            read ^= unsafe { (*self.slots.add(*slot as usize)).word };
+        }
+        let mut words = [0; FETCH_MAX];
+        for (word, (first, hash)) in words.iter_mut().zip(&places[..count]) {
+            *word = self.first_of_hash(*first, *hash);
+        }
+        for word in words.iter().filter(|word| **word != 0) {
+            read ^= self.text(*word).len() as u32;
+        }
+        core::hint::black_box(read);
+    }
+
+    /// The first word with this hash near its first slot, or 0.
+    #[inline]
+    fn first_of_hash(&self, first: u32, hash: u32) -> Address {
+        for index in first..self.slot_count.min(first + FETCH_PROBES) {
+            // SAFETY: `index` is below `slot_count`.
+            let slot = unsafe { *self.slots.add(index as usize) };
+            if slot.word == 0 || slot.hash == hash {
+                return slot.word;
+            }
+        }
+        0
+    }
+
     pub(crate) fn slot_address(slots: Address, index: u32) -> Address {
         slots + index * SLOT_BYTES
     }
@@ -135,8 +179,8 @@ impl<'arena> Dictionary<'arena> {
         self.block_heads().map(|head| self.block(head))
     }
 
-    /// A block by what describes it; it must be of a table in the same arena.
-    pub(crate) fn block(&self, head: BlockHead) -> Block<'arena> {
+    /// A block by what describes it.
+    fn block(&self, head: BlockHead) -> Block<'arena> {
         Block {
             place: self.place,
             initials: head.older_initials,
@@ -184,7 +228,7 @@ impl<'arena> Block<'arena> {
 /// # Safety
 /// `word` must be the address of a stored word that stays as it is for `'arena`.
 #[inline]
-unsafe fn stored_text<'arena>(place: Place, word: Address) -> &'arena [u8] {
+pub(crate) unsafe fn stored_text<'arena>(place: Place, word: Address) -> &'arena [u8] {
     // SAFETY: a stored word starts with its prefix, and has as many bytes behind it as that says.
     unsafe {
         let length = place.pointer(word).cast::<u32>().read_unaligned() & 0xFF;

@@ -7,15 +7,15 @@
 //! ```
 //!
 //! Pointers are plain 4-byte addresses. Changing anything here, or [`hash`], or [`letters`], changes the
-//! layout: raise [`LAYOUT_VERSION`], and old tables are refused. (Two is one with a summary beside the tables,
-//! which a program that knows only one would not keep up to date.)
+//! layout: raise [`LAYOUT_VERSION`], and old tables are refused. (Two has a summary beside the tables, which a
+//! program that knows only one would not keep up to date; three has another hash, and the summary's list.)
 
 use crate::arena::Address;
 
 /// First bytes of a header.
 pub(crate) const MAGIC: [u8; 8] = *b"SPELLTBL";
 /// Layout of header, slots and words.
-pub(crate) const LAYOUT_VERSION: u32 = 2;
+pub(crate) const LAYOUT_VERSION: u32 = 3;
 /// Longest word in bytes: its length has one byte.
 pub(crate) const WORD_BYTES_MAX: usize = 255;
 /// Bytes of a word before its text.
@@ -93,16 +93,26 @@ pub(crate) struct Slot {
 
 pub(crate) const SLOT_BYTES: u32 = size_of::<Slot>() as u32;
 
-/// Start of the summary's root; behind it the filter's 8-byte cells and a [`BlockHead`] for each block of the
-/// tables. See [`crate::summary`].
+/// Start of the summary's root; behind it the filter's 8-byte cells and, if `listed` is not 0, the list: the end
+/// of each group of words (see [`group`]) as a number of entries, then the [`Listed`] words. See
+/// [`crate::summary`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SummaryHead {
     pub(crate) magic: [u8; 8],
     pub(crate) layout_version: u32,
     pub(crate) cell_count: u32,
-    pub(crate) block_count: u32,
+    pub(crate) listed: u32,
     pub(crate) reserved: u32,
+}
+
+/// A word in the summary's list.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed {
+    /// As it is stored before the word.
+    pub(crate) prefix: u32,
+    pub(crate) word: Address,
 }
 
 /// First bytes of a summary.
@@ -147,7 +157,12 @@ pub(crate) fn hash(word: &[u8]) -> u32 {
         state = mix(state, u64::from(u32::from_le_bytes(*four)));
         rest = after;
     }
-    let tail = rest.iter().fold(0, |tail, byte| tail << 8 | u64::from(*byte));
+    // Without a loop: how often it would turn is hard to foretell.
+    let tail = match *rest {
+        [] => 0,
+        [first, .., last] => u64::from(first) | u64::from(rest[rest.len() / 2]) << 8 | u64::from(last) << 16,
+        [only] => u64::from(only),
+    };
     state = mix(state, tail);
     (state.wrapping_mul(MULTIPLIER) >> 32) as u32
 }
@@ -212,6 +227,20 @@ const LATIN_1_BASES: [u8; 32] = *b"aaaaaaaceeeeiiii\0nooooo\0ouuuuy\0s";
 /// See [`initial`].
 pub(crate) const INITIAL_OTHER: u32 = 1 << 26;
 
+/// First letters that are told apart, see [`initial`].
+pub(crate) const INITIALS: u32 = 27;
+/// Lengths in bytes that are told apart; longer ones count as the longest.
+const LENGTHS: u32 = 64;
+/// Groups of the summary's list.
+pub(crate) const GROUPS: u32 = 2 * INITIALS * LENGTHS;
+
+/// The group of words with letters that are not ASCII or without, with a first letter (from 0 to 26), and a
+/// length in bytes. Those of neighbouring lengths are neighbours.
+#[inline]
+pub(crate) fn group(wide: bool, initial: u32, length: u32) -> u32 {
+    (u32::from(wide) * INITIALS + initial) * LENGTHS + length.min(LENGTHS - 1)
+}
+
 /// The prefix that is stored before a word.
 #[inline]
 pub(crate) fn prefix(word: &[u8]) -> u32 {
@@ -244,6 +273,14 @@ mod tests {
             assert_eq!(first_slot(u32::MAX, slots), slots - 1);
             assert!(first_slot(1 << 31, slots) <= first_slot((1 << 31) + 9999, slots));
         }
+    }
+
+    #[test]
+    fn groups_are_told_apart_and_neighbours_in_length_are_neighbours() {
+        assert_eq!(group(false, 0, 0), 0);
+        assert_eq!(group(true, INITIALS - 1, 255), GROUPS - 1);
+        assert_eq!(group(false, 4, 9), group(false, 4, 8) + 1);
+        assert_ne!(group(false, 5, 0), group(false, 4, 63));
     }
 
     #[test]

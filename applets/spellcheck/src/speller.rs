@@ -26,9 +26,22 @@ impl<'arena> Speller<'arena> {
         &self.dictionaries
     }
 
+    /// Of all tables.
+    pub(crate) fn summary(&self) -> &Summary<'arena> {
+        &self.summary
+    }
+
     /// The blocks of words of all tables.
-    pub(crate) fn blocks(&self) -> Vec<Block<'arena>> {
-        self.summary.blocks(&self.dictionaries)
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Block<'arena>> {
+        self.dictionaries.iter().flat_map(Dictionary::blocks)
+    }
+
+    /// Brings what will be looked up soon nearer: most of it is in the largest table.
+    #[inline]
+    pub(crate) fn fetch(&self, hashes: impl Iterator<Item = u32>) {
+        if let Some(largest) = self.dictionaries.first() {
+            largest.fetch(hashes);
+        }
     }
 
     /// Whether a table has exactly this word.
@@ -39,7 +52,10 @@ impl<'arena> Speller<'arena> {
 
     #[inline]
     fn has(&self, query: Query<'_>) -> bool {
-        self.summary.may_have(query.hash) && self.dictionaries.iter().any(|it| it.contains(query))
+        // Most words are right, and most of those are in the largest table.
+        let Some((largest, others)) = self.dictionaries.split_first() else { return false };
+        largest.contains(query)
+            || self.summary.may_have(query.hash) && others.iter().any(|it| it.contains(query))
     }
 
     /// Whether a table may have exactly this word; `false` is certain.
@@ -61,13 +77,13 @@ impl<'arena> Speller<'arena> {
     /// written in capitals, and all that without a possessive `'s`.
     #[inline]
     pub fn knows(&self, word: &str) -> bool {
-        self.knows_as(Query::new(word.as_bytes()), word)
+        self.knows_as(Query::new(word.as_bytes()), || word)
     }
 
-    /// The same for who has taken the word's hash already.
+    /// The same for who has taken the word's hash already; its text is asked for only when that is not enough.
     #[inline]
-    pub(crate) fn knows_as(&self, query: Query<'_>, word: &str) -> bool {
-        self.has(query) || self.knows_otherwise(word)
+    pub(crate) fn knows_as<'a>(&self, query: Query<'_>, word: impl FnOnce() -> &'a str) -> bool {
+        self.has(query) || self.knows_otherwise(word())
     }
 
     #[inline(never)]

@@ -1,16 +1,18 @@
 //! The nearest word of the dictionaries for one that is in none.
 //!
-//! Distance 1 is found by looking up every word that one edit makes. What that leaves is looked for in a walk
-//! over the stored words: first over the blocks that have words with the same first letter, then, if need be,
-//! over all. The letters in a word's prefix rule out nearly every one without a look at its text.
+//! Words at distance 1 with another first letter are found by looking up every word that an edit of the first
+//! letter makes; all others in a walk over the stored words with the same first letter. Only if that finds
+//! nothing, all stored words are walked over. Length and letters in a word's prefix rule out nearly every one
+//! without a look at its text.
 //!
 //! Among the nearest the best is the one that looks most like it (see `Likeness`), then: same first letter, no
 //! capital that the word lacks, in more dictionaries, of the nearest length, first in the alphabet. Two words
 //! run together come last. What is found for a word depends on no other word of the text.
 
 use crate::distance::{DISTANCE_MAX, LETTERS_MAX, distance};
-use crate::layout::{WIDE, initial, letters};
+use crate::layout::{INITIALS, WIDE, group, initial, letters};
 use crate::speller::{Case, Speller, titled, without_possessive};
+use crate::summary::List;
 
 /// Words of one run that get suggestions: the limit that keeps a file that is no text from taking for ever.
 pub const SUGGESTIONS_MAX: usize = 1000;
@@ -19,6 +21,8 @@ pub const SUGGESTIONS_MAX: usize = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     distance: u8,
+    /// At distance 1 a capital that the word lacks counts for more than how alike they are.
+    is_near_name: bool,
     likeness: Likeness,
     starts_other: bool,
     has_capital: bool,
@@ -57,14 +61,11 @@ pub fn suggest(speller: &Speller<'_>, words: &[&str]) -> Vec<Option<String>> {
     for one in &mut wanted {
         one.try_edits(speller);
     }
-    let mut open: Vec<&mut Wanted> =
-        wanted.iter_mut().filter(|one| one.best.is_none() && one.is_comparable()).collect();
-    if !open.is_empty() {
-        // At distance 2 a word with the same first letter outranks every other one, so where the first walk
-        // finds one, the rest need not be looked at. (An accent more or less leaves it the same here.)
-        walk(speller, |one| initial(one.word.as_bytes()), &mut open);
-        open.retain(|one| one.best.is_none());
-    }
+    let mut open: Vec<&mut Wanted> = wanted.iter_mut().filter(|one| one.is_comparable()).collect();
+    // At distance 2 a word with the same first letter outranks every other one, so where the first walk finds
+    // one, the rest need not be looked at. (An accent more or less leaves it the same here.)
+    walk(speller, |one| initial(one.word.as_bytes()), &mut open);
+    open.retain(|one| one.best.is_none());
     if !open.is_empty() {
         walk(speller, |_| u32::MAX, &mut open);
         for one in open.iter_mut().filter(|one| one.best.is_none()) {
@@ -98,36 +99,39 @@ impl Wanted {
         (3..=LETTERS_MAX).contains(&self.letters.len())
     }
 
-    /// Looks up all words at distance 1 in the letters that English has.
+    /// Looks up words at distance 1 in the letters that English has: those that an edit of the first letter
+    /// makes, and all of them for a word that is too short to be compared.
     fn try_edits(&mut self, speller: &Speller<'_>) {
-        if !self.is_comparable() && self.letters.len() != 2 {
-            return;
-        }
+        let positions = match self.letters.len() {
+            2 => usize::MAX,
+            _ if self.is_comparable() => 1,
+            _ => return,
+        };
         if self.word.is_ascii() {
             let word = self.word.clone().into_bytes();
-            each_edit(&word, |edited, swapped| self.consider(speller, edited, swapped));
+            each_edit(&word, positions, |edited| self.consider(speller, edited));
         } else {
             let letters = self.letters.clone();
-            each_edit(&letters, |edited, swapped| {
+            each_edit(&letters, positions, |edited| {
                 let mut bytes = edited.iter().collect::<String>().into_bytes();
-                self.consider(speller, &mut bytes, swapped);
+                self.consider(speller, &mut bytes);
             });
         }
     }
 
     /// Takes a candidate at distance 1, if some table has it and it is better than the best so far.
     #[inline]
-    fn consider(&mut self, speller: &Speller<'_>, candidate: &mut [u8], swapped: bool) {
+    fn consider(&mut self, speller: &Speller<'_>, candidate: &mut [u8]) {
         if speller.may_have(candidate) || self.case != Case::Plain && may_have_titled(speller, candidate) {
-            self.consider_likely(speller, candidate, swapped);
+            self.consider_likely(speller, candidate);
         }
     }
 
     #[inline(never)]
-    fn consider_likely(&mut self, speller: &Speller<'_>, candidate: &[u8], swapped: bool) {
+    fn consider_likely(&mut self, speller: &Speller<'_>, candidate: &[u8]) {
         let Ok(candidate) = core::str::from_utf8(candidate) else { return };
         let case = self.case;
-        self.rank(speller, candidate, 1, swapped, || match speller.count(candidate.as_bytes()) {
+        self.rank(speller, candidate, 1, || match speller.count(candidate.as_bytes()) {
             0 if case != Case::Plain => speller.count(titled(candidate).as_bytes()),
             tables => tables,
         });
@@ -135,19 +139,14 @@ impl Wanted {
 
     /// Takes the candidate if it is better than the best so far. `count` says how many tables have it; it is
     /// only asked when that matters.
-    fn rank(
-        &mut self,
-        speller: &Speller<'_>,
-        candidate: &str,
-        distance: u8,
-        swapped: bool,
-        count: impl FnOnce() -> usize,
-    ) {
+    fn rank(&mut self, speller: &Speller<'_>, candidate: &str, distance: u8, count: impl FnOnce() -> usize) {
+        let has_capital = self.case == Case::Plain && candidate.chars().any(char::is_uppercase);
         let mut rank = Rank {
             distance,
-            likeness: self.likeness(candidate, swapped),
+            is_near_name: has_capital && distance == 1,
+            likeness: self.likeness(candidate),
             starts_other: candidate.chars().next().map(lower) != self.word.chars().next(),
-            has_capital: self.case == Case::Plain && candidate.chars().any(char::is_uppercase),
+            has_capital,
             missing_in: 0,
             length_difference: candidate.len().abs_diff(self.word.len()),
         };
@@ -168,16 +167,25 @@ impl Wanted {
         self.best.as_ref().is_none_or(|(best, text)| (rank, candidate) < (*best, text.as_str()))
     }
 
-    fn likeness(&self, candidate: &str, swapped: bool) -> Likeness {
+    fn likeness(&self, candidate: &str) -> Likeness {
         if candidate.contains(' ') && candidate.chars().filter(|it| *it != ' ').eq(self.word.chars()) {
             Likeness::Blank
-        } else if swapped || undoubled(candidate) == self.undoubled {
+        } else if self.is_swapped(candidate) || undoubled(candidate) == self.undoubled {
             Likeness::Order
         } else if skeleton(candidate) == self.skeleton {
             Likeness::Vowels
         } else {
             Likeness::Other
         }
+    }
+
+    /// Whether two neighbours have swapped places and all else is the same.
+    fn is_swapped(&self, candidate: &str) -> bool {
+        let mut pairs = self.letters.iter().copied().zip(candidate.chars().map(lower));
+        candidate.len() == self.word.len()
+            && pairs.find(|(one, other)| one != other).is_some_and(|(one, other)| {
+                pairs.next() == Some((other, one)) && pairs.all(|(one, other)| one == other)
+            })
     }
 
     /// Two words that were run together.
@@ -190,7 +198,7 @@ impl Wanted {
             };
             if stands(head) && stands(tail) {
                 let count = || speller.count(head.as_bytes()).min(speller.count(tail.as_bytes()));
-                self.rank(speller, &format!("{head} {tail}"), DISTANCE_MAX, false, count);
+                self.rank(speller, &format!("{head} {tail}"), DISTANCE_MAX, count);
             }
         }
     }
@@ -211,32 +219,32 @@ fn may_have_titled(speller: &Speller<'_>, word: &mut [u8]) -> bool {
     }
 }
 
-/// Calls `visit` with every word that one edit makes with the letters that English has, and whether the edit
-/// swapped two neighbours. `visit` leaves the word as it is. Each word is made from the one before.
+/// Calls `visit` with every word that one edit at the first so many positions makes with the letters that English
+/// has. `visit` leaves the word as it is. Each word is made from the one before.
 #[inline]
-fn each_edit<T: Copy + PartialEq + From<u8>>(word: &[T], mut visit: impl FnMut(&mut [T], bool)) {
+fn each_edit<T: Copy + PartialEq + From<u8>>(word: &[T], positions: usize, mut visit: impl FnMut(&mut [T])) {
     let letters = || (b'a'..=b'z').chain(*b"'- ").map(T::from);
     let mut same = word.to_vec();
     let mut shorter = word.get(1..).unwrap_or_default().to_vec();
     let mut longer = word.to_vec();
     longer.insert(0, T::from(b' '));
-    for at in 0..=word.len() {
+    for at in 0..(word.len() + 1).min(positions) {
         for letter in letters() {
             longer[at] = letter;
-            visit(&mut longer, false);
+            visit(&mut longer);
         }
         let Some(here) = word.get(at).copied() else { break };
         longer[at] = here;
         for letter in letters().filter(|letter| *letter != here) {
             same[at] = letter;
-            visit(&mut same, false);
+            visit(&mut same);
         }
         same[at] = here;
-        visit(&mut shorter, false);
+        visit(&mut shorter);
         if at + 1 < word.len() {
             shorter[at] = here;
             same.swap(at, at + 1);
-            visit(&mut same, true);
+            visit(&mut same);
             same.swap(at, at + 1);
         }
     }
@@ -249,13 +257,19 @@ struct Target {
 }
 
 impl Target {
+    /// How many bytes longer or shorter a word within [`DISTANCE_MAX`] can be. Letters that are not ASCII, on
+    /// either side, have two bytes or more.
+    #[inline]
+    fn bytes_max(&self, other_is_wide: bool) -> u32 {
+        let wide = other_is_wide | (self.bits & WIDE != 0);
+        u32::from(if wide { 2 * DISTANCE_MAX } else { DISTANCE_MAX })
+    }
+
     /// Whether a word with this prefix can be within [`DISTANCE_MAX`] of it.
     #[inline]
     fn may_be_near(&self, prefix: u32) -> bool {
         let (stored_length, stored_bits) = (prefix & 0xFF, prefix >> 8);
-        // Letters that are not ASCII have two bytes or more.
-        let wide = (stored_bits | self.bits) & WIDE != 0;
-        let bytes_max = u32::from(if wide { 2 * DISTANCE_MAX } else { DISTANCE_MAX });
+        let bytes_max = self.bytes_max(stored_bits & WIDE != 0);
         // Without branches in between: each alone would be hard to foretell.
         (stored_length.wrapping_sub(self.length).wrapping_add(bytes_max) <= 2 * bytes_max)
             & ((stored_bits & !self.bits & !WIDE).count_ones() <= u32::from(DISTANCE_MAX))
@@ -263,19 +277,40 @@ impl Target {
     }
 }
 
-/// Considers, for each word that has nothing yet, the stored words of the blocks that have words with one of
-/// its initials: so what is found for a word depends on no other word of the text.
+/// Considers, for each word that has nothing yet, the stored words with one of its initials.
 fn walk(speller: &Speller<'_>, initials: impl Fn(&Wanted) -> u32, wanted: &mut [&mut Wanted]) {
-    let initials: Vec<u32> = wanted.iter().map(|one| initials(one)).collect();
+    let targets: Vec<(u32, Target)> = wanted
+        .iter()
+        .map(|one| (initials(one), Target { length: one.word.len() as u32, bits: one.bits }))
+        .collect();
+    if let Some(list) = speller.summary().list() {
+        for (one, (initials, target)) in wanted.iter_mut().zip(&targets) {
+            walk_list(speller, list, *initials, target, one);
+        }
+        return;
+    }
     for block in speller.blocks() {
-        for (one, initials) in wanted.iter_mut().zip(&initials) {
+        for (one, (initials, target)) in wanted.iter_mut().zip(&targets) {
             if block.initials & initials == 0 {
                 continue;
             }
-            let target = Target { length: one.word.len() as u32, bits: one.bits };
             for (prefix, address) in block.words() {
-                if target.may_be_near(prefix) {
+                if target.may_be_near(prefix) && initial(block.text(address)) & initials != 0 {
                     compare(speller, one, block.text(address));
+                }
+            }
+        }
+    }
+}
+
+fn walk_list(speller: &Speller<'_>, list: List<'_>, initials: u32, target: &Target, wanted: &mut Wanted) {
+    for wide in [false, true] {
+        let bytes_max = target.bytes_max(wide);
+        let (shortest, longest) = (target.length.saturating_sub(bytes_max), target.length + bytes_max);
+        for initial in (0..INITIALS).filter(|initial| initials >> initial & 1 != 0) {
+            for word in list.words(group(wide, initial, shortest), group(wide, initial, longest)) {
+                if target.may_be_near(word.prefix) {
+                    compare(speller, wanted, list.text(word));
                 }
             }
         }
@@ -306,7 +341,7 @@ fn compare(speller: &Speller<'_>, wanted: &mut Wanted, stored: &[u8]) {
     if let Some(distance) = near
         && wanted.best.as_ref().is_none_or(|(_, best)| best != text)
     {
-        wanted.rank(speller, text, distance, false, || speller.count(stored));
+        wanted.rank(speller, text, distance, || speller.count(stored));
     }
 }
 

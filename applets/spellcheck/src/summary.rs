@@ -1,23 +1,25 @@
 //! What spares a reader most looks at the tables: a Bloom filter over the words of all of them, which tells with
 //! one look at eight bytes that none has a word (edits of an unknown word, capitals at the start of a sentence),
-//! and a list of their blocks of words, so that those with other initials stay untouched.
+//! and a list of all words by first letter and length, so that one that is like another is soon found.
 //!
 //! Invariants:
 //! - A summary exists only while all tables are finished and have not changed since it was made: it is made
 //!   last, from whole tables, and the transaction that makes or removes a table removes the summary too. So a
-//!   word that its filter does not have is in no table, and its blocks are all there are.
-//! - It only saves time. Where there is none (no room, a killed build) the filter passes everything and the
-//!   blocks are found from the tables.
+//!   word that its filter does not have is in no table, and its list has every word of every table.
+//! - It only saves time. Where there is none (no room, a killed build) the filter passes everything, and without
+//!   the list (no room, or the arena ends with the run, which then would not get back what the list costs) the
+//!   tables' blocks are walked.
 
 use core::marker::PhantomData;
 
 use holdfast_heap::HeapError;
 
-use crate::arena::{Address, Arena};
-use crate::dictionary::{Block, Dictionary};
+use crate::arena::{Address, Arena, Place};
+use crate::dictionary::stored_text;
 use crate::error::SpellError;
 use crate::layout::{
-    BlockHead, LAYOUT_VERSION, SUMMARY_HEAD_BYTES, SUMMARY_MAGIC, SummaryHead, filter_mask, first_slot,
+    GROUPS, LAYOUT_VERSION, Listed, SUMMARY_HEAD_BYTES, SUMMARY_MAGIC, SummaryHead, WIDE, filter_mask,
+    first_slot, group, initial,
 };
 use crate::table::{Table, in_transaction};
 
@@ -26,7 +28,8 @@ const SUMMARY_ROOT: &str = "spellcheck-summary";
 /// One false "perhaps" in some eighty.
 const BITS_PER_WORD: u64 = 12;
 const CELL_BYTES: u32 = size_of::<u64>() as u32;
-const BLOCK_ENTRY_BYTES: u32 = size_of::<BlockHead>() as u32;
+const END_BYTES: u32 = size_of::<u32>() as u32;
+const LISTED_BYTES: u32 = size_of::<Listed>() as u32;
 
 /// What passes everything.
 static ALL: u64 = u64::MAX;
@@ -36,26 +39,41 @@ static ALL: u64 = u64::MAX;
 pub struct Summary<'arena> {
     cells: *const u64,
     cell_count: u32,
-    /// Each as the head of a next block would describe it; as many as `block_count` says if there is a summary.
-    blocks: Option<*const BlockHead>,
-    block_count: u32,
+    list: Option<List<'arena>>,
     arena: PhantomData<&'arena [u64]>,
+}
+
+/// All words by group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List<'arena> {
+    place: Place,
+    /// For each group the number of entries up to its end.
+    ends: &'arena [u32],
+    words: &'arena [Listed],
 }
 
 impl<'arena> Summary<'arena> {
     /// The summary of an arena, or one that knows nothing if it has none.
     pub fn open<A: Arena>(arena: &'arena A) -> Summary<'arena> {
+        let Some((at, head)) = find(arena) else {
+            return Summary { cells: &ALL, cell_count: 1, list: None, arena: PhantomData };
+        };
         let place = arena.place();
-        match find(arena) {
-            Some((at, head)) => Summary {
-                cells: place.pointer(cells_at(at)).cast(),
-                cell_count: head.cell_count,
-                blocks: Some(place.pointer(blocks_at(at, head.cell_count)).cast()),
-                block_count: head.block_count,
-                arena: PhantomData,
-            },
-            None => Summary { cells: &ALL, cell_count: 1, blocks: None, block_count: 0, arena: PhantomData },
-        }
+        // SAFETY: the root is as large as its head demands, and stays as it is for `'arena`.
+        let list = (head.listed > 0).then(|| unsafe {
+            List {
+                place,
+                ends: core::slice::from_raw_parts(ends(place, at, head.cell_count), GROUPS as usize),
+                words: core::slice::from_raw_parts(listed(place, at, head.cell_count), head.listed as usize),
+            }
+        });
+        let cells = place.pointer(cells_at(at)).cast();
+        Summary { cells, cell_count: head.cell_count, list, arena: PhantomData }
+    }
+
+    /// The list of all words, if there is one.
+    pub(crate) fn list(&self) -> Option<List<'arena>> {
+        self.list
     }
 
     /// Whether some table may have a word with this hash; `false` is certain.
@@ -66,13 +84,20 @@ impl<'arena> Summary<'arena> {
         let cell = unsafe { *self.cells.add(first_slot(hash, self.cell_count) as usize) };
         cell & mask == mask
     }
+}
 
-    /// The blocks of all tables, which must be those that the summary was made from.
-    pub(crate) fn blocks(&self, tables: &[Dictionary<'arena>]) -> Vec<Block<'arena>> {
-        let Some(blocks) = self.blocks else { return tables.iter().flat_map(Dictionary::blocks).collect() };
-        let Some(table) = tables.first() else { return Vec::new() };
-        // SAFETY: the list has as many entries as its count says; they stay for `'arena`.
-        (0..self.block_count as usize).map(|index| table.block(unsafe { *blocks.add(index) })).collect()
+impl<'arena> List<'arena> {
+    /// The words of groups that follow each other.
+    pub(crate) fn words(&self, first: u32, last: u32) -> &'arena [Listed] {
+        let start = first.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
+        &self.words[start as usize..self.ends[last as usize] as usize]
+    }
+
+    /// The text of a listed word.
+    #[inline]
+    pub(crate) fn text(&self, word: &Listed) -> &'arena [u8] {
+        // SAFETY: the list has addresses of stored words, which stay as long as it does.
+        unsafe { stored_text(self.place, word.word) }
     }
 }
 
@@ -80,8 +105,12 @@ fn cells_at(summary: Address) -> Address {
     summary + SUMMARY_HEAD_BYTES
 }
 
-fn blocks_at(summary: Address, cell_count: u32) -> Address {
-    cells_at(summary) + cell_count * CELL_BYTES
+fn ends(place: Place, summary: Address, cell_count: u32) -> *mut u32 {
+    place.pointer(cells_at(summary) + cell_count * CELL_BYTES).cast()
+}
+
+fn listed(place: Place, summary: Address, cell_count: u32) -> *mut Listed {
+    place.pointer(cells_at(summary) + cell_count * CELL_BYTES + GROUPS * END_BYTES).cast()
 }
 
 /// Address and head of the summary, if there is a sound one.
@@ -92,36 +121,47 @@ fn find<A: Arena>(arena: &A) -> Option<(Address, SummaryHead)> {
     let sound = head.magic == SUMMARY_MAGIC
         && head.layout_version == LAYOUT_VERSION
         && head.cell_count > 0
-        && summary_bytes(head.cell_count, head.block_count) == Some(bytes);
+        && summary_bytes(head.cell_count, head.listed) == Some(bytes);
     sound.then_some((at, head))
 }
 
-fn summary_bytes(cell_count: u32, block_count: u32) -> Option<u32> {
-    let cells = cell_count.checked_mul(CELL_BYTES)?;
-    let blocks = block_count.checked_mul(BLOCK_ENTRY_BYTES)?;
-    SUMMARY_HEAD_BYTES.checked_add(cells)?.checked_add(blocks)
+fn summary_bytes(cell_count: u32, listed: u32) -> Option<u32> {
+    let filter = SUMMARY_HEAD_BYTES.checked_add(cell_count.checked_mul(CELL_BYTES)?)?;
+    if listed == 0 {
+        return Some(filter);
+    }
+    filter.checked_add(GROUPS * END_BYTES)?.checked_add(listed.checked_mul(LISTED_BYTES)?)
 }
 
 /// Makes the summary of these tables, which must be all there are and finished, if the arena has none.
 ///
 /// # Errors
-/// The arena fails in another way than having no room, which only leaves the summary out.
+/// The arena fails in another way than having no room, which only leaves the summary or its list out.
 pub fn ensure<A: Arena>(arena: &mut A, tables: &[Table]) -> Result<(), SpellError> {
     if find(arena).is_some() {
         return Ok(());
     }
     let words: u64 = tables.iter().map(|table| u64::from(table.word_count())).sum();
-    let mut blocks = Vec::new();
-    for table in tables {
-        blocks.extend(table.dictionary(arena).block_heads());
+    // More than fits in 4-byte pointers leaves no room for it beside the tables anyway.
+    let Ok(cell_count) = u32::try_from(words * BITS_PER_WORD / 64 + 1) else { return Ok(()) };
+    let lists = if arena.is_kept() && words > 0 { &[words as u32, 0][..] } else { &[0] };
+    for list in lists {
+        match make(arena, tables, cell_count, *list) {
+            Err(SpellError::Heap(HeapError::OutOfMemory { .. })) => {}
+            made => return made,
+        }
     }
-    let block_count = blocks.len() as u32;
-    let size = u32::try_from(words * BITS_PER_WORD / 64 + 1)
-        .ok()
-        .and_then(|cell_count| Some((cell_count, summary_bytes(cell_count, block_count)?)));
-    // More than fits in 4-byte pointers, which leave no room for it beside the tables anyway.
-    let Some((cell_count, bytes)) = size else { return Ok(()) };
-    let made = in_transaction(arena, |arena| {
+    Ok(())
+}
+
+fn make<A: Arena>(
+    arena: &mut A,
+    tables: &[Table],
+    cell_count: u32,
+    list_count: u32,
+) -> Result<(), SpellError> {
+    let Some(bytes) = summary_bytes(cell_count, list_count) else { return Ok(()) };
+    in_transaction(arena, |arena| {
         remove(arena)?;
         let at = arena.create_root(SUMMARY_ROOT, bytes)?;
         let place = arena.place();
@@ -132,24 +172,53 @@ pub fn ensure<A: Arena>(arena: &mut A, tables: &[Table]) -> Result<(), SpellErro
                 unsafe { *cells.add(first_slot(hash, cell_count) as usize) |= filter_mask(hash) };
             });
         }
+        if list_count > 0 {
+            // SAFETY: the fresh root is of zeroes and has room for the ends and as many words behind the cells.
+            let (ends, words) = unsafe {
+                (
+                    core::slice::from_raw_parts_mut(ends(place, at, cell_count), GROUPS as usize),
+                    core::slice::from_raw_parts_mut(listed(place, at, cell_count), list_count as usize),
+                )
+            };
+            fill(arena, tables, ends, words);
+        }
         let head = SummaryHead {
             magic: SUMMARY_MAGIC,
             layout_version: LAYOUT_VERSION,
             cell_count,
-            block_count,
+            listed: list_count,
             reserved: 0,
         };
-        // SAFETY: a fresh root, aligned to 16, with room for the head, the cells and as many entries.
-        unsafe {
-            let entries = place.pointer(blocks_at(at, cell_count)).cast::<BlockHead>();
-            entries.copy_from_nonoverlapping(blocks.as_ptr(), blocks.len());
-            place.pointer(at).cast::<SummaryHead>().write(head);
-        }
+        // SAFETY: a fresh root, aligned to 16, with room for the head.
+        unsafe { place.pointer(at).cast::<SummaryHead>().write(head) };
         Ok(())
+    })
+}
+
+/// Sorts all words into their groups, by counting: `ends`, of zeroes, first counts each group's words, then has
+/// its start, which moves up to its end while the words are stored.
+fn fill<A: Arena>(arena: &A, tables: &[Table], ends: &mut [u32], words: &mut [Listed]) {
+    for_each_word(arena, tables, |group, _| ends[group as usize] += 1);
+    let mut start = 0;
+    for end in ends.iter_mut() {
+        start += core::mem::replace(end, start);
+    }
+    for_each_word(arena, tables, |group, word| {
+        let next = &mut ends[group as usize];
+        words[*next as usize] = word;
+        *next += 1;
     });
-    match made {
-        Err(SpellError::Heap(HeapError::OutOfMemory { .. })) => Ok(()),
-        made => made,
+}
+
+/// Calls `visit` with every word and its group.
+fn for_each_word<A: Arena>(arena: &A, tables: &[Table], mut visit: impl FnMut(u32, Listed)) {
+    for table in tables {
+        for block in table.dictionary(arena).blocks() {
+            for (prefix, word) in block.words() {
+                let initial = initial(block.text(word)).trailing_zeros();
+                visit(group(prefix >> 8 & WIDE != 0, initial, prefix & 0xFF), Listed { prefix, word });
+            }
+        }
     }
 }
 

@@ -147,8 +147,7 @@ impl Compounds<'_> {
     fn compound(&mut self) -> Compound {
         let (start, line, column) = (self.at, self.line, self.column);
         // Nearly all words are nothing but ASCII letters.
-        let rest = &self.text[start..];
-        let letters = rest.iter().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let letters = ascii_letters(&self.text[start..]);
         self.at += letters;
         self.column += letters as u32;
         let mut plain = true;
@@ -196,6 +195,33 @@ impl Compounds<'_> {
         }
         is_address
     }
+}
+
+/// How many ASCII letters a text starts with.
+#[inline]
+fn ascii_letters(text: &[u8]) -> usize {
+    let (chunks, _) = text.as_chunks::<8>();
+    let mut count = 0;
+    for chunk in chunks {
+        let others = not_ascii_letters(u64::from_le_bytes(*chunk));
+        if others != 0 {
+            return count + others.trailing_zeros() as usize / 8;
+        }
+        count += 8;
+    }
+    count + text[count..].iter().take_while(|byte| byte.is_ascii_alphabetic()).count()
+}
+
+/// The top bit of each byte that is no ASCII letter. All eight at once: where a word ends is hard to foretell.
+#[inline]
+fn not_ascii_letters(bytes: u64) -> u64 {
+    const EACH: u64 = u64::from_le_bytes([1; 8]);
+    let small = bytes | EACH * 0x20;
+    // Without its top bit no byte of a sum reaches the next one.
+    let low = small & (EACH * 0x7F);
+    let from_a = low + EACH * (0x80 - b'a' as u64);
+    let after_z = low + EACH * (0x7F - b'z' as u64);
+    !(from_a & !after_z & !small) & (EACH * 0x80)
 }
 
 /// Whether an address, if there is one, ends before this byte.
@@ -259,6 +285,22 @@ mod tests {
             "Grüße an\r\n  Böhm’s 'friend', don't.\n".as_bytes(),
             &[("Grüße", 1, 1), ("an", 1, 7), ("Böhm’s", 2, 3), ("friend", 2, 11), ("don't", 2, 20)],
         );
+    }
+
+    #[test]
+    fn letters_are_counted_eight_at_a_time_as_one_by_one() {
+        for byte in 0..=255_u8 {
+            let alone =
+                not_ascii_letters(u64::from_le_bytes([b'a', byte, b'Z', 0xFF, b'm', byte, b'@', b'z']));
+            let bit = if byte.is_ascii_alphabetic() { 0 } else { 0x80 };
+            assert_eq!(alone.to_le_bytes(), [0, bit, 0, 0x80, 0, bit, 0x80, 0], "{byte}");
+        }
+        for length in 0..30 {
+            let word = "abcdefghijklmnopqrstuvwxyzABCD".get(..length).unwrap();
+            for end in ["", " and more words", "-"] {
+                assert_eq!(ascii_letters(format!("{word}{end}").as_bytes()), length);
+            }
+        }
     }
 
     #[test]

@@ -232,7 +232,7 @@ fn a_table_of_another_layout_is_refused_with_both_versions() {
     assert_eq!(run(&mut arena, &arguments).status, Ok(0));
     overwrite_layout_version(&mut arena, 7);
     let error = run(&mut arena, &arguments).status.unwrap_err();
-    assert!(error.contains("a table of layout 7, not a table of layout 2"), "{error}");
+    assert!(error.contains("a table of layout 7, not a table of layout 3"), "{error}");
 }
 
 fn overwrite_layout_version(arena: &mut HeapArena<TestMemory>, version: u32) {

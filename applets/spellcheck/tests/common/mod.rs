@@ -94,6 +94,10 @@ impl Dying {
 
 // SAFETY: passes everything on to an arena, or fails.
 unsafe impl Arena for Dying {
+    fn is_kept(&self) -> bool {
+        self.arena.is_kept()
+    }
+
     fn place(&self) -> Place {
         self.arena.place()
     }
