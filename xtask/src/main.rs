@@ -2,7 +2,7 @@
 //!
 //! A map of the modules: `workspace` knows where everything is, `command` starts programs, `checks` and
 //! `tidy` look at the source, `applets` builds guest programs, `tests` runs the tests and `outcome` counts
-//! them, `measure` builds and starts the programs of `bench/`.
+//! them, `release` builds the command as it is shipped, `measure` starts the programs of `bench/` with it.
 //!
 //! What it must not do: install anything (that is `setup.sh`), or need more than cargo and a C compiler.
 
@@ -14,6 +14,7 @@ mod command;
 mod failure;
 mod measure;
 mod outcome;
+mod release;
 mod tests;
 mod tidy;
 mod workspace;
@@ -33,6 +34,7 @@ usage: cargo xtask CHORE
   tidy                             the house rules that no compiler checks (xtask/src/tidy says which)
   applets [NAME]...                builds guest programs and says where the .wasm files are
   test                             applets, then every test; ends with `N passed, N failed`
+  release                          builds the command as it is shipped and says where it is
   bench SUITE [--json] [--runs N]  measures; suites: slice
   demo                             the main job, cold, killed, warm and the old way, as one table
 
@@ -71,6 +73,7 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         "tidy" => tidy::tidy(&workspace),
         "applets" => applets::applets(&workspace, rest),
         "test" => tests::test(&workspace),
+        "release" => release::release(&workspace),
         "bench" => measure::bench(&workspace, rest, USAGE),
         "demo" => measure::demo(&workspace),
         other => Err(Failure::usage(format!("there is no chore `{other}`"), USAGE)),

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::applets;
-use crate::command::{cargo, run, show};
+use crate::command::show;
 use crate::failure::{Failure, Result};
+use crate::release;
 use crate::workspace::Workspace;
 
 const SUITES: [&str; 1] = ["slice"];
@@ -32,14 +33,12 @@ pub(crate) fn demo(workspace: &Workspace) -> Result<()> {
     finish(built(workspace, "holdfast-demo")?)
 }
 
-/// Builds the applet and, in one go so that dependencies are built once, the command and what measures it.
+/// Builds the applet, the command as it is shipped, and what measures it.
 fn built(workspace: &Workspace, program: &str) -> Result<Command> {
     let applets: Vec<PathBuf> = applets::build(workspace, &[APPLET.to_owned()])?;
-    let mut build = cargo(&workspace.root);
-    run(build.args(["build", "--release", "-p", "holdfast-cli", "-p", "holdfast-bench"]))?;
-    let release = workspace.target.join("release");
-    let mut command = Command::new(release.join(program));
-    command.env("HOLDFAST_PROGRAM", release.join("holdfast"));
+    let programs = release::build(workspace, &[release::COMMAND, "holdfast-bench"])?;
+    let mut command = Command::new(programs.join(program));
+    command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
     if let Some(folder) = applets.first().and_then(|path| path.parent()) {
         command.env("HOLDFAST_APPLETS", folder);
     }
