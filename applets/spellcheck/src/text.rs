@@ -216,7 +216,7 @@ fn ascii_letters(text: &[u8]) -> usize {
 #[inline]
 fn not_ascii_letters(bytes: u64) -> u64 {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
-    let small = bytes | EACH * 0x20;
+    let small = bytes | (EACH * 0x20);
     // Without its top bit no byte of a sum reaches the next one.
     let low = small & (EACH * 0x7F);
     let from_a = low + EACH * (0x80 - b'a' as u64);
