@@ -29,6 +29,11 @@ pub(crate) fn image_path(pool: &Path, name: &RegionName) -> PathBuf {
     pool.join(format!("{name}.image"))
 }
 
+/// The redo log of a region in `atomic` mode.
+pub(crate) fn redo_path(pool: &Path, name: &RegionName) -> PathBuf {
+    pool.join(format!("{name}.redo"))
+}
+
 /// The name under which this process builds a file for a region.
 pub(crate) fn temporary_path(directory: &Path, name: &RegionName) -> PathBuf {
     directory.join(format!(".{name}.tmp-{}", std::process::id()))

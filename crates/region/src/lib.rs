@@ -32,6 +32,7 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod atomic;
 mod base;
 mod error;
 mod files;
@@ -44,11 +45,13 @@ mod namespace;
 mod opening;
 mod places;
 mod reader;
+mod redo;
 mod region;
 mod sparse;
 mod storage;
 mod summary;
 
+pub use atomic::{Consistency, PublishReport};
 pub use error::{ErrorKind, RegionError, Remedy, Result};
 pub use key::{KeyError, OwnerKey};
 pub use name::{NAME_BYTES_MAX, NameError, RegionName};

@@ -4,7 +4,8 @@
 //! - A [`MappedData`] owns `limit` bytes from `base`, reserved by itself or promised by the caller. The first
 //!   `backed` bytes map the file, the rest is inaccessible.
 //! - The mapped file range was allocated before it was mapped.
-//! - A writable mapping starts read-only; the watch makes it writable at the first store. Which protection is
+//! - A private mapping (mode `atomic`) is writable from the start; the watch then only notices lost backing.
+//! - A writable shared mapping starts read-only; the watch makes it writable at the first store. Which protection is
 //!   in force is decided in the fault handler and in [`MappedData::grow`], nowhere else.
 //! - On drop the watch goes first, then the range is inaccessible and reserved again (or, when it is our own
 //!   reservation, free).
@@ -13,12 +14,15 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use holdfast_sys::fault::WriteWatch;
-use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_shared_fixed};
+use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_private_fixed, map_shared_fixed};
+use holdfast_sys::private::{PrivatePages, drop_copies};
 
+use crate::atomic::Consistency;
 use crate::error::{RegionError, Result};
 use crate::format::DATA_OFFSET;
 use crate::region::Region;
@@ -32,6 +36,8 @@ pub(crate) struct MappedData {
     watch: Option<WriteWatch>,
     base: *mut u8,
     backed: usize,
+    /// Finds what was stored to; of a private mapping only.
+    private: Option<PrivatePages>,
     /// Held for its drop, which frees the range.
     own_range: Option<Reservation>,
 }
@@ -48,13 +54,14 @@ impl MappedData {
         range: Reservation,
         file: &File,
         backed: usize,
+        consistency: Consistency,
         notify: Option<Notify>,
     ) -> io::Result<MappedData> {
         if backed > range.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: the reservation is handed over whole, covers `backed` bytes, and is dropped after the mapping.
-        let mut mapped = unsafe { MappedData::map(range.base(), file, backed, notify)? };
+        let mut mapped = unsafe { MappedData::map(range.base(), file, backed, consistency, notify)? };
         mapped.own_range = Some(range);
         Ok(mapped)
     }
@@ -69,13 +76,18 @@ impl MappedData {
         base: *mut u8,
         file: &File,
         backed: usize,
+        consistency: Consistency,
         notify: Option<Notify>,
     ) -> io::Result<MappedData> {
+        let private = match consistency {
+            Consistency::Direct => None,
+            Consistency::Atomic => Some(PrivatePages::new()?),
+        };
         // SAFETY: the range is reserved and ours (contract), so nothing refers into it.
-        unsafe { map_shared_fixed(base, backed, file, DATA_OFFSET, Prot::Read)? };
-        // SAFETY: the range was just mapped shared and read-only; the watch is dropped before it is unmapped.
+        unsafe { map_file(base, backed, file, DATA_OFFSET, Prot::Read, private.is_some())? };
+        // SAFETY: the range was just mapped and may become writable; the watch is dropped before it is unmapped.
         match unsafe { WriteWatch::new(base, backed, notify) } {
-            Ok(watch) => Ok(MappedData { watch: Some(watch), base, backed, own_range: None }),
+            Ok(watch) => Ok(MappedData { watch: Some(watch), base, backed, private, own_range: None }),
             Err(error) => {
                 // SAFETY: the mapping made above, which nobody was told about.
                 unsafe { map_none_fixed(base, backed)? };
@@ -105,7 +117,7 @@ impl MappedData {
         let at = unsafe { self.base.add(self.backed) };
         let offset = DATA_OFFSET + self.backed as u64;
         // SAFETY: the range lies in the reserved part past the mapping; nothing refers into it yet.
-        let mapped = unsafe { map_shared_fixed(at, added, file, offset, prot) };
+        let mapped = unsafe { map_file(at, added, file, offset, prot, self.private.is_some()) };
         if mapped.is_err() {
             // The kernel may have dropped the reservation there; nobody else may get the range.
             // SAFETY: as above.
@@ -117,9 +129,34 @@ impl MappedData {
         Ok(())
     }
 
-    /// Whether a store happened since the mapping was made or rearmed.
+    /// Whether a store to the file happened since the mapping was made or rearmed; stores to a private mapping
+    /// are none.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.watch.as_ref().is_some_and(WriteWatch::is_dirty)
+        self.private.is_none() && self.watch.as_ref().is_some_and(WriteWatch::is_dirty)
+    }
+
+    /// The pages that were stored to privately; none in a shared mapping.
+    pub(crate) fn private_ranges(&self) -> io::Result<Vec<Range<u64>>> {
+        self.private.as_ref().map_or(Ok(Vec::new()), |pages| pages.find(self.base, self.backed))
+    }
+
+    /// The bytes of a private page range, which nobody stores to while they are used (contract of
+    /// [`Region::publish`]).
+    pub(crate) fn private_bytes(&self, range: &Range<u64>) -> &[u8] {
+        let range = range.start as usize..(range.end as usize).min(self.backed);
+        // SAFETY: the range lies in the mapping, which is readable while `self` lives.
+        unsafe { std::slice::from_raw_parts(self.base.add(range.start.min(range.end)), range.len()) }
+    }
+
+    /// Makes a range of a private mapping show the file again.
+    pub(crate) fn drop_private(&mut self, range: &Range<u64>) -> io::Result<()> {
+        let range = range.start as usize..(range.end as usize).min(self.backed);
+        if self.private.is_none() || range.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range lies in a private mapping of a file; the caller of publish or rollback promised that
+        // nobody uses the region meanwhile.
+        unsafe { drop_copies(self.base.add(range.start), range.len()) }
     }
 
     /// Whether the file was found shorter than the mapping.
@@ -129,12 +166,17 @@ impl MappedData {
 
     /// Read-only and clean again.
     pub(crate) fn rearm(&mut self) -> io::Result<()> {
-        self.watch.as_ref().map_or(Ok(()), WriteWatch::rearm)
+        self.shared_watch().map_or(Ok(()), WriteWatch::rearm)
     }
 
     /// Writable and dirty, without a fault.
     pub(crate) fn make_writable(&mut self) -> io::Result<()> {
-        self.watch.as_ref().map_or(Ok(()), WriteWatch::make_writable)
+        self.shared_watch().map_or(Ok(()), WriteWatch::make_writable)
+    }
+
+    /// A private mapping is always writable and never makes the file dirty.
+    fn shared_watch(&self) -> Option<&WriteWatch> {
+        self.watch.as_ref().filter(|_| self.private.is_none())
     }
 }
 
@@ -162,6 +204,28 @@ impl Drop for MappedData {
     }
 }
 
+/// Maps a range of the file, shared with `prot`, or privately and writable.
+///
+/// # Safety
+/// As for [`map_shared_fixed`].
+unsafe fn map_file(
+    base: *mut u8,
+    len: usize,
+    file: &File,
+    offset: u64,
+    prot: Prot,
+    private: bool,
+) -> io::Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if private {
+            map_private_fixed(base, len, file, offset, Prot::ReadWrite)
+        } else {
+            map_shared_fixed(base, len, file, offset, prot)
+        }
+    }
+}
+
 /// The data area of a file that nobody writes: for readers, who hold a lock that keeps writers out.
 pub(crate) struct ReadOnlyData(MappedData);
 
@@ -169,7 +233,7 @@ impl ReadOnlyData {
     /// Maps `backed` bytes of the data area of `file`, which must be open for reading only: then not even a
     /// stray store can reach it.
     pub(crate) fn map(range: Reservation, file: &File, backed: usize) -> io::Result<ReadOnlyData> {
-        MappedData::map_own(range, file, backed, None).map(ReadOnlyData)
+        MappedData::map_own(range, file, backed, Consistency::Direct, None).map(ReadOnlyData)
     }
 
     /// The mapped bytes.
@@ -207,7 +271,8 @@ impl Region {
                     },
                 },
             )?;
-        let mapped = MappedData::map_own(range, &self.image.file, self.backed(), self.lost_notify.clone())
+        let (file, notify) = (&self.image.file, self.lost_notify.clone());
+        let mapped = MappedData::map_own(range, file, self.backed(), self.consistency(), notify)
             .map_err(RegionError::io("map", &self.image.path))?;
         let base = NonNull::new(mapped.base()).ok_or(RegionError::AddressesExhausted { limit_bytes })?;
         self.set_mapped(mapped)?;
@@ -228,7 +293,8 @@ impl Region {
         self.check_mappable()?;
         // SAFETY: the caller's contract is that of `MappedData::map`, and growth is bounded by the limit.
         let mapped = unsafe {
-            MappedData::map(base, &self.image.file, self.backed(), self.lost_notify.clone())
+            let (file, notify) = (&self.image.file, self.lost_notify.clone());
+            MappedData::map(base, file, self.backed(), self.consistency(), notify)
                 .map_err(RegionError::io("map", &self.image.path))?
         };
         self.set_mapped(mapped)

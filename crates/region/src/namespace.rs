@@ -16,7 +16,7 @@ use holdfast_sys::lock::LockMode;
 
 use crate::base::{open_base, verify_base};
 use crate::error::{RegionError, Result};
-use crate::files::{base_path, image_path, lock_path, remove_temporaries};
+use crate::files::{base_path, image_path, lock_path, redo_path, remove_temporaries};
 use crate::key::OwnerKey;
 use crate::name::RegionName;
 use crate::opening::check_key;
@@ -104,6 +104,7 @@ impl NameSpace {
         if !self.exists(name) {
             return Err(self.not_found(name));
         }
+        self.finish_publication_of(name)?;
         let lock = self.lock(name, LockMode::Shared)?;
         let image = match self.image(name, LockMode::Shared)? {
             Some(image) => image,
@@ -158,6 +159,7 @@ impl NameSpace {
         self.remove_file(&base_path(self.places.store(), name))?;
         self.sync_store()?;
         self.remove_file(&image_path(self.places.pool(), name))?;
+        self.remove_file(&redo_path(self.places.pool(), name))?;
         remove_temporaries(&*self.storage, self.places.store(), name)?;
         remove_temporaries(&*self.storage, self.places.pool(), name)?;
         lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places.pool(), name)))
@@ -181,6 +183,7 @@ impl NameSpace {
             return Err(held);
         }
         remove_temporaries(&*self.storage, self.places.pool(), name)?;
-        self.remove_file(&image_path(self.places.pool(), name))
+        self.remove_file(&image_path(self.places.pool(), name))?;
+        self.remove_file(&redo_path(self.places.pool(), name))
     }
 }

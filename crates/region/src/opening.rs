@@ -15,13 +15,15 @@ use crate::address::first_free;
 use crate::base::{is_full, open_base, remedy_for_image, verify_base};
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{
-    base_path, image_path, lock_path, names_in, names_lock_path, remove_temporaries, temporary_path,
+    base_path, image_path, lock_path, names_in, names_lock_path, redo_path, remove_temporaries,
+    temporary_path,
 };
 use crate::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for};
 use crate::image::{Backing, BuildError, FileFault, Image};
 use crate::key::OwnerKey;
 use crate::name::{RegionName, near_names};
 use crate::namespace::NameSpace;
+use crate::redo;
 use crate::region::{Opened, Region, no_room};
 
 /// How long a holder may take to write its record, or a reader to go.
@@ -38,7 +40,9 @@ impl NameSpace {
 
     pub(crate) fn open_locked(&self, name: &RegionName, key: &OwnerKey) -> Result<Option<(Image, Opened)>> {
         if let Some(image) = self.image(name, LockMode::Exclusive)? {
-            return self.open_warm(image, key).map(Some);
+            check_key(&image.header.name, image.header.owner_fingerprint, key)?;
+            self.finish_publication(&image)?;
+            return self.open_warm(image).map(Some);
         }
         match self.base(name)? {
             Some(base) => self.open_cold(&base, key).map(Some),
@@ -46,8 +50,26 @@ impl NameSpace {
         }
     }
 
-    fn open_warm(&self, mut image: Image, key: &OwnerKey) -> Result<(Image, Opened)> {
-        check_key(&image.header.name, image.header.owner_fingerprint, key)?;
+    /// Finishes what a writer in `atomic` mode had begun to publish when it died.
+    fn finish_publication(&self, image: &Image) -> Result<()> {
+        let path = redo_path(self.places.pool(), &image.header.name);
+        let finished = redo::recover(&*self.storage, image, &path);
+        finished.map(drop).map_err(RegionError::io("finish the publication in", path))
+    }
+
+    /// The same before somebody reads, who would otherwise see a part of it.
+    pub(crate) fn finish_publication_of(&self, name: &RegionName) -> Result<()> {
+        if !redo::is_pending(&redo_path(self.places.pool(), name)) {
+            return Ok(());
+        }
+        let _lock = self.lock(name, LockMode::Exclusive)?;
+        match self.image(name, LockMode::Exclusive)? {
+            Some(image) => self.finish_publication(&image),
+            None => Ok(()),
+        }
+    }
+
+    fn open_warm(&self, mut image: Image) -> Result<(Image, Opened)> {
         // If a slot is damaged, the one in force may be the older one: its state proves nothing, and growth
         // since then shows only in the file's length.
         let after_crash = image.header.state == FileState::Open || image.slot_damaged;

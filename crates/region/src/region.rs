@@ -22,6 +22,7 @@ use holdfast_sys::lock::FileLock;
 use holdfast_sys::mapping::gather_huge_pages;
 use serde::Serialize;
 
+use crate::atomic::Consistency;
 use crate::base::{is_full, remedy_for_image, write_base};
 use crate::error::{RegionError, Result};
 use crate::format::{DATA_OFFSET, FileState, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES};
@@ -29,6 +30,7 @@ use crate::image::Image;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
 use crate::places::Places;
+use crate::redo::Redo;
 use crate::sparse::PAGE_BYTES;
 use crate::storage::Storage;
 
@@ -74,12 +76,15 @@ pub struct Region {
     pub(crate) image: Image,
     pub(crate) lost_notify: Option<Notify>,
     opened: Opened,
-    owed: bool,
-    poisoned: bool,
+    pub(crate) consistency: Consistency,
+    /// From the first choice of the mode `atomic` on.
+    pub(crate) redo: Option<Redo>,
+    pub(crate) owed: bool,
+    pub(crate) poisoned: bool,
     lost: bool,
     growth_hint_bytes: u64,
-    storage: Arc<dyn Storage>,
-    places: Arc<Places>,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) places: Arc<Places>,
     lock: FileLock,
 }
 
@@ -96,6 +101,8 @@ impl Region {
             image,
             lost_notify: None,
             opened,
+            consistency: Consistency::Direct,
+            redo: None,
             owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
             poisoned: false,
             lost: false,
@@ -302,6 +309,9 @@ impl Region {
         if !checkpoint.skipped || self.opened == Opened::Cold {
             self.gather_huge_pages();
         }
+        if let Some(redo) = self.redo.take() {
+            self.storage.remove(redo.path()).map_err(RegionError::io("remove", redo.path()))?;
+        }
         self.image
             .change_header(&*self.storage, |header| header.state = FileState::Clean)
             .map_err(RegionError::io("write the header of", &self.image.path))?;
@@ -332,12 +342,12 @@ impl Region {
         if self.mapped.is_some() { Err(RegionError::AlreadyMapped) } else { Ok(()) }
     }
 
-    fn check_usable(&self) -> Result<()> {
+    pub(crate) fn check_usable(&self) -> Result<()> {
         if self.poisoned { Err(RegionError::Poisoned { name: self.name().to_string() }) } else { Ok(()) }
     }
 
     /// Whether the file that the path names is still ours and still whole.
-    fn check_backing(&mut self) -> Result<()> {
+    pub(crate) fn check_backing(&mut self) -> Result<()> {
         let path = &self.image.path;
         let len_bytes = self.image.file.metadata().map_err(RegionError::io("examine", path))?.len();
         if self.lost_backing() || len_bytes < self.image.header.file_bytes() {

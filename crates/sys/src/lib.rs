@@ -7,5 +7,6 @@ pub mod fault;
 pub mod file;
 pub mod lock;
 pub mod mapping;
+pub mod private;
 pub mod probe;
 pub mod process;
