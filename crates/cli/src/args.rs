@@ -73,6 +73,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     pub heap_size: u64,
 
+    /// Let the applet's stores to the heap count only together: when it ends by itself, or commits
+    #[arg(long, requires = "heap")]
+    pub atomic: bool,
+
     /// Name of the owner key that the heap belongs to; made at first use
     #[arg(long, value_name = "KEY", default_value = "default")]
     pub key: String,
