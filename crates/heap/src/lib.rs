@@ -26,6 +26,7 @@
 #[cfg(any(test, feature = "crash-points"))]
 extern crate std;
 
+mod aligned;
 #[allow(unsafe_code)]
 mod backing;
 pub mod check;
@@ -45,9 +46,12 @@ mod log;
 #[allow(unsafe_code)]
 mod memory;
 #[allow(unsafe_code)]
+mod resize;
+#[allow(unsafe_code)]
 mod roots;
 #[allow(unsafe_code)]
 mod slabs;
+mod superblock;
 mod transaction;
 
 pub use backing::{Backing, Fixed};

@@ -135,14 +135,14 @@ impl<B: Backing> Heap<B> {
     }
 
     /// In the open transaction, or in one of its own.
-    fn all_or_nothing<R>(
+    pub(crate) fn all_or_nothing<R>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<R, HeapError>,
     ) -> Result<R, HeapError> {
         if self.in_transaction() { work(self) } else { self.transaction(|tx| work(tx)) }
     }
 
-    fn store_logged(&mut self, offset: u64, word: u64) -> Result<(), HeapError> {
+    pub(crate) fn store_logged(&mut self, offset: u64, word: u64) -> Result<(), HeapError> {
         self.add_range(self.memory.at(offset), 8)?;
         self.memory.store(offset, word);
         Ok(())

@@ -132,7 +132,7 @@ impl<B: Backing> Heap<B> {
             }
             self.cursors[class].scanned_to = 0;
         }
-        let run = self.find_run(1)?;
+        let run = self.find_run(1, 1)?;
         self.memory.zero(run.descriptor() + DESC_SLOTS, words_of(class) * 8);
         self.describe_run(run, Kind::Slab, class as u8, 0);
         self.publish_run(run);
