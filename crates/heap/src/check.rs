@@ -294,9 +294,13 @@ impl Checker<'_> {
     fn entry(&mut self, at: u64, word: u64, table: u64, slots: u64) {
         let entry = word & ((1 << 48) - 1);
         let length = self.load(entry.saturating_add(ENTRY_NAME_LENGTH));
+        let typed = length & ENTRY_TYPED != 0 && self.version() > 1;
+        let length = if typed { length & !ENTRY_TYPED } else { length };
+        let needed =
+            if typed { entry_type_at(ENTRY_TYPE_BYTES, length) } else { ENTRY_NAME.saturating_add(length) };
         let fits = length >= 1
             && length <= ROOT_NAME_BYTES_MAX as u64
-            && self.object_bytes_at(entry).is_some_and(|bytes| bytes >= ENTRY_NAME + length);
+            && self.object_bytes_at(entry).is_some_and(|bytes| bytes >= needed);
         if !self.expect(fits, at, "a root's entry is not an allocated object of its size") {
             return;
         }

@@ -105,10 +105,18 @@ pub const ENTRY_OBJECT: u64 = 0;
 pub const ENTRY_SIZE: u64 = 8;
 /// `u64`: xxh3-64 of the name.
 pub const ENTRY_HASH: u64 = 16;
-/// `u64`: bytes of the name, which follows.
+/// `u64`: bytes of the name, which follows; with [`ENTRY_TYPED`] when a type follows that.
 pub const ENTRY_NAME_LENGTH: u64 = 24;
+/// Bit of the word at [`ENTRY_NAME_LENGTH`], from version 2 on: the root has a type.
+pub const ENTRY_TYPED: u64 = 1 << 16;
+/// Bytes of a type: layout `u64`, version `u64`.
+pub const ENTRY_TYPE_BYTES: u64 = 16;
 /// Where the name's bytes start.
 pub const ENTRY_NAME: u64 = 32;
+/// Where the type of a root starts whose entry has a name of `length` bytes.
+pub const fn entry_type_at(entry: u64, length: u64) -> u64 {
+    entry.saturating_add(ENTRY_NAME).saturating_add(length.saturating_add(7) & !7)
+}
 /// Longest root name in bytes.
 pub const ROOT_NAME_BYTES_MAX: usize = 255;
 /// Slot of a root that was removed.

@@ -53,6 +53,10 @@ mod roots;
 mod slabs;
 mod superblock;
 mod transaction;
+#[allow(unsafe_code)]
+mod typed_roots;
+#[allow(unsafe_code)]
+pub mod types;
 
 pub use backing::{Backing, Fixed};
 pub use check::{CheckReport, Finding, check};
@@ -61,3 +65,4 @@ pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
 pub use inspect::{Inspection, inspect};
 pub use roots::{Root, Roots};
 pub use transaction::Transaction;
+pub use types::{RootType, Typed};

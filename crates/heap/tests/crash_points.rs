@@ -8,8 +8,8 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use common::{TestMemory, assert_sound, open};
-use holdfast_heap::{Backing, Fixed, Heap, OpenOptions, crash_points};
+use common::{TestMemory, assert_sound, open, version_1};
+use holdfast_heap::{Backing, Fixed, Heap, HeapError, OpenOptions, crash_points, typed};
 
 /// Limits of the heaps that die here: every crash point copies the heap a few times.
 const SMALL: u64 = 1 << 20;
@@ -35,18 +35,20 @@ fn killed_at(step: u64, work: impl FnOnce()) -> bool {
 fn enumerate(limit: u64, prepare: Operation, operation: Operation, observe: Observe) -> u64 {
     let mut heap = open(TestMemory::new(limit));
     prepare(&mut heap);
-    let prepared = heap.close();
+    enumerate_from(&heap.close(), operation, observe)
+}
 
+fn enumerate_from(prepared: &TestMemory, operation: Operation, observe: Observe) -> u64 {
     let reopened = |memory: &TestMemory| open(memory.copy());
-    let before = observe(&reopened(&prepared));
-    let mut complete = reopened(&prepared);
+    let before = observe(&reopened(prepared));
+    let mut complete = reopened(prepared);
     operation(&mut complete);
     let complete = complete.close();
     let after = observe(&reopened(&complete));
 
     let mut tried = 0;
     for step in 0.. {
-        let mut victim = reopened(&prepared);
+        let mut victim = reopened(prepared);
         let dead = killed_at(step, || operation(&mut victim));
         let left = victim.backing().copy();
         std::mem::forget(victim);
@@ -404,4 +406,42 @@ fn nested_transactions_are_all_or_nothing() {
         heap.commit().unwrap();
     }
     enumerate(SMALL, prepare, operate, all_roots);
+}
+
+typed! { struct Old: 1 { value: u64 } }
+typed! { struct New: 2 { values: [u64; 3] } }
+
+fn typed_roots(heap: &Heap<TestMemory>) -> Vec<u8> {
+    let mut roots: Vec<_> =
+        heap.roots().map(|(name, root)| (name, root.bytes, heap.root_type(name))).collect();
+    roots.sort_by_key(|root| root.0);
+    let objects = holdfast_heap::check(heap.backing().bytes(), &mut |_| {}).objects;
+    let content = all_roots(heap);
+    format!("{roots:?} {objects} {}", String::from_utf8(content).unwrap()).into_bytes()
+}
+
+#[test]
+fn a_migration_leaves_the_old_root_or_the_new_one() {
+    fn prepare(heap: &mut Heap<TestMemory>) {
+        let root = heap.create_root_typed::<Old>("root").unwrap();
+        // SAFETY: just made, of this type.
+        unsafe { root.write(Old { value: 77 }) };
+    }
+    fn operate(heap: &mut Heap<TestMemory>) {
+        let migrated = heap.root_or_migrate("root", |tx, old: Old| {
+            tx.create_root("by the way", 20)?;
+            Ok::<_, HeapError>(New { values: [old.value; 3] })
+        });
+        migrated.unwrap();
+    }
+    assert!(enumerate(SMALL, prepare, operate, typed_roots) > 20);
+}
+
+#[test]
+fn a_heap_of_version_1_is_raised_in_one_step() {
+    let prepared = open(version_1()).close();
+    fn operate(heap: &mut Heap<TestMemory>) {
+        heap.adopt_root::<Old>("counter").unwrap();
+    }
+    assert!(enumerate_from(&prepared, operate, typed_roots) > 10);
 }
