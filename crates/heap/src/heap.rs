@@ -66,6 +66,9 @@ pub struct Heap<B: Backing> {
     /// Segments before this one have no free chunk. Volatile.
     pub(crate) rover: u64,
     pub(crate) opened: Opened,
+    /// Slabs from which threads allocate on their own. Volatile.
+    #[cfg(feature = "std")]
+    pub(crate) claimed: std::collections::BTreeSet<u64>,
 }
 
 // SAFETY: the raw pointers in `memory` and `cursors` point into the backing, which moves along.
@@ -112,6 +115,8 @@ impl<B: Backing> Heap<B> {
             log: Log::new(),
             rover: 0,
             opened: Opened::Clean,
+            #[cfg(feature = "std")]
+            claimed: std::collections::BTreeSet::new(),
         };
         match memory.load(SUPER_MAGIC) {
             MAGIC => {

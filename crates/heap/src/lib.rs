@@ -10,6 +10,7 @@
 //! - [`Heap`]: open, allocate, free. [`Transaction`]: several changes, all or none.
 //! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et al.,
 //!   "NVM Heaps for Accelerating Browser-based Applications").
+//! - `SharedHeap` (feature `std`): the heap for several threads of a host.
 //! - [`check`](mod@check): verifies the bytes of a heap from outside, in safe code.
 //!
 //! The invariant that all of it serves: **kill the process between any two instructions, and the next
@@ -23,7 +24,7 @@
 #![no_std]
 #![deny(unsafe_code)]
 
-#[cfg(any(test, feature = "crash-points"))]
+#[cfg(any(test, feature = "crash-points", feature = "std"))]
 extern crate std;
 
 mod aligned;
@@ -49,6 +50,9 @@ mod memory;
 mod resize;
 #[allow(unsafe_code)]
 mod roots;
+#[cfg(feature = "std")]
+#[allow(unsafe_code)]
+mod shared;
 #[allow(unsafe_code)]
 mod slabs;
 mod superblock;
@@ -64,5 +68,7 @@ pub use error::{GrowError, HeapError, OpenError};
 pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
 pub use inspect::{Inspection, inspect};
 pub use roots::{Root, Roots};
+#[cfg(feature = "std")]
+pub use shared::{Handle, SharedHeap};
 pub use transaction::Transaction;
 pub use types::{RootType, Typed};

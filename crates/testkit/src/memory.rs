@@ -72,6 +72,9 @@ impl Drop for TestMemory {
     }
 }
 
+// SAFETY: an allocation of its own, which any thread may use and free.
+unsafe impl Send for TestMemory {}
+
 // SAFETY: one allocation, aligned to 2 MiB, never moved, exclusively owned; `backed` only grows.
 unsafe impl Backing for TestMemory {
     fn base(&self) -> *mut u8 {
