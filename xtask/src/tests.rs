@@ -83,8 +83,8 @@ fn prepare(workspace: &Workspace) -> Result<()> {
 
 /// The arguments of each `cargo test`.
 fn runs(workspace: &Workspace) -> [Vec<String>; 2] {
-    // The same heap with every store to metadata numbered, each of which becomes the last one.
-    let crash_points = ["-p", "holdfast-heap", "--features", "crash-points"];
+    // The same heap with every store to metadata numbered, each of which becomes the last one; and with threads.
+    let crash_points = ["-p", "holdfast-heap", "--features", "crash-points,std"];
     [workspace.select_host(), crash_points.map(str::to_owned).to_vec()]
 }
 

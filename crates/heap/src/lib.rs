@@ -10,6 +10,7 @@
 //! - [`Heap`]: open, allocate, free. [`Transaction`]: several changes, all or none.
 //! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et al.,
 //!   "NVM Heaps for Accelerating Browser-based Applications").
+//! - `SharedHeap` (feature `std`): the heap for several threads of a host.
 //! - [`check`](mod@check): verifies the bytes of a heap from outside, in safe code.
 //!
 //! The invariant that all of it serves: **kill the process between any two instructions, and the next
@@ -23,9 +24,10 @@
 #![no_std]
 #![deny(unsafe_code)]
 
-#[cfg(any(test, feature = "crash-points"))]
+#[cfg(any(test, feature = "crash-points", feature = "std"))]
 extern crate std;
 
+mod aligned;
 #[allow(unsafe_code)]
 mod backing;
 pub mod check;
@@ -45,10 +47,20 @@ mod log;
 #[allow(unsafe_code)]
 mod memory;
 #[allow(unsafe_code)]
+mod resize;
+#[allow(unsafe_code)]
 mod roots;
+#[cfg(feature = "std")]
+#[allow(unsafe_code)]
+mod shared;
 #[allow(unsafe_code)]
 mod slabs;
+mod superblock;
 mod transaction;
+#[allow(unsafe_code)]
+mod typed_roots;
+#[allow(unsafe_code)]
+pub mod types;
 
 pub use backing::{Backing, Fixed};
 pub use check::{CheckReport, Finding, check};
@@ -56,4 +68,7 @@ pub use error::{GrowError, HeapError, OpenError};
 pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
 pub use inspect::{Inspection, inspect};
 pub use roots::{Root, Roots};
+#[cfg(feature = "std")]
+pub use shared::{Handle, SharedHeap};
 pub use transaction::Transaction;
+pub use types::{RootType, Typed};

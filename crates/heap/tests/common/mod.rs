@@ -11,6 +11,21 @@ pub fn open(memory: TestMemory) -> Heap<TestMemory> {
     Heap::open(memory, OPTIONS).unwrap()
 }
 
+/// The heap of format version 1 that an older program left behind, with a transaction open.
+pub fn version_1() -> TestMemory {
+    let text = include_str!("../golden/version-1.txt");
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    let number = |digits: &str| usize::from_str_radix(digits, 16).unwrap();
+    let mut memory = TestMemory::new(number(lines.next().unwrap()) as u64);
+    for line in lines {
+        let (at, word) = line.split_once(' ').unwrap();
+        for (index, byte) in memory.bytes_mut()[number(at)..][..8].iter_mut().enumerate() {
+            *byte = number(&word[index * 2..][..2]) as u8;
+        }
+    }
+    memory
+}
+
 /// Checks the bytes; panics with the findings if there are any.
 pub fn assert_sound(bytes: &[u8], context: &str) -> holdfast_heap::CheckReport {
     let mut findings = Vec::new();
