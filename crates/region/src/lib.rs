@@ -1,7 +1,8 @@
 //! Persistent byte ranges with a name, an owner key, a size limit and a fixed address.
 //!
 //! A *region* lives as an *image* in the *pool*, a directory in memory (tmpfs), where programs map it and
-//! store to it; a *checkpoint* copies it, atomically, to a *base file* in the *store*, on a disk. Opening finds
+//! store to it; a *commit* brings it to the *store*, on a disk: as a *base file*, or as what changed since, in
+//! the *journal* beside it. Opening finds
 //! the image (a *warm* open: nothing is copied, whatever the size) or rebuilds it from the base (a *cold*
 //! one).
 //!
@@ -33,10 +34,13 @@
 
 mod address;
 mod base;
+mod commit;
+mod dirty;
 mod error;
 mod files;
 mod format;
 mod image;
+mod journal;
 mod key;
 mod memory;
 mod name;
@@ -45,10 +49,14 @@ mod opening;
 mod places;
 mod reader;
 mod region;
+mod shared;
 mod sparse;
 mod storage;
+mod stored;
 mod summary;
 
+pub use commit::{CommitReport, Durability, Written};
+pub use dirty::DirtySource;
 pub use error::{ErrorKind, RegionError, Remedy, Result};
 pub use key::{KeyError, OwnerKey};
 pub use name::{NAME_BYTES_MAX, NameError, RegionName};
@@ -56,5 +64,6 @@ pub use namespace::NameSpace;
 pub use places::{PlaceError, Places};
 pub use reader::RegionReader;
 pub use region::{CheckpointReport, CloseReport, Opened, Region};
+pub use shared::{EnteredRegion, SharedRegion};
 pub use storage::{KernelStorage, Storage};
 pub use summary::{FileSummary, RegionState, RegionSummary};
