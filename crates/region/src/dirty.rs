@@ -68,11 +68,11 @@ impl Region {
 pub(crate) fn merged(ranges: Vec<Range<u64>>, backed_bytes: u64) -> Vec<Range<u64>> {
     let mut pages: Vec<Range<u64>> = ranges
         .into_iter()
+        .filter(|range| range.start < range.end.min(backed_bytes))
         .map(|range| {
             let end = range.end.min(backed_bytes).next_multiple_of(PAGE_BYTES);
             range.start / PAGE_BYTES * PAGE_BYTES..end
         })
-        .filter(|range| range.start < range.end)
         .collect();
     pages.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::with_capacity(pages.len());

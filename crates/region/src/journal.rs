@@ -29,7 +29,7 @@ pub(crate) use reading::{Extent, ReadFault, Sizes, apply, examine};
 pub(crate) use record::Record;
 
 use crate::error::{RegionError, Remedy, Result};
-use crate::files::{base_path, journal_path, temporary_path};
+use crate::files::{base_path, journal_path, remove_temporaries, temporary_path};
 use crate::format::{Header, HeaderFault};
 use crate::image::{FileFault, open_fault};
 use crate::name::RegionName;
@@ -226,6 +226,10 @@ impl Journal {
     }
 
     fn create(&self, storage: &dyn Storage, record: &Record) -> io::Result<File> {
+        remove_temporaries(storage, &self.store, &self.name).map_err(|error| match error {
+            RegionError::Io { source, .. } => source,
+            other => io::Error::other(other),
+        })?;
         let temporary = temporary_path(&self.store, &self.name);
         let file = storage.create(&temporary)?;
         let named = (|| {
