@@ -106,7 +106,6 @@ impl Region {
         })?;
         // It counts from here on; the image has to follow.
         self.poisoned = true;
-        self.owed = true;
         for range in &ranges {
             let (bytes, offset) = (mapped.private_bytes(range), DATA_OFFSET + range.start);
             let written = self.storage.write_at(&self.image.file, bytes, offset);
@@ -115,7 +114,9 @@ impl Region {
         redo.clear(&*self.storage).map_err(RegionError::io("write", redo.path()))?;
         self.poisoned = false;
         self.drop_private(&ranges)?;
-        Ok(PublishReport { bytes, ranges: ranges.len() as u64 })
+        let report = PublishReport { bytes, ranges: ranges.len() as u64 };
+        self.note_pending(ranges);
+        Ok(report)
     }
 
     /// Undoes everything that was stored since the last publication: the region shows it again. In the mode

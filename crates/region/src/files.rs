@@ -24,6 +24,11 @@ pub(crate) fn base_path(store: &Path, name: &RegionName) -> PathBuf {
     store.join(format!("{name}.base"))
 }
 
+/// The journal of a region.
+pub(crate) fn journal_path(store: &Path, name: &RegionName) -> PathBuf {
+    store.join(format!("{name}.journal"))
+}
+
 /// The image of a region.
 pub(crate) fn image_path(pool: &Path, name: &RegionName) -> PathBuf {
     pool.join(format!("{name}.image"))

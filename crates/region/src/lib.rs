@@ -1,7 +1,8 @@
 //! Persistent byte ranges with a name, an owner key, a size limit and a fixed address.
 //!
 //! A *region* lives as an *image* in the *pool*, a directory in memory (tmpfs), where programs map it and
-//! store to it; a *checkpoint* copies it, atomically, to a *base file* in the *store*, on a disk. Opening finds
+//! store to it; a *commit* brings it to the *store*, on a disk: as a *base file*, or as what changed since, in
+//! the *journal* beside it. Opening finds
 //! the image (a *warm* open: nothing is copied, whatever the size) or rebuilds it from the base (a *cold*
 //! one).
 //!
@@ -34,10 +35,13 @@
 mod address;
 mod atomic;
 mod base;
+mod commit;
+mod dirty;
 mod error;
 mod files;
 mod format;
 mod image;
+mod journal;
 mod key;
 mod memory;
 mod name;
@@ -47,11 +51,15 @@ mod places;
 mod reader;
 mod redo;
 mod region;
+mod shared;
 mod sparse;
 mod storage;
+mod stored;
 mod summary;
 
 pub use atomic::{Consistency, PublishReport};
+pub use commit::{CommitReport, Durability, Written};
+pub use dirty::DirtySource;
 pub use error::{ErrorKind, RegionError, Remedy, Result};
 pub use key::{KeyError, OwnerKey};
 pub use name::{NAME_BYTES_MAX, NameError, RegionName};
@@ -59,5 +67,6 @@ pub use namespace::NameSpace;
 pub use places::{PlaceError, Places};
 pub use reader::RegionReader;
 pub use region::{CheckpointReport, CloseReport, Opened, Region};
+pub use shared::{EnteredRegion, SharedRegion};
 pub use storage::{KernelStorage, Storage};
 pub use summary::{FileSummary, RegionState, RegionSummary};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
 
 use crate::address::first_free;
-use crate::base::{is_full, open_base, remedy_for_image, verify_base};
+use crate::base::{is_full, open_base};
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{
     base_path, image_path, lock_path, names_in, names_lock_path, redo_path, remove_temporaries,
@@ -25,6 +25,7 @@ use crate::name::{RegionName, near_names};
 use crate::namespace::NameSpace;
 use crate::redo;
 use crate::region::{Opened, Region, no_room};
+use crate::stored::{Stored, remedy_for_image};
 
 /// How long a holder may take to write its record, or a reader to go.
 const HELD_PATIENCE: Duration = Duration::from_millis(50);
@@ -44,8 +45,8 @@ impl NameSpace {
             self.finish_publication(&image)?;
             return self.open_warm(image).map(Some);
         }
-        match self.base(name)? {
-            Some(base) => self.open_cold(&base, key).map(Some),
+        match Stored::open(self.places.store(), name)? {
+            Some(stored) => self.open_cold(&stored, key).map(Some),
             None => Ok(None),
         }
     }
@@ -91,15 +92,9 @@ impl NameSpace {
         Ok((image, if after_crash { Opened::WarmAfterCrash } else { Opened::Warm }))
     }
 
-    fn open_cold(&self, base: &Image, key: &OwnerKey) -> Result<(Image, Opened)> {
-        check_key(&base.header.name, base.header.owner_fingerprint, key)?;
-        let header = Header {
-            state: FileState::Open,
-            image_generation: base.header.image_generation.saturating_add(1),
-            data_checksum: 0,
-            ..base.header.clone()
-        };
-        let image = self.build_image(header, |file| verify_base(base, Some((&*self.storage, file))))?;
+    fn open_cold(&self, stored: &Stored, key: &OwnerKey) -> Result<(Image, Opened)> {
+        check_key(&stored.base.header.name, stored.base.header.owner_fingerprint, key)?;
+        let image = self.build_image(stored.image_header(), |file| stored.copy_to(&*self.storage, file))?;
         Ok((image, Opened::Cold))
     }
 
@@ -127,6 +122,8 @@ impl NameSpace {
             data_checksum: 0,
             owner_fingerprint: key.fingerprint(),
             name: name.clone(),
+            continued: false,
+            journal_sequence: 0,
         };
         let image = self.build_image(header, |_| Ok(()))?;
         Ok(self.region(image, Opened::Created, lock))

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use holdfast_region::{KernelStorage, Storage};
 
@@ -14,6 +15,8 @@ use holdfast_region::{KernelStorage, Storage};
 pub(crate) enum Fault {
     /// One step reports this error number and has no effect, but for half of a write.
     Once(i32),
+    /// That step and all after it report this error number, half of each write done.
+    Always(i32),
     /// That step and all after it fail, half of a write done.
     Dead,
     /// That step says so on the standard output and never ends.
@@ -25,12 +28,23 @@ pub(crate) struct FaultyStorage {
     steps_left: AtomicI64,
     fault: Fault,
     log: Mutex<Vec<&'static str>>,
+    sync_time: Duration,
 }
 
 impl FaultyStorage {
     /// Healthy until [`FaultyStorage::arm`].
     pub(crate) fn new(fault: Fault) -> FaultyStorage {
-        FaultyStorage { steps_left: AtomicI64::new(i64::MAX), fault, log: Mutex::default() }
+        FaultyStorage {
+            steps_left: AtomicI64::new(i64::MAX),
+            fault,
+            log: Mutex::default(),
+            sync_time: Duration::ZERO,
+        }
+    }
+
+    /// Healthy until armed, with syncs that take at least this long.
+    pub(crate) fn with_slow_syncs(fault: Fault, sync_time: Duration) -> FaultyStorage {
+        FaultyStorage { sync_time, ..FaultyStorage::new(fault) }
     }
 
     /// The step after `steps` more fails.
@@ -54,7 +68,7 @@ impl FaultyStorage {
         match self.fault {
             _ if left > 0 => Ok(()),
             Fault::Once(_) if left < 0 => Ok(()),
-            Fault::Once(number) => Err(io::Error::from_raw_os_error(number)),
+            Fault::Once(number) | Fault::Always(number) => Err(io::Error::from_raw_os_error(number)),
             Fault::Dead => Err(io::Error::other("the process is as good as dead")),
             Fault::Hang => {
                 println!("@@ hanging");
@@ -83,8 +97,8 @@ impl Storage for FaultyStorage {
     }
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let torn = self.steps_left.load(Ordering::SeqCst) == 0;
-        if torn {
+        let left = self.steps_left.load(Ordering::SeqCst);
+        if left == 0 || (left < 0 && matches!(self.fault, Fault::Always(_))) {
             KernelStorage.write_at(file, &bytes[..bytes.len() / 2], offset)?;
         }
         self.step("write_at")?;
@@ -94,6 +108,12 @@ impl Storage for FaultyStorage {
     fn sync(&self, file: &File) -> io::Result<()> {
         self.step("sync")?;
         KernelStorage.sync(file)
+    }
+
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        self.step("sync_data")?;
+        std::thread::sleep(self.sync_time);
+        KernelStorage.sync_data(file)
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {

@@ -4,6 +4,8 @@
 
 pub(crate) mod child;
 pub(crate) mod faulty;
+pub(crate) mod noted;
+pub(crate) mod power;
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -62,6 +64,10 @@ impl Home {
 
     pub(crate) fn base(&self, name: &str) -> PathBuf {
         self.path().join("store").join(format!("{name}.base"))
+    }
+
+    pub(crate) fn journal(&self, name: &str) -> PathBuf {
+        self.path().join("store").join(format!("{name}.journal"))
     }
 
     /// A region of 8 MiB whose first pages hold `text`, closed in order.

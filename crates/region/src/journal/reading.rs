@@ -1,0 +1,247 @@
+//! Reading a journal: which records are whole and right, where the torn tail starts, what is damage.
+//!
+//! Invariants:
+//! - A record counts only if its head, its table, its bounds and the checksum of its body are right, and all
+//!   records before it count.
+//! - A bad record is a *torn tail* when nothing follows that could be a later record of this journal; it is
+//!   *damage* when something does, because a record is written only after the one before it was durable.
+//! - Nothing is written but to a file that has no name yet, or nobody else's.
+
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::layout::{
+    ENTRY_BYTES, Entry, JOURNAL_HEADER_BYTES, JournalHeader, RECORD_HEAD_BYTES, RECORD_MAGIC,
+    RECORD_UNIT_BYTES, RecordHead,
+};
+use crate::format::{DATA_OFFSET, LIMIT_UNIT_BYTES};
+use crate::sparse::PAGE_BYTES;
+use crate::storage::Storage;
+
+/// Bytes read at once.
+const CHUNK_BYTES: u64 = 256 << 10;
+
+/// The whole records of a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Sequence of the last one; 0 without one.
+    pub(crate) last_sequence: u64,
+    /// Where the last one starts.
+    pub(crate) last_start: u64,
+    /// Where the next one goes.
+    pub(crate) end: u64,
+    /// Backed bytes of the region after the last one.
+    pub(crate) backed_bytes: u64,
+    /// The file is longer: a writer died while it appended.
+    pub(crate) torn: bool,
+}
+
+/// Why a journal cannot be read or applied.
+#[derive(Debug)]
+pub(crate) enum ReadFault {
+    Read(io::Error),
+    Write(io::Error),
+    /// The record with this sequence is damaged, at this offset, and was not the last.
+    Damaged {
+        sequence: u64,
+        offset: u64,
+    },
+}
+
+/// The sizes between which a region's backed bytes must lie.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) backed_bytes: u64,
+    pub(crate) limit_bytes: u64,
+}
+
+/// Checks all records.
+pub(crate) fn examine(file: &File, journal: &JournalHeader, sizes: Sizes) -> Result<Extent, ReadFault> {
+    let len = file.metadata().map_err(ReadFault::Read)?.len();
+    let start = JOURNAL_HEADER_BYTES as u64;
+    let mut extent = Extent {
+        last_sequence: 0,
+        last_start: start,
+        end: start,
+        backed_bytes: sizes.backed_bytes,
+        torn: false,
+    };
+    while extent.end < len {
+        let sequence = extent.last_sequence + 1;
+        let head = match head_at(file, journal, extent.end, len)? {
+            Some(head)
+                if head.sequence == sequence && body_is_right(file, journal, &head, extent, sizes, len)? =>
+            {
+                head
+            }
+            _ if later_record_follows(file, journal, sequence, extent.end, len)? => {
+                return Err(ReadFault::Damaged { sequence, offset: extent.end });
+            }
+            _ => {
+                extent.torn = true;
+                break;
+            }
+        };
+        extent = Extent {
+            last_sequence: sequence,
+            last_start: extent.end,
+            end: extent.end + RECORD_HEAD_BYTES as u64 + head.body_bytes,
+            backed_bytes: head.backed_bytes,
+            torn: false,
+        };
+    }
+    Ok(extent)
+}
+
+/// Writes the pages of all records of `extent` to the data area of `target`, which has all backed bytes.
+pub(crate) fn apply(
+    file: &File,
+    journal: &JournalHeader,
+    extent: Extent,
+    storage: &dyn Storage,
+    target: &File,
+) -> Result<(), ReadFault> {
+    let (mut offset, mut sequence) = (JOURNAL_HEADER_BYTES as u64, 1);
+    while sequence <= extent.last_sequence {
+        // It was right a moment ago; a medium that gives other bytes now is damaged.
+        let damaged = || ReadFault::Damaged { sequence, offset };
+        let head = head_at(file, journal, offset, extent.end)?.filter(|head| head.sequence == sequence);
+        let head = head.ok_or_else(damaged)?;
+        let table = table_of(file, &head, offset)?;
+        let mut sum = Xxh3::with_seed(journal.seed(sequence));
+        let mut position = offset + RECORD_HEAD_BYTES as u64;
+        for entry in entries(&table) {
+            let entry = entry.filter(|entry| fits(entry, extent.backed_bytes)).ok_or_else(damaged)?;
+            let mut page_offset = DATA_OFFSET + entry.first_page * PAGE_BYTES;
+            let mut left = u64::from(entry.pages) * PAGE_BYTES;
+            let mut chunk = vec![0; left.min(CHUNK_BYTES) as usize];
+            while left > 0 {
+                let bytes = &mut chunk[..left.min(CHUNK_BYTES) as usize];
+                if !entry.zero {
+                    file.read_exact_at(bytes, position).map_err(ReadFault::Read)?;
+                    sum.update(bytes);
+                    position += bytes.len() as u64;
+                }
+                storage.write_at(target, bytes, page_offset).map_err(ReadFault::Write)?;
+                page_offset += bytes.len() as u64;
+                left -= bytes.len() as u64;
+            }
+        }
+        sum.update(&table);
+        if sum.digest() != head.body_checksum {
+            return Err(damaged());
+        }
+        offset += RECORD_HEAD_BYTES as u64 + head.body_bytes;
+        sequence += 1;
+    }
+    Ok(())
+}
+
+/// The head at an offset, if there is one whose record ends within `end`.
+fn head_at(
+    file: &File,
+    journal: &JournalHeader,
+    offset: u64,
+    end: u64,
+) -> Result<Option<RecordHead>, ReadFault> {
+    let body_start = offset + RECORD_HEAD_BYTES as u64;
+    if body_start > end {
+        return Ok(None);
+    }
+    let mut bytes = [0; RECORD_HEAD_BYTES];
+    file.read_exact_at(&mut bytes, offset).map_err(ReadFault::Read)?;
+    Ok(RecordHead::decode(&bytes, journal).filter(|head| {
+        head.body_bytes <= end - body_start
+            && head.table_bytes() <= head.body_bytes
+            && (head.body_bytes - head.table_bytes()).is_multiple_of(PAGE_BYTES)
+    }))
+}
+
+fn body_is_right(
+    file: &File,
+    journal: &JournalHeader,
+    head: &RecordHead,
+    extent: Extent,
+    sizes: Sizes,
+    len: u64,
+) -> Result<bool, ReadFault> {
+    let start = extent.end + RECORD_HEAD_BYTES as u64;
+    let fits_region = (extent.backed_bytes..=sizes.limit_bytes).contains(&head.backed_bytes)
+        && head.backed_bytes.is_multiple_of(LIMIT_UNIT_BYTES);
+    if !fits_region || start + head.body_bytes > len {
+        return Ok(false);
+    }
+    let mut sum = Xxh3::with_seed(journal.seed(head.sequence));
+    let mut chunk = vec![0; head.body_bytes.min(CHUNK_BYTES) as usize];
+    let (mut position, end) = (start, start + head.body_bytes);
+    while position < end {
+        let bytes = &mut chunk[..(end - position).min(CHUNK_BYTES) as usize];
+        file.read_exact_at(bytes, position).map_err(ReadFault::Read)?;
+        sum.update(bytes);
+        position += bytes.len() as u64;
+    }
+    if sum.digest() != head.body_checksum {
+        return Ok(false);
+    }
+    let table = table_of(file, head, extent.end)?;
+    let mut data_pages = 0;
+    for entry in entries(&table) {
+        match entry {
+            Some(entry) if fits(&entry, head.backed_bytes) => {
+                data_pages += if entry.zero { 0 } else { u64::from(entry.pages) };
+            }
+            _ => return Ok(false),
+        }
+    }
+    Ok(data_pages * PAGE_BYTES == head.body_bytes - head.table_bytes())
+}
+
+fn table_of(file: &File, head: &RecordHead, offset: u64) -> Result<Vec<u8>, ReadFault> {
+    let mut table = vec![0; head.table_bytes() as usize];
+    let at = offset + RECORD_HEAD_BYTES as u64 + head.body_bytes - head.table_bytes();
+    file.read_exact_at(&mut table, at).map_err(ReadFault::Read)?;
+    Ok(table)
+}
+
+fn entries(table: &[u8]) -> impl Iterator<Item = Option<Entry>> {
+    let (whole, _) = table.as_chunks::<ENTRY_BYTES>();
+    whole.iter().map(Entry::decode)
+}
+
+fn fits(entry: &Entry, backed_bytes: u64) -> bool {
+    let end = entry.first_page.checked_add(u64::from(entry.pages));
+    end.is_some_and(|end| end <= backed_bytes / PAGE_BYTES)
+}
+
+/// Whether a head of a record later than `sequence` lies anywhere from `from` on. An applet cannot plant one in
+/// its pages: it does not know the salt.
+fn later_record_follows(
+    file: &File,
+    journal: &JournalHeader,
+    sequence: u64,
+    from: u64,
+    len: u64,
+) -> Result<bool, ReadFault> {
+    let overlap = RECORD_HEAD_BYTES as u64 - RECORD_UNIT_BYTES;
+    let mut chunk = vec![0; (CHUNK_BYTES + overlap) as usize];
+    let mut position = from;
+    while position + RECORD_HEAD_BYTES as u64 <= len {
+        let bytes = &mut chunk[..(len - position).min(CHUNK_BYTES + overlap) as usize];
+        file.read_exact_at(bytes, position).map_err(ReadFault::Read)?;
+        for start in (0..bytes.len()).step_by(RECORD_UNIT_BYTES as usize) {
+            let Some(candidate) = bytes[start..].first_chunk::<RECORD_HEAD_BYTES>() else { break };
+            if candidate.starts_with(&RECORD_MAGIC)
+                && RecordHead::decode(candidate, journal).is_some_and(|head| head.sequence > sequence)
+            {
+                return Ok(true);
+            }
+        }
+        position += CHUNK_BYTES;
+    }
+    Ok(false)
+}
