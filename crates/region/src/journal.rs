@@ -184,13 +184,18 @@ impl Journal {
         bound_bytes: u64,
     ) -> io::Result<Option<Journal>> {
         let Continuation { file, header, extent, .. } = found;
-        if extent.last_sequence < durable_sequence {
+        // The next record takes the place of the mark.
+        let (last_sequence, end) = match extent.marked {
+            true => (extent.last_sequence - 1, extent.last_start),
+            false => (extent.last_sequence, extent.end),
+        };
+        if last_sequence < durable_sequence {
             return Ok(None);
         }
         if extent.torn {
             storage.set_len(&file, extent.end)?;
         }
-        if extent.last_sequence > durable_sequence {
+        if last_sequence > durable_sequence && !extent.marked {
             let mut last = Vec::new();
             let bytes = (extent.end - extent.last_start) as usize;
             last.try_reserve(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
@@ -201,8 +206,8 @@ impl Journal {
         }
         Ok(Some(Journal {
             header,
-            last_sequence: extent.last_sequence,
-            end: extent.end,
+            last_sequence,
+            end,
             bound_bytes,
             file: Some(file),
             store: store.to_owned(),
@@ -223,6 +228,14 @@ impl Journal {
         self.end += record.bytes.len() as u64;
         self.last_sequence = record.sequence;
         Ok(())
+    }
+
+    /// Writes an empty record behind the last one, which is durable: when the last one is found damaged, the mark
+    /// tells that it is not the torn end of a commit that nobody was promised. It is not synced, and may be lost.
+    pub(crate) fn mark_end(&self, storage: &dyn Storage, backed_bytes: u64) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let mark = Record::build(file, &[], backed_bytes, &self.header, self.last_sequence + 1)?;
+        storage.write_at(file, &mark.bytes, self.end)
     }
 
     fn create(&self, storage: &dyn Storage, record: &Record) -> io::Result<File> {

@@ -296,7 +296,11 @@ impl Region {
             self.storage.remove(redo.path()).map_err(RegionError::io("remove", redo.path()))?;
         }
         let durable_sequence = match &*JournalSlot::lock(&self.journal) {
-            JournalSlot::Ready(journal) => journal.last_sequence,
+            JournalSlot::Ready(journal) => {
+                // Only helps to tell damage from a torn end; nothing relies on it.
+                let _ = journal.mark_end(&*self.storage, self.image.header.backed_bytes);
+                journal.last_sequence
+            }
             // Not looked at, so as it was. Broken it cannot be: the commit mended it.
             JournalSlot::Unread | JournalSlot::Broken => self.image.header.journal_sequence,
         };

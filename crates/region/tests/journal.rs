@@ -16,6 +16,8 @@ const PAGE: usize = 4096;
 const HEADER_BYTES: u64 = 4096;
 /// A record of one page: head, page, entry.
 const RECORD_BYTES: u64 = 64 + 4096 + 16;
+/// What closing writes behind the last record.
+const MARK_BYTES: u64 = 64;
 
 /// A small region (1 MiB) with "hello" in its base, and its notes.
 fn small() -> (Home, Region, Notes) {
@@ -98,7 +100,10 @@ fn a_journal_is_continued_by_warm_and_cold_sessions() {
         let report = region.close().unwrap().checkpoint;
         assert_eq!((report.pages, report.skipped), (1, false));
     }
-    assert_eq!(home.journal("words").metadata().unwrap().len(), HEADER_BYTES + 11 * RECORD_BYTES);
+    assert_eq!(
+        home.journal("words").metadata().unwrap().len(),
+        HEADER_BYTES + 11 * RECORD_BYTES + MARK_BYTES
+    );
     lose_image(&home);
     let region = open(&home).unwrap();
     assert_eq!(
@@ -315,8 +320,27 @@ fn a_flipped_bit_in_a_record_that_others_follow_is_reported_and_not_cut_off() {
 }
 
 #[test]
+fn a_flipped_bit_in_the_last_record_is_reported_when_the_region_was_closed_in_order() {
+    let (home, mut region, notes) = small();
+    commit_texts(&mut region, &notes, &["one", "two"]);
+    region.close().unwrap();
+    lose_image(&home);
+    let start = HEADER_BYTES + RECORD_BYTES;
+    for at in (0..RECORD_BYTES).step_by(61) {
+        flip(&home.journal("words"), start + at);
+        assert_eq!(reported(&home), Some((2, start)), "byte {at}");
+        flip(&home.journal("words"), start + at);
+    }
+    // Without the mark it cannot be told from the commit in flight when the power went.
+    truncate(&home.journal("words"), start + RECORD_BYTES);
+    flip(&home.journal("words"), start + 100);
+    assert_eq!(texts(&open(&home).unwrap()), ["one", "", ""]);
+}
+
+#[test]
 fn a_damaged_journal_beside_a_whole_image_is_mended_by_the_next_commit() {
-    let damages: [(&str, &dyn Fn(&Path)); 4] = [
+    type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
+    let damages: [Damage<'_>; 4] = [
         ("flipped", &|journal| flip(journal, HEADER_BYTES + 100)),
         ("header", &|journal| flip(journal, 40)),
         ("cut", &|journal| truncate(journal, HEADER_BYTES + RECORD_BYTES)),
@@ -407,7 +431,7 @@ fn a_region_is_listed_with_its_journal_and_removed_with_it() {
     commit_texts(&mut region, &notes, &["one"]);
     region.close().unwrap();
     let summary = home.names().summary(&named("words")).unwrap();
-    assert_eq!(summary.journal.unwrap().len_bytes, HEADER_BYTES + RECORD_BYTES);
+    assert_eq!(summary.journal.unwrap().len_bytes, HEADER_BYTES + RECORD_BYTES + MARK_BYTES);
     assert_eq!((summary.damaged, summary.state), (None, RegionState::Clean));
     let refused = home.names().remove(&named("words"), &other_key());
     assert!(matches!(refused, Err(RegionError::NotOwner { .. })));

@@ -37,6 +37,8 @@ pub(crate) struct Extent {
     pub(crate) end: u64,
     /// Backed bytes of the region after the last one.
     pub(crate) backed_bytes: u64,
+    /// The last one says nothing but that the one before it was durable: see [`super::Journal::mark_end`].
+    pub(crate) marked: bool,
     /// The file is longer: a writer died while it appended.
     pub(crate) torn: bool,
 }
@@ -69,6 +71,7 @@ pub(crate) fn examine(file: &File, journal: &JournalHeader, sizes: Sizes) -> Res
         last_start: start,
         end: start,
         backed_bytes: sizes.backed_bytes,
+        marked: false,
         torn: false,
     };
     while extent.end < len {
@@ -92,6 +95,7 @@ pub(crate) fn examine(file: &File, journal: &JournalHeader, sizes: Sizes) -> Res
             last_start: extent.end,
             end: extent.end + RECORD_HEAD_BYTES as u64 + head.body_bytes,
             backed_bytes: head.backed_bytes,
+            marked: head.entries == 0 && head.backed_bytes == extent.backed_bytes,
             torn: false,
         };
     }

@@ -31,6 +31,8 @@ pub(crate) enum Kept {
 struct Durable {
     names: BTreeMap<OsString, u64>,
     contents: HashMap<u64, Vec<u8>>,
+    /// Every file there ever was, so that no number is given to a second one.
+    open: Vec<File>,
 }
 
 #[derive(Debug)]
@@ -49,6 +51,7 @@ impl PowerStorage {
             let file = File::open(path).unwrap();
             durable.names.insert(name, inode(&file));
             durable.contents.insert(inode(&file), content(&file));
+            durable.open.push(file);
         }
         PowerStorage { store, steps_left: Mutex::new(i64::MAX), durable: Mutex::new(durable) }
     }
@@ -117,8 +120,7 @@ impl Storage for PowerStorage {
     fn create(&self, path: &Path) -> io::Result<File> {
         self.step()?;
         let file = KernelStorage.create(path)?;
-        // The number may be that of a file that is gone.
-        self.durable.lock().unwrap().contents.remove(&inode(&file));
+        self.durable.lock().unwrap().open.push(file.try_clone()?);
         Ok(file)
     }
 
