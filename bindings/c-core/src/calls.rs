@@ -176,7 +176,8 @@ impl<B: Backing> Calls<B> {
             }
             None if bytes == 0 => return Err(HeapError::NoSuchRoot.into()),
             None => {
-                let whole = bytes.checked_next_multiple_of(PAGE_BYTES).and_then(|b| b.checked_add(SLACK_BYTES));
+                let whole =
+                    bytes.checked_next_multiple_of(PAGE_BYTES).and_then(|b| b.checked_add(SLACK_BYTES));
                 let limit_bytes = self.heap.backing().limit_bytes();
                 let cause = GrowError::LimitReached { limit_bytes };
                 let whole = whole.ok_or(HeapError::OutOfMemory { wanted_bytes: bytes, cause })?;
@@ -192,7 +193,9 @@ impl<B: Backing> Calls<B> {
     /// [`CallError::NotARange`].
     pub fn unmap(&self, start: Option<NonNull<u8>>) -> Result<()> {
         let is_range = |start: NonNull<u8>| {
-            self.heap.roots().any(|(name, root)| name.starts_with(RANGE_PREFIX) && page_of(root.pointer) == start)
+            self.heap
+                .roots()
+                .any(|(name, root)| name.starts_with(RANGE_PREFIX) && page_of(root.pointer) == start)
         };
         if start.is_some_and(is_range) { Ok(()) } else { Err(CallError::NotARange) }
     }

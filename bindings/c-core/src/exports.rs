@@ -22,9 +22,7 @@ pub trait Library {
     ///
     /// # Errors
     /// The code of why there is no heap, or of what `work` returned; never 0.
-    fn with<R>(
-        work: impl FnOnce(&mut Calls<Self::Backing>) -> Result<R, Self::Error>,
-    ) -> Result<R, c_int>;
+    fn with<R>(work: impl FnOnce(&mut Calls<Self::Backing>) -> Result<R, Self::Error>) -> Result<R, c_int>;
 
     /// Makes everything stored so far survive the failure that a level is named after.
     ///
@@ -33,9 +31,7 @@ pub trait Library {
     fn make_durable(heap: &mut Heap<Self::Backing>, level: Level) -> Result<(), Self::Error>;
 }
 
-fn run<L: Library, R>(
-    work: impl FnOnce(&mut Calls<L::Backing>) -> Result<R, CallError>,
-) -> Result<R, c_int> {
+fn run<L: Library, R>(work: impl FnOnce(&mut Calls<L::Backing>) -> Result<R, CallError>) -> Result<R, c_int> {
     L::with(|calls| work(calls).map_err(L::Error::from))
 }
 

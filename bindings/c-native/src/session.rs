@@ -156,11 +156,13 @@ impl Library for Native {
     type Error = Failure;
 
     fn with<R>(work: impl FnOnce(&mut Calls<RegionBacking>) -> Result<R, Failure>) -> Result<R, c_int> {
-        locked(|state| loop {
-            match state {
-                State::Open(session) => return work(&mut session.calls),
-                State::Closed => *state = State::Open(Session::open_from_environment()?),
-                State::Ended => return Err(Failure::Ending),
+        locked(|state| {
+            loop {
+                match state {
+                    State::Open(session) => return work(&mut session.calls),
+                    State::Closed => *state = State::Open(Session::open_from_environment()?),
+                    State::Ended => return Err(Failure::Ending),
+                }
             }
         })
     }

@@ -85,7 +85,8 @@ export_calls!(Applet);
 /// See `holdfast.h`. An applet has the heap that its host granted, so it can name none.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_open(name: *const c_char, _limit_bytes: u64) -> c_int {
-    let granted = |_: &mut Calls<HostRegion>| if name.is_null() { Ok(()) } else { Err(Failed(Code::Unsupported)) };
+    let granted =
+        |_: &mut Calls<HostRegion>| if name.is_null() { Ok(()) } else { Err(Failed(Code::Unsupported)) };
     Applet::with(granted).err().unwrap_or(0)
 }
 

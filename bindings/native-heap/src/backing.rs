@@ -25,8 +25,7 @@ unsafe impl Send for RegionBacking {}
 
 impl RegionBacking {
     pub(crate) fn new(base: NonNull<u8>, region: SharedRegion) -> RegionBacking {
-        let (backed_bytes, limit_bytes) =
-            region.with(|region| (region.backed_bytes(), region.limit_bytes()));
+        let (backed_bytes, limit_bytes) = region.with(|region| (region.backed_bytes(), region.limit_bytes()));
         RegionBacking { base, backed_bytes, limit_bytes, region }
     }
 
