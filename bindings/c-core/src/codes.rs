@@ -63,7 +63,7 @@ impl Code {
     pub const fn text(self) -> &'static CStr {
         match self {
             Code::NotGranted => {
-                c"no heap; start an applet with --heap NAME, in a native program call nv_open or set HOLDFAST_HEAP"
+                c"no heap was granted; start the applet with --heap NAME (a native program: nv_open or HOLDFAST_HEAP)"
             }
             Code::LimitReached => {
                 c"the heap's limit is reached; free something, or make a heap with a larger limit"

@@ -143,7 +143,7 @@ thread_local! {
 
 impl Write for Last {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
-        // The last byte stays zero.
+        // The last byte is for the zero.
         let room = TEXT_BYTES - 1 - self.len;
         let end = (0..=piece.len().min(room)).rev().find(|end| piece.is_char_boundary(*end)).unwrap_or(0);
         self.text[self.len..self.len + end].copy_from_slice(&piece.as_bytes()[..end]);
@@ -156,10 +156,10 @@ impl Write for Last {
 pub(crate) fn note(failure: &Failure) -> c_int {
     LAST.with_borrow_mut(|last| {
         last.code = failure.code().number();
-        last.text.fill(0);
         last.len = 0;
         // An error means that the text was cut.
         let _ = write!(last, "{failure}");
+        last.text[last.len] = 0;
         last.code
     })
 }

@@ -152,11 +152,15 @@ static void fork_and_look(void) {
     printf("%ld\n", *count);
 }
 
+/* All at once, so that they meet in the library. */
+static pthread_barrier_t all_started;
+
 /* Each thread fills objects with its number and finds it there when it frees them. */
 static void *allocate_and_free(void *argument) {
     unsigned char number = *(unsigned char *)argument;
-    enum { LIVE = 64, ROUNDS = 20000 };
+    enum { LIVE = 64, ROUNDS = 200000 };
     unsigned char *live[LIVE] = {0};
+    pthread_barrier_wait(&all_started);
     for (unsigned i = 0; i < ROUNDS; i++) {
         unsigned slot = i * 31 % LIVE, size = 16 + i * 7 % 300;
         if (live[slot]) {
@@ -177,6 +181,7 @@ static void threads(void) {
     counter();
     MUST(!nvread("missing", NULL));
     pthread_t started[4];
+    MUST(pthread_barrier_init(&all_started, NULL, 4) == 0);
     unsigned char numbers[4] = {1, 2, 3, 4};
     for (int i = 0; i < 4; i++) MUST(pthread_create(&started[i], NULL, allocate_and_free, &numbers[i]) == 0);
     for (int i = 0; i < 4; i++) MUST(pthread_join(started[i], NULL) == 0);

@@ -86,6 +86,16 @@ static void sizes(void) {
     free(same);
 }
 
+/* What is freed is used again, whatever its alignment: in all this is more than the heap of the test may have. */
+static void reuse(void) {
+    for (int i = 0; i < 300000; i++) {
+        unsigned char *pointer = memalign(2048, 3000);
+        MUST(pointer);
+        pointer[0] = pointer[2999] = 1;
+        free(pointer);
+    }
+}
+
 /* Pointers that no malloc has returned are left alone. (The C library would abort, so only with the shim.) */
 static void foreign(void) {
     static _Alignas(16) char mine[64];
@@ -98,14 +108,19 @@ static void foreign(void) {
     }
 }
 
+/* All at once and mostly inside the allocator, so that two threads meet there. */
+static pthread_barrier_t all_started;
+
 static void *work(void *argument) {
     unsigned char number = *(unsigned char *)argument;
     unsigned char *live[100] = {0};
-    for (unsigned i = 0; i < 30000; i++) {
-        unsigned slot = i * 37 % 100, size = 1 + i * 13 % 900;
-        if (live[slot]) MUST(live[slot][0] == number);
-        live[slot] = i % 5 ? realloc(live[slot], size) : (free(live[slot]), aligned_alloc(64, size));
-        memset(live[slot], number, size);
+    pthread_barrier_wait(&all_started);
+    for (unsigned i = 0; i < 300000; i++) {
+        unsigned slot = i * 37 % 100, size = 16 + i * 13 % 100;
+        if (live[slot]) MUST(live[slot][0] == number && live[slot][15] == number);
+        if (i % 4 == 0) live[slot] = realloc(live[slot], size);
+        else free(live[slot]), live[slot] = i % 4 == 1 ? aligned_alloc(64, size) : malloc(size);
+        memset(live[slot], number, 16);
     }
     for (unsigned slot = 0; slot < 100; slot++) free(live[slot]);
     return NULL;
@@ -113,6 +128,7 @@ static void *work(void *argument) {
 
 static void threads(void) {
     pthread_t started[4];
+    MUST(pthread_barrier_init(&all_started, NULL, 4) == 0);
     unsigned char numbers[4] = {1, 2, 3, 4};
     for (int i = 0; i < 4; i++) MUST(pthread_create(&started[i], NULL, work, &numbers[i]) == 0);
     for (int i = 0; i < 4; i++) MUST(pthread_join(started[i], NULL) == 0);
@@ -156,6 +172,7 @@ int main(int argc, char **argv) {
     alarm(60);
     alignments();
     sizes();
+    reuse();
     threads();
     forks();
     if (argc == 2 && !strcmp(argv[1], "foreign")) foreign();
