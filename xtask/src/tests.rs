@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Command;
 
 use crate::applets;
+use crate::c_library;
 use crate::checks::lint;
 use crate::command::{cannot_start, cargo, run, show, text, with_timeout};
 use crate::failure::{Failure, Result};
@@ -72,9 +73,10 @@ fn run_all(workspace: &Workspace) -> Outcome {
     outcome
 }
 
-/// Builds applets and tests, so that a test's time limit is for the test alone.
+/// Builds applets, the C library and tests, so that a test's time limit is for the test alone.
 fn prepare(workspace: &Workspace) -> Result<()> {
     applets::build(workspace, &[])?;
+    c_library::install(workspace, &workspace.c_library())?;
     // All targets: the tests run the `holdfast` program, which `cargo test` alone need not build.
     let mut build = cargo(&workspace.root);
     build.args(["build", "--all-targets"]).args(workspace.select_host());
