@@ -11,6 +11,7 @@
 //! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et al.,
 //!   "NVM Heaps for Accelerating Browser-based Applications").
 //! - `SharedHeap` (feature `std`): the heap for several threads of a host.
+//! - `survey` (feature `std`): size classes, a map of chunks, objects and leaks, for tools.
 //! - [`check`](mod@check): verifies the bytes of a heap from outside, in safe code.
 //!
 //! The invariant that all of it serves: **kill the process between any two instructions, and the next
@@ -56,6 +57,8 @@ mod shared;
 #[allow(unsafe_code)]
 mod slabs;
 mod superblock;
+#[cfg(feature = "std")]
+pub mod survey;
 mod transaction;
 #[allow(unsafe_code)]
 mod typed_roots;
@@ -66,9 +69,11 @@ pub use backing::{Backing, Fixed};
 pub use check::{CheckReport, Finding, check};
 pub use error::{GrowError, HeapError, OpenError};
 pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
-pub use inspect::{Inspection, inspect};
+pub use inspect::{Inspection, bytes_of, inspect};
 pub use roots::{Root, Roots};
 #[cfg(feature = "std")]
 pub use shared::{Handle, SharedHeap};
+#[cfg(feature = "std")]
+pub use survey::Survey;
 pub use transaction::Transaction;
 pub use types::{RootType, Typed};

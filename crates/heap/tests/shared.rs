@@ -135,6 +135,28 @@ fn four_threads_never_share_an_object_and_lose_none() {
 }
 
 #[test]
+fn no_bit_is_lost_that_two_threads_change_in_one_word() {
+    let shared = share(open(TestMemory::new(16 << 20)));
+    // A short queue: objects are freed while their neighbours are being allocated.
+    let (send, receive) = std::sync::mpsc::sync_channel::<usize>(16);
+    let (mut one, mut two) = (shared.handle(), shared.handle());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..400_000 {
+                send.send(one.alloc(64).unwrap().as_ptr() as usize).unwrap();
+            }
+        });
+        scope.spawn(move || {
+            for address in receive {
+                two.free(NonNull::new(address as *mut u8).unwrap()).unwrap();
+            }
+        });
+    });
+    let heap = shared.into_heap().ok().unwrap();
+    assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
+}
+
+#[test]
 fn a_handle_frees_what_it_does_not_own_and_refuses_what_is_not_allocated() {
     let shared = share(open(TestMemory::new(16 << 20)));
     assert!(shared.handle().with_heap(|heap| heap.begin()).is_ok());
