@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use holdfast_c_core::export_calls;
 use holdfast_heap::HeapError;
+use holdfast_region::Consistency;
 
 use crate::failure::{Failure, last_code, last_text, note};
 use crate::session::{self, Native};
@@ -19,6 +20,23 @@ export_calls!(Native);
 /// `name` must be NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nv_open(name: *const c_char, limit_bytes: u64) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { open(name, limit_bytes, Consistency::Direct) }
+}
+
+/// See `holdfast.h`.
+///
+/// # Safety
+/// As for [`nv_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nv_open_atomic(name: *const c_char, limit_bytes: u64) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { open(name, limit_bytes, Consistency::Atomic) }
+}
+
+/// # Safety
+/// As for [`nv_open`].
+unsafe fn open(name: *const c_char, limit_bytes: u64, mode: Consistency) -> c_int {
     let name = match name.is_null() {
         true => None,
         // SAFETY: not NULL, so a C string by the contract.
@@ -27,7 +45,7 @@ pub unsafe extern "C" fn nv_open(name: *const c_char, limit_bytes: u64) -> c_int
             Err(_) => return note(&Failure::Call(HeapError::BadName.into())),
         },
     };
-    session::open(name, limit_bytes).err().unwrap_or(0)
+    session::open(name, limit_bytes, mode).err().unwrap_or(0)
 }
 
 /// See `holdfast.h`.

@@ -58,6 +58,12 @@ pub(crate) enum Failure {
         /// What it reported.
         errno: i32,
     },
+    /// The environment asks for a mode that there is not.
+    #[error("HOLDFAST_HEAP_MODE is `{mode}`; it is direct or atomic")]
+    BadMode {
+        /// What it says.
+        mode: String,
+    },
     /// A level that there is not yet.
     #[error("the durability level `system` is not offered; ask for NV_POWER")]
     LevelNotOffered,
@@ -78,7 +84,7 @@ impl Failure {
                 _ => Code::NotAHeap,
             },
             Failure::Places(_) | Failure::Key(_) | Failure::Size(_) => Code::Failed,
-            Failure::NoForkHandler { .. } | Failure::Panicked => Code::Failed,
+            Failure::NoForkHandler { .. } | Failure::BadMode { .. } | Failure::Panicked => Code::Failed,
             Failure::Name(_) => Code::BadName,
             Failure::NotGranted | Failure::Ending => Code::NotGranted,
             Failure::IsOpen { .. } => Code::IsOpen,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use holdfast_c_core::{Calls, Level, Library};
 use holdfast_heap::Heap;
 use holdfast_native_heap::{RegionBacking, SharedRegion, open_heap, parse_size};
-use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
+use holdfast_region::{Consistency, Durability, NameSpace, OwnerKey, Places, RegionName};
 
 use crate::ending;
 use crate::failure::{Failure, note};
@@ -23,6 +23,8 @@ use crate::failure::{Failure, note};
 /// The user's choice of heap, where the program makes none.
 const NAME_VARIABLE: &str = "HOLDFAST_HEAP";
 const SIZE_VARIABLE: &str = "HOLDFAST_HEAP_SIZE";
+/// `direct` or `atomic`.
+const MODE_VARIABLE: &str = "HOLDFAST_HEAP_MODE";
 /// As `holdfast run` has it.
 const LIMIT_BYTES_DEFAULT: u64 = 64 << 20;
 /// The key that `holdfast` uses unless it is told otherwise.
@@ -47,17 +49,18 @@ struct Session {
 static STATE: Mutex<State> = Mutex::new(State::Closed);
 
 impl Session {
-    fn open(name: &str, limit_bytes: u64) -> Result<Box<Session>, Failure> {
+    fn open(name: &str, limit_bytes: u64, mode: Consistency) -> Result<Box<Session>, Failure> {
         ending::watch()?;
-        Session::open_watched(name, limit_bytes).map(Box::new).inspect_err(|_| ending::forget())
+        Session::open_watched(name, limit_bytes, mode).map(Box::new).inspect_err(|_| ending::forget())
     }
 
-    fn open_watched(name: &str, limit_bytes: u64) -> Result<Session, Failure> {
+    fn open_watched(name: &str, limit_bytes: u64, mode: Consistency) -> Result<Session, Failure> {
         let name = RegionName::parse(name)?;
         let places = Places::from_env()?;
         let key = OwnerKey::load_or_create(&places, KEY_NAME)?;
         let limit_bytes = if limit_bytes == 0 { LIMIT_BYTES_DEFAULT } else { limit_bytes };
-        let region = NameSpace::new(places).open_or_create(&name, &key, limit_bytes)?;
+        let mut region = NameSpace::new(places).open_or_create(&name, &key, limit_bytes)?;
+        region.set_consistency(mode)?;
         let (heap, region) = open_heap(region)?;
         Ok(Session { name: name.to_string(), calls: Calls::new(heap), region })
     }
@@ -69,11 +72,17 @@ impl Session {
             Some(size) => parse_size(&size.to_string_lossy())?,
             None => 0,
         };
-        Session::open(&name.to_string_lossy(), limit_bytes)
+        let mode = match variable(MODE_VARIABLE).map(|mode| mode.to_string_lossy().into_owned()).as_deref() {
+            None | Some("direct") => Consistency::Direct,
+            Some("atomic") => Consistency::Atomic,
+            Some(other) => return Err(Failure::BadMode { mode: other.to_owned() }),
+        };
+        Session::open(&name.to_string_lossy(), limit_bytes, mode)
     }
 
     fn close(self: Box<Session>) -> Result<(), Failure> {
         drop(self.calls.close());
+        self.region.commit(Durability::Process)?;
         self.region.close()?;
         Ok(())
     }
@@ -96,7 +105,7 @@ pub(crate) fn is_busy() -> bool {
 }
 
 /// `nv_open`; without a name, as the environment says.
-pub(crate) fn open(name: Option<&str>, limit_bytes: u64) -> Result<(), c_int> {
+pub(crate) fn open(name: Option<&str>, limit_bytes: u64, mode: Consistency) -> Result<(), c_int> {
     locked(|state| {
         match state {
             State::Closed => {}
@@ -104,7 +113,7 @@ pub(crate) fn open(name: Option<&str>, limit_bytes: u64) -> Result<(), c_int> {
             State::Ended => return Err(Failure::Ending),
         }
         *state = State::Open(match name {
-            Some(name) => Session::open(name, limit_bytes)?,
+            Some(name) => Session::open(name, limit_bytes, mode)?,
             None => Session::open_from_environment()?,
         });
         Ok(())
@@ -168,13 +177,12 @@ impl Library for Native {
     }
 
     fn make_durable(heap: &mut Heap<RegionBacking>, level: Level) -> Result<(), Failure> {
-        match level {
-            Level::Process => Ok(()),
-            Level::System => Err(Failure::LevelNotOffered),
-            Level::Power => {
-                heap.backing().region().checkpoint()?;
-                Ok(())
-            }
-        }
+        let durability = match level {
+            Level::Process => Durability::Process,
+            Level::System => return Err(Failure::LevelNotOffered),
+            Level::Power => Durability::Power,
+        };
+        heap.backing().region().commit(durability)?;
+        Ok(())
     }
 }

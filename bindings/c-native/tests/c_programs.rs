@@ -1,5 +1,7 @@
 //! Programs in C that link the installed library: their heaps are there again, whatever ended them.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 mod common;
 
 use std::io::{BufRead, BufReader};

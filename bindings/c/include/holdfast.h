@@ -78,6 +78,13 @@ enum nv_level {
  * limit). With a NULL name: the heap that the environment names, in an applet the one that was granted. */
 int nv_open(const char *name, uint64_t limit_bytes);
 
+/* The same in the mode `atomic`: stores count only together, at nv_commit (of whatever level), at nv_close and when the
+ * program ends by itself. A kill or crash leaves the heap as of the last of these, so that code which knows nothing
+ * of transactions is never found half-way. Costs a copy of each page that is stored to. The same heap may be opened
+ * in either mode. (The environment's choice: HOLDFAST_HEAP_MODE=atomic. In an applet the host chooses, with
+ * `holdfast run --atomic`, and this is NV_UNSUPPORTED.) */
+int nv_open_atomic(const char *name, uint64_t limit_bytes);
+
 /* Rolls an open transaction back, makes everything durable (NV_POWER) and lets the heap go: pointers into it are
  * invalid until it is opened again. In an applet the heap stays, and the host does the rest when it ends. */
 int nv_close(void);
@@ -116,7 +123,7 @@ int nv_tx_add(const void *start, size_t size);
 int nv_tx_commit(void);
 int nv_tx_abort(void);
 
-/* Makes everything stored so far durable at a level (see enum nv_level). Outside transactions only, and no
+/* Makes everything stored so far durable at a level (see enum nv_level) and, in the mode `atomic`, count. Outside transactions only, and no
  * other thread may store to the heap meanwhile. */
 int nv_commit(int level);
 

@@ -16,7 +16,7 @@ mod size;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_heap::{Backing, Heap, OpenError, OpenOptions, Pointers};
-use holdfast_region::{CheckpointReport, CloseReport, Region, RegionError};
+use holdfast_region::{CheckpointReport, CloseReport, CommitReport, Durability, Region, RegionError};
 
 pub use backing::{RegionBacking, grow_error};
 pub use size::{SizeError, parse_size};
@@ -49,6 +49,15 @@ impl SharedRegion {
     /// Those of [`Region::checkpoint`].
     pub fn checkpoint(&self) -> Result<CheckpointReport, RegionError> {
         self.with(Region::checkpoint)
+    }
+
+    /// Makes everything stored so far count and survive the failure that the level names. No thread may store to
+    /// the heap meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Region::commit`].
+    pub fn commit(&self, durability: Durability) -> Result<CommitReport, RegionError> {
+        self.with(|region| region.commit(durability))
     }
 
     /// Closes the region, if nobody else holds it any more: the heap must have been closed before.
