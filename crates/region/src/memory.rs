@@ -6,16 +6,20 @@
 //! - The mapped file range was allocated before it was mapped.
 //! - A writable mapping starts read-only; the watch makes it writable at the first store. Which protection is
 //!   in force is decided in the fault handler and in [`MappedData::grow`], nowhere else.
-//! - On drop the watch goes first, then the range is inaccessible and reserved again (or, when it is our own
-//!   reservation, free).
+//! - Changed pages are tracked from the first question on, not before: a tracked mapping is made of small pages, and a
+//!   session that nobody asks keeps its huge ones. Until then only the watch knows whether anything was stored.
+//! - On drop the tracker goes first, then the watch, then the range is inaccessible and reserved again
+//!   (or, when it is our own reservation, free).
 
 #![allow(unsafe_code, reason = "mapping a file is what this module is for")]
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use holdfast_sys::dirty::{DirtyTracker, Mapping, choose};
 use holdfast_sys::fault::WriteWatch;
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_shared_fixed};
 
@@ -28,6 +32,8 @@ pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// See the module.
 pub(crate) struct MappedData {
+    /// Released by hand, before the watch.
+    tracker: Option<Box<dyn DirtyTracker>>,
     /// Released by hand, before the mapping: see the last invariant.
     watch: Option<WriteWatch>,
     base: *mut u8,
@@ -39,7 +45,8 @@ pub(crate) struct MappedData {
 // SAFETY: mapping and watch belong to the process, not to a thread; the raw pointer is only passed to calls
 // that take `&mut self` or read.
 unsafe impl Send for MappedData {}
-// SAFETY: through `&self` nothing but atomics of the watch and, in readers, read-only memory is reached.
+// SAFETY: through `&self` nothing but atomics of the watch and, in readers, read-only memory is reached; the tracker
+// is reached through `&mut self` only.
 unsafe impl Sync for MappedData {}
 
 impl MappedData {
@@ -75,7 +82,7 @@ impl MappedData {
         unsafe { map_shared_fixed(base, backed, file, DATA_OFFSET, Prot::Read)? };
         // SAFETY: the range was just mapped shared and read-only; the watch is dropped before it is unmapped.
         match unsafe { WriteWatch::new(base, backed, notify) } {
-            Ok(watch) => Ok(MappedData { watch: Some(watch), base, backed, own_range: None }),
+            Ok(watch) => Ok(MappedData { tracker: None, watch: Some(watch), base, backed, own_range: None }),
             Err(error) => {
                 // SAFETY: the mapping made above, which nobody was told about.
                 unsafe { map_none_fixed(base, backed)? };
@@ -114,7 +121,11 @@ impl MappedData {
         }
         self.backed = backed;
         watch.extend(backed);
-        Ok(())
+        match &mut self.tracker {
+            // SAFETY: mapped just now like the rest, within the limit, and nobody was told of it yet.
+            Some(tracker) => unsafe { tracker.extend(backed) },
+            None => Ok(()),
+        }
     }
 
     /// Whether a store happened since the mapping was made or rearmed.
@@ -132,8 +143,28 @@ impl MappedData {
         self.watch.as_ref().map_or(Ok(()), WriteWatch::rearm)
     }
 
+    /// What was stored to since the last call, as ranges of bytes from the base; `None` when tracking has begun just
+    /// now: then [`MappedData::is_dirty`], asked afterwards, tells of all stores that came before.
+    ///
+    /// # Safety
+    /// `limit` is what the caller reserved (see [`MappedData::map`]).
+    pub(crate) unsafe fn take_dirty(&mut self, limit: usize) -> io::Result<Option<Vec<Range<u64>>>> {
+        if let Some(tracker) = &mut self.tracker {
+            return tracker.take().map(Some);
+        }
+        let mapping = Mapping { base: self.base, len: self.backed, limit };
+        // SAFETY: the range maps the file shared as long as `self` lives, and the tracker goes before it. Stores made
+        // meanwhile count as made before. Protection changes through `grow`, `rearm` and `make_writable` only, which
+        // know of the tracker or only forbid, and in the fault handler, which knows both.
+        self.tracker = Some(unsafe { choose(mapping, None)? });
+        Ok(None)
+    }
+
     /// Writable and dirty, without a fault.
     pub(crate) fn make_writable(&mut self) -> io::Result<()> {
+        if let Some(tracker) = &mut self.tracker {
+            tracker.make_writable(0..self.backed as u64)?;
+        }
         self.watch.as_ref().map_or(Ok(()), WriteWatch::make_writable)
     }
 }
@@ -145,6 +176,7 @@ impl MappedData {
     }
 
     fn release(&mut self) -> io::Result<()> {
+        self.tracker = None;
         // The watch guards the mapping; it is there exactly as long as the mapping is.
         if self.watch.take().is_none() || self.own_range.take().is_some() {
             return Ok(());
@@ -241,6 +273,16 @@ impl Region {
             // SAFETY: at most the limit, which is reserved from the base on (`map_native`, `map_into`).
             Some(mapped) => unsafe { mapped.grow(&self.image.file, backed_bytes as usize) },
             None => Ok(()),
+        }
+    }
+
+    /// What [`Region::take_dirty`] answers, if the region is mapped and was tracked before.
+    pub(crate) fn take_tracked(&mut self) -> io::Result<Option<Vec<Range<u64>>>> {
+        let limit = self.limit_bytes() as usize;
+        match &mut self.mapped {
+            // SAFETY: the limit is reserved from the base on (`map_native`, `map_into`).
+            Some(mapped) => unsafe { mapped.take_dirty(limit) },
+            None => Ok(None),
         }
     }
 

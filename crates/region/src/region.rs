@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -198,6 +199,29 @@ impl Region {
             }
             None => Ok(()),
         }
+    }
+
+    /// The parts of the region that were stored to since the last call: ranges of bytes from its first, page-aligned,
+    /// sorted and merged. A store that happens meanwhile is in this answer or in the next, so bytes that are read after
+    /// this returns hold every store that came before the call. Growth alone changes no byte.
+    ///
+    /// The first call after the region was mapped begins to track it, and answers everything if
+    /// [`Region::is_dirty`], else nothing; so does every call while it is not mapped. A tracked mapping is made of
+    /// small pages: a first access to each costs a fault that a huge page would save. After an error the next answer
+    /// is everything.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn take_dirty(&mut self) -> Result<Vec<Range<u64>>> {
+        let tracked =
+            self.take_tracked().map_err(RegionError::io("find changed pages of", &self.image.path))?;
+        Ok(match tracked {
+            Some(ranges) => ranges,
+            None if self.is_dirty() && self.backed_bytes() > 0 => {
+                std::iter::once(0..self.backed_bytes()).collect()
+            }
+            None => Vec::new(),
+        })
     }
 
     /// Makes at least `at_least_bytes` accessible, in place, and says how many are. Growth goes in steps of the
