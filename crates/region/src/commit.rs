@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 
 use crate::base::{is_full, open_base, write_base};
-use crate::dirty::merged;
+use crate::dirty::{Tracking, merged};
 use crate::error::{RegionError, Result};
 use crate::files::journal_path;
 use crate::format::Header;
@@ -179,7 +179,7 @@ impl Region {
             return Ok(Prepared::Done(CommitReport::NOTHING));
         }
         if !self.owed {
-            let found = self.take_dirty()?;
+            let found = self.take_dirty(Tracking::Begin)?;
             self.note_pending(found);
             if let Some(record) = self.build_record()? {
                 self.pending.clear();
@@ -226,7 +226,7 @@ impl Region {
     fn make_base(&mut self) -> Result<CommitReport> {
         self.owed = true;
         *JournalSlot::lock(&self.journal) = JournalSlot::Broken;
-        self.take_dirty()?;
+        self.take_dirty(Tracking::Begin)?;
         let store = self.places.store().to_owned();
         let header = self.next_base_header();
         let (written, header) = match write_base(&*self.storage, &self.image.file, header, &store) {

@@ -15,6 +15,14 @@ use crate::error::{RegionError, Result};
 use crate::region::Region;
 use crate::sparse::PAGE_BYTES;
 
+/// Whether to begin tracking a mapping that is not tracked. A tracked mapping is made of small pages, so it begins
+/// with the first commit of a session that goes on, and not at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tracking {
+    Begin,
+    AsIs,
+}
+
 /// Something that knows which bytes of a region were stored to.
 pub trait DirtySource: fmt::Debug + Send + Sync {
     /// The byte ranges of the data area that were stored to since the last call, in any order; they may
@@ -26,18 +34,18 @@ pub trait DirtySource: fmt::Debug + Send + Sync {
 }
 
 impl Region {
-    /// From now on, ask `source` which pages were stored to. It must know of all stores since the last
+    /// From now on, ask `source` which pages were stored to, instead of the kernel. It must know of all stores since the last
     /// checkpoint, or the caller must not have stored yet.
     pub fn set_dirty_source(&mut self, source: Box<dyn DirtySource>) {
         self.dirty_source = Some(source);
     }
 
     /// The byte ranges of the data area (page-aligned, in order, apart from each other) that may have been
-    /// stored to since the last call. Without a source of exact ranges that is nothing, or everything.
+    /// stored to since the last call. Where nobody tracked them that is nothing, or everything.
     ///
     /// # Errors
     /// `Io`; the region then counts as stored to everywhere.
-    pub fn take_dirty(&mut self) -> Result<Vec<Range<u64>>> {
+    pub(crate) fn take_dirty(&mut self, tracking: Tracking) -> Result<Vec<Range<u64>>> {
         let Some(mapped) = self.mapped.as_mut().filter(|mapped| mapped.is_dirty()) else {
             return Ok(Vec::new());
         };
@@ -46,12 +54,14 @@ impl Region {
             self.owed = true;
             return Err(RegionError::Io { step: "watch", path: self.image.path.clone(), source });
         }
-        let backed_bytes = self.backed_bytes();
-        let Some(source) = &mut self.dirty_source else {
-            return Ok(std::iter::once(0..backed_bytes).collect());
+        let taken = match &mut self.dirty_source {
+            Some(source) => source.take().map(Some),
+            None => self.take_tracked(tracking == Tracking::Begin),
         };
-        match source.take() {
-            Ok(ranges) => Ok(merged(ranges, backed_bytes)),
+        let backed_bytes = self.backed_bytes();
+        match taken {
+            Ok(Some(ranges)) => Ok(merged(ranges, backed_bytes)),
+            Ok(None) => Ok(std::iter::once(0..backed_bytes).collect()),
             Err(source) => {
                 self.owed = true;
                 Err(RegionError::Io {

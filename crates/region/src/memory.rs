@@ -7,8 +7,10 @@
 //! - A private mapping (mode `atomic`) is writable from the start; the watch then only notices lost backing.
 //! - A writable shared mapping starts read-only; the watch makes it writable at the first store. Which protection is
 //!   in force is decided in the fault handler and in [`MappedData::grow`], nowhere else.
-//! - On drop the watch goes first, then the range is inaccessible and reserved again (or, when it is our own
-//!   reservation, free).
+//! - Changed pages are tracked from the first question on, not before: a tracked mapping is made of small pages, and a
+//!   session that nobody asks keeps its huge ones. Until then only the watch knows whether anything was stored.
+//! - On drop the tracker goes first, then the watch, then the range is inaccessible and reserved again
+//!   (or, when it is our own reservation, free).
 
 #![allow(unsafe_code, reason = "mapping a file is what this module is for")]
 
@@ -18,6 +20,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use holdfast_sys::dirty::{DirtyTracker, Mapping, choose};
 use holdfast_sys::fault::WriteWatch;
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_private_fixed, map_shared_fixed};
 use holdfast_sys::private::{PrivatePages, drop_copies};
@@ -32,6 +35,8 @@ pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// See the module.
 pub(crate) struct MappedData {
+    /// Released by hand, before the watch.
+    tracker: Option<Box<dyn DirtyTracker>>,
     /// Released by hand, before the mapping: see the last invariant.
     watch: Option<WriteWatch>,
     base: *mut u8,
@@ -45,7 +50,8 @@ pub(crate) struct MappedData {
 // SAFETY: mapping and watch belong to the process, not to a thread; the raw pointer is only passed to calls
 // that take `&mut self` or read.
 unsafe impl Send for MappedData {}
-// SAFETY: through `&self` nothing but atomics of the watch and, in readers, read-only memory is reached.
+// SAFETY: through `&self` nothing but atomics of the watch and, in readers, read-only memory is reached; the tracker
+// is reached through `&mut self` only.
 unsafe impl Sync for MappedData {}
 
 impl MappedData {
@@ -87,7 +93,9 @@ impl MappedData {
         unsafe { map_file(base, backed, file, DATA_OFFSET, Prot::Read, private.is_some())? };
         // SAFETY: the range was just mapped and may become writable; the watch is dropped before it is unmapped.
         match unsafe { WriteWatch::new(base, backed, notify) } {
-            Ok(watch) => Ok(MappedData { watch: Some(watch), base, backed, private, own_range: None }),
+            Ok(watch) => {
+                Ok(MappedData { tracker: None, watch: Some(watch), base, backed, private, own_range: None })
+            }
             Err(error) => {
                 // SAFETY: the mapping made above, which nobody was told about.
                 unsafe { map_none_fixed(base, backed)? };
@@ -126,7 +134,11 @@ impl MappedData {
         }
         self.backed = backed;
         watch.extend(backed);
-        Ok(())
+        match &mut self.tracker {
+            // SAFETY: mapped just now like the rest, within the limit, and nobody was told of it yet.
+            Some(tracker) => unsafe { tracker.extend(backed) },
+            None => Ok(()),
+        }
     }
 
     /// Whether a store to the file happened since the mapping was made or rearmed; stores to a private mapping
@@ -169,8 +181,35 @@ impl MappedData {
         self.shared_watch().map_or(Ok(()), WriteWatch::rearm)
     }
 
+    /// What was stored to since the last call, as ranges of bytes from the base; `None` when nobody tracked it. Then
+    /// tracking begins now, if the caller wants that.
+    ///
+    /// # Safety
+    /// `limit` is what the caller reserved (see [`MappedData::map`]).
+    pub(crate) unsafe fn take_dirty(
+        &mut self,
+        limit: usize,
+        begin: bool,
+    ) -> io::Result<Option<Vec<Range<u64>>>> {
+        if let Some(tracker) = &mut self.tracker {
+            return tracker.take().map(Some);
+        }
+        if !begin {
+            return Ok(None);
+        }
+        let mapping = Mapping { base: self.base, len: self.backed, limit };
+        // SAFETY: the range maps the file shared as long as `self` lives, and the tracker goes before it. Stores made
+        // meanwhile count as made before. Protection changes through `grow`, `rearm` and `make_writable` only, which
+        // know of the tracker or only forbid, and in the fault handler, which knows both.
+        self.tracker = Some(unsafe { choose(mapping, None)? });
+        Ok(None)
+    }
+
     /// Writable and dirty, without a fault.
     pub(crate) fn make_writable(&mut self) -> io::Result<()> {
+        if let Some(tracker) = &mut self.tracker {
+            tracker.make_writable(0..self.backed as u64)?;
+        }
         self.shared_watch().map_or(Ok(()), WriteWatch::make_writable)
     }
 
@@ -187,6 +226,7 @@ impl MappedData {
     }
 
     fn release(&mut self) -> io::Result<()> {
+        self.tracker = None;
         // The watch guards the mapping; it is there exactly as long as the mapping is.
         if self.watch.take().is_none() || self.own_range.take().is_some() {
             return Ok(());
@@ -307,6 +347,16 @@ impl Region {
             // SAFETY: at most the limit, which is reserved from the base on (`map_native`, `map_into`).
             Some(mapped) => unsafe { mapped.grow(&self.image.file, backed_bytes as usize) },
             None => Ok(()),
+        }
+    }
+
+    /// What was stored to since the last call, if the region is mapped and was tracked before.
+    pub(crate) fn take_tracked(&mut self, begin: bool) -> io::Result<Option<Vec<Range<u64>>>> {
+        let limit = self.limit_bytes() as usize;
+        match &mut self.mapped {
+            // SAFETY: the limit is reserved from the base on (`map_native`, `map_into`).
+            Some(mapped) => unsafe { mapped.take_dirty(limit, begin) },
+            None => Ok(None),
         }
     }
 

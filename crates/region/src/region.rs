@@ -26,7 +26,7 @@ use serde::Serialize;
 use crate::atomic::Consistency;
 use crate::base::is_full;
 use crate::commit::{JournalSlot, Written};
-use crate::dirty::DirtySource;
+use crate::dirty::{DirtySource, Tracking};
 use crate::error::{RegionError, Result};
 use crate::format::{DATA_OFFSET, FileState, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES};
 use crate::image::Image;
@@ -202,7 +202,7 @@ impl Region {
     /// # Errors
     /// `Io` when the kernel cannot end it; the range then still shows the region's bytes.
     pub fn unmap(&mut self) -> Result<()> {
-        let stored = self.take_dirty()?;
+        let stored = self.take_dirty(Tracking::AsIs)?;
         self.note_pending(stored);
         self.lost = self.lost_backing();
         let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);

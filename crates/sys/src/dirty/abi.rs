@@ -166,7 +166,7 @@ impl Pagemap {
     /// Lists pages whose asynchronous write protection is off, and protects each in the same step, until the
     /// range ends or `regions` is full.
     ///
-    /// The category asked for is exactly "written": only then does the kernel count a page without an entry in
+    /// The category asked for is exactly "written": asked like that, the kernel counts a page without an entry in
     /// its page table as written, which is what a stored-to page looks like once its memory was reclaimed.
     pub(crate) fn take_written(
         &self,
