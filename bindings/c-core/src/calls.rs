@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn a_range_is_page_aligned_keeps_its_place_and_is_as_large_as_asked_for() {
         let mut calls = calls();
-        for (index, bytes) in [1, 4096, 4097, 40_000, 6 << 20].into_iter().enumerate() {
+        for (index, bytes) in [1, 4096, 4097, 9000, 9001, 9002, 40_000, 6 << 20].into_iter().enumerate() {
             let name = std::format!("range {index}");
             let start = calls.map(&name, bytes).unwrap();
             assert_eq!(start.addr().get() as u64 % PAGE_BYTES, 0);

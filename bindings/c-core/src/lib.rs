@@ -9,6 +9,9 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+#[cfg(test)]
+extern crate std;
+
 mod calls;
 mod codes;
 #[allow(unsafe_code)]

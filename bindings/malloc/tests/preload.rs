@@ -117,7 +117,6 @@ fn the_whole_family_of_malloc_keeps_its_promises_also_in_threads_and_after_forks
     assert_eq!(text(&plain.stdout), "as it must be\n");
     assert_eq!(text(&preloaded.stdout), "as it must be\n");
     let mut foreign = bench.command(&program);
-    foreign.env("HOLDFAST_MALLOC_SIZE", "512MiB");
     assert_eq!(succeeded(&with_shim(&mut foreign).arg("foreign").output().unwrap()), "as it must be\n");
     nothing_is_left(&bench);
 }

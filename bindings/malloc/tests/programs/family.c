@@ -86,14 +86,27 @@ static void sizes(void) {
     free(same);
 }
 
-/* What is freed is used again, whatever its alignment: in all this is more than the heap of the test may have. */
+/* What is freed is used again, also where an alignment put the pointer into the middle of a larger object. Those
+ * that happen to start where their object does (all of it is usable) are kept, so that no others are handed out. */
 static void reuse(void) {
-    for (int i = 0; i < 300000; i++) {
-        unsigned char *pointer = memalign(2048, 3000);
-        MUST(pointer);
-        pointer[0] = pointer[2999] = 1;
-        free(pointer);
+    enum { AT_ONCE = 100, KEPT_MAX = 4000, WHOLE = 3000 + 2048 };
+    static unsigned char *kept[KEPT_MAX], *live[AT_ONCE];
+    int kept_count = 0;
+    for (int round = 0; round < 1000; round++) {
+        for (int i = 0; i < AT_ONCE;) {
+            unsigned char *pointer = memalign(2048, 3000);
+            MUST(pointer);
+            pointer[0] = pointer[2999] = 1;
+            if (malloc_usable_size(pointer) < WHOLE) {
+                live[i++] = pointer;
+            } else {
+                MUST(kept_count < KEPT_MAX);
+                kept[kept_count++] = pointer;
+            }
+        }
+        for (int i = 0; i < AT_ONCE; i++) free(live[i]);
     }
+    while (kept_count > 0) free(kept[--kept_count]);
 }
 
 /* Pointers that no malloc has returned are left alone. (The C library would abort, so only with the shim.) */
