@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::ptr::NonNull;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -136,22 +137,34 @@ fn four_threads_never_share_an_object_and_lose_none() {
 
 #[test]
 fn no_bit_is_lost_that_two_threads_change_in_one_word() {
+    const OBJECTS: usize = 1_000_000;
     let shared = share(open(TestMemory::new(16 << 20)));
-    // A short queue: objects are freed while their neighbours are being allocated.
-    let (send, receive) = std::sync::mpsc::sync_channel::<usize>(16);
+    // A short ring without a lock: objects are freed in the very moment in which their neighbours are allocated.
+    let ring: [AtomicUsize; 32] = Default::default();
+    let wait = |slot: &AtomicUsize, empty: bool| {
+        let mut turns = 0_u32;
+        while (slot.load(Ordering::Acquire) == 0) != empty {
+            turns += 1;
+            if turns.is_multiple_of(1000) { thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    };
     let (mut one, mut two) = (shared.handle(), shared.handle());
     thread::scope(|scope| {
-        scope.spawn(move || {
-            for _ in 0..400_000 {
-                send.send(one.alloc(64).unwrap().as_ptr() as usize).unwrap();
+        scope.spawn(|| {
+            for slot in ring.iter().cycle().take(OBJECTS) {
+                wait(slot, true);
+                slot.store(one.alloc(64).unwrap().as_ptr() as usize, Ordering::Release);
             }
         });
-        scope.spawn(move || {
-            for address in receive {
-                two.free(NonNull::new(address as *mut u8).unwrap()).unwrap();
+        scope.spawn(|| {
+            for slot in ring.iter().cycle().take(OBJECTS) {
+                wait(slot, false);
+                let object = slot.swap(0, Ordering::AcqRel) as *mut u8;
+                two.free(NonNull::new(object).unwrap()).unwrap();
             }
         });
     });
+    drop((one, two));
     let heap = shared.into_heap().ok().unwrap();
     assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
 }
@@ -243,8 +256,8 @@ fn churn(handle: &mut Handle<MappedFile>, links: usize, seed: u64, until: Instan
     let base = handle.with_heap(|heap| heap.backing().base() as usize);
     let mut dice = Dice(seed);
     // SAFETY: the root has that many words, and only this thread uses it.
-    let link = |index: u64| unsafe { &*(links as *const std::sync::atomic::AtomicU64).add(index as usize) };
-    let order = std::sync::atomic::Ordering::SeqCst;
+    let link = |index: u64| unsafe { &*(links as *const AtomicU64).add(index as usize) };
+    let order = Ordering::SeqCst;
     while Instant::now() < until {
         let link = link(dice.below(LINKS as u64));
         match link.load(order) {

@@ -134,6 +134,24 @@ fn a_survey_of_an_old_a_cut_and_a_foreign_heap_answers_or_refuses() {
     assert_eq!(bytes_of(&words), old.bytes());
 }
 
+#[test]
+fn a_head_that_claims_more_than_its_segment_has_shows_as_damage_and_moves_nothing() {
+    use holdfast_heap::layout::{DESC_USED_CHUNKS, DESCRIPTOR_BYTES, Head, Kind};
+    let mut heap = open(TestMemory::new(16 << 20));
+    let mut objects = Vec::new();
+    for _ in 0..10 {
+        let object = heap.alloc(20 * CHUNK).unwrap();
+        objects.push(view(&heap, object));
+    }
+    let mut memory = heap.close();
+    let head = Head { kind: Kind::Run, class: 0, span: 2 }.encode();
+    memory.bytes_mut()[(63 * DESCRIPTOR_BYTES) as usize..][..8].copy_from_slice(&head.to_le_bytes());
+    memory.bytes_mut()[DESC_USED_CHUNKS as usize + 7] |= 0x80;
+    let survey = Survey::new(memory.bytes()).unwrap();
+    assert_eq!(survey.chunks().nth(63).unwrap().kind, ChunkKind::Damaged);
+    assert_eq!(survey.objects().collect::<Vec<_>>(), objects);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
