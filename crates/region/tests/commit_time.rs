@@ -18,26 +18,23 @@ const RECORD: [u8; 4176] = [0x5A; 4176];
 /// Room for all rounds.
 const SPACE_BYTES: usize = 1 << 20;
 
-fn median_us(mut operation: impl FnMut(usize)) -> u128 {
-    let mut times: Vec<Duration> = (0..ROUNDS)
-        .map(|round| {
-            let start = Instant::now();
-            operation(round);
-            start.elapsed()
-        })
-        .collect();
+fn time(times: &mut Vec<Duration>, operation: impl FnOnce()) {
+    let start = Instant::now();
+    operation();
+    times.push(start.elapsed());
+}
+
+fn median_us(times: &mut [Duration]) -> u128 {
     times.sort_unstable();
     times[ROUNDS / 2].as_micros()
 }
 
-fn bare_us(home: &Home, prepare: impl Fn(&File)) -> u128 {
-    let file = File::create(home.path().join("bare")).unwrap();
+/// A file for bare appends.
+fn bare(home: &Home, name: &str, prepare: impl Fn(&File)) -> File {
+    let file = File::create(home.path().join(name)).unwrap();
     prepare(&file);
     file.sync_all().unwrap();
-    median_us(|round| {
-        file.write_all_at(&RECORD, (round * RECORD.len()) as u64).unwrap();
-        file.sync_data().unwrap();
-    })
+    file
 }
 
 #[test]
@@ -47,16 +44,29 @@ fn a_commit_of_one_page_costs_little_more_than_an_append_with_its_sync() {
     let notes = Notes::of(&mut region);
     notes.store(&mut region, 0, b"base");
     region.commit(Durability::Power).unwrap();
-    let commit = median_us(|round| {
-        notes.store(&mut region, (round % 200) * 4096, &[round as u8 | 1; 4096]);
-        assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
-    });
-    let appended = bare_us(&home, |_| ());
-    let allocated = bare_us(&home, |file| holdfast_sys::file::allocate(file, 0..SPACE_BYTES as u64).unwrap());
-    let zeroed = bare_us(&home, |file| file.write_all_at(&vec![0; SPACE_BYTES], 0).unwrap());
+    let allocate = |file: &File| holdfast_sys::file::allocate(file, 0..SPACE_BYTES as u64).unwrap();
+    let files = [
+        bare(&home, "appended", |_| ()),
+        bare(&home, "allocated", allocate),
+        bare(&home, "zeroed", |file| file.write_all_at(&vec![0; SPACE_BYTES], 0).unwrap()),
+    ];
+    let mut times: [Vec<Duration>; 4] = Default::default();
+    // In turn, so that what else the disk does strikes all of them.
+    for round in 0..ROUNDS {
+        time(&mut times[0], || {
+            notes.store(&mut region, (round % 200) * 4096, &[round as u8 | 1; 4096]);
+            assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
+        });
+        for (file, times) in files.iter().zip(&mut times[1..]) {
+            time(times, || {
+                file.write_all_at(&RECORD, (round * RECORD.len()) as u64).unwrap();
+                file.sync_data().unwrap();
+            });
+        }
+    }
+    let [commit, appended, allocated, zeroed] = times.each_mut().map(|times| median_us(times));
     println!("median of {ROUNDS}, in microseconds: a commit of 4 KiB at level power {commit}");
     println!("bare write and fdatasync: appended {appended}, into allocated {allocated}, zeroed {zeroed}");
-    // Far from both noise and a second sync for each commit on a slow disk would be a narrow path; this finds a
-    // commit that copies the region.
-    assert!(commit <= 10 * appended + 10_000, "{commit} us against {appended} us");
+    // Wide, for a disk has moods; it finds a commit that copies the region or syncs many times.
+    assert!(commit <= 10 * appended + 20_000, "{commit} us against {appended} us");
 }
