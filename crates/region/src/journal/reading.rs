@@ -249,3 +249,68 @@ fn later_record_follows(
     }
     Ok(false)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Record;
+
+    const SIZES: Sizes = Sizes { backed_bytes: 64 << 10, limit_bytes: 1 << 20 };
+
+    /// A journal of two records, of one page each; where the second one starts.
+    fn two_records() -> (JournalHeader, Vec<u8>, usize) {
+        let header = JournalHeader { uuid: [3; 16], checkpoint_count: 1, base_checksum: 2, salt: 0xfeed };
+        let image = tempfile::tempfile().unwrap();
+        image.set_len(DATA_OFFSET + SIZES.backed_bytes).unwrap();
+        image.write_all_at(&[7; 2 * 4096], DATA_OFFSET).unwrap();
+        let mut bytes = header.encode().to_vec();
+        let mut second = 0;
+        for sequence in [1, 2] {
+            second = bytes.len();
+            let pages = (sequence - 1) * 4096..sequence * 4096;
+            let record = Record::build(&image, &[pages], SIZES.backed_bytes, &header, sequence).unwrap();
+            bytes.extend(record.bytes);
+        }
+        (header, bytes, second)
+    }
+
+    fn file_of(bytes: &[u8]) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_last_record_cut_off_at_any_length_is_a_torn_tail() {
+        let (header, bytes, second) = two_records();
+        let file = file_of(&bytes);
+        let whole = examine(&file, &header, SIZES).unwrap();
+        assert_eq!((whole.last_sequence, whole.end, whole.torn), (2, bytes.len() as u64, false));
+        for len in (second..bytes.len()).rev() {
+            file.set_len(len as u64).unwrap();
+            let extent = examine(&file, &header, SIZES).unwrap();
+            assert_eq!((extent.last_sequence, extent.end), (1, second as u64), "length {len}");
+            assert_eq!(extent.torn, len > second, "length {len}");
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_damage_in_any_byte_of_the_first_record_and_a_torn_tail_in_the_last() {
+        let (header, bytes, second) = two_records();
+        let file = file_of(&bytes);
+        for position in JOURNAL_HEADER_BYTES..bytes.len() {
+            let flipped = bytes[position] ^ (1 << (position % 8));
+            file.write_all_at(&[flipped], position as u64).unwrap();
+            match examine(&file, &header, SIZES) {
+                Err(ReadFault::Damaged { sequence: 1, .. }) => assert!(position < second, "byte {position}"),
+                Ok(extent) => assert_eq!(
+                    (extent.last_sequence, extent.torn, position >= second),
+                    (1, true, true),
+                    "byte {position}"
+                ),
+                Err(fault) => panic!("byte {position}: {fault:?}"),
+            }
+            file.write_all_at(&bytes[position..=position], position as u64).unwrap();
+        }
+    }
+}
