@@ -73,77 +73,101 @@ impl Outcome {
     }
 }
 
-/// Runs the suite; `progress` is told what comes next. What takes seconds is repeated less often than what takes
-/// milliseconds.
+/// A part of the suite, which measures keys that begin with its name.
+type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
+
+const SECTIONS: [Section; 8] = [
+    ("alloc", allocations),
+    ("tx", transactions),
+    ("root", roots),
+    ("space", space),
+    ("warm", warm_opens),
+    ("cold", cold_opens),
+    ("checkpoint", checkpoints),
+    ("kv", key_values),
+];
+
+/// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
 ///
 /// # Errors
-/// When there is no room, an engine refuses, or two sides come to different results.
-pub fn run(runs: usize, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
-    let ground = Ground::new()?;
-    let few = runs.div_ceil(5);
-    let mut outcome = Outcome { missing: missing_at_build(), ..Outcome::default() };
-    progress("allocation and free, and transactions, of 64 bytes");
-    small_objects(&ground, runs, &mut outcome)?;
-    progress("look-ups of roots");
-    let lookup_ns = content::root_lookup_ns(&ground, runs)?;
-    outcome.add("root_lookup_ns", Some(lookup_ns), "ns", Some(Goal::AtMost(100.0)));
-    progress("space of a million objects");
-    let content::Overhead { fresh_pct, churned_pct } = content::space_overhead(&ground, few)?;
-    outcome.add("space_overhead_pct", Some(fresh_pct), "%", Some(Goal::AtMost(15.0)));
-    outcome.add("space_overhead_churned_pct", Some(churned_pct), "%", None);
-    progress("warm opens of 1 GiB");
-    let warm_ms = opening::warm(&ground, runs * OPENS_PER_RUN)?;
-    outcome.add("warm_open_1gib_ms", Some(warm_ms), "ms", Some(Goal::AtMost(1.0)));
-    progress("cold opens of 256 MiB, and cp, in turns");
-    let times = opening::cold(&ground, runs)?;
-    outcome.add("cold_open_vs_cp", times.ratio(CP, COLD), "x", Some(Goal::AtLeast(0.8)));
-    outcome.add("cold_open_ms", times.of(COLD).cloned(), "ms", None);
-    progress("checkpoints, and plain sequential writes, in turns");
-    checkpoints(&ground, few, &mut outcome)?;
-    for (batch, commits) in BATCHES {
-        progress(&format!("key-value stores, batches of {batch}, without sync and with"));
-        key_values(&ground, few, batch, commits, &mut outcome)?;
+/// When there is no such section, no room, an engine refuses, or two sides come to different results.
+pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+    let chosen = |name: &str| only.is_none_or(|only| only == name);
+    if !SECTIONS.iter().any(|(name, _)| chosen(name)) {
+        let names = SECTIONS.map(|(name, _)| name).join(", ");
+        return Err(io::Error::other(format!("there is no such section; there are: {names}")));
     }
+    let ground = Ground::new()?;
+    let mut outcome = Outcome::default();
+    for (name, section) in SECTIONS.iter().filter(|(name, _)| chosen(name)) {
+        progress(name);
+        section(&ground, runs, &mut outcome)?;
+    }
+    outcome.missing.sort();
+    outcome.missing.dedup();
     Ok(outcome)
 }
 
-fn small_objects(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+/// What takes seconds is repeated less often than what takes milliseconds.
+fn fewer(runs: usize) -> usize {
+    runs.div_ceil(3)
+}
+
+fn allocations(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let home = ground.home(Store::Memory)?;
     let mut live = LiveHeap::create(&home, SMALL_LIMIT_BYTES)?;
-    let pmdk = pmdk(ground, &mut outcome.missing)?;
-    let mut heap = Ring::new(&mut live.heap)?;
-    let mut glibc = Ring::new(Glibc)?;
+    let (mut heap, mut glibc) = (Ring::new(&mut live.heap)?, Ring::new(Glibc)?);
     let mut sides = vec![Side::new(HOLDFAST, || heap.churn()), Side::new(GLIBC, || glibc.churn())];
-    #[cfg(feature = "peers")]
-    {
-        let mut mimalloc = Ring::new(peers::mimalloc::Mimalloc)?;
-        sides.push(Side::new(MIMALLOC, move || mimalloc.churn()));
-        if let Some(pmdk) = pmdk.clone() {
-            let mut pmdk = Ring::new(pmdk)?;
-            sides.push(Side::new(PMDK, move || pmdk.churn()));
-        }
-    }
+    sides.extend(allocators(ground, &mut outcome.missing)?);
     let times = race(runs, sides)?;
-    outcome.add("alloc_free_64_ns", times.of(HOLDFAST).cloned(), "ns", None);
     let vs_mimalloc = times.ratio(HOLDFAST, MIMALLOC);
     outcome.add("alloc_free_64_vs_mimalloc", vs_mimalloc, "x", Some(Goal::AtMost(1.5)));
-    outcome.add("alloc_free_64_vs_glibc", times.ratio(HOLDFAST, GLIBC), "x", None);
     outcome.add("alloc_free_64_vs_pmdk", times.ratio(PMDK, HOLDFAST), "x", Some(Goal::AtLeast(10.0)));
+    outcome.add("alloc_free_64_vs_glibc", times.ratio(HOLDFAST, GLIBC), "x", None);
+    outcome.add("alloc_free_64_ns", times.of(HOLDFAST).cloned(), "ns", None);
+    live.close().map(drop)
+}
+
+fn transactions(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let home = ground.home(Store::Memory)?;
+    let mut live = LiveHeap::create(&home, SMALL_LIMIT_BYTES)?;
     let mut heap = Updates::new(&mut live.heap)?;
     let mut sides = vec![Side::new(HOLDFAST, || heap.run())];
-    #[cfg(feature = "peers")]
-    if let Some(pmdk) = pmdk {
-        let mut pmdk = Updates::new(pmdk)?;
-        sides.push(Side::new(PMDK, move || pmdk.run()));
-    }
+    sides.extend(transactional(ground, &mut outcome.missing)?);
     let times = race(runs, sides)?;
     outcome.add("tx_64_ns", times.of(HOLDFAST).cloned(), "ns", Some(Goal::AtMost(100.0)));
     outcome.add("tx_64_vs_pmdk", times.ratio(PMDK, HOLDFAST), "x", Some(Goal::AtLeast(10.0)));
     live.close().map(drop)
 }
 
-fn checkpoints(ground: &Ground, rounds: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let checkpoint::Checkpoints { partial, whole, amplification } = checkpoint::run(ground, rounds)?;
+fn roots(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let lookup_ns = content::root_lookup_ns(ground, runs)?;
+    outcome.add("root_lookup_ns", Some(lookup_ns), "ns", Some(Goal::AtMost(100.0)));
+    Ok(())
+}
+
+fn space(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let content::Overhead { fresh_pct, churned_pct } = content::space_overhead(ground, fewer(runs))?;
+    outcome.add("space_overhead_pct", Some(fresh_pct), "%", Some(Goal::AtMost(15.0)));
+    outcome.add("space_overhead_churned_pct", Some(churned_pct), "%", None);
+    Ok(())
+}
+
+fn warm_opens(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let warm_ms = opening::warm(ground, runs * OPENS_PER_RUN)?;
+    outcome.add("warm_open_1gib_ms", Some(warm_ms), "ms", Some(Goal::AtMost(1.0)));
+    Ok(())
+}
+
+fn cold_opens(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let times = opening::cold(ground, runs)?;
+    outcome.add("cold_open_vs_cp", times.ratio(CP, COLD), "x", Some(Goal::AtLeast(0.8)));
+    outcome.add("cold_open_256mib_ms", times.of(COLD).cloned(), "ms", None);
+    Ok(())
+}
+
+fn checkpoints(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let checkpoint::Checkpoints { partial, whole, amplification } = checkpoint::run(ground, fewer(runs))?;
     let throughput = |times: &Times| times.ratio(SEQUENTIAL, CHECKPOINT);
     outcome.add("checkpoint_vs_seq_write", throughput(&partial), "x", Some(Goal::AtLeast(0.7)));
     outcome.add("checkpoint_whole_vs_seq_write", throughput(&whole), "x", None);
@@ -152,27 +176,23 @@ fn checkpoints(ground: &Ground, rounds: usize, outcome: &mut Outcome) -> io::Res
     Ok(())
 }
 
-fn key_values(
-    ground: &Ground,
-    rounds: usize,
-    batch: usize,
-    commits: usize,
-    outcome: &mut Outcome,
-) -> io::Result<()> {
-    let times = {
-        let home = kv::home(ground, kv::Sync::No)?;
-        kv::inserts_us(rounds, batch, &engines(ground, &home))?
-    };
-    let home = kv::home(ground, kv::Sync::Yes)?;
-    let synced = kv::synced_commits_ms(rounds, batch, commits, &engines(ground, &home))?;
-    let goal = (batch == BATCH_MAIN).then_some(Goal::AtLeast(1.0));
-    let [lmdb, redb, us, sync_lmdb, sync_redb, sync_ms] = keys(batch);
-    outcome.add(lmdb, times.ratio(LMDB, HOLDFAST), "x", goal);
-    outcome.add(redb, times.ratio(REDB, HOLDFAST), "x", goal);
-    outcome.add(us, times.of(HOLDFAST).cloned(), "us", None);
-    outcome.add(sync_lmdb, synced.ratio(LMDB, HOLDFAST), "x", None);
-    outcome.add(sync_redb, synced.ratio(REDB, HOLDFAST), "x", None);
-    outcome.add(sync_ms, synced.of(HOLDFAST).cloned(), "ms", None);
+fn key_values(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    #[cfg(not(feature = "peers"))]
+    outcome.missing.extend([LMDB, REDB].map(not_built));
+    for (batch, commits) in BATCHES {
+        let [lmdb, redb, us, sync_lmdb, sync_redb, sync_ms] = keys(batch);
+        let home = ground.home(Store::Memory)?;
+        let times = kv::inserts_us(fewer(runs), batch, &engines(ground, &home))?;
+        let goal = (batch == BATCH_MAIN).then_some(Goal::AtLeast(1.0));
+        outcome.add(lmdb, times.ratio(LMDB, HOLDFAST), "x", goal);
+        outcome.add(redb, times.ratio(REDB, HOLDFAST), "x", goal);
+        outcome.add(us, times.of(HOLDFAST).cloned(), "us", None);
+        let home = ground.home(Store::Disk)?;
+        let times = kv::synced_commits_ms(fewer(runs), batch, commits, &engines(ground, &home))?;
+        outcome.add(sync_lmdb, times.ratio(LMDB, HOLDFAST), "x", None);
+        outcome.add(sync_redb, times.ratio(REDB, HOLDFAST), "x", None);
+        outcome.add(sync_ms, times.of(HOLDFAST).cloned(), "ms", None);
+    }
     Ok(())
 }
 
@@ -206,29 +226,57 @@ fn keys(batch: usize) -> [&'static str; 6] {
     }
 }
 
-#[cfg(feature = "peers")]
-fn missing_at_build() -> Vec<String> {
-    Vec::new()
-}
-
 #[cfg(not(feature = "peers"))]
-fn missing_at_build() -> Vec<String> {
-    let missing = |peer| format!("{peer}: this program was built without it; run `cargo xtask bench heap`");
-    [MIMALLOC, PMDK, LMDB, REDB].map(missing).into()
+fn not_built(peer: &str) -> String {
+    format!("{peer}: this program was built without it; run `cargo xtask bench heap`")
 }
 
+/// PMDK's side of a race, if it is there.
 #[cfg(feature = "peers")]
-fn pmdk(ground: &Ground, missing: &mut Vec<String>) -> io::Result<Option<peers::pmdk::Pmdk>> {
-    let pmdk = peers::pmdk::Pmdk::new(&ground.in_memory("pmdk")?)?;
-    if pmdk.is_none() {
-        let package = peers::pmdk::PACKAGE;
-        missing.push(format!("{PMDK}: its library is not installed; `apt-get install {package}` does that"));
+fn pmdk<'a>(
+    ground: &Ground,
+    missing: &mut Vec<String>,
+    side: impl FnOnce(peers::pmdk::Pmdk) -> io::Result<Side<'a>>,
+) -> io::Result<Option<Side<'a>>> {
+    match peers::pmdk::Pmdk::new(&ground.in_memory("pmdk")?)? {
+        Some(pmdk) => side(pmdk).map(Some),
+        None => {
+            let package = peers::pmdk::PACKAGE;
+            missing
+                .push(format!("{PMDK}: its library is not installed; `apt-get install {package}` brings it"));
+            Ok(None)
+        }
     }
-    Ok(pmdk)
+}
+
+#[cfg(feature = "peers")]
+fn allocators(ground: &Ground, missing: &mut Vec<String>) -> io::Result<Vec<Side<'static>>> {
+    let mut mimalloc = Ring::new(peers::mimalloc::Mimalloc)?;
+    let mut sides = vec![Side::new(MIMALLOC, move || mimalloc.churn())];
+    sides.extend(pmdk(ground, missing, |pmdk| {
+        let mut pmdk = Ring::new(pmdk)?;
+        Ok(Side::new(PMDK, move || pmdk.churn()))
+    })?);
+    Ok(sides)
 }
 
 #[cfg(not(feature = "peers"))]
-fn pmdk(_ground: &Ground, _missing: &mut [String]) -> io::Result<Option<()>> {
+fn allocators(_ground: &Ground, missing: &mut Vec<String>) -> io::Result<Vec<Side<'static>>> {
+    missing.extend([MIMALLOC, PMDK].map(not_built));
+    Ok(Vec::new())
+}
+
+#[cfg(feature = "peers")]
+fn transactional(ground: &Ground, missing: &mut Vec<String>) -> io::Result<Option<Side<'static>>> {
+    pmdk(ground, missing, |pmdk| {
+        let mut pmdk = Updates::new(pmdk)?;
+        Ok(Side::new(PMDK, move || pmdk.run()))
+    })
+}
+
+#[cfg(not(feature = "peers"))]
+fn transactional(_ground: &Ground, missing: &mut Vec<String>) -> io::Result<Option<Side<'static>>> {
+    missing.push(not_built(PMDK));
     Ok(None)
 }
 
@@ -263,6 +311,22 @@ fn engines<'a>(_ground: &Ground, home: &'a ground::Home) -> Vec<Engine<'a>> {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn a_section_that_does_not_exist_is_answered_with_those_that_do() {
+        let complaint = run(1, Some("opens"), &mut |_| {}).unwrap_err().to_string();
+        assert!(complaint.contains("alloc, tx, root"), "{complaint}");
+    }
+
+    #[test]
+    fn a_section_measures_keys_that_begin_with_its_name_and_names_peers_that_are_missing() {
+        for section in ["alloc", "tx"] {
+            let Outcome { measurements, missing } = run(1, Some(section), &mut |_| {}).unwrap();
+            assert!(measurements.iter().all(|found| found.key.starts_with(section)));
+            let against_pmdk = measurements.iter().any(|found| found.key.ends_with("_vs_pmdk"));
+            assert_ne!(against_pmdk, missing.iter().any(|peer| peer.starts_with(PMDK)));
+        }
+    }
 
     #[test]
     fn every_key_of_the_key_value_stores_stands_for_one_batch() {

@@ -2,12 +2,12 @@
 
 use std::hint::black_box;
 use std::io;
-use std::time::Instant;
 
 use super::ground::{Ground, Store};
 use super::live::{LiveHeap, heap_error};
 use super::random::Random;
 use crate::stats::Series;
+use crate::timing::processor_ns;
 
 const ROOTS: usize = 10_000;
 const ROOT_BYTES: u64 = 64;
@@ -35,7 +35,7 @@ pub(crate) fn root_lookup_ns(ground: &Ground, rounds: usize) -> io::Result<Serie
     let order: Vec<usize> = (0..LOOKUPS).map(|_| random.below(ROOTS)).collect();
     let mut series = Series::default();
     for _ in 0..rounds {
-        let started = Instant::now();
+        let started_ns = processor_ns();
         let mut sum = 0;
         for number in &order {
             let root = live.heap.root(black_box(&names[*number]));
@@ -43,7 +43,7 @@ pub(crate) fn root_lookup_ns(ground: &Ground, rounds: usize) -> io::Result<Serie
             // SAFETY: the root's object, as above.
             sum += unsafe { root.pointer.cast::<u64>().read() };
         }
-        series.push(started.elapsed().as_secs_f64() * 1e9 / LOOKUPS as f64);
+        series.push((processor_ns() - started_ns) / LOOKUPS as f64);
         if sum != order.iter().sum::<usize>() as u64 {
             return Err(io::Error::other("a name led to another root"));
         }

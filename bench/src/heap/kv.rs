@@ -10,7 +10,7 @@
 use std::io;
 use std::time::Instant;
 
-use super::ground::{Ground, Home, Store};
+use super::ground::Home;
 use super::live::{LiveHeap, heap_error};
 use super::map::Map;
 use super::race::{Side, Times, race};
@@ -159,20 +159,16 @@ fn read_back(store: &mut dyn KeyValue, pairs: &[Pair]) -> io::Result<()> {
     Ok(())
 }
 
-/// A home for the heap under test.
-pub(crate) fn home(ground: &Ground, sync: Sync) -> io::Result<Home> {
-    ground.home(if sync == Sync::Yes { Store::Disk } else { Store::Memory })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heap::ground::{Ground, Store};
 
     #[test]
     fn the_map_over_a_heap_keeps_every_pair_with_and_without_sync() {
         let ground = Ground::new().unwrap();
-        for sync in [Sync::No, Sync::Yes] {
-            let home = home(&ground, sync).unwrap();
+        for (sync, store) in [(Sync::No, Store::Memory), (Sync::Yes, Store::Disk)] {
+            let home = ground.home(store).unwrap();
             let mut store = (holdfast(&home).make)(sync).unwrap();
             let pairs = pairs();
             store.insert_all(&pairs[..3000]).unwrap();

@@ -4,12 +4,12 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::time::Instant;
 
 use holdfast_heap::{Backing, Heap};
 
 use super::alloc::OBJECT_BYTES;
 use super::random::Random;
+use crate::timing::processor_ns;
 
 const OBJECTS: usize = 1000;
 const TRANSACTIONS: usize = 100_000;
@@ -56,12 +56,12 @@ impl<T: Transactions> Updates<T> {
     /// Nanoseconds for a transaction.
     pub(crate) fn run(&mut self) -> io::Result<f64> {
         let mut random = Random::new(SEED);
-        let started = Instant::now();
+        let started_ns = processor_ns();
         for number in 0..TRANSACTIONS as u64 {
             let object = self.objects[random.below(OBJECTS)];
             self.side.update(object, [number; OBJECT_BYTES / 8]).ok_or_else(refused)?;
         }
-        let taken_ns = started.elapsed().as_secs_f64() * 1e9;
+        let taken_ns = processor_ns() - started_ns;
         for (object, number) in self.objects.iter().zip(expected()) {
             // SAFETY: a live object, initialised by the transactions or skipped.
             if number.is_some_and(|number| unsafe { object.read() } != [number; OBJECT_BYTES / 8]) {
