@@ -255,9 +255,9 @@ mod tests {
         let mut map = Map::open_or_create(&mut heap).unwrap();
         map.insert_all(&mut heap, [(&b"key"[..], &b"old"[..])]).unwrap();
         let (new, huge) = (b"new".to_vec(), vec![1; 8 << 20]);
-        let batch = [(&b"key"[..], &new[..]), (&b"other"[..], &huge[..])];
+        let batch = [(&b"key"[..], &new[..]), (&b"third"[..], &new[..]), (&b"other"[..], &huge[..])];
         assert!(map.insert_all(&mut heap, batch).is_err());
         assert_eq!((map.len(), map.get(&heap, b"key")), (1, Some(&b"old"[..])));
-        assert_eq!(map.get(&heap, b"other"), None);
+        assert_eq!((map.get(&heap, b"third"), map.get(&heap, b"other")), (None, None));
     }
 }
