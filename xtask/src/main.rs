@@ -38,7 +38,7 @@ usage: cargo xtask CHORE
   c-library [PREFIX]               builds and installs holdfast.h, holdfast.hpp, libholdfast, pkg-config file
   test                             applets, c-library, then every test; ends with `N passed, N failed`
   release                          builds the command as it is shipped and says where it is
-  bench SUITE [--json] [--runs N]  measures; suites: slice
+  bench SUITE [--json] [--runs N]  measures; suites: slice, heap (bench/README.md)
   demo                             the main job, cold, killed, warm and the old way, as one table
 
 A fresh machine is set up by ./test and ./demo, which then call this.
