@@ -21,7 +21,7 @@ use crate::error::{RegionError, Result};
 use crate::files::journal_path;
 use crate::format::Header;
 use crate::image::Image;
-use crate::journal::{Journal, Record, find_journal};
+use crate::journal::{Journal, PageSource, Record, find_journal};
 use crate::region::{CheckpointReport, Region};
 use crate::sparse::PAGE_BYTES;
 use crate::storage::Storage;
@@ -175,12 +175,12 @@ impl Region {
     pub(crate) fn prepare_commit(&mut self) -> Result<Prepared> {
         self.check_usable()?;
         self.check_backing()?;
-        if !self.is_dirty() {
-            return Ok(Prepared::Done(CommitReport::NOTHING));
-        }
         if !self.owed {
             let found = self.take_dirty(Tracking::Begin)?;
             self.note_pending(&found);
+            if !self.lacks() {
+                return Ok(Prepared::Done(CommitReport::NOTHING));
+            }
             if let Some(record) = self.build_record()? {
                 self.pending.clear();
                 self.grown = false;
@@ -216,7 +216,18 @@ impl Region {
             return Ok(None);
         }
         let sequence = journal.last_sequence + 1;
-        match Record::build(&self.image.file, &pending, backed_bytes, &journal.header, sequence) {
+        let source: &dyn PageSource = match &self.mapped {
+            Some(mapped) => mapped,
+            None => &self.image.file,
+        };
+        let built = Record::build(source, &pending, backed_bytes, &journal.header, sequence, journal.end);
+        drop(slot);
+        // Where the image was cut off, memory shows something else.
+        if self.lost_backing() {
+            self.poisoned = true;
+            return Err(self.backing_lost());
+        }
+        match built {
             Ok(record) => Ok(Some(record)),
             // A base is made through a small buffer.
             Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => Ok(None),
@@ -283,7 +294,7 @@ impl Region {
 
 impl Record {
     pub(crate) fn report(&self) -> CommitReport {
-        CommitReport { written: Written::Journal, pages: self.pages, bytes: self.bytes.len() as u64 }
+        CommitReport { written: Written::Journal, pages: self.pages, bytes: self.bytes().len() as u64 }
     }
 }
 
@@ -297,7 +308,7 @@ pub(crate) fn append_error(
 ) -> RegionError {
     if is_full(&source) {
         return RegionError::StoreFull {
-            needed_bytes: record.bytes.len() as u64,
+            needed_bytes: record.bytes().len() as u64,
             available_bytes: storage.available_bytes(store).unwrap_or(0),
             store: store.to_owned(),
         };

@@ -26,7 +26,7 @@ use holdfast_sys::file::{effective_user, private_options};
 
 pub(crate) use layout::{JOURNAL_HEADER_BYTES, JournalHeader};
 pub(crate) use reading::{Extent, ReadFault, Sizes, apply, examine};
-pub(crate) use record::Record;
+pub(crate) use record::{PageSource, Record};
 
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{base_path, journal_path, remove_temporaries, temporary_path};
@@ -220,12 +220,12 @@ impl Journal {
         debug_assert_eq!(record.sequence, self.last_sequence + 1);
         match &self.file {
             Some(file) => {
-                storage.write_at(file, &record.bytes, self.end)?;
+                storage.write_at(file, record.bytes(), self.end)?;
                 storage.sync_data(file)?;
             }
             None => self.file = Some(self.create(storage, record)?),
         }
-        self.end += record.bytes.len() as u64;
+        self.end += record.bytes().len() as u64;
         self.last_sequence = record.sequence;
         Ok(())
     }
@@ -234,8 +234,8 @@ impl Journal {
     /// tells that it is not the torn end of a commit that nobody was promised. It is not synced, and may be lost.
     pub(crate) fn mark_end(&self, storage: &dyn Storage, backed_bytes: u64) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let mark = Record::build(file, &[], backed_bytes, &self.header, self.last_sequence + 1)?;
-        storage.write_at(file, &mark.bytes, self.end)
+        let mark = Record::build(file, &[], backed_bytes, &self.header, self.last_sequence + 1, self.end)?;
+        storage.write_at(file, mark.bytes(), self.end)
     }
 
     fn create(&self, storage: &dyn Storage, record: &Record) -> io::Result<File> {
@@ -247,7 +247,7 @@ impl Journal {
         let file = storage.create(&temporary)?;
         let named = (|| {
             storage.write_at(&file, &self.header.encode(), 0)?;
-            storage.write_at(&file, &record.bytes, self.end)?;
+            storage.write_at(&file, record.bytes(), self.end)?;
             storage.sync(&file)?;
             storage.rename(&temporary, &journal_path(&self.store, &self.name))
         })();

@@ -10,6 +10,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+use holdfast_sys::mapping::prefer_huge_pages;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{ENTRY_BYTES, Entry, JournalHeader, RECORD_HEAD_BYTES, RecordHead};
@@ -19,47 +20,72 @@ use crate::sparse::{PAGE_BYTES, is_zero};
 /// Bytes read at once.
 const CHUNK_BYTES: u64 = 256 << 10;
 
+/// Where the pages of a record come from.
+pub(crate) trait PageSource {
+    /// Appends bytes of the data area.
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()>;
+}
+
+/// An image that nobody has mapped.
+impl PageSource for File {
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let at = bytes.len();
+        bytes.resize(at + (range.end - range.start) as usize, 0);
+        self.read_exact_at(&mut bytes[at..], DATA_OFFSET + range.start)
+    }
+}
+
 /// One commit, ready to be appended.
 #[derive(Debug)]
 pub(crate) struct Record {
-    pub(crate) bytes: Vec<u8>,
+    /// From `start` on.
+    buffer: Vec<u8>,
+    start: usize,
     pub(crate) sequence: u64,
     /// Pages whose bytes are in it.
     pub(crate) pages: u64,
 }
 
 impl Record {
-    /// Reads the ranges (page-aligned, in order, apart from each other, within the data area) from an image.
+    /// Takes the ranges (page-aligned, in order, apart from each other, within the data area) from a source, for a
+    /// record that goes to `offset` in the journal.
     pub(crate) fn build(
-        image: &File,
+        source: &(impl PageSource + ?Sized),
         ranges: &[Range<u64>],
         backed_bytes: u64,
         journal: &JournalHeader,
         sequence: u64,
+        offset: u64,
     ) -> io::Result<Record> {
         let dirty_bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         let mut bytes = Vec::new();
-        // An allocation that fails is an error value, and the caller falls back to a base file.
-        let room = RECORD_HEAD_BYTES + (ranges.len() + 1) * ENTRY_BYTES + dirty_bytes as usize;
-        bytes.try_reserve(room).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        bytes.resize(RECORD_HEAD_BYTES, 0);
+        // An allocation that fails is an error value, and the caller falls back to a base file. The table has an
+        // entry for each page at most.
+        let table = (dirty_bytes / PAGE_BYTES) as usize * ENTRY_BYTES;
+        let room = PAGE_BYTES as usize + RECORD_HEAD_BYTES + table + dirty_bytes as usize;
+        bytes.try_reserve_exact(room).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        prefer_huge_pages(bytes.spare_capacity_mut());
+        // Memory and file at the same place in their pages: copies between them are several times as fast.
+        let start = offset.wrapping_sub(bytes.as_ptr() as u64) % PAGE_BYTES;
+        let start = start as usize;
+        bytes.resize(start + RECORD_HEAD_BYTES, 0);
         let mut entries: Vec<Entry> = Vec::new();
         for range in ranges {
             let mut position = range.start;
             while position < range.end {
                 let wanted = (range.end - position).min(CHUNK_BYTES);
                 let at = bytes.len();
-                bytes.resize(at + wanted as usize, 0);
-                image.read_exact_at(&mut bytes[at..], DATA_OFFSET + position)?;
+                source.append(position..position + wanted, &mut bytes)?;
                 keep_data_pages(&mut bytes, at, position, &mut entries);
                 position += wanted;
             }
         }
-        let pages = ((bytes.len() - RECORD_HEAD_BYTES) as u64) / PAGE_BYTES;
+        let body_start = start + RECORD_HEAD_BYTES;
+        let pages = ((bytes.len() - body_start) as u64) / PAGE_BYTES;
         for entry in &entries {
             bytes.extend_from_slice(&entry.encode());
         }
-        let body = &bytes[RECORD_HEAD_BYTES..];
+        let body = &bytes[body_start..];
         let head = RecordHead {
             entries: entries.len() as u32,
             sequence,
@@ -67,8 +93,13 @@ impl Record {
             body_bytes: body.len() as u64,
             body_checksum: xxh3_64_with_seed(body, journal.seed(sequence)),
         };
-        bytes[..RECORD_HEAD_BYTES].copy_from_slice(&head.encode(journal));
-        Ok(Record { bytes, sequence, pages })
+        bytes[start..body_start].copy_from_slice(&head.encode(journal));
+        Ok(Record { buffer: bytes, start, sequence, pages })
+    }
+
+    /// All of it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..]
     }
 }
 
