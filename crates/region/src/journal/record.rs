@@ -1,7 +1,8 @@
 //! Making a record: the pages of an image that changed, as the bytes of one commit.
 //!
-//! A record is built whole in memory, so that writers need to be kept away only while it is built. Pages of
-//! zeros cost an entry of the table and no bytes.
+//! A small record, and one of a region with many writers, is built whole in memory, so that writers need to be kept
+//! away only while it is built; a large one of a single writer is streamed. Pages of zeros cost an entry of the
+//! table and no bytes.
 
 #![forbid(unsafe_code)]
 
@@ -11,14 +12,17 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use holdfast_sys::mapping::prefer_huge_pages;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use super::layout::{ENTRY_BYTES, Entry, JournalHeader, RECORD_HEAD_BYTES, RecordHead};
 use crate::format::DATA_OFFSET;
 use crate::sparse::{PAGE_BYTES, is_zero};
+use crate::storage::Storage;
 
 /// Bytes read at once.
 const CHUNK_BYTES: u64 = 256 << 10;
+/// Bytes written at once by [`stream`].
+const PIECE_BYTES: usize = 512 << 10;
 
 /// Where the pages of a record come from.
 pub(crate) trait PageSource {
@@ -101,6 +105,65 @@ impl Record {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
+}
+
+/// What a record that was streamed has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Streamed {
+    pub(crate) bytes: u64,
+    pub(crate) pages: u64,
+}
+
+/// Writes a record through a small buffer to `offset` of a file, its head last, so that it counts only when all of it
+/// is there: for who keeps writers away until the end. `is_whole` says whether what the source gave can be believed.
+pub(crate) fn stream(
+    source: &(impl PageSource + ?Sized),
+    ranges: &[Range<u64>],
+    backed_bytes: u64,
+    (journal, sequence): (&JournalHeader, u64),
+    (storage, file, offset): (&dyn Storage, &File, u64),
+    is_whole: impl Fn() -> bool,
+) -> io::Result<Streamed> {
+    let body_start = offset + RECORD_HEAD_BYTES as u64;
+    let (mut sum, mut position, mut pages) = (Xxh3::with_seed(journal.seed(sequence)), body_start, 0);
+    let (mut piece, mut entries) = (Vec::with_capacity(2 * PIECE_BYTES), Vec::new());
+    let mut put = |piece: &mut Vec<u8>| {
+        sum.update(piece);
+        storage.write_at(file, piece, position)?;
+        position += piece.len() as u64;
+        piece.clear();
+        io::Result::Ok(())
+    };
+    for range in ranges {
+        let mut at = range.start;
+        while at < range.end {
+            let (wanted, start) = ((range.end - at).min(CHUNK_BYTES), piece.len());
+            source.append(at..at + wanted, &mut piece)?;
+            keep_data_pages(&mut piece, start, at, &mut entries);
+            pages += (piece.len() - start) as u64 / PAGE_BYTES;
+            at += wanted;
+            if piece.len() >= PIECE_BYTES {
+                put(&mut piece)?;
+            }
+        }
+    }
+    for entry in &entries {
+        piece.extend_from_slice(&entry.encode());
+    }
+    put(&mut piece)?;
+    if !is_whole() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let body_bytes = position - body_start;
+    let head = RecordHead {
+        entries: entries.len() as u32,
+        sequence,
+        backed_bytes,
+        body_bytes,
+        body_checksum: sum.digest(),
+    };
+    storage.write_at(file, &head.encode(journal), offset)?;
+    Ok(Streamed { bytes: body_bytes + RECORD_HEAD_BYTES as u64, pages })
 }
 
 /// Notes the pages from `at` on in the table and closes the gaps that pages of zeros leave.
