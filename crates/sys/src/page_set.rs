@@ -78,6 +78,7 @@ pub(crate) fn push_merged(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of ranges are what is compared")]
 mod tests {
     use super::*;
 

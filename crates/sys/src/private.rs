@@ -192,6 +192,7 @@ pub unsafe fn drop_copies(base: *mut u8, len: usize) -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of ranges are what is compared")]
 mod tests {
     use super::*;
     use crate::mapping::{Prot, Reservation, map_private_fixed};
