@@ -97,7 +97,9 @@ impl Failure {
 fn code_of_region(error: &RegionError) -> Code {
     match error {
         RegionError::LimitReached { .. } | RegionError::LimitOutOfRange { .. } => Code::LimitReached,
-        RegionError::AddressTaken { .. } | RegionError::AddressesExhausted { .. } => Code::MemoryShape,
+        RegionError::AddressTaken { .. }
+        | RegionError::AddressSpace { .. }
+        | RegionError::AddressesExhausted { .. } => Code::MemoryShape,
         RegionError::Name(_) => Code::BadName,
         error => match error.kind() {
             ErrorKind::Held => Code::Held,

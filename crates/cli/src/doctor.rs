@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use holdfast_region::{PlaceError, Places};
+use holdfast_region::{AddressWindow, PlaceError, Places};
 use holdfast_sys::dirty::{self, Kind};
 use holdfast_sys::file::space;
 use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
@@ -165,7 +165,29 @@ fn limits() -> Vec<Finding> {
             Finding::new("huge pages in the pool", Grade::Note, "not offered by the kernel", "")
         }
     };
-    vec![address_space, huge_pages, persistent_memory()]
+    vec![address_space, native_addresses(), huge_pages, persistent_memory()]
+}
+
+/// Tries it out: the reservation costs no memory, and goes with this process.
+fn native_addresses() -> Finding {
+    let what = "addresses of heaps";
+    let window = "64 TiB from 0x100000000000 on";
+    match holdfast_region::reserve_addresses() {
+        AddressWindow::Whole => Finding::new(what, Grade::Ok, format!("{window}, reserved in one call"), ""),
+        AddressWindow::Partial { reserved_bytes } => Finding::new(
+            what,
+            Grade::Weaker,
+            format!("{} of {window}, the rest is in use", show_size(reserved_bytes)),
+            "heaps of native programs whose range is in use cannot be opened, or must be relocated",
+        ),
+        _ => Finding::new(
+            what,
+            Grade::Weaker,
+            "reserved heap by heap: RLIMIT_AS leaves no room for all",
+            "what a native program allocates can take the address of a heap that it opens later; \
+             `ulimit -v unlimited`",
+        ),
+    }
 }
 
 fn persistent_memory() -> Finding {

@@ -10,6 +10,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use holdfast_sys::process::Occupant;
+
 use crate::key::KeyError;
 use crate::name::NameError;
 use crate::places::PlaceError;
@@ -286,12 +288,29 @@ pub enum RegionError {
         max_bytes: u64,
     },
     /// The region's native address is in use in this process.
-    #[error("the heap's address {address:#x} is taken in this process by: {by}; open it in a fresh process")]
+    #[error(
+        "the heap's address {address:#x} is taken in this process by {by}; open it in a fresh process, or before \
+         that is mapped (a heap whose objects all have types can also be relocated)"
+    )]
     AddressTaken {
         /// The region's address.
         address: u64,
-        /// The line of `/proc/self/maps` that overlaps.
-        by: String,
+        /// What sits there.
+        by: Occupant,
+    },
+    /// The process may not have as much address space as the region's limit.
+    #[error(
+        "the kernel gives this process no {needed_bytes} bytes of address space at the heap's address ({source}{}); \
+         raise the limit (`ulimit -v unlimited`)",
+        limit_text(*limit_bytes)
+    )]
+    AddressSpace {
+        /// The region's limit.
+        needed_bytes: u64,
+        /// `RLIMIT_AS`, if there is one.
+        limit_bytes: Option<u64>,
+        /// The kernel's answer.
+        source: io::Error,
     },
     /// The window of native addresses has no free slot of that size.
     #[error("no free address range for {limit_bytes} bytes; remove heaps or ask for a smaller limit")]
@@ -398,6 +417,7 @@ impl RegionError {
             RegionError::Place(_)
             | RegionError::Key(_)
             | RegionError::AddressTaken { .. }
+            | RegionError::AddressSpace { .. }
             | RegionError::Poisoned { .. }
             | RegionError::Io { .. } => ErrorKind::Io,
         }
@@ -411,6 +431,10 @@ impl RegionError {
 
 fn near_text(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!(" (near names: {})", near.join(", ")) }
+}
+
+fn limit_text(limit_bytes: Option<u64>) -> String {
+    limit_bytes.map_or(String::new(), |bytes| format!("; RLIMIT_AS is {bytes}"))
 }
 
 fn holder_text(holder: Option<u32>) -> String {

@@ -57,6 +57,7 @@ mod storage;
 mod stored;
 mod summary;
 
+pub use address::{AddressWindow, address_window, reserve_addresses};
 pub use atomic::{Consistency, PublishReport};
 pub use commit::{CommitReport, Durability, Written};
 pub use dirty::DirtySource;
@@ -70,3 +71,5 @@ pub use region::{CheckpointReport, CloseReport, Opened, Region};
 pub use shared::{EnteredRegion, SharedRegion};
 pub use storage::{KernelStorage, Storage};
 pub use summary::{FileSummary, RegionState, RegionSummary};
+
+pub use holdfast_sys::process::Occupant;

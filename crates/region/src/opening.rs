@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
 
-use crate::address::first_free;
+use crate::address::choose_address;
 use crate::base::{is_full, open_base};
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{
@@ -245,7 +245,7 @@ impl NameSpace {
                 taken.push(header.address..header.address + header.limit_bytes);
             }
         }
-        first_free(taken, limit_bytes).ok_or(RegionError::AddressesExhausted { limit_bytes })
+        choose_address(self.places.home(), taken, limit_bytes)
     }
 
     /// All names that have an image or a base, in order.

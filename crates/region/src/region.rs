@@ -23,6 +23,7 @@ use holdfast_sys::lock::FileLock;
 use holdfast_sys::mapping::gather_huge_pages;
 use serde::Serialize;
 
+use crate::address::address_window;
 use crate::atomic::Consistency;
 use crate::base::is_full;
 use crate::commit::{JournalSlot, Written};
@@ -196,7 +197,7 @@ impl Region {
         self.lost_notify = Some(notify);
     }
 
-    /// Ends the mapping. Its range is reserved and inaccessible again (after [`Region::map_native`]: free).
+    /// Ends the mapping. Its range is reserved and inaccessible again.
     /// Without a mapping there is nothing to do.
     ///
     /// # Errors
@@ -378,6 +379,7 @@ impl fmt::Debug for Region {
             .field("header", &self.image.header)
             .field("opened", &self.opened)
             .field("mapped", &self.mapped.is_some())
+            .field("addresses", &address_window())
             .field("dirty", &self.is_dirty())
             .field("poisoned", &self.poisoned)
             .field("lock", &self.lock)
