@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 
 use crate::base::{is_full, open_base, write_base};
-use crate::dirty::{Tracking, merged};
+use crate::dirty::Tracking;
 use crate::error::{RegionError, Result};
 use crate::files::journal_path;
 use crate::format::Header;
@@ -180,7 +180,7 @@ impl Region {
         }
         if !self.owed {
             let found = self.take_dirty(Tracking::Begin)?;
-            self.note_pending(found);
+            self.note_pending(&found);
             if let Some(record) = self.build_record()? {
                 self.pending.clear();
                 self.grown = false;
@@ -191,16 +191,18 @@ impl Region {
     }
 
     /// Remembers ranges that the store lacks.
-    pub(crate) fn note_pending(&mut self, ranges: Vec<Range<u64>>) {
-        let mut all = std::mem::take(&mut self.pending);
-        all.extend(ranges);
-        self.pending = merged(all, self.backed_bytes());
+    pub(crate) fn note_pending(&mut self, ranges: &[Range<u64>]) {
+        let backed_bytes = self.backed_bytes();
+        for range in ranges {
+            self.pending.insert(range.start..range.end.min(backed_bytes));
+        }
     }
 
     /// The pending pages as a record; `None` when a base is due instead.
     fn build_record(&mut self) -> Result<Option<Record>> {
         let backed_bytes = self.backed_bytes();
-        let dirty_bytes: u64 = self.pending.iter().map(|range| range.end - range.start).sum();
+        let pending = self.pending.ranges();
+        let dirty_bytes: u64 = pending.iter().map(|range| range.end - range.start).sum();
         if dirty_bytes >= backed_bytes.min(RECORD_BYTES_MAX) {
             return Ok(None);
         }
@@ -214,7 +216,7 @@ impl Region {
             return Ok(None);
         }
         let sequence = journal.last_sequence + 1;
-        match Record::build(&self.image.file, &self.pending, backed_bytes, &journal.header, sequence) {
+        match Record::build(&self.image.file, &pending, backed_bytes, &journal.header, sequence) {
             Ok(record) => Ok(Some(record)),
             // A base is made through a small buffer.
             Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => Ok(None),

@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -33,6 +32,7 @@ use crate::format::{DATA_OFFSET, FileState, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_B
 use crate::image::Image;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
+use crate::pending::Pending;
 use crate::places::Places;
 use crate::redo::Redo;
 use crate::storage::Storage;
@@ -86,7 +86,7 @@ pub struct Region {
     pub(crate) redo: Option<Redo>,
     pub(crate) owed: bool,
     pub(crate) grown: bool,
-    pub(crate) pending: Vec<Range<u64>>,
+    pub(crate) pending: Pending,
     /// Locked by whoever appends, which need not be who has the region.
     pub(crate) journal: Arc<Mutex<JournalSlot>>,
     pub(crate) poisoned: bool,
@@ -115,7 +115,7 @@ impl Region {
             redo: None,
             owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
             grown: false,
-            pending: Vec::new(),
+            pending: Pending::default(),
             journal: Arc::new(Mutex::new(JournalSlot::Unread)),
             poisoned: false,
             lost: false,
@@ -204,7 +204,7 @@ impl Region {
     /// `Io` when the kernel cannot end it; the range then still shows the region's bytes.
     pub fn unmap(&mut self) -> Result<()> {
         let stored = self.take_dirty(Tracking::AsIs)?;
-        self.note_pending(stored);
+        self.note_pending(&stored);
         self.lost = self.lost_backing();
         let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
         ended.map_err(RegionError::io("unmap", &self.image.path))

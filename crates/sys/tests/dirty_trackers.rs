@@ -3,11 +3,7 @@
 //!
 //! The oracle is a copy: whoever takes the changed ranges and copies their bytes has what the mapping has.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::single_range_in_vec_init,
-    reason = "a test that cannot go on fails; lists of ranges are what is compared"
-)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -165,7 +165,6 @@ fn block_bytes(len: usize) -> usize {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init, reason = "lists of ranges are what is compared")]
 mod tests {
     use super::*;
     use crate::fault::WriteWatch;
