@@ -68,7 +68,7 @@ impl KnownSlabs {
 
     /// Class and slot that start at `offset`, if it is in a known slab; any number may be asked for.
     #[inline]
-    fn slot_at(&self, offset: u64) -> Option<(usize, u64)> {
+    pub(crate) fn slot_at(&self, offset: u64) -> Option<(usize, u64)> {
         let known = self.entries[Self::index(offset)];
         let class = known.class_of(offset & !(CHUNK_BYTES - 1))?;
         let slot = slot_starting_at(known.reciprocal, offset % CHUNK_BYTES)?;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 use common::{TestMemory, assert_sound, fill, holds, open};
-use holdfast_heap::layout::CHUNK_BYTES;
+use holdfast_heap::layout::{CHUNK_BYTES, DESC_SLOTS, descriptor_of};
 use holdfast_heap::{Heap, HeapError};
 
 fn allocate(heap: &mut Heap<TestMemory>, count: usize, bytes: u64) -> Vec<NonNull<u8>> {
@@ -66,6 +66,15 @@ fn a_free_that_is_not_of_an_objects_start_is_refused_in_a_known_slab() {
         assert_eq!(heap.free(behind), Err(HeapError::NotAllocated), "{outside} behind the heap");
     }
     assert_eq!(assert_sound(heap.backing().bytes(), "refused").objects, 1364);
+    // A damaged bitmap says that the slot behind the last one is allocated.
+    let (first, second) = (heap.offset_of(first).unwrap(), heap.offset_of(objects[2]).unwrap());
+    let mut memory = heap.close();
+    let damaged = (descriptor_of(first) + DESC_SLOTS) as usize + 1365 / 8;
+    memory.bytes_mut()[damaged] |= 1 << (1365 % 8);
+    let mut heap = open(memory);
+    heap.free(common::at(&heap, second)).unwrap();
+    let behind = common::at(&heap, first + 1365 * 48);
+    assert_eq!(heap.free(behind), Err(HeapError::NotAllocated), "an object that ends outside of its slab");
 }
 
 #[test]
@@ -123,7 +132,14 @@ fn room_that_is_not_remembered_slot_by_slot_is_found_again() {
     let full = heap.usage().chunk_bytes;
     for step in [2, 3, 7, 500] {
         let freed = objects.iter().step_by(step);
+        // The last ones are freed by a commit.
+        if step == 500 {
+            heap.begin().unwrap();
+        }
         freed.clone().for_each(|object| heap.free(*object).unwrap());
+        if step == 500 {
+            heap.commit().unwrap();
+        }
         allocate(&mut heap, freed.len(), 64);
         assert_eq!(heap.usage().chunk_bytes, full, "every {step}th was freed, and the heap grew");
     }
