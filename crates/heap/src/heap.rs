@@ -259,7 +259,11 @@ impl<B: Backing> Heap<B> {
             return self.log_free(offset);
         }
         match place {
-            Place::Slot(slot) => self.release_slot(slot),
+            Place::Slot(slot) => {
+                if !self.make_known(slot) || !self.free_known(pointer) {
+                    self.release_slot(slot);
+                }
+            }
             Place::Run(run) => self.release_run(run),
             // Unmaking it takes many stores: as a transaction of its own it is all or nothing.
             Place::Spanning { .. } => {

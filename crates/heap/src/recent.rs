@@ -18,48 +18,75 @@
 use core::ptr::NonNull;
 
 use crate::backing::Backing;
-use crate::classes::{CLASSES, slot_at, slot_starting_at};
+use crate::classes::{CLASS_RECIPROCAL, CLASS_SLOTS, CLASSES, slot_at, slot_starting_at};
 use crate::heap::Heap;
 use crate::layout::*;
 use crate::memory::Memory;
 use crate::slabs::Cursor;
 
-/// Chunks that can be known: 4 MiB of them in a row.
-const KNOWN: usize = 64;
+/// Chunks that can be known: 16 MiB of them in a row.
+const KNOWN: usize = 256;
 /// Slots that are recent besides the latest one.
 const RECENT: usize = 12;
 
-/// Classes of some slabs, by chunk; each chunk has one place, which it shares with others.
+/// Some slabs, by chunk; each chunk has one place, which it shares with others.
 #[derive(Debug)]
 pub(crate) struct KnownSlabs {
+    entries: [Known; KNOWN],
+}
+
+/// What a free has to know of a slab.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(16))]
+struct Known {
     /// Offset of the chunk + class + 1, or 0: the offset is a multiple of more than there are classes.
-    entries: [u64; KNOWN],
+    chunk_and_class: u64,
+    /// Of the class, see [`CLASS_RECIPROCAL`] and [`CLASS_SLOTS`]; here, so that they need not wait for it.
+    reciprocal: u32,
+    slots: u32,
+}
+
+impl Known {
+    const NONE: Known = Known { chunk_and_class: 0, reciprocal: 0, slots: 0 };
+
+    /// The class of the slab in `chunk`, if this is the entry of that; any multiple of a chunk may be asked for.
+    #[inline]
+    fn class_of(self, chunk: u64) -> Option<usize> {
+        let class = self.chunk_and_class.wrapping_sub(chunk).wrapping_sub(1);
+        (class < CLASSES as u64).then_some(class as usize)
+    }
 }
 
 impl KnownSlabs {
     pub(crate) const fn new() -> KnownSlabs {
-        KnownSlabs { entries: [0; KNOWN] }
+        KnownSlabs { entries: [Known::NONE; KNOWN] }
     }
 
     const fn index(offset: u64) -> usize {
         (offset / CHUNK_BYTES) as usize % KNOWN
     }
 
-    /// Class of the slab that holds the byte at `offset`, if it is known; any number may be asked for.
+    /// Class and slot that start at `offset`, if it is in a known slab; any number may be asked for.
     #[inline]
-    pub(crate) fn class_at(&self, offset: u64) -> Option<usize> {
-        let chunk = offset & !(CHUNK_BYTES - 1);
-        let class = self.entries[Self::index(offset)].wrapping_sub(chunk).wrapping_sub(1);
-        (class < CLASSES as u64).then_some(class as usize)
+    pub(crate) fn slot_at(&self, offset: u64) -> Option<(usize, u64)> {
+        let known = self.entries[Self::index(offset)];
+        let class = known.class_of(offset & !(CHUNK_BYTES - 1))?;
+        let slot = slot_starting_at(known.reciprocal, offset % CHUNK_BYTES)?;
+        (slot < u64::from(known.slots)).then_some((class, slot))
     }
 
     pub(crate) fn insert(&mut self, chunk: u64, class: usize) {
-        self.entries[Self::index(chunk)] = chunk + class as u64 + 1;
+        self.entries[Self::index(chunk)] = Known {
+            chunk_and_class: chunk + class as u64 + 1,
+            reciprocal: CLASS_RECIPROCAL[class],
+            slots: CLASS_SLOTS[class],
+        };
     }
 
     pub(crate) fn remove(&mut self, chunk: u64) {
-        if self.class_at(chunk).is_some() {
-            self.entries[Self::index(chunk)] = 0;
+        let entry = &mut self.entries[Self::index(chunk)];
+        if entry.class_of(chunk).is_some() {
+            *entry = Known::NONE;
         }
     }
 }
@@ -67,15 +94,14 @@ impl KnownSlabs {
 /// The slot of a class that was freed last.
 #[derive(Clone, Debug)]
 pub(crate) struct Latest {
-    /// Its bit in the bitmap's word, or 0: there is none.
-    bit: u64,
+    slot: Option<NonNull<u8>>,
+    /// The word of the bitmap, and the slot's number, whose lowest six bits are the place in the word.
     word_at: *mut u64,
-    slot: NonNull<u8>,
+    number: u64,
 }
 
 impl Latest {
-    pub(crate) const NONE: Latest =
-        Latest { bit: 0, word_at: core::ptr::null_mut(), slot: NonNull::dangling() };
+    pub(crate) const NONE: Latest = Latest { slot: None, word_at: core::ptr::null_mut(), number: 0 };
 }
 
 /// Offsets of the slots of a class that were freed before the latest one, in this order.
@@ -93,18 +119,16 @@ impl Cursor {
     /// Takes the slot that was freed last, if it is still free: the allocation happens at the store.
     #[inline]
     pub(crate) fn take_latest(&mut self) -> Option<NonNull<u8>> {
-        let bit = core::mem::take(&mut self.latest.bit);
-        if bit == 0 {
-            return None;
-        }
-        // SAFETY: with a bit, `word_at` is a word of the bitmap of a slab in use, inside the heap and aligned.
+        let slot = self.latest.slot.take()?;
+        let bit = 1 << (self.latest.number % 64);
+        // SAFETY: with a slot, `word_at` is a word of the bitmap of a slab in use, inside the heap and aligned.
         let word = unsafe { Memory::load_word(self.latest.word_at) };
         if word & bit != 0 {
             return None;
         }
         // SAFETY: as above.
         unsafe { Memory::store_word(self.latest.word_at, word | bit) };
-        Some(self.latest.slot)
+        Some(slot)
     }
 }
 
@@ -115,37 +139,30 @@ impl<B: Backing> Heap<B> {
     pub(crate) fn free_known(&mut self, pointer: NonNull<u8>) -> bool {
         // Of a pointer outside of the heap this is an offset that no known slab has.
         let offset = (pointer.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
-        let Some(class) = self.known.class_at(offset) else { return false };
+        let Some((class, slot)) = self.known.slot_at(offset) else { return false };
         let cursor = &mut self.cursors[class];
         let chunk = offset & !(CHUNK_BYTES - 1);
-        let Some(slot) = slot_starting_at(cursor.reciprocal, offset - chunk) else { return false };
         let word_at = self.memory.at(descriptor_of(offset) + DESC_SLOTS + slot / 64 * 8).cast::<u64>();
         let bit = 1 << (slot % 64);
-        if slot >= u64::from(cursor.slots) {
-            return false;
-        }
         // SAFETY: a known slab lies inside the heap, and so does its descriptor; a bitmap has a word for each of
         // the class's slots.
         let word = unsafe { Memory::load_word(word_at) };
-        if word & bit == 0 || (word == bit && cursor.chunk != chunk) {
+        let left = word & !bit;
+        if word & bit == 0 || (left == 0 && cursor.chunk != chunk) {
             return false;
         }
         // SAFETY: as above.
-        unsafe { Memory::store_word(word_at, word & !bit) };
-        if cursor.latest.bit != 0 {
-            // One of the two becomes an earlier one; the latest stays where it is when there is no room.
-            let earlier = &mut cursor.earlier;
-            let Some(place) = earlier.offsets.get_mut(earlier.count) else {
+        unsafe { Memory::store_word(word_at, left) };
+        if let Some(before) = cursor.latest.slot {
+            // It becomes an earlier one; the latest stays what it is when there is no room.
+            let Some(place) = cursor.earlier.offsets.get_mut(cursor.earlier.count) else {
                 self.note_room(class, chunk, slot / 64);
                 return true;
             };
-            *place =
-                (cursor.latest.slot.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
-            earlier.count += 1;
+            *place = (before.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
+            cursor.earlier.count += 1;
         }
-        cursor.latest.bit = bit;
-        cursor.latest.word_at = word_at;
-        cursor.latest.slot = pointer;
+        cursor.latest = Latest { slot: Some(pointer), word_at, number: slot };
         true
     }
 
@@ -175,8 +192,8 @@ impl<B: Backing> Heap<B> {
         self.known.remove(chunk);
         let Cursor { latest, earlier, .. } = &mut self.cursors[class];
         let inside = |offset: u64| offset & !(CHUNK_BYTES - 1) == chunk;
-        if self.memory.offset_of(latest.slot.as_ptr()).is_some_and(inside) {
-            latest.bit = 0;
+        if latest.slot.and_then(|slot| self.memory.offset_of(slot.as_ptr())).is_some_and(inside) {
+            *latest = Latest::NONE;
         }
         let Earlier { count, offsets } = earlier;
         let mut kept = 0;

@@ -9,7 +9,7 @@
 //!   missed, or all its free slots are recent (see `recent`).
 
 use crate::backing::Backing;
-use crate::classes::{CLASS_BYTES, CLASS_RECIPROCAL, CLASS_SLOTS, CLASSES, slot_at};
+use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at};
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::*;
@@ -24,9 +24,6 @@ const REMEMBERED: usize = 8;
 #[repr(C, align(64))]
 pub(crate) struct Cursor {
     pub(crate) latest: Latest,
-    /// Of the class: see [`CLASS_RECIPROCAL`] and [`CLASS_SLOTS`].
-    pub(crate) reciprocal: u32,
-    pub(crate) slots: u32,
     /// Offset of the current slab, or 0.
     pub(crate) chunk: u64,
     /// The current word of the bitmap, the bits of it that stand for slots, and the address of its first slot.
@@ -37,19 +34,20 @@ pub(crate) struct Cursor {
     lowest: u64,
     pub(crate) earlier: Earlier,
     partial: [u64; REMEMBERED],
-    partial_len: usize,
-    /// Chunks (by offset) before this one were scanned in this session.
-    scanned_to: u64,
+    partial_len: u32,
     /// A slab behind the scan got room and was not remembered.
     missed: bool,
+    /// Chunks (by offset) before this one were scanned in this session.
+    scanned_to: u64,
 }
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Cursor>() == 256, "a class finds its cursor by a shift");
 
 /// The cursors of all classes, which know no slab yet.
 pub(crate) fn cursors() -> [Cursor; CLASSES] {
-    core::array::from_fn(|class| Cursor {
+    core::array::from_fn(|_| Cursor {
         latest: Latest::NONE,
-        reciprocal: CLASS_RECIPROCAL[class],
-        slots: CLASS_SLOTS[class],
         chunk: 0,
         word_at: core::ptr::null_mut(),
         mask: 0,
@@ -58,8 +56,8 @@ pub(crate) fn cursors() -> [Cursor; CLASSES] {
         earlier: Earlier::NONE,
         partial: [0; REMEMBERED],
         partial_len: 0,
-        scanned_to: 0,
         missed: false,
+        scanned_to: 0,
     })
 }
 
@@ -146,7 +144,7 @@ impl<B: Backing> Heap<B> {
         }
         while self.cursors[class].partial_len > 0 {
             self.cursors[class].partial_len -= 1;
-            let chunk = self.cursors[class].partial[self.cursors[class].partial_len];
+            let chunk = self.cursors[class].partial[self.cursors[class].partial_len as usize];
             if self.slab_class(chunk) == Some(class) && self.enter(class, chunk, 0) {
                 return Ok(());
             }
@@ -240,6 +238,15 @@ impl<B: Backing> Heap<B> {
         (starts && self.memory.load(place.word_offset()) & place.bit != 0).then_some(place)
     }
 
+    /// Makes the slab of an allocated slot known, so that its frees take the short way; `false` if it is a thread's.
+    pub(crate) fn make_known(&mut self, place: SlotPlace) -> bool {
+        let ours = !self.is_claimed(place.chunk);
+        if ours {
+            self.known.insert(place.chunk, place.class);
+        }
+        ours
+    }
+
     /// Gives the slot back: the free happens at the first store.
     pub(crate) fn release_slot(&mut self, place: SlotPlace) {
         let SlotPlace { class, chunk, word, bit } = place;
@@ -254,7 +261,6 @@ impl<B: Backing> Heap<B> {
             self.release_slab(class, chunk);
             return;
         }
-        self.known.insert(chunk, class);
         self.note_room(class, chunk, word);
     }
 
@@ -280,10 +286,11 @@ impl<B: Backing> Heap<B> {
     /// Notes a slab that has room.
     fn remember(&mut self, class: usize, chunk: u64) {
         let cursor = &mut self.cursors[class];
-        if cursor.partial_len == REMEMBERED {
+        let count = cursor.partial_len as usize;
+        if count == REMEMBERED {
             cursor.missed |= chunk < cursor.scanned_to;
-        } else if !cursor.partial[..cursor.partial_len].contains(&chunk) {
-            cursor.partial[cursor.partial_len] = chunk;
+        } else if !cursor.partial[..count].contains(&chunk) {
+            cursor.partial[count] = chunk;
             cursor.partial_len += 1;
         }
     }
