@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
@@ -206,7 +206,8 @@ impl Region {
         if dirty_bytes >= backed_bytes.min(RECORD_BYTES_MAX) {
             return Ok(None);
         }
-        let mut slot = JournalSlot::lock(&self.journal);
+        let cell = Arc::clone(&self.journal);
+        let mut slot = JournalSlot::lock(&cell);
         if matches!(*slot, JournalSlot::Unread) {
             let adopted = adopt_journal(&*self.storage, self.places.store(), &self.image.header);
             *slot = adopted.map_or(JournalSlot::Broken, JournalSlot::Ready);
@@ -220,7 +221,11 @@ impl Region {
             Ok(record) => Ok(Some(record)),
             // A base is made through a small buffer.
             Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => Ok(None),
-            Err(source) => Err(RegionError::Io { step: "read", path: self.image.path.clone(), source }),
+            Err(source) => {
+                // As in `make_base`.
+                self.check_backing()?;
+                Err(RegionError::Io { step: "read", path: self.image.path.clone(), source })
+            }
         }
     }
 
@@ -234,6 +239,8 @@ impl Region {
         let (written, header) = match write_base(&*self.storage, &self.image.file, header, &store) {
             Ok(written) => written,
             Err(error) => {
+                // The image may have been cut off while it was read; that error says more.
+                self.check_backing()?;
                 self.owe()?;
                 return Err(error);
             }
