@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use holdfast_sys::dirty::{DirtyTracker, Mapping, choose};
+use holdfast_sys::dirty::{DirtyTracker, Kind, Mapping, choose};
 use holdfast_sys::fault::WriteWatch;
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_private_fixed, map_shared_fixed};
 
@@ -28,6 +28,7 @@ use crate::address::claim;
 use crate::atomic::Consistency;
 use crate::error::{RegionError, Result};
 use crate::format::DATA_OFFSET;
+use crate::journal::PageSource;
 use crate::private::PrivateMapping;
 use crate::region::Region;
 
@@ -152,7 +153,24 @@ impl MappedData {
     /// Whether a store to the file happened since the mapping was made or rearmed; stores to a private mapping
     /// are none.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.private.is_none() && self.watch.as_ref().is_some_and(WriteWatch::is_dirty)
+        let found = self.tracker.as_ref().and_then(|tracker| tracker.peek());
+        self.private.is_none()
+            && found.unwrap_or_else(|| self.watch.as_ref().is_some_and(WriteWatch::is_dirty))
+    }
+
+    /// Whether the tracker needs no [`MappedData::rearm`]: the mapping stays writable, and is dirty when it says so.
+    pub(crate) fn tracks_by_itself(&self) -> bool {
+        self.tracker.as_ref().is_some_and(|tracker| tracker.kind() == Kind::Userfault)
+    }
+
+    /// Bytes as the image has them, which nobody stores to while they are used (contract of [`Region::commit`]).
+    fn image_bytes(&self, range: Range<u64>) -> &[u8] {
+        if let Some(private) = &self.private {
+            return private.image_bytes(range);
+        }
+        let (start, end) = (range.start as usize, (range.end as usize).min(self.backed));
+        // SAFETY: the range lies in the mapping, which is readable while `self` lives.
+        unsafe { std::slice::from_raw_parts(self.base.add(start.min(end)), end.saturating_sub(start)) }
     }
 
     /// What a publication works on, in the mode `atomic`.
@@ -224,6 +242,15 @@ impl MappedData {
         // SAFETY: the range is the caller's reservation, given to us until now; the contract of `map` has no
         // reference into it outlive us.
         unsafe { map_none_fixed(self.base, self.backed) }
+    }
+}
+
+impl PageSource for MappedData {
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let len = range.end - range.start;
+        let found = self.image_bytes(range);
+        bytes.extend_from_slice(found);
+        if found.len() as u64 == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 }
 

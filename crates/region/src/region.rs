@@ -171,10 +171,14 @@ impl Region {
     /// Whether the store may lack something that the image has.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
+        self.lacks() || self.mapped.as_ref().is_some_and(MappedData::is_dirty)
+    }
+
+    /// Whether the store lacks something that was found already.
+    pub(crate) fn lacks(&self) -> bool {
         self.owed
             || self.grown
             || !self.pending.is_empty()
-            || self.mapped.as_ref().is_some_and(MappedData::is_dirty)
             || matches!(*JournalSlot::lock(&self.journal), JournalSlot::Broken)
     }
 

@@ -178,6 +178,12 @@ impl Pagemap {
         self.scan(addresses, regions, PAGE_IS_WRITTEN, PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC)
     }
 
+    /// Whether a page's asynchronous write protection is off; changes nothing.
+    pub(crate) fn any_written(&self, addresses: &Range<usize>) -> io::Result<bool> {
+        let scanned = self.scan(addresses, &mut [PageRegion::default()], PAGE_IS_WRITTEN, 0)?;
+        Ok(scanned.found > 0)
+    }
+
     /// Lists pages that are in memory; changes nothing.
     pub(crate) fn list_present(
         &self,
