@@ -20,6 +20,7 @@ use crate::base::is_full;
 use crate::error::{RegionError, Result};
 use crate::files::redo_path;
 use crate::format::DATA_OFFSET;
+use crate::medium::Medium;
 use crate::redo::Redo;
 use crate::region::{Region, no_room};
 
@@ -64,7 +65,7 @@ impl Region {
             let path = redo_path(self.places.pool(), self.name());
             self.redo = Some(Redo::open(&*self.storage, path.clone()).map_err(|source| {
                 if is_full(&source) {
-                    no_room(&*self.storage, &self.places, DATA_OFFSET)
+                    no_room(&*self.storage, &self.places, Medium::Memory, DATA_OFFSET)
                 } else {
                     RegionError::Io { step: "make the redo log", path, source }
                 }
@@ -99,7 +100,7 @@ impl Region {
             redo.write(&*self.storage, &self.image.header, &ranges, |range| mapped.private_bytes(range));
         written.map_err(|source| {
             if is_full(&source) {
-                no_room(&*self.storage, &self.places, bytes)
+                no_room(&*self.storage, &self.places, Medium::Memory, bytes)
             } else {
                 RegionError::Io { step: "write", path: redo.path().to_owned(), source }
             }
