@@ -113,8 +113,9 @@ fn room(what: &'static str, path: &Path) -> Finding {
             let found =
                 format!("{} of {} free", show_size(space.available_bytes), show_size(space.total_bytes));
             let grade = if space.available_bytes < POOL_ROOM_MIN_BYTES { Grade::Weaker } else { Grade::Ok };
-            let cost = "heaps soon stop growing with a \"no room\" error (nothing is lost); \
-                        remove heaps, or choose another place with HOLDFAST_POOL or HOLDFAST_HOME";
+            let cost = "heaps soon stop growing with a \"no room\" error (nothing is lost); remove heaps, choose \
+                        another place with HOLDFAST_POOL or HOLDFAST_HOME, or move heaps that outgrow the pool to the \
+                        disk: `holdfast heap backing NAME file`";
             Finding::new(what, grade, found, cost)
         }
         Err(error) => {
