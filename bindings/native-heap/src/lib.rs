@@ -111,9 +111,6 @@ mod tests {
     use super::*;
     use holdfast_region::{NameSpace, Opened, OwnerKey, Places, RegionName};
 
-    /// The first region of every home has the same address, and the tests share a process.
-    static ADDRESS: Mutex<()> = Mutex::new(());
-
     fn scratch() -> (tempfile::TempDir, NameSpace, OwnerKey, RegionName) {
         let directory = tempfile::tempdir().unwrap();
         let places = Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
@@ -123,7 +120,6 @@ mod tests {
 
     #[test]
     fn a_heap_grows_in_its_region_and_is_there_again_at_the_same_address() {
-        let _alone = ADDRESS.lock();
         let (_directory, names, key, name) = scratch();
         let (mut heap, region) = open_heap(names.create(&name, &key, 64 << 20).unwrap()).unwrap();
         let root = heap.create_root("large", 20 << 20).unwrap();
@@ -145,7 +141,6 @@ mod tests {
 
     #[test]
     fn a_heap_of_an_applet_is_refused_and_left_as_it_was() {
-        let _alone = ADDRESS.lock();
         let (_directory, names, key, name) = scratch();
         let mut region = names.create(&name, &key, 8 << 20).unwrap();
         let base = region.map_native().unwrap();

@@ -22,6 +22,7 @@ use crate::base::is_full;
 use crate::error::{RegionError, Result};
 use crate::files::redo_path;
 use crate::format::DATA_OFFSET;
+use crate::medium::Medium;
 use crate::memory::MappedData;
 use crate::private::PrivateMapping;
 use crate::redo::Redo;
@@ -68,7 +69,7 @@ impl Region {
             let path = redo_path(self.places.pool(), self.name());
             self.redo = Some(Redo::open(&*self.storage, path.clone()).map_err(|source| {
                 if is_full(&source) {
-                    no_room(&*self.storage, &self.places, DATA_OFFSET)
+                    no_room(&*self.storage, &self.places, Medium::Memory, DATA_OFFSET)
                 } else {
                     RegionError::Io { step: "make the redo log", path, source }
                 }
@@ -108,7 +109,7 @@ impl Region {
                 redo.write(&*self.storage, &self.image.header, &changes, |range| private.bytes(range));
             written.map_err(|source| {
                 if is_full(&source) {
-                    no_room(&*self.storage, &self.places, bytes)
+                    no_room(&*self.storage, &self.places, Medium::Memory, bytes)
                 } else {
                     RegionError::Io { step: "write", path: redo.path().to_owned(), source }
                 }

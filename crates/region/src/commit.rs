@@ -261,7 +261,11 @@ impl Region {
             Ok(record) => Ok(Some(Prepared::Record(record))),
             // A base is made through a small buffer.
             Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => Ok(None),
-            Err(source) => Err(RegionError::Io { step: "read", path: self.image.path.clone(), source }),
+            Err(source) => {
+                // As in `make_base`.
+                self.check_backing()?;
+                Err(RegionError::Io { step: "read", path: self.image.path.clone(), source })
+            }
         }
     }
 
@@ -284,6 +288,8 @@ impl Region {
         let (written, header) = match write_base(&*self.storage, &self.image.file, header, &store) {
             Ok(written) => written,
             Err(error) => {
+                // The image may have been cut off while it was read; that error says more.
+                self.check_backing()?;
                 self.owe()?;
                 return Err(error);
             }

@@ -43,6 +43,7 @@ mod format;
 mod image;
 mod journal;
 mod key;
+mod medium;
 mod memory;
 mod name;
 mod namespace;
@@ -60,11 +61,13 @@ mod stored;
 mod summary;
 mod view;
 
+pub use address::{AddressWindow, address_window, reserve_addresses};
 pub use atomic::{Consistency, PublishReport};
 pub use commit::{CommitReport, Durability, Written};
 pub use dirty::DirtySource;
 pub use error::{ErrorKind, RegionError, Remedy, Result};
 pub use key::{KeyError, OwnerKey};
+pub use medium::{Medium, MediumError};
 pub use name::{NAME_BYTES_MAX, NameError, RegionName};
 pub use namespace::NameSpace;
 pub use places::{PlaceError, Places};
@@ -74,3 +77,5 @@ pub use shared::{EnteredRegion, SharedRegion};
 pub use storage::{KernelStorage, Storage};
 pub use summary::{FileSummary, RegionState, RegionSummary};
 pub use view::FileView;
+
+pub use holdfast_sys::process::Occupant;

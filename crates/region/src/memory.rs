@@ -10,7 +10,7 @@
 //! - Changed pages are tracked from the first question on, not before: a tracked mapping is made of small pages, and a
 //!   session that nobody asks keeps its huge ones. Until then only the watch knows whether anything was stored.
 //! - On drop what finds changes goes first, then the watch, then the range is inaccessible and reserved again
-//!   (or, when it is our own reservation, free).
+//!   (or, when it is our own reservation, given back).
 
 #![allow(unsafe_code, reason = "mapping a file is what this module is for")]
 
@@ -24,6 +24,7 @@ use holdfast_sys::dirty::{DirtyTracker, Kind, Mapping, choose};
 use holdfast_sys::fault::WriteWatch;
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_private_fixed, map_shared_fixed};
 
+use crate::address::claim;
 use crate::atomic::Consistency;
 use crate::error::{RegionError, Result};
 use crate::format::DATA_OFFSET;
@@ -307,26 +308,15 @@ impl ReadOnlyData {
 
 impl Region {
     /// Maps the region at its own address, [`Region::address`], which is the same in every process, so data
-    /// may hold plain pointers. The address space of the whole limit is reserved.
+    /// may hold plain pointers. The first such mapping of a process reserves the addresses of all regions
+    /// ([`reserve_addresses`](crate::reserve_addresses)).
     ///
     /// # Errors
-    /// `AddressTaken` names what sits there; `AlreadyMapped`; `Io`.
+    /// `AddressTaken` names what sits there; `AddressSpace`; `AlreadyMapped`; `Io`.
     pub fn map_native(&mut self) -> Result<NonNull<u8>> {
         self.check_mappable()?;
-        let (address, limit_bytes) = (self.address(), self.limit_bytes());
-        let limit =
-            usize::try_from(limit_bytes).map_err(|_| RegionError::AddressesExhausted { limit_bytes })?;
-        let range =
-            Reservation::at(address as usize, limit).map_err(
-                |source| match holdfast_sys::process::mapping_at(address..address + limit_bytes) {
-                    Ok(Some(by)) => RegionError::AddressTaken { address, by },
-                    _ => RegionError::Io {
-                        step: "reserve the address of",
-                        path: self.image.path.clone(),
-                        source,
-                    },
-                },
-            )?;
+        let limit_bytes = self.limit_bytes();
+        let range = claim(self.address(), limit_bytes)?;
         let (file, notify) = (&self.image.file, self.lost_notify.clone());
         let mapped = MappedData::map_own(range, file, self.backed(), self.consistency(), notify)
             .map_err(RegionError::io("map", &self.image.path))?;

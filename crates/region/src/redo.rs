@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::format::{DATA_OFFSET, Header};
 use crate::image::Image;
-use crate::sparse::PAGE_BYTES;
+use crate::sparse::{PAGE_BYTES, buffer};
 use crate::storage::Storage;
 
 const MAGIC: [u8; 8] = *b"HFSTREDO";
@@ -161,7 +161,8 @@ pub(crate) fn recover(storage: &dyn Storage, image: &Image, path: &Path) -> io::
     };
     let Some(table) = read_table(&file, &image.header)? else { return Ok(false) };
     let mut at = payload_offset(table.len() as u64);
-    let mut piece = Vec::new();
+    let longest = table.iter().map(|entry| entry.bytes.get()).max().unwrap_or(0);
+    let mut piece = buffer(longest.min(PIECE_BYTES) as usize)?;
     for entry in &table {
         let (mut offset, end) = (entry.offset.get(), entry.offset.get() + entry.bytes.get());
         while offset < end {
@@ -193,7 +194,7 @@ fn read_table(file: &File, image: &Header) -> io::Result<Option<Vec<Entry>>> {
     if !ours || count > (file_bytes - TABLE_OFFSET) / ENTRY_BYTES {
         return Ok(None);
     }
-    let mut bytes = vec![0; (count * ENTRY_BYTES) as usize];
+    let mut bytes = buffer((count * ENTRY_BYTES) as usize)?;
     file.read_exact_at(&mut bytes, TABLE_OFFSET)?;
     if log.sum.get() != sum(&log, &bytes) {
         return Ok(None);

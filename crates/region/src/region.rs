@@ -22,6 +22,7 @@ use holdfast_sys::lock::FileLock;
 use holdfast_sys::mapping::gather_huge_pages;
 use serde::Serialize;
 
+use crate::address::address_window;
 use crate::atomic::Consistency;
 use crate::base::is_full;
 use crate::commit::{JournalSlot, Written};
@@ -29,6 +30,7 @@ use crate::dirty::{DirtySource, Tracking};
 use crate::error::{RegionError, Result};
 use crate::format::{DATA_OFFSET, FileState, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES};
 use crate::image::Image;
+use crate::medium::Medium;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
 use crate::pending::Pending;
@@ -200,15 +202,20 @@ impl Region {
         self.lost_notify = Some(notify);
     }
 
-    /// Ends the mapping. Its range is reserved and inaccessible again (after [`Region::map_native`]: free).
+    /// Ends the mapping. Its range is reserved and inaccessible again.
     /// Without a mapping there is nothing to do.
     ///
     /// # Errors
     /// `Io` when the kernel cannot end it; the range then still shows the region's bytes.
     pub fn unmap(&mut self) -> Result<()> {
-        let stored = self.take_dirty(Tracking::AsIs)?;
-        self.note_pending(&stored);
         self.lost = self.lost_backing();
+        if self.lost {
+            // What stands in for the lost pages is not tracked, and is not to be kept.
+            self.owed = true;
+        } else {
+            let stored = self.take_dirty(Tracking::AsIs)?;
+            self.note_pending(&stored);
+        }
         let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
         ended.map_err(RegionError::io("unmap", &self.image.path))
     }
@@ -265,7 +272,7 @@ impl Region {
         let range = DATA_OFFSET + from_bytes..DATA_OFFSET + to_bytes;
         self.storage.allocate(&self.image.file, range).map_err(|source| {
             if is_full(&source) {
-                no_room(&*self.storage, &self.places, to_bytes - from_bytes)
+                no_room(&*self.storage, &self.places, self.medium(), to_bytes - from_bytes)
             } else {
                 RegionError::Io { step: "allocate", path: self.image.path.clone(), source }
             }
@@ -320,7 +327,7 @@ impl Region {
     /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a cold open
     /// anyway; a kernel that refuses costs speed only.
     fn gather_huge_pages(&self) {
-        if self.places.pool_is_volatile_memory() {
+        if self.medium() == Medium::Memory && self.places.pool_is_volatile_memory() {
             let _ = gather_huge_pages(&self.image.file, DATA_OFFSET, self.image.header.backed_bytes as usize);
         }
     }
@@ -370,9 +377,24 @@ impl Region {
     }
 }
 
-pub(crate) fn no_room(storage: &dyn Storage, places: &Places, needed_bytes: u64) -> RegionError {
-    let pool = places.pool().to_owned();
-    RegionError::NoRoom { needed_bytes, available_bytes: storage.available_bytes(&pool).unwrap_or(0), pool }
+/// What to say when a medium is full.
+pub(crate) fn no_room(
+    storage: &dyn Storage,
+    places: &Places,
+    medium: Medium,
+    needed_bytes: u64,
+) -> RegionError {
+    let available = |path| storage.available_bytes(path).unwrap_or(0);
+    let (pool_bytes, disk_bytes) = (available(places.pool()), available(places.home()));
+    let (pool, home) = (places.pool().to_owned(), places.home().to_owned());
+    match medium {
+        Medium::Memory => {
+            RegionError::NoRoom { needed_bytes, available_bytes: pool_bytes, pool, home, disk_bytes }
+        }
+        Medium::File => {
+            RegionError::NoRoomOnDisk { needed_bytes, available_bytes: disk_bytes, home, pool, pool_bytes }
+        }
+    }
 }
 
 impl fmt::Debug for Region {
@@ -382,6 +404,7 @@ impl fmt::Debug for Region {
             .field("header", &self.image.header)
             .field("opened", &self.opened)
             .field("mapped", &self.mapped.is_some())
+            .field("addresses", &address_window())
             .field("dirty", &self.is_dirty())
             .field("poisoned", &self.poisoned)
             .field("lock", &self.lock)
