@@ -153,7 +153,7 @@ impl NameSpace {
     pub(crate) fn remove_stale_images(&self, name: &RegionName) -> Result<()> {
         let current = current_image_path(&self.places, name);
         for path in image_paths(&self.places, name) {
-            if path != current {
+            if path != current && path.symlink_metadata().is_ok() {
                 self.remove_file(&path)?;
             }
         }
