@@ -68,7 +68,7 @@ fn against_sequential(
     // What is written stays for as long as the journal keeps it, or the page cache would be warm for this side only.
     let mut file = File::create(&path)?;
     let sequential = Side::new(SEQUENTIAL, || {
-        if file.metadata()?.len() > REGION_BYTES / 2 {
+        if file.metadata()?.len() > REGION_BYTES {
             fs::remove_file(&path)?;
             file = File::create(&path)?;
         }

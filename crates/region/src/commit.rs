@@ -362,7 +362,7 @@ pub(crate) fn append_error(
 }
 
 fn bound_for(base_bytes: u64) -> u64 {
-    JOURNAL_BYTES_MIN.max(base_bytes / 2)
+    JOURNAL_BYTES_MIN.max(base_bytes)
 }
 
 /// The journal that continues the image's last checkpoint; `None` when anything about base or journal is not as
