@@ -52,6 +52,7 @@ mod places;
 mod reader;
 mod redo;
 mod region;
+mod relocation;
 mod shared;
 mod sparse;
 mod storage;
