@@ -5,7 +5,8 @@
 //! - [`layout`]: every offset and word of the format. [`classes`]: the size classes.
 //! - `memory`: checked loads and stores by offset; the only place that touches the bytes.
 //! - `chunks`: segments, chunks and runs of chunks; one 8-byte store publishes or releases each.
-//! - `slabs`: small objects; one bit of one word per object.
+//! - `slabs`: small objects; one bit of one word per object. `recent`: the short way of most of them, over what
+//!   was freed last.
 //! - `log`: the undo log of a transaction, and recovery.
 //! - [`Heap`]: open, allocate, free. [`Transaction`]: several changes, all or none.
 //! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et al.,
@@ -49,6 +50,8 @@ mod log;
 mod memory;
 #[allow(unsafe_code)]
 mod pointer_map;
+#[allow(unsafe_code)]
+mod recent;
 #[cfg(feature = "std")]
 #[allow(unsafe_code)]
 mod relocate;

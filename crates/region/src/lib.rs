@@ -48,7 +48,9 @@ mod memory;
 mod name;
 mod namespace;
 mod opening;
+mod pending;
 mod places;
+mod private;
 mod reader;
 mod redo;
 mod region;
@@ -58,6 +60,7 @@ mod sparse;
 mod storage;
 mod stored;
 mod summary;
+mod view;
 
 pub use address::{AddressWindow, address_window, reserve_addresses};
 pub use atomic::{Consistency, PublishReport};
@@ -74,5 +77,6 @@ pub use region::{CheckpointReport, CloseReport, Opened, Region};
 pub use shared::{EnteredRegion, SharedRegion};
 pub use storage::{KernelStorage, Storage};
 pub use summary::{FileSummary, RegionState, RegionSummary};
+pub use view::FileView;
 
 pub use holdfast_sys::process::Occupant;

@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -34,6 +33,7 @@ use crate::image::Image;
 use crate::medium::Medium;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
+use crate::pending::Pending;
 use crate::places::Places;
 use crate::redo::Redo;
 use crate::relocation::Relocating;
@@ -90,7 +90,7 @@ pub struct Region {
     pub(crate) relocating: Option<Relocating>,
     pub(crate) owed: bool,
     pub(crate) grown: bool,
-    pub(crate) pending: Vec<Range<u64>>,
+    pub(crate) pending: Pending,
     /// Locked by whoever appends, which need not be who has the region.
     pub(crate) journal: Arc<Mutex<JournalSlot>>,
     pub(crate) poisoned: bool,
@@ -120,7 +120,7 @@ impl Region {
             relocating: None,
             owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
             grown: false,
-            pending: Vec::new(),
+            pending: Pending::default(),
             journal: Arc::new(Mutex::new(JournalSlot::Unread)),
             poisoned: false,
             lost: false,
@@ -176,10 +176,14 @@ impl Region {
     /// Whether the store may lack something that the image has.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
+        self.lacks() || self.mapped.as_ref().is_some_and(MappedData::is_dirty)
+    }
+
+    /// Whether the store lacks something that was found already.
+    pub(crate) fn lacks(&self) -> bool {
         self.owed
             || self.grown
             || !self.pending.is_empty()
-            || self.mapped.as_ref().is_some_and(MappedData::is_dirty)
             || matches!(*JournalSlot::lock(&self.journal), JournalSlot::Broken)
     }
 
@@ -214,7 +218,7 @@ impl Region {
             self.owed = true;
         } else {
             let stored = self.take_dirty(Tracking::AsIs)?;
-            self.note_pending(stored);
+            self.note_pending(&stored);
         }
         let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
         ended.map_err(RegionError::io("unmap", &self.image.path))

@@ -250,6 +250,19 @@ pub fn gather_huge_pages(file: impl AsFd, offset: u64, len: usize) -> io::Result
     }
 }
 
+/// Asks for huge pages under memory that nobody has touched yet, so that filling it takes few faults. A kernel that
+/// refuses costs speed only.
+pub fn prefer_huge_pages(memory: &mut [std::mem::MaybeUninit<u8>]) {
+    let skip = memory.as_ptr().align_offset(HUGE_PAGE_BYTES);
+    let len = memory.len().saturating_sub(skip) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    if len > 0 {
+        // SAFETY: the range lies in memory that the caller lends, and the advice changes no byte of it.
+        let _ = unsafe {
+            rustix::mm::madvise(memory.as_mut_ptr().add(skip).cast(), len, rustix::mm::Advice::LinuxHugepage)
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
