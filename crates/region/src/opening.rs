@@ -231,7 +231,7 @@ impl NameSpace {
         }
     }
 
-    fn lock_names(&self) -> Result<FileLock> {
+    pub(crate) fn lock_names(&self) -> Result<FileLock> {
         let path = names_lock_path(self.places.pool());
         let started = Instant::now();
         loop {
@@ -247,7 +247,7 @@ impl NameSpace {
         }
     }
 
-    fn free_address(&self, limit_bytes: u64) -> Result<u64> {
+    pub(crate) fn free_address(&self, limit_bytes: u64) -> Result<u64> {
         let mut taken = Vec::new();
         for name in self.names()? {
             let image = Image::open(current_image_path(&self.places, &name), &name, false);
