@@ -145,7 +145,12 @@ fn operate(heap: &mut Heap<&mut Guarded>, operations: &[Operation]) -> bool {
             Operation::RemoveRoot(name) => _ = heap.remove_root(&format!("root {name}")),
             Operation::Begin => _ = heap.begin(),
             Operation::Commit => _ = heap.commit(),
-            Operation::Abort => _ = heap.abort(),
+            Operation::Abort => {
+                // What was allocated since the beginning is not allocated any more.
+                if heap.abort().is_ok() {
+                    own.clear();
+                }
+            }
             Operation::AddRange(offset, bytes) => {
                 fair &= heap.add_range(at(heap, *offset).as_ptr(), u64::from(*bytes)).is_err();
             }

@@ -36,7 +36,10 @@ fn write(home: &Home, consistency: Consistency, said: &SharedWords) -> i32 {
     let mut ledger = Ledger::open(&home.names(), consistency).unwrap();
     said.word(READY).store(1, SeqCst);
     for _ in 0..ENTRIES_MAX {
-        let entry = ledger.enter().unwrap();
+        let entry = ledger.enter().unwrap_or_else(|error| {
+            ledger.verify("after an entry that failed");
+            panic!("{consistency:?}, entry {}: {error:?}", ledger.done() + 1);
+        });
         said.word(ENTERED).store(entry, SeqCst);
         if entry % COMMIT_EVERY == 0 {
             ledger.region.commit(Durability::Power).unwrap();

@@ -40,6 +40,9 @@ pub(crate) const WINDOW_START: u64 = 0x1000_0000_0000;
 /// Native addresses end here.
 pub(crate) const WINDOW_END: u64 = 0x5000_0000_0000;
 
+/// No honest counter gets here.
+const COUNTERS_END: u64 = 1 << 62;
+
 /// A journal may continue this file: alone it need not be the newest state.
 const FLAG_CONTINUED: u32 = 1;
 /// The region's image lies on a disk.
@@ -241,8 +244,16 @@ impl Header {
             && version == FORMAT_VERSION
             && slot.header_bytes.get() as usize == SLOT_BYTES
             && slot.data_offset.get() == DATA_OFFSET
-            && header.sizes_fit();
+            && header.sizes_fit()
+            && header.counters_fit();
         if fits { Ok(header) } else { Err(SlotFault::Damaged) }
+    }
+
+    /// Whatever counts up can be counted up further.
+    fn counters_fit(&self) -> bool {
+        [self.sequence, self.checkpoint_count, self.image_generation, self.journal_sequence]
+            .iter()
+            .all(|counter| *counter < COUNTERS_END)
     }
 
     fn sizes_fit(&self) -> bool {
@@ -351,6 +362,20 @@ mod tests {
         assert_eq!(bytes[40..48], 0x1001_4000_0000u64.to_le_bytes());
         assert_eq!(bytes[144..152], *b"\x05\0words\0");
         assert_eq!(u64::from_le_bytes(bytes[4088..].try_into().unwrap()), 0x7f65_39df_e6be_efb4);
+    }
+
+    #[test]
+    fn a_counter_that_could_not_be_counted_up_is_damage() {
+        for change in [
+            (|header| header.sequence = u64::MAX) as fn(&mut Header),
+            |header| header.checkpoint_count = u64::MAX,
+            |header| header.image_generation = COUNTERS_END,
+            |header| header.journal_sequence = u64::MAX,
+        ] {
+            let mut header = sample(1);
+            change(&mut header);
+            assert_eq!(Header::decode(&header.encode()), Err(SlotFault::Damaged));
+        }
     }
 
     #[test]

@@ -54,6 +54,7 @@ mod private;
 mod reader;
 mod redo;
 mod region;
+mod relocation;
 mod shared;
 mod sparse;
 mod storage;

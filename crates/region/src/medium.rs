@@ -152,13 +152,17 @@ impl NameSpace {
     /// caller holds the name's lock; images of earlier boots are nobody's.
     pub(crate) fn remove_stale_images(&self, name: &RegionName) -> Result<()> {
         let current = current_image_path(&self.places, name);
+        let is_there = |path: &PathBuf| path.symlink_metadata().is_ok();
         for path in image_paths(&self.places, name) {
-            if path != current {
+            if path != current && is_there(&path) {
                 self.remove_file(&path)?;
             }
         }
         for directory in self.places.images_of_other_boots() {
-            self.remove_file(&image_path(&directory, name))?;
+            let path = image_path(&directory, name);
+            if is_there(&path) {
+                self.remove_file(&path)?;
+            }
             // Succeeds with the last image.
             let _ = std::fs::remove_dir(&directory);
         }

@@ -50,6 +50,11 @@ impl NameSpace {
         NameSpace { places: Arc::new(places), storage, medium: Medium::default() }
     }
 
+    /// As [`NameSpace::with_storage`], with what a region of it has.
+    pub(crate) fn sharing(places: Arc<Places>, storage: Arc<dyn Storage>) -> NameSpace {
+        NameSpace { places, storage, medium: Medium::default() }
+    }
+
     /// Where everything is.
     #[must_use]
     pub fn places(&self) -> &Places {

@@ -97,6 +97,12 @@ impl NameSpace {
 
     fn open_cold(&self, stored: &Stored, key: &OwnerKey) -> Result<(Image, Opened)> {
         check_key(&stored.base.header.name, stored.base.header.owner_fingerprint, key)?;
+        // Without its image a redo log belongs to nothing. The new image may get the generation of the one that is gone,
+        // so it must not find it.
+        let redo = redo_path(self.places.pool(), &stored.base.header.name);
+        if redo.symlink_metadata().is_ok() {
+            self.remove_file(&redo)?;
+        }
         let image = self.build_image(stored.image_header(), |file| stored.copy_to(&*self.storage, file))?;
         Ok((image, Opened::Cold))
     }
@@ -231,7 +237,7 @@ impl NameSpace {
         }
     }
 
-    fn lock_names(&self) -> Result<FileLock> {
+    pub(crate) fn lock_names(&self) -> Result<FileLock> {
         let path = names_lock_path(self.places.pool());
         let started = Instant::now();
         loop {
@@ -247,7 +253,7 @@ impl NameSpace {
         }
     }
 
-    fn free_address(&self, limit_bytes: u64) -> Result<u64> {
+    pub(crate) fn free_address(&self, limit_bytes: u64) -> Result<u64> {
         let mut taken = Vec::new();
         for name in self.names()? {
             let image = Image::open(current_image_path(&self.places, &name), &name, false);

@@ -36,6 +36,7 @@ use crate::name::RegionName;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::redo::Redo;
+use crate::relocation::Relocating;
 use crate::storage::Storage;
 use crate::stored::remedy_for_image;
 
@@ -85,6 +86,8 @@ pub struct Region {
     pub(crate) consistency: Consistency,
     /// From the first choice of the mode `atomic` on.
     pub(crate) redo: Option<Redo>,
+    /// Set while a relocation is under way.
+    pub(crate) relocating: Option<Relocating>,
     pub(crate) owed: bool,
     pub(crate) grown: bool,
     pub(crate) pending: Pending,
@@ -114,6 +117,7 @@ impl Region {
             opened,
             consistency: Consistency::Direct,
             redo: None,
+            relocating: None,
             owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
             grown: false,
             pending: Pending::default(),

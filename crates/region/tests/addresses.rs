@@ -204,3 +204,36 @@ fn a_home_that_meets_an_open_heap_of_another_one_makes_way() {
     std::fs::remove_dir_all(home.path()).unwrap();
     std::fs::rename(&aside, home.path()).unwrap();
 }
+
+#[test]
+fn what_is_rewritten_for_another_address_counts_only_when_the_relocation_is_finished() {
+    let home = Home::with_text("heap", b"older");
+    let text = |region: &Region| common::read(region, 0, 5);
+    let rewrite = |region: &mut Region| {
+        let (base, address) = region.begin_relocation().unwrap();
+        assert_eq!(base.as_ptr() as u64, address);
+        // SAFETY: the region is mapped there, writable, and nothing refers to it.
+        unsafe { base.as_ptr().copy_from_nonoverlapping(b"newer".as_ptr(), 5) };
+        address
+    };
+    let mut region = home.names().open(&named("heap"), &key()).unwrap();
+    let first = region.address();
+    let second = rewrite(&mut region);
+    assert!(second.abs_diff(first) >= region.limit_bytes(), "the ranges touch");
+    region.abandon_relocation().unwrap();
+    assert_eq!((text(&region), region.address()), (b"older".to_vec(), first));
+    assert_eq!(region.map_native().unwrap().as_ptr() as u64, first);
+    region.unmap().unwrap();
+    // As a kill does it: nothing is finished, and nothing given up.
+    rewrite(&mut region);
+    drop(region);
+    let mut region = home.names().open(&named("heap"), &key()).unwrap();
+    assert_eq!((text(&region), region.address()), (b"older".to_vec(), first));
+    let address = rewrite(&mut region);
+    region.finish_relocation().unwrap();
+    assert_eq!((text(&region), region.address()), (b"newer".to_vec(), address));
+    region.close().unwrap();
+    std::fs::remove_file(home.image("heap")).unwrap();
+    let region = home.names().open(&named("heap"), &key()).unwrap();
+    assert_eq!((text(&region), region.address()), (b"newer".to_vec(), address));
+}

@@ -324,6 +324,28 @@ fn a_publication_that_was_refused_can_be_rolled_back_also_when_copies_stay() {
     assert_eq!(read(&region, 8, 8), 6_u64.to_le_bytes());
 }
 
+/// Kills at random found this: the image was removed by hand, twice, with nothing committed in between. Both images
+/// that were built from the store had the same generation, so the second one took the redo log of the first for its own.
+#[test]
+fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_next_image_of_the_same_generation() {
+    let home = Home::with_text("words", b"hello");
+    std::fs::remove_file(home.image("words")).unwrap();
+    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+    let mut region = open_atomic(&home.names_over(storage.clone()));
+    store_number(&mut region, 1);
+    region.publish().unwrap();
+    store_number(&mut region, 2);
+    storage.arm(7);
+    region.publish().unwrap_err();
+    drop(region);
+    assert!(home.pool().join("words.redo").exists());
+    std::fs::remove_file(home.image("words")).unwrap();
+    // Built, and left by a process that dies; then found warm.
+    drop(home.names().open(&named("words"), &key()).unwrap());
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterCrash, 0));
+}
+
 #[test]
 fn a_program_without_transactions_that_is_killed_at_random_is_as_of_its_last_publication() {
     let home = Home::with_text("words", b"hello");
