@@ -268,8 +268,8 @@ mod tests {
         for sequence in [1, 2] {
             second = bytes.len();
             let pages = (sequence - 1) * 4096..sequence * 4096;
-            let record = Record::build(&image, &[pages], SIZES.backed_bytes, &header, sequence).unwrap();
-            bytes.extend(record.bytes);
+            let record = Record::build(&image, &[pages], SIZES.backed_bytes, &header, sequence, 0).unwrap();
+            bytes.extend(record.bytes());
         }
         (header, bytes, second)
     }
