@@ -49,7 +49,12 @@ mod log;
 #[allow(unsafe_code)]
 mod memory;
 #[allow(unsafe_code)]
+mod pointer_map;
+#[allow(unsafe_code)]
 mod recent;
+#[cfg(feature = "std")]
+#[allow(unsafe_code)]
+mod relocate;
 #[allow(unsafe_code)]
 mod resize;
 #[allow(unsafe_code)]
@@ -73,6 +78,9 @@ pub use check::{CheckReport, Finding, check};
 pub use error::{GrowError, HeapError, OpenError};
 pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
 pub use inspect::{Inspection, bytes_of, inspect};
+pub use pointer_map::{Described, Link, PointerMap, Run};
+#[cfg(feature = "std")]
+pub use relocate::{Relocated, RelocationError, relocate};
 pub use roots::{Root, Roots};
 #[cfg(feature = "std")]
 pub use shared::{Handle, SharedHeap};

@@ -1,6 +1,6 @@
 //! Drives the built `holdfast` command from outside: where the programs are, a scratch home for them, the
-//! main job as commands, and a look into the heaps that they leave behind; and heaps in plain memory. For the
-//! tests of this workspace and the measurements in `bench/`.
+//! main job as commands, and a look into the heaps that they leave behind; heaps in plain memory; and how often a
+//! fault is tried. For the tests of this workspace and the measurements in `bench/`.
 //!
 //! Invariants: nothing here touches the user's own heaps; every scratch home is removed with its value.
 //!
@@ -17,6 +17,7 @@ mod programs;
 mod scratch;
 #[cfg(not(target_family = "wasm"))]
 mod spellcheck;
+mod trials;
 
 #[cfg(not(target_family = "wasm"))]
 pub use heaps::{Soundness, heap_soundness};
@@ -27,3 +28,4 @@ pub use programs::Programs;
 pub use scratch::Scratch;
 #[cfg(not(target_family = "wasm"))]
 pub use spellcheck::{Dictionaries, Spellcheck};
+pub use trials::{Trial, Trials};
