@@ -174,6 +174,9 @@ impl Region {
     /// Does all of a `power` commit that must see no stores: builds the record, or makes a base.
     pub(crate) fn prepare_commit(&mut self) -> Result<Prepared> {
         self.check_usable()?;
+        if self.read_only {
+            return Ok(Prepared::Done(CommitReport::NOTHING));
+        }
         self.check_backing()?;
         if !self.is_dirty() {
             return Ok(Prepared::Done(CommitReport::NOTHING));

@@ -5,6 +5,7 @@
 //!   `backed` bytes map the file, the rest is inaccessible.
 //! - The mapped file range was allocated before it was mapped.
 //! - A private mapping (mode `atomic`) is writable from the start; the watch then only notices lost backing.
+//! - A mapping that may only be read stays so: nothing here makes it writable, and the descriptor could not.
 //! - A writable shared mapping starts read-only; the watch makes it writable at the first store. Which protection is
 //!   in force is decided in the fault handler and in [`MappedData::grow`], nowhere else.
 //! - Changed pages are tracked from the first question on, not before: a tracked mapping is made of small pages, and a
@@ -21,7 +22,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use holdfast_sys::dirty::{DirtyTracker, Mapping, choose};
-use holdfast_sys::fault::WriteWatch;
+use holdfast_sys::fault::{ReadWatch, WriteWatch};
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_private_fixed, map_shared_fixed};
 use holdfast_sys::private::{PrivatePages, drop_copies};
 
@@ -33,12 +34,25 @@ use crate::region::Region;
 /// What the fault handler calls; it must be async-signal-safe.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
+/// How a file is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Stores(Consistency),
+    ReadOnly,
+}
+
+/// Who is told of faults in a mapping.
+enum Watch {
+    Stores(WriteWatch),
+    ReadOnly(ReadWatch),
+}
+
 /// See the module.
 pub(crate) struct MappedData {
     /// Released by hand, before the watch.
     tracker: Option<Box<dyn DirtyTracker>>,
     /// Released by hand, before the mapping: see the last invariant.
-    watch: Option<WriteWatch>,
+    watch: Option<Watch>,
     base: *mut u8,
     backed: usize,
     /// Finds what was stored to; of a private mapping only.
@@ -60,14 +74,14 @@ impl MappedData {
         range: Reservation,
         file: &File,
         backed: usize,
-        consistency: Consistency,
+        mode: Mode,
         notify: Option<Notify>,
     ) -> io::Result<MappedData> {
         if backed > range.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: the reservation is handed over whole, covers `backed` bytes, and is dropped after the mapping.
-        let mut mapped = unsafe { MappedData::map(range.base(), file, backed, consistency, notify)? };
+        let mut mapped = unsafe { MappedData::map(range.base(), file, backed, mode, notify)? };
         mapped.own_range = Some(range);
         Ok(mapped)
     }
@@ -82,17 +96,24 @@ impl MappedData {
         base: *mut u8,
         file: &File,
         backed: usize,
-        consistency: Consistency,
+        mode: Mode,
         notify: Option<Notify>,
     ) -> io::Result<MappedData> {
-        let private = match consistency {
-            Consistency::Direct => None,
-            Consistency::Atomic => Some(PrivatePages::new()?),
+        let private = match mode {
+            Mode::ReadOnly | Mode::Stores(Consistency::Direct) => None,
+            Mode::Stores(Consistency::Atomic) => Some(PrivatePages::new()?),
         };
         // SAFETY: the range is reserved and ours (contract), so nothing refers into it.
         unsafe { map_file(base, backed, file, DATA_OFFSET, Prot::Read, private.is_some())? };
-        // SAFETY: the range was just mapped and may become writable; the watch is dropped before it is unmapped.
-        match unsafe { WriteWatch::new(base, backed, notify) } {
+        // SAFETY: the range was just mapped and, where stores are allowed, may become writable; the watch is dropped
+        // before it is unmapped. What is notified of is async-signal-safe (contract of the type).
+        let watch = unsafe {
+            match mode {
+                Mode::Stores(_) => WriteWatch::new(base, backed, notify).map(Watch::Stores),
+                Mode::ReadOnly => ReadWatch::new(base, backed, notify).map(Watch::ReadOnly),
+            }
+        };
+        match watch {
             Ok(watch) => {
                 Ok(MappedData { tracker: None, watch: Some(watch), base, backed, private, own_range: None })
             }
@@ -114,7 +135,7 @@ impl MappedData {
     /// # Safety
     /// `backed` is at most what the caller reserved (see [`MappedData::map`]), a multiple of the page size.
     pub(crate) unsafe fn grow(&mut self, file: &File, backed: usize) -> io::Result<()> {
-        let (Some(added), Some(watch)) = (backed.checked_sub(self.backed), &self.watch) else {
+        let (Some(added), Some(Watch::Stores(watch))) = (backed.checked_sub(self.backed), &self.watch) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         if added == 0 {
@@ -144,7 +165,7 @@ impl MappedData {
     /// Whether a store to the file happened since the mapping was made or rearmed; stores to a private mapping
     /// are none.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.private.is_none() && self.watch.as_ref().is_some_and(WriteWatch::is_dirty)
+        self.shared_watch().is_some_and(WriteWatch::is_dirty)
     }
 
     /// The pages that were stored to privately; none in a shared mapping.
@@ -173,7 +194,16 @@ impl MappedData {
 
     /// Whether the file was found shorter than the mapping.
     pub(crate) fn lost_backing(&self) -> bool {
-        self.watch.as_ref().is_some_and(WriteWatch::lost_backing)
+        match &self.watch {
+            Some(Watch::Stores(watch)) => watch.lost_backing(),
+            Some(Watch::ReadOnly(watch)) => watch.lost_backing(),
+            None => false,
+        }
+    }
+
+    /// Whether host code stored to a mapping that may only be read.
+    pub(crate) fn refused_store(&self) -> bool {
+        matches!(&self.watch, Some(Watch::ReadOnly(watch)) if watch.refused_store())
     }
 
     /// Read-only and clean again.
@@ -213,9 +243,12 @@ impl MappedData {
         self.shared_watch().map_or(Ok(()), WriteWatch::make_writable)
     }
 
-    /// A private mapping is always writable and never makes the file dirty.
+    /// A private mapping is always writable and never makes the file dirty; one that may only be read never is either.
     fn shared_watch(&self) -> Option<&WriteWatch> {
-        self.watch.as_ref().filter(|_| self.private.is_none())
+        match &self.watch {
+            Some(Watch::Stores(watch)) if self.private.is_none() => Some(watch),
+            _ => None,
+        }
     }
 }
 
@@ -273,7 +306,7 @@ impl ReadOnlyData {
     /// Maps `backed` bytes of the data area of `file`, which must be open for reading only: then not even a
     /// stray store can reach it.
     pub(crate) fn map(range: Reservation, file: &File, backed: usize) -> io::Result<ReadOnlyData> {
-        MappedData::map_own(range, file, backed, Consistency::Direct, None).map(ReadOnlyData)
+        MappedData::map_own(range, file, backed, Mode::ReadOnly, None).map(ReadOnlyData)
     }
 
     /// The mapped bytes.
@@ -291,7 +324,8 @@ impl ReadOnlyData {
 
 impl Region {
     /// Maps the region at its own address, [`Region::address`], which is the same in every process, so data
-    /// may hold plain pointers. The address space of the whole limit is reserved.
+    /// may hold plain pointers. The address space of the whole limit is reserved. A store to a region that may only be
+    /// read is a SIGSEGV.
     ///
     /// # Errors
     /// `AddressTaken` names what sits there; `AlreadyMapped`; `Io`.
@@ -312,7 +346,7 @@ impl Region {
                 },
             )?;
         let (file, notify) = (&self.image.file, self.lost_notify.clone());
-        let mapped = MappedData::map_own(range, file, self.backed(), self.consistency(), notify)
+        let mapped = MappedData::map_own(range, file, self.backed(), self.mode(), notify)
             .map_err(RegionError::io("map", &self.image.path))?;
         let base = NonNull::new(mapped.base()).ok_or(RegionError::AddressesExhausted { limit_bytes })?;
         self.set_mapped(mapped)?;
@@ -334,7 +368,7 @@ impl Region {
         // SAFETY: the caller's contract is that of `MappedData::map`, and growth is bounded by the limit.
         let mapped = unsafe {
             let (file, notify) = (&self.image.file, self.lost_notify.clone());
-            MappedData::map(base, file, self.backed(), self.consistency(), notify)
+            MappedData::map(base, file, self.backed(), self.mode(), notify)
                 .map_err(RegionError::io("map", &self.image.path))?
         };
         self.set_mapped(mapped)
@@ -358,6 +392,10 @@ impl Region {
             Some(mapped) => unsafe { mapped.take_dirty(limit, begin) },
             None => Ok(None),
         }
+    }
+
+    fn mode(&self) -> Mode {
+        if self.read_only { Mode::ReadOnly } else { Mode::Stores(self.consistency()) }
     }
 
     fn backed(&self) -> usize {
