@@ -112,6 +112,7 @@ impl<B: Backing> Heap<B> {
     /// scanning, in a new one.
     #[cold]
     fn refill(&mut self, class: usize) -> Result<(), HeapError> {
+        self.check_writable()?;
         let cursor = self.cursors[class];
         if cursor.chunk != 0 && self.enter(class, cursor.chunk, cursor.word) {
             return Ok(());

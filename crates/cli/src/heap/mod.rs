@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod checkpoint;
+pub mod grants;
 pub mod ls;
 pub mod rm;
 pub mod show;
