@@ -44,6 +44,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Grant(options)) => heap::grants::grant(&options),
         Command::Heap(HeapCommand::Revoke(options)) => heap::grants::revoke(&options),
         Command::Heap(HeapCommand::Grants(options)) => heap::grants::list(&options),
+        Command::Heap(HeapCommand::Backing(options)) => heap::backing::run(&options),
         Command::Heap(HeapCommand::Checkpoint(options)) => heap::checkpoint::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => {

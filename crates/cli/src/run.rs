@@ -34,7 +34,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     }
     let mut heap = None;
     if let Some(name) = args.heap {
-        let names = NameSpace::new(places);
+        let names = NameSpace::new(places).with_medium(args.backing);
         let key = OwnerKey::load_or_create(names.places(), &args.key).map_err(host)?;
         let (granted, mut region) = match args.compartment {
             Some(worker) => Granted::compartment(names, &name, &worker, key, args.heap_size, args.quota)?,

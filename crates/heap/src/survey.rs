@@ -153,7 +153,7 @@ impl<'a> Survey<'a> {
         self.bytes.len() as u64
     }
 
-    fn load(&self, offset: u64) -> u64 {
+    pub(crate) fn load(&self, offset: u64) -> u64 {
         let word = usize::try_from(offset).ok().and_then(|at| self.bytes.get(at..)?.first_chunk::<8>());
         word.map_or(0, |word| u64::from_le_bytes(*word))
     }
@@ -301,6 +301,11 @@ impl<'a> Survey<'a> {
         words.filter(|word| *word != 0 && *word != SLOT_TOMBSTONE).map(|word| word & ((1 << 48) - 1))
     }
 
+    /// Offsets of the objects that hold the root table and the entries.
+    pub(crate) fn root_objects(&self) -> impl Iterator<Item = u64> + '_ {
+        self.root_table().map(|(table, _)| table).into_iter().chain(self.entries())
+    }
+
     /// Every root, in no particular order.
     pub fn roots(&self) -> impl Iterator<Item = RootView<'a>> + '_ {
         self.entries().filter_map(|entry| {
@@ -327,8 +332,7 @@ impl<'a> Survey<'a> {
         let mut met = Met { bits: std::vec![0; (self.len() / (16 * 64) + 1) as usize] };
         let mut queue: Vec<ObjectView> = Vec::new();
         let start_of = |offset: u64| self.object_at(offset).filter(|object| object.offset == offset);
-        let entries = self.root_table().map(|(table, _)| table).into_iter().chain(self.entries());
-        for object in entries.filter_map(start_of) {
+        for object in self.root_objects().filter_map(start_of) {
             met.insert(object.offset);
         }
         for object in self.entries().filter_map(|entry| start_of(self.load(entry + ENTRY_OBJECT))) {

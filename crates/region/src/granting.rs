@@ -11,11 +11,12 @@
 
 use crate::access::{Access, AccessError, Grant, Rights};
 use crate::error::{RegionError, Remedy, Result};
-use crate::files::{grants_path, image_path};
+use crate::files::grants_path;
 use crate::format::Header;
 use crate::grants::{GRANTS_MAX, TABLE_VERSION, TableFault, read_table, write_table};
 use crate::image::{FileFault, Image};
 use crate::key::{KeyFingerprint, OwnerKey};
+use crate::medium::current_image_path;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::opening::{check_key, is_owner};
@@ -161,7 +162,7 @@ impl NameSpace {
     pub(crate) fn header_of(&self, name: &RegionName) -> Result<Header> {
         let mut attempts = 1;
         let image = loop {
-            match Image::open(image_path(self.places.pool(), name), name, false) {
+            match Image::open(current_image_path(&self.places, name), name, false) {
                 // A writer may be changing one slot after the other while we read.
                 Err(fault) if fault.is_damage() && attempts < ATTEMPTS_MAX => attempts += 1,
                 other => break other,
@@ -174,7 +175,7 @@ impl NameSpace {
             Err(fault) => match self.base(name) {
                 Ok(Some(base)) => Ok(base.header),
                 _ => {
-                    let path = image_path(self.places.pool(), name);
+                    let path = current_image_path(&self.places, name);
                     let remedy = Remedy::RestoreFile { path: path.clone() };
                     Err(fault.into_error(&path, remedy))
                 }

@@ -44,7 +44,7 @@ impl Region {
         if at_least_bytes > limit_bytes {
             return Err(RegionError::LimitReached { limit_bytes, asked_bytes: at_least_bytes });
         }
-        let names = NameSpace { places: self.places.clone(), storage: self.storage.clone() };
+        let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
         // No compartment can be given what is taken here.
         let _names = names.lock_names()?;
         let limit_bytes = self.bounded(&names, at_least_bytes)?;
@@ -89,7 +89,7 @@ impl Region {
         let range = DATA_OFFSET + from_bytes..DATA_OFFSET + to_bytes;
         self.storage.allocate(&self.image.file, range).map_err(|source| {
             if is_full(&source) {
-                no_room(&*self.storage, &self.places, to_bytes - from_bytes)
+                no_room(&*self.storage, &self.places, self.medium(), to_bytes - from_bytes)
             } else {
                 RegionError::Io { step: "allocate", path: self.image.path.clone(), source }
             }
