@@ -97,8 +97,8 @@ fn in_sandbox(workspace: &Workspace) -> Result<Outcome> {
     let holdfast = workspace.target.join("debug").join("holdfast");
     let mut command = cargo(&workspace.root);
     command.args(["test", "--no-fail-fast", "--lib", "--tests", "-p", "holdfast-heap", "--features", "std"]);
-    // The first `--` is cargo's, the second the applet's.
-    command.args(["--target", applets::TARGET, "--", "--", "--show-output"]);
+    // The first `--` is cargo's, the second the applet's. A panic ends an applet, with what was captured.
+    command.args(["--target", applets::TARGET, "--", "--", "--nocapture"]);
     command.env("CARGO_TARGET_WASM32_WASIP1_RUNNER", runner(&holdfast.to_string_lossy()));
     command.env("HOLDFAST_HOME", home.join("home")).env("HOLDFAST_POOL", home.join("pool"));
     let outcome = run_tests(&command);

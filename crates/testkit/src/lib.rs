@@ -17,6 +17,7 @@ mod programs;
 mod scratch;
 #[cfg(not(target_family = "wasm"))]
 mod spellcheck;
+#[cfg(not(target_family = "wasm"))]
 mod trials;
 
 #[cfg(not(target_family = "wasm"))]
@@ -28,4 +29,5 @@ pub use programs::Programs;
 pub use scratch::Scratch;
 #[cfg(not(target_family = "wasm"))]
 pub use spellcheck::{Dictionaries, Spellcheck};
+#[cfg(not(target_family = "wasm"))]
 pub use trials::{Trial, Trials};
