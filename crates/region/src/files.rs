@@ -29,6 +29,16 @@ pub(crate) fn image_path(pool: &Path, name: &RegionName) -> PathBuf {
     pool.join(format!("{name}.image"))
 }
 
+/// Where the snapshots of a region are. No base file can have this name: it has no extension.
+pub(crate) fn snapshots_path(store: &Path, name: &RegionName) -> PathBuf {
+    store.join("snapshots").join(name.as_str())
+}
+
+/// A snapshot of a region.
+pub(crate) fn snapshot_path(store: &Path, name: &RegionName, tag: &RegionName) -> PathBuf {
+    snapshots_path(store, name).join(format!("{tag}.base"))
+}
+
 /// The name under which this process builds a file for a region.
 pub(crate) fn temporary_path(directory: &Path, name: &RegionName) -> PathBuf {
     directory.join(format!(".{name}.tmp-{}", std::process::id()))

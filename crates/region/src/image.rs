@@ -156,6 +156,13 @@ impl Image {
         }
     }
 
+    /// The same file, checked again and open for writing: bases are opened for reading only.
+    pub(crate) fn reopened_for_writing(&self) -> Result<Image, RegionError> {
+        let remedy = Remedy::RestoreFile { path: self.path.clone() };
+        Image::open(self.path.clone(), &self.header.name, true)
+            .map_err(|fault| fault.into_error(&self.path, remedy))
+    }
+
     /// Gives a built file its final name.
     pub(crate) fn rename(&mut self, storage: &dyn Storage, path: PathBuf) -> io::Result<()> {
         storage.rename(&self.path, &path)?;

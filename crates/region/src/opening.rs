@@ -199,7 +199,7 @@ impl NameSpace {
         }
     }
 
-    fn lock_names(&self) -> Result<FileLock> {
+    pub(crate) fn lock_names(&self) -> Result<FileLock> {
         let path = names_lock_path(self.places.pool());
         let started = Instant::now();
         loop {
