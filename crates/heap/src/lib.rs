@@ -48,6 +48,7 @@ mod memory;
 mod roots;
 #[allow(unsafe_code)]
 mod slabs;
+mod survey;
 mod transaction;
 
 pub use backing::{Backing, Fixed};
@@ -56,4 +57,5 @@ pub use error::{GrowError, HeapError, OpenError};
 pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
 pub use inspect::{Inspection, inspect};
 pub use roots::{Root, Roots};
+pub use survey::{ChunkSpan, ChunkUse, survey};
 pub use transaction::Transaction;
