@@ -8,6 +8,7 @@ mod ends;
 mod faults;
 mod guestbook;
 mod main_job;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -11,6 +11,7 @@ mod args;
 mod doctor;
 mod exit;
 mod heap;
+mod heap_args;
 mod output;
 mod run;
 mod size;
@@ -41,6 +42,16 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Check(options)) => heap::check::run(&options),
         Command::Heap(HeapCommand::Rm(options)) => heap::rm::run(&options),
         Command::Heap(HeapCommand::Checkpoint(options)) => heap::checkpoint::run(&options),
+        Command::Heap(HeapCommand::Snapshot(options)) => heap::snapshot::take(&options),
+        Command::Heap(HeapCommand::Snapshots(options)) => heap::snapshot::list(&options),
+        Command::Heap(HeapCommand::Restore(options)) => heap::snapshot::restore(&options),
+        Command::Heap(HeapCommand::Diff(options)) => heap::diff::run(&options),
+        Command::Heap(HeapCommand::Cp(options)) => heap::transfer::cp(&options),
+        Command::Heap(HeapCommand::Export(options)) => heap::transfer::export(&options),
+        Command::Heap(HeapCommand::Import(options)) => heap::transfer::import(&options),
+        Command::Heap(HeapCommand::Limit(options)) => heap::transfer::limit(&options),
+        Command::Heap(HeapCommand::Stats(options)) => heap::stats::run(&options),
+        Command::Heap(HeapCommand::Map(options)) => heap::map::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => {
             clap_complete::generate(options.shell, &mut Cli::command(), "holdfast", &mut std::io::stdout());

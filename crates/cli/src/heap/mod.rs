@@ -2,9 +2,14 @@
 
 pub mod check;
 pub mod checkpoint;
+pub mod diff;
 pub mod ls;
+pub mod map;
 pub mod rm;
 pub mod show;
+pub mod snapshot;
+pub mod stats;
+pub mod transfer;
 
 use holdfast_heap::{Finding, Inspection, OpenError, inspect};
 use holdfast_region::{NameSpace, OwnerKey, Places, RegionReader};
@@ -40,7 +45,11 @@ pub struct Look {
 
 /// Looks into a copy of a region's data, so that the heap itself is not touched.
 pub fn look(reader: &RegionReader) -> Look {
-    let bytes = reader.bytes();
+    look_at(reader.bytes())
+}
+
+/// As [`look`], into any bytes.
+pub fn look_at(bytes: &[u8]) -> Look {
     let mut copy = vec![0_u64; bytes.len() / 8];
     copy.as_mut_bytes().copy_from_slice(&bytes[..bytes.len() / 8 * 8]);
     let (mut findings, mut roots) = (Vec::new(), Vec::new());
