@@ -150,3 +150,40 @@ fn a_map_has_a_cell_for_every_chunk_and_no_colours_outside_a_terminal() {
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>") && svg.contains("64 KiB"));
     assert_fails(&scratch, &["map", "book", "--svg", picture.to_str().unwrap()], 2, &["another name"]);
 }
+
+#[test]
+fn a_damaged_image_is_salvaged_under_a_new_name() {
+    let scratch = with_two_entries();
+    let path = scratch.image("book");
+    let image = path.to_str().unwrap();
+    assert!(succeed(&mut heap(&scratch, &["salvage", image])).contains("guestbook"));
+    let mut bytes = fs::read(&path).unwrap();
+    for slot in [100, 4096 + 100] {
+        bytes[slot] ^= 1;
+    }
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(tell(&mut heap(&scratch, &["check", "book"])).status, 5);
+    let told = tell(&mut heap(&scratch, &["salvage", image, "--to", "saved"]));
+    assert_eq!(told.status, 1, "{}{}", told.out, told.err);
+    assert!(told.out.contains("guestbook") && told.out.contains("intact"), "{}", told.out);
+    succeed(&mut heap(&scratch, &["rm", "--image", "book"]));
+    succeed(&mut heap(&scratch, &["rm", "book"]));
+    succeed(&mut heap(&scratch, &["cp", "saved", "book"]));
+    assert_both_entries(&scratch);
+}
+
+#[test]
+fn nothing_is_made_of_tables_that_contradict_themselves_or_of_a_file_that_is_no_heap() {
+    let scratch = with_two_entries();
+    let path = scratch.image("book");
+    let image = path.to_str().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    // The descriptor of the first slab.
+    bytes[(2 << 20) + 2 * 1024] ^= 0x10;
+    fs::write(&path, &bytes).unwrap();
+    assert_fails(&scratch, &["salvage", image, "--to", "saved"], 5, &["no heap was made"]);
+    assert_fails(&scratch, &["show", "saved"], 3, &[]);
+    fs::write(&path, "Dear diary, today").unwrap();
+    assert_fails(&scratch, &["salvage", image], 5, &["cut off"]);
+    assert_fails(&scratch, &["salvage", "no-such-file"], 3, &["no-such-file"]);
+}

@@ -15,7 +15,7 @@ const EXIT_CODES: &str = "\
 Exit codes of `run`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
 failed; 126 the applet cannot be loaded; 127 there is no such applet; 134 the applet trapped.
 
-Exit codes of the other commands: 0 done; 1 `check` found damage, `diff` differences or `doctor` a \
+Exit codes of the other commands: 0 done; 1 `check` or `salvage` found damage, `diff` differences or `doctor` a \
 blocking lack; 2 wrong arguments; 3 no such heap or snapshot; 4 the heap is held; 5 a damaged or foreign file; 6 no room; 7 any other failure.
 
 Environment: HOLDFAST_HOME (where checkpoints and keys live), HOLDFAST_POOL (where images live; a tmpfs).";
@@ -152,6 +152,9 @@ pub enum HeapCommand {
     /// Draw which parts of a heap are used for what
     #[command(after_help = MAP_HELP)]
     Map(MapArgs),
+    /// Say what of a damaged file is intact, and make a heap of it
+    #[command(after_help = SALVAGE_HELP)]
+    Salvage(SalvageArgs),
 }
 
 #[derive(Debug, Args)]

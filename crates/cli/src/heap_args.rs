@@ -76,6 +76,30 @@ Examples:
 One cell is a chunk of 64 KiB (in the terminal, of a large heap, several chunks); rows are in the order of \
 addresses.";
 
+pub const SALVAGE_HELP: &str = "\
+Examples:
+  holdfast heap salvage ~/.local/share/holdfast/store/words.base
+  holdfast heap salvage /dev/shm/copy-of-words.image --to words-saved
+
+FILE is an image, a checkpoint or a snapshot, under any name; it is only read. A heap is made of it when the \
+allocator's tables are free of contradictions; what is missing at the end of a file that was cut off is zero \
+in it. Exit code 0: nothing is lost; 1: something is, as listed; 5: there is no heap to save.";
+
+#[derive(Debug, Args)]
+pub struct SalvageArgs {
+    /// The damaged file
+    pub file: PathBuf,
+    /// Make a heap of this name from it
+    #[arg(long, value_name = "NAME", value_parser = RegionName::parse)]
+    pub to: Option<RegionName>,
+    /// Name of the key that will own the heap
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub key: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 #[derive(Debug, Args)]
 pub struct SnapshotArgs {
     /// The heap

@@ -52,6 +52,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Limit(options)) => heap::transfer::limit(&options),
         Command::Heap(HeapCommand::Stats(options)) => heap::stats::run(&options),
         Command::Heap(HeapCommand::Map(options)) => heap::map::run(&options),
+        Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => {
             clap_complete::generate(options.shell, &mut Cli::command(), "holdfast", &mut std::io::stdout());

@@ -57,5 +57,5 @@ pub use error::{GrowError, HeapError, OpenError};
 pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
 pub use inspect::{Inspection, inspect};
 pub use roots::{Root, Roots};
-pub use survey::{ChunkSpan, ChunkUse, survey};
+pub use survey::{ChunkSpan, ChunkUse, RootSpan, survey, survey_roots};
 pub use transaction::Transaction;

@@ -6,6 +6,7 @@
 use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES};
 use crate::layout::*;
 use crate::slabs::slot_mask;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// What chunks are used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +54,54 @@ impl ChunkSpan {
     }
 }
 
+/// A root, as its entry tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootSpan<'a> {
+    /// Its name, which matches its hash.
+    pub name: &'a str,
+    /// Where its object starts, in bytes from the start of the heap. It may lie anywhere.
+    pub offset: u64,
+    /// Bytes that were asked for.
+    pub bytes: u64,
+}
+
+fn load(bytes: &[u8], offset: u64) -> u64 {
+    let word = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)?.first_chunk::<8>());
+    word.map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+/// Calls `each` for every root whose entry can be read, in no particular order, whatever else is damaged, and
+/// returns how many entries cannot be read.
+pub fn survey_roots<'a>(bytes: &'a [u8], each: &mut dyn FnMut(RootSpan<'a>)) -> u64 {
+    let load = |offset| load(bytes, offset);
+    let (table, slots) = (load(SUPER_ROOTS), load(SUPER_ROOTS + 8));
+    // No table is larger than the heap, so a hostile one does not make this take for ever.
+    let slots = slots.min(bytes.len() as u64 / 8);
+    let mut unreadable = 0;
+    for index in 0..slots {
+        let word = load(table.saturating_add(index * 8));
+        if word == 0 || word == SLOT_TOMBSTONE {
+            continue;
+        }
+        let entry = word & ((1 << 48) - 1);
+        let hash = load(entry + ENTRY_HASH);
+        let length = load(entry + ENTRY_NAME_LENGTH).min(ROOT_NAME_BYTES_MAX as u64);
+        let name = bytes.get((entry + ENTRY_NAME) as usize..(entry + ENTRY_NAME + length) as usize);
+        let name = name.filter(|name| !name.is_empty() && xxh3_64(name) == hash && hash >> 48 == word >> 48);
+        match name.and_then(|name| core::str::from_utf8(name).ok()) {
+            Some(name) => {
+                each(RootSpan { name, offset: load(entry + ENTRY_OBJECT), bytes: load(entry + ENTRY_SIZE) })
+            }
+            None => unreadable += 1,
+        }
+    }
+    unreadable
+}
+
 /// Calls `each` for all chunks of the formatted segments, in order and without gaps. Free chunks come one by
 /// one. Nothing is called when the bytes are no heap.
 pub fn survey(bytes: &[u8], each: &mut dyn FnMut(ChunkSpan)) {
-    let load = |offset: u64| {
-        let word = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)?.first_chunk::<8>());
-        word.map_or(0, |word| u64::from_le_bytes(*word))
-    };
+    let load = |offset| load(bytes, offset);
     if load(SUPER_MAGIC) != MAGIC {
         return;
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use holdfast_heap::layout::CHUNK_BYTES;
-use holdfast_heap::{ChunkUse, Heap, OpenOptions, check, survey};
+use holdfast_heap::{ChunkUse, Heap, OpenOptions, check, survey, survey_roots};
 use holdfast_testkit::TestMemory;
 
 fn heap() -> TestMemory {
@@ -50,6 +50,7 @@ fn no_bytes_make_the_survey_panic_or_leave_the_heap() {
             let mut copy = memory.bytes()[..4 << 20].to_vec();
             copy[position] = value;
             let mut next = 0;
+            survey_roots(&copy, &mut |_| {});
             survey(&copy, &mut |span| {
                 assert_eq!(span.offset, next);
                 next += span.bytes();
@@ -59,4 +60,22 @@ fn no_bytes_make_the_survey_panic_or_leave_the_heap() {
     }
     survey(&[], &mut |span| panic!("{span:?}"));
     survey(&[0xFF; 4096], &mut |span| panic!("{span:?}"));
+}
+
+#[test]
+fn roots_are_listed_with_their_places_and_a_damaged_entry_is_counted() {
+    let mut memory = heap();
+    let mut found = Vec::new();
+    let unreadable = survey_roots(memory.bytes(), &mut |root| {
+        found.push((root.name.to_owned(), root.offset, root.bytes));
+    });
+    found.sort();
+    let sizes: Vec<_> = found.iter().map(|(name, _, bytes)| (name.as_str(), *bytes)).collect();
+    assert_eq!((sizes, unreadable), (vec![("large", 300 << 10), ("spanning", 9 << 20)], 0));
+    assert!(found.iter().all(|(_, offset, _)| offset % CHUNK_BYTES == 0));
+    let name = memory.bytes().windows(5).position(|bytes| bytes == b"large").unwrap();
+    memory.bytes_mut()[name] ^= 1;
+    let mut left = 0;
+    assert_eq!(survey_roots(memory.bytes(), &mut |_| left += 1), 1);
+    assert_eq!(left, 1);
 }

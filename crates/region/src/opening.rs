@@ -215,7 +215,7 @@ impl NameSpace {
         }
     }
 
-    fn free_address(&self, limit_bytes: u64) -> Result<u64> {
+    pub(crate) fn free_address(&self, limit_bytes: u64) -> Result<u64> {
         let mut taken = Vec::new();
         for name in self.names()? {
             let image = Image::open(image_path(self.places.pool(), &name), &name, false);

@@ -41,10 +41,10 @@ pub struct TransferReport {
 }
 
 /// What a new region is made of.
-struct Origin {
-    address: u64,
-    limit_bytes: u64,
-    backed_bytes: u64,
+pub(crate) struct Origin {
+    pub(crate) address: u64,
+    pub(crate) limit_bytes: u64,
+    pub(crate) backed_bytes: u64,
 }
 
 impl RegionReader {
@@ -88,7 +88,7 @@ impl RegionReader {
 }
 
 /// The runs of pages that are not zero, cut where a block would get too long.
-fn runs(data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+pub(crate) fn runs(data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let page_bytes = PAGE_BYTES as usize;
     let is_zero =
         |page: &[u8]| page.chunks(256).all(|block| block.iter().fold(0, |seen, byte| seen | byte) == 0);
@@ -154,14 +154,19 @@ impl NameSpace {
         if self.exists(name) { Err(RegionError::AlreadyExists { name: name.to_string() }) } else { Ok(()) }
     }
 
-    fn write_data(&self, file: &File, bytes: &[u8], offset: u64) -> std::result::Result<(), BuildError> {
+    pub(crate) fn write_data(
+        &self,
+        file: &File,
+        bytes: &[u8],
+        offset: u64,
+    ) -> std::result::Result<(), BuildError> {
         let written = self.storage.write_at(file, bytes, DATA_OFFSET + offset);
         written.map_err(|source| BuildError::Target { step: "write", source })
     }
 
     /// Makes a base file under a new name. `fill` writes its data, and says which checksum it must have if
     /// it knows.
-    fn make(
+    pub(crate) fn make(
         &self,
         name: &RegionName,
         key: &OwnerKey,

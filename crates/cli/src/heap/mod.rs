@@ -6,6 +6,7 @@ pub mod diff;
 pub mod ls;
 pub mod map;
 pub mod rm;
+pub mod salvage;
 pub mod show;
 pub mod snapshot;
 pub mod stats;

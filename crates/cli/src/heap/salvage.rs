@@ -1,0 +1,167 @@
+//! `holdfast heap salvage`: what of a damaged file is intact, root by root, and a new heap made of it.
+
+use holdfast_heap::{ChunkSpan, ChunkUse, OpenError, RootSpan, survey, survey_roots};
+use holdfast_region::{DamageReport, DamagedFile, HeaderState};
+use serde::Serialize;
+
+use super::{look_at, name_space};
+use crate::exit::{BAD_FILE, FOUND, Failure, NOT_FOUND};
+use crate::heap_args::SalvageArgs;
+use crate::output::{print, print_json, with_progress};
+use crate::size::show_size;
+
+/// What `--json` prints. Sizes in bytes.
+#[derive(Serialize)]
+struct Salvaged {
+    #[serde(flatten)]
+    file: DamageReport,
+    objects: u64,
+    object_bytes: u64,
+    /// Contradictions in the allocator's tables.
+    findings: u64,
+    /// Why it cannot be opened as a heap.
+    error: Option<String>,
+    roots: Vec<Root>,
+    /// Entries in the table of roots that cannot be read.
+    unreadable_roots: u64,
+    /// The heap that was made.
+    made: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Root {
+    name: String,
+    offset: u64,
+    bytes: u64,
+    /// All of its bytes are in the file, in memory that is in use. Their content has no checksum of its own.
+    intact: bool,
+}
+
+pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
+    if !args.file.exists() {
+        let message = format!("there is no file {}; check the path", args.file.display());
+        return Err(Failure::new(NOT_FOUND, message));
+    }
+    let what = format!("reading {}", args.file.display());
+    let (damaged, mut salvaged) = with_progress(&what, || {
+        let damaged = DamagedFile::read(&args.file)?;
+        let salvaged = examine(&damaged);
+        Ok::<_, Failure>((damaged, salvaged))
+    })?;
+    let usable = salvaged.error.is_none() && salvaged.findings == 0;
+    if let Some(name) = args.to.as_ref().filter(|_| usable) {
+        let names = name_space()?;
+        let key = super::key(&names, &args.key)?;
+        with_progress(&format!("making {name}"), || names.salvage(&damaged, name, &key))?;
+        salvaged.made = Some(name.to_string());
+    }
+    if args.json {
+        print_json(&salvaged)?;
+    } else {
+        print(&text(&salvaged))?;
+    }
+    if args.to.is_some() && !usable {
+        let message = "no heap was made: the allocator's tables contradict themselves, so programs would destroy \
+                       what is left; restore a snapshot or another copy";
+        return Err(Failure::new(BAD_FILE, message));
+    }
+    let lost = salvaged.unreadable_roots > 0 || salvaged.roots.iter().any(|root| !root.intact);
+    Ok(match () {
+        () if salvaged.error.is_some() => BAD_FILE,
+        () if lost || !usable || !salvaged.file.is_whole() => FOUND,
+        () => 0,
+    })
+}
+
+fn examine(damaged: &DamagedFile) -> Salvaged {
+    let (bytes, file) = (damaged.bytes(), damaged.report().clone());
+    let look = look_at(bytes);
+    let mut spans = Vec::new();
+    survey(bytes, &mut |span| spans.push(span));
+    let mut roots = Vec::new();
+    let unreadable_roots = survey_roots(bytes, &mut |root| {
+        let intact = is_in_use(&spans, &root) && root.offset + root.bytes <= file.present().end;
+        roots.push(Root { name: root.name.to_owned(), offset: root.offset, bytes: root.bytes, intact });
+    });
+    roots.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut salvaged = Salvaged {
+        file,
+        objects: 0,
+        object_bytes: 0,
+        findings: look.findings.len() as u64,
+        error: None,
+        roots,
+        unreadable_roots,
+        made: None,
+    };
+    match look.inspection {
+        Ok(inspection) => {
+            salvaged.objects = inspection.report.objects;
+            salvaged.object_bytes = inspection.report.object_bytes;
+            salvaged.findings = inspection.report.findings;
+        }
+        Err(OpenError::Empty) => salvaged.error = Some("nothing was ever stored in it".to_owned()),
+        Err(error) => salvaged.error = Some(error.to_string()),
+    }
+    salvaged
+}
+
+/// Whether the object lies in chunks that are described and hold objects.
+fn is_in_use(spans: &[ChunkSpan], root: &RootSpan<'_>) -> bool {
+    let Some(end) = root.offset.checked_add(root.bytes) else { return false };
+    spans.iter().any(|span| {
+        let holds = matches!(span.used_for, ChunkUse::Slab { .. } | ChunkUse::Run { .. });
+        holds && span.offset <= root.offset && end <= span.offset + span.bytes()
+    })
+}
+
+fn text(salvaged: &Salvaged) -> String {
+    let file = &salvaged.file;
+    let header = match file.header {
+        HeaderState::Whole => "whole",
+        HeaderState::OneLost => "one of two is lost",
+        _ => "lost: name, address and limit are unknown",
+    };
+    let data = match file.missing_bytes {
+        0 => show_size(file.data_bytes),
+        missing => format!(
+            "{}, of which {} are missing from offset {:#x} on",
+            show_size(file.data_bytes),
+            show_size(missing),
+            file.present().end
+        ),
+    };
+    let checksum = match file.checksum_matches {
+        Some(true) => "matches",
+        Some(false) => "does not match: at least one byte is not as it was",
+        None => "none (images have none)",
+    };
+    let tables = match (&salvaged.error, salvaged.findings) {
+        (Some(error), _) => error.clone(),
+        (None, 0) => "sound".to_owned(),
+        (None, count) => format!("{count} contradictions"),
+    };
+    let mut lines = vec![
+        ("file", file.path.display().to_string()),
+        ("name", file.name.as_ref().map_or("unknown".to_owned(), ToString::to_string)),
+        ("header", header.to_owned()),
+        ("data", data),
+        ("checksum", checksum.to_owned()),
+        ("tables", tables),
+    ];
+    if salvaged.error.is_none() {
+        lines.push(("objects", format!("{} in {}", salvaged.objects, show_size(salvaged.object_bytes))));
+    }
+    for (index, root) in salvaged.roots.iter().enumerate() {
+        let state = if root.intact { "intact" } else { "LOST, wholly or in part" };
+        let label = if index == 0 { "roots" } else { "" };
+        lines.push((label, format!("{} ({}) {state}", root.name, show_size(root.bytes))));
+    }
+    if salvaged.unreadable_roots > 0 {
+        lines.push(("", format!("{} more cannot be read", salvaged.unreadable_roots)));
+    }
+    if let Some(name) = &salvaged.made {
+        lines.push(("made", format!("{name}: all data at its old offsets")));
+    }
+    lines.iter().map(|(label, value)| format!("{label:<9} {value}\n")).collect()
+}
