@@ -173,6 +173,17 @@ fn a_damaged_image_is_salvaged_under_a_new_name() {
 }
 
 #[test]
+fn a_file_that_was_cut_off_is_salvaged_with_a_word_about_the_objects_that_are_lost() {
+    let scratch = with_two_entries();
+    let bytes = fs::read(scratch.base("book")).unwrap();
+    // The tables are there, the first slab is not.
+    let file = scratch.write("cut.base", &bytes[..(2 << 20) + (2 << 16)]).unwrap();
+    let told = tell(&mut heap(&scratch, &["salvage", file.to_str().unwrap()]));
+    assert_eq!(told.status, 1, "{}{}", told.out, told.err);
+    assert!(told.out.contains("missing from offset 0x20000") && told.out.contains("LOST"), "{}", told.out);
+}
+
+#[test]
 fn nothing_is_made_of_tables_that_contradict_themselves_or_of_a_file_that_is_no_heap() {
     let scratch = with_two_entries();
     let path = scratch.image("book");

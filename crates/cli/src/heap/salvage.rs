@@ -17,6 +17,8 @@ struct Salvaged {
     file: DamageReport,
     objects: u64,
     object_bytes: u64,
+    /// Objects in memory of which a part is missing. Roots may point to them.
+    objects_cut_off: u64,
     /// Contradictions in the allocator's tables.
     findings: u64,
     /// Why it cannot be opened as a heap.
@@ -65,7 +67,9 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
                        what is left; restore a snapshot or another copy";
         return Err(Failure::new(BAD_FILE, message));
     }
-    let lost = salvaged.unreadable_roots > 0 || salvaged.roots.iter().any(|root| !root.intact);
+    let lost = salvaged.objects_cut_off > 0
+        || salvaged.unreadable_roots > 0
+        || salvaged.roots.iter().any(|root| !root.intact);
     Ok(match () {
         () if salvaged.error.is_some() => BAD_FILE,
         () if lost || !usable || !salvaged.file.is_whole() => FOUND,
@@ -84,10 +88,18 @@ fn examine(damaged: &DamagedFile) -> Salvaged {
         roots.push(Root { name: root.name.to_owned(), offset: root.offset, bytes: root.bytes, intact });
     });
     roots.sort_by(|a, b| a.name.cmp(&b.name));
+    let cut_off = spans.iter().filter(|span| span.offset + span.bytes() > file.present().end);
+    let objects_cut_off = cut_off.map(|span| match span.used_for {
+        ChunkUse::Slab { used_slots, .. } => u64::from(used_slots),
+        ChunkUse::Run { .. } => 1,
+        _ => 0,
+    });
+    let objects_cut_off = objects_cut_off.sum();
     let mut salvaged = Salvaged {
         file,
         objects: 0,
         object_bytes: 0,
+        objects_cut_off,
         findings: look.findings.len() as u64,
         error: None,
         roots,
@@ -151,6 +163,10 @@ fn text(salvaged: &Salvaged) -> String {
     ];
     if salvaged.error.is_none() {
         lines.push(("objects", format!("{} in {}", salvaged.objects, show_size(salvaged.object_bytes))));
+    }
+    if salvaged.objects_cut_off > 0 {
+        let count = salvaged.objects_cut_off;
+        lines.push(("", format!("{count} of them LOST, wholly or in part; roots may point to them")));
     }
     for (index, root) in salvaged.roots.iter().enumerate() {
         let state = if root.intact { "intact" } else { "LOST, wholly or in part" };
