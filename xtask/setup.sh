@@ -31,12 +31,18 @@ clang_runtime_is_there() {
   library=$(clang --target=wasm32-wasi -print-libgcc-file-name 2>/dev/null) && [ -f "$library" ]
 }
 
-# Names of the packages that are missing: first what everything needs, then what only applets in C do.
+# Names of the packages that are missing: first what everything needs, then what only programs and applets in C
+# and C++ do.
 packages_for_running() {
   command -v cc >/dev/null || echo build-essential
   command -v git >/dev/null || echo git
   [ -f /usr/share/wordnet/index.noun ] || echo wordnet-base
   [ -f /usr/share/dict/american-english-huge ] || echo wamerican-huge
+}
+
+packages_for_c_programs() {
+  command -v g++ >/dev/null || echo g++
+  command -v pkg-config >/dev/null || echo pkg-config
 }
 
 packages_for_c_applets() {
@@ -107,7 +113,7 @@ set_up_for_running() {
 # What ./test needs on top.
 set_up_for_testing() {
   # shellcheck disable=SC2046
-  install_packages $(packages_for_running) $(packages_for_c_applets)
+  install_packages $(packages_for_running) $(packages_for_c_programs) $(packages_for_c_applets)
   install_clang_runtime
   install_toolchain
 }

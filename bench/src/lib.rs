@@ -9,6 +9,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod heap;
 pub mod report;
 pub mod slice;
 pub mod stats;

@@ -6,14 +6,23 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use holdfast_bench::{report, slice};
+use holdfast_bench::{heap, report, slice};
 
 const RUNS_DEFAULT: usize = 15;
-const USAGE: &str = "usage: holdfast-bench slice [--json] [--runs N]";
+const USAGE: &str = "usage: holdfast-bench slice|heap [--json] [--runs N] [--only SECTION]";
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Suite {
+    Slice,
+    Heap,
+}
 
 struct Arguments {
+    suite: Suite,
     json: bool,
     runs: usize,
+    /// A section of the suite `heap`.
+    only: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -31,14 +40,22 @@ fn main() -> ExitCode {
             eprintln!("{what} ...");
         }
     };
-    let measurements = match slice::run(arguments.runs, &mut progress) {
-        Ok(measurements) => measurements,
+    let outcome = match arguments.suite {
+        Suite::Slice => slice::run(arguments.runs, &mut progress).map(|found| (found, Vec::new())),
+        Suite::Heap => heap::run(arguments.runs, arguments.only.as_deref(), &mut progress)
+            .map(|found| (found.measurements, found.missing)),
+    };
+    let (measurements, missing) = match outcome {
+        Ok(outcome) => outcome,
         Err(error) => {
             eprintln!("holdfast-bench: {error}");
             return ExitCode::FAILURE;
         }
     };
     let mut text = report::table(&measurements);
+    for peer in missing {
+        text += &format!("missing: {peer}\n");
+    }
     if arguments.json {
         text += &format!("{}\n", report::json(&measurements));
     }
@@ -49,18 +66,22 @@ fn main() -> ExitCode {
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut parsed = Arguments { json: false, runs: RUNS_DEFAULT };
-    match arguments.next().as_deref() {
-        Some("slice") => {}
+    let suite = match arguments.next().as_deref() {
+        Some("slice") => Suite::Slice,
+        Some("heap") => Suite::Heap,
         Some(other) => return Err(format!("there is no suite {other}")),
         None => return Err("no suite is named".to_owned()),
-    }
+    };
+    let mut parsed = Arguments { suite, json: false, runs: RUNS_DEFAULT, only: None };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--json" => parsed.json = true,
             "--runs" => {
                 let number = arguments.next().and_then(|text| text.parse().ok()).filter(|runs| *runs > 0);
                 parsed.runs = number.ok_or("--runs needs a number of at least 1")?;
+            }
+            "--only" if suite == Suite::Heap => {
+                parsed.only = Some(arguments.next().ok_or("--only needs the name of a section")?);
             }
             other => return Err(format!("there is no option {other}")),
         }
@@ -74,6 +95,14 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Arguments, String> {
         parse(text.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn suites_are_known_by_their_names() {
+        assert_eq!(parsed("heap").unwrap().suite, Suite::Heap);
+        assert_eq!(parsed("slice --json").unwrap().suite, Suite::Slice);
+        assert_eq!(parsed("heap --only kv").unwrap().only.as_deref(), Some("kv"));
+        assert!(parsed("slice --only kv").is_err() && parsed("heap --only").is_err());
     }
 
     #[test]

@@ -49,8 +49,11 @@ pub struct Measurement {
 /// A table with a line for each measurement.
 #[must_use]
 pub fn table(measurements: &[Measurement]) -> String {
-    let mut text =
-        format!("{:<20} {:>10} {:>10} {:>10} {:>5}  {:<4} goal\n", "", "median", "min", "max", "n", "unit");
+    let width = measurements.iter().map(|measurement| measurement.key.len()).max().unwrap_or(0);
+    let mut text = format!(
+        "{:<width$} {:>10} {:>10} {:>10} {:>5}  {:<4} goal\n",
+        "", "median", "min", "max", "n", "unit"
+    );
     for Measurement { key, series, unit, goal } in measurements {
         let verdict = goal.map(|goal| {
             let met = if goal.is_met(series.median()) { "met" } else { "MISSED" };
@@ -58,7 +61,7 @@ pub fn table(measurements: &[Measurement]) -> String {
         });
         let (median, min, max) = (series.median(), series.min(), series.max());
         let line = format!(
-            "{key:<20} {median:>10.3} {min:>10.3} {max:>10.3} {:>5}  {unit:<4} {}",
+            "{key:<width$} {median:>10.3} {min:>10.3} {max:>10.3} {:>5}  {unit:<4} {}",
             series.count(),
             verdict.unwrap_or_default()
         );

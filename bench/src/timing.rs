@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// A timed run.
 #[derive(Debug)]
 pub struct Timed {
@@ -45,6 +47,14 @@ pub fn spell_check(mut command: Command) -> io::Result<Timed> {
         return Ok(Timed { wall_ms, out });
     }
     Err(io::Error::other(format!("{command:?} ended with {status}: {complaint}{out}")))
+}
+
+/// Nanoseconds that this thread has had of a processor: for loops that wait for nothing, on machines that do other
+/// things meanwhile.
+#[must_use]
+pub fn processor_ns() -> f64 {
+    let taken = clock_gettime(ClockId::ThreadCPUTime);
+    taken.tv_sec as f64 * 1e9 + taken.tv_nsec as f64
 }
 
 /// Milliseconds since then.

@@ -8,6 +8,7 @@ mod ends;
 mod faults;
 mod guestbook;
 mod main_job;
+mod repairs;
 mod tools;
 
 use std::path::{Path, PathBuf};

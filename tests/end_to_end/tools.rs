@@ -198,3 +198,33 @@ fn nothing_is_made_of_tables_that_contradict_themselves_or_of_a_file_that_is_no_
     assert_fails(&scratch, &["salvage", image], 5, &["cut off"]);
     assert_fails(&scratch, &["salvage", "no-such-file"], 3, &["no-such-file"]);
 }
+
+fn json(scratch: &Scratch, arguments: &[&str]) -> serde_json::Value {
+    let told = tell(&mut heap(scratch, arguments));
+    serde_json::from_str(&told.out).unwrap_or_else(|error| panic!("{error}: {}{}", told.out, told.err))
+}
+
+#[test]
+fn objects_that_no_root_leads_to_are_listed_by_size() {
+    let scratch = with_two_entries();
+    let none = tell(&mut heap(&scratch, &["leaks", "book"]));
+    assert_eq!((none.status, none.out.contains("no leaks")), (0, true), "{}", none.out);
+    let reached = json(&scratch, &["leaks", "book", "--json"])["reached_objects"].as_u64().unwrap();
+    // The book forgets its entries.
+    let path = scratch.image("book");
+    let salvaged = json(&scratch, &["salvage", path.to_str().unwrap(), "--json"]);
+    let root = |field: &str| salvaged["roots"][0][field].as_u64().unwrap() as usize;
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[(2 << 20) + root("offset")..][..root("bytes")].fill(0);
+    fs::write(&path, bytes).unwrap();
+    let found = json(&scratch, &["leaks", "book", "--json"]);
+    assert_eq!(found["pointer_bytes"], 4);
+    let leaked = found["leaked_objects"].as_u64().unwrap();
+    assert!(leaked >= 2 && leaked + found["reached_objects"].as_u64().unwrap() == reached, "{found}");
+    assert_eq!(found["objects"].as_array().unwrap().len() as u64, leaked);
+    let told = tell(&mut heap(&scratch, &["leaks", "book"]));
+    assert_eq!(told.status, 1);
+    assert!(told.out.contains("leaked") && told.out.contains("OBJECT BYTES"), "{}", told.out);
+    assert!(succeed(&mut heap(&scratch, &["stats", "book"])).contains("heap leaks book"));
+    assert_fails(&scratch, &["leaks", "bok"], 3, &["book"]);
+}

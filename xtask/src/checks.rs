@@ -35,6 +35,6 @@ fn clippy(workspace: &Workspace) -> Result<()> {
         run(cargo(&workspace.root).arg("clippy").args(arguments).args(packages).args(STRICT))
     };
     lint(&["--all-targets"], &workspace.select_host())?;
-    lint(&["-p", "holdfast-heap", "--features", "crash-points", "--all-targets"], &[])?;
+    lint(&["-p", "holdfast-heap", "--features", "crash-points,std", "--all-targets"], &[])?;
     lint(&["--target", "wasm32-wasip1"], &workspace.select_guests())
 }

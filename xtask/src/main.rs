@@ -1,14 +1,16 @@
 //! One entry per chore: `cargo xtask CHORE`. What continuous integration runs is what a person runs.
 //!
 //! A map of the modules: `workspace` knows where everything is, `command` starts programs, `checks` and
-//! `tidy` look at the source, `applets` builds guest programs, `tests` runs the tests and `outcome` counts
-//! them, `release` builds the command as it is shipped, `measure` starts the programs of `bench/` with it.
+//! `tidy` look at the source, `applets` builds guest programs, `c_library` what native programs in C link,
+//! `tests` runs the tests and `outcome` counts them, `release` builds the command as it is shipped, `measure`
+//! starts the programs of `bench/` with it.
 //!
 //! What it must not do: install anything (that is `setup.sh`), or need more than cargo and a C compiler.
 
 #![forbid(unsafe_code)]
 
 mod applets;
+mod c_library;
 mod checks;
 mod command;
 mod failure;
@@ -33,9 +35,10 @@ usage: cargo xtask CHORE
   lint                             tidy, then formatting and clippy, for the host and for WebAssembly
   tidy                             the house rules that no compiler checks (xtask/src/tidy says which)
   applets [NAME]...                builds guest programs and says where the .wasm files are
-  test                             applets, then every test; ends with `N passed, N failed`
+  c-library [PREFIX]               builds and installs holdfast.h, holdfast.hpp, libholdfast, pkg-config file
+  test                             applets, c-library, then every test; ends with `N passed, N failed`
   release                          builds the command as it is shipped and says where it is
-  bench SUITE [--json] [--runs N]  measures; suites: slice
+  bench SUITE [--json] [--runs N]  measures; suites: slice, heap (bench/README.md)
   demo                             the main job, cold, killed, warm and the old way, as one table
 
 A fresh machine is set up by ./test and ./demo, which then call this.
@@ -63,7 +66,7 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     let workspace = Workspace::load()?;
-    let takes_arguments = matches!(chore.as_str(), "applets" | "bench");
+    let takes_arguments = matches!(chore.as_str(), "applets" | "bench" | "c-library");
     if let (false, Some(extra)) = (takes_arguments, rest.first()) {
         return Err(Failure::usage(format!("`{chore}` takes no argument, but got `{extra}`"), USAGE));
     }
@@ -72,6 +75,7 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         "lint" => checks::lint(&workspace),
         "tidy" => tidy::tidy(&workspace),
         "applets" => applets::applets(&workspace, rest),
+        "c-library" => c_library::c_library(&workspace, rest, USAGE),
         "test" => tests::test(&workspace),
         "release" => release::release(&workspace),
         "bench" => measure::bench(&workspace, rest, USAGE),

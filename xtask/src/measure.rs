@@ -4,12 +4,16 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::applets;
-use crate::command::show;
+use crate::command::{cargo, run, show};
 use crate::failure::{Failure, Result};
 use crate::release;
 use crate::workspace::Workspace;
 
-const SUITES: [&str; 1] = ["slice"];
+const SUITES: [&str; 2] = ["slice", PEERS_SUITE];
+/// The suite that needs the engines that it compares with.
+const PEERS_SUITE: &str = "heap";
+/// Package and program.
+const BENCH: &str = "holdfast-bench";
 /// The applet that the measurements run.
 const APPLET: &str = "spellcheck";
 
@@ -23,7 +27,10 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
         }
         None => return Err(Failure::usage("no suite is named", usage)),
     }
-    let mut program = built(workspace, "holdfast-bench")?;
+    let mut program = match arguments.first() {
+        Some(suite) if suite == PEERS_SUITE => with_peers(workspace)?,
+        _ => built(workspace, BENCH)?,
+    };
     show(program.args(arguments));
     finish(program)
 }
@@ -36,12 +43,28 @@ pub(crate) fn demo(workspace: &Workspace) -> Result<()> {
 /// Builds the applet, the command as it is shipped, and what measures it.
 fn built(workspace: &Workspace, program: &str) -> Result<Command> {
     let applets: Vec<PathBuf> = applets::build(workspace, &[APPLET.to_owned()])?;
-    let programs = release::build(workspace, &[release::COMMAND, "holdfast-bench"])?;
+    let programs = release::build(workspace, &[release::COMMAND, BENCH])?;
     let mut command = Command::new(programs.join(program));
     command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
     if let Some(folder) = applets.first().and_then(|path| path.parent()) {
         command.env("HOLDFAST_APPLETS", folder);
     }
+    command.current_dir(&workspace.root).stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Builds what measures the heap itself, with the engines in it. Linked dynamically, because PMDK is loaded from the
+/// system.
+fn with_peers(workspace: &Workspace) -> Result<Command> {
+    if Command::new("cc").arg("--version").output().is_err() {
+        return Err(Failure::new(
+            "there is no C compiler, and two of the engines that `bench heap` compares with are in C; \
+             `apt-get install build-essential libpmemobj1` brings all that it needs",
+        ));
+    }
+    let mut build = cargo(&workspace.root);
+    run(build.args(["build", "--release", "-p", BENCH, "--features", "peers"]))?;
+    let mut command = Command::new(workspace.target.join("release").join(BENCH));
     command.current_dir(&workspace.root).stdin(Stdio::null());
     Ok(command)
 }

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Command;
 
 use crate::applets;
+use crate::c_library;
 use crate::checks::lint;
 use crate::command::{cannot_start, cargo, run, show, text, with_timeout};
 use crate::failure::{Failure, Result};
@@ -72,9 +73,10 @@ fn run_all(workspace: &Workspace) -> Outcome {
     outcome
 }
 
-/// Builds applets and tests, so that a test's time limit is for the test alone.
+/// Builds applets, the C library and tests, so that a test's time limit is for the test alone.
 fn prepare(workspace: &Workspace) -> Result<()> {
     applets::build(workspace, &[])?;
+    c_library::install(workspace, &workspace.c_library())?;
     // All targets: the tests run the `holdfast` program, which `cargo test` alone need not build.
     let mut build = cargo(&workspace.root);
     build.args(["build", "--all-targets"]).args(workspace.select_host());
@@ -83,8 +85,8 @@ fn prepare(workspace: &Workspace) -> Result<()> {
 
 /// The arguments of each `cargo test`.
 fn runs(workspace: &Workspace) -> [Vec<String>; 2] {
-    // The same heap with every store to metadata numbered, each of which becomes the last one.
-    let crash_points = ["-p", "holdfast-heap", "--features", "crash-points"];
+    // The same heap with every store to metadata numbered, each of which becomes the last one; and with threads.
+    let crash_points = ["-p", "holdfast-heap", "--features", "crash-points,std"];
     [workspace.select_host(), crash_points.map(str::to_owned).to_vec()]
 }
 

@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 
 /// What applets link: for `wasm32-wasip1` alone. (Applets are built for it too; but their logic is tested on
 /// the host.)
-const BINDINGS: &str = "bindings";
+const GUEST_BINDINGS: [&str; 2] = ["bindings/rust", "bindings/c"];
 const APPLETS: &str = "applets";
 
 /// The workspace as cargo describes it.
@@ -31,7 +31,12 @@ pub(crate) struct Package {
 impl Package {
     /// Whether it is built for the sandbox.
     fn is_guest(&self) -> bool {
-        self.is_in(APPLETS) || self.is_in(BINDINGS)
+        self.is_in(APPLETS) || self.is_guest_binding()
+    }
+
+    /// Whether it cannot be built for anything else.
+    fn is_guest_binding(&self) -> bool {
+        GUEST_BINDINGS.contains(&self.folder.as_str())
     }
 
     fn is_in(&self, folder: &str) -> bool {
@@ -64,6 +69,11 @@ impl Workspace {
         })
     }
 
+    /// Where `cargo xtask c-library` puts the C library, unless it is told another place.
+    pub(crate) fn c_library(&self) -> PathBuf {
+        self.target.join("c-library")
+    }
+
     /// Where `cargo xtask applets` puts guest programs.
     pub(crate) fn applets(&self) -> PathBuf {
         self.target.join("applets")
@@ -72,7 +82,7 @@ impl Workspace {
     /// Arguments that select all that can be built for the host. Always the same ones, so that dependencies
     /// are built with one set of features, once.
     pub(crate) fn select_host(&self) -> Vec<String> {
-        let excluded = self.packages.iter().filter(|package| package.is_in(BINDINGS));
+        let excluded = self.packages.iter().filter(|package| package.is_guest_binding());
         let excluded = excluded.flat_map(|package| ["--exclude".to_owned(), package.name.clone()]);
         ["--workspace".to_owned()].into_iter().chain(excluded).collect()
     }
@@ -117,6 +127,7 @@ mod tests {
                 package("applet", "applets/applet", "bin"),
                 package("guest", "bindings/rust", "lib"),
                 package("host", "crates/host", "lib"),
+                package("native", "bindings/c-native", "lib"),
             ],
         });
         let workspace = Workspace::from_metadata(&metadata).unwrap();

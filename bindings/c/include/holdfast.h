@@ -1,9 +1,9 @@
 /*
- * holdfast.h: persistent memory for applets in C and C++.
+ * holdfast.h: persistent memory for programs in C and C++, for applets in the sandbox and for native programs.
  *
- * An applet that runs under `holdfast run APPLET --heap NAME` has a heap that outlives it. It is reached with
- * ordinary loads and stores; pointers into it stay valid from run to run. The names nvmalloc and nvread are
- * those of Kannan et al., "NVM Heaps for Accelerating Browser-based Applications".
+ * A heap outlives the program that fills it. It is reached with ordinary loads and stores; pointers into it
+ * stay valid from run to run. The names nvmalloc, nvread, nvmmap, qnvmalloc and qnvretrieve are those of
+ * Kannan et al., "NVM Heaps for Accelerating Browser-based Applications".
  *
  *     struct state *s = nvread("state", NULL);
  *     if (!s) s = nvmalloc("state", sizeof *s);        // all zero the first time
@@ -12,13 +12,32 @@
  *     s->count++;
  *     nv_tx_commit();                                  // all or nothing, also under kill -9
  *
- * Every function attaches to the heap at its first use. Functions that return a pointer return NULL, those
- * that return int return a nonzero nv_error, when they fail; nv_strerror says what to do. Not thread-safe.
+ * Which heap: an applet gets the one that `holdfast run APPLET --heap NAME` grants. A native program names it
+ * with nv_open, or its user does with HOLDFAST_HEAP=NAME (and HOLDFAST_HEAP_SIZE=64MiB) in the environment.
+ * Every other function opens the heap at its first use. The two kinds of programs keep pointers of different
+ * sizes, so neither opens a heap that the other made.
+ *
+ * Functions that return a pointer return NULL, those that return int return a nonzero nv_error, when they
+ * fail; nv_message says what happened and what to do.
+ *
+ * Threads (native programs; applets have one): every function may be called from any thread, one lock keeps
+ * them apart. There is one transaction at a time, and it is the process's: what any thread allocates, frees or
+ * adds while it is open belongs to it. A program whose threads use transactions needs a lock of its own
+ * around each.
+ *
+ * fork (native programs): the heap stays with the parent; in the child every function fails with NV_FORKED, and
+ * the child must not touch the heap's memory, which is still the parent's. exec is fine. Until the child ends or
+ * execs, the heap counts as held.
+ *
+ * End: exit and a return from main close a native heap (a checkpoint makes it durable), after all handlers of
+ * atexit and static destructors of the program. A program that is killed loses nothing of what it stored;
+ * the next one rolls an open transaction back.
  */
 #ifndef HOLDFAST_H
 #define HOLDFAST_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,28 +46,48 @@ extern "C" {
 /* Errors. */
 enum nv_error {
     NV_OK = 0,
-    NV_NOT_GRANTED = 1,    /* the run was started without --heap */
-    NV_LIMIT_REACHED = 2,  /* the heap is as large as it may get */
-    NV_NO_ROOM = 3,        /* the pool is full */
-    NV_UNSUPPORTED = 4,    /* the host does not offer this durability level */
-    NV_FAILED = 5,         /* the host failed */
-    NV_NOT_ALLOCATED = 6,  /* not the start of an allocated object */
-    NV_MEMORY_SHAPE = 7,   /* no room at 2 GiB of linear memory for the heap */
-    NV_NOT_A_HEAP = 8,     /* the region's bytes are not a heap for this program */
-    NV_NAME_TAKEN = 9,     /* a root of that name exists */
-    NV_NO_SUCH_ROOT = 10,  /* no root has that name */
-    NV_BAD_NAME = 11,      /* names have 1 to 255 bytes of UTF-8 */
-    NV_BAD_RANGE = 12,     /* not inside the heap */
+    NV_NOT_GRANTED = 1,     /* no heap: the run was started without --heap, or nv_open was not called */
+    NV_LIMIT_REACHED = 2,   /* the heap is as large as it may get */
+    NV_NO_ROOM = 3,         /* the pool is full */
+    NV_UNSUPPORTED = 4,     /* not offered here (a durability level; nv_open with a name in an applet) */
+    NV_FAILED = 5,          /* the host or the library failed */
+    NV_NOT_ALLOCATED = 6,   /* not the start of an allocated object */
+    NV_MEMORY_SHAPE = 7,    /* the heap's addresses are not free */
+    NV_NOT_A_HEAP = 8,      /* the region's bytes are not a heap for this kind of program */
+    NV_NAME_TAKEN = 9,      /* a root of that name exists */
+    NV_NO_SUCH_ROOT = 10,   /* no root has that name */
+    NV_BAD_NAME = 11,       /* roots' names have 1 to 255 bytes of UTF-8 */
+    NV_BAD_RANGE = 12,      /* not inside the heap; no range that nvmmap returned */
     NV_NO_TRANSACTION = 13, /* no transaction is open */
-    NV_IN_TRANSACTION = 14 /* not possible while a transaction is open */
+    NV_IN_TRANSACTION = 14, /* not possible while a transaction is open */
+    NV_HELD = 15,           /* another process has the heap */
+    NV_FORKED = 16,         /* the heap is the parent's */
+    NV_TOO_SMALL = 17,      /* the range of that name is smaller than asked for */
+    NV_IS_OPEN = 18,        /* a heap is open already */
+    NV_BAD_FILE = 19        /* a file of the heap is damaged, foreign, newer or somebody else's */
 };
 
 /* Durability levels, named after the failure that they survive. */
 enum nv_level {
-    NV_PROCESS = 0, /* crash, hang or kill of the applet or its host: always, at no cost */
+    NV_PROCESS = 0, /* crash, hang or kill of the program or its host: always, at no cost */
     NV_SYSTEM = 1,  /* crash or reset of the machine */
     NV_POWER = 2    /* loss of power */
 };
+
+/* Opens the heap of this name, or makes it with room for limit_bytes (0: 64 MiB; one that exists keeps its
+ * limit). With a NULL name: the heap that the environment names, in an applet the one that was granted. */
+int nv_open(const char *name, uint64_t limit_bytes);
+
+/* The same in the mode `atomic`: stores count only together, at nv_commit (of whatever level), at nv_close and when the
+ * program ends by itself. A kill or crash leaves the heap as of the last of these, so that code which knows nothing
+ * of transactions is never found half-way. Costs a copy of each page that is stored to. The same heap may be opened
+ * in either mode. (The environment's choice: HOLDFAST_HEAP_MODE=atomic. In an applet the host chooses, with
+ * `holdfast run --atomic`, and this is NV_UNSUPPORTED.) */
+int nv_open_atomic(const char *name, uint64_t limit_bytes);
+
+/* Rolls an open transaction back, makes everything durable (NV_POWER) and lets the heap go: pointers into it are
+ * invalid until it is opened again. In an applet the heap stays, and the host does the rest when it ends. */
+int nv_close(void);
 
 /* Allocates size bytes of zeroes, aligned to 16. With a name: a root, found again by nvread; object and name
  * appear together or not at all. With a NULL name: an anonymous child, to be linked from something. */
@@ -63,6 +102,19 @@ int nvfree(void *object);
 /* Removes a root and frees its object (not what the object points to). */
 int nvremove(const char *name);
 
+/* A named range of at least size bytes, aligned to 4096, zero when it is made; the same range at every call
+ * and in every run. Size 0: the range if there is one. It is the root "nvmap/NAME": nvremove frees it. */
+void *nvmmap(const char *name, size_t size);
+
+/* Ends the use of a range; its data stays. It fails if start is not what nvmmap returned. */
+int nvunmmap(void *start);
+
+/* Objects that are known by a user's id and a magic number instead of a name: the root "qnv/UID/MAGIC", both in
+ * decimal. As nvmalloc, nvread and nvremove with that name. */
+void *qnvmalloc(uint64_t uid, uint64_t magic, size_t size);
+void *qnvretrieve(uint64_t uid, uint64_t magic, size_t *size);
+int qnvfree(uint64_t uid, uint64_t magic);
+
 /* Transactions. Announce every range of existing data with nv_tx_add before storing to it; allocations and
  * frees in between belong to the transaction by themselves. Nested ones count as part of the outermost; an
  * abort at any depth aborts it all. What is open when the program dies is rolled back at the next start. */
@@ -71,12 +123,15 @@ int nv_tx_add(const void *start, size_t size);
 int nv_tx_commit(void);
 int nv_tx_abort(void);
 
-/* Makes everything stored so far durable at a level (see enum nv_level). Outside transactions only. */
+/* Makes everything stored so far durable at a level (see enum nv_level) and, in the mode `atomic`, count. Outside transactions only, and no
+ * other thread may store to the heap meanwhile. */
 int nv_commit(int level);
 
-/* The error of the last call that failed, and what to do about an error. */
+/* The error of this thread's last call that failed; what to do about an error; and the whole story of that last
+ * call (names, sizes, who holds the heap), valid until the thread's next call that fails. */
 int nv_errno(void);
 const char *nv_strerror(int error);
+const char *nv_message(void);
 
 #ifdef __cplusplus
 }

@@ -7,7 +7,7 @@
 //! (an applet may use its memory as it likes) or a damaged one is left exactly as it is.
 
 use holdfast_heap::{Fixed, Heap, OpenError, OpenOptions, Opened};
-use holdfast_region::{Region, RegionError};
+use holdfast_region::{Consistency, Region, RegionError};
 
 /// What recovery found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub enum RecoveryError {
 /// # Errors
 /// See [`RecoveryError`]; the heap is then as the applet left it.
 pub fn recover(region: &mut Region) -> Result<Recovery, RecoveryError> {
+    // Whatever the applet's mode: what it did not publish is gone by now, and recovery is a transaction.
+    region.set_consistency(Consistency::Direct)?;
     let base = region.map_native()?;
     let found = open(base.as_ptr(), region.backed_bytes());
     region.unmap()?;

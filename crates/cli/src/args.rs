@@ -74,6 +74,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     pub heap_size: u64,
 
+    /// Let the applet's stores to the heap count only together: when it ends by itself, or commits
+    #[arg(long, requires = "heap")]
+    pub atomic: bool,
+
     /// Name of the owner key that the heap belongs to; made at first use
     #[arg(long, value_name = "KEY", default_value = "default")]
     pub key: String,
@@ -149,9 +153,15 @@ pub enum HeapCommand {
     /// Say where a heap's bytes went: objects by size, idle and free memory, roots
     #[command(after_help = STATS_HELP)]
     Stats(StatsArgs),
+    /// List objects that no root of a heap leads to, by size
+    #[command(after_help = LEAKS_HELP)]
+    Leaks(LeaksArgs),
     /// Draw which parts of a heap are used for what
     #[command(after_help = MAP_HELP)]
     Map(MapArgs),
+    /// Mend a damaged heap in place, if nothing is lost by it
+    #[command(after_help = REPAIR_HELP)]
+    Repair(RepairArgs),
     /// Say what of a damaged file is intact, and make a heap of it
     #[command(after_help = SALVAGE_HELP)]
     Salvage(SalvageArgs),

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use holdfast_region::{PlaceError, Places};
+use holdfast_sys::dirty::{self, Kind};
 use holdfast_sys::file::space;
 use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
 use serde::Serialize;
@@ -185,13 +186,13 @@ fn persistent_memory() -> Finding {
 }
 
 fn features() -> Vec<Finding> {
-    let whole =
-        "changed heaps are written to the store whole (as this version always does), not page by page";
+    let slower = "changed pages are found in a slower way: see the line `changed pages`";
     let native = "needed for native applets, which this version does not run yet";
     let seccomp = probe::seccomp();
     vec![
-        Finding::feature("userfaultfd, asynchronous", probe::userfaultfd_async_write_protect(), whole),
-        Finding::feature("PAGEMAP_SCAN", probe::pagemap_scan(), whole),
+        changed_pages(),
+        Finding::feature("userfaultfd, asynchronous", probe::userfaultfd_async_write_protect(), slower),
+        Finding::feature("PAGEMAP_SCAN", probe::pagemap_scan(), slower),
         match probe::landlock_abi() {
             Ok(abi) => Finding::new("Landlock", Grade::Ok, format!("ABI {abi}"), ""),
             Err(error) => Finding::new("Landlock", Grade::Weaker, format!("refused: {error}"), native),
@@ -201,6 +202,31 @@ fn features() -> Vec<Finding> {
         Finding::feature("user name spaces", probe::user_namespaces(), native),
         Finding::feature("sealed memory files", probe::memfd_sealing(), native),
     ]
+}
+
+/// Which way to find changed pages works best here, and why no better one does.
+fn changed_pages() -> Finding {
+    let what = "changed pages";
+    let reason = |kind| {
+        dirty::available(kind).refusal().map_or(String::new(), |error| format!("; {kind} refused: {error}"))
+    };
+    match dirty::best() {
+        Kind::Userfault => Finding::new(what, Grade::Ok, "found by userfaultfd (uffd)", ""),
+        Kind::Protect => Finding::new(
+            what,
+            Grade::Weaker,
+            format!("found by page protection (mprotect){}", reason(Kind::Userfault)),
+            "the first store to each page costs several microseconds more; Linux 6.7 or newer, with userfaultfd allowed and \
+             /proc mounted, has the cheaper way",
+        ),
+        Kind::Reported | Kind::Everything => Finding::new(
+            what,
+            Grade::Weaker,
+            format!("not found{}{}", reason(Kind::Userfault), reason(Kind::Protect)),
+            "all of a heap counts as changed, however little was; Linux 6.7 or newer, with userfaultfd allowed and /proc \
+             mounted, finds the pages",
+        ),
+    }
 }
 
 fn text(findings: &[Finding]) -> String {

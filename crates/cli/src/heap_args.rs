@@ -68,6 +68,16 @@ pub const STATS_HELP: &str = "\
 Example:
   holdfast heap stats words --json";
 
+pub const LEAKS_HELP: &str = "\
+Example:
+  holdfast heap leaks words
+
+A leaked object is allocated, but no root leads to it: its program allocated it outside of a transaction and died, \
+or forgot it. Words of objects count as pointers when they could be some: of 4 bytes in heaps of WebAssembly applets \
+(linear addresses from the heap's base on), of 8 bytes in heaps of native programs. What is listed is leaked for \
+certain, unless its program links objects by something else than plain pointers, such as offsets or indices. Exit code \
+0: no leaks; 1: some.";
+
 pub const MAP_HELP: &str = "\
 Examples:
   holdfast heap map words
@@ -75,6 +85,17 @@ Examples:
 
 One cell is a chunk of 64 KiB (in the terminal, of a large heap, several chunks); rows are in the order of \
 addresses.";
+
+pub const REPAIR_HELP: &str = "\
+Examples:
+  holdfast heap repair words
+  holdfast heap repair words --accept-loss
+
+Mends what has only one possible meaning: a lost header, a damaged checkpoint or journal beside a whole image, a flipped \
+bit in the allocator's tables, an open transaction. Each finding is listed with what was done about it. Before anything is \
+changed, the heap's files are copied to STORE/damaged/NAME/TIME; remove the copies when all is well. What would lose \
+something is not done, and the heap stays as it is (exit code 5), unless --accept-loss: then roots and objects that \
+nothing can be told about are given up, and an image that cannot be read makes way for the last commit.";
 
 pub const SALVAGE_HELP: &str = "\
 Examples:
@@ -84,6 +105,22 @@ Examples:
 FILE is an image, a checkpoint or a snapshot, under any name; it is only read. A heap is made of it when the \
 allocator's tables are free of contradictions; what is missing at the end of a file that was cut off is zero \
 in it. Exit code 0: nothing is lost; 1: something is, as listed; 5: there is no heap to save.";
+
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// The heap
+    #[arg(value_parser = RegionName::parse)]
+    pub name: RegionName,
+    /// Also do what loses something; it is listed
+    #[arg(long)]
+    pub accept_loss: bool,
+    /// Name of the owner key
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub key: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 #[derive(Debug, Args)]
 pub struct SalvageArgs {
@@ -221,6 +258,16 @@ pub struct StatsArgs {
     #[arg(value_parser = RegionName::parse)]
     pub name: RegionName,
     /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LeaksArgs {
+    /// The heap
+    #[arg(value_parser = RegionName::parse)]
+    pub name: RegionName,
+    /// Print JSON, with every leaked object
     #[arg(long)]
     pub json: bool,
 }

@@ -51,6 +51,8 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Import(options)) => heap::transfer::import(&options),
         Command::Heap(HeapCommand::Limit(options)) => heap::transfer::limit(&options),
         Command::Heap(HeapCommand::Stats(options)) => heap::stats::run(&options),
+        Command::Heap(HeapCommand::Leaks(options)) => heap::leaks::run(&options),
+        Command::Heap(HeapCommand::Repair(options)) => heap::repair::run(&options),
         Command::Heap(HeapCommand::Map(options)) => heap::map::run(&options),
         Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
         Command::Doctor(options) => doctor::run(&options),

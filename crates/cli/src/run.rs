@@ -1,7 +1,7 @@
 //! `holdfast run`.
 
 use holdfast_applet::{Applet, AppletError, FailureKind, Limits, Metrics, Outcome, Stdio};
-use holdfast_region::{NameSpace, Opened, OwnerKey, Places, Region, RegionName};
+use holdfast_region::{Consistency, NameSpace, Opened, OwnerKey, Places, Region, RegionName};
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, USAGE};
@@ -34,7 +34,10 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     }
     let mut heap = None;
     if let Some(name) = args.heap {
-        let (granted, region) = Granted::open(places, name, &args.key, args.heap_size)?;
+        let (granted, mut region) = Granted::open(places, name, &args.key, args.heap_size)?;
+        if args.atomic {
+            region.set_consistency(Consistency::Atomic).map_err(host)?;
+        }
         applet = applet.heap(region);
         heap = Some(granted);
     }

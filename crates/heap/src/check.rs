@@ -81,6 +81,10 @@ impl Checker<'_> {
         holds
     }
 
+    fn version(&self) -> u32 {
+        self.load(SUPER_VERSION) as u32
+    }
+
     fn superblock(&mut self) -> bool {
         let len = self.bytes.len() as u64;
         if !self.expect(len >= HEAP_BYTES_MIN, 0, "there is not even room for an empty heap")
@@ -88,11 +92,20 @@ impl Checker<'_> {
         {
             return false;
         }
-        let fixed = &self.bytes[SUPER_MAGIC as usize..SUPER_SUM as usize];
-        let sum_holds = self.load(SUPER_SUM) == xxh3_64(fixed);
-        let version = self.load(SUPER_VERSION) as u32;
+        let version = self.version();
+        // A kill in the step to a newer version leaves the newer one's sum, and the older version in force.
+        let sum_holds = (version..=FORMAT_VERSION).any(|version| {
+            let mut fixed = [0; (SUPER_SUM - SUPER_MAGIC) as usize];
+            fixed.copy_from_slice(&self.bytes[SUPER_MAGIC as usize..SUPER_SUM as usize]);
+            fixed[(SUPER_VERSION - SUPER_MAGIC) as usize..][..4].copy_from_slice(&version.to_le_bytes());
+            self.load(SUPER_SUM) == xxh3_64(&fixed)
+        });
         let mut sound = self.expect(sum_holds, SUPER_SUM, "the superblock's checksum does not match");
-        sound &= self.expect(version == FORMAT_VERSION, SUPER_VERSION, "the format version is not known");
+        sound &= self.expect(
+            (1..=FORMAT_VERSION).contains(&version),
+            SUPER_VERSION,
+            "the format version is not known",
+        );
         sound &=
             self.expect(self.load(SUPER_LANE) == LANE_OFFSET, SUPER_LANE, "the lane is not where it must be");
         let segments = self.load(SUPER_SEGMENTS);
@@ -106,16 +119,17 @@ impl Checker<'_> {
         let mut segment = 0;
         while segment < segments {
             let start = segment * SEGMENT_BYTES;
-            let span = match Head::decode(self.load(start + DESC_HEAD)) {
-                Some(Head { kind: Kind::Segment, span, .. }) if span >= 1 => u64::from(span),
+            let head = match Head::decode(self.load(start + DESC_HEAD)) {
+                Some(head @ Head { kind: Kind::Segment, span: 1.., .. }) => head,
                 _ => {
                     self.expect(false, start, "the segment has no valid head");
                     return;
                 }
             };
+            let span = u64::from(head.span);
             self.report.segments += span;
             if span > 1 {
-                self.spanning(segment, span, segments);
+                self.spanning(segment, head, segments);
             } else {
                 self.segment(start);
             }
@@ -123,11 +137,15 @@ impl Checker<'_> {
         }
     }
 
-    fn spanning(&mut self, segment: u64, span: u64, segments: u64) {
+    fn spanning(&mut self, segment: u64, head: Head, segments: u64) {
         let start = segment * SEGMENT_BYTES;
+        let span = u64::from(head.span);
+        let object_start = head.object_start();
+        let known = object_start.is_some_and(|at| at == CHUNK_BYTES || self.version() > 1);
+        self.expect(known, start, "a large object starts where none can");
         let fits = span <= segments - segment && (segment + span) * SEGMENT_BYTES <= self.bytes.len() as u64;
         self.expect(fits && segment > 0, start, "a large object reaches past the end of the heap");
-        let room = span.saturating_mul(SEGMENT_BYTES) - CHUNK_BYTES;
+        let room = span * SEGMENT_BYTES - object_start.unwrap_or(CHUNK_BYTES);
         self.expect(
             self.load(start + DESC_RUN_BYTES) <= room,
             start,
@@ -276,9 +294,13 @@ impl Checker<'_> {
     fn entry(&mut self, at: u64, word: u64, table: u64, slots: u64) {
         let entry = word & ((1 << 48) - 1);
         let length = self.load(entry.saturating_add(ENTRY_NAME_LENGTH));
+        let typed = length & ENTRY_TYPED != 0 && self.version() > 1;
+        let length = if typed { length & !ENTRY_TYPED } else { length };
+        let needed =
+            if typed { entry_type_at(ENTRY_TYPE_BYTES, length) } else { ENTRY_NAME.saturating_add(length) };
         let fits = length >= 1
             && length <= ROOT_NAME_BYTES_MAX as u64
-            && self.object_bytes_at(entry).is_some_and(|bytes| bytes >= ENTRY_NAME + length);
+            && self.object_bytes_at(entry).is_some_and(|bytes| bytes >= needed);
         if !self.expect(fits, at, "a root's entry is not an allocated object of its size") {
             return;
         }
@@ -309,17 +331,16 @@ impl Checker<'_> {
         let mut segment = 0;
         while segment < segments {
             let start = segment * SEGMENT_BYTES;
-            let span = match Head::decode(self.load(start + DESC_HEAD)) {
-                Some(Head { kind: Kind::Segment, span, .. }) if span >= 1 => u64::from(span),
-                _ => return None,
-            };
+            let head = Head::decode(self.load(start + DESC_HEAD))
+                .filter(|head| head.kind == Kind::Segment && head.span >= 1)?;
+            let span = u64::from(head.span);
             let end = start.saturating_add(span.saturating_mul(SEGMENT_BYTES));
             if offset < end {
                 let room = end.min(self.bytes.len() as u64);
                 return if span == 1 {
                     self.object_in_segment(start, offset)
                 } else {
-                    (offset == start + CHUNK_BYTES).then(|| room.saturating_sub(offset))
+                    (head.object_start() == Some(offset - start)).then(|| room.saturating_sub(offset))
                 };
             }
             segment += span;

@@ -31,7 +31,7 @@ impl Run {
         self.segment * SEGMENT_BYTES + self.first * DESCRIPTOR_BYTES
     }
 
-    fn mask(self) -> u64 {
+    pub(crate) fn mask(self) -> u64 {
         (u64::MAX >> (64 - self.chunks)) << self.first
     }
 }
@@ -49,7 +49,7 @@ impl<B: Backing> Heap<B> {
         }
     }
 
-    fn used_chunks(&self, segment: u64) -> u64 {
+    pub(crate) fn used_chunks(&self, segment: u64) -> u64 {
         self.memory.load(segment * SEGMENT_BYTES + DESC_USED_CHUNKS)
     }
 
@@ -60,9 +60,9 @@ impl<B: Backing> Heap<B> {
             && self.used_chunks(segment) >> ((offset / CHUNK_BYTES) % SEGMENT_CHUNKS) & 1 == 1
     }
 
-    /// Finds room for a run of 1 to [`RUN_CHUNKS_MAX`] chunks, growing the heap if there is none. Nothing is
-    /// published yet.
-    pub(crate) fn find_run(&mut self, chunks: u64) -> Result<Run, HeapError> {
+    /// Finds room for a run of `chunks` from a chunk on whose number is a multiple of `step`, growing the heap
+    /// if there is none. A run with its step fits into a segment; nothing is published yet.
+    pub(crate) fn find_run(&mut self, chunks: u64, step: u64) -> Result<Run, HeapError> {
         let segments = self.segments();
         let mut segment = self.rover;
         let mut first_with_room = None;
@@ -72,7 +72,7 @@ impl<B: Backing> Heap<B> {
                 let used = self.used_chunks(segment);
                 if used != u64::MAX {
                     first_with_room.get_or_insert(segment);
-                    if let Some(first) = free_stretch(used, chunks) {
+                    if let Some(first) = free_stretch(used, chunks, step) {
                         self.rover = first_with_room.unwrap_or(segment);
                         return Ok(Run { segment, first, chunks });
                     }
@@ -81,8 +81,8 @@ impl<B: Backing> Heap<B> {
             segment += span;
         }
         self.rover = first_with_room.unwrap_or(segments);
-        let segment = self.add_segment(chunks)?;
-        free_stretch(self.used_chunks(segment), chunks)
+        let segment = self.add_segment(chunks, step)?;
+        free_stretch(self.used_chunks(segment), chunks, step)
             .map(|first| Run { segment, first, chunks })
             .ok_or(HeapError::OutOfMemory { wanted_bytes: chunks * CHUNK_BYTES, cause: GrowError::Failed })
     }
@@ -125,12 +125,12 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Formats one more segment with room for a run of `chunks`; a last segment may be shorter than others.
-    fn add_segment(&mut self, chunks: u64) -> Result<u64, HeapError> {
+    fn add_segment(&mut self, chunks: u64, step: u64) -> Result<u64, HeapError> {
         let segment = self.segments();
         let start = segment * SEGMENT_BYTES;
         let limit = self.backing.limit_bytes() & !(CHUNK_BYTES - 1);
         let end = (start + SEGMENT_BYTES).min(limit);
-        if end < start + (1 + chunks) * CHUNK_BYTES {
+        if end < start + (step + chunks) * CHUNK_BYTES {
             return Err(self.limit_reached(chunks * CHUNK_BYTES));
         }
         self.back(end, chunks * CHUNK_BYTES)?;
@@ -201,19 +201,18 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Publishes an object over whole segments with one store.
-    pub(crate) fn publish_spanning(&mut self, first: u64, new: bool, span: u64, bytes: u64) {
+    pub(crate) fn publish_spanning(&mut self, first: u64, new: bool, head: Head, bytes: u64) {
         // From now on these segments' tables belong to the object: nothing volatile may still point there.
         self.rover = 0;
         self.cursors.iter_mut().for_each(Cursor::forget_elsewhere);
         let start = first * SEGMENT_BYTES;
         self.memory.store(start + DESC_RUN_BYTES, bytes);
-        let head = Head { kind: Kind::Segment, class: 0, span: span as u32 }.encode();
         if new {
             self.memory.store(start + DESC_USED_CHUNKS, TABLE_CHUNK_BIT);
-            self.memory.store(start + DESC_HEAD, head);
-            self.memory.store(SUPER_SEGMENTS, first + span);
+            self.memory.store(start + DESC_HEAD, head.encode());
+            self.memory.store(SUPER_SEGMENTS, first + u64::from(head.span));
         } else {
-            self.memory.store(start + DESC_HEAD, head);
+            self.memory.store(start + DESC_HEAD, head.encode());
         }
     }
 
@@ -230,8 +229,9 @@ impl<B: Backing> Heap<B> {
     }
 }
 
-/// First bit of the lowest stretch of `chunks` clear bits.
-fn free_stretch(used: u64, chunks: u64) -> Option<u64> {
+/// First bit of the lowest stretch of `chunks` clear bits that starts at a multiple of `step`, which is a power
+/// of two below 64.
+fn free_stretch(used: u64, chunks: u64, step: u64) -> Option<u64> {
     // After the loop bit i of `free` says that bits i .. i + chunks are all clear in `used`.
     let mut free = !used;
     let (mut have, mut want) = (1, chunks);
@@ -241,6 +241,7 @@ fn free_stretch(used: u64, chunks: u64) -> Option<u64> {
         have += by;
         want -= by;
     }
+    free &= u64::MAX / ((1 << step) - 1);
     (free != 0).then(|| u64::from(free.trailing_zeros()))
 }
 
@@ -255,12 +256,15 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let used = state & state.rotate_left(7) | 1;
             for chunks in [1, 2, 3, 5, 8, 13, 31, 63] {
-                let plain =
-                    (0..=64 - chunks).find(|first| (*first..first + chunks).all(|i| used >> i & 1 == 0));
-                assert_eq!(free_stretch(used, chunks), plain, "{used:b} {chunks}");
+                for step in [1, 2, 4, 8, 16, 32] {
+                    let plain = (0..=64 - chunks)
+                        .step_by(step as usize)
+                        .find(|first| (*first..first + chunks).all(|i| used >> i & 1 == 0));
+                    assert_eq!(free_stretch(used, chunks, step), plain, "{used:b} {chunks} {step}");
+                }
             }
         }
-        assert_eq!(free_stretch(1, 63), Some(1));
-        assert_eq!(free_stretch(u64::MAX, 1), None);
+        assert_eq!(free_stretch(1, 63, 1), Some(1));
+        assert_eq!(free_stretch(u64::MAX, 1, 1), None);
     }
 }

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::types::RootType;
+
 /// Why a heap could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -116,6 +118,20 @@ pub enum HeapError {
     NoSuchRoot,
     /// Root names have 1 to 255 bytes.
     BadName,
+    /// The root has another type than the program wants, or none.
+    LayoutMismatch {
+        /// What the root carries.
+        stored: Option<RootType>,
+        /// What the program wants.
+        wanted: RootType,
+    },
+    /// Objects are aligned to powers of two up to 2 MiB, and no further than the heap's first byte.
+    Alignment {
+        /// The alignment that was asked for.
+        align_bytes: u64,
+    },
+    /// An inner transaction was aborted, so the outer one was rolled back, too.
+    TransactionAborted,
     /// The operation is not possible inside (or outside) a transaction.
     TransactionState {
         /// What was expected.
@@ -147,6 +163,26 @@ impl fmt::Display for HeapError {
             Self::NameTaken => f.write_str("a root of that name exists; read it, or remove it first"),
             Self::NoSuchRoot => f.write_str("no root has that name; create it first"),
             Self::BadName => f.write_str("a root's name has 1 to 255 bytes of UTF-8"),
+            Self::LayoutMismatch { stored: Some(stored), wanted } => write!(
+                f,
+                "the root has layout {:#018x} version {}, this program wants layout {:#018x} version {}; \
+                 migrate it (`root_or_migrate`), or use the program that made it",
+                stored.layout, stored.version, wanted.layout, wanted.version
+            ),
+            Self::LayoutMismatch { stored: None, wanted } => write!(
+                f,
+                "the root has no type, or is too small for layout {:#018x} version {} that this program wants; \
+                 adopt it (`adopt_root`) if it is known to be of that type, or read it without a type",
+                wanted.layout, wanted.version
+            ),
+            Self::Alignment { align_bytes } => write!(
+                f,
+                "an alignment of {align_bytes} bytes is not offered; ask for a power of two up to 2 MiB, \
+                 no larger than that of the heap's first byte"
+            ),
+            Self::TransactionAborted => f.write_str(
+                "an inner transaction was aborted, so all of it was rolled back; do all of it again, or give up",
+            ),
             Self::TransactionState { expected_open: true } => {
                 f.write_str("no transaction is open; begin one first")
             }

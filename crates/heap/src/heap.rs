@@ -65,7 +65,10 @@ pub struct Heap<B: Backing> {
     pub(crate) log: Log,
     /// Segments before this one have no free chunk. Volatile.
     pub(crate) rover: u64,
-    opened: Opened,
+    pub(crate) opened: Opened,
+    /// Slabs from which threads allocate on their own. Volatile.
+    #[cfg(feature = "std")]
+    pub(crate) claimed: std::collections::BTreeSet<u64>,
 }
 
 // SAFETY: the raw pointers in `memory` and `cursors` point into the backing, which moves along.
@@ -75,7 +78,17 @@ unsafe impl<B: Backing + Send> Send for Heap<B> {}
 pub(crate) enum Place {
     Slot(SlotPlace),
     Run(Run),
-    Spanning { first: u64, span: u64 },
+    Spanning { first: u64, span: u64, start: u64 },
+}
+
+impl Place {
+    pub(crate) fn usable_bytes(&self) -> u64 {
+        match self {
+            Place::Slot(slot) => slot.usable_bytes(),
+            Place::Run(run) => run.chunks * CHUNK_BYTES,
+            Place::Spanning { span, start, .. } => span * SEGMENT_BYTES - start,
+        }
+    }
 }
 
 impl<B: Backing> Heap<B> {
@@ -102,6 +115,8 @@ impl<B: Backing> Heap<B> {
             log: Log::new(),
             rover: 0,
             opened: Opened::Clean,
+            #[cfg(feature = "std")]
+            claimed: std::collections::BTreeSet::new(),
         };
         match memory.load(SUPER_MAGIC) {
             MAGIC => {
@@ -133,87 +148,8 @@ impl<B: Backing> Heap<B> {
 
     /// Gives the backing back; an open transaction is rolled back.
     pub fn close(mut self) -> B {
-        let _ = self.abort();
+        self.abort_all();
         self.backing
-    }
-
-    fn head_is_zero(&self) -> bool {
-        (0..DESCRIPTOR_BYTES / 8).all(|word| self.memory.load(word * 8) == 0)
-    }
-
-    fn format(&mut self, pointers: Option<Pointers>) {
-        let pointers = pointers.unwrap_or(Pointers { base: 0, bytes: 8 });
-        let memory = self.memory;
-        memory.store(SUPER_MAGIC, MAGIC_FORMATTING);
-        let wanted = SEGMENT_BYTES.min(self.backing.limit_bytes() & !(CHUNK_BYTES - 1));
-        if memory.len() < wanted
-            && let Ok(grown) = self.backing.grow(wanted)
-        {
-            self.remap(grown);
-        }
-        let memory = self.memory;
-        let present = memory.len().min(SEGMENT_BYTES) / CHUNK_BYTES;
-        self.format_segment(0, present);
-        let lane = Run { segment: 0, first: LANE_OFFSET / CHUNK_BYTES, chunks: 1 };
-        memory.zero(LANE_OFFSET, EXTENT_RECORDS + RECORD_BYTES);
-        memory.store(LANE_OFFSET + LANE_STATE, 1 << 1);
-        self.describe_run(lane, Kind::Log, 0, CHUNK_BYTES);
-        self.publish_run(lane);
-        memory.zero(SUPER_ROOTS, 32);
-        memory.store(SUPER_VERSION, u64::from(FORMAT_VERSION) | u64::from(pointers.bytes) << 32);
-        memory.store(SUPER_POINTER_BASE, pointers.base);
-        memory.store(SUPER_LANE, LANE_OFFSET);
-        memory.store(SUPER_SUM, superblock_sum(&memory));
-        memory.store(SUPER_SEGMENTS, 1);
-        memory.store(SUPER_MAGIC, MAGIC);
-        self.opened = Opened::Formatted;
-    }
-
-    fn verify(&self, wanted: Option<Pointers>) -> Result<(), OpenError> {
-        let memory = &self.memory;
-        let version = memory.load(SUPER_VERSION) as u32;
-        if version > FORMAT_VERSION {
-            return Err(OpenError::NewerFormat { version });
-        }
-        if memory.load(SUPER_SUM) != superblock_sum(memory) || version == 0 {
-            return Err(OpenError::Damaged {
-                offset: SUPER_SUM,
-                what: "the superblock's checksum does not match",
-            });
-        }
-        if memory.load(SUPER_LANE) != LANE_OFFSET {
-            return Err(OpenError::Damaged {
-                offset: SUPER_LANE,
-                what: "the transaction lane is not where it must be",
-            });
-        }
-        let stored = self.pointers();
-        if let Some(wanted) = wanted
-            && wanted != stored
-        {
-            return Err(OpenError::PointerMismatch {
-                stored: (stored.base, stored.bytes),
-                wanted: (wanted.base, wanted.bytes),
-            });
-        }
-        let segments = memory.load(SUPER_SEGMENTS);
-        let claimed_bytes =
-            segments.saturating_sub(1).saturating_mul(SEGMENT_BYTES).saturating_add(CHUNK_BYTES);
-        if segments == 0 {
-            return Err(OpenError::Damaged { offset: SUPER_SEGMENTS, what: "no segment is counted" });
-        }
-        if claimed_bytes > memory.len() {
-            return Err(OpenError::Truncated { claimed_bytes, bytes: memory.len() });
-        }
-        Ok(())
-    }
-
-    /// The kind of pointers that the heap holds.
-    pub fn pointers(&self) -> Pointers {
-        Pointers {
-            base: self.memory.load(SUPER_POINTER_BASE),
-            bytes: (self.memory.load(SUPER_VERSION) >> 32) as u32,
-        }
     }
 
     pub(crate) fn remap(&mut self, backed_bytes: u64) {
@@ -229,10 +165,10 @@ impl<B: Backing> Heap<B> {
     #[inline]
     pub fn alloc(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         if bytes > SMALL_BYTES_MAX {
-            return self.alloc_large(bytes);
+            return self.alloc_large(bytes, CHUNK_BYTES);
         }
         let slot = self.pick_slot(bytes)?;
-        if self.log.open {
+        if self.log.open() {
             self.log_alloc(slot.pointer)?;
         }
         self.take_slot(bytes, slot);
@@ -249,30 +185,38 @@ impl<B: Backing> Heap<B> {
         Ok(pointer)
     }
 
+    /// An object of whole chunks or segments; `align_bytes` is a power of two, at most [`ALIGN_BYTES_MAX`].
     #[cold]
-    fn alloc_large(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
-        if self.log.open {
+    pub(crate) fn alloc_large(&mut self, bytes: u64, align_bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        if self.log.open() {
             // Before a place is chosen: making room can take a free run itself.
-            self.make_room_for_record()?;
+            self.make_room(RECORD_BYTES)?;
         }
-        let chunks = bytes.div_ceil(CHUNK_BYTES);
-        if chunks <= RUN_CHUNKS_MAX {
-            let run = self.find_run(chunks)?;
+        // Chunk 0 is the table: the first chunk that is aligned comes one step later.
+        let step = (align_bytes / CHUNK_BYTES).max(1);
+        let chunks = bytes.div_ceil(CHUNK_BYTES).max(1);
+        if chunks <= SEGMENT_CHUNKS - step {
+            let run = self.find_run(chunks, step)?;
             self.describe_run(run, Kind::Run, 0, bytes);
             let pointer = self.memory.at(run.offset());
-            if self.log.open {
+            if self.log.open() {
                 self.log_alloc(pointer)?;
             }
             self.publish_run(run);
             return NonNull::new(pointer).ok_or(HeapError::OutsideHeap);
         }
-        let span = bytes.saturating_add(CHUNK_BYTES).div_ceil(SEGMENT_BYTES);
+        let start = step * CHUNK_BYTES;
+        let span = bytes.saturating_add(start).div_ceil(SEGMENT_BYTES);
         let (first, new) = self.find_segments(span, bytes)?;
-        let pointer = self.memory.at(first * SEGMENT_BYTES + CHUNK_BYTES);
-        if self.log.open {
+        let class = if step == 1 { 0 } else { start.trailing_zeros() as u8 };
+        if class != 0 {
+            self.raise_format();
+        }
+        let pointer = self.memory.at(first * SEGMENT_BYTES + start);
+        if self.log.open() {
             self.log_alloc(pointer)?;
         }
-        self.publish_spanning(first, new, span, bytes);
+        self.publish_spanning(first, new, Head { kind: Kind::Segment, class, span: span as u32 }, bytes);
         NonNull::new(pointer).ok_or(HeapError::OutsideHeap)
     }
 
@@ -284,7 +228,7 @@ impl<B: Backing> Heap<B> {
     pub fn free(&mut self, pointer: NonNull<u8>) -> Result<(), HeapError> {
         let offset = self.offset_of(pointer).ok_or(HeapError::NotAllocated)?;
         let place = self.place(offset).ok_or(HeapError::NotAllocated)?;
-        if self.log.open {
+        if self.log.open() {
             return self.log_free(offset);
         }
         match place {
@@ -305,7 +249,7 @@ impl<B: Backing> Heap<B> {
         match self.place(offset) {
             Some(Place::Slot(slot)) => self.release_slot(slot),
             Some(Place::Run(run)) => self.release_run(run),
-            Some(Place::Spanning { first, span }) => self.release_spanning(first, span),
+            Some(Place::Spanning { first, span, .. }) => self.release_spanning(first, span),
             None => {}
         }
     }
@@ -319,10 +263,12 @@ impl<B: Backing> Heap<B> {
         }
         let span = self.span_of(segment);
         if span > 1 {
-            let whole = offset % SEGMENT_BYTES == CHUNK_BYTES
+            let start = offset % SEGMENT_BYTES;
+            let head = Head::decode(self.memory.load(segment * SEGMENT_BYTES + DESC_HEAD));
+            let whole = head.and_then(Head::object_start) == Some(start)
                 && span <= segments - segment
                 && self.memory.holds(segment * SEGMENT_BYTES, span * SEGMENT_BYTES);
-            return whole.then_some(Place::Spanning { first: segment, span });
+            return whole.then_some(Place::Spanning { first: segment, span, start });
         }
         if let Some(run) = self.run_at(offset, Kind::Run) {
             return Some(Place::Run(run));
@@ -336,11 +282,7 @@ impl<B: Backing> Heap<B> {
     /// [`HeapError::NotAllocated`].
     pub fn usable_bytes(&self, pointer: NonNull<u8>) -> Result<u64, HeapError> {
         let offset = self.offset_of(pointer).ok_or(HeapError::NotAllocated)?;
-        match self.place(offset).ok_or(HeapError::NotAllocated)? {
-            Place::Slot(slot) => Ok(slot.usable_bytes()),
-            Place::Run(run) => Ok(run.chunks * CHUNK_BYTES),
-            Place::Spanning { span, .. } => Ok(span * SEGMENT_BYTES - CHUNK_BYTES),
-        }
+        Ok(self.place(offset).ok_or(HeapError::NotAllocated)?.usable_bytes())
     }
 
     /// Offset of a pointer in the heap.
@@ -368,14 +310,4 @@ impl<B: Backing> Heap<B> {
         usage.chunk_bytes = usage.chunk_bytes.min(usage.formatted_bytes);
         usage
     }
-}
-
-/// Checksum of the part of the superblock that never changes.
-fn superblock_sum(memory: &Memory) -> u64 {
-    let mut fixed = [0; 32];
-    for (index, word) in fixed.chunks_exact_mut(8).enumerate() {
-        let stored = if index == 0 { MAGIC } else { memory.load(SUPER_MAGIC + 8 * index as u64) };
-        word.copy_from_slice(&stored.to_le_bytes());
-    }
-    xxhash_rust::xxh3::xxh3_64(&fixed)
 }

@@ -42,3 +42,9 @@ pub fn inspect(
         usage: heap.usage(),
     })
 }
+
+/// The bytes of a copy, for what reads bytes.
+pub fn bytes_of(copy: &[u64]) -> &[u8] {
+    // SAFETY: words are initialised bytes; the slice borrows them.
+    unsafe { core::slice::from_raw_parts(copy.as_ptr().cast(), size_of_val(copy)) }
+}

@@ -12,8 +12,9 @@
 //! chunk    = a slab of equal slots | part of a run (large object or log) | free
 //! ```
 
-/// Format version of the heap's bytes.
-pub const FORMAT_VERSION: u32 = 1;
+/// Format version of the heap's bytes. 2 adds types of roots and objects of whole segments that start at
+/// an alignment; a heap of version 1 stays one until it needs either.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The unit of slabs and runs, and the page size of WebAssembly: 64 KiB.
 pub const CHUNK_BYTES: u64 = 1 << 16;
@@ -27,6 +28,8 @@ pub const DESCRIPTOR_BYTES: u64 = 1024;
 pub const RUN_CHUNKS_MAX: u64 = SEGMENT_CHUNKS - 1;
 /// Heaps smaller than this cannot be formatted: a table chunk, a log chunk and two chunks for data.
 pub const HEAP_BYTES_MIN: u64 = 4 * CHUNK_BYTES;
+/// Largest alignment of an object.
+pub const ALIGN_BYTES_MAX: u64 = SEGMENT_BYTES / 2;
 /// Largest heap: what fits under the 16-bit tag of a root slot.
 pub const HEAP_BYTES_MAX: u64 = 1 << 47;
 
@@ -102,10 +105,18 @@ pub const ENTRY_OBJECT: u64 = 0;
 pub const ENTRY_SIZE: u64 = 8;
 /// `u64`: xxh3-64 of the name.
 pub const ENTRY_HASH: u64 = 16;
-/// `u64`: bytes of the name, which follows.
+/// `u64`: bytes of the name, which follows; with [`ENTRY_TYPED`] when a type follows that.
 pub const ENTRY_NAME_LENGTH: u64 = 24;
+/// Bit of the word at [`ENTRY_NAME_LENGTH`], from version 2 on: the root has a type.
+pub const ENTRY_TYPED: u64 = 1 << 16;
+/// Bytes of a type: layout `u64`, version `u64`.
+pub const ENTRY_TYPE_BYTES: u64 = 16;
 /// Where the name's bytes start.
 pub const ENTRY_NAME: u64 = 32;
+/// Where the type of a root starts whose entry has a name of `length` bytes.
+pub const fn entry_type_at(entry: u64, length: u64) -> u64 {
+    entry.saturating_add(ENTRY_NAME).saturating_add(length.saturating_add(7) & !7)
+}
 /// Longest root name in bytes.
 pub const ROOT_NAME_BYTES_MAX: usize = 255;
 /// Slot of a root that was removed.
@@ -137,7 +148,8 @@ pub enum Kind {
 pub struct Head {
     /// What is described.
     pub kind: Kind,
-    /// Size class of a slab, else 0.
+    /// Size class of a slab; of an object of whole segments that starts at more than one chunk, the binary
+    /// logarithm of where it starts; else 0.
     pub class: u8,
     /// Chunks of a run, segments of a segment, else 1.
     pub span: u32,
@@ -166,6 +178,21 @@ impl Head {
             _ => return None,
         };
         Some(Head { kind, class: (word >> 8) as u8, span: (word >> 32) as u32 })
+    }
+
+    /// Where an object of whole segments starts in the first of them.
+    pub fn object_start(self) -> Option<u64> {
+        match self.class {
+            0 => Some(CHUNK_BYTES),
+            class
+                if self.kind == Kind::Segment
+                    && (CHUNK_BYTES.trailing_zeros() + 1..=ALIGN_BYTES_MAX.trailing_zeros())
+                        .contains(&u32::from(class)) =>
+            {
+                Some(1 << class)
+            }
+            _ => None,
+        }
     }
 
     const fn check(low: u64) -> u64 {

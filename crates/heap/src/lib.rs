@@ -10,6 +10,9 @@
 //! - [`Heap`]: open, allocate, free. [`Transaction`]: several changes, all or none.
 //! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et al.,
 //!   "NVM Heaps for Accelerating Browser-based Applications").
+//! - `SharedHeap` (feature `std`): the heap for several threads of a host.
+//! - `survey` (feature `std`): size classes, a map of chunks, objects and leaks, for tools.
+//! - `mend` (feature `std`): mends damaged tables in a copy, for tools.
 //! - [`check`](mod@check): verifies the bytes of a heap from outside, in safe code.
 //!
 //! The invariant that all of it serves: **kill the process between any two instructions, and the next
@@ -23,9 +26,10 @@
 #![no_std]
 #![deny(unsafe_code)]
 
-#[cfg(any(test, feature = "crash-points"))]
+#[cfg(any(test, feature = "crash-points", feature = "std"))]
 extern crate std;
 
+mod aligned;
 #[allow(unsafe_code)]
 mod backing;
 pub mod check;
@@ -44,18 +48,37 @@ pub mod layout;
 mod log;
 #[allow(unsafe_code)]
 mod memory;
+#[cfg(feature = "std")]
+pub mod mend;
+#[allow(unsafe_code)]
+mod resize;
 #[allow(unsafe_code)]
 mod roots;
+#[cfg(feature = "std")]
+#[allow(unsafe_code)]
+mod shared;
 #[allow(unsafe_code)]
 mod slabs;
-mod survey;
+mod superblock;
+#[cfg(feature = "std")]
+pub mod survey;
 mod transaction;
+#[allow(unsafe_code)]
+mod typed_roots;
+#[allow(unsafe_code)]
+pub mod types;
 
 pub use backing::{Backing, Fixed};
 pub use check::{CheckReport, Finding, check};
 pub use error::{GrowError, HeapError, OpenError};
 pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
-pub use inspect::{Inspection, inspect};
+pub use inspect::{Inspection, bytes_of, inspect};
+#[cfg(feature = "std")]
+pub use mend::mend;
 pub use roots::{Root, Roots};
-pub use survey::{ChunkSpan, ChunkUse, RootSpan, survey, survey_roots};
+#[cfg(feature = "std")]
+pub use shared::{Handle, SharedHeap};
+#[cfg(feature = "std")]
+pub use survey::Survey;
 pub use transaction::Transaction;
+pub use types::{RootType, Typed};

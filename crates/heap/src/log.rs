@@ -34,7 +34,10 @@ pub(crate) enum RecordKind {
 /// The volatile side of the lane.
 #[derive(Debug)]
 pub(crate) struct Log {
-    pub(crate) open: bool,
+    /// Levels of the open transaction; 0 when none is open.
+    pub(crate) depth: u32,
+    /// An inner level was aborted: the whole cannot commit any more.
+    aborted: bool,
     pub(crate) sequence: u64,
     /// Where the next record goes, and where its extent ends.
     next: u64,
@@ -47,7 +50,12 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) const fn new() -> Log {
-        Log { open: false, sequence: 0, next: 0, end: 0, back: 0, records: 0, frees: false }
+        Log { depth: 0, aborted: false, sequence: 0, next: 0, end: 0, back: 0, records: 0, frees: false }
+    }
+
+    #[inline]
+    pub(crate) fn open(&self) -> bool {
+        self.depth > 0
     }
 }
 
@@ -68,41 +76,57 @@ impl Record {
 }
 
 impl<B: Backing> Heap<B> {
-    /// Begins a transaction. Nothing is stored yet.
+    /// Begins a transaction, or joins the one that is open: the levels count as one, which ends with the
+    /// outermost. Nothing is stored yet.
     ///
     /// # Errors
-    /// [`HeapError::TransactionState`] when one is open.
+    /// [`HeapError::TransactionState`] after 2^32 - 1 levels.
     pub fn begin(&mut self) -> Result<(), HeapError> {
-        if self.log.open {
-            return Err(HeapError::TransactionState { expected_open: false });
+        if self.log.open() {
+            let deeper = self.log.depth.checked_add(1);
+            self.log.depth = deeper.ok_or(HeapError::TransactionState { expected_open: false })?;
+            return Ok(());
         }
         self.log = Log {
-            open: true,
+            depth: 1,
             sequence: self.log.sequence,
             next: LANE_OFFSET + EXTENT_RECORDS,
             end: LANE_OFFSET + CHUNK_BYTES,
-            back: 0,
-            records: 0,
-            frees: false,
+            ..Log::new()
         };
         Ok(())
     }
 
     /// Whether a transaction is open.
     pub fn in_transaction(&self) -> bool {
-        self.log.open
+        self.log.open()
     }
 
-    /// Commits: everything since [`Heap::begin`] counts from one 8-byte store on.
+    /// How many levels the open transaction has; 0 when none is open.
+    pub fn transaction_depth(&self) -> u32 {
+        self.log.depth
+    }
+
+    /// Ends a level; the outermost commits: everything since the first [`Heap::begin`] counts from one 8-byte
+    /// store on.
     ///
     /// # Errors
-    /// [`HeapError::TransactionState`] when none is open.
+    /// [`HeapError::TransactionState`] when none is open. [`HeapError::TransactionAborted`] at the outermost
+    /// level when an inner one was aborted: everything has been rolled back then.
     pub fn commit(&mut self) -> Result<(), HeapError> {
-        if !self.log.open {
+        if !self.log.open() {
             return Err(HeapError::TransactionState { expected_open: true });
         }
+        if self.log.depth > 1 {
+            self.log.depth -= 1;
+            return Ok(());
+        }
+        if self.log.aborted {
+            self.abort()?;
+            return Err(HeapError::TransactionAborted);
+        }
         publish_barrier();
-        self.log.open = false;
+        self.log.depth = 0;
         if self.log.records == 0 {
             return Ok(());
         }
@@ -114,16 +138,23 @@ impl<B: Backing> Heap<B> {
         Ok(())
     }
 
-    /// Rolls back to the state at [`Heap::begin`], bytes and allocations.
+    /// Ends a level in such a way that nothing of the whole transaction remains: bytes and allocations go back
+    /// to the first [`Heap::begin`] when the outermost level ends. Until then they stay as they are, and what
+    /// the outer levels still do is rolled back, too.
     ///
     /// # Errors
     /// [`HeapError::TransactionState`] when none is open.
     pub fn abort(&mut self) -> Result<(), HeapError> {
-        if !self.log.open {
+        if !self.log.open() {
             return Err(HeapError::TransactionState { expected_open: true });
         }
+        if self.log.depth > 1 {
+            self.log.depth -= 1;
+            self.log.aborted = true;
+            return Ok(());
+        }
         publish_barrier();
-        self.log.open = false;
+        self.log.depth = 0;
         if self.log.records > 0 {
             self.roll_back();
             self.finish();
@@ -131,12 +162,18 @@ impl<B: Backing> Heap<B> {
         Ok(())
     }
 
+    /// Rolls back whatever is open.
+    pub(crate) fn abort_all(&mut self) {
+        self.log.depth = self.log.depth.min(1);
+        let _ = self.abort();
+    }
+
     /// Notes the bytes of a range, before the caller changes them.
     ///
     /// # Errors
     /// No open transaction, a range outside the heap, or no room for the log; nothing has changed then.
     pub fn add_range(&mut self, pointer: *const u8, bytes: u64) -> Result<(), HeapError> {
-        if !self.log.open {
+        if !self.log.open() {
             return Err(HeapError::TransactionState { expected_open: true });
         }
         let offset = self.memory.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
@@ -163,12 +200,8 @@ impl<B: Backing> Heap<B> {
         Ok(())
     }
 
-    /// Makes sure that the next record without payload needs no new extent.
-    pub(crate) fn make_room_for_record(&mut self) -> Result<(), HeapError> {
-        self.make_room(RECORD_BYTES)
-    }
-
-    fn make_room(&mut self, bytes: u64) -> Result<(), HeapError> {
+    /// Makes sure that the next records, of `bytes` in all, need no new extent.
+    pub(crate) fn make_room(&mut self, bytes: u64) -> Result<(), HeapError> {
         if self.log.next + bytes > self.log.end { self.add_extent(bytes) } else { Ok(()) }
     }
 
@@ -207,10 +240,10 @@ impl<B: Backing> Heap<B> {
         let length = if before == 0 { 0 } else { self.memory.load(before + EXTENT_LENGTH) };
         let chunks = (length / CHUNK_BYTES * 4).clamp(4, RUN_CHUNKS_MAX);
         debug_assert!(EXTENT_RECORDS + bytes <= chunks * CHUNK_BYTES);
-        let run = match self.find_run(chunks) {
+        let run = match self.find_run(chunks, 1) {
             Ok(run) => run,
             // Where a large one does not fit, the smallest may.
-            Err(_) => self.find_run(1)?,
+            Err(_) => self.find_run(1, 1)?,
         };
         let at = run.offset();
         self.memory.store(LANE_OFFSET + LANE_PENDING, at);

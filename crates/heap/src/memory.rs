@@ -3,12 +3,12 @@
 //! Invariants:
 //! - Every access through [`Memory`] is inside `[0, len)` of a live mapping, or it returns nothing / does
 //!   nothing: a damaged or hostile heap can make us read nonsense, never leave the heap.
-//! - Every change of metadata is one aligned 8-byte store, done in program order ([`Memory::store`] is
-//!   volatile, [`publish_barrier`] orders plain stores around it). A process that is killed between two
+//! - Every change of metadata is one aligned 8-byte store, done in program order (the store is atomic, and
+//!   [`publish_barrier`] orders the stores around it). A process that is killed between two
 //!   instructions leaves a prefix of these stores, because a shared mapping keeps what retired.
 //! - In builds with the feature `crash-points` each such store counts and can be made the last one.
 
-use core::sync::atomic::{Ordering, compiler_fence};
+use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 /// Bytes of a heap, by offset.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,48 @@ impl Memory {
             return 0;
         }
         // SAFETY: inside the heap and aligned (checked), readable by the contract of `new`.
-        unsafe { self.at(offset).cast::<u64>().read_volatile() }
+        unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }.load(Ordering::Relaxed)
+    }
+
+    /// As [`Memory::load`], and what was done before the bits were cleared that it finds clear has happened.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) fn load_acquire(&self, offset: u64) -> u64 {
+        if !self.holds(offset, 8) || !offset.is_multiple_of(8) {
+            return 0;
+        }
+        // SAFETY: as in `load`.
+        unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }.load(Ordering::Acquire)
+    }
+
+    /// Sets bits of a word that other threads change, too; nothing happens outside the heap.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) fn set_bits(&self, offset: u64, bits: u64) {
+        if !self.holds(offset, 8) || !offset.is_multiple_of(8) {
+            return;
+        }
+        #[cfg(feature = "crash-points")]
+        if !crate::crash_points::step() {
+            return;
+        }
+        // SAFETY: as in `store`.
+        unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }.fetch_or(bits, Ordering::AcqRel);
+    }
+
+    /// Clears bits of a word that other threads change, too; returns the word as it was, 0 outside the heap.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) fn clear_bits(&self, offset: u64, bits: u64) -> u64 {
+        if !self.holds(offset, 8) || !offset.is_multiple_of(8) {
+            return 0;
+        }
+        #[cfg(feature = "crash-points")]
+        if !crate::crash_points::step() {
+            return 0;
+        }
+        // SAFETY: as in `store`.
+        unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }.fetch_and(!bits, Ordering::AcqRel)
     }
 
     /// Stores an aligned word, in program order; nothing happens outside the heap.
@@ -76,7 +117,7 @@ impl Memory {
         }
         publish_barrier();
         // SAFETY: inside the heap and aligned (checked), writable by the contract of `new`.
-        unsafe { self.at(offset).cast::<u64>().write_volatile(word) };
+        unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }.store(word, Ordering::Relaxed);
         publish_barrier();
     }
 

@@ -11,10 +11,11 @@ use crate::backing::Backing;
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::*;
+use crate::types::RootType;
 use xxhash_rust::xxh3::xxh3_64;
 
 const OFFSET_BITS: u32 = 48;
-const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
+pub(crate) const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 
 /// A root: an object that has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,8 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Slot and entry of a name, if there is such a root.
-    fn find(&self, name: &[u8], hash: u64) -> Option<(u64, u64)> {
+    pub(crate) fn find(&self, name: &str) -> Option<(u64, u64)> {
+        let (name, hash) = (name.as_bytes(), xxh3_64(name.as_bytes()));
         let table = self.table();
         for step in 0..table.slots {
             let slot = table.offset + (hash.wrapping_add(step) & (table.slots - 1)) * 8;
@@ -59,9 +61,8 @@ impl<B: Backing> Heap<B> {
                     let entry = word & OFFSET_MASK;
                     // SAFETY: nothing writes to the heap while the name is compared.
                     let stored = unsafe { self.memory.bytes(entry + ENTRY_NAME, name.len() as u64) };
-                    if self.memory.load(entry + ENTRY_NAME_LENGTH) == name.len() as u64
-                        && stored == Some(name)
-                    {
+                    let length = self.memory.load(entry + ENTRY_NAME_LENGTH) & !ENTRY_TYPED;
+                    if length == name.len() as u64 && stored == Some(name) {
                         return Some((slot, entry));
                     }
                 }
@@ -73,11 +74,11 @@ impl<B: Backing> Heap<B> {
 
     /// The root of this name: the paper's `nvread(name)`.
     pub fn root(&self, name: &str) -> Option<Root> {
-        let (_, entry) = self.find(name.as_bytes(), xxh3_64(name.as_bytes()))?;
+        let (_, entry) = self.find(name)?;
         self.root_of(entry)
     }
 
-    fn root_of(&self, entry: u64) -> Option<Root> {
+    pub(crate) fn root_of(&self, entry: u64) -> Option<Root> {
         let (offset, bytes) = (self.memory.load(entry + ENTRY_OBJECT), self.memory.load(entry + ENTRY_SIZE));
         if offset == 0 || !self.memory.holds(offset, bytes) {
             return None;
@@ -92,25 +93,59 @@ impl<B: Backing> Heap<B> {
     /// [`HeapError::NameTaken`], [`HeapError::BadName`], [`HeapError::OutOfMemory`]; nothing has changed then
     /// (inside an open transaction: nothing that its rollback does not undo).
     pub fn create_root(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        self.create(name, bytes, 1, None)
+    }
+
+    pub(crate) fn create(
+        &mut self,
+        name: &str,
+        bytes: u64,
+        align_bytes: u64,
+        root_type: Option<RootType>,
+    ) -> Result<NonNull<u8>, HeapError> {
         if name.is_empty() || name.len() > ROOT_NAME_BYTES_MAX {
             return Err(HeapError::BadName);
         }
-        let hash = xxh3_64(name.as_bytes());
-        if self.find(name.as_bytes(), hash).is_some() {
+        if self.find(name).is_some() {
             return Err(HeapError::NameTaken);
         }
         self.all_or_nothing(|heap| {
-            let object = heap.alloc_zeroed(bytes)?;
-            let entry = heap.alloc(ENTRY_NAME + name.len() as u64)?;
-            let at = heap.offset_of(entry).ok_or(HeapError::OutsideHeap)?;
-            heap.memory.store(at + ENTRY_OBJECT, heap.offset_of(object).ok_or(HeapError::OutsideHeap)?);
-            heap.memory.store(at + ENTRY_SIZE, bytes);
-            heap.memory.store(at + ENTRY_HASH, hash);
-            heap.memory.store(at + ENTRY_NAME_LENGTH, name.len() as u64);
-            heap.memory.write(at + ENTRY_NAME, name.as_bytes());
-            heap.insert_entry(at, hash)?;
+            let object = heap.alloc_aligned(bytes, align_bytes)?;
+            let offset = heap.offset_of(object).ok_or(HeapError::OutsideHeap)?;
+            heap.memory.zero(offset, bytes);
+            let entry = heap.write_entry(name, offset, bytes, root_type)?;
+            heap.insert_entry(entry, xxh3_64(name.as_bytes()))?;
             Ok(object)
         })
+    }
+
+    /// Allocates and writes a root's entry; nothing refers to it yet.
+    pub(crate) fn write_entry(
+        &mut self,
+        name: &str,
+        object: u64,
+        bytes: u64,
+        root_type: Option<RootType>,
+    ) -> Result<u64, HeapError> {
+        let length = name.len() as u64;
+        let entry_bytes = match root_type {
+            Some(_) => entry_type_at(0, length) + ENTRY_TYPE_BYTES,
+            None => ENTRY_NAME + length,
+        };
+        let entry = self.alloc(entry_bytes)?;
+        let at = self.offset_of(entry).ok_or(HeapError::OutsideHeap)?;
+        self.memory.store(at + ENTRY_OBJECT, object);
+        self.memory.store(at + ENTRY_SIZE, bytes);
+        self.memory.store(at + ENTRY_HASH, xxh3_64(name.as_bytes()));
+        self.memory.store(at + ENTRY_NAME_LENGTH, length);
+        self.memory.write(at + ENTRY_NAME, name.as_bytes());
+        if let Some(root_type) = root_type {
+            self.raise_format();
+            self.memory.store(entry_type_at(at, length), root_type.layout);
+            self.memory.store(entry_type_at(at, length) + 8, u64::from(root_type.version));
+            self.memory.store(at + ENTRY_NAME_LENGTH, length | ENTRY_TYPED);
+        }
+        Ok(at)
     }
 
     /// Removes a root and frees its object (not what the object points to).
@@ -118,8 +153,7 @@ impl<B: Backing> Heap<B> {
     /// # Errors
     /// [`HeapError::NoSuchRoot`].
     pub fn remove_root(&mut self, name: &str) -> Result<(), HeapError> {
-        let (slot, entry) =
-            self.find(name.as_bytes(), xxh3_64(name.as_bytes())).ok_or(HeapError::NoSuchRoot)?;
+        let (slot, entry) = self.find(name).ok_or(HeapError::NoSuchRoot)?;
         let object = self.root_of(entry).ok_or(HeapError::NoSuchRoot)?;
         self.all_or_nothing(|heap| {
             heap.store_logged(slot, SLOT_TOMBSTONE)?;
@@ -135,14 +169,14 @@ impl<B: Backing> Heap<B> {
     }
 
     /// In the open transaction, or in one of its own.
-    fn all_or_nothing<R>(
+    pub(crate) fn all_or_nothing<R>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<R, HeapError>,
     ) -> Result<R, HeapError> {
         if self.in_transaction() { work(self) } else { self.transaction(|tx| work(tx)) }
     }
 
-    fn store_logged(&mut self, offset: u64, word: u64) -> Result<(), HeapError> {
+    pub(crate) fn store_logged(&mut self, offset: u64, word: u64) -> Result<(), HeapError> {
         self.add_range(self.memory.at(offset), 8)?;
         self.memory.store(offset, word);
         Ok(())
@@ -216,7 +250,7 @@ impl<'heap, B: Backing> Iterator for Roots<'heap, B> {
                 continue;
             }
             let entry = word & OFFSET_MASK;
-            let length = heap.memory.load(entry + ENTRY_NAME_LENGTH);
+            let length = heap.memory.load(entry + ENTRY_NAME_LENGTH) & !ENTRY_TYPED;
             // SAFETY: the iterator borrows the heap, so nothing writes to it meanwhile.
             let name = unsafe { heap.memory.bytes(entry + ENTRY_NAME, length) };
             if let (Some(root), Some(Ok(name))) = (heap.root_of(entry), name.map(core::str::from_utf8)) {

@@ -75,7 +75,7 @@ pub(crate) struct SlotPlace {
     bit: u64,
 }
 
-fn words_of(class: usize) -> u64 {
+pub(crate) fn words_of(class: usize) -> u64 {
     u64::from(CLASS_SLOTS[class]).div_ceil(64)
 }
 
@@ -132,7 +132,7 @@ impl<B: Backing> Heap<B> {
             }
             self.cursors[class].scanned_to = 0;
         }
-        let run = self.find_run(1)?;
+        let run = self.find_run(1, 1)?;
         self.memory.zero(run.descriptor() + DESC_SLOTS, words_of(class) * 8);
         self.describe_run(run, Kind::Slab, class as u8, 0);
         self.publish_run(run);
@@ -145,6 +145,9 @@ impl<B: Backing> Heap<B> {
 
     /// Points the cursor at the first word from `from` on that has a free slot.
     fn enter(&mut self, class: usize, chunk: u64, from: u64) -> bool {
+        if self.is_claimed(chunk) {
+            return false;
+        }
         let bitmap = descriptor_of(chunk) + DESC_SLOTS;
         for word in from..words_of(class) {
             let free = !self.memory.load(bitmap + word * 8) & slot_mask(class, word);
@@ -210,6 +213,11 @@ impl<B: Backing> Heap<B> {
     /// Gives the slot back: the free happens at the first store.
     pub(crate) fn release_slot(&mut self, place: SlotPlace) {
         let SlotPlace { class, chunk, word, bit } = place;
+        #[cfg(feature = "std")]
+        if self.is_claimed(chunk) {
+            self.memory.clear_bits(place.word_offset(), bit);
+            return;
+        }
         let left = self.memory.load(place.word_offset()) & !bit;
         self.memory.store(place.word_offset(), left);
         let cursor = &mut self.cursors[class];
@@ -230,6 +238,11 @@ impl<B: Backing> Heap<B> {
             self.release_run(run);
             return;
         }
+        self.remember(class, chunk);
+    }
+
+    /// Notes a slab that has room.
+    fn remember(&mut self, class: usize, chunk: u64) {
         let cursor = &mut self.cursors[class];
         if cursor.partial[..cursor.partial_len].contains(&chunk) {
             return;
@@ -239,6 +252,43 @@ impl<B: Backing> Heap<B> {
             cursor.partial_len += 1;
         } else {
             cursor.missed |= chunk < cursor.scanned_to;
+        }
+    }
+
+    /// Whether a thread allocates from this slab on its own.
+    #[inline]
+    fn is_claimed(&self, chunk: u64) -> bool {
+        #[cfg(feature = "std")]
+        return self.claimed.contains(&chunk);
+        #[cfg(not(feature = "std"))]
+        {
+            let _ = chunk;
+            false
+        }
+    }
+
+    /// Takes a slab with room out of the heap's own use, for one thread; returns its offset.
+    #[cfg(feature = "std")]
+    pub(crate) fn claim_slab(&mut self, class: usize) -> Result<u64, HeapError> {
+        if self.cursors[class].free == 0 {
+            self.refill(class)?;
+        }
+        let cursor = &mut self.cursors[class];
+        cursor.free = 0;
+        let chunk = core::mem::take(&mut cursor.chunk);
+        self.claimed.insert(chunk);
+        Ok(chunk)
+    }
+
+    /// Takes a slab back that was claimed.
+    #[cfg(feature = "std")]
+    pub(crate) fn give_back_slab(&mut self, class: usize, chunk: u64) {
+        self.claimed.remove(&chunk);
+        if self.slab_is_empty(class, chunk) {
+            let (segment, first) = (chunk / SEGMENT_BYTES, chunk / CHUNK_BYTES % SEGMENT_CHUNKS);
+            self.release_run(crate::chunks::Run { segment, first, chunks: 1 });
+        } else {
+            self.remember(class, chunk);
         }
     }
 

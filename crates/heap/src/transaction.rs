@@ -10,23 +10,30 @@ use crate::heap::Heap;
 /// An open transaction; derefs to the heap. Dropping it without [`Transaction::commit`] rolls back.
 pub struct Transaction<'heap, B: Backing> {
     heap: &'heap mut Heap<B>,
+    /// The level that this value ends.
+    level: u32,
 }
 
 impl<B: Backing> Heap<B> {
-    /// Opens a transaction that is rolled back unless it is committed.
+    /// Opens a transaction, or a level of the open one, that is rolled back unless it is committed.
     ///
     /// # Errors
-    /// [`HeapError::TransactionState`] when one is open: transactions do not nest.
+    /// As [`Heap::begin`].
     pub fn begin_transaction(&mut self) -> Result<Transaction<'_, B>, HeapError> {
         self.begin()?;
-        Ok(Transaction { heap: self })
+        let level = self.transaction_depth();
+        Ok(Transaction { heap: self, level })
     }
 
     /// Runs `work` in a transaction: commits when it returns `Ok`, rolls back when it returns an error or
     /// panics. Changes to existing bytes count only if they were announced by [`Heap::add_range`] before.
     ///
+    /// Transactions nest and count as one: what an inner one did counts when the outermost commits. If an inner
+    /// one fails, the outermost is rolled back even if `work` goes on and returns `Ok`.
+    ///
     /// # Errors
-    /// What `work` returns, or why the transaction could not begin or commit.
+    /// What `work` returns, or why the transaction could not begin or commit: an inner one that failed is
+    /// [`HeapError::TransactionAborted`] at the outermost.
     pub fn transaction<R, E: From<HeapError>>(
         &mut self,
         work: impl FnOnce(&mut Transaction<'_, B>) -> Result<R, E>,
@@ -39,19 +46,26 @@ impl<B: Backing> Heap<B> {
 }
 
 impl<B: Backing> Transaction<'_, B> {
-    /// Makes everything count.
+    /// Makes everything count; a level inside another transaction counts when that one does.
     ///
     /// # Errors
-    /// [`HeapError::TransactionState`] when the heap's transaction was ended behind this value's back.
+    /// [`HeapError::TransactionState`] when the heap's transaction was ended behind this value's back,
+    /// [`HeapError::TransactionAborted`] when a level inside was aborted or left open.
     pub fn commit(self) -> Result<(), HeapError> {
+        while self.heap.transaction_depth() > self.level {
+            self.heap.abort()?;
+        }
+        if self.heap.transaction_depth() < self.level {
+            return Err(HeapError::TransactionState { expected_open: true });
+        }
         self.heap.commit()
-        // The drop that follows finds no open transaction and does nothing.
+        // The drop that follows finds this level ended and does nothing.
     }
 }
 
 impl<B: Backing> Drop for Transaction<'_, B> {
     fn drop(&mut self) {
-        if self.heap.in_transaction() {
+        while self.heap.transaction_depth() >= self.level {
             let _ = self.heap.abort();
         }
     }

@@ -8,8 +8,8 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use common::{TestMemory, assert_sound, open};
-use holdfast_heap::{Backing, Fixed, Heap, OpenOptions, crash_points};
+use common::{TestMemory, assert_sound, open, version_1};
+use holdfast_heap::{Backing, Fixed, Heap, HeapError, OpenOptions, crash_points, typed};
 
 /// Limits of the heaps that die here: every crash point copies the heap a few times.
 const SMALL: u64 = 1 << 20;
@@ -35,18 +35,20 @@ fn killed_at(step: u64, work: impl FnOnce()) -> bool {
 fn enumerate(limit: u64, prepare: Operation, operation: Operation, observe: Observe) -> u64 {
     let mut heap = open(TestMemory::new(limit));
     prepare(&mut heap);
-    let prepared = heap.close();
+    enumerate_from(&heap.close(), operation, observe)
+}
 
+fn enumerate_from(prepared: &TestMemory, operation: Operation, observe: Observe) -> u64 {
     let reopened = |memory: &TestMemory| open(memory.copy());
-    let before = observe(&reopened(&prepared));
-    let mut complete = reopened(&prepared);
+    let before = observe(&reopened(prepared));
+    let mut complete = reopened(prepared);
     operation(&mut complete);
     let complete = complete.close();
     let after = observe(&reopened(&complete));
 
     let mut tried = 0;
     for step in 0.. {
-        let mut victim = reopened(&prepared);
+        let mut victim = reopened(prepared);
         let dead = killed_at(step, || operation(&mut victim));
         let left = victim.backing().copy();
         std::mem::forget(victim);
@@ -297,4 +299,149 @@ fn plain_allocations_and_frees_are_single_steps() {
         }
     }
     enumerate(2 * SMALL, prepare, operate, |_| Vec::new());
+}
+
+/// An object that a root links to, with its number of valid bytes: (place, bytes).
+fn linked(heap: &Heap<TestMemory>) -> (NonNull<u8>, usize) {
+    let link = heap.root("link").unwrap().pointer.cast::<[u64; 2]>();
+    // SAFETY: sixteen bytes, aligned to 16.
+    let [place, bytes] = unsafe { link.read() };
+    (NonNull::new(heap.backing().base().wrapping_add(place as usize)).unwrap(), bytes as usize)
+}
+
+fn link(heap: &mut Heap<TestMemory>, object: NonNull<u8>, bytes: u64) {
+    let place = heap.offset_of(object).unwrap();
+    let link = heap.root("link").unwrap().pointer;
+    heap.add_range(link.as_ptr(), 16).unwrap();
+    // SAFETY: as above.
+    unsafe { link.cast::<[u64; 2]>().write([place, bytes]) };
+}
+
+fn prepare_link(heap: &mut Heap<TestMemory>, bytes: u64) {
+    heap.begin().unwrap();
+    heap.create_root("link", 16).unwrap();
+    let object = heap.alloc(bytes).unwrap();
+    // SAFETY: the object has that many bytes.
+    unsafe { object.as_ptr().write_bytes(7, bytes as usize) };
+    link(heap, object, bytes);
+    heap.commit().unwrap();
+}
+
+/// Resizes the linked object together with its link.
+fn resize_linked(heap: &mut Heap<TestMemory>, bytes: u64) {
+    let (object, old_bytes) = linked(heap);
+    heap.begin().unwrap();
+    let object = heap.realloc_zeroed(object, old_bytes as u64, bytes).unwrap();
+    link(heap, object, bytes);
+    heap.commit().unwrap();
+}
+
+/// Size of the linked object and how much of it is content; also that nothing else is allocated.
+fn linked_object(heap: &Heap<TestMemory>) -> Vec<u8> {
+    let (object, bytes) = linked(heap);
+    assert!(heap.usable_bytes(object).unwrap() >= bytes as u64, "the link leads to less than it says");
+    // SAFETY: allocated with at least that many bytes.
+    let content = unsafe { std::slice::from_raw_parts(object.as_ptr(), bytes) };
+    let sevens = content.iter().take_while(|byte| **byte == 7).count();
+    assert!(content[sevens..].iter().all(|byte| *byte == 0), "torn");
+    // The root's table, its entry and object, and this object.
+    let objects = holdfast_heap::check(heap.backing().bytes(), &mut |_| {}).objects;
+    assert_eq!(objects, 4, "one place too many or too few");
+    format!("{bytes} {sevens} {}", heap.usable_bytes(object).unwrap()).into_bytes()
+}
+
+#[test]
+fn resizing_together_with_the_link_is_all_or_nothing() {
+    const CHUNK: u64 = 64 << 10;
+    fn run(heap: &mut Heap<TestMemory>) {
+        prepare_link(heap, 2 * CHUNK);
+    }
+    // In its slot, to another slot, to a run, in place to a longer and a shorter run, to another run.
+    enumerate(SMALL, |heap| prepare_link(heap, 100), |heap| resize_linked(heap, 110), linked_object);
+    enumerate(SMALL, |heap| prepare_link(heap, 100), |heap| resize_linked(heap, 3000), linked_object);
+    enumerate(SMALL, |heap| prepare_link(heap, 100), |heap| resize_linked(heap, CHUNK), linked_object);
+    enumerate(SMALL, run, |heap| resize_linked(heap, 5 * CHUNK), linked_object);
+    enumerate(SMALL, run, |heap| resize_linked(heap, CHUNK), linked_object);
+    enumerate(SMALL, run, |heap| resize_linked(heap, 90), linked_object);
+}
+
+#[test]
+fn resizing_outside_a_transaction_leaves_the_old_place_or_the_new_one() {
+    const CHUNK: u64 = 64 << 10;
+    fn objects(heap: &Heap<TestMemory>) -> Vec<u8> {
+        let report = holdfast_heap::check(heap.backing().bytes(), &mut |_| {});
+        assert_eq!(report.objects, 4, "one place too many or too few");
+        report.object_bytes.to_le_bytes().to_vec()
+    }
+    fn resize<const BYTES: u64>(heap: &mut Heap<TestMemory>) {
+        heap.realloc(linked(heap).0, BYTES).unwrap();
+    }
+    enumerate(SMALL, |heap| prepare_link(heap, 100), resize::<3000>, objects);
+    enumerate(SMALL, |heap| prepare_link(heap, 3000), resize::<100>, objects);
+    enumerate(SMALL, |heap| prepare_link(heap, 2 * CHUNK), resize::<{ 5 * CHUNK }>, objects);
+    enumerate(SMALL, |heap| prepare_link(heap, 5 * CHUNK), resize::<CHUNK>, objects);
+}
+
+#[test]
+fn aligned_objects_of_whole_segments_appear_and_vanish_at_once() {
+    fn objects(heap: &Heap<TestMemory>) -> Vec<u8> {
+        holdfast_heap::check(heap.backing().bytes(), &mut |_| {}).object_bytes.to_le_bytes().to_vec()
+    }
+    enumerate(LARGE, nothing, |heap| _ = heap.alloc_aligned(5 << 20, 2 << 20).unwrap(), objects);
+}
+
+#[test]
+fn nested_transactions_are_all_or_nothing() {
+    fn prepare(heap: &mut Heap<TestMemory>) {
+        heap.create_root("data", 64).unwrap();
+    }
+    fn operate(heap: &mut Heap<TestMemory>) {
+        heap.begin().unwrap();
+        store(heap, "data", 0, 1);
+        heap.begin().unwrap();
+        store(heap, "data", 1, 2);
+        heap.create_root("inner", 32).unwrap();
+        heap.commit().unwrap();
+        store(heap, "data", 2, 3);
+        heap.commit().unwrap();
+    }
+    enumerate(SMALL, prepare, operate, all_roots);
+}
+
+typed! { struct Old: 1 { value: u64 } }
+typed! { struct New: 2 { values: [u64; 3] } }
+
+fn typed_roots(heap: &Heap<TestMemory>) -> Vec<u8> {
+    let mut roots: Vec<_> =
+        heap.roots().map(|(name, root)| (name, root.bytes, heap.root_type(name))).collect();
+    roots.sort_by_key(|root| root.0);
+    let objects = holdfast_heap::check(heap.backing().bytes(), &mut |_| {}).objects;
+    let content = all_roots(heap);
+    format!("{roots:?} {objects} {}", String::from_utf8(content).unwrap()).into_bytes()
+}
+
+#[test]
+fn a_migration_leaves_the_old_root_or_the_new_one() {
+    fn prepare(heap: &mut Heap<TestMemory>) {
+        let root = heap.create_root_typed::<Old>("root").unwrap();
+        // SAFETY: just made, of this type.
+        unsafe { root.write(Old { value: 77 }) };
+    }
+    fn operate(heap: &mut Heap<TestMemory>) {
+        let migrated = heap.root_or_migrate("root", |tx, old: Old| {
+            tx.create_root("by the way", 20)?;
+            Ok::<_, HeapError>(New { values: [old.value; 3] })
+        });
+        migrated.unwrap();
+    }
+    assert!(enumerate(SMALL, prepare, operate, typed_roots) > 20);
+}
+
+#[test]
+fn a_heap_of_version_1_is_raised_in_one_step() {
+    let prepared = open(version_1()).close();
+    fn operate(heap: &mut Heap<TestMemory>) {
+        heap.adopt_root::<Old>("counter").unwrap();
+    }
+    assert!(enumerate_from(&prepared, operate, typed_roots) > 10);
 }

@@ -6,28 +6,16 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::ptr::NonNull;
 
-use common::{OPTIONS, TestMemory, assert_sound, open};
+use common::{OPTIONS, TestMemory, assert_sound, at, fill, holds, open};
 use holdfast_heap::{GrowError, Heap, HeapError, OpenError, OpenOptions, Opened, Pointers};
 use proptest::prelude::*;
-
-fn fill(pointer: NonNull<u8>, bytes: u64, seed: u8) {
-    // SAFETY: the callers pass objects of that size.
-    unsafe { pointer.as_ptr().write_bytes(seed, bytes as usize) };
-}
-
-fn holds(heap: &Heap<TestMemory>, offset: u64, bytes: u64, seed: u8) -> bool {
-    heap.backing().bytes()[offset as usize..(offset + bytes) as usize].iter().all(|byte| *byte == seed)
-}
-
-fn at(heap: &Heap<TestMemory>, offset: u64) -> NonNull<u8> {
-    NonNull::new(holdfast_heap::Backing::base(heap.backing()).wrapping_add(offset as usize)).unwrap()
-}
 
 #[derive(Clone, Debug)]
 enum Step {
     Alloc(u64),
+    AllocAligned(u64, u32),
+    Realloc(usize, u64),
     Free(usize),
     CreateRoot(u8, u64),
     RemoveRoot(u8),
@@ -37,9 +25,15 @@ enum Step {
     Reopen,
 }
 
+fn sizes() -> impl Strategy<Value = u64> {
+    prop_oneof![1..200u64, 200..40_000u64, 40_000..700_000u64, Just(4 << 20)]
+}
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => prop_oneof![1..200u64, 200..40_000u64, 40_000..700_000u64, Just(4 << 20)].prop_map(Step::Alloc),
+        6 => sizes().prop_map(Step::Alloc),
+        2 => (sizes(), 0..22u32).prop_map(|(bytes, power)| Step::AllocAligned(bytes, power)),
+        4 => (any::<usize>(), sizes()).prop_map(|(pick, bytes)| Step::Realloc(pick, bytes)),
         4 => any::<usize>().prop_map(Step::Free),
         2 => (any::<u8>(), 1..3000u64).prop_map(|(name, bytes)| Step::CreateRoot(name, bytes)),
         1 => any::<u8>().prop_map(Step::RemoveRoot),
@@ -59,6 +53,12 @@ struct Model {
     freed: Vec<u64>,
 }
 
+impl Model {
+    fn alive(&self) -> Vec<u64> {
+        self.objects.keys().filter(|offset| !self.freed.contains(offset)).copied().collect()
+    }
+}
+
 fn run(steps: Vec<Step>) {
     let mut heap = open(TestMemory::new(24 << 20));
     let mut model = Model::default();
@@ -76,9 +76,46 @@ fn run(steps: Vec<Step>) {
                 Err(HeapError::OutOfMemory { .. }) => {}
                 Err(other) => panic!("{other}"),
             },
+            Step::AllocAligned(bytes, power) => match heap.alloc_aligned(bytes, 1 << power) {
+                Ok(pointer) => {
+                    assert!((pointer.as_ptr() as usize).is_multiple_of(1 << power));
+                    let offset = heap.offset_of(pointer).unwrap();
+                    assert!(heap.usable_bytes(pointer).unwrap() >= bytes);
+                    fill(pointer, bytes, seed);
+                    assert!(model.objects.insert(offset, (bytes, seed)).is_none());
+                }
+                Err(HeapError::OutOfMemory { .. }) => {}
+                Err(other) => panic!("{other}"),
+            },
+            Step::Realloc(pick, bytes) => {
+                let alive = model.alive();
+                let Some(offset) = alive.get(pick % alive.len().max(1)) else { continue };
+                let (old_bytes, old_seed) = model.objects[offset];
+                match heap.realloc_zeroed(at(&heap, *offset), old_bytes, bytes) {
+                    Ok(pointer) => {
+                        let to = heap.offset_of(pointer).unwrap();
+                        assert!(heap.usable_bytes(pointer).unwrap() >= bytes);
+                        assert!(holds(&heap, to, old_bytes.min(bytes), old_seed), "lost content");
+                        let new = bytes.saturating_sub(old_bytes);
+                        assert!(holds(&heap, to + old_bytes.min(bytes), new, 0), "the new part is not zero");
+                        if to != *offset {
+                            if heap.in_transaction() {
+                                model.freed.push(*offset);
+                            } else {
+                                model.objects.remove(offset);
+                            }
+                        }
+                        // What is filled anew past the old size is no content that a rollback owes.
+                        let kept = if to == *offset { old_seed } else { seed };
+                        fill(pointer, bytes, kept);
+                        model.objects.insert(to, (bytes, kept));
+                    }
+                    Err(HeapError::OutOfMemory { .. }) => {}
+                    Err(other) => panic!("{other}"),
+                }
+            }
             Step::Free(pick) => {
-                let alive: Vec<_> =
-                    model.objects.keys().filter(|o| !model.freed.contains(o)).copied().collect();
+                let alive = model.alive();
                 if let Some(offset) = alive.get(pick % alive.len().max(1)) {
                     heap.free(at(&heap, *offset)).unwrap();
                     if heap.in_transaction() {

@@ -18,18 +18,17 @@ use crate::name::RegionName;
 use crate::sparse::{CopyError, DataSum, PAGE_BYTES, sum_and_copy};
 use crate::storage::Storage;
 
-/// Writes a checkpoint of an image. On failure the earlier base is in place, or, when only the directory could
-/// not be made durable, the new one.
+/// Writes a checkpoint of an image, with the number that the header has, and returns its header. On failure the
+/// earlier base is in place, or, when only the directory could not be made durable, the new one.
 pub(crate) fn write_base(
     storage: &dyn Storage,
     image: &File,
-    header: &Header,
+    header: Header,
     store: &Path,
-) -> Result<DataSum> {
+) -> Result<(DataSum, Header)> {
     remove_temporaries(storage, store, &header.name)?;
     let temporary = temporary_path(store, &header.name);
-    let header =
-        Header { state: FileState::Clean, checkpoint_count: header.checkpoint_count + 1, ..header.clone() };
+    let header = Header { state: FileState::Clean, continued: true, journal_sequence: 0, ..header };
     let data_bytes = header.backed_bytes;
     let mut written = DataSum { checksum: 0, pages: 0 };
     let filled = |file: &File, header: &mut Header| {
@@ -58,10 +57,11 @@ pub(crate) fn write_base(
         return Err(target_error(storage, error, &temporary, store, data_bytes));
     }
     storage.sync_directory(store).map_err(RegionError::io("make durable", store))?;
-    Ok(written)
+    Ok((written, base.header))
 }
 
-fn target_error(
+/// The error of a file of the store that could not be built.
+pub(crate) fn target_error(
     storage: &dyn Storage,
     error: BuildError,
     path: &Path,
@@ -121,14 +121,4 @@ pub(crate) fn verify_base(
         found: found.checksum,
         remedy: remedy(),
     }))
-}
-
-/// What to do about a damaged image: start from the base if that one is whole.
-pub(crate) fn remedy_for_image(store: &Path, name: &RegionName, image: &Path) -> Remedy {
-    match open_base(store, name) {
-        Ok(base) if verify_base(&base, None).is_ok() => {
-            Remedy::DropImage { name: name.to_string(), base: base.path }
-        }
-        _ => Remedy::RestoreFile { path: image.to_owned() },
-    }
 }

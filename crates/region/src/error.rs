@@ -8,6 +8,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::key::KeyError;
 use crate::limit::LimitError;
@@ -30,6 +31,13 @@ pub enum Remedy {
         /// The good base file.
         base: PathBuf,
     },
+    /// The journal is bad; the base alone is an older state.
+    MoveJournal {
+        /// The journal to bring back from a copy, or to move away.
+        journal: PathBuf,
+        /// The base file that it continues.
+        base: PathBuf,
+    },
     /// Nothing in reach replaces the file.
     RestoreFile {
         /// The file to bring back from a copy, or to move away.
@@ -44,6 +52,13 @@ impl fmt::Display for Remedy {
                 formatter,
                 "the checkpoint {} is whole: `holdfast heap rm --image {name}` drops the image and the next \
                  open starts from that checkpoint",
+                base.display()
+            ),
+            Remedy::MoveJournal { journal, base } => write!(
+                formatter,
+                "put a copy back at {0}, or move {0} away and go on from the older checkpoint {1}, without what \
+                 was committed since",
+                journal.display(),
                 base.display()
             ),
             Remedy::RestoreFile { path } => write!(
@@ -181,6 +196,43 @@ pub enum RegionError {
         found: u64,
         /// What to do.
         remedy: Remedy,
+    },
+    /// A record of a journal, or its header (record 0), is damaged, and it is not the end that a writer who died
+    /// leaves.
+    #[error("the journal {} is damaged at byte {offset} (record {record}); {remedy}", path.display())]
+    JournalDamaged {
+        /// The journal.
+        path: PathBuf,
+        /// Number of the first record that is damaged.
+        record: u64,
+        /// Where it starts.
+        offset: u64,
+        /// What to do.
+        remedy: Remedy,
+    },
+    /// The journal continues a checkpoint that the base file is not.
+    #[error(
+        "the journal {} continues another checkpoint than the base file beside it, so one of them was replaced \
+         by hand; {remedy}",
+        path.display()
+    )]
+    JournalMismatch {
+        /// The journal.
+        path: PathBuf,
+        /// What to do.
+        remedy: Remedy,
+    },
+    /// The durability level is not offered on this machine, or not yet.
+    #[error("the durability level `{level}` is not offered; commit at level `power`, which survives more")]
+    LevelNotOffered {
+        /// The level asked for.
+        level: &'static str,
+    },
+    /// A commit of several threads failed in the thread that carried it out.
+    #[error("the commit that this one was part of failed: {cause}")]
+    SharedCommit {
+        /// The failure, the same for all of them.
+        cause: Arc<RegionError>,
     },
     /// The file was written by a newer Holdfast.
     #[error(
@@ -334,7 +386,9 @@ impl RegionError {
             | RegionError::LimitOutOfRange { .. }
             | RegionError::AlreadyMapped
             | RegionError::OnlyCopy { .. }
+            | RegionError::LevelNotOffered { .. }
             | RegionError::OutOfBounds { .. } => ErrorKind::Usage,
+            RegionError::SharedCommit { cause } => cause.kind(),
             RegionError::NotFound { .. } | RegionError::Snapshot(SnapshotError::Missing { .. }) => {
                 ErrorKind::NotFound
             }
@@ -351,6 +405,8 @@ impl RegionError {
             | RegionError::Renamed { .. }
             | RegionError::HeaderDamaged { .. }
             | RegionError::DataDamaged { .. }
+            | RegionError::JournalDamaged { .. }
+            | RegionError::JournalMismatch { .. }
             | RegionError::NewerFormat { .. }
             | RegionError::Displaced { .. }
             | RegionError::BackingLost { .. } => ErrorKind::BadFile,

@@ -24,6 +24,11 @@ pub(crate) fn base_path(store: &Path, name: &RegionName) -> PathBuf {
     store.join(format!("{name}.base"))
 }
 
+/// The journal of a region.
+pub(crate) fn journal_path(store: &Path, name: &RegionName) -> PathBuf {
+    store.join(format!("{name}.journal"))
+}
+
 /// The image of a region.
 pub(crate) fn image_path(pool: &Path, name: &RegionName) -> PathBuf {
     pool.join(format!("{name}.image"))
@@ -37,6 +42,16 @@ pub(crate) fn snapshots_path(store: &Path, name: &RegionName) -> PathBuf {
 /// A snapshot of a region.
 pub(crate) fn snapshot_path(store: &Path, name: &RegionName, tag: &RegionName) -> PathBuf {
     snapshots_path(store, name).join(format!("{tag}.base"))
+}
+
+/// Where a region's files are copied to before they are mended, in this second.
+pub(crate) fn copies_path(store: &Path, name: &RegionName, unix_s: u64) -> PathBuf {
+    store.join("damaged").join(name.as_str()).join(unix_s.to_string())
+}
+
+/// The redo log of a region in `atomic` mode.
+pub(crate) fn redo_path(pool: &Path, name: &RegionName) -> PathBuf {
+    pool.join(format!("{name}.redo"))
 }
 
 /// The name under which this process builds a file for a region.

@@ -39,7 +39,12 @@ pub(crate) const WINDOW_START: u64 = 0x1000_0000_0000;
 /// Native addresses end here.
 pub(crate) const WINDOW_END: u64 = 0x5000_0000_0000;
 
-const RESERVED_BYTES: usize = 3808;
+/// A journal may continue this file: alone it need not be the newest state.
+const FLAG_CONTINUED: u32 = 1;
+/// All features that this module knows.
+const FLAGS_KNOWN: u32 = FLAG_CONTINUED;
+
+const RESERVED_BYTES: usize = 3800;
 
 /// A slot as it lies in the file. All integers are little endian.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -64,6 +69,7 @@ struct HeaderSlot {
     name_bytes: U16,
     name: [u8; 128],
     padding: [u8; 6],
+    journal_sequence: U64,
     reserved: [u8; RESERVED_BYTES],
     checksum: U64,
 }
@@ -79,7 +85,7 @@ assert_offsets! {
     magic: 0, format_version: 8, header_bytes: 12, sequence: 16, uuid: 24, address: 40, limit_bytes: 48,
     backed_bytes: 56, data_offset: 64, state: 72, flags: 76, checkpoint_count: 80, image_generation: 88,
     created_unix_s: 96, data_checksum: 104, owner_fingerprint: 112, name_bytes: 144, name: 146,
-    padding: 274, reserved: 280, checksum: 4088,
+    padding: 274, journal_sequence: 280, reserved: 288, checksum: 4088,
 }
 
 /// Whether a writer has, or had, the file.
@@ -106,6 +112,10 @@ pub(crate) struct Header {
     pub(crate) data_checksum: u64,
     pub(crate) owner_fingerprint: [u8; 32],
     pub(crate) name: RegionName,
+    /// A journal may continue this file. True in base files only.
+    pub(crate) continued: bool,
+    /// In an image: the newest record of the journal that is known to be durable; 0 without one.
+    pub(crate) journal_sequence: u64,
 }
 
 /// Why a slot is no header.
@@ -161,7 +171,7 @@ impl Header {
             backed_bytes: self.backed_bytes.into(),
             data_offset: DATA_OFFSET.into(),
             state: (self.state as u32).into(),
-            flags: 0.into(),
+            flags: if self.continued { FLAG_CONTINUED } else { 0 }.into(),
             checkpoint_count: self.checkpoint_count.into(),
             image_generation: self.image_generation.into(),
             created_unix_s: self.created_unix_s.into(),
@@ -170,6 +180,7 @@ impl Header {
             name_bytes: (self.name.as_str().len() as u16).into(),
             name,
             padding: [0; 6],
+            journal_sequence: self.journal_sequence.into(),
             reserved: [0; RESERVED_BYTES],
             checksum: 0.into(),
         };
@@ -185,7 +196,7 @@ impl Header {
         }
         let sure = slot.checksum.get() == xxh3_64(&bytes[..SLOT_BYTES - 8]);
         let (version, flags) = (slot.format_version.get(), slot.flags.get());
-        if version > FORMAT_VERSION || (sure && flags != 0) {
+        if version > FORMAT_VERSION || (sure && flags & !FLAGS_KNOWN != 0) {
             return Err(SlotFault::Newer { version, flags, sure });
         }
         let state = match slot.state.get() {
@@ -208,6 +219,8 @@ impl Header {
             data_checksum: slot.data_checksum.get(),
             owner_fingerprint: slot.owner_fingerprint,
             name: name.ok_or(SlotFault::Damaged)?,
+            continued: flags & FLAG_CONTINUED != 0,
+            journal_sequence: slot.journal_sequence.get(),
         };
         let fits = sure
             && version == FORMAT_VERSION
@@ -285,6 +298,8 @@ mod tests {
             data_checksum: 0x0123_4567_89ab_cdef,
             owner_fingerprint: [9; 32],
             name: RegionName::parse("words").unwrap(),
+            continued: false,
+            journal_sequence: 0,
         }
     }
 
@@ -305,7 +320,10 @@ mod tests {
 
     #[test]
     fn a_header_comes_back_as_it_was_written() {
-        assert_eq!(Header::decode(&sample(11).encode()), Ok(sample(11)));
+        let image = Header { journal_sequence: 5, ..sample(11) };
+        assert_eq!(Header::decode(&image.encode()), Ok(image));
+        let base = Header { continued: true, ..sample(11) };
+        assert_eq!(Header::decode(&base.encode()), Ok(base));
     }
 
     #[test]

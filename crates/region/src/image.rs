@@ -163,6 +163,11 @@ impl Image {
             .map_err(|fault| fault.into_error(&self.path, remedy))
     }
 
+    /// A file without a name of its own, known to hold what the header says.
+    pub(crate) fn unnamed(file: File, path: PathBuf, header: Header) -> Image {
+        Image { file, path, header, slot: 0, slot_damaged: false }
+    }
+
     /// Gives a built file its final name.
     pub(crate) fn rename(&mut self, storage: &dyn Storage, path: PathBuf) -> io::Result<()> {
         storage.rename(&self.path, &path)?;
@@ -214,7 +219,7 @@ pub(crate) enum BuildError {
     Source(RegionError),
 }
 
-fn open_fault(error: io::Error, path: PathBuf) -> FileFault {
+pub(crate) fn open_fault(error: io::Error, path: PathBuf) -> FileFault {
     match error.kind() {
         io::ErrorKind::NotFound => FileFault::Missing,
         _ if refused_link(&error) => FileFault::Place(PlaceError::SymbolicLink { path }),

@@ -1,7 +1,8 @@
 //! Persistent byte ranges with a name, an owner key, a size limit and a fixed address.
 //!
 //! A *region* lives as an *image* in the *pool*, a directory in memory (tmpfs), where programs map it and
-//! store to it; a *checkpoint* copies it, atomically, to a *base file* in the *store*, on a disk. Opening finds
+//! store to it; a *commit* brings it to the *store*, on a disk: as a *base file*, or as what changed since, in
+//! the *journal* beside it. Opening finds
 //! the image (a *warm* open: nothing is copied, whatever the size) or rebuilds it from the base (a *cold*
 //! one).
 //!
@@ -32,11 +33,15 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod atomic;
 mod base;
+mod commit;
+mod dirty;
 mod error;
 mod files;
 mod format;
 mod image;
+mod journal;
 mod key;
 mod limit;
 mod memory;
@@ -45,16 +50,23 @@ mod namespace;
 mod opening;
 mod places;
 mod reader;
+mod redo;
 mod region;
+mod repair;
 mod salvage;
 mod settle;
+mod shared;
 mod snapshot;
 mod sparse;
 mod storage;
+mod stored;
 mod stream;
 mod summary;
 mod transfer;
 
+pub use atomic::{Consistency, PublishReport};
+pub use commit::{CommitReport, Durability, Written};
+pub use dirty::DirtySource;
 pub use error::{ErrorKind, RegionError, Remedy, Result};
 pub use key::{KeyError, OwnerKey};
 pub use limit::LimitError;
@@ -63,7 +75,9 @@ pub use namespace::NameSpace;
 pub use places::{PlaceError, Places};
 pub use reader::RegionReader;
 pub use region::{CheckpointReport, CloseReport, Opened, Region};
-pub use salvage::{DamageReport, DamagedFile, HeaderState};
+pub use repair::{Examination, FileFinding};
+pub use salvage::{ContinuationReport, DamageReport, DamagedFile, HeaderState};
+pub use shared::{EnteredRegion, SharedRegion};
 pub use snapshot::{RestoreReport, SnapshotError, SnapshotReader, SnapshotSummary};
 pub use storage::{KernelStorage, Storage};
 pub use stream::StreamError;

@@ -4,21 +4,28 @@
 //! - A [`MappedData`] owns `limit` bytes from `base`, reserved by itself or promised by the caller. The first
 //!   `backed` bytes map the file, the rest is inaccessible.
 //! - The mapped file range was allocated before it was mapped.
-//! - A writable mapping starts read-only; the watch makes it writable at the first store. Which protection is
+//! - A private mapping (mode `atomic`) is writable from the start; the watch then only notices lost backing.
+//! - A writable shared mapping starts read-only; the watch makes it writable at the first store. Which protection is
 //!   in force is decided in the fault handler and in [`MappedData::grow`], nowhere else.
-//! - On drop the watch goes first, then the range is inaccessible and reserved again (or, when it is our own
-//!   reservation, free).
+//! - Changed pages are tracked from the first question on, not before: a tracked mapping is made of small pages, and a
+//!   session that nobody asks keeps its huge ones. Until then only the watch knows whether anything was stored.
+//! - On drop the tracker goes first, then the watch, then the range is inaccessible and reserved again
+//!   (or, when it is our own reservation, free).
 
 #![allow(unsafe_code, reason = "mapping a file is what this module is for")]
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use holdfast_sys::dirty::{DirtyTracker, Mapping, choose};
 use holdfast_sys::fault::WriteWatch;
-use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_shared_fixed};
+use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_private_fixed, map_shared_fixed};
+use holdfast_sys::private::{PrivatePages, drop_copies};
 
+use crate::atomic::Consistency;
 use crate::error::{RegionError, Result};
 use crate::format::DATA_OFFSET;
 use crate::region::Region;
@@ -28,10 +35,14 @@ pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// See the module.
 pub(crate) struct MappedData {
+    /// Released by hand, before the watch.
+    tracker: Option<Box<dyn DirtyTracker>>,
     /// Released by hand, before the mapping: see the last invariant.
     watch: Option<WriteWatch>,
     base: *mut u8,
     backed: usize,
+    /// Finds what was stored to; of a private mapping only.
+    private: Option<PrivatePages>,
     /// Held for its drop, which frees the range.
     own_range: Option<Reservation>,
 }
@@ -39,7 +50,8 @@ pub(crate) struct MappedData {
 // SAFETY: mapping and watch belong to the process, not to a thread; the raw pointer is only passed to calls
 // that take `&mut self` or read.
 unsafe impl Send for MappedData {}
-// SAFETY: through `&self` nothing but atomics of the watch and, in readers, read-only memory is reached.
+// SAFETY: through `&self` nothing but atomics of the watch and, in readers, read-only memory is reached; the tracker
+// is reached through `&mut self` only.
 unsafe impl Sync for MappedData {}
 
 impl MappedData {
@@ -48,13 +60,14 @@ impl MappedData {
         range: Reservation,
         file: &File,
         backed: usize,
+        consistency: Consistency,
         notify: Option<Notify>,
     ) -> io::Result<MappedData> {
         if backed > range.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // SAFETY: the reservation is handed over whole, covers `backed` bytes, and is dropped after the mapping.
-        let mut mapped = unsafe { MappedData::map(range.base(), file, backed, notify)? };
+        let mut mapped = unsafe { MappedData::map(range.base(), file, backed, consistency, notify)? };
         mapped.own_range = Some(range);
         Ok(mapped)
     }
@@ -69,13 +82,20 @@ impl MappedData {
         base: *mut u8,
         file: &File,
         backed: usize,
+        consistency: Consistency,
         notify: Option<Notify>,
     ) -> io::Result<MappedData> {
+        let private = match consistency {
+            Consistency::Direct => None,
+            Consistency::Atomic => Some(PrivatePages::new()?),
+        };
         // SAFETY: the range is reserved and ours (contract), so nothing refers into it.
-        unsafe { map_shared_fixed(base, backed, file, DATA_OFFSET, Prot::Read)? };
-        // SAFETY: the range was just mapped shared and read-only; the watch is dropped before it is unmapped.
+        unsafe { map_file(base, backed, file, DATA_OFFSET, Prot::Read, private.is_some())? };
+        // SAFETY: the range was just mapped and may become writable; the watch is dropped before it is unmapped.
         match unsafe { WriteWatch::new(base, backed, notify) } {
-            Ok(watch) => Ok(MappedData { watch: Some(watch), base, backed, own_range: None }),
+            Ok(watch) => {
+                Ok(MappedData { tracker: None, watch: Some(watch), base, backed, private, own_range: None })
+            }
             Err(error) => {
                 // SAFETY: the mapping made above, which nobody was told about.
                 unsafe { map_none_fixed(base, backed)? };
@@ -105,7 +125,7 @@ impl MappedData {
         let at = unsafe { self.base.add(self.backed) };
         let offset = DATA_OFFSET + self.backed as u64;
         // SAFETY: the range lies in the reserved part past the mapping; nothing refers into it yet.
-        let mapped = unsafe { map_shared_fixed(at, added, file, offset, prot) };
+        let mapped = unsafe { map_file(at, added, file, offset, prot, self.private.is_some()) };
         if mapped.is_err() {
             // The kernel may have dropped the reservation there; nobody else may get the range.
             // SAFETY: as above.
@@ -114,12 +134,41 @@ impl MappedData {
         }
         self.backed = backed;
         watch.extend(backed);
-        Ok(())
+        match &mut self.tracker {
+            // SAFETY: mapped just now like the rest, within the limit, and nobody was told of it yet.
+            Some(tracker) => unsafe { tracker.extend(backed) },
+            None => Ok(()),
+        }
     }
 
-    /// Whether a store happened since the mapping was made or rearmed.
+    /// Whether a store to the file happened since the mapping was made or rearmed; stores to a private mapping
+    /// are none.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.watch.as_ref().is_some_and(WriteWatch::is_dirty)
+        self.private.is_none() && self.watch.as_ref().is_some_and(WriteWatch::is_dirty)
+    }
+
+    /// The pages that were stored to privately; none in a shared mapping.
+    pub(crate) fn private_ranges(&self) -> io::Result<Vec<Range<u64>>> {
+        self.private.as_ref().map_or(Ok(Vec::new()), |pages| pages.find(self.base, self.backed))
+    }
+
+    /// The bytes of a private page range, which nobody stores to while they are used (contract of
+    /// [`Region::publish`]).
+    pub(crate) fn private_bytes(&self, range: &Range<u64>) -> &[u8] {
+        let range = range.start as usize..(range.end as usize).min(self.backed);
+        // SAFETY: the range lies in the mapping, which is readable while `self` lives.
+        unsafe { std::slice::from_raw_parts(self.base.add(range.start.min(range.end)), range.len()) }
+    }
+
+    /// Makes a range of a private mapping show the file again.
+    pub(crate) fn drop_private(&mut self, range: &Range<u64>) -> io::Result<()> {
+        let range = range.start as usize..(range.end as usize).min(self.backed);
+        if self.private.is_none() || range.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range lies in a private mapping of a file; the caller of publish or rollback promised that
+        // nobody uses the region meanwhile.
+        unsafe { drop_copies(self.base.add(range.start), range.len()) }
     }
 
     /// Whether the file was found shorter than the mapping.
@@ -129,12 +178,44 @@ impl MappedData {
 
     /// Read-only and clean again.
     pub(crate) fn rearm(&mut self) -> io::Result<()> {
-        self.watch.as_ref().map_or(Ok(()), WriteWatch::rearm)
+        self.shared_watch().map_or(Ok(()), WriteWatch::rearm)
+    }
+
+    /// What was stored to since the last call, as ranges of bytes from the base; `None` when nobody tracked it. Then
+    /// tracking begins now, if the caller wants that.
+    ///
+    /// # Safety
+    /// `limit` is what the caller reserved (see [`MappedData::map`]).
+    pub(crate) unsafe fn take_dirty(
+        &mut self,
+        limit: usize,
+        begin: bool,
+    ) -> io::Result<Option<Vec<Range<u64>>>> {
+        if let Some(tracker) = &mut self.tracker {
+            return tracker.take().map(Some);
+        }
+        if !begin {
+            return Ok(None);
+        }
+        let mapping = Mapping { base: self.base, len: self.backed, limit };
+        // SAFETY: the range maps the file shared as long as `self` lives, and the tracker goes before it. Stores made
+        // meanwhile count as made before. Protection changes through `grow`, `rearm` and `make_writable` only, which
+        // know of the tracker or only forbid, and in the fault handler, which knows both.
+        self.tracker = Some(unsafe { choose(mapping, None)? });
+        Ok(None)
     }
 
     /// Writable and dirty, without a fault.
     pub(crate) fn make_writable(&mut self) -> io::Result<()> {
-        self.watch.as_ref().map_or(Ok(()), WriteWatch::make_writable)
+        if let Some(tracker) = &mut self.tracker {
+            tracker.make_writable(0..self.backed as u64)?;
+        }
+        self.shared_watch().map_or(Ok(()), WriteWatch::make_writable)
+    }
+
+    /// A private mapping is always writable and never makes the file dirty.
+    fn shared_watch(&self) -> Option<&WriteWatch> {
+        self.watch.as_ref().filter(|_| self.private.is_none())
     }
 }
 
@@ -145,6 +226,7 @@ impl MappedData {
     }
 
     fn release(&mut self) -> io::Result<()> {
+        self.tracker = None;
         // The watch guards the mapping; it is there exactly as long as the mapping is.
         if self.watch.take().is_none() || self.own_range.take().is_some() {
             return Ok(());
@@ -162,6 +244,28 @@ impl Drop for MappedData {
     }
 }
 
+/// Maps a range of the file, shared with `prot`, or privately and writable.
+///
+/// # Safety
+/// As for [`map_shared_fixed`].
+unsafe fn map_file(
+    base: *mut u8,
+    len: usize,
+    file: &File,
+    offset: u64,
+    prot: Prot,
+    private: bool,
+) -> io::Result<()> {
+    // SAFETY: the caller's contract.
+    unsafe {
+        if private {
+            map_private_fixed(base, len, file, offset, Prot::ReadWrite)
+        } else {
+            map_shared_fixed(base, len, file, offset, prot)
+        }
+    }
+}
+
 /// The data area of a file that nobody writes: for readers, who hold a lock that keeps writers out.
 pub(crate) struct ReadOnlyData(MappedData);
 
@@ -169,7 +273,7 @@ impl ReadOnlyData {
     /// Maps `backed` bytes of the data area of `file`, which must be open for reading only: then not even a
     /// stray store can reach it.
     pub(crate) fn map(range: Reservation, file: &File, backed: usize) -> io::Result<ReadOnlyData> {
-        MappedData::map_own(range, file, backed, None).map(ReadOnlyData)
+        MappedData::map_own(range, file, backed, Consistency::Direct, None).map(ReadOnlyData)
     }
 
     /// The mapped bytes.
@@ -207,7 +311,8 @@ impl Region {
                     },
                 },
             )?;
-        let mapped = MappedData::map_own(range, &self.image.file, self.backed(), self.lost_notify.clone())
+        let (file, notify) = (&self.image.file, self.lost_notify.clone());
+        let mapped = MappedData::map_own(range, file, self.backed(), self.consistency(), notify)
             .map_err(RegionError::io("map", &self.image.path))?;
         let base = NonNull::new(mapped.base()).ok_or(RegionError::AddressesExhausted { limit_bytes })?;
         self.set_mapped(mapped)?;
@@ -228,7 +333,8 @@ impl Region {
         self.check_mappable()?;
         // SAFETY: the caller's contract is that of `MappedData::map`, and growth is bounded by the limit.
         let mapped = unsafe {
-            MappedData::map(base, &self.image.file, self.backed(), self.lost_notify.clone())
+            let (file, notify) = (&self.image.file, self.lost_notify.clone());
+            MappedData::map(base, file, self.backed(), self.consistency(), notify)
                 .map_err(RegionError::io("map", &self.image.path))?
         };
         self.set_mapped(mapped)
@@ -241,6 +347,16 @@ impl Region {
             // SAFETY: at most the limit, which is reserved from the base on (`map_native`, `map_into`).
             Some(mapped) => unsafe { mapped.grow(&self.image.file, backed_bytes as usize) },
             None => Ok(()),
+        }
+    }
+
+    /// What was stored to since the last call, if the region is mapped and was tracked before.
+    pub(crate) fn take_tracked(&mut self, begin: bool) -> io::Result<Option<Vec<Range<u64>>>> {
+        let limit = self.limit_bytes() as usize;
+        match &mut self.mapped {
+            // SAFETY: the limit is reserved from the base on (`map_native`, `map_into`).
+            Some(mapped) => unsafe { mapped.take_dirty(limit, begin) },
+            None => Ok(None),
         }
     }
 

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use holdfast_sys::lock::LockMode;
 
-use crate::base::{open_base, verify_base};
+use crate::base::open_base;
 use crate::error::{RegionError, Result};
-use crate::files::{base_path, image_path, lock_path, remove_temporaries};
+use crate::files::{base_path, image_path, journal_path, lock_path, redo_path, remove_temporaries};
 use crate::key::OwnerKey;
 use crate::name::RegionName;
 use crate::opening::check_key;
@@ -24,6 +24,7 @@ use crate::places::Places;
 use crate::reader::RegionReader;
 use crate::region::Region;
 use crate::storage::{KernelStorage, Storage};
+use crate::stored::{Stored, source_error};
 use crate::summary::{RegionSummary, summarize};
 
 /// All regions of one home.
@@ -95,7 +96,7 @@ impl NameSpace {
         }
     }
 
-    /// Opens a region for reading, from its image or, without one, from the store (whose checksum is
+    /// Opens a region for reading, from its image or, without one, from the store (whose checksums are
     /// verified). Writes nothing but an empty lock file; needs no key: who may read the files may read.
     ///
     /// # Errors
@@ -104,16 +105,17 @@ impl NameSpace {
         if !self.exists(name) {
             return Err(self.not_found(name));
         }
+        self.finish_publication_of(name)?;
         let lock = self.lock(name, LockMode::Shared)?;
         let image = match self.image(name, LockMode::Shared)? {
             Some(image) => image,
             None => {
-                let base = self.base(name)?.ok_or_else(|| self.not_found(name))?;
-                verify_base(&base, None).map_err(|error| self.build_error(error, &base.path, 0))?;
-                base
+                let stored = Stored::open(self.places.store(), name)?.ok_or_else(|| self.not_found(name))?;
+                stored.into_readable()?
             }
         };
-        let summary = summarize(&self.places, name).ok_or_else(|| self.not_found(name))?;
+        let mut summary = summarize(&self.places, name).ok_or_else(|| self.not_found(name))?;
+        summary.backed_bytes = image.header.backed_bytes;
         RegionReader::new(image, summary, lock)
     }
 
@@ -133,7 +135,7 @@ impl NameSpace {
         summarize(&self.places, name).ok_or_else(|| self.not_found(name))
     }
 
-    /// Removes a region: image, base and lock. If the machine stops in the middle, the region is whole or gone.
+    /// Removes a region: image, base, journal and lock. If the machine stops in the middle, the region is whole or gone.
     ///
     /// # Errors
     /// `NotFound`, `Held`, `NotOwner`, `Io`; one of the errors about a bad file if no file of the region tells
@@ -157,13 +159,16 @@ impl NameSpace {
         // The base first: the image alone is the whole region, the base alone would be an older one.
         self.remove_file(&base_path(self.places.store(), name))?;
         self.sync_store()?;
+        // Only now: the base without its journal would be an older state.
+        self.remove_file(&journal_path(self.places.store(), name))?;
         self.remove_file(&image_path(self.places.pool(), name))?;
+        self.remove_file(&redo_path(self.places.pool(), name))?;
         remove_temporaries(&*self.storage, self.places.store(), name)?;
         remove_temporaries(&*self.storage, self.places.pool(), name)?;
         lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places.pool(), name)))
     }
 
-    /// Removes only the image, damaged or not, so that the next open starts from the last checkpoint. The base
+    /// Removes only the image, damaged or not, so that the next open starts from the last commit. The store
     /// is verified first.
     ///
     /// # Errors
@@ -174,13 +179,15 @@ impl NameSpace {
             return Err(self.not_found(name));
         }
         let _lock = self.lock(name, LockMode::Exclusive)?;
-        let base = self.base(name)?.ok_or_else(|| RegionError::OnlyCopy { name: name.to_string() })?;
-        check_key(name, base.header.owner_fingerprint, key)?;
-        verify_base(&base, None).map_err(|error| self.build_error(error, &base.path, 0))?;
+        let stored = Stored::open(self.places.store(), name)?;
+        let stored = stored.ok_or_else(|| RegionError::OnlyCopy { name: name.to_string() })?;
+        check_key(name, stored.base.header.owner_fingerprint, key)?;
+        stored.verify().map_err(|error| source_error(error, &stored.base.path))?;
         if let Err(held @ RegionError::Held { .. }) = self.image(name, LockMode::Exclusive) {
             return Err(held);
         }
         remove_temporaries(&*self.storage, self.places.pool(), name)?;
-        self.remove_file(&image_path(self.places.pool(), name))
+        self.remove_file(&image_path(self.places.pool(), name))?;
+        self.remove_file(&redo_path(self.places.pool(), name))
     }
 }

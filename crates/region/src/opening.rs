@@ -12,17 +12,20 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
 
 use crate::address::first_free;
-use crate::base::{is_full, open_base, remedy_for_image, verify_base};
+use crate::base::{is_full, open_base};
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{
-    base_path, image_path, lock_path, names_in, names_lock_path, remove_temporaries, temporary_path,
+    base_path, image_path, lock_path, names_in, names_lock_path, redo_path, remove_temporaries,
+    temporary_path,
 };
 use crate::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for};
 use crate::image::{Backing, BuildError, FileFault, Image};
 use crate::key::OwnerKey;
 use crate::name::{RegionName, near_names};
 use crate::namespace::NameSpace;
+use crate::redo;
 use crate::region::{Opened, Region, no_room};
+use crate::stored::{Stored, remedy_for_image};
 
 /// How long a holder may take to write its record, or a reader to go.
 const HELD_PATIENCE: Duration = Duration::from_millis(50);
@@ -38,16 +41,36 @@ impl NameSpace {
 
     pub(crate) fn open_locked(&self, name: &RegionName, key: &OwnerKey) -> Result<Option<(Image, Opened)>> {
         if let Some(image) = self.image(name, LockMode::Exclusive)? {
-            return self.open_warm(image, key).map(Some);
+            check_key(&image.header.name, image.header.owner_fingerprint, key)?;
+            self.finish_publication(&image)?;
+            return self.open_warm(image).map(Some);
         }
-        match self.base(name)? {
-            Some(base) => self.open_cold(&base, key).map(Some),
+        match Stored::open(self.places.store(), name)? {
+            Some(stored) => self.open_cold(&stored, key).map(Some),
             None => Ok(None),
         }
     }
 
-    fn open_warm(&self, mut image: Image, key: &OwnerKey) -> Result<(Image, Opened)> {
-        check_key(&image.header.name, image.header.owner_fingerprint, key)?;
+    /// Finishes what a writer in `atomic` mode had begun to publish when it died.
+    fn finish_publication(&self, image: &Image) -> Result<()> {
+        let path = redo_path(self.places.pool(), &image.header.name);
+        let finished = redo::recover(&*self.storage, image, &path);
+        finished.map(drop).map_err(RegionError::io("finish the publication in", path))
+    }
+
+    /// The same before somebody reads, who would otherwise see a part of it.
+    pub(crate) fn finish_publication_of(&self, name: &RegionName) -> Result<()> {
+        if !redo::is_pending(&redo_path(self.places.pool(), name)) {
+            return Ok(());
+        }
+        let _lock = self.lock(name, LockMode::Exclusive)?;
+        match self.image(name, LockMode::Exclusive)? {
+            Some(image) => self.finish_publication(&image),
+            None => Ok(()),
+        }
+    }
+
+    fn open_warm(&self, mut image: Image) -> Result<(Image, Opened)> {
         // If a slot is damaged, the one in force may be the older one: its state proves nothing, and growth
         // since then shows only in the file's length.
         let after_crash = image.header.state == FileState::Open || image.slot_damaged;
@@ -69,15 +92,9 @@ impl NameSpace {
         Ok((image, if after_crash { Opened::WarmAfterCrash } else { Opened::Warm }))
     }
 
-    fn open_cold(&self, base: &Image, key: &OwnerKey) -> Result<(Image, Opened)> {
-        check_key(&base.header.name, base.header.owner_fingerprint, key)?;
-        let header = Header {
-            state: FileState::Open,
-            image_generation: base.header.image_generation.saturating_add(1),
-            data_checksum: 0,
-            ..base.header.clone()
-        };
-        let image = self.build_image(header, |file| verify_base(base, Some((&*self.storage, file))))?;
+    fn open_cold(&self, stored: &Stored, key: &OwnerKey) -> Result<(Image, Opened)> {
+        check_key(&stored.base.header.name, stored.base.header.owner_fingerprint, key)?;
+        let image = self.build_image(stored.image_header(), |file| stored.copy_to(&*self.storage, file))?;
         Ok((image, Opened::Cold))
     }
 
@@ -105,6 +122,8 @@ impl NameSpace {
             data_checksum: 0,
             owner_fingerprint: key.fingerprint(),
             name: name.clone(),
+            continued: false,
+            journal_sequence: 0,
         };
         let image = self.build_image(header, |_| Ok(()))?;
         Ok(self.region(image, Opened::Created, lock))
@@ -178,12 +197,14 @@ impl NameSpace {
         match open_base(self.places.store(), name) {
             Ok(base) => Ok(Some(base)),
             Err(FileFault::Missing) => Ok(None),
-            Err(fault) => {
-                let path = base_path(self.places.store(), name);
-                let remedy = Remedy::RestoreFile { path: path.clone() };
-                Err(fault.into_error(&path, remedy))
-            }
+            Err(fault) => Err(self.base_error(name, fault)),
         }
+    }
+
+    pub(crate) fn base_error(&self, name: &RegionName, fault: FileFault) -> RegionError {
+        let path = base_path(self.places.store(), name);
+        let remedy = Remedy::RestoreFile { path: path.clone() };
+        fault.into_error(&path, remedy)
     }
 
     pub(crate) fn exists(&self, name: &RegionName) -> bool {

@@ -4,8 +4,8 @@
 //! - While a [`Region`] lives it holds the name's lock, so it is the only writer.
 //! - The header says `Open` from before the first store can happen until after the last checkpoint is durable;
 //!   a header that says `Clean` means that base and image hold the same data.
-//! - `owed` is true when the base may lack something even if no store happened in this session. A mapping is
-//!   writable whenever the region is dirty, so only a clean region pays for its first store.
+//! - `owed` is true when nobody knows what the store lacks: only a new base helps. A mapping is then writable
+//!   from the start. `pending` and `grown` are what is known to be lacking besides the stores to the mapping.
 //! - After a failed header write nobody knows which header is in force: the region is poisoned, and only the
 //!   next open, which reads the header again, can go on.
 //! - A region that is dropped without [`Region::close`] stays `Open` in its header: nothing is lost (stores
@@ -14,23 +14,28 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use holdfast_sys::lock::FileLock;
 use holdfast_sys::mapping::gather_huge_pages;
 use serde::Serialize;
 
-use crate::base::{is_full, remedy_for_image, write_base};
+use crate::atomic::Consistency;
+use crate::base::is_full;
+use crate::commit::{JournalSlot, Written};
+use crate::dirty::{DirtySource, Tracking};
 use crate::error::{RegionError, Result};
 use crate::format::{DATA_OFFSET, FileState, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES};
 use crate::image::Image;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
 use crate::places::Places;
-use crate::sparse::PAGE_BYTES;
+use crate::redo::Redo;
 use crate::storage::Storage;
+use crate::stored::remedy_for_image;
 
 /// How a region came to be open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -73,13 +78,21 @@ pub struct Region {
     pub(crate) mapped: Option<MappedData>,
     pub(crate) image: Image,
     pub(crate) lost_notify: Option<Notify>,
+    pub(crate) dirty_source: Option<Box<dyn DirtySource>>,
     opened: Opened,
-    owed: bool,
-    poisoned: bool,
+    pub(crate) consistency: Consistency,
+    /// From the first choice of the mode `atomic` on.
+    pub(crate) redo: Option<Redo>,
+    pub(crate) owed: bool,
+    pub(crate) grown: bool,
+    pub(crate) pending: Vec<Range<u64>>,
+    /// Locked by whoever appends, which need not be who has the region.
+    pub(crate) journal: Arc<Mutex<JournalSlot>>,
+    pub(crate) poisoned: bool,
     lost: bool,
     growth_hint_bytes: u64,
-    storage: Arc<dyn Storage>,
-    places: Arc<Places>,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) places: Arc<Places>,
     lock: FileLock,
 }
 
@@ -95,8 +108,14 @@ impl Region {
             mapped: None,
             image,
             lost_notify: None,
+            dirty_source: None,
             opened,
+            consistency: Consistency::Direct,
+            redo: None,
             owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
+            grown: false,
+            pending: Vec::new(),
+            journal: Arc::new(Mutex::new(JournalSlot::Unread)),
             poisoned: false,
             lost: false,
             growth_hint_bytes: GROWTH_STEP_BYTES,
@@ -151,7 +170,11 @@ impl Region {
     /// Whether the store may lack something that the image has.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.owed || self.mapped.as_ref().is_some_and(MappedData::is_dirty)
+        self.owed
+            || self.grown
+            || !self.pending.is_empty()
+            || self.mapped.as_ref().is_some_and(MappedData::is_dirty)
+            || matches!(*JournalSlot::lock(&self.journal), JournalSlot::Broken)
     }
 
     /// Whether the image was found cut off under the mapping. What the applet reads and stores there is
@@ -179,7 +202,8 @@ impl Region {
     /// # Errors
     /// `Io` when the kernel cannot end it; the range then still shows the region's bytes.
     pub fn unmap(&mut self) -> Result<()> {
-        self.owed = self.is_dirty();
+        let stored = self.take_dirty(Tracking::AsIs)?;
+        self.note_pending(stored);
         self.lost = self.lost_backing();
         let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
         ended.map_err(RegionError::io("unmap", &self.image.path))
@@ -229,7 +253,7 @@ impl Region {
             .change_header(&*self.storage, |header| header.backed_bytes = grown)
             .map_err(RegionError::io("write the header of", &self.image.path))?;
         self.poisoned = false;
-        self.owe()?;
+        self.grown = true;
         Ok(grown)
     }
 
@@ -257,40 +281,6 @@ impl Region {
         read.map_err(RegionError::io("read", &self.image.path))
     }
 
-    /// Copies the image to the store, atomically, unless nothing changed. No thread may store to the region
-    /// meanwhile. When it returns `Ok`, the data survives the loss of the pool (level `power`).
-    ///
-    /// # Errors
-    /// `StoreFull` and most `Io` errors leave the earlier checkpoint in force and the region usable: try again.
-    /// `BackingLost` and `Displaced` refuse to replace a good checkpoint by a bad image, and poison the region.
-    pub fn checkpoint(&mut self) -> Result<CheckpointReport> {
-        self.check_usable()?;
-        self.check_backing()?;
-        if !self.is_dirty() {
-            return Ok(CheckpointReport { skipped: true, ..CheckpointReport::default() });
-        }
-        self.owed = true;
-        // A store that slips in after this makes the region dirty again; one before it is in the copy.
-        if let Some(mapped) = &mut self.mapped {
-            mapped.rearm().map_err(RegionError::io("watch", &self.image.path))?;
-        }
-        let written = write_base(&*self.storage, &self.image.file, &self.image.header, self.places.store());
-        let written = match written {
-            Ok(written) => written,
-            Err(error) => {
-                self.owe()?;
-                return Err(error);
-            }
-        };
-        self.poisoned = true;
-        self.image
-            .change_header(&*self.storage, |header| header.checkpoint_count += 1)
-            .map_err(RegionError::io("write the header of", &self.image.path))?;
-        self.poisoned = false;
-        self.owed = false;
-        Ok(CheckpointReport { bytes: written.pages * PAGE_BYTES, pages: written.pages, skipped: false })
-    }
-
     /// Unmaps, checkpoints if dirty, marks the image clean and releases the name.
     ///
     /// # Errors
@@ -298,14 +288,29 @@ impl Region {
     /// the next open is `WarmAfterCrash`.
     pub fn close(mut self) -> Result<CloseReport> {
         self.unmap()?;
-        let checkpoint = self.checkpoint()?;
-        if !checkpoint.skipped || self.opened == Opened::Cold {
+        let committed = self.commit_to_power()?;
+        if committed.written == Written::Base || self.opened == Opened::Cold {
             self.gather_huge_pages();
         }
+        if let Some(redo) = self.redo.take() {
+            self.storage.remove(redo.path()).map_err(RegionError::io("remove", redo.path()))?;
+        }
+        let durable_sequence = match &*JournalSlot::lock(&self.journal) {
+            JournalSlot::Ready(journal) => {
+                // Only helps to tell damage from a torn end; nothing relies on it.
+                let _ = journal.mark_end(&*self.storage, self.image.header.backed_bytes);
+                journal.last_sequence
+            }
+            // Not looked at, so as it was. Broken it cannot be: the commit mended it.
+            JournalSlot::Unread | JournalSlot::Broken => self.image.header.journal_sequence,
+        };
         self.image
-            .change_header(&*self.storage, |header| header.state = FileState::Clean)
+            .change_header(&*self.storage, |header| {
+                header.state = FileState::Clean;
+                header.journal_sequence = durable_sequence;
+            })
             .map_err(RegionError::io("write the header of", &self.image.path))?;
-        Ok(CloseReport { checkpoint })
+        Ok(CloseReport { checkpoint: committed.into() })
     }
 
     /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a cold open
@@ -317,7 +322,7 @@ impl Region {
     }
 
     /// The store lacks something from now on, so no store has to be noticed any more.
-    fn owe(&mut self) -> Result<()> {
+    pub(crate) fn owe(&mut self) -> Result<()> {
         self.owed = true;
         self.make_writable()
     }
@@ -332,18 +337,22 @@ impl Region {
         if self.mapped.is_some() { Err(RegionError::AlreadyMapped) } else { Ok(()) }
     }
 
-    fn check_usable(&self) -> Result<()> {
+    pub(crate) fn check_usable(&self) -> Result<()> {
         if self.poisoned { Err(RegionError::Poisoned { name: self.name().to_string() }) } else { Ok(()) }
     }
 
+    pub(crate) fn backing_lost(&self) -> RegionError {
+        let remedy = remedy_for_image(self.places.store(), self.name(), &self.image.path);
+        RegionError::BackingLost { path: self.image.path.clone(), remedy }
+    }
+
     /// Whether the file that the path names is still ours and still whole.
-    fn check_backing(&mut self) -> Result<()> {
+    pub(crate) fn check_backing(&mut self) -> Result<()> {
         let path = &self.image.path;
         let len_bytes = self.image.file.metadata().map_err(RegionError::io("examine", path))?.len();
         if self.lost_backing() || len_bytes < self.image.header.file_bytes() {
             self.poisoned = true;
-            let remedy = remedy_for_image(self.places.store(), self.name(), &self.image.path);
-            return Err(RegionError::BackingLost { path: self.image.path.clone(), remedy });
+            return Err(self.backing_lost());
         }
         // Somebody emptied the pool under us: the open file is the newest data there is, so it goes to the
         // store. But if another image has the name now, another writer may be at work on it.

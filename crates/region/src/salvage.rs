@@ -22,9 +22,11 @@ use crate::format::{
     DATA_OFFSET, FORMAT_VERSION, GROWTH_HINT_BYTES_MAX, Header, HeaderFault, LIMIT_BYTES_MAX,
     LIMIT_UNIT_BYTES, SLOTS_BYTES, choose, limit_for,
 };
+use crate::journal::{ReadFault, Sizes, apply, open_journal, whole_records};
 use crate::key::OwnerKey;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
+use crate::redo;
 use crate::transfer::{Origin, TransferReport, runs};
 
 /// What is left of a file's two header slots.
@@ -52,23 +54,45 @@ pub struct DamageReport {
     pub header: HeaderState,
     /// Bytes that the data area has, or had.
     pub data_bytes: u64,
-    /// Bytes at its end that are missing: the file was cut off.
+    /// Bytes at the end of the file that are missing: it was cut off. They read as zeros, but for what the file
+    /// beside it has of them.
     pub missing_bytes: u64,
+    /// Where in the data area they start.
+    pub missing_offset: u64,
     /// Whether the data matches its checksum; images have none.
     pub checksum_matches: Option<bool>,
+    /// The file beside it that continues it, if there is one.
+    pub continuation: Option<ContinuationReport>,
+}
+
+/// What was taken from the file beside a damaged one: the journal of a base file, the redo log of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ContinuationReport {
+    /// The journal or redo log.
+    pub path: PathBuf,
+    /// Commits that were taken from it. Their pages replace what was missing there.
+    pub commits: u64,
+    /// Why what follows them cannot be read, if something does.
+    pub damaged: Option<String>,
 }
 
 impl DamageReport {
     /// Whether nothing is wrong with the file, as far as can be told from outside of its data.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.header == HeaderState::Whole && self.missing_bytes == 0 && self.checksum_matches != Some(false)
+        self.header == HeaderState::Whole
+            && self.missing_bytes == 0
+            && self.checksum_matches != Some(false)
+            && self.continuation.as_ref().is_none_or(|found| found.damaged.is_none())
     }
 
-    /// The part of the data area that is there; the rest reads as zeros.
+    /// Whether bytes of this range of the data area are missing.
     #[must_use]
-    pub fn present(&self) -> Range<u64> {
-        0..self.data_bytes - self.missing_bytes
+    pub fn lacks(&self, range: Range<u64>) -> bool {
+        range.start < self.missing_offset + self.missing_bytes
+            && range.end > self.missing_offset
+            && !range.is_empty()
     }
 }
 
@@ -80,7 +104,8 @@ pub struct DamagedFile {
 }
 
 impl DamagedFile {
-    /// Reads a file, whatever its state. Takes as much memory as the file has data.
+    /// Reads a file, whatever its state, and what continues it: the journal beside a base file, the redo log beside
+    /// an image, under the same name with their own endings. Takes as much memory as the file has data.
     ///
     /// # Errors
     /// `NewerFormat`, `Truncated` when there is no data area at all, `Io`.
@@ -120,9 +145,63 @@ impl DamagedFile {
             header: state,
             data_bytes,
             missing_bytes: data_bytes - present_bytes,
+            missing_offset: present_bytes,
             checksum_matches: expected.map(|expected| expected == xxh3_64(&bytes)),
+            continuation: None,
         };
-        Ok(DamagedFile { header, bytes, report })
+        let mut damaged = DamagedFile { header, bytes, report };
+        damaged.report.continuation = match damaged.header.clone() {
+            Some(header) if header.continued => damaged.apply_journal(&header),
+            Some(header) => damaged.apply_redo_log(&header),
+            None => None,
+        };
+        Ok(damaged)
+    }
+
+    /// Applies the whole records of the journal that continues this base.
+    fn apply_journal(&mut self, base: &Header) -> Option<ContinuationReport> {
+        let path = self.report.path.with_extension("journal");
+        let sizes = Sizes { backed_bytes: base.backed_bytes, limit_bytes: base.limit_bytes };
+        let damage = |fault: ReadFault| fault.into_error(&path, Remedy::RestoreFile { path: path.clone() });
+        let applied = open_journal(&path, base, false, &Remedy::RestoreFile { path: path.clone() });
+        let applied = applied.transpose()?.and_then(|(file, journal)| {
+            let (extent, fault) = whole_records(&file, &journal, sizes).map_err(damage)?;
+            self.grow(extent.backed_bytes);
+            apply(&file, &journal, extent, &mut |bytes, offset| self.put(bytes, offset)).map_err(damage)?;
+            Ok((extent.last_sequence - u64::from(extent.marked), fault.map(damage)))
+        });
+        let (commits, damaged) = applied.unwrap_or_else(|error| (0, Some(error)));
+        let damaged = damaged.map(|error| error.to_string());
+        Some(ContinuationReport { path, commits, damaged })
+    }
+
+    /// Applies the publication that a writer in the mode `atomic` had begun.
+    fn apply_redo_log(&mut self, image: &Header) -> Option<ContinuationReport> {
+        let path = self.report.path.with_extension("redo");
+        let file = private_options().read(true).open(&path).ok()?;
+        let (commits, damaged) =
+            match redo::replay(&file, image, &mut |bytes, offset| self.put(bytes, offset)) {
+                Ok(false) => return None,
+                Ok(true) => (1, None),
+                Err(error) => (0, Some(error.to_string())),
+            };
+        Some(ContinuationReport { path, commits, damaged })
+    }
+
+    fn grow(&mut self, backed_bytes: u64) {
+        if let Ok(bytes) = usize::try_from(backed_bytes)
+            && bytes > self.bytes.len()
+        {
+            self.bytes.resize(bytes, 0);
+            self.report.data_bytes = backed_bytes;
+        }
+    }
+
+    fn put(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let target = self.bytes.get_mut(start..).and_then(|rest| rest.get_mut(..bytes.len()));
+        target.ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(bytes);
+        Ok(())
     }
 
     /// What was found.

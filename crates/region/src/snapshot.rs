@@ -13,7 +13,7 @@ use std::fmt;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdfast_sys::lock::LockMode;
@@ -22,14 +22,16 @@ use serde::Serialize;
 
 use crate::base::{open_base, verify_base};
 use crate::error::{ErrorKind, RegionError, Remedy, Result};
-use crate::files::{base_path, image_path, names_in, snapshot_path, snapshots_path};
+use crate::files::{base_path, image_path, journal_path, names_in, redo_path, snapshot_path, snapshots_path};
 use crate::format::Header;
 use crate::image::{FileFault, Image};
+use crate::journal::continued_checkpoint;
 use crate::key::OwnerKey;
 use crate::memory::ReadOnlyData;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::opening::check_key;
+use crate::redo;
 
 /// Why a snapshot cannot be had under a tag.
 #[derive(Debug, thiserror::Error)]
@@ -149,8 +151,8 @@ impl NameSpace {
                 self.storage.sync_directory(&parent).map_err(RegionError::io("make durable", parent))?;
             }
         }
-        let built =
-            self.build_in_store(&directory, base.header.clone(), |file, _| self.fill_from(base, file))?;
+        let header = Header { continued: false, ..base.header.clone() };
+        let built = self.build_in_store(&directory, header, |file, _| self.fill_from(base, file))?;
         self.publish_in_store(built, &directory, path)?;
         Ok(self.snapshot_summary(name, tag.clone()))
     }
@@ -256,26 +258,15 @@ impl NameSpace {
                 Err(error) => return Err(error),
             }
         }
-        // Checkpoints count on, so that nothing that belongs to an earlier one fits the restored one.
-        let before = settled.as_ref().map(|(_, header)| header.clone());
-        let header = Header {
-            checkpoint_count: before
-                .as_ref()
-                .map_or(0, |header| header.checkpoint_count)
-                .max(snapshot.header.checkpoint_count)
-                .saturating_add(1),
-            image_generation: before
-                .map_or(0, |header| header.image_generation)
-                .max(snapshot.header.image_generation),
-            ..snapshot.header.clone()
-        };
         let (store, pool) = (self.places.store(), self.places.pool());
+        let found = settled.as_ref().map(|(_, header)| header);
+        let header = self.header_after(&snapshot.header, found);
         let built = self.build_in_store(store, header, |file, _| self.fill_from(&snapshot, file))?;
         let (image, base) = (image_path(pool, name), base_path(store, name));
         if settled.is_some() {
             // Base and image hold the same: without the image the region is still the old one, and with the
             // rename it is the restored one. The other way round, the old image would hide the new base.
-            if let Err(error) = self.remove_image_durably(&image) {
+            if let Err(error) = self.remove_image_durably(name, &image) {
                 let _ = self.storage.remove(&built.path);
                 return Err(error);
             }
@@ -283,12 +274,36 @@ impl NameSpace {
         } else {
             // A damaged image keeps the region from opening until the restored base is there.
             self.publish_in_store(built, store, base)?;
-            self.remove_image_durably(&image)?;
+            self.remove_image_durably(name, &image)?;
         }
+        // It is stale beside the restored base; gone it cannot be in the way either.
+        self.remove_file(&journal_path(store, name))?;
         Ok(RestoreReport { kept, backed_bytes: snapshot.header.backed_bytes })
     }
 
-    fn remove_image_durably(&self, image: &std::path::Path) -> Result<()> {
+    /// The header of a restored base. Checkpoints and images count on from whatever is left of the region, also
+    /// of one that was removed or damaged, so that no journal and no redo log of an earlier state fits.
+    fn header_after(&self, snapshot: &Header, settled: Option<&Header>) -> Header {
+        let (store, pool, name) = (self.places.store(), self.places.pool(), &snapshot.name);
+        let image = Image::open(image_path(pool, name), name, false).ok().map(|image| image.header);
+        let base = open_base(store, name).ok().map(|base| base.header);
+        let headers = || [Some(snapshot), settled, image.as_ref(), base.as_ref()].into_iter().flatten();
+        let checkpoints = headers().map(|header| header.checkpoint_count);
+        let checkpoint = checkpoints.chain(continued_checkpoint(&journal_path(store, name))).max();
+        let generations = headers().map(|header| header.image_generation);
+        let generation = generations.chain(redo::generation(&redo_path(pool, name))).max();
+        Header {
+            checkpoint_count: checkpoint.unwrap_or(0).saturating_add(1),
+            image_generation: generation.unwrap_or(0),
+            continued: true,
+            ..snapshot.clone()
+        }
+    }
+
+    /// Removes the image, and the redo log before it.
+    pub(crate) fn remove_image_durably(&self, name: &RegionName, image: &Path) -> Result<()> {
+        // Before the image: alone it would wait for the next one.
+        self.remove_file(&redo_path(self.places.pool(), name))?;
         self.remove_file(image)?;
         let pool = self.places.pool();
         self.storage.sync_directory(pool).map_err(RegionError::io("make durable", pool))
@@ -329,6 +344,6 @@ impl NameSpace {
     }
 }
 
-fn unusable(fault: FileFault, path: &std::path::Path) -> RegionError {
+fn unusable(fault: FileFault, path: &Path) -> RegionError {
     fault.into_error(path, Remedy::RestoreFile { path: path.to_owned() })
 }

@@ -105,7 +105,7 @@ fn write_pages(bytes: &[u8], position: u64, target: Option<(&dyn Storage, &File)
 }
 
 /// Works on blocks without an early way out inside, so that the compiler can use vector instructions.
-fn is_zero(page: &[u8]) -> bool {
+pub(crate) fn is_zero(page: &[u8]) -> bool {
     page.chunks(256).all(|block| block.iter().fold(0, |seen, byte| seen | byte) == 0)
 }
 

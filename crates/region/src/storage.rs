@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The steps of which all changes to images and base files are made.
+/// The steps of which all changes to images, base files and journals are made.
 pub trait Storage: fmt::Debug + Send + Sync {
     /// Creates a private file that must not exist yet, readable and writable.
     ///
@@ -46,6 +46,13 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// # Errors
     /// What the kernel reports; what is durable is then unknown.
     fn sync(&self, file: &File) -> io::Result<()>;
+    /// Makes a file's content durable, and its length where that is needed to read the content.
+    ///
+    /// # Errors
+    /// As [`Storage::sync`].
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        self.sync(file)
+    }
     /// Makes a directory's entries durable.
     ///
     /// # Errors
@@ -95,6 +102,10 @@ impl Storage for KernelStorage {
 
     fn sync(&self, file: &File) -> io::Result<()> {
         file.sync_all()
+    }
+
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {

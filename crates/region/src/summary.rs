@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use holdfast_sys::lock::recorded_holder;
 use serde::Serialize;
 
-use crate::base::remedy_for_image;
 use crate::error::Remedy;
-use crate::files::{base_path, image_path, lock_path};
+use crate::files::{base_path, image_path, journal_path, lock_path};
 use crate::format::{FileState, Header};
 use crate::image::{FileFault, Image};
+use crate::journal::check_journal_header;
 use crate::name::RegionName;
 use crate::places::Places;
+use crate::stored::remedy_for_image;
 
 /// How often a header that is being changed is read again before it counts as damaged.
 const ATTEMPTS_MAX: u32 = 3;
@@ -71,6 +72,8 @@ pub struct RegionSummary {
     pub image: Option<FileSummary>,
     /// The checkpoint in the store.
     pub base: Option<FileSummary>,
+    /// What was committed since that checkpoint.
+    pub journal: Option<FileSummary>,
     /// The process that writes it now.
     pub holder: Option<u32>,
     /// What it is doing.
@@ -134,9 +137,15 @@ pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSumm
     };
     let header = image.header.as_ref().or(base.header.as_ref()).ok().cloned();
     let (image_file, base_file) = (image.file.clone(), base.file.clone());
+    // Which base a journal continues can change while we look; without one there is nothing to compare.
+    let journal_fault = match &base.header {
+        Ok(base) if holder.is_none() => check_journal_header(places.store(), name, base).err(),
+        _ => None,
+    };
     let damaged = image
         .fault(|path| remedy_for_image(places.store(), name, path))
-        .or_else(|| base.fault(|path| Remedy::RestoreFile { path: path.to_owned() }));
+        .or_else(|| base.fault(|path| Remedy::RestoreFile { path: path.to_owned() }))
+        .or_else(|| journal_fault.map(|fault| fault.to_string()));
     let number = |field: fn(&Header) -> u64| header.as_ref().map_or(0, field);
     Some(RegionSummary {
         name: name.clone(),
@@ -148,6 +157,7 @@ pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSumm
         backed_bytes: number(|header| header.backed_bytes),
         image: image_file,
         base: base_file,
+        journal: file_summary(&journal_path(places.store(), name)),
         holder,
         state,
         created_unix_s: number(|header| header.created_unix_s),

@@ -18,14 +18,15 @@ use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{RegionError, Remedy, Result};
-use crate::files::{base_path, lock_path};
+use crate::files::{base_path, journal_path, lock_path, redo_path};
 use crate::format::{DATA_OFFSET, FileState, Header};
 use crate::image::BuildError;
 use crate::key::OwnerKey;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::reader::RegionReader;
-use crate::sparse::{CopyError, PAGE_BYTES, sum_and_copy};
+use crate::settle::checksum_of;
+use crate::sparse::{PAGE_BYTES, is_zero};
 use crate::stream::{
     BLOCK_BYTES_MAX, Part, StreamError, StreamHeader, StreamReader, write_end, write_header, write_pages,
 };
@@ -90,8 +91,6 @@ impl RegionReader {
 /// The runs of pages that are not zero, cut where a block would get too long.
 pub(crate) fn runs(data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let page_bytes = PAGE_BYTES as usize;
-    let is_zero =
-        |page: &[u8]| page.chunks(256).all(|block| block.iter().fold(0, |seen, byte| seen | byte) == 0);
     let mut at = 0;
     std::iter::from_fn(move || {
         at += data.get(at..)?.chunks(page_bytes).take_while(|page| is_zero(page)).count() * page_bytes;
@@ -203,17 +202,17 @@ impl NameSpace {
             data_checksum: 0,
             owner_fingerprint: key.fingerprint(),
             name: name.clone(),
+            continued: true,
+            journal_sequence: 0,
         };
+        // What a region that had the name may have left could not be applied to this one, but could be in its way.
+        self.remove_file(&journal_path(self.places.store(), name))?;
+        self.remove_file(&redo_path(self.places.pool(), name))?;
         let store = self.places.store();
         let mut pages = 0;
         let built = self.build_in_store(store, header, |file, header| {
             let expected = fill(file)?;
-            // What is in the file now is what counts, not what was meant to be written.
-            let found = sum_and_copy(file, origin.backed_bytes, None).map_err(|error| match error {
-                CopyError::Read(source) | CopyError::Write(source) => {
-                    BuildError::Target { step: "read back", source }
-                }
-            })?;
+            let found = checksum_of(file, origin.backed_bytes)?;
             if expected.is_some_and(|expected| expected != found.checksum) {
                 let what = "its data does not match the checksum at its end";
                 return Err(BuildError::Source(StreamError::Damaged { offset: 0, what }.into()));

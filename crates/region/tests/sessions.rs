@@ -54,12 +54,13 @@ fn a_session_that_stores_nothing_skips_the_checkpoint_and_leaves_all_data_alone(
 fn the_first_store_makes_a_warm_region_dirty_and_a_checkpoint_makes_it_clean_again() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
-    for text in [b"one", b"two"] {
+    // Until the first checkpoint every page may have changed; from then on the changed ones are known.
+    for (text, pages) in [(b"one", 2), (b"two", 1)] {
         assert!(!region.is_dirty());
         store(&mut region, 4096, text);
         assert!(region.is_dirty());
         let report = region.checkpoint().unwrap();
-        assert_eq!((report.pages, report.bytes, report.skipped), (2, 8192, false));
+        assert_eq!((report.pages, report.bytes, report.skipped), (pages, pages * 4096, false));
     }
     assert!(region.checkpoint().unwrap().skipped);
     drop(region);

@@ -1,4 +1,4 @@
-//! Memory faults that Holdfast expects and resolves: the first store to a clean region, an image that was
+//! Memory faults that Holdfast expects and resolves: the first store to a clean region or page, an image that was
 //! truncated under its mapping, and host code that touches a hole of an applet's linear memory.
 //!
 //! One handler for SIGSEGV and SIGBUS serves the whole process. It looks the faulting address up in a fixed
@@ -14,6 +14,7 @@
 //! - A fault that nobody claims ends the process as it would have without us.
 
 mod handler;
+mod pages;
 mod table;
 
 use std::io;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub use handler::install;
+pub(crate) use pages::PageWatch;
 use table::{CODE, Claim, HOLE, WRITE_WATCH};
 
 /// Called from the signal handler after a fault was resolved in a way that must stop the applet.

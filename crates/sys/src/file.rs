@@ -100,6 +100,16 @@ pub fn private_options() -> OpenOptions {
     options
 }
 
+/// A file in memory without a name, `len_bytes` long, all hole. It is gone with its last descriptor and mapping.
+///
+/// # Errors
+/// What `memfd_create` or `ftruncate` report.
+pub fn anonymous(label: &str, len_bytes: u64) -> io::Result<File> {
+    let file = File::from(rustix::fs::memfd_create(label, rustix::fs::MemfdFlags::CLOEXEC)?);
+    file.set_len(len_bytes)?;
+    Ok(file)
+}
+
 /// Whether an open with [`private_options`] failed because the last component is a symbolic link.
 #[must_use]
 pub fn refused_link(error: &io::Error) -> bool {

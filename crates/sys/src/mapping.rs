@@ -144,6 +144,27 @@ pub unsafe fn map_shared_fixed(
     Ok(())
 }
 
+/// Maps `len` bytes of a file from `offset`, privately: what is stored there stays in this process, in copies of
+/// the pages.
+///
+/// # Safety
+/// As for [`map_shared_fixed`].
+///
+/// # Errors
+/// As for [`map_shared_fixed`].
+pub unsafe fn map_private_fixed(
+    address: *mut u8,
+    len: usize,
+    file: impl AsFd,
+    offset: u64,
+    prot: Prot,
+) -> io::Result<()> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    // SAFETY: the caller owns the range.
+    unsafe { rustix::mm::mmap(address.cast(), len, prot.map_flags(), flags, file, offset)? };
+    Ok(())
+}
+
 /// Puts fresh zeroed private memory at `address`, in place of what is there.
 ///
 /// # Safety

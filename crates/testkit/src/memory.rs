@@ -11,6 +11,8 @@ use holdfast_heap::{Backing, GrowError};
 
 /// How much a backing grows at least.
 const STEP_BYTES: u64 = 4 << 20;
+/// Alignment of the first byte, as large as that of any object.
+const ALIGN_BYTES: usize = 2 << 20;
 
 /// Memory of `limit` bytes of which the first `backed` count.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ pub struct TestMemory {
 /// # Panics
 /// With a size that no memory has; this is for tests.
 fn layout(bytes: u64) -> Layout {
-    Layout::from_size_align(bytes.max(1) as usize, 1 << 16).expect("a test's heap fits into memory")
+    Layout::from_size_align(bytes.max(1) as usize, ALIGN_BYTES).expect("a test's heap fits into memory")
 }
 
 impl TestMemory {
@@ -70,7 +72,10 @@ impl Drop for TestMemory {
     }
 }
 
-// SAFETY: one allocation, aligned to 64 KiB, never moved, exclusively owned; `backed` only grows.
+// SAFETY: an allocation of its own, which any thread may use and free.
+unsafe impl Send for TestMemory {}
+
+// SAFETY: one allocation, aligned to 2 MiB, never moved, exclusively owned; `backed` only grows.
 unsafe impl Backing for TestMemory {
     fn base(&self) -> *mut u8 {
         self.base

@@ -139,15 +139,35 @@ impl HeapLink {
         })
     }
 
-    /// Copies the image to the store, now.
+    /// Makes what was stored so far count, where it does not at once (mode `atomic`).
+    pub(crate) fn publish(&self) -> GuestCode {
+        self.with_attached(|region| region.publish().map(drop))
+    }
+
+    /// The same, and copies the image to the store, now.
     pub(crate) fn checkpoint(&self) -> GuestCode {
+        self.with_attached(|region| region.publish().and_then(|_| region.checkpoint()).map(drop))
+    }
+
+    /// Publishes at the end of a run that was not stopped.
+    pub(crate) fn publish_at_end(&self) -> Result<(), RegionError> {
+        let mut inner = self.lock();
+        match &mut *inner {
+            Inner { region: Some(region), layout: Layout { heap: Some(_), .. }, .. } => {
+                region.publish().map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn with_attached(&self, work: impl FnOnce(&mut Region) -> Result<(), RegionError>) -> GuestCode {
         let mut inner = self.lock();
         let Inner { region: Some(region), layout: Layout { heap: Some(_), .. }, error, .. } = &mut *inner
         else {
             return GuestCode::NotGranted;
         };
-        match region.checkpoint() {
-            Ok(_) => GuestCode::Ok,
+        match work(region) {
+            Ok(()) => GuestCode::Ok,
             Err(failure) => {
                 let code = GuestCode::from(&failure);
                 error.get_or_insert(failure);

@@ -96,8 +96,7 @@ fn commit(caller: &Caller<'_, State>, level: i32) -> GuestCode {
     let link = &caller.data().link;
     match level {
         _ if link.attached().is_none() => GuestCode::NotGranted,
-        // Stores to a shared mapping survive the process as they are.
-        LEVEL_PROCESS => GuestCode::Ok,
+        LEVEL_PROCESS => link.publish(),
         LEVEL_POWER => link.checkpoint(),
         _ => GuestCode::Unsupported,
     }

@@ -68,6 +68,9 @@ pub struct Finished {
 /// A time limit covers the applet's own work and its waiting for streams and clocks. It cannot reach into
 /// the kernel: a granted directory on a file system that does not answer, or with a pipe in it, can delay
 /// the end.
+///
+/// If the region's mode is `atomic`, a run that comes to its own end (returns, or exits with whatever status)
+/// publishes what it stored; one that is stopped does not.
 pub fn run(program: &Program, options: &RunOptions, region: Option<Region>) -> Finished {
     let run = Run { program, options, link: HeapLink::new(region) };
     let mut report = Report::default();
@@ -246,7 +249,7 @@ impl Run<'_> {
             (None, _) => {}
         }
         match ended {
-            Ended::Exited(status) => Ok(status),
+            Ended::Exited(status) => self.link.publish_at_end().map(|()| status).map_err(WasmError::Heap),
             Ended::Stopped(function) => Err(time_limit(function, outcome.is_none())),
             Ended::OutOfFuel(function) => {
                 Err(WasmError::OutOfFuel { limit: limits.fuel.unwrap_or_default(), function })

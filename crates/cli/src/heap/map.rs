@@ -7,10 +7,10 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use holdfast_heap::layout::{CHUNK_BYTES, SEGMENT_CHUNKS};
-use holdfast_heap::{ChunkUse, survey};
+use holdfast_heap::survey::{ChunkKind, Survey};
 
-use super::name_space;
-use crate::exit::{BAD_FILE, Failure, OTHER, USAGE};
+use super::{cut_off, name_space};
+use crate::exit::{Failure, OTHER, USAGE};
 use crate::heap_args::MapArgs;
 use crate::output::{print, with_progress};
 use crate::size::show_size;
@@ -81,10 +81,7 @@ pub fn run(args: &MapArgs) -> Result<u8, Failure> {
     let reader = name_space()?.open_read(&args.name)?;
     let cells = with_progress(&format!("reading {}", args.name), || cells(reader.bytes()));
     if reader.lost_backing() {
-        let name = &args.name;
-        let message =
-            format!("the image of {name} is cut off; `holdfast heap show {name}` tells what is left");
-        return Err(Failure::new(BAD_FILE, message));
+        return Err(cut_off(&args.name));
     }
     match &args.svg {
         Some(path) => write_new(path, &svg(args.name.as_str(), &cells))?,
@@ -108,24 +105,26 @@ fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
 
 fn cells(bytes: &[u8]) -> Vec<Cell> {
     let mut cells = Vec::with_capacity(bytes.len() / CHUNK_BYTES as usize);
-    survey(bytes, &mut |span| {
-        for index in 0..span.chunks {
-            let (kind, fill) = match span.used_for {
-                ChunkUse::Table => (Kind::Table, 1.0),
-                ChunkUse::Log => (Kind::Log, 1.0),
-                ChunkUse::Slab { slots, used_slots, .. } => {
-                    (Kind::Small, f64::from(used_slots) / f64::from(slots.max(1)))
-                }
-                ChunkUse::Run { object_bytes } => {
-                    let here = object_bytes.saturating_sub(index * CHUNK_BYTES).min(CHUNK_BYTES);
-                    (Kind::Large, here as f64 / CHUNK_BYTES as f64)
-                }
-                ChunkUse::Free => (Kind::Free, 0.0),
-                _ => (Kind::Unknown, 1.0),
+    if let Some(survey) = Survey::new(bytes) {
+        cells.extend(survey.chunks().map(|chunk| {
+            let kind = match chunk.kind {
+                ChunkKind::Table => Kind::Table,
+                ChunkKind::Log => Kind::Log,
+                ChunkKind::Slab => Kind::Small,
+                ChunkKind::Large => Kind::Large,
+                ChunkKind::Free => Kind::Free,
+                ChunkKind::Absent => Kind::Untouched,
+                _ => Kind::Unknown,
             };
-            cells.push(Cell { kind, fill, goes_on: index > 0 });
-        }
-    });
+            let fill = match kind {
+                Kind::Unknown => 1.0,
+                _ => f64::from(chunk.used_bytes) / CHUNK_BYTES as f64,
+            };
+            let object = survey.object_at(chunk.offset);
+            let goes_on = kind == Kind::Large && object.is_some_and(|object| object.offset < chunk.offset);
+            Cell { kind, fill, goes_on }
+        }));
+    }
     let chunks = bytes.len() / CHUNK_BYTES as usize;
     cells.resize(chunks.max(cells.len()), UNTOUCHED);
     cells

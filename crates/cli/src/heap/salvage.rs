@@ -1,7 +1,8 @@
 //! `holdfast heap salvage`: what of a damaged file is intact, root by root, and a new heap made of it.
 
-use holdfast_heap::{ChunkSpan, ChunkUse, OpenError, RootSpan, survey, survey_roots};
-use holdfast_region::{DamageReport, DamagedFile, HeaderState};
+use holdfast_heap::OpenError;
+use holdfast_heap::survey::{ObjectView, RootView, Survey};
+use holdfast_region::{ContinuationReport, DamageReport, DamagedFile, HeaderState};
 use serde::Serialize;
 
 use super::{look_at, name_space};
@@ -80,21 +81,20 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
 fn examine(damaged: &DamagedFile) -> Salvaged {
     let (bytes, file) = (damaged.bytes(), damaged.report().clone());
     let look = look_at(bytes);
-    let mut spans = Vec::new();
-    survey(bytes, &mut |span| spans.push(span));
-    let mut roots = Vec::new();
-    let unreadable_roots = survey_roots(bytes, &mut |root| {
-        let intact = is_in_use(&spans, &root) && root.offset + root.bytes <= file.present().end;
-        roots.push(Root { name: root.name.to_owned(), offset: root.offset, bytes: root.bytes, intact });
-    });
+    let survey = Survey::new(bytes);
+    let (mut roots, mut unreadable_roots, mut objects_cut_off) = (Vec::new(), 0, 0);
+    if let Some(survey) = &survey {
+        roots.extend(survey.roots().map(|root| Root {
+            name: root.name.to_owned(),
+            offset: root.offset,
+            bytes: root.bytes,
+            intact: is_intact(survey, &root, &file),
+        }));
+        unreadable_roots = survey.unreadable_roots();
+        let cut_off = |object: &ObjectView| file.lacks(object.offset..object.offset + object.bytes);
+        objects_cut_off = survey.objects().filter(cut_off).count() as u64;
+    }
     roots.sort_by(|a, b| a.name.cmp(&b.name));
-    let cut_off = spans.iter().filter(|span| span.offset + span.bytes() > file.present().end);
-    let objects_cut_off = cut_off.map(|span| match span.used_for {
-        ChunkUse::Slab { used_slots, .. } => u64::from(used_slots),
-        ChunkUse::Run { .. } => 1,
-        _ => 0,
-    });
-    let objects_cut_off = objects_cut_off.sum();
     let mut salvaged = Salvaged {
         file,
         objects: 0,
@@ -118,12 +118,12 @@ fn examine(damaged: &DamagedFile) -> Salvaged {
     salvaged
 }
 
-/// Whether the object lies in chunks that are described and hold objects.
-fn is_in_use(spans: &[ChunkSpan], root: &RootSpan<'_>) -> bool {
-    let Some(end) = root.offset.checked_add(root.bytes) else { return false };
-    spans.iter().any(|span| {
-        let holds = matches!(span.used_for, ChunkUse::Slab { .. } | ChunkUse::Run { .. });
-        holds && span.offset <= root.offset && end <= span.offset + span.bytes()
+/// Whether the root's object is allocated with its size, and nothing of it is missing.
+fn is_intact(survey: &Survey<'_>, root: &RootView<'_>, file: &DamageReport) -> bool {
+    survey.object_at(root.offset).is_some_and(|object| {
+        object.offset == root.offset
+            && root.bytes <= object.bytes
+            && !file.lacks(root.offset..root.offset + root.bytes)
     })
 }
 
@@ -140,7 +140,7 @@ fn text(salvaged: &Salvaged) -> String {
             "{}, of which {} are missing from offset {:#x} on",
             show_size(file.data_bytes),
             show_size(missing),
-            file.present().end
+            file.missing_offset
         ),
     };
     let checksum = match file.checksum_matches {
@@ -161,6 +161,11 @@ fn text(salvaged: &Salvaged) -> String {
         ("checksum", checksum.to_owned()),
         ("tables", tables),
     ];
+    if let Some(continuation) = &file.continuation {
+        let ContinuationReport { path, commits, damaged, .. } = continuation;
+        lines.push(("commits", format!("{commits} more taken from {}", path.display())));
+        lines.extend(damaged.iter().map(|damaged| ("", format!("LOST what follows them: {damaged}"))));
+    }
     if salvaged.error.is_none() {
         lines.push(("objects", format!("{} in {}", salvaged.objects, show_size(salvaged.object_bytes))));
     }

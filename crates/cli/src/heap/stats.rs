@@ -1,12 +1,11 @@
 //! `holdfast heap stats`: where a heap's bytes went, and how much of them is of use.
 
-use std::collections::BTreeMap;
-
-use holdfast_heap::{ChunkUse, survey};
+use holdfast_heap::OpenError;
+use holdfast_heap::survey::{ChunkKind, Survey};
 use holdfast_region::RegionName;
 use serde::Serialize;
 
-use super::{RootRow, look_at, name_space};
+use super::{RootRow, cut_off, look_at, name_space};
 use crate::exit::{BAD_FILE, Failure};
 use crate::heap_args::StatsArgs;
 use crate::output::{print, print_json, print_table, with_progress};
@@ -39,11 +38,17 @@ struct Stats {
     longest_free_bytes: u64,
     /// Not yet formatted.
     untouched_bytes: u64,
+    /// Objects that a root leads to, directly or through pointers, and the room that they take.
+    reached_objects: u64,
+    reached_bytes: u64,
+    /// Objects that no root leads to: `heap leaks` lists them.
+    leaked_objects: u64,
+    leaked_bytes: u64,
     classes: Vec<Class>,
     roots: Vec<RootRow>,
 }
 
-#[derive(Default, Serialize)]
+#[derive(Serialize)]
 struct Class {
     slot_bytes: u32,
     slabs: u64,
@@ -53,16 +58,13 @@ struct Class {
 
 pub fn run(args: &StatsArgs) -> Result<u8, Failure> {
     let names = name_space()?;
-    let (stats, cut_off) = with_progress(&format!("reading {}", args.name), || {
+    let (stats, lost) = with_progress(&format!("reading {}", args.name), || {
         let reader = names.open_read(&args.name)?;
         let stats = gather(&args.name, reader.bytes())?;
         Ok::<_, Failure>((stats, reader.lost_backing()))
     })?;
-    if cut_off {
-        let name = &args.name;
-        let message =
-            format!("the image of {name} is cut off; `holdfast heap show {name}` tells what is left");
-        return Err(Failure::new(BAD_FILE, message));
+    if lost {
+        return Err(cut_off(&args.name));
     }
     if args.json {
         print_json(&stats)?;
@@ -73,10 +75,10 @@ pub fn run(args: &StatsArgs) -> Result<u8, Failure> {
 }
 
 fn gather(name: &RegionName, bytes: &[u8]) -> Result<Stats, Failure> {
-    let look = look_at(bytes);
+    let mut look = look_at(bytes);
     // A region in which nothing was stored yet is in order: all of it is untouched.
-    if let Err(error) = look.inspection
-        && error != holdfast_heap::OpenError::Empty
+    if let Err(error) = &look.inspection
+        && *error != OpenError::Empty
     {
         return Err(Failure::new(BAD_FILE, format!("{name}: {error}")));
     }
@@ -93,38 +95,48 @@ fn gather(name: &RegionName, bytes: &[u8]) -> Result<Stats, Failure> {
         free_bytes: 0,
         longest_free_bytes: 0,
         untouched_bytes: bytes.len() as u64,
+        reached_objects: 0,
+        reached_bytes: 0,
+        leaked_objects: 0,
+        leaked_bytes: 0,
         classes: Vec::new(),
-        roots: look.roots,
+        roots: std::mem::take(&mut look.roots),
     };
     stats.roots.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
-    let mut classes: BTreeMap<u32, Class> = BTreeMap::new();
+    let Some(survey) = Survey::new(look.bytes()) else { return Ok(stats) };
+    for class in survey.classes().into_iter().filter(|class| class.slabs > 0) {
+        let bytes = class.used * u64::from(class.class_bytes);
+        stats.small_objects += class.used;
+        stats.small_object_bytes += bytes;
+        stats.idle_slab_bytes += class.slabs * CHUNK_BYTES - bytes;
+        stats.classes.push(Class {
+            slot_bytes: class.class_bytes,
+            slabs: class.slabs,
+            objects: class.used,
+            slots: class.slots,
+        });
+    }
     let mut free_run = 0;
-    survey(bytes, &mut |span| {
-        stats.untouched_bytes = stats.untouched_bytes.saturating_sub(span.bytes());
-        free_run = if span.used_for == ChunkUse::Free { free_run + span.bytes() } else { 0 };
+    for chunk in survey.chunks() {
+        stats.untouched_bytes -= CHUNK_BYTES;
+        free_run = if chunk.kind == ChunkKind::Free { free_run + CHUNK_BYTES } else { 0 };
         stats.longest_free_bytes = stats.longest_free_bytes.max(free_run);
-        match span.used_for {
-            ChunkUse::Slab { slot_bytes, slots, used_slots } => {
-                let class = classes.entry(slot_bytes).or_insert(Class { slot_bytes, ..Class::default() });
-                class.slabs += 1;
-                class.objects += u64::from(used_slots);
-                class.slots += u64::from(slots);
-                let object_bytes = u64::from(used_slots) * u64::from(slot_bytes);
-                stats.small_objects += u64::from(used_slots);
-                stats.small_object_bytes += object_bytes;
-                stats.idle_slab_bytes += CHUNK_BYTES - object_bytes.min(CHUNK_BYTES);
+        match chunk.kind {
+            ChunkKind::Slab => {}
+            ChunkKind::Large => {
+                stats.large_object_bytes += u64::from(chunk.used_bytes);
+                stats.large_rounding_bytes += CHUNK_BYTES - u64::from(chunk.used_bytes);
             }
-            ChunkUse::Run { object_bytes } => {
-                let object_bytes = object_bytes.min(span.bytes());
-                stats.large_objects += 1;
-                stats.large_object_bytes += object_bytes;
-                stats.large_rounding_bytes += span.bytes() - object_bytes;
-            }
-            ChunkUse::Free => stats.free_bytes += span.bytes(),
-            _ => stats.overhead_bytes += span.bytes(),
+            ChunkKind::Free => stats.free_bytes += CHUNK_BYTES,
+            _ => stats.overhead_bytes += CHUNK_BYTES,
         }
-    });
-    stats.classes = classes.into_values().collect();
+    }
+    let leaks = survey.leaks(&mut |_| {});
+    stats.large_objects = leaks.reached_objects + leaks.leaked_objects - stats.small_objects;
+    stats.reached_objects = leaks.reached_objects;
+    stats.reached_bytes = leaks.reached_bytes;
+    stats.leaked_objects = leaks.leaked_objects;
+    stats.leaked_bytes = leaks.leaked_bytes;
     Ok(stats)
 }
 
@@ -144,6 +156,12 @@ fn show(stats: &Stats) -> Result<(), Failure> {
         line("all", stats.backed_bytes, String::new()),
     ];
     print_table(&[stats.name.as_str(), "BYTES", "SHARE", ""], &[1, 2], &rows)?;
+    let reached = format!("{} objects in {}", stats.reached_objects, show_size(stats.reached_bytes));
+    print(&format!("\nreached from roots  {reached}\n"))?;
+    if stats.leaked_objects > 0 {
+        let leaked = format!("{} objects in {}", stats.leaked_objects, show_size(stats.leaked_bytes));
+        print(&format!("leaked              {leaked}: holdfast heap leaks {}\n", stats.name))?;
+    }
     if !stats.classes.is_empty() {
         print("\n")?;
         let rows: Vec<_> = stats.classes.iter().map(class_row).collect();

@@ -1,6 +1,8 @@
 //! Heaps in plain memory, opened as an applet opens its own.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+use std::ptr::NonNull;
+
 use holdfast_heap::{Heap, OpenOptions, Pointers, check};
 pub use holdfast_testkit::TestMemory;
 
@@ -9,6 +11,34 @@ pub const OPTIONS: OpenOptions =
 
 pub fn open(memory: TestMemory) -> Heap<TestMemory> {
     Heap::open(memory, OPTIONS).unwrap()
+}
+
+pub fn fill(pointer: NonNull<u8>, bytes: u64, seed: u8) {
+    // SAFETY: the callers pass objects of that size.
+    unsafe { pointer.as_ptr().write_bytes(seed, bytes as usize) };
+}
+
+pub fn holds(heap: &Heap<TestMemory>, offset: u64, bytes: u64, seed: u8) -> bool {
+    heap.backing().bytes()[offset as usize..(offset + bytes) as usize].iter().all(|byte| *byte == seed)
+}
+
+pub fn at(heap: &Heap<TestMemory>, offset: u64) -> NonNull<u8> {
+    NonNull::new(holdfast_heap::Backing::base(heap.backing()).wrapping_add(offset as usize)).unwrap()
+}
+
+/// The heap of format version 1 that an older program left behind, with a transaction open.
+pub fn version_1() -> TestMemory {
+    let text = include_str!("../golden/version-1.txt");
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    let number = |digits: &str| usize::from_str_radix(digits, 16).unwrap();
+    let mut memory = TestMemory::new(number(lines.next().unwrap()) as u64);
+    for line in lines {
+        let (at, word) = line.split_once(' ').unwrap();
+        for (index, byte) in memory.bytes_mut()[number(at)..][..8].iter_mut().enumerate() {
+            *byte = number(&word[index * 2..][..2]) as u8;
+        }
+    }
+    memory
 }
 
 /// Checks the bytes; panics with the findings if there are any.

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
-use holdfast_region::{NameSpace, Places, RegionError};
+use holdfast_region::{Consistency, NameSpace, Places, RegionError};
 
 use super::faulty::{Fault, FaultyStorage};
-use super::{Home, MIB, key, named, store};
+use super::{Home, MIB, key, named, number, push, store, store_number};
 
 const ROLE: &str = "HOLDFAST_TEST_ROLE";
 const HOME: &str = "HOLDFAST_TEST_HOME";
@@ -56,6 +56,18 @@ pub(crate) fn play() {
             storage.arm(step.parse().unwrap());
             region.checkpoint().unwrap();
             say("finished");
+        }
+        // Changes a list and a number on many pages for ever, and publishes every change.
+        ["publish", name] => {
+            let mut region = names().open(&named(name), &key()).unwrap();
+            region.set_consistency(Consistency::Atomic).unwrap();
+            let first = number(&mut region);
+            for next in first + 1..first + 1_000_000 {
+                push(&mut region, next - 1);
+                store_number(&mut region, next);
+                region.publish().unwrap();
+                say(&format!("published {next}"));
+            }
         }
         // Fills a small tmpfs that the surrounding namespace mounted as the pool.
         ["fill", name] => {

@@ -1,5 +1,6 @@
 //! A storage whose k-th step fails once, fails with all that follow (as if the process had died there), or
-//! stops for ever (so that a parent can kill the process there).
+//! stops for ever (so that a parent can kill the process there). Its
+//! syncs are steps and take time, but do not reach the disk: whether they do, no test here can tell.
 
 use std::fs::File;
 use std::io;
@@ -7,6 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use holdfast_region::{KernelStorage, Storage};
 
@@ -14,6 +16,8 @@ use holdfast_region::{KernelStorage, Storage};
 pub(crate) enum Fault {
     /// One step reports this error number and has no effect, but for half of a write.
     Once(i32),
+    /// That step and all after it report this error number, half of each write done.
+    Always(i32),
     /// That step and all after it fail, half of a write done.
     Dead,
     /// That step says so on the standard output and never ends.
@@ -25,12 +29,23 @@ pub(crate) struct FaultyStorage {
     steps_left: AtomicI64,
     fault: Fault,
     log: Mutex<Vec<&'static str>>,
+    sync_time: Duration,
 }
 
 impl FaultyStorage {
     /// Healthy until [`FaultyStorage::arm`].
     pub(crate) fn new(fault: Fault) -> FaultyStorage {
-        FaultyStorage { steps_left: AtomicI64::new(i64::MAX), fault, log: Mutex::default() }
+        FaultyStorage {
+            steps_left: AtomicI64::new(i64::MAX),
+            fault,
+            log: Mutex::default(),
+            sync_time: Duration::ZERO,
+        }
+    }
+
+    /// Healthy until armed, with syncs that take at least this long.
+    pub(crate) fn with_slow_syncs(fault: Fault, sync_time: Duration) -> FaultyStorage {
+        FaultyStorage { sync_time, ..FaultyStorage::new(fault) }
     }
 
     /// The step after `steps` more fails.
@@ -54,7 +69,7 @@ impl FaultyStorage {
         match self.fault {
             _ if left > 0 => Ok(()),
             Fault::Once(_) if left < 0 => Ok(()),
-            Fault::Once(number) => Err(io::Error::from_raw_os_error(number)),
+            Fault::Once(number) | Fault::Always(number) => Err(io::Error::from_raw_os_error(number)),
             Fault::Dead => Err(io::Error::other("the process is as good as dead")),
             Fault::Hang => {
                 println!("@@ hanging");
@@ -83,22 +98,28 @@ impl Storage for FaultyStorage {
     }
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let torn = self.steps_left.load(Ordering::SeqCst) == 0;
-        if torn {
+        let left = self.steps_left.load(Ordering::SeqCst);
+        if left == 0 || (left < 0 && matches!(self.fault, Fault::Always(_))) {
             KernelStorage.write_at(file, &bytes[..bytes.len() / 2], offset)?;
         }
         self.step("write_at")?;
         KernelStorage.write_at(file, bytes, offset)
     }
 
-    fn sync(&self, file: &File) -> io::Result<()> {
+    fn sync(&self, _: &File) -> io::Result<()> {
         self.step("sync")?;
-        KernelStorage.sync(file)
+        std::thread::sleep(self.sync_time);
+        Ok(())
     }
 
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        self.step("sync_directory")?;
-        KernelStorage.sync_directory(path)
+    fn sync_data(&self, _: &File) -> io::Result<()> {
+        self.step("sync_data")?;
+        std::thread::sleep(self.sync_time);
+        Ok(())
+    }
+
+    fn sync_directory(&self, _: &Path) -> io::Result<()> {
+        self.step("sync_directory")
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -4,6 +4,8 @@
 
 pub(crate) mod child;
 pub(crate) mod faulty;
+pub(crate) mod noted;
+pub(crate) mod power;
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -15,6 +17,10 @@ use holdfast_sys::mapping::Reservation;
 use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const PAGE_BYTES: usize = 4096;
+/// Neighbours and others.
+const NUMBERED_PAGES: [usize; 6] = [0, 1, 2, 40, 300, 1000];
+const LIST_OFFSET: usize = 400 * PAGE_BYTES;
 /// Where the data area starts, as docs/format.md says.
 pub(crate) const DATA_OFFSET: u64 = 2 * MIB;
 
@@ -58,6 +64,10 @@ impl Home {
 
     pub(crate) fn base(&self, name: &str) -> PathBuf {
         self.path().join("store").join(format!("{name}.base"))
+    }
+
+    pub(crate) fn journal(&self, name: &str) -> PathBuf {
+        self.path().join("store").join(format!("{name}.journal"))
     }
 
     /// A region of 8 MiB whose first pages hold `text`, closed in order.
@@ -128,6 +138,49 @@ pub(crate) fn read(region: &Region, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     region.read_at(offset, &mut bytes).unwrap();
     bytes
+}
+
+/// Stores a number on pages far apart.
+pub(crate) fn store_number(region: &mut Region, number: u64) {
+    for page in NUMBERED_PAGES {
+        store(region, page * PAGE_BYTES + 8, &number.to_le_bytes());
+    }
+}
+
+/// The number, which must be the same everywhere.
+pub(crate) fn number(region: &mut Region) -> u64 {
+    let numbers = NUMBERED_PAGES.map(|page| load_word(region, page * PAGE_BYTES + 8));
+    assert!(numbers.iter().all(|number| *number == numbers[0]), "torn: {numbers:?}");
+    numbers[0]
+}
+
+/// Puts a node in front of a linked list that knows nothing of transactions: a word with the offset of the first
+/// node, one with the nodes so far, and nodes of a value and the offset of the next.
+pub(crate) fn push(region: &mut Region, value: u64) {
+    let (first, count) = (load_word(region, LIST_OFFSET), load_word(region, LIST_OFFSET + 8));
+    let node = LIST_OFFSET + 16 + count as usize * 200;
+    for (offset, word) in
+        [(LIST_OFFSET, node as u64), (LIST_OFFSET + 8, count + 1), (node + 8, first), (node, value)]
+    {
+        store(region, offset, &word.to_le_bytes());
+    }
+}
+
+/// The values of the list.
+pub(crate) fn list(region: &mut Region) -> Vec<u64> {
+    let count = load_word(region, LIST_OFFSET + 8) as usize;
+    let mut node = load_word(region, LIST_OFFSET) as usize;
+    let mut values = Vec::new();
+    while node != 0 && values.len() <= count {
+        values.push(load_word(region, node));
+        node = load_word(region, node + 8) as usize;
+    }
+    assert_eq!(values.len(), count);
+    values
+}
+
+fn load_word(region: &mut Region, offset: usize) -> u64 {
+    u64::from_le_bytes(load(region, offset, 8).try_into().unwrap())
 }
 
 /// Flips one bit of a file.

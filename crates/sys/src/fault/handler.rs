@@ -8,7 +8,8 @@ use std::io;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::table::{CODE, HIGH_WATER, HOLE, SLOTS, Slot, TABLE, WRITE_WATCH};
+use super::pages;
+use super::table::{CODE, HIGH_WATER, HOLE, PAGE_WATCH, SLOTS, Slot, TABLE, WRITE_WATCH};
 
 /// How much memory host accesses to one hole can cost, however large the hole is.
 pub(super) const SCRATCH_BYTES: usize = 16 << 20;
@@ -141,19 +142,31 @@ unsafe fn resolve(signal: libc::c_int, address: usize, context: *mut libc::c_voi
     let used = HIGH_WATER.load(Ordering::Acquire).min(SLOTS);
     let in_runtime_code =
         || TABLE[..used].iter().any(|slot| slot.kind.load(Ordering::Acquire) == CODE && slot.holds(pc));
+    let (mut write_watch, mut page_watch) = (None, None);
     for slot in &TABLE[..used] {
         let kind = slot.kind.load(Ordering::Acquire);
         if !slot.holds(address) || pc == address {
             continue;
         }
         match (kind, signal) {
-            (WRITE_WATCH, libc::SIGSEGV) => return unlock(slot),
+            (WRITE_WATCH, libc::SIGSEGV) => write_watch = Some(slot),
+            (PAGE_WATCH, libc::SIGSEGV) => page_watch = Some(slot),
             (WRITE_WATCH, libc::SIGBUS) => return replace_lost_page(slot, address),
             (HOLE, libc::SIGSEGV) if !in_runtime_code() => return put_scratch(slot, address),
             _ => {}
         }
     }
-    false
+    match (page_watch, write_watch) {
+        // Whoever watches the whole range learns of the store, but only this page becomes writable.
+        (Some(pages), watch) => {
+            if let Some(watch) = watch {
+                watch.touched.store(true, Ordering::Release);
+            }
+            pages::unlock(pages, address)
+        }
+        (None, Some(watch)) => unlock(watch),
+        (None, None) => false,
+    }
 }
 
 /// First store to a clean region: dirty from now on, and writable.

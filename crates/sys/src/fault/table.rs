@@ -5,9 +5,11 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use super::Notify;
+use crate::page_set::PageSet;
 
 /// How many ranges can be watched at once in a process; a linear memory uses up to five.
 pub(super) const SLOTS: usize = 4096;
@@ -17,6 +19,7 @@ pub(super) const CLAIMED: u32 = 1;
 pub(super) const WRITE_WATCH: u32 = 2;
 pub(super) const HOLE: u32 = 3;
 pub(super) const CODE: u32 = 4;
+pub(super) const PAGE_WATCH: u32 = 5;
 
 pub(super) struct Slot {
     pub(super) kind: AtomicU32,
@@ -28,6 +31,14 @@ pub(super) struct Slot {
     pub(super) lost: AtomicBool,
     pub(super) scratch_fd: AtomicI32,
     pub(super) notify: AtomicPtr<Notify>,
+    /// `PAGE_WATCH`: what was stored to.
+    pub(super) pages: AtomicPtr<PageSet>,
+    /// `PAGE_WATCH`: first stores since the set was emptied.
+    pub(super) runs: AtomicU32,
+    /// `PAGE_WATCH`: which of the counters handlers use now (its lowest bit).
+    pub(super) phase: AtomicUsize,
+    /// `PAGE_WATCH`: handlers at work on this slot.
+    pub(super) in_flight: [AtomicU32; 2],
 }
 
 impl Slot {
@@ -40,6 +51,10 @@ impl Slot {
             lost: AtomicBool::new(false),
             scratch_fd: AtomicI32::new(-1),
             notify: AtomicPtr::new(std::ptr::null_mut()),
+            pages: AtomicPtr::new(std::ptr::null_mut()),
+            runs: AtomicU32::new(0),
+            phase: AtomicUsize::new(0),
+            in_flight: [const { AtomicU32::new(0) }; 2],
         }
     }
 
@@ -57,6 +72,21 @@ pub(super) struct Claim(pub(super) &'static Slot);
 
 impl Claim {
     pub(super) fn new(kind: u32, range: Range<usize>, notify: Option<Notify>) -> io::Result<Claim> {
+        let notify = notify.map_or(std::ptr::null_mut(), |f| Box::into_raw(Box::new(f)));
+        let claim = Claim::with(kind, range, notify, std::ptr::null_mut());
+        if claim.is_err() && !notify.is_null() {
+            // SAFETY: made above, and no slot has it.
+            drop(unsafe { Box::from_raw(notify) });
+        }
+        claim
+    }
+
+    /// A `PAGE_WATCH` over the range. The caller keeps the set until the claim is dropped.
+    pub(super) fn on_pages(range: Range<usize>, pages: &Arc<PageSet>) -> io::Result<Claim> {
+        Claim::with(PAGE_WATCH, range, std::ptr::null_mut(), Arc::as_ptr(pages).cast_mut())
+    }
+
+    fn with(kind: u32, range: Range<usize>, notify: *mut Notify, pages: *mut PageSet) -> io::Result<Claim> {
         for (index, slot) in TABLE.iter().enumerate() {
             if slot.kind.compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
@@ -65,8 +95,9 @@ impl Claim {
             slot.end.store(range.end, Ordering::Release);
             slot.touched.store(false, Ordering::Release);
             slot.lost.store(false, Ordering::Release);
-            let notify = notify.map_or(std::ptr::null_mut(), |f| Box::into_raw(Box::new(f)));
             slot.notify.store(notify, Ordering::Release);
+            slot.pages.store(pages, Ordering::Release);
+            slot.runs.store(0, Ordering::Release);
             HIGH_WATER.fetch_max(index + 1, Ordering::AcqRel);
             slot.kind.store(kind, Ordering::Release);
             return Ok(Claim(slot));
@@ -91,6 +122,7 @@ impl Drop for Claim {
             // SAFETY: the descriptor was made by the handler for this slot alone and is swapped out once.
             unsafe { libc::close(fd) };
         }
+        self.0.pages.store(std::ptr::null_mut(), Ordering::Release);
         self.0.start.store(0, Ordering::Release);
         self.0.end.store(0, Ordering::Release);
         self.0.kind.store(FREE, Ordering::Release);

@@ -1,59 +1,15 @@
 //! Probes that need a system call of their own.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::Support;
+use crate::dirty::{PageRegion, Pagemap, Userfaultfd};
 use crate::mapping::Reservation;
 
-// From linux/userfaultfd.h.
-const UFFD_USER_MODE_ONLY: libc::c_int = 1;
-const UFFD_API: u64 = 0xaa;
-const UFFD_FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
-const UFFD_FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
-const UFFD_FEATURE_WP_ASYNC: u64 = 1 << 15;
-/// `_IOWR(0xaa, 0x3f, struct uffdio_api)`
-const UFFDIO_API: u64 = 0xc018_aa3f;
-/// `_IOWR('f', 16, struct pm_scan_arg)`, from linux/fs.h.
-const PAGEMAP_SCAN: u64 = 0xc060_6610;
-const PAGE_IS_PRESENT: u64 = 1 << 3;
 /// From linux/landlock.h.
 const LANDLOCK_CREATE_RULESET_VERSION: libc::c_uint = 1;
-
-#[repr(C)]
-struct UffdioApi {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-#[repr(C)]
-struct PageRegion {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-#[repr(C)]
-struct PmScanArg {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
-const _: () = assert!(size_of::<UffdioApi>() == 24 && size_of::<PmScanArg>() == 96);
 
 /// A system call's result as a number or an error.
 fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
@@ -63,45 +19,17 @@ fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
 /// userfaultfd with asynchronous write protection on shared memory (Linux 6.7): how changed pages are found.
 #[must_use]
 pub fn userfaultfd_async_write_protect() -> Support {
-    let probe = || {
-        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | UFFD_USER_MODE_ONLY;
-        // SAFETY: no pointer is passed.
-        let fd = checked(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })?;
-        // SAFETY: a fresh descriptor that nobody else knows.
-        let uffd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
-        let features = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED | UFFD_FEATURE_WP_HUGETLBFS_SHMEM;
-        let mut api = UffdioApi { api: UFFD_API, features, ioctls: 0 };
-        // SAFETY: the ioctl reads and writes one uffdio_api, whose layout is asserted above.
-        checked(unsafe { libc::ioctl(uffd.as_raw_fd(), UFFDIO_API as _, &raw mut api) }.into())?;
-        Ok(())
-    };
-    probe().into()
+    Userfaultfd::open().map(drop).into()
 }
 
 /// `ioctl(PAGEMAP_SCAN)` (Linux 6.7) on this process: how changed pages are listed.
 #[must_use]
 pub fn pagemap_scan() -> Support {
     let probe = || {
-        let pagemap = File::open("/proc/self/pagemap")?;
+        let pagemap = Pagemap::open()?;
         let range = Reservation::anywhere(rustix::param::page_size(), 1)?;
-        let start = range.base() as u64;
-        let mut found = PageRegion { start: 0, end: 0, categories: 0 };
-        let mut scan = PmScanArg {
-            size: size_of::<PmScanArg>() as u64,
-            flags: 0,
-            start,
-            end: start + range.len() as u64,
-            walk_end: 0,
-            vec: (&raw mut found) as u64,
-            vec_len: 1,
-            max_pages: 0,
-            category_inverted: 0,
-            category_mask: PAGE_IS_PRESENT,
-            category_anyof_mask: 0,
-            return_mask: PAGE_IS_PRESENT,
-        };
-        // SAFETY: the ioctl reads and writes one pm_scan_arg (layout asserted above) and at most one region.
-        checked(unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut scan) }.into())?;
+        let start = range.base() as usize;
+        pagemap.list_present(&(start..start + range.len()), &mut [PageRegion::default()])?;
         Ok(())
     };
     probe().into()

@@ -1,0 +1,343 @@
+//! The suite `heap`: what allocations, transactions, opens, checkpoints and look-ups cost, and how that compares
+//! with volatile allocators, with PMDK, and with embedded databases. `bench/README.md` says what each key means.
+//!
+//! Invariants: the heap under test lies in a mapped region; peers run in the same process and round as our side; a
+//! peer that is missing is named, and its keys are not there.
+
+#[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
+mod alloc;
+mod checkpoint;
+#[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
+mod content;
+mod ground;
+mod kv;
+#[allow(unsafe_code, reason = "lays a heap over a mapped region, as a host does")]
+mod live;
+#[allow(unsafe_code, reason = "a data structure of plain pointers is what is measured")]
+mod map;
+#[allow(unsafe_code, reason = "fills the objects that it allocates")]
+mod opening;
+#[cfg(feature = "peers")]
+#[allow(unsafe_code, reason = "the peers are libraries in C, or map files")]
+mod peers;
+mod race;
+mod random;
+#[allow(unsafe_code, reason = "stores to a mapped region")]
+mod raw;
+#[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
+mod update;
+
+use std::io;
+
+use crate::report::{Goal, Measurement};
+use crate::stats::Series;
+
+use alloc::{Glibc, Ring};
+use checkpoint::{CHECKPOINT, SEQUENTIAL};
+use ground::{Ground, Store};
+use kv::{Engine, HOLDFAST};
+use live::LiveHeap;
+use opening::{COLD, CP};
+use race::{Side, Times, race};
+use update::Updates;
+
+const GLIBC: &str = "glibc";
+const MIMALLOC: &str = "mimalloc";
+const PMDK: &str = "PMDK";
+const LMDB: &str = "LMDB";
+const REDB: &str = "redb";
+
+/// A heap of this size is enough for a few thousand small objects.
+const SMALL_LIMIT_BYTES: u64 = 64 << 20;
+/// A warm open is short: so many for each other run.
+const OPENS_PER_RUN: usize = 20;
+/// Batches, and how many of them are committed with sync.
+const BATCHES: [(usize, usize); 3] = [(1, 30), (100, 30), (10_000, 5)];
+/// The batch whose result stands for all.
+const BATCH_MAIN: usize = 100;
+
+/// What the suite found.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The measurements.
+    pub measurements: Vec<Measurement>,
+    /// Peers that are not there, and how to get them.
+    pub missing: Vec<String>,
+}
+
+impl Outcome {
+    fn add(&mut self, key: &'static str, series: Option<Series>, unit: &'static str, goal: Option<Goal>) {
+        if let Some(series) = series {
+            self.measurements.push(Measurement { key, series, unit, goal });
+        }
+    }
+}
+
+/// A part of the suite, which measures keys that begin with its name.
+type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
+
+const SECTIONS: [Section; 8] = [
+    ("alloc", allocations),
+    ("tx", transactions),
+    ("root", roots),
+    ("space", space),
+    ("warm", warm_opens),
+    ("cold", cold_opens),
+    ("checkpoint", checkpoints),
+    ("kv", key_values),
+];
+
+/// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
+///
+/// # Errors
+/// When there is no such section, no room, an engine refuses, or two sides come to different results.
+pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+    let chosen = |name: &str| only.is_none_or(|only| only == name);
+    if !SECTIONS.iter().any(|(name, _)| chosen(name)) {
+        let names = SECTIONS.map(|(name, _)| name).join(", ");
+        return Err(io::Error::other(format!("there is no such section; there are: {names}")));
+    }
+    let ground = Ground::new()?;
+    let mut outcome = Outcome::default();
+    for (name, section) in SECTIONS.iter().filter(|(name, _)| chosen(name)) {
+        progress(name);
+        section(&ground, runs, &mut outcome)?;
+    }
+    outcome.missing.sort();
+    outcome.missing.dedup();
+    Ok(outcome)
+}
+
+/// What takes seconds is repeated less often than what takes milliseconds.
+fn fewer(runs: usize) -> usize {
+    runs.div_ceil(3)
+}
+
+fn allocations(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let home = ground.home(Store::Memory)?;
+    let mut live = LiveHeap::create(&home, SMALL_LIMIT_BYTES)?;
+    let (mut heap, mut glibc) = (Ring::new(&mut live.heap)?, Ring::new(Glibc)?);
+    let mut sides = vec![Side::new(HOLDFAST, || heap.churn()), Side::new(GLIBC, || glibc.churn())];
+    sides.extend(allocators(ground, &mut outcome.missing)?);
+    let times = race(runs, sides)?;
+    let vs_mimalloc = times.ratio(HOLDFAST, MIMALLOC);
+    outcome.add("alloc_free_64_vs_mimalloc", vs_mimalloc, "x", Some(Goal::AtMost(1.5)));
+    outcome.add("alloc_free_64_vs_pmdk", times.ratio(PMDK, HOLDFAST), "x", Some(Goal::AtLeast(10.0)));
+    outcome.add("alloc_free_64_vs_glibc", times.ratio(HOLDFAST, GLIBC), "x", None);
+    outcome.add("alloc_free_64_ns", times.of(HOLDFAST).cloned(), "ns", None);
+    live.close().map(drop)
+}
+
+fn transactions(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let home = ground.home(Store::Memory)?;
+    let mut live = LiveHeap::create(&home, SMALL_LIMIT_BYTES)?;
+    let mut heap = Updates::new(&mut live.heap)?;
+    let mut sides = vec![Side::new(HOLDFAST, || heap.run())];
+    sides.extend(transactional(ground, &mut outcome.missing)?);
+    let times = race(runs, sides)?;
+    outcome.add("tx_64_ns", times.of(HOLDFAST).cloned(), "ns", Some(Goal::AtMost(100.0)));
+    outcome.add("tx_64_vs_pmdk", times.ratio(PMDK, HOLDFAST), "x", Some(Goal::AtLeast(10.0)));
+    live.close().map(drop)
+}
+
+fn roots(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let lookup_ns = content::root_lookup_ns(ground, runs)?;
+    outcome.add("root_lookup_ns", Some(lookup_ns), "ns", Some(Goal::AtMost(100.0)));
+    Ok(())
+}
+
+fn space(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let content::Overhead { fresh_pct, churned_pct } = content::space_overhead(ground, fewer(runs))?;
+    outcome.add("space_overhead_pct", Some(fresh_pct), "%", Some(Goal::AtMost(15.0)));
+    outcome.add("space_overhead_churned_pct", Some(churned_pct), "%", None);
+    Ok(())
+}
+
+fn warm_opens(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let warm_ms = opening::warm(ground, runs * OPENS_PER_RUN)?;
+    outcome.add("warm_open_1gib_ms", Some(warm_ms), "ms", Some(Goal::AtMost(1.0)));
+    Ok(())
+}
+
+fn cold_opens(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let times = opening::cold(ground, runs)?;
+    outcome.add("cold_open_vs_cp", times.ratio(CP, COLD), "x", Some(Goal::AtLeast(0.8)));
+    outcome.add("cold_open_256mib_ms", times.of(COLD).cloned(), "ms", None);
+    Ok(())
+}
+
+fn checkpoints(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let checkpoint::Checkpoints { partial, whole, amplification } = checkpoint::run(ground, fewer(runs))?;
+    let throughput = |times: &Times| times.ratio(SEQUENTIAL, CHECKPOINT);
+    outcome.add("checkpoint_vs_seq_write", throughput(&partial), "x", Some(Goal::AtLeast(0.7)));
+    outcome.add("checkpoint_whole_vs_seq_write", throughput(&whole), "x", None);
+    outcome.add("checkpoint_write_amplification", Some(amplification), "x", Some(Goal::AtMost(1.1)));
+    outcome.add("checkpoint_64mib_ms", partial.of(CHECKPOINT).cloned(), "ms", None);
+    Ok(())
+}
+
+fn key_values(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    #[cfg(not(feature = "peers"))]
+    outcome.missing.extend([LMDB, REDB].map(not_built));
+    for (batch, commits) in BATCHES {
+        let [lmdb, redb, us, sync_lmdb, sync_redb, sync_ms] = keys(batch);
+        let home = ground.home(Store::Memory)?;
+        let times = kv::inserts_us(fewer(runs), batch, &engines(ground, &home))?;
+        let goal = (batch == BATCH_MAIN).then_some(Goal::AtLeast(1.0));
+        outcome.add(lmdb, times.ratio(LMDB, HOLDFAST), "x", goal);
+        outcome.add(redb, times.ratio(REDB, HOLDFAST), "x", goal);
+        outcome.add(us, times.of(HOLDFAST).cloned(), "us", None);
+        let home = ground.home(Store::Disk)?;
+        let times = kv::synced_commits_ms(fewer(runs), batch, commits, &engines(ground, &home))?;
+        outcome.add(sync_lmdb, times.ratio(LMDB, HOLDFAST), "x", None);
+        outcome.add(sync_redb, times.ratio(REDB, HOLDFAST), "x", None);
+        outcome.add(sync_ms, times.of(HOLDFAST).cloned(), "ms", None);
+    }
+    Ok(())
+}
+
+/// Against LMDB, against redb, microseconds for an insert; and the same with sync, milliseconds for a commit.
+fn keys(batch: usize) -> [&'static str; 6] {
+    match batch {
+        1 => [
+            "kv_insert_vs_lmdb_batch_1",
+            "kv_insert_vs_redb_batch_1",
+            "kv_insert_us_batch_1",
+            "kv_insert_sync_vs_lmdb_batch_1",
+            "kv_insert_sync_vs_redb_batch_1",
+            "kv_insert_sync_ms_batch_1",
+        ],
+        BATCH_MAIN => [
+            "kv_insert_vs_lmdb",
+            "kv_insert_vs_redb",
+            "kv_insert_us",
+            "kv_insert_sync_vs_lmdb_batch_100",
+            "kv_insert_sync_vs_redb_batch_100",
+            "kv_insert_sync_ms_batch_100",
+        ],
+        _ => [
+            "kv_insert_vs_lmdb_batch_10000",
+            "kv_insert_vs_redb_batch_10000",
+            "kv_insert_us_batch_10000",
+            "kv_insert_sync_vs_lmdb_batch_10000",
+            "kv_insert_sync_vs_redb_batch_10000",
+            "kv_insert_sync_ms_batch_10000",
+        ],
+    }
+}
+
+#[cfg(not(feature = "peers"))]
+fn not_built(peer: &str) -> String {
+    format!("{peer}: this program was built without it; run `cargo xtask bench heap`")
+}
+
+/// PMDK's side of a race, if it is there.
+#[cfg(feature = "peers")]
+fn pmdk<'a>(
+    ground: &Ground,
+    missing: &mut Vec<String>,
+    side: impl FnOnce(peers::pmdk::Pmdk) -> io::Result<Side<'a>>,
+) -> io::Result<Option<Side<'a>>> {
+    match peers::pmdk::Pmdk::new(&ground.in_memory("pmdk")?)? {
+        Some(pmdk) => side(pmdk).map(Some),
+        None => {
+            let package = peers::pmdk::PACKAGE;
+            missing
+                .push(format!("{PMDK}: its library is not installed; `apt-get install {package}` brings it"));
+            Ok(None)
+        }
+    }
+}
+
+#[cfg(feature = "peers")]
+fn allocators(ground: &Ground, missing: &mut Vec<String>) -> io::Result<Vec<Side<'static>>> {
+    let mut mimalloc = Ring::new(peers::mimalloc::Mimalloc)?;
+    let mut sides = vec![Side::new(MIMALLOC, move || mimalloc.churn())];
+    sides.extend(pmdk(ground, missing, |pmdk| {
+        let mut pmdk = Ring::new(pmdk)?;
+        Ok(Side::new(PMDK, move || pmdk.churn()))
+    })?);
+    Ok(sides)
+}
+
+#[cfg(not(feature = "peers"))]
+fn allocators(_ground: &Ground, missing: &mut Vec<String>) -> io::Result<Vec<Side<'static>>> {
+    missing.extend([MIMALLOC, PMDK].map(not_built));
+    Ok(Vec::new())
+}
+
+#[cfg(feature = "peers")]
+fn transactional(ground: &Ground, missing: &mut Vec<String>) -> io::Result<Option<Side<'static>>> {
+    pmdk(ground, missing, |pmdk| {
+        let mut pmdk = Updates::new(pmdk)?;
+        Ok(Side::new(PMDK, move || pmdk.run()))
+    })
+}
+
+#[cfg(not(feature = "peers"))]
+fn transactional(_ground: &Ground, missing: &mut Vec<String>) -> io::Result<Option<Side<'static>>> {
+    missing.push(not_built(PMDK));
+    Ok(None)
+}
+
+#[cfg(feature = "peers")]
+fn engines<'a>(ground: &'a Ground, home: &'a ground::Home) -> Vec<Engine<'a>> {
+    use kv::{KeyValue, Sync};
+    let directory = |name: &str, sync| match sync {
+        Sync::No => ground.in_memory(name),
+        Sync::Yes => ground.on_disk(name),
+    };
+    let lmdb = move |sync| {
+        peers::lmdb::Lmdb::new(&directory("lmdb", sync)?, sync)
+            .map(|lmdb| Box::new(lmdb) as Box<dyn KeyValue>)
+    };
+    let redb = move |sync| {
+        peers::redb::Redb::new(&directory("redb", sync)?, sync)
+            .map(|redb| Box::new(redb) as Box<dyn KeyValue>)
+    };
+    vec![
+        kv::holdfast(home),
+        Engine { name: LMDB, make: Box::new(lmdb) },
+        Engine { name: REDB, make: Box::new(redb) },
+    ]
+}
+
+#[cfg(not(feature = "peers"))]
+fn engines<'a>(_ground: &Ground, home: &'a ground::Home) -> Vec<Engine<'a>> {
+    vec![kv::holdfast(home)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn a_section_that_does_not_exist_is_answered_with_those_that_do() {
+        let complaint = run(1, Some("opens"), &mut |_| {}).unwrap_err().to_string();
+        assert!(complaint.contains("alloc, tx, root"), "{complaint}");
+    }
+
+    #[test]
+    fn a_section_measures_keys_that_begin_with_its_name_and_names_peers_that_are_missing() {
+        if Ground::new().is_err() {
+            return println!("not run: no tmpfs");
+        }
+        for section in ["alloc", "tx"] {
+            let Outcome { measurements, missing } = run(1, Some(section), &mut |_| {}).unwrap();
+            assert!(measurements.iter().all(|found| found.key.starts_with(section)));
+            let against_pmdk = measurements.iter().any(|found| found.key.ends_with("_vs_pmdk"));
+            assert_ne!(against_pmdk, missing.iter().any(|peer| peer.starts_with(PMDK)));
+        }
+    }
+
+    #[test]
+    fn every_key_of_the_key_value_stores_stands_for_one_batch() {
+        let all: Vec<&str> = BATCHES.iter().flat_map(|(batch, _)| keys(*batch)).collect();
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+        for (batch, _) in BATCHES.iter().filter(|(batch, _)| *batch != BATCH_MAIN) {
+            assert!(keys(*batch).iter().all(|key| key.ends_with(&format!("batch_{batch}"))));
+        }
+        assert_eq!(keys(BATCH_MAIN)[..2], ["kv_insert_vs_lmdb", "kv_insert_vs_redb"]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Checkpoints: 64 MiB of dirty pages against a plain sequential write and `fdatasync` of the same bytes to the
+//! same disk; and the bytes that are written for 1 MiB of dirty pages.
+//!
+//! What is written is what the kernel counts for this process (`write_bytes` in `/proc/self/io`), whatever the
+//! region does; writes to tmpfs are not counted.
+
+use std::fs::{self, File};
+use std::io::{self, Error, Write};
+use std::time::Instant;
+
+use super::ground::{Ground, Store};
+use super::race::{Side, Times, race};
+use super::raw::RawRegion;
+use crate::stats::Series;
+use crate::timing::ms_since;
+
+/// The region in which some pages are dirty.
+const REGION_BYTES: u64 = 256 << 20;
+/// Every so many pages one is dirty: 64 MiB of 256 MiB.
+const FOURTH: usize = 4;
+/// 1 MiB of 256 MiB.
+const FEW: usize = 256;
+/// The region in which all are.
+const WHOLE_BYTES: u64 = 64 << 20;
+
+/// The sides.
+pub(crate) const CHECKPOINT: &str = "checkpoint";
+pub(crate) const SEQUENTIAL: &str = "sequential write";
+
+/// What was measured.
+pub(crate) struct Checkpoints {
+    /// Milliseconds for 64 MiB of dirty pages all over 256 MiB.
+    pub(crate) partial: Times,
+    /// Milliseconds for a region of 64 MiB in which every page is dirty.
+    pub(crate) whole: Times,
+    /// Bytes written for each dirty byte, for 1 MiB all over 256 MiB.
+    pub(crate) amplification: Series,
+}
+
+pub(crate) fn run(ground: &Ground, rounds: usize) -> io::Result<Checkpoints> {
+    let home = ground.home(Store::Disk)?;
+    let mut region = RawRegion::create(&home, "partial", REGION_BYTES)?;
+    region.checkpoint()?;
+    let amplification = (0..rounds).map(|_| amplification(&mut region)).collect::<io::Result<_>>()?;
+    let partial = against_sequential(ground, rounds, &mut region, FOURTH)?;
+    region.close()?;
+    let mut region = RawRegion::create(&home, "whole", WHOLE_BYTES)?;
+    region.checkpoint()?;
+    let whole = against_sequential(ground, rounds, &mut region, 1)?;
+    region.close()?;
+    Ok(Checkpoints { partial, whole, amplification })
+}
+
+fn against_sequential(
+    ground: &Ground,
+    rounds: usize,
+    region: &mut RawRegion,
+    step: usize,
+) -> io::Result<Times> {
+    let bytes = region.dirty_pages(step);
+    let path = ground.on_disk("sequential")?.join("file");
+    let checkpoint = Side::new(CHECKPOINT, || {
+        region.dirty(step);
+        let started = Instant::now();
+        region.checkpoint()?;
+        Ok(ms_since(started))
+    });
+    let sequential = Side::new(SEQUENTIAL, || {
+        let started = Instant::now();
+        let mut file = File::create(&path)?;
+        for piece in bytes.chunks(1 << 20) {
+            file.write_all(piece)?;
+        }
+        file.sync_data()?;
+        let taken_ms = ms_since(started);
+        fs::remove_file(&path)?;
+        Ok(taken_ms)
+    });
+    race(rounds, vec![checkpoint, sequential])
+}
+
+fn amplification(region: &mut RawRegion) -> io::Result<f64> {
+    let dirty_bytes = region.dirty(FEW);
+    let before = written_bytes()?;
+    region.checkpoint()?;
+    Ok((written_bytes()? - before) as f64 / dirty_bytes as f64)
+}
+
+/// What this process has caused to be written to disks.
+fn written_bytes() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/self/io")?;
+    parse_written(&text).ok_or_else(|| Error::other("/proc/self/io does not count written bytes"))
+}
+
+fn parse_written(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_count_of_written_bytes_is_read() {
+        let text = "rchar: 1\nwchar: 2\nwrite_bytes: 4096\ncancelled_write_bytes: 8192\n";
+        assert_eq!(parse_written(text), Some(4096));
+        assert_eq!(parse_written("rchar: 1\n"), None);
+    }
+}

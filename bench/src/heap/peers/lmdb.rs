@@ -1,0 +1,52 @@
+//! LMDB. Configuration without sync: `MDB_NOSYNC` and a writable map, its fastest; with sync: its default, which
+//! writes pages to the file and waits for the disk at every commit.
+
+use std::io::{self, Error};
+use std::path::Path;
+
+use heed::types::Bytes;
+use heed::{Database, Env, EnvFlags, EnvOpenOptions};
+
+use crate::heap::kv::{KeyValue, Pair, Sync};
+
+const MAP_BYTES: usize = 1 << 30;
+
+/// An open environment with one table.
+pub(crate) struct Lmdb {
+    env: Env,
+    table: Database<Bytes, Bytes>,
+}
+
+impl Lmdb {
+    /// An empty one in an empty directory.
+    pub(crate) fn new(directory: &Path, sync: Sync) -> io::Result<Lmdb> {
+        let mut options = EnvOpenOptions::new();
+        options.map_size(MAP_BYTES);
+        if sync == Sync::No {
+            // SAFETY: nobody needs the file after a crash of the machine, and nothing else writes to the map.
+            unsafe { options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP) };
+        }
+        // SAFETY: the directory is this program's own, so nobody else changes the file.
+        let env = unsafe { options.open(directory) }.map_err(Error::other)?;
+        let mut transaction = env.write_txn().map_err(Error::other)?;
+        let table = env.create_database(&mut transaction, None).map_err(Error::other)?;
+        transaction.commit().map_err(Error::other)?;
+        Ok(Lmdb { env, table })
+    }
+}
+
+impl KeyValue for Lmdb {
+    fn insert_all(&mut self, pairs: &[Pair]) -> io::Result<()> {
+        let mut transaction = self.env.write_txn().map_err(Error::other)?;
+        for (key, value) in pairs {
+            self.table.put(&mut transaction, key, value).map_err(Error::other)?;
+        }
+        transaction.commit().map_err(Error::other)
+    }
+
+    fn get(&mut self, key: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let transaction = self.env.read_txn().map_err(Error::other)?;
+        let found = self.table.get(&transaction, key).map_err(Error::other)?;
+        Ok(found.map(<[u8]>::to_vec))
+    }
+}

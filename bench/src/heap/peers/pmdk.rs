@@ -1,0 +1,176 @@
+//! PMDK's libpmemobj, loaded when it is there: a pool on tmpfs, atomic allocations, and transactions.
+//!
+//! Configuration: `PMEM_IS_PMEM_FORCE=1` (set here, unless the environment says otherwise), or every operation
+//! would call msync. PMDK then flushes cache lines, which a killed process does not need; with `PMEM_NO_FLUSH=1` in
+//! the environment it leaves that out, too. Where its macros would jump back on an error, errors are returned.
+//!
+//! Invariant: the functions are called with the types of libpmemobj 1.x (`libpmemobj.so.1`), and not after the
+//! library is unloaded.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::io::{self, Error};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use libloading::{Library, Symbol};
+
+use crate::heap::alloc::{Allocator, OBJECT_BYTES};
+use crate::heap::update::{Transactions, Words};
+
+const LIBRARY: &str = "libpmemobj.so.1";
+/// The Debian package that has it.
+pub(crate) const PACKAGE: &str = "libpmemobj1";
+const POOL_BYTES: usize = 64 << 20;
+const FORCE: &str = "PMEM_IS_PMEM_FORCE";
+
+/// `PMEMoid`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Oid {
+    pool: u64,
+    offset: u64,
+}
+
+type Pool = *mut c_void;
+type Create = unsafe extern "C" fn(*const c_char, *const c_char, usize, u32) -> Pool;
+type Close = unsafe extern "C" fn(Pool);
+type Construct = Option<unsafe extern "C" fn(Pool, *mut c_void, *mut c_void) -> c_int>;
+type Alloc = unsafe extern "C" fn(Pool, *mut Oid, usize, u64, Construct, *mut c_void) -> c_int;
+type Free = unsafe extern "C" fn(*mut Oid);
+type Begin = unsafe extern "C" fn(Pool, *mut c_void, ...) -> c_int;
+type AddRange = unsafe extern "C" fn(*const c_void, usize) -> c_int;
+type Commit = unsafe extern "C" fn();
+type End = unsafe extern "C" fn() -> c_int;
+
+struct Functions {
+    alloc: Alloc,
+    free: Free,
+    begin: Begin,
+    add_range: AddRange,
+    commit: Commit,
+    end: End,
+}
+
+/// An open pool.
+#[derive(Clone)]
+pub(crate) struct Pmdk(Rc<Opened>);
+
+struct Opened {
+    functions: Functions,
+    close: Close,
+    pool: Pool,
+    /// Last, so that it is unloaded last.
+    _library: Library,
+}
+
+impl Pmdk {
+    /// Makes a pool in a directory; `None` when the library is not there.
+    pub(crate) fn new(directory: &Path) -> io::Result<Option<Pmdk>> {
+        if std::env::var_os(FORCE).is_none() {
+            // SAFETY: the suite starts no thread that reads the environment.
+            unsafe { std::env::set_var(FORCE, "1") };
+        }
+        // SAFETY: the library's initialisation reads the environment and nothing else of ours.
+        let Ok(library) = (unsafe { Library::new(LIBRARY) }) else { return Ok(None) };
+        // SAFETY: the types are those of the library's header, for this version of its interface.
+        let (functions, create, close) = unsafe {
+            let functions = Functions {
+                alloc: *symbol::<Alloc>(&library, "pmemobj_alloc")?,
+                free: *symbol::<Free>(&library, "pmemobj_free")?,
+                begin: *symbol::<Begin>(&library, "pmemobj_tx_begin")?,
+                add_range: *symbol::<AddRange>(&library, "pmemobj_tx_add_range_direct")?,
+                commit: *symbol::<Commit>(&library, "pmemobj_tx_commit")?,
+                end: *symbol::<End>(&library, "pmemobj_tx_end")?,
+            };
+            let create = *symbol::<Create>(&library, "pmemobj_create")?;
+            (functions, create, *symbol::<Close>(&library, "pmemobj_close")?)
+        };
+        let path = CString::new(directory.join("pool").as_os_str().as_bytes())?;
+        // SAFETY: two strings that end, a size, a mode.
+        let pool = unsafe { create(path.as_ptr(), c"bench".as_ptr(), POOL_BYTES, 0o600) };
+        if pool.is_null() {
+            return Err(Error::other(format!("PMDK makes no pool: {}", Error::last_os_error())));
+        }
+        let opened = Opened { functions, close, pool, _library: library };
+        Ok(Some(Pmdk(Rc::new(opened))))
+    }
+
+    fn alloc_object(&self) -> Option<Oid> {
+        let Opened { functions, pool, .. } = &*self.0;
+        let mut object = Oid { pool: 0, offset: 0 };
+        // SAFETY: the pool is open; the identity is stored to a variable of ours.
+        let failed =
+            unsafe { (functions.alloc)(*pool, &raw mut object, OBJECT_BYTES, 0, None, std::ptr::null_mut()) };
+        (failed == 0).then_some(object)
+    }
+
+    /// What PMDK's own inline function does.
+    fn direct(&self, object: Oid) -> *mut u8 {
+        self.0.pool.cast::<u8>().wrapping_add(object.offset as usize)
+    }
+}
+
+/// # Safety
+/// `T` is the type of the symbol.
+unsafe fn symbol<'a, T>(library: &'a Library, name: &str) -> io::Result<Symbol<'a, T>> {
+    // SAFETY: per the contract.
+    unsafe { library.get(name) }.map_err(Error::other)
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: open until now, and nobody holds the value any more.
+        unsafe { (self.close)(self.pool) };
+    }
+}
+
+impl Allocator for Pmdk {
+    type Object = Oid;
+
+    #[inline]
+    fn alloc(&mut self) -> Option<Oid> {
+        self.alloc_object()
+    }
+
+    #[inline]
+    fn free(&mut self, mut object: Oid) -> Option<()> {
+        // SAFETY: allocated above, freed once.
+        unsafe { (self.0.functions.free)(&raw mut object) };
+        Some(())
+    }
+
+    #[inline]
+    fn at(&self, object: Oid) -> *mut u64 {
+        self.direct(object).cast()
+    }
+}
+
+impl Transactions for Pmdk {
+    fn alloc(&mut self) -> Option<NonNull<Words>> {
+        let object = self.alloc_object()?;
+        NonNull::new(self.direct(object).cast())
+    }
+
+    #[inline]
+    fn update(&mut self, object: NonNull<Words>, words: Words) -> Option<()> {
+        const END_OF_PARAMETERS: c_int = 0;
+        let Opened { functions, pool, .. } = &*self.0;
+        // SAFETY: the pool is open and no transaction is; without a place to jump to, errors are returned.
+        let failed = unsafe { (functions.begin)(*pool, std::ptr::null_mut(), END_OF_PARAMETERS) };
+        // SAFETY: a live object of the pool; the transaction is open, or the call refuses.
+        let failed = failed | unsafe { (functions.add_range)(object.as_ptr().cast(), OBJECT_BYTES) };
+        if failed != 0 {
+            // SAFETY: ends the transaction that was aborted.
+            unsafe { (functions.end)() };
+            return None;
+        }
+        // SAFETY: a live object, announced; the transaction is open, and ends here.
+        unsafe {
+            object.write(words);
+            (functions.commit)();
+            ((functions.end)() == 0).then_some(())
+        }
+    }
+}

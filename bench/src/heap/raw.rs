@@ -1,0 +1,75 @@
+//! A region without a heap, all backed and filled with what no file system can leave out or compress.
+//!
+//! Invariant: stores go through a pointer made from the live mapping, below the backed bytes.
+
+use std::io;
+use std::ptr::NonNull;
+
+use holdfast_region::{CheckpointReport, Region};
+
+use super::ground::{Home, name};
+use super::random::Random;
+
+/// What the kernel writes at once.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// A region of `bytes`, mapped.
+pub(crate) struct RawRegion {
+    region: Region,
+    base: NonNull<u8>,
+    pages: usize,
+    /// Changes what is stored from one pass to the next.
+    pass: u64,
+}
+
+impl RawRegion {
+    /// Backed and filled; nothing is in the store yet.
+    pub(crate) fn create(home: &Home, text: &str, bytes: u64) -> io::Result<RawRegion> {
+        let mut region = home.names.create(&name(text)?, &home.key, bytes).map_err(io::Error::other)?;
+        region.grow(bytes).map_err(io::Error::other)?;
+        let base = region.map_native().map_err(io::Error::other)?;
+        let mut raw = RawRegion { region, base, pages: bytes as usize / PAGE_BYTES, pass: 0 };
+        let mut random = Random::new(bytes);
+        for page in 0..raw.pages {
+            random.fill(raw.page(page));
+        }
+        Ok(raw)
+    }
+
+    fn page(&mut self, page: usize) -> &mut [u8] {
+        assert!(page < self.pages);
+        // SAFETY: below the backed bytes of the live mapping, and borrowed with the whole region.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(page * PAGE_BYTES), PAGE_BYTES) }
+    }
+
+    /// Changes a word of every `step`-th page; returns the dirty bytes, page by page.
+    pub(crate) fn dirty(&mut self, step: usize) -> u64 {
+        self.pass += 1;
+        let word = self.pass.to_le_bytes();
+        for page in (0..self.pages).step_by(step) {
+            self.page(page)[..8].copy_from_slice(&word);
+        }
+        (self.pages.div_ceil(step) * PAGE_BYTES) as u64
+    }
+
+    /// The pages that [`RawRegion::dirty`] changes, one after the other.
+    pub(crate) fn dirty_pages(&mut self, step: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.pages.div_ceil(step) * PAGE_BYTES);
+        for page in (0..self.pages).step_by(step) {
+            bytes.extend_from_slice(self.page(page));
+        }
+        bytes
+    }
+
+    pub(crate) fn checkpoint(&mut self) -> io::Result<CheckpointReport> {
+        let report = self.region.checkpoint().map_err(io::Error::other)?;
+        if report.skipped {
+            return Err(io::Error::other("a checkpoint of a changed region was skipped"));
+        }
+        Ok(report)
+    }
+
+    pub(crate) fn close(self) -> io::Result<()> {
+        self.region.close().map(drop).map_err(io::Error::other)
+    }
+}

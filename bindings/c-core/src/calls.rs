@@ -1,0 +1,418 @@
+//! The calls of `holdfast.h` on a heap, in Rust's terms.
+//!
+//! Invariants:
+//! - A nested transaction is part of the outermost; an abort at any depth aborts it all, and the levels above
+//!   only close.
+//! - What the papers' calls name is a root like any other: `nvmmap` uses `nvmap/NAME`, `qnvmalloc` uses
+//!   `qnv/UID/MAGIC`. The names are part of the format: changing them would lose data.
+
+use core::fmt::{self, Write};
+use core::ptr::NonNull;
+
+use crate::codes::Code;
+use holdfast_heap::{Backing, GrowError, Heap, HeapError, Root};
+
+/// Alignment of what `nvmmap` returns, and the unit of its sizes.
+pub const PAGE_BYTES: u64 = 4096;
+/// What is allocated on top, so that a page boundary lies in the first bytes (objects are aligned to 16).
+const SLACK_BYTES: u64 = PAGE_BYTES - 16;
+/// Longest name of a root.
+const NAME_BYTES_MAX: usize = 255;
+const RANGE_PREFIX: &str = "nvmap/";
+
+/// Which failure a commit must survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// A crash, hang or kill of the program.
+    Process,
+    /// A crash or reset of the machine.
+    System,
+    /// Loss of power.
+    Power,
+}
+
+/// Why a call failed, apart from what only one of the libraries knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The heap says no.
+    Heap(HeapError),
+    /// A range of that name exists and is smaller than asked for.
+    TooSmall {
+        /// What it has.
+        has_bytes: u64,
+        /// What was asked for.
+        wanted_bytes: u64,
+    },
+    /// Not the start of a range that `nvmmap` returned.
+    NotARange,
+    /// No such durability level.
+    NoSuchLevel,
+}
+
+impl CallError {
+    /// The number for C.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Heap(HeapError::OutOfMemory { cause: GrowError::LimitReached { .. }, .. }) => {
+                Code::LimitReached
+            }
+            Self::Heap(HeapError::OutOfMemory { cause: GrowError::NoRoom, .. }) => Code::NoRoom,
+            Self::Heap(HeapError::NotAllocated) => Code::NotAllocated,
+            Self::Heap(HeapError::OutsideHeap) | Self::NotARange => Code::BadRange,
+            Self::Heap(HeapError::NameTaken) => Code::NameTaken,
+            Self::Heap(HeapError::NoSuchRoot) => Code::NoSuchRoot,
+            Self::Heap(HeapError::BadName) => Code::BadName,
+            Self::Heap(HeapError::TransactionState { expected_open: true }) => Code::NoTransaction,
+            Self::Heap(HeapError::TransactionState { expected_open: false }) => Code::InTransaction,
+            Self::Heap(_) => Code::Failed,
+            Self::TooSmall { .. } => Code::TooSmall,
+            Self::NoSuchLevel => Code::Unsupported,
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Heap(error) => error.fmt(f),
+            Self::TooSmall { has_bytes, wanted_bytes } => write!(
+                f,
+                "the range has {has_bytes} bytes and {wanted_bytes} were asked for; ask for no more, or \
+                 nvremove it first"
+            ),
+            Self::NotARange => f.write_str("the pointer is no range that nvmmap returned; pass that one"),
+            Self::NoSuchLevel => f.write_str("there is no such durability level; see enum nv_level"),
+        }
+    }
+}
+
+impl core::error::Error for CallError {}
+
+impl From<HeapError> for CallError {
+    fn from(error: HeapError) -> Self {
+        Self::Heap(error)
+    }
+}
+
+/// A heap and the depth of its open transaction.
+pub struct Calls<B: Backing> {
+    heap: Heap<B>,
+    depth: u32,
+    aborted: bool,
+}
+
+type Result<T> = core::result::Result<T, CallError>;
+
+impl<B: Backing> Calls<B> {
+    /// The calls on a heap that was just opened.
+    pub fn new(heap: Heap<B>) -> Calls<B> {
+        Calls { heap, depth: 0, aborted: false }
+    }
+
+    /// The heap.
+    pub fn heap(&mut self) -> &mut Heap<B> {
+        &mut self.heap
+    }
+
+    /// Ends it all; an open transaction is rolled back.
+    pub fn close(self) -> B {
+        self.heap.close()
+    }
+
+    /// A zeroed object: a root, or without a name an anonymous one.
+    ///
+    /// # Errors
+    /// Those of [`Heap::create_root`].
+    pub fn allocate(&mut self, name: Option<&str>, bytes: u64) -> Result<NonNull<u8>> {
+        Ok(match name {
+            Some(name) => self.heap.create_root(name, bytes)?,
+            None => self.heap.alloc_zeroed(bytes)?,
+        })
+    }
+
+    /// A root.
+    ///
+    /// # Errors
+    /// [`HeapError::NoSuchRoot`].
+    pub fn read(&self, name: &str) -> Result<Root> {
+        Ok(self.heap.root(name).ok_or(HeapError::NoSuchRoot)?)
+    }
+
+    /// Frees an anonymous object.
+    ///
+    /// # Errors
+    /// [`HeapError::NotAllocated`].
+    pub fn free(&mut self, object: Option<NonNull<u8>>) -> Result<()> {
+        Ok(self.heap.free(object.ok_or(HeapError::NotAllocated)?)?)
+    }
+
+    /// Removes a root with its object.
+    ///
+    /// # Errors
+    /// [`HeapError::NoSuchRoot`].
+    pub fn remove(&mut self, name: &str) -> Result<()> {
+        Ok(self.heap.remove_root(name)?)
+    }
+
+    /// The page-aligned range of a name, made if there is none, as large as asked for or larger.
+    ///
+    /// # Errors
+    /// [`CallError::TooSmall`]; with 0 bytes, which asks for whatever is there, [`HeapError::NoSuchRoot`].
+    pub fn map(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>> {
+        if name.is_empty() {
+            return Err(HeapError::BadName.into());
+        }
+        let mut root_name = Name::new();
+        write!(root_name, "{RANGE_PREFIX}{name}").map_err(|_| HeapError::BadName)?;
+        let object = match self.heap.root(root_name.text()) {
+            Some(root) => {
+                let has_bytes = root.bytes.saturating_sub(SLACK_BYTES);
+                if bytes > has_bytes {
+                    return Err(CallError::TooSmall { has_bytes, wanted_bytes: bytes });
+                }
+                root.pointer
+            }
+            None if bytes == 0 => return Err(HeapError::NoSuchRoot.into()),
+            None => {
+                let whole =
+                    bytes.checked_next_multiple_of(PAGE_BYTES).and_then(|b| b.checked_add(SLACK_BYTES));
+                let limit_bytes = self.heap.backing().limit_bytes();
+                let cause = GrowError::LimitReached { limit_bytes };
+                let whole = whole.ok_or(HeapError::OutOfMemory { wanted_bytes: bytes, cause })?;
+                self.heap.create_root(root_name.text(), whole)?
+            }
+        };
+        Ok(page_of(object))
+    }
+
+    /// Checks that a range is one that [`Calls::map`] returned; its use ends, its data stays.
+    ///
+    /// # Errors
+    /// [`CallError::NotARange`].
+    pub fn unmap(&self, start: Option<NonNull<u8>>) -> Result<()> {
+        let is_range = |start: NonNull<u8>| {
+            self.heap
+                .roots()
+                .any(|(name, root)| name.starts_with(RANGE_PREFIX) && page_of(root.pointer) == start)
+        };
+        if start.is_some_and(is_range) { Ok(()) } else { Err(CallError::NotARange) }
+    }
+
+    /// A zeroed object that is known by two numbers.
+    ///
+    /// # Errors
+    /// Those of [`Heap::create_root`].
+    pub fn allocate_numbered(&mut self, uid: u64, magic: u64, bytes: u64) -> Result<NonNull<u8>> {
+        Ok(self.heap.create_root(Name::numbered(uid, magic).text(), bytes)?)
+    }
+
+    /// The object of two numbers.
+    ///
+    /// # Errors
+    /// [`HeapError::NoSuchRoot`].
+    pub fn read_numbered(&self, uid: u64, magic: u64) -> Result<Root> {
+        self.read(Name::numbered(uid, magic).text())
+    }
+
+    /// Removes the object of two numbers.
+    ///
+    /// # Errors
+    /// [`HeapError::NoSuchRoot`].
+    pub fn remove_numbered(&mut self, uid: u64, magic: u64) -> Result<()> {
+        self.remove(Name::numbered(uid, magic).text())
+    }
+
+    /// Begins a transaction, or goes one level deeper.
+    ///
+    /// # Errors
+    /// None while calls are balanced.
+    pub fn begin(&mut self) -> Result<()> {
+        if self.depth == 0 {
+            self.heap.begin()?;
+            self.aborted = false;
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// Notes a range before it is changed.
+    ///
+    /// # Errors
+    /// Those of [`Heap::add_range`].
+    pub fn add(&mut self, start: *const u8, bytes: u64) -> Result<()> {
+        Ok(self.heap.add_range(start, bytes)?)
+    }
+
+    /// Commits, or goes one level up.
+    ///
+    /// # Errors
+    /// When no transaction is open, or an inner abort has ended it.
+    pub fn commit(&mut self) -> Result<()> {
+        self.leave()?;
+        if self.aborted {
+            // An inner abort has rolled it all back; only the levels are left to close.
+            return Err(HeapError::TransactionState { expected_open: true }.into());
+        }
+        if self.depth == 0 { Ok(self.heap.commit()?) } else { Ok(()) }
+    }
+
+    /// Rolls the whole transaction back and goes one level up.
+    ///
+    /// # Errors
+    /// When no transaction is open.
+    pub fn abort(&mut self) -> Result<()> {
+        self.leave()?;
+        if self.aborted {
+            return Ok(());
+        }
+        self.aborted = self.depth > 0;
+        Ok(self.heap.abort()?)
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        let none_open = HeapError::TransactionState { expected_open: true };
+        self.depth = self.depth.checked_sub(1).ok_or(none_open)?;
+        Ok(())
+    }
+
+    /// The level that C names, unless a transaction is open.
+    ///
+    /// # Errors
+    /// [`CallError::NoSuchLevel`], or an open transaction.
+    pub fn level(&self, number: i32) -> Result<Level> {
+        if self.heap.in_transaction() {
+            return Err(HeapError::TransactionState { expected_open: false }.into());
+        }
+        match number {
+            0 => Ok(Level::Process),
+            1 => Ok(Level::System),
+            2 => Ok(Level::Power),
+            _ => Err(CallError::NoSuchLevel),
+        }
+    }
+}
+
+/// The first page boundary in an object of a range.
+fn page_of(object: NonNull<u8>) -> NonNull<u8> {
+    let to_boundary = (object.addr().get() as u64).wrapping_neg() % PAGE_BYTES;
+    // Not zero: boundary and object lie in one allocation, which does not wrap around.
+    NonNull::new(object.as_ptr().wrapping_add(to_boundary as usize)).unwrap_or(object)
+}
+
+/// A root's name, put together without allocating.
+struct Name {
+    bytes: [u8; NAME_BYTES_MAX],
+    len: usize,
+}
+
+impl Name {
+    fn new() -> Name {
+        Name { bytes: [0; NAME_BYTES_MAX], len: 0 }
+    }
+
+    fn numbered(uid: u64, magic: u64) -> Name {
+        let mut name = Name::new();
+        // At most 4 + 20 + 1 + 20 bytes, so it fits.
+        let _ = write!(name, "qnv/{uid}/{magic}");
+        name
+    }
+
+    fn text(&self) -> &str {
+        // Only whole strings are ever written.
+        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or("")
+    }
+}
+
+impl Write for Name {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.len + text.len();
+        self.bytes.get_mut(self.len..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.len = end;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_heap::OpenOptions;
+    use holdfast_testkit::TestMemory;
+
+    fn calls() -> Calls<TestMemory> {
+        let options = OpenOptions { pointers: None, format_if_empty: true };
+        Calls::new(Heap::open(TestMemory::new(64 << 20), options).unwrap())
+    }
+
+    #[test]
+    fn a_range_is_page_aligned_keeps_its_place_and_is_as_large_as_asked_for() {
+        let mut calls = calls();
+        for (index, bytes) in [1, 4096, 4097, 9000, 9001, 9002, 40_000, 6 << 20].into_iter().enumerate() {
+            let name = std::format!("range {index}");
+            let start = calls.map(&name, bytes).unwrap();
+            assert_eq!(start.addr().get() as u64 % PAGE_BYTES, 0);
+            assert_eq!(calls.map(&name, bytes), Ok(start));
+            assert_eq!(calls.map(&name, 0), Ok(start));
+            calls.unmap(Some(start)).unwrap();
+            let root = calls.read(&std::format!("nvmap/{name}")).unwrap();
+            let end = root.pointer.addr().get() as u64 + root.bytes;
+            assert!(start.addr().get() as u64 + bytes.next_multiple_of(PAGE_BYTES) <= end);
+            let whole = bytes.next_multiple_of(PAGE_BYTES);
+            assert_eq!(calls.map(&name, whole), Ok(start));
+            let too_much = CallError::TooSmall { has_bytes: whole, wanted_bytes: whole + 1 };
+            assert_eq!(calls.map(&name, whole + 1), Err(too_much));
+        }
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused_and_changes_nothing() {
+        let mut calls = calls();
+        let object = calls.allocate(Some("object"), 8192).unwrap();
+        assert_eq!(calls.unmap(Some(object)), Err(CallError::NotARange));
+        assert_eq!(calls.unmap(None), Err(CallError::NotARange));
+        assert_eq!(calls.map("missing", 0), Err(HeapError::NoSuchRoot.into()));
+        assert_eq!(calls.map("", 1), Err(HeapError::BadName.into()));
+        assert_eq!(calls.map(&"x".repeat(250), 1), Err(HeapError::BadName.into()));
+        assert_eq!(calls.map("huge", u64::MAX).unwrap_err().code(), Code::LimitReached);
+        assert_eq!(calls.map("large", 1 << 40).unwrap_err().code(), Code::LimitReached);
+        assert_eq!(calls.heap().roots().count(), 1);
+    }
+
+    #[test]
+    fn numbered_objects_are_told_apart_by_both_numbers() {
+        let mut calls = calls();
+        let one = calls.allocate_numbered(1, 23, 10).unwrap();
+        let other = calls.allocate_numbered(12, 3, 20).unwrap();
+        assert_ne!(one, other);
+        calls.allocate_numbered(u64::MAX, u64::MAX, 30).unwrap();
+        assert_eq!(calls.allocate_numbered(1, 23, 10), Err(HeapError::NameTaken.into()));
+        assert_eq!(calls.read_numbered(1, 23), Ok(Root { pointer: one, bytes: 10 }));
+        assert_eq!(calls.read_numbered(u64::MAX, u64::MAX).unwrap().bytes, 30);
+        calls.remove_numbered(1, 23).unwrap();
+        assert_eq!(calls.remove_numbered(1, 23), Err(HeapError::NoSuchRoot.into()));
+        assert_eq!(calls.read("qnv/12/3"), Ok(Root { pointer: other, bytes: 20 }));
+    }
+
+    #[test]
+    fn nested_transactions_are_one_and_an_inner_abort_aborts_it_all() {
+        let mut calls = calls();
+        calls.begin().unwrap();
+        calls.allocate(Some("outer"), 8).unwrap();
+        calls.begin().unwrap();
+        calls.allocate(Some("inner"), 8).unwrap();
+        calls.commit().unwrap();
+        assert!(calls.level(0).is_err());
+        calls.commit().unwrap();
+        assert_eq!(calls.heap().roots().count(), 2);
+        calls.begin().unwrap();
+        calls.remove("outer").unwrap();
+        calls.begin().unwrap();
+        calls.abort().unwrap();
+        assert_eq!(calls.commit().unwrap_err().code(), Code::NoTransaction);
+        assert_eq!(calls.commit().unwrap_err().code(), Code::NoTransaction);
+        assert_eq!(calls.heap().roots().count(), 2);
+        assert_eq!(calls.level(2), Ok(Level::Power));
+        assert_eq!(calls.level(3), Err(CallError::NoSuchLevel));
+    }
+}

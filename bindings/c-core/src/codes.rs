@@ -1,0 +1,134 @@
+//! The error codes of `holdfast.h`: the numbers are part of the interface and never change their meaning.
+
+use core::ffi::{CStr, c_int};
+
+/// Why a call failed; the numbers of `enum nv_error`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+#[allow(missing_docs, reason = "the header describes each")]
+pub enum Code {
+    NotGranted = 1,
+    LimitReached = 2,
+    NoRoom = 3,
+    Unsupported = 4,
+    Failed = 5,
+    NotAllocated = 6,
+    MemoryShape = 7,
+    NotAHeap = 8,
+    NameTaken = 9,
+    NoSuchRoot = 10,
+    BadName = 11,
+    BadRange = 12,
+    NoTransaction = 13,
+    InTransaction = 14,
+    Held = 15,
+    Forked = 16,
+    TooSmall = 17,
+    IsOpen = 18,
+    BadFile = 19,
+}
+
+impl Code {
+    /// Every code, in the order of its number.
+    pub const ALL: [Code; 19] = [
+        Code::NotGranted,
+        Code::LimitReached,
+        Code::NoRoom,
+        Code::Unsupported,
+        Code::Failed,
+        Code::NotAllocated,
+        Code::MemoryShape,
+        Code::NotAHeap,
+        Code::NameTaken,
+        Code::NoSuchRoot,
+        Code::BadName,
+        Code::BadRange,
+        Code::NoTransaction,
+        Code::InTransaction,
+        Code::Held,
+        Code::Forked,
+        Code::TooSmall,
+        Code::IsOpen,
+        Code::BadFile,
+    ];
+
+    /// The number that C sees.
+    #[must_use]
+    pub const fn number(self) -> c_int {
+        self as c_int
+    }
+
+    /// What went wrong, and what to do about it.
+    #[must_use]
+    pub const fn text(self) -> &'static CStr {
+        match self {
+            Code::NotGranted => {
+                c"no heap was granted; start the applet with --heap NAME (a native program: nv_open or HOLDFAST_HEAP)"
+            }
+            Code::LimitReached => {
+                c"the heap's limit is reached; free something, or make a heap with a larger limit"
+            }
+            Code::NoRoom => {
+                c"the pool is full; remove heaps that are not needed, or set HOLDFAST_POOL to a larger tmpfs"
+            }
+            Code::Unsupported => c"this is not offered here; holdfast.h says what is",
+            Code::Failed => c"the host or the library failed; run `holdfast doctor`",
+            Code::NotAllocated => c"the pointer is not the start of an allocated object (freed twice?)",
+            Code::MemoryShape => {
+                c"the heap's addresses are not free; link an applet without a maximum memory size, \
+                  open a native heap in a fresh process"
+            }
+            Code::NotAHeap => c"the region's bytes are not a heap for this program; run `holdfast heap check`",
+            Code::NameTaken => c"a root of that name exists; nvread it, or nvremove it first",
+            Code::NoSuchRoot => c"no root has that name; nvmalloc it first",
+            Code::BadName => c"a root's name has 1 to 255 bytes of UTF-8, a heap's 1 to 64 of A-Z a-z 0-9 . _ -",
+            Code::BadRange => c"the range is not inside the heap, or no range that nvmmap returned",
+            Code::NoTransaction => c"no transaction is open; call nv_tx_begin first",
+            Code::InTransaction => c"a transaction is open; commit or abort it first",
+            Code::Held => c"another process has the heap; wait for it to end (nv_message says which it is)",
+            Code::Forked => {
+                c"the heap belongs to the process that this one was forked from; open it after the fork, or exec"
+            }
+            Code::TooSmall => c"the range of that name is smaller; ask for its size, or nvremove it first",
+            Code::IsOpen => c"a heap is open; nv_close it first",
+            Code::BadFile => {
+                c"a file of the heap is damaged, foreign or somebody else's (nv_message says which); \
+                  run `holdfast heap check`"
+            }
+        }
+    }
+}
+
+/// The text of a number that C hands in; 0 is no error.
+#[must_use]
+pub fn text_of(number: c_int) -> Option<&'static CStr> {
+    if number == 0 {
+        return Some(c"no error");
+    }
+    Code::ALL.into_iter().find(|code| code.number() == number).map(Code::text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_number_in_the_header_and_a_text_that_says_what_to_do() {
+        let header = include_str!("../../c/include/holdfast.h");
+        let listed = header.lines().filter(|line| line.trim_start().starts_with("NV_")).count();
+        // The codes, NV_OK and the three durability levels.
+        assert_eq!(listed, Code::ALL.len() + 1 + 3);
+        for (index, code) in Code::ALL.into_iter().enumerate() {
+            assert_eq!(code.number(), index as c_int + 1);
+            assert!(text_of(code.number()).is_some_and(|text| text.to_bytes().contains(&b' ')));
+            let [with_comma, without] = [",", " "].map(|end| std::format!(" = {}{end}", code.number()));
+            assert!(
+                header.contains(&with_comma) || header.contains(&without),
+                "{code:?} is not in the header"
+            );
+        }
+        assert_eq!(text_of(0), Some(c"no error"));
+        assert_eq!(text_of(-1), None);
+        assert_eq!(text_of(Code::ALL.len() as c_int + 1), None);
+    }
+}

@@ -1,0 +1,184 @@
+//! Why a call failed, as a code and a text, and each thread's last failure for `nv_errno` and `nv_message`.
+//!
+//! Invariant: a text ends with a zero byte; one that is too long is cut at a character.
+
+use std::cell::RefCell;
+use std::ffi::{c_char, c_int};
+use std::fmt::{self, Write};
+
+use holdfast_c_core::{CallError, Code};
+use holdfast_native_heap::{OpenHeapError, SizeError};
+use holdfast_region::{ErrorKind, KeyError, NameError, PlaceError, RegionError};
+
+/// Why a call failed. The large ones in boxes: most calls succeed, and pay for the size.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The heap says no.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The region says no, or is no heap for us.
+    #[error(transparent)]
+    Open(Box<OpenHeapError>),
+    /// The directories cannot be used.
+    #[error(transparent)]
+    Places(Box<PlaceError>),
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(Box<KeyError>),
+    /// The name breaks the rules.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// HOLDFAST_HEAP_SIZE is nonsense.
+    #[error("HOLDFAST_HEAP_SIZE: {0}")]
+    Size(#[from] SizeError),
+    /// Nobody said which heap.
+    #[error("no heap is open; call nv_open, or set HOLDFAST_HEAP to a name")]
+    NotGranted,
+    /// The process is ending.
+    #[error("the program is ending and its heap is closed; use the heap before exit")]
+    Ending,
+    /// `nv_open` with an open heap.
+    #[error("the heap {name:?} is open; nv_close it first")]
+    IsOpen {
+        /// Its name.
+        name: String,
+    },
+    /// A forked child.
+    #[error(
+        "the heap belongs to process {opener}, from which process {us} was forked; open it after the fork, or exec",
+        us = std::process::id()
+    )]
+    Forked {
+        /// Who opened it.
+        opener: u32,
+    },
+    /// The C library refused the fork handler.
+    #[error("no fork handler can be installed (errno {errno}); the machine is out of memory, try again")]
+    NoForkHandler {
+        /// What it reported.
+        errno: i32,
+    },
+    /// The environment asks for a mode that there is not.
+    #[error("HOLDFAST_HEAP_MODE is `{mode}`; it is direct or atomic")]
+    BadMode {
+        /// What it says.
+        mode: String,
+    },
+    /// A level that there is not yet.
+    #[error("the durability level `system` is not offered; ask for NV_POWER")]
+    LevelNotOffered,
+    /// A panic, now or before.
+    #[error(
+        "a failure inside the library left the heap's handle in an unknown state; what is stored is not lost: \
+         start the program again, and report this"
+    )]
+    Panicked,
+}
+
+impl Failure {
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Failure::Call(error) => error.code(),
+            Failure::Open(error) => match &**error {
+                OpenHeapError::Region(error) => code_of_region(error),
+                _ => Code::NotAHeap,
+            },
+            Failure::Places(_) | Failure::Key(_) | Failure::Size(_) => Code::Failed,
+            Failure::NoForkHandler { .. } | Failure::BadMode { .. } | Failure::Panicked => Code::Failed,
+            Failure::Name(_) => Code::BadName,
+            Failure::NotGranted | Failure::Ending => Code::NotGranted,
+            Failure::IsOpen { .. } => Code::IsOpen,
+            Failure::Forked { .. } => Code::Forked,
+            Failure::LevelNotOffered => Code::Unsupported,
+        }
+    }
+}
+
+fn code_of_region(error: &RegionError) -> Code {
+    match error {
+        RegionError::LimitReached { .. } | RegionError::LimitOutOfRange { .. } => Code::LimitReached,
+        RegionError::AddressTaken { .. } | RegionError::AddressesExhausted { .. } => Code::MemoryShape,
+        RegionError::Name(_) => Code::BadName,
+        error => match error.kind() {
+            ErrorKind::Held => Code::Held,
+            ErrorKind::BadFile => Code::BadFile,
+            ErrorKind::NoRoom => Code::NoRoom,
+            _ => Code::Failed,
+        },
+    }
+}
+
+impl From<OpenHeapError> for Failure {
+    fn from(error: OpenHeapError) -> Self {
+        Failure::Open(Box::new(error))
+    }
+}
+
+impl From<RegionError> for Failure {
+    fn from(error: RegionError) -> Self {
+        OpenHeapError::Region(error).into()
+    }
+}
+
+impl From<PlaceError> for Failure {
+    fn from(error: PlaceError) -> Self {
+        Failure::Places(Box::new(error))
+    }
+}
+
+impl From<KeyError> for Failure {
+    fn from(error: KeyError) -> Self {
+        Failure::Key(Box::new(error))
+    }
+}
+
+/// Room for a message with a long path or two.
+const TEXT_BYTES: usize = 1024;
+
+/// The last failure of a thread.
+struct Last {
+    code: c_int,
+    text: [u8; TEXT_BYTES],
+    len: usize,
+}
+
+thread_local! {
+    // Without a destructor, so that it can be used to the very end of a thread.
+    static LAST: RefCell<Last> = const { RefCell::new(Last { code: 0, text: [0; TEXT_BYTES], len: 0 }) };
+}
+
+impl Write for Last {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        // The last byte is for the zero.
+        let room = TEXT_BYTES - 1 - self.len;
+        let end = (0..=piece.len().min(room)).rev().find(|end| piece.is_char_boundary(*end)).unwrap_or(0);
+        self.text[self.len..self.len + end].copy_from_slice(&piece.as_bytes()[..end]);
+        self.len += end;
+        if end == piece.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+/// Notes a failure for this thread and returns its code.
+pub(crate) fn note(failure: &Failure) -> c_int {
+    LAST.with_borrow_mut(|last| {
+        last.code = failure.code().number();
+        last.len = 0;
+        // An error means that the text was cut.
+        let _ = write!(last, "{failure}");
+        last.text[last.len] = 0;
+        last.code
+    })
+}
+
+/// The code of this thread's last failure; 0 if there was none.
+pub(crate) fn last_code() -> c_int {
+    LAST.with_borrow(|last| last.code)
+}
+
+/// Its text, which stays where it is until the thread's next failure.
+pub(crate) fn last_text() -> *const c_char {
+    LAST.with_borrow(|last| match last.code {
+        0 => c"no error".as_ptr(),
+        _ => last.text.as_ptr().cast(),
+    })
+}

@@ -1,0 +1,188 @@
+//! The heap of this process: which one, opening and closing it, and one caller at a time.
+//!
+//! Invariants:
+//! - At most one heap is open. Everything happens under one lock, the opening included.
+//! - A panic under the lock poisons it: from then on every call fails, and nothing is closed in a state that nobody
+//!   knows. The next process finds what a kill would have left.
+//! - A forked child of the process that opened the heap never gets to it.
+
+use std::ffi::c_int;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, TryLockError};
+use std::time::Duration;
+
+use holdfast_c_core::{Calls, Level, Library};
+use holdfast_heap::Heap;
+use holdfast_native_heap::{RegionBacking, SharedRegion, open_heap, parse_size};
+use holdfast_region::{Consistency, Durability, NameSpace, OwnerKey, Places, RegionName};
+
+use crate::ending;
+use crate::failure::{Failure, note};
+
+/// The user's choice of heap, where the program makes none.
+const NAME_VARIABLE: &str = "HOLDFAST_HEAP";
+const SIZE_VARIABLE: &str = "HOLDFAST_HEAP_SIZE";
+/// `direct` or `atomic`.
+const MODE_VARIABLE: &str = "HOLDFAST_HEAP_MODE";
+/// As `holdfast run` has it.
+const LIMIT_BYTES_DEFAULT: u64 = 64 << 20;
+/// The key that `holdfast` uses unless it is told otherwise.
+const KEY_NAME: &str = "default";
+/// How long the end of the process waits for a thread that is inside a call, in pauses of a millisecond.
+const PATIENCE_MS: u32 = 500;
+
+/// What there is now.
+enum State {
+    Closed,
+    Open(Box<Session>),
+    /// The process is ending.
+    Ended,
+}
+
+struct Session {
+    name: String,
+    calls: Calls<RegionBacking>,
+    region: SharedRegion,
+}
+
+static STATE: Mutex<State> = Mutex::new(State::Closed);
+
+impl Session {
+    fn open(name: &str, limit_bytes: u64, mode: Consistency) -> Result<Box<Session>, Failure> {
+        ending::watch()?;
+        Session::open_watched(name, limit_bytes, mode).map(Box::new).inspect_err(|_| ending::forget())
+    }
+
+    fn open_watched(name: &str, limit_bytes: u64, mode: Consistency) -> Result<Session, Failure> {
+        let name = RegionName::parse(name)?;
+        let places = Places::from_env()?;
+        let key = OwnerKey::load_or_create(&places, KEY_NAME)?;
+        let limit_bytes = if limit_bytes == 0 { LIMIT_BYTES_DEFAULT } else { limit_bytes };
+        let mut region = NameSpace::new(places).open_or_create(&name, &key, limit_bytes)?;
+        region.set_consistency(mode)?;
+        let (heap, region) = open_heap(region)?;
+        Ok(Session { name: name.to_string(), calls: Calls::new(heap), region })
+    }
+
+    fn open_from_environment() -> Result<Box<Session>, Failure> {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let name = variable(NAME_VARIABLE).ok_or(Failure::NotGranted)?;
+        let limit_bytes = match variable(SIZE_VARIABLE) {
+            Some(size) => parse_size(&size.to_string_lossy())?,
+            None => 0,
+        };
+        let mode = match variable(MODE_VARIABLE).map(|mode| mode.to_string_lossy().into_owned()).as_deref() {
+            None | Some("direct") => Consistency::Direct,
+            Some("atomic") => Consistency::Atomic,
+            Some(other) => return Err(Failure::BadMode { mode: other.to_owned() }),
+        };
+        Session::open(&name.to_string_lossy(), limit_bytes, mode)
+    }
+
+    fn close(self: Box<Session>) -> Result<(), Failure> {
+        drop(self.calls.close());
+        self.region.commit(Durability::Process)?;
+        self.region.close()?;
+        Ok(())
+    }
+}
+
+/// Runs `work` under the lock; whatever happens is noted for this thread and has a code.
+fn locked<R>(work: impl FnOnce(&mut State) -> Result<R, Failure>) -> Result<R, c_int> {
+    if let Some(opener) = ending::forked_from() {
+        return Err(note(&Failure::Forked { opener }));
+    }
+    let all = || work(&mut *STATE.lock().map_err(|_| Failure::Panicked)?);
+    // Unwind safe: the state is under the lock, which a panic poisons.
+    let result = catch_unwind(AssertUnwindSafe(all)).unwrap_or(Err(Failure::Panicked));
+    result.map_err(|failure| note(&failure))
+}
+
+/// Whether some thread is inside a call, or was when this process was forked off.
+pub(crate) fn is_busy() -> bool {
+    matches!(STATE.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+/// `nv_open`; without a name, as the environment says.
+pub(crate) fn open(name: Option<&str>, limit_bytes: u64, mode: Consistency) -> Result<(), c_int> {
+    locked(|state| {
+        match state {
+            State::Closed => {}
+            State::Open(session) => return Err(Failure::IsOpen { name: session.name.clone() }),
+            State::Ended => return Err(Failure::Ending),
+        }
+        *state = State::Open(match name {
+            Some(name) => Session::open(name, limit_bytes, mode)?,
+            None => Session::open_from_environment()?,
+        });
+        Ok(())
+    })
+}
+
+/// `nv_close`; nothing is open: nothing to do.
+pub(crate) fn close() -> Result<(), c_int> {
+    locked(|state| {
+        if let State::Open(session) = std::mem::replace(state, State::Closed) {
+            let closed = session.close();
+            ending::forget();
+            return closed;
+        }
+        Ok(())
+    })
+}
+
+/// The end of the process. A thread that stays inside a call keeps the heap from being closed, which costs a
+/// checkpoint and no data.
+pub(crate) fn end() {
+    let closed = catch_unwind(|| {
+        for _ in 0..PATIENCE_MS {
+            match STATE.try_lock() {
+                Ok(mut state) => {
+                    return match std::mem::replace(&mut *state, State::Ended) {
+                        State::Open(session) => session.close(),
+                        _ => Ok(()),
+                    };
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+                Err(TryLockError::Poisoned(_)) => break,
+            }
+        }
+        Ok(())
+    });
+    if let Ok(Err(failure)) = closed {
+        // There is nobody left who could ask for it.
+        let text = format!("holdfast: the heap is in the pool, but was not closed in order: {failure}\n");
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
+
+/// The C library of native programs.
+pub(crate) struct Native;
+
+impl Library for Native {
+    type Backing = RegionBacking;
+    type Error = Failure;
+
+    fn with<R>(work: impl FnOnce(&mut Calls<RegionBacking>) -> Result<R, Failure>) -> Result<R, c_int> {
+        locked(|state| {
+            loop {
+                match state {
+                    State::Open(session) => return work(&mut session.calls),
+                    State::Closed => *state = State::Open(Session::open_from_environment()?),
+                    State::Ended => return Err(Failure::Ending),
+                }
+            }
+        })
+    }
+
+    fn make_durable(heap: &mut Heap<RegionBacking>, level: Level) -> Result<(), Failure> {
+        let durability = match level {
+            Level::Process => Durability::Process,
+            Level::System => return Err(Failure::LevelNotOffered),
+            Level::Power => Durability::Power,
+        };
+        heap.backing().region().commit(durability)?;
+        Ok(())
+    }
+}

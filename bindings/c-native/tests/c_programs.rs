@@ -1,0 +1,168 @@
+//! Programs in C that link the installed library: their heaps are there again, whatever ended them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use common::{Bench, Linking, has, succeeded, text};
+use holdfast_region::{Opened, OwnerKey, RegionName};
+use holdfast_testkit::{Soundness, heap_soundness};
+
+const KILLED: Option<i32> = Some(9);
+
+fn opened(bench: &Bench) -> Opened {
+    let names = bench.names();
+    let key = OwnerKey::load_or_create(names.places(), "default").unwrap();
+    let region = names.open(&RegionName::parse("heap").unwrap(), &key).unwrap();
+    let opened = region.opened();
+    region.close().unwrap();
+    opened
+}
+
+fn assert_sound(bench: &Bench) {
+    let soundness = heap_soundness(&bench.names(), "heap").unwrap();
+    assert!(matches!(soundness, Soundness::Sound { .. }), "{soundness:?}");
+}
+
+#[test]
+fn a_value_is_there_at_the_next_run_whether_the_library_is_shared_or_static() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let mut expected = 0;
+    for linking in [Linking::Shared, Linking::Static, Linking::AllStatic] {
+        let program = bench.compile("calls.c", linking);
+        for _ in 0..2 {
+            expected += 1;
+            assert_eq!(bench.run(&program, "count"), format!("{expected}\n"), "{linking:?}");
+            assert_eq!(opened(&bench), Opened::Warm, "{linking:?}: it was not closed at exit");
+        }
+    }
+    assert_sound(&bench);
+}
+
+#[test]
+fn a_killed_program_loses_nothing_that_it_stored_and_an_open_transaction_is_rolled_back() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.compile("calls.c", Linking::Shared);
+    assert_eq!(bench.run(&program, "count"), "1\n");
+    for (command, printed) in [("count-and-die", "2\n"), ("die-in-transaction", "")] {
+        let mut killed = bench.unbounded(&program);
+        let output = killed.arg(command).env("HOLDFAST_HEAP", "heap").output().unwrap();
+        assert_eq!((output.status.signal(), &*text(&output.stdout)), (KILLED, printed));
+    }
+    assert_eq!(bench.run(&program, "count"), "3\n");
+    assert_sound(&bench);
+}
+
+#[test]
+fn what_was_committed_at_level_power_survives_the_loss_of_the_pool() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.compile("calls.c", Linking::Shared);
+    let mut killed = bench.unbounded(&program);
+    let output = killed.arg("commit-and-die").env("HOLDFAST_HEAP", "heap").output().unwrap();
+    assert_eq!((output.status.signal(), &*text(&output.stdout)), (KILLED, ""));
+    std::fs::remove_file(bench.path("pool").join("heap.image")).unwrap();
+    assert_eq!(bench.run(&program, "count"), "2\n");
+}
+
+#[test]
+fn the_calls_of_the_papers_find_their_data_at_the_same_address() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.compile("calls.c", Linking::Shared);
+    let address = bench.run(&program, "papers-make");
+    assert_eq!(bench.run(&program, "papers-find"), address);
+    assert_sound(&bench);
+}
+
+#[test]
+fn every_error_has_its_code_and_a_message_that_says_what_to_do() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.compile("calls.c", Linking::Shared);
+    let output = bench.command(&program).arg("errors").output().unwrap();
+    assert_eq!(succeeded(&output), "");
+    let mut nonsense = bench.command(&program);
+    nonsense.arg("try-to-open").env("HOLDFAST_HEAP", "heap").env("HOLDFAST_HEAP_SIZE", "large");
+    let said = succeeded(&nonsense.output().unwrap());
+    assert!(
+        said.starts_with("5 ") && said.contains("HOLDFAST_HEAP_SIZE") && said.contains("64MiB"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_is_told_which_process_has_its_heap() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.compile("calls.c", Linking::Shared);
+    let mut holder = bench.unbounded(&program);
+    holder.arg("hold").env("HOLDFAST_HEAP", "heap").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut holder = holder.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "held\n");
+    let said = bench.run(&program, "try-to-open");
+    assert!(said.starts_with("15 ") && said.contains(&format!("process {}", holder.id())), "{said}");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    assert_eq!(bench.run(&program, "try-to-open"), "0 no error\n");
+}
+
+#[test]
+fn a_forked_child_is_refused_and_its_exit_leaves_the_parents_heap_alone() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    for linking in [Linking::Shared, Linking::Static] {
+        let program = bench.compile("calls.c", linking);
+        let before: i64 = bench.run(&program, "count").trim().parse().unwrap();
+        assert_eq!(bench.run(&program, "fork"), format!("{}\n", before + 2));
+    }
+    assert_sound(&bench);
+}
+
+#[test]
+fn threads_allocate_and_free_at_the_same_time_and_each_has_its_own_last_error() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.compile("calls.c", Linking::Shared);
+    assert_eq!(bench.run(&program, "threads"), "");
+    assert_sound(&bench);
+}
+
+#[test]
+fn handlers_of_the_program_may_still_use_the_heap_at_exit() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    for (linking, expected) in
+        [(Linking::Shared, "1\n"), (Linking::Static, "3\n"), (Linking::AllStatic, "5\n")]
+    {
+        let program = bench.compile("calls.c", linking);
+        assert_eq!(bench.run(&program, "exit-handler"), expected, "{linking:?}");
+        assert_eq!(opened(&bench), Opened::Warm, "{linking:?}");
+    }
+}

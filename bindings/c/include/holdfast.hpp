@@ -1,0 +1,140 @@
+/*
+ * holdfast.hpp: standard containers in persistent memory (C++17). It needs holdfast.h and nothing else.
+ *
+ *     template <class T> using vector = std::vector<T, holdfast::allocator<T>>;
+ *
+ *     auto &scores = holdfast::root<vector<int>>("scores");    // made at the first run, found at every other
+ *     scores.push_back(7);
+ *
+ * A native heap lies at the same address in every run, so containers with plain pointers just work. What must not
+ * be kept in a heap: virtual functions, function pointers, pointers to anything outside of the heap (the program's
+ * code and statics lie elsewhere in every run), std::string and other containers with the standard allocator.
+ * The program that opens the heap must have been compiled with the same standard library ABI and the same types:
+ * the size of a root is checked, its meaning cannot be.
+ *
+ * What a crash leaves, honestly: a standard container knows nothing of transactions. A program that is killed
+ * *between* two operations on a container finds everything as it was. One that is killed *inside* an operation
+ * (a push_back that moves, a rehash, the rebalancing of a map) can find that container torn, and the allocator
+ * cannot help it; a transaction around the operation rolls back what was allocated and freed, but not what the
+ * container stored to memory that was there before, unless transaction::add announced it. A whole-heap commit for
+ * such programs is not offered yet. Until then: change containers where a kill is not to be expected, or keep what
+ * must never tear in structures of your own, under transactions.
+ *
+ * Containers may be used from several threads as usual (not the same one at once).
+ */
+#ifndef HOLDFAST_HPP
+#define HOLDFAST_HPP
+
+#include <holdfast.h>
+
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace holdfast {
+
+/* A call of holdfast.h that failed: its code, and the whole story in what(). */
+class error : public std::runtime_error {
+public:
+    error() : std::runtime_error(nv_message()), code_(nv_errno()) {}
+    error(int code, const char *what) : std::runtime_error(what), code_(code) {}
+    int code() const noexcept { return code_; }
+
+private:
+    int code_;
+};
+
+inline void check(int status) {
+    if (status != NV_OK) throw error();
+}
+
+/* Opens the heap of this name; see nv_open. */
+inline void open(const char *name, std::uint64_t limit_bytes = 0) { check(nv_open(name, limit_bytes)); }
+
+/* See nv_close. */
+inline void close() { check(nv_close()); }
+
+/* Allocates from the open heap. Stateless: all are equal, and a container's size does not change by it. */
+template <class T> struct allocator {
+    static_assert(alignof(T) <= 16, "objects in the heap are aligned to 16 bytes");
+
+    using value_type = T;
+    using is_always_equal = std::true_type;
+    using propagate_on_container_move_assignment = std::true_type;
+
+    allocator() noexcept = default;
+    template <class U> allocator(const allocator<U> &) noexcept {}
+
+    [[nodiscard]] T *allocate(std::size_t count) {
+        if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
+        void *object = nvmalloc(nullptr, count * sizeof(T));
+        if (!object) throw std::bad_alloc();
+        return static_cast<T *>(object);
+    }
+
+    /* Inside a transaction the memory is free when that commits. */
+    void deallocate(T *object, std::size_t) noexcept { nvfree(object); }
+
+    template <class U> bool operator==(const allocator<U> &) const noexcept { return true; }
+    template <class U> bool operator!=(const allocator<U> &) const noexcept { return false; }
+};
+
+/* A string whose characters are in the heap, and its hash for unordered containers. */
+using string = std::basic_string<char, std::char_traits<char>, allocator<char>>;
+
+struct string_hash {
+    std::size_t operator()(std::string_view text) const noexcept { return std::hash<std::string_view>()(text); }
+};
+
+/* A transaction, rolled back at the end of its scope unless it was committed. */
+class transaction {
+public:
+    transaction() { check(nv_tx_begin()); }
+    transaction(const transaction &) = delete;
+    transaction &operator=(const transaction &) = delete;
+    ~transaction() {
+        if (open_) nv_tx_abort();
+    }
+
+    /* Announces bytes that are about to change. */
+    void add(const void *start, std::size_t size) { check(nv_tx_add(start, size)); }
+    template <class T> void add(const T &object) { add(&object, sizeof(T)); }
+
+    /* Everything since the beginning counts. */
+    void commit() {
+        open_ = false;
+        check(nv_tx_commit());
+    }
+
+private:
+    bool open_ = true;
+};
+
+/* The root of this name. If there is none, it is made and constructed from the arguments, in a transaction: an
+ * exception or a kill on the way leaves none. Its destructor never runs; nvremove ends its life. */
+template <class T, class... Arguments> T &root(const char *name, Arguments &&...arguments) {
+    static_assert(alignof(T) <= 16, "objects in the heap are aligned to 16 bytes");
+    static_assert(!std::is_polymorphic_v<T>, "a virtual function lies elsewhere in every run");
+    std::size_t size = 0;
+    if (void *found = nvread(name, &size)) {
+        if (size != sizeof(T)) throw error(NV_TOO_SMALL, "the root of that name has another size, so another type");
+        return *static_cast<T *>(found);
+    }
+    if (nv_errno() != NV_NO_SUCH_ROOT) throw error();
+    transaction making;
+    void *made = nvmalloc(name, sizeof(T));
+    if (!made) throw error();
+    T *object = ::new (made) T(std::forward<Arguments>(arguments)...);
+    making.commit();
+    return *object;
+}
+
+} // namespace holdfast
+
+#endif

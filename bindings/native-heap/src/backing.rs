@@ -1,0 +1,71 @@
+//! A mapped region as a heap's backing.
+//!
+//! Invariant: base and limit are those of the mapping and never change; the region stays mapped while the
+//! backing lives, because only [`SharedRegion::close`] ends the mapping, and it needs the last handle.
+
+use std::ptr::NonNull;
+
+use holdfast_heap::{Backing, GrowError};
+use holdfast_region::{ErrorKind, RegionError};
+
+use crate::SharedRegion;
+
+/// See the module.
+#[derive(Debug)]
+pub struct RegionBacking {
+    base: NonNull<u8>,
+    backed_bytes: u64,
+    limit_bytes: u64,
+    region: SharedRegion,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; the pointer is only handed on to the heap, which
+// moves along.
+unsafe impl Send for RegionBacking {}
+
+impl RegionBacking {
+    pub(crate) fn new(base: NonNull<u8>, region: SharedRegion) -> RegionBacking {
+        let (backed_bytes, limit_bytes) = region.with(|region| (region.backed_bytes(), region.limit_bytes()));
+        RegionBacking { base, backed_bytes, limit_bytes, region }
+    }
+
+    /// The region.
+    #[must_use]
+    pub fn region(&self) -> &SharedRegion {
+        &self.region
+    }
+}
+
+// SAFETY: the region is mapped at `base` while a handle to it exists (see the module), page-aligned, for this
+// process alone (its lock), never shrinks, and `backed_bytes` of it are allocated.
+unsafe impl Backing for RegionBacking {
+    fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    fn backed_bytes(&self) -> u64 {
+        self.backed_bytes
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
+    }
+
+    fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
+        let grown = self.region.with(|region| region.grow(bytes));
+        self.backed_bytes = grown.map_err(|error| grow_error(&error))?;
+        Ok(self.backed_bytes)
+    }
+}
+
+/// What the heap has to know of why a region did not grow.
+#[must_use]
+pub fn grow_error(error: &RegionError) -> GrowError {
+    match error {
+        RegionError::LimitReached { limit_bytes, .. } => {
+            GrowError::LimitReached { limit_bytes: *limit_bytes }
+        }
+        error if error.kind() == ErrorKind::NoRoom => GrowError::NoRoom,
+        _ => GrowError::Failed,
+    }
+}

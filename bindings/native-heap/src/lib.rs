@@ -1,0 +1,161 @@
+//! A heap on a region that is mapped at its own address, so that plain pointers into it stay valid from run to
+//! run: what the C library for native programs and the `malloc` shim stand on.
+//!
+//! Invariants:
+//! - The region's lock makes this process the only writer; the heap has the mapping to itself.
+//! - Whatever fails while opening, the region is closed in order, so that a refused heap is left as it was.
+//!
+//! What it must not do: choose a heap, or close one that its owner still uses.
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod backing;
+mod size;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use holdfast_heap::{Backing, Heap, OpenError, OpenOptions, Pointers};
+use holdfast_region::{CheckpointReport, CloseReport, CommitReport, Durability, Region, RegionError};
+
+pub use backing::{RegionBacking, grow_error};
+pub use size::{SizeError, parse_size};
+
+/// Why a region did not become a heap.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenHeapError {
+    /// The region cannot be mapped.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// Its bytes are no heap for a native program.
+    #[error(transparent)]
+    Heap(#[from] OpenError),
+}
+
+/// The region under a heap, for what the heap itself cannot do.
+#[derive(Debug, Clone)]
+pub struct SharedRegion(Arc<Mutex<Region>>);
+
+impl SharedRegion {
+    /// Runs `work` with the region.
+    pub fn with<R>(&self, work: impl FnOnce(&mut Region) -> R) -> R {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Copies what changed to the store. No thread may store to the heap meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Region::checkpoint`].
+    pub fn checkpoint(&self) -> Result<CheckpointReport, RegionError> {
+        self.with(Region::checkpoint)
+    }
+
+    /// Makes everything stored so far count and survive the failure that the level names. No thread may store to
+    /// the heap meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Region::commit`].
+    pub fn commit(&self, durability: Durability) -> Result<CommitReport, RegionError> {
+        self.with(|region| region.commit(durability))
+    }
+
+    /// Closes the region, if nobody else holds it any more: the heap must have been closed before.
+    ///
+    /// # Errors
+    /// Those of [`Region::close`]; `AlreadyMapped` when a heap still stands on it.
+    pub fn close(self) -> Result<CloseReport, RegionError> {
+        let region = Arc::into_inner(self.0).ok_or(RegionError::AlreadyMapped)?;
+        region.into_inner().unwrap_or_else(PoisonError::into_inner).close()
+    }
+}
+
+/// Maps the region at its own address and opens the heap in it; formats it if it is new.
+///
+/// # Errors
+/// [`OpenHeapError`]; the region is closed then, and its data is as it was.
+pub fn open_heap(region: Region) -> Result<(Heap<RegionBacking>, SharedRegion), OpenHeapError> {
+    open_heap_on(region, |backing| backing)
+}
+
+/// As [`open_heap`], on a backing that is made from the region's.
+///
+/// # Errors
+/// As [`open_heap`].
+pub fn open_heap_on<B: Backing>(
+    mut region: Region,
+    wrap: impl FnOnce(RegionBacking) -> B,
+) -> Result<(Heap<B>, SharedRegion), OpenHeapError> {
+    let base = match region.map_native() {
+        Ok(base) => base,
+        Err(error) => {
+            // The reason why it cannot be mapped says more than why it could not be closed.
+            let _ = region.close();
+            return Err(error.into());
+        }
+    };
+    let pointers = Pointers { base: region.address(), bytes: size_of::<usize>() as u32 };
+    let shared = SharedRegion(Arc::new(Mutex::new(region)));
+    let backing = wrap(RegionBacking::new(base, shared.clone()));
+    match Heap::open(backing, OpenOptions { pointers: Some(pointers), format_if_empty: true }) {
+        Ok(heap) => Ok((heap, shared)),
+        Err(error) => {
+            let _ = shared.close();
+            Err(error.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_region::{NameSpace, Opened, OwnerKey, Places, RegionName};
+
+    /// The first region of every home has the same address, and the tests share a process.
+    static ADDRESS: Mutex<()> = Mutex::new(());
+
+    fn scratch() -> (tempfile::TempDir, NameSpace, OwnerKey, RegionName) {
+        let directory = tempfile::tempdir().unwrap();
+        let places = Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
+        let name = RegionName::parse("heap").unwrap();
+        (directory, NameSpace::new(places), OwnerKey::from_bytes([7; 32]), name)
+    }
+
+    #[test]
+    fn a_heap_grows_in_its_region_and_is_there_again_at_the_same_address() {
+        let _alone = ADDRESS.lock();
+        let (_directory, names, key, name) = scratch();
+        let (mut heap, region) = open_heap(names.create(&name, &key, 64 << 20).unwrap()).unwrap();
+        let root = heap.create_root("large", 20 << 20).unwrap();
+        // SAFETY: the root has this many bytes, and nothing else refers to it.
+        #[allow(unsafe_code)]
+        unsafe {
+            root.as_ptr().write_bytes(9, 20 << 20);
+        };
+        assert!(region.with(|region| region.backed_bytes()) > 20 << 20);
+        drop(heap.close());
+        assert!(!region.close().unwrap().checkpoint.skipped);
+        let region = names.open(&name, &key).unwrap();
+        assert_eq!(region.opened(), Opened::Warm);
+        let (heap, region) = open_heap(region).unwrap();
+        assert_eq!(heap.root("large").unwrap().pointer, root);
+        drop(heap.close());
+        assert!(region.close().unwrap().checkpoint.skipped);
+    }
+
+    #[test]
+    fn a_heap_of_an_applet_is_refused_and_left_as_it_was() {
+        let _alone = ADDRESS.lock();
+        let (_directory, names, key, name) = scratch();
+        let mut region = names.create(&name, &key, 8 << 20).unwrap();
+        let base = region.map_native().unwrap();
+        let shared = SharedRegion(Arc::new(Mutex::new(region)));
+        let pointers = Some(Pointers { base: 1 << 31, bytes: 4 });
+        let options = OpenOptions { pointers, format_if_empty: true };
+        drop(Heap::open(RegionBacking::new(base, shared.clone()), options).unwrap().close());
+        shared.close().unwrap();
+        let refused = open_heap(names.open(&name, &key).unwrap()).err().unwrap();
+        assert!(matches!(refused, OpenHeapError::Heap(OpenError::PointerMismatch { .. })), "{refused}");
+        assert_eq!(names.open(&name, &key).unwrap().opened(), Opened::Warm, "it was closed in order");
+    }
+}

@@ -1,0 +1,149 @@
+//! Changing the size of an object.
+//!
+//! Invariants:
+//! - Each resize is a transaction of its own, or part of the open one: after a kill the object has its old place
+//!   and size, or the new one; never are both allocated, or neither.
+//! - A run that grows first allocates the chunks behind it as a run of their own, then the head of the first
+//!   spans both; one that shrinks splits the chunks off as a run of their own, which the commit frees. So the
+//!   log needs no records beyond those of ranges, allocations and frees.
+//!
+//! What it must not do: log the word of used chunks, whose other bits belong to others.
+
+use core::ptr::NonNull;
+
+use crate::backing::Backing;
+use crate::chunks::Run;
+use crate::classes::{SMALL_BYTES_MAX, class_of};
+use crate::error::HeapError;
+use crate::heap::{Heap, Place};
+use crate::layout::*;
+
+/// Log records of a run that changes its length: an allocation or a free, and four words.
+const RECORDS_BYTES: u64 = RECORD_BYTES + 4 * (RECORD_BYTES + 8);
+
+impl<B: Backing> Heap<B> {
+    /// Gives the object at `pointer` room for `bytes`; returns where it lies then. In place, if the slot has
+    /// room or the chunks behind it are free; else in a new place (aligned to 16, whatever it was before), with
+    /// the content copied and the old place freed. The content of what is new is whatever was there before.
+    ///
+    /// In an open transaction all of it belongs to that: a rollback or a kill leaves the object in its old place,
+    /// with its old size (its content as far as [`Heap::add_range`] was told), and the old place is not given
+    /// to others before the commit. Outside of one, a kill leaves the object at the old place or at the new
+    /// one. The links to it are the caller's own: if one is kept in the heap, resize and change it in one
+    /// transaction.
+    ///
+    /// # Errors
+    /// [`HeapError::NotAllocated`], [`HeapError::OutOfMemory`]; the object is then as it was.
+    pub fn realloc(&mut self, pointer: NonNull<u8>, bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        let offset = self.offset_of(pointer).ok_or(HeapError::NotAllocated)?;
+        let place = self.place(offset).ok_or(HeapError::NotAllocated)?;
+        let usable = place.usable_bytes();
+        if let Place::Run(run) = place
+            && bytes > SMALL_BYTES_MAX
+            && self.resize_run(run, bytes)?
+        {
+            return Ok(pointer);
+        }
+        if bytes > usable {
+            return self.move_object(pointer, usable, bytes);
+        }
+        let saves = match place {
+            Place::Slot(_) => class_of(bytes) != class_of(usable) && bytes <= usable / 2,
+            Place::Run(_) | Place::Spanning { .. } => bytes <= usable / 2,
+        };
+        if saves {
+            // Without room to move to, the object keeps more than it needs.
+            return self.move_object(pointer, bytes, bytes).or(Ok(pointer));
+        }
+        Ok(pointer)
+    }
+
+    /// As [`Heap::realloc`]; of the new size, what lies past `old_bytes` is zero.
+    ///
+    /// # Errors
+    /// As [`Heap::realloc`].
+    pub fn realloc_zeroed(
+        &mut self,
+        pointer: NonNull<u8>,
+        old_bytes: u64,
+        bytes: u64,
+    ) -> Result<NonNull<u8>, HeapError> {
+        let usable = self.usable_bytes(pointer)?;
+        let joins = self.in_transaction();
+        self.all_or_nothing(|heap| {
+            let place = heap.realloc(pointer, bytes)?;
+            if bytes <= old_bytes {
+                return Ok(place);
+            }
+            if joins && place == pointer {
+                // It may have been content when the transaction began.
+                let known = usable.min(bytes).saturating_sub(old_bytes);
+                heap.add_range(place.as_ptr().wrapping_add(old_bytes as usize), known)?;
+            }
+            let offset = heap.offset_of(place).ok_or(HeapError::OutsideHeap)?;
+            heap.memory.zero(offset + old_bytes, bytes - old_bytes);
+            Ok(place)
+        })
+    }
+
+    fn move_object(&mut self, from: NonNull<u8>, kept: u64, bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        self.all_or_nothing(|heap| {
+            // Before anything is allocated: after that the log must not fail.
+            heap.make_room(2 * RECORD_BYTES)?;
+            let to = heap.alloc(bytes)?;
+            let (source, target) = (heap.offset_of(from), heap.offset_of(to));
+            let (Some(source), Some(target)) = (source, target) else { return Err(HeapError::OutsideHeap) };
+            heap.memory.copy(source, target, kept.min(bytes));
+            heap.free(from)?;
+            Ok(to)
+        })
+    }
+
+    /// Makes a run as long as `bytes` need, where it is; `false` when there is no room for that.
+    fn resize_run(&mut self, run: Run, bytes: u64) -> Result<bool, HeapError> {
+        let chunks = bytes.div_ceil(CHUNK_BYTES);
+        if chunks == run.chunks {
+            return Ok(true);
+        }
+        if run.first + chunks > SEGMENT_CHUNKS {
+            return Ok(false);
+        }
+        self.all_or_nothing(|heap| {
+            // Before a place is chosen: an extent of the log could take it.
+            heap.make_room(RECORDS_BYTES)?;
+            if chunks < run.chunks {
+                heap.shrink_run(run, chunks, bytes)
+            } else {
+                heap.grow_run(run, chunks, bytes)
+            }
+        })
+    }
+
+    fn shrink_run(&mut self, run: Run, chunks: u64, bytes: u64) -> Result<bool, HeapError> {
+        let rest = Run { first: run.first + chunks, chunks: run.chunks - chunks, ..run };
+        self.store_run_logged(rest, rest.chunks, rest.chunks * CHUNK_BYTES)?;
+        self.store_run_logged(run, chunks, bytes)?;
+        self.log_free(rest.offset())?;
+        Ok(true)
+    }
+
+    fn grow_run(&mut self, run: Run, chunks: u64, bytes: u64) -> Result<bool, HeapError> {
+        let rest = Run { first: run.first + run.chunks, chunks: chunks - run.chunks, ..run };
+        if self.used_chunks(run.segment) & rest.mask() != 0 {
+            return Ok(false);
+        }
+        self.describe_run(rest, Kind::Run, 0, 0);
+        self.log_alloc(self.memory.at(rest.offset()))?;
+        self.publish_run(rest);
+        let inside = Head { kind: Kind::Inside, class: 0, span: 1 };
+        self.store_logged(rest.descriptor() + DESC_HEAD, inside.encode())?;
+        self.store_run_logged(run, chunks, bytes)?;
+        Ok(true)
+    }
+
+    fn store_run_logged(&mut self, run: Run, chunks: u64, bytes: u64) -> Result<(), HeapError> {
+        let head = Head { kind: Kind::Run, class: 0, span: chunks as u32 };
+        self.store_logged(run.descriptor() + DESC_RUN_BYTES, bytes)?;
+        self.store_logged(run.descriptor() + DESC_HEAD, head.encode())
+    }
+}

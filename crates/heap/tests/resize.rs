@@ -1,0 +1,150 @@
+//! Aligned objects, resizing, and transactions inside transactions.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
+
+mod common;
+
+use common::{OPTIONS, TestMemory, assert_sound, at, fill, holds, open};
+use holdfast_heap::{Heap, HeapError};
+
+#[test]
+fn aligned_objects_are_aligned_freed_and_measured_at_every_size() {
+    let mut heap = open(TestMemory::new(128 << 20));
+    let mut objects = Vec::new();
+    for power in 0..=21 {
+        for bytes in [0, 1, 24, 300, 5000, 40_000, 70_000, 1 << 20, (2 << 20) + 1, 5 << 20] {
+            let object = heap.alloc_aligned(bytes, 1 << power).unwrap();
+            assert!((object.as_ptr() as usize).is_multiple_of(1 << power), "{bytes} at 2^{power}");
+            assert!(heap.usable_bytes(object).unwrap() >= bytes);
+            fill(object, bytes, power);
+            objects.push((heap.offset_of(object).unwrap(), bytes, power));
+            if bytes > 1 << 20 {
+                let (offset, ..) = objects.pop().unwrap();
+                assert!(holds(&heap, offset, bytes, power));
+                assert_sound(heap.backing().bytes(), "with a large aligned object");
+                heap.free(at(&heap, offset)).unwrap();
+            }
+        }
+    }
+    let mut heap = open(heap.close());
+    for (offset, bytes, power) in objects {
+        assert!(holds(&heap, offset, bytes, power));
+        heap.free(at(&heap, offset)).unwrap();
+    }
+    assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
+    for align_bytes in [0, 3, 48, 4 << 20, 1 << 63] {
+        assert_eq!(heap.alloc_aligned(8, align_bytes), Err(HeapError::Alignment { align_bytes }));
+    }
+}
+
+#[test]
+fn a_heap_at_an_odd_address_refuses_what_it_cannot_align() {
+    let mut words = vec![0_u64; (1 << 20) / 8 + 2];
+    // An address that is a multiple of 16 and not of 32.
+    let skip = (0..4).find(|at| (words[*at..].as_ptr() as usize) % 32 == 16).unwrap();
+    // SAFETY: the memory is this test's and outlives the heap.
+    let fixed = unsafe { holdfast_heap::Fixed::new(words[skip..].as_mut_ptr().cast(), (1 << 20) - 65_536) };
+    let mut heap = Heap::open(fixed, OPTIONS).unwrap();
+    heap.alloc_aligned(100, 16).unwrap();
+    assert_eq!(heap.alloc_aligned(100, 32), Err(HeapError::Alignment { align_bytes: 32 }));
+}
+
+#[test]
+fn a_run_grows_in_place_gives_chunks_back_and_moves_when_it_must() {
+    const CHUNK: u64 = 64 << 10;
+    let mut heap = open(TestMemory::new(16 << 20));
+    let run = heap.alloc(CHUNK).unwrap();
+    fill(run, CHUNK, 7);
+    let free_chunks = heap.usage().chunk_bytes;
+    assert_eq!(heap.realloc(run, 5 * CHUNK).unwrap(), run);
+    assert_eq!(heap.usable_bytes(run), Ok(5 * CHUNK));
+    assert_sound(heap.backing().bytes(), "grown");
+    assert_eq!(heap.realloc(run, 2 * CHUNK - 1).unwrap(), run);
+    assert_eq!(heap.usable_bytes(run), Ok(2 * CHUNK));
+    assert_eq!(heap.usage().chunk_bytes, free_chunks + CHUNK);
+    let behind = heap.alloc(CHUNK).unwrap();
+    let moved = heap.realloc(run, 3 * CHUNK).unwrap();
+    assert_ne!(moved, run);
+    assert_eq!(heap.free(run), Err(HeapError::NotAllocated));
+    assert!(holds(&heap, heap.offset_of(moved).unwrap(), CHUNK, 7));
+    let small = heap.realloc(moved, 100).unwrap();
+    assert_eq!(heap.usable_bytes(small), Ok(112));
+    heap.free(small).unwrap();
+    heap.free(behind).unwrap();
+    assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
+}
+
+#[test]
+fn an_aborted_transaction_undoes_any_chain_of_resizes() {
+    const CHUNK: u64 = 64 << 10;
+    let mut heap = open(TestMemory::new(32 << 20));
+    let run = heap.alloc(4 * CHUNK).unwrap();
+    let slot = heap.alloc(1000).unwrap();
+    fill(run, 4 * CHUNK, 3);
+    fill(slot, 1000, 4);
+    heap.begin().unwrap();
+    let mut resized = run;
+    for chunks in [6, 2, 3, 1, 20, 80, 10] {
+        resized = heap.realloc(resized, chunks * CHUNK).unwrap();
+    }
+    let other = heap.realloc(slot, 50_000).unwrap();
+    heap.realloc(other, 10).unwrap();
+    heap.abort().unwrap();
+    assert_eq!(heap.usable_bytes(run), Ok(4 * CHUNK));
+    assert!(holds(&heap, heap.offset_of(run).unwrap(), 4 * CHUNK, 3));
+    assert!(holds(&heap, heap.offset_of(slot).unwrap(), 1000, 4));
+    assert_eq!(assert_sound(heap.backing().bytes(), "aborted").objects, 2);
+}
+
+#[test]
+fn nested_transactions_count_as_one() {
+    let mut heap = open(TestMemory::new(16 << 20));
+    let done: Result<(), HeapError> = heap.transaction(|outer| {
+        outer.create_root("outer", 8)?;
+        outer.transaction(|inner| inner.create_root("inner", 8).map(drop))?;
+        assert_eq!(outer.transaction_depth(), 1);
+        Ok(())
+    });
+    done.unwrap();
+    assert_eq!(heap.roots().count(), 2);
+
+    let failed: Result<(), HeapError> = heap.transaction(|outer| {
+        outer.remove_root("outer")?;
+        let inner: Result<(), HeapError> = outer.transaction(|inner| {
+            inner.create_root("lost", 8)?;
+            Err(HeapError::NotAllocated)
+        });
+        assert_eq!(inner, Err(HeapError::NotAllocated));
+        // Still one transaction: what follows goes the same way.
+        outer.create_root("lost, too", 8)?;
+        Ok(())
+    });
+    assert_eq!(failed, Err(HeapError::TransactionAborted));
+    assert!(!heap.in_transaction());
+    let mut names: Vec<_> = heap.roots().map(|(name, _)| name.to_owned()).collect();
+    names.sort();
+    assert_eq!(names, ["inner", "outer"]);
+    assert_sound(heap.backing().bytes(), "after the abort");
+
+    heap.begin().unwrap();
+    heap.begin().unwrap();
+    heap.create_root("open", 8).unwrap();
+    heap.commit().unwrap();
+    let heap = open(heap.close());
+    assert!(heap.root("open").is_none(), "an outer level that never ended counted");
+}
+
+#[test]
+fn an_aborted_transaction_brings_back_what_a_resize_has_zeroed() {
+    for bytes in [100, 300_000] {
+        let mut heap = open(TestMemory::new(16 << 20));
+        let object = heap.alloc(bytes).unwrap();
+        fill(object, bytes, 5);
+        heap.begin().unwrap();
+        assert_eq!(heap.realloc_zeroed(object, bytes, bytes - 10).unwrap(), object);
+        assert_eq!(heap.realloc_zeroed(object, bytes - 10, bytes).unwrap(), object);
+        assert!(holds(&heap, heap.offset_of(object).unwrap() + bytes - 10, 10, 0));
+        heap.abort().unwrap();
+        assert!(holds(&heap, heap.offset_of(object).unwrap(), bytes, 5));
+    }
+}

@@ -1,0 +1,143 @@
+//! The consistency mode `atomic`: stores count when they are published, all of them at once.
+//!
+//! The region is mapped privately: the kernel gives each page that is stored to its own copy. Publishing writes the
+//! copies to the image through the redo log ([`crate::redo`]) and drops them; rolling back only drops them. So
+//! code that knows nothing of transactions (a plain `std::map`, an unmodified C library) is left as of the last
+//! publication by a crash at any instruction.
+//!
+//! Invariants:
+//! - The image never holds a part of what was stored since the last publication, but while a publication runs,
+//!   and then the redo log has all of it.
+//! - No thread stores to the region while it is published or rolled back (the caller's duty).
+//! - After a failure that leaves the image half written the region is poisoned; the next open finishes the
+//!   publication.
+
+#![forbid(unsafe_code)]
+
+use serde::Serialize;
+
+use crate::base::is_full;
+use crate::error::{RegionError, Result};
+use crate::files::redo_path;
+use crate::format::DATA_OFFSET;
+use crate::redo::Redo;
+use crate::region::{Region, no_room};
+
+/// When stores to a region count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Consistency {
+    /// At once, each for itself: for programs that use transactions.
+    #[default]
+    Direct,
+    /// All together, when [`Region::publish`] is called: for programs that know nothing of transactions. Costs
+    /// a copy of each page that is stored to.
+    Atomic,
+}
+
+/// What a publication did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[non_exhaustive]
+pub struct PublishReport {
+    /// Bytes of the pages that had been stored to.
+    pub bytes: u64,
+    /// Ranges of pages that are neighbours.
+    pub ranges: u64,
+}
+
+impl Region {
+    /// The consistency mode, [`Consistency::Direct`] unless it was changed.
+    #[must_use]
+    pub fn consistency(&self) -> Consistency {
+        self.consistency
+    }
+
+    /// Chooses the consistency mode of the next mapping. The same region may be opened in one mode today and in
+    /// the other tomorrow.
+    ///
+    /// # Errors
+    /// `AlreadyMapped`; `NoRoom` or `Io` when the redo log cannot be made.
+    pub fn set_consistency(&mut self, consistency: Consistency) -> Result<()> {
+        self.check_mappable()?;
+        if consistency == Consistency::Atomic && self.redo.is_none() {
+            let path = redo_path(self.places.pool(), self.name());
+            self.redo = Some(Redo::open(&*self.storage, path.clone()).map_err(|source| {
+                if is_full(&source) {
+                    no_room(&*self.storage, &self.places, DATA_OFFSET)
+                } else {
+                    RegionError::Io { step: "make the redo log", path, source }
+                }
+            })?);
+        }
+        self.consistency = consistency;
+        Ok(())
+    }
+
+    /// Makes everything that was stored since the last publication count, all or nothing, also under SIGKILL at
+    /// any instruction (level `process`). In the mode `direct` there is nothing to do. No thread may store to the
+    /// region meanwhile.
+    ///
+    /// # Errors
+    /// `NoRoom` and most `Io` errors: nothing counts, nothing is lost, try again or roll back. An error while
+    /// the image is written poisons the region: what was stored counts, the next open finishes it.
+    pub fn publish(&mut self) -> Result<PublishReport> {
+        self.check_usable()?;
+        if self.consistency == Consistency::Atomic && self.mapped.is_some() {
+            self.check_backing()?;
+        }
+        let (Consistency::Atomic, Some(mapped)) = (self.consistency, &self.mapped) else {
+            return Ok(PublishReport::default());
+        };
+        let ranges =
+            mapped.private_ranges().map_err(RegionError::io("find the changes of", &self.image.path))?;
+        let bytes = ranges.iter().map(|range| range.end - range.start).sum();
+        let Some(redo) = self.redo.as_mut().filter(|_| bytes > 0) else {
+            return Ok(PublishReport::default());
+        };
+        let written =
+            redo.write(&*self.storage, &self.image.header, &ranges, |range| mapped.private_bytes(range));
+        written.map_err(|source| {
+            if is_full(&source) {
+                no_room(&*self.storage, &self.places, bytes)
+            } else {
+                RegionError::Io { step: "write", path: redo.path().to_owned(), source }
+            }
+        })?;
+        // It counts from here on; the image has to follow.
+        self.poisoned = true;
+        for range in &ranges {
+            let (bytes, offset) = (mapped.private_bytes(range), DATA_OFFSET + range.start);
+            let written = self.storage.write_at(&self.image.file, bytes, offset);
+            written.map_err(RegionError::io("write", &self.image.path))?;
+        }
+        redo.clear(&*self.storage).map_err(RegionError::io("write", redo.path()))?;
+        self.poisoned = false;
+        self.drop_private(&ranges)?;
+        let report = PublishReport { bytes, ranges: ranges.len() as u64 };
+        self.note_pending(ranges);
+        Ok(report)
+    }
+
+    /// Undoes everything that was stored since the last publication: the region shows it again. In the mode
+    /// `direct` there is nothing to do. Growth stays. No thread may use the region meanwhile.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn rollback(&mut self) -> Result<PublishReport> {
+        let (Consistency::Atomic, Some(mapped)) = (self.consistency, &self.mapped) else {
+            return Ok(PublishReport::default());
+        };
+        let ranges =
+            mapped.private_ranges().map_err(RegionError::io("find the changes of", &self.image.path))?;
+        self.drop_private(&ranges)?;
+        let bytes = ranges.iter().map(|range| range.end - range.start).sum();
+        Ok(PublishReport { bytes, ranges: ranges.len() as u64 })
+    }
+
+    fn drop_private(&mut self, ranges: &[std::ops::Range<u64>]) -> Result<()> {
+        let Some(mapped) = &mut self.mapped else { return Ok(()) };
+        let dropped = ranges.iter().try_for_each(|range| mapped.drop_private(range));
+        dropped.map_err(RegionError::io("drop the changes of", &self.image.path))
+    }
+}

@@ -1,0 +1,328 @@
+//! Commits: at which level, and whether what changed goes to the journal or into a new base.
+//!
+//! Invariants:
+//! - `Ok` at level `power` means that everything stored before the call is durable in the store.
+//! - A record is appended only when the region knows which pages the store lacks, and the journal is in order.
+//!   Everything else makes a base, which needs no knowledge of what came before.
+//! - From the first step of a new base until it is complete the journal counts as broken, so nothing is
+//!   appended to a journal that the new base made stale.
+
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+use crate::base::{is_full, open_base, write_base};
+use crate::dirty::{Tracking, merged};
+use crate::error::{RegionError, Result};
+use crate::files::journal_path;
+use crate::format::Header;
+use crate::image::Image;
+use crate::journal::{Journal, Record, find_journal};
+use crate::region::{CheckpointReport, Region};
+use crate::sparse::PAGE_BYTES;
+use crate::storage::Storage;
+
+/// A journal may always become this long before it is folded into a new base.
+const JOURNAL_BYTES_MIN: u64 = 4 << 20;
+/// Commits with more changed bytes make a base: a record is built in memory.
+const RECORD_BYTES_MAX: u64 = 256 << 20;
+
+/// Which failure a commit survives. Each level includes the ones before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Durability {
+    /// Crash, hang or kill of applet and host. Costs nothing: a store is in the image at once.
+    Process,
+    /// A panic or reset of the machine. Not offered yet: asking for it is an error.
+    System,
+    /// The plug. What changed is written to the store and synced.
+    Power,
+}
+
+/// Where a commit put what had changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Written {
+    /// Nowhere: nothing had changed, or the level needs no copy.
+    Nothing,
+    /// A record was appended to the journal.
+    Journal,
+    /// A new base file was made, and the journal begins anew.
+    Base,
+}
+
+/// What a commit did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CommitReport {
+    /// Where the changes went.
+    pub written: Written,
+    /// Pages of data written; pages of zeros need no bytes.
+    pub pages: u64,
+    /// Bytes written for it: the pages and what describes them. For a base without its headers.
+    pub bytes: u64,
+}
+
+impl CommitReport {
+    const NOTHING: CommitReport = CommitReport { written: Written::Nothing, pages: 0, bytes: 0 };
+}
+
+impl From<CommitReport> for CheckpointReport {
+    fn from(report: CommitReport) -> CheckpointReport {
+        CheckpointReport {
+            bytes: report.pages * PAGE_BYTES,
+            pages: report.pages,
+            skipped: report.written == Written::Nothing,
+        }
+    }
+}
+
+/// What is known about the journal in the store.
+#[derive(Debug)]
+pub(crate) enum JournalSlot {
+    /// Not looked at in this session.
+    Unread,
+    /// It may be appended to.
+    Ready(Journal),
+    /// It may not, or there is none: a base must be made first.
+    Broken,
+}
+
+impl JournalSlot {
+    pub(crate) fn lock(slot: &Mutex<JournalSlot>) -> MutexGuard<'_, JournalSlot> {
+        // Every state between two steps is a valid one, the worst being `Broken`.
+        slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends and syncs. After an error the journal counts as broken: it is never synced again and believed.
+    pub(crate) fn append(&mut self, storage: &dyn Storage, record: &Record) -> std::io::Result<()> {
+        let JournalSlot::Ready(mut journal) = std::mem::replace(self, JournalSlot::Broken) else {
+            return Err(std::io::Error::other("the journal was lost between two steps of a commit"));
+        };
+        journal.append(storage, record)?;
+        *self = JournalSlot::Ready(journal);
+        Ok(())
+    }
+}
+
+/// The part of a commit that needs writers kept away, done.
+#[derive(Debug)]
+pub(crate) enum Prepared {
+    /// Nothing is left to do.
+    Done(CommitReport),
+    /// This is to be appended.
+    Record(Record),
+}
+
+impl Region {
+    /// Makes everything stored so far count and survive the failure that the level names. No thread may store to the
+    /// region meanwhile; [`crate::SharedRegion`] sees to that for many.
+    ///
+    /// At level `power`, the pages that changed are appended to the journal and synced; where these are not
+    /// known, or the journal has grown too long, a new base is made.
+    ///
+    /// # Errors
+    /// `LevelNotOffered` for `system`. `StoreFull` and most `Io` errors mean that nothing is promised about the
+    /// stores since the last commit; what was durable before is, the image has everything, and the next commit
+    /// makes a new base. `BackingLost` and `Displaced` refuse to let a bad image into the store and poison the
+    /// region.
+    pub fn commit(&mut self, durability: Durability) -> Result<CommitReport> {
+        self.publish()?;
+        match durability {
+            Durability::Process => self.commit_to_process(),
+            Durability::System => self.commit_to_system(),
+            Durability::Power => self.commit_to_power(),
+        }
+    }
+
+    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing is published.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn checkpoint(&mut self) -> Result<CheckpointReport> {
+        self.commit_to_power().map(CheckpointReport::from)
+    }
+
+    pub(crate) fn commit_to_power(&mut self) -> Result<CommitReport> {
+        match self.prepare_commit()? {
+            Prepared::Done(report) => Ok(report),
+            Prepared::Record(record) => {
+                let appended = JournalSlot::lock(&self.journal).append(&*self.storage, &record);
+                appended.map_err(|source| self.append_error(source, &record))?;
+                Ok(record.report())
+            }
+        }
+    }
+
+    /// Stores are in the image, which outlives the process, unless it was cut off.
+    pub(crate) fn commit_to_process(&self) -> Result<CommitReport> {
+        self.check_usable()?;
+        if self.lost_backing() { Err(self.backing_lost()) } else { Ok(CommitReport::NOTHING) }
+    }
+
+    /// The one place where the level `system` gets its means.
+    pub(crate) fn commit_to_system(&self) -> Result<CommitReport> {
+        Err(RegionError::LevelNotOffered { level: "system" })
+    }
+
+    /// Does all of a `power` commit that must see no stores: builds the record, or makes a base.
+    pub(crate) fn prepare_commit(&mut self) -> Result<Prepared> {
+        self.check_usable()?;
+        self.check_backing()?;
+        if !self.is_dirty() {
+            return Ok(Prepared::Done(CommitReport::NOTHING));
+        }
+        if !self.owed {
+            let found = self.take_dirty(Tracking::Begin)?;
+            self.note_pending(found);
+            if let Some(record) = self.build_record()? {
+                self.pending.clear();
+                self.grown = false;
+                return Ok(Prepared::Record(record));
+            }
+        }
+        self.make_base().map(Prepared::Done)
+    }
+
+    /// Remembers ranges that the store lacks.
+    pub(crate) fn note_pending(&mut self, ranges: Vec<Range<u64>>) {
+        let mut all = std::mem::take(&mut self.pending);
+        all.extend(ranges);
+        self.pending = merged(all, self.backed_bytes());
+    }
+
+    /// The pending pages as a record; `None` when a base is due instead.
+    fn build_record(&mut self) -> Result<Option<Record>> {
+        let backed_bytes = self.backed_bytes();
+        let dirty_bytes: u64 = self.pending.iter().map(|range| range.end - range.start).sum();
+        if dirty_bytes >= backed_bytes.min(RECORD_BYTES_MAX) {
+            return Ok(None);
+        }
+        let mut slot = JournalSlot::lock(&self.journal);
+        if matches!(*slot, JournalSlot::Unread) {
+            let adopted = adopt_journal(&*self.storage, self.places.store(), &self.image.header);
+            *slot = adopted.map_or(JournalSlot::Broken, JournalSlot::Ready);
+        }
+        let JournalSlot::Ready(journal) = &*slot else { return Ok(None) };
+        if journal.end > journal.bound_bytes {
+            return Ok(None);
+        }
+        let sequence = journal.last_sequence + 1;
+        match Record::build(&self.image.file, &self.pending, backed_bytes, &journal.header, sequence) {
+            Ok(record) => Ok(Some(record)),
+            // A base is made through a small buffer.
+            Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => Ok(None),
+            Err(source) => Err(RegionError::Io { step: "read", path: self.image.path.clone(), source }),
+        }
+    }
+
+    /// Copies the image to a new base file, whose checkpoint makes the journal stale.
+    fn make_base(&mut self) -> Result<CommitReport> {
+        self.owed = true;
+        *JournalSlot::lock(&self.journal) = JournalSlot::Broken;
+        self.take_dirty(Tracking::Begin)?;
+        let store = self.places.store().to_owned();
+        let header = next_base_header(&store, &self.image.header);
+        let (written, header) = match write_base(&*self.storage, &self.image.file, header, &store) {
+            Ok(written) => written,
+            Err(error) => {
+                self.owe()?;
+                return Err(error);
+            }
+        };
+        let stale = journal_path(&store, self.name());
+        if stale.symlink_metadata().is_ok() {
+            // One that stays is recognised as stale, and replaced by the next one.
+            let _ = self.storage.remove(&stale);
+        }
+        self.poisoned = true;
+        self.image
+            .change_header(&*self.storage, |image| {
+                image.checkpoint_count = header.checkpoint_count;
+                image.journal_sequence = 0;
+            })
+            .map_err(RegionError::io("write the header of", &self.image.path))?;
+        self.poisoned = false;
+        let data_bytes = written.pages * PAGE_BYTES;
+        let journal = Journal::after_base(&store, &header, bound_for(data_bytes));
+        *JournalSlot::lock(&self.journal) = JournalSlot::Ready(journal);
+        self.owed = false;
+        self.grown = false;
+        self.pending.clear();
+        Ok(CommitReport { written: Written::Base, pages: written.pages, bytes: data_bytes })
+    }
+
+    /// The error of an append that failed. The store lacks something from now on.
+    fn append_error(&mut self, source: std::io::Error, record: &Record) -> RegionError {
+        // The slot is broken, which makes the region dirty. Without this its stores would be noticed one by one,
+        // to no end; that it may fail changes nothing.
+        let _ = self.owe();
+        append_error(&*self.storage, self.places.store(), self.name(), record, source)
+    }
+}
+
+impl Record {
+    pub(crate) fn report(&self) -> CommitReport {
+        CommitReport { written: Written::Journal, pages: self.pages, bytes: self.bytes.len() as u64 }
+    }
+}
+
+/// The header of the next base of an image. No two bases of a region have the same number, even when a base came
+/// into the store and the image could not take note of it.
+pub(crate) fn next_base_header(store: &Path, image: &Header) -> Header {
+    let in_store = open_base(store, &image.name)
+        .ok()
+        .filter(|base| base.header.uuid == image.uuid)
+        .map_or(0, |base| base.header.checkpoint_count);
+    let checkpoint_count = image.checkpoint_count.max(in_store) + 1;
+    Header { checkpoint_count, ..image.clone() }
+}
+
+/// Says what a failed append means.
+pub(crate) fn append_error(
+    storage: &dyn Storage,
+    store: &Path,
+    name: &crate::name::RegionName,
+    record: &Record,
+    source: std::io::Error,
+) -> RegionError {
+    if is_full(&source) {
+        return RegionError::StoreFull {
+            needed_bytes: record.bytes.len() as u64,
+            available_bytes: storage.available_bytes(store).unwrap_or(0),
+            store: store.to_owned(),
+        };
+    }
+    RegionError::Io { step: "append to", path: journal_path(store, name), source }
+}
+
+fn bound_for(base_bytes: u64) -> u64 {
+    JOURNAL_BYTES_MIN.max(base_bytes / 2)
+}
+
+/// The journal that continues the image's last checkpoint; `None` when anything about base or journal is not as
+/// the image says. A new base then mends it, as the image has everything.
+fn adopt_journal(storage: &dyn Storage, store: &Path, image: &Header) -> Option<Journal> {
+    let base: Image = open_base(store, &image.name).ok()?;
+    let continues = base.header.uuid == image.uuid
+        && base.header.checkpoint_count == image.checkpoint_count
+        && base.header.continued;
+    if !continues {
+        return None;
+    }
+    let bound_bytes = bound_for(base.file.metadata().ok()?.blocks() * 512);
+    let durable_sequence = image.journal_sequence;
+    match find_journal(store, &image.name, &base.header, true).ok()? {
+        Some(found) => {
+            Journal::adopt(storage, store, &image.name, found, durable_sequence, bound_bytes).ok()?
+        }
+        None => (durable_sequence == 0).then(|| Journal::after_base(store, &base.header, bound_bytes)),
+    }
+}

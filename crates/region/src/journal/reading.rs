@@ -1,0 +1,327 @@
+//! Reading a journal: which records are whole and right, where the torn tail starts, what is damage.
+//!
+//! Invariants:
+//! - A record counts only if its head, its table, its bounds and the checksum of its body are right, and all
+//!   records before it count.
+//! - A bad record is a *torn tail* when nothing follows that could be a later record of this journal; it is
+//!   *damage* when something does, because a record is written only after the one before it was durable.
+//! - Nothing is written here: whoever applies a journal says where to.
+
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::layout::{
+    ENTRY_BYTES, Entry, JOURNAL_HEADER_BYTES, JournalHeader, RECORD_HEAD_BYTES, RECORD_MAGIC,
+    RECORD_UNIT_BYTES, RecordHead,
+};
+use crate::format::LIMIT_UNIT_BYTES;
+use crate::sparse::PAGE_BYTES;
+
+/// Bytes read at once.
+const CHUNK_BYTES: u64 = 256 << 10;
+
+/// The whole records of a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Sequence of the last one; 0 without one.
+    pub(crate) last_sequence: u64,
+    /// Where the last one starts.
+    pub(crate) last_start: u64,
+    /// Where the next one goes.
+    pub(crate) end: u64,
+    /// Backed bytes of the region after the last one.
+    pub(crate) backed_bytes: u64,
+    /// The last one says nothing but that the one before it was durable: see [`super::Journal::mark_end`].
+    pub(crate) marked: bool,
+    /// The file is longer: a writer died while it appended.
+    pub(crate) torn: bool,
+}
+
+/// Why a journal cannot be read or applied.
+#[derive(Debug)]
+pub(crate) enum ReadFault {
+    Read(io::Error),
+    Write(io::Error),
+    /// The record with this sequence is damaged, at this offset, and was not the last.
+    Damaged {
+        sequence: u64,
+        offset: u64,
+    },
+}
+
+/// The sizes between which a region's backed bytes must lie.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) backed_bytes: u64,
+    pub(crate) limit_bytes: u64,
+}
+
+/// Checks all records.
+pub(crate) fn examine(file: &File, journal: &JournalHeader, sizes: Sizes) -> Result<Extent, ReadFault> {
+    match whole_records(file, journal, sizes)? {
+        (_, Some(damaged)) => Err(damaged),
+        (extent, None) => Ok(extent),
+    }
+}
+
+/// The records before the first one that is not whole, and what is wrong with that one unless it is a torn tail.
+pub(crate) fn whole_records(
+    file: &File,
+    journal: &JournalHeader,
+    sizes: Sizes,
+) -> Result<(Extent, Option<ReadFault>), ReadFault> {
+    let len = file.metadata().map_err(ReadFault::Read)?.len();
+    let start = JOURNAL_HEADER_BYTES as u64;
+    let mut extent = Extent {
+        last_sequence: 0,
+        last_start: start,
+        end: start,
+        backed_bytes: sizes.backed_bytes,
+        marked: false,
+        torn: false,
+    };
+    while extent.end < len {
+        let sequence = extent.last_sequence + 1;
+        let head = match head_at(file, journal, extent.end, len)? {
+            Some(head)
+                if head.sequence == sequence && body_is_right(file, journal, &head, extent, sizes, len)? =>
+            {
+                head
+            }
+            _ if later_record_follows(file, journal, sequence, extent.end, len)? => {
+                return Ok((extent, Some(ReadFault::Damaged { sequence, offset: extent.end })));
+            }
+            _ => {
+                extent.torn = true;
+                break;
+            }
+        };
+        extent = Extent {
+            last_sequence: sequence,
+            last_start: extent.end,
+            end: extent.end + RECORD_HEAD_BYTES as u64 + head.body_bytes,
+            backed_bytes: head.backed_bytes,
+            marked: head.entries == 0 && head.backed_bytes == extent.backed_bytes,
+            torn: false,
+        };
+    }
+    Ok((extent, None))
+}
+
+/// Gives the pages of all records of `extent` to `write`, with their place in the data area, in order.
+pub(crate) fn apply(
+    file: &File,
+    journal: &JournalHeader,
+    extent: Extent,
+    write: &mut dyn FnMut(&[u8], u64) -> io::Result<()>,
+) -> Result<(), ReadFault> {
+    let (mut offset, mut sequence) = (JOURNAL_HEADER_BYTES as u64, 1);
+    while sequence <= extent.last_sequence {
+        // It was right a moment ago; a medium that gives other bytes now is damaged.
+        let damaged = || ReadFault::Damaged { sequence, offset };
+        let head = head_at(file, journal, offset, extent.end)?.filter(|head| head.sequence == sequence);
+        let head = head.ok_or_else(damaged)?;
+        let table = table_of(file, &head, offset)?;
+        let mut sum = Xxh3::with_seed(journal.seed(sequence));
+        let mut position = offset + RECORD_HEAD_BYTES as u64;
+        for entry in entries(&table) {
+            let entry = entry.filter(|entry| fits(entry, extent.backed_bytes)).ok_or_else(damaged)?;
+            let mut page_offset = entry.first_page * PAGE_BYTES;
+            let mut left = u64::from(entry.pages) * PAGE_BYTES;
+            let mut chunk = vec![0; left.min(CHUNK_BYTES) as usize];
+            while left > 0 {
+                let bytes = &mut chunk[..left.min(CHUNK_BYTES) as usize];
+                if !entry.zero {
+                    file.read_exact_at(bytes, position).map_err(ReadFault::Read)?;
+                    sum.update(bytes);
+                    position += bytes.len() as u64;
+                }
+                write(bytes, page_offset).map_err(ReadFault::Write)?;
+                page_offset += bytes.len() as u64;
+                left -= bytes.len() as u64;
+            }
+        }
+        sum.update(&table);
+        if sum.digest() != head.body_checksum {
+            return Err(damaged());
+        }
+        offset += RECORD_HEAD_BYTES as u64 + head.body_bytes;
+        sequence += 1;
+    }
+    Ok(())
+}
+
+/// The head at an offset, if there is one whose record ends within `end`.
+fn head_at(
+    file: &File,
+    journal: &JournalHeader,
+    offset: u64,
+    end: u64,
+) -> Result<Option<RecordHead>, ReadFault> {
+    let body_start = offset + RECORD_HEAD_BYTES as u64;
+    if body_start > end {
+        return Ok(None);
+    }
+    let mut bytes = [0; RECORD_HEAD_BYTES];
+    file.read_exact_at(&mut bytes, offset).map_err(ReadFault::Read)?;
+    Ok(RecordHead::decode(&bytes, journal).filter(|head| {
+        head.body_bytes <= end - body_start
+            && head.table_bytes() <= head.body_bytes
+            && (head.body_bytes - head.table_bytes()).is_multiple_of(PAGE_BYTES)
+    }))
+}
+
+fn body_is_right(
+    file: &File,
+    journal: &JournalHeader,
+    head: &RecordHead,
+    extent: Extent,
+    sizes: Sizes,
+    len: u64,
+) -> Result<bool, ReadFault> {
+    let start = extent.end + RECORD_HEAD_BYTES as u64;
+    let fits_region = (extent.backed_bytes..=sizes.limit_bytes).contains(&head.backed_bytes)
+        && head.backed_bytes.is_multiple_of(LIMIT_UNIT_BYTES);
+    if !fits_region || start + head.body_bytes > len {
+        return Ok(false);
+    }
+    let mut sum = Xxh3::with_seed(journal.seed(head.sequence));
+    let mut chunk = vec![0; head.body_bytes.min(CHUNK_BYTES) as usize];
+    let (mut position, end) = (start, start + head.body_bytes);
+    while position < end {
+        let bytes = &mut chunk[..(end - position).min(CHUNK_BYTES) as usize];
+        file.read_exact_at(bytes, position).map_err(ReadFault::Read)?;
+        sum.update(bytes);
+        position += bytes.len() as u64;
+    }
+    if sum.digest() != head.body_checksum {
+        return Ok(false);
+    }
+    let table = table_of(file, head, extent.end)?;
+    let mut data_pages = 0;
+    for entry in entries(&table) {
+        match entry {
+            Some(entry) if fits(&entry, head.backed_bytes) => {
+                data_pages += if entry.zero { 0 } else { u64::from(entry.pages) };
+            }
+            _ => return Ok(false),
+        }
+    }
+    Ok(data_pages * PAGE_BYTES == head.body_bytes - head.table_bytes())
+}
+
+fn table_of(file: &File, head: &RecordHead, offset: u64) -> Result<Vec<u8>, ReadFault> {
+    let mut table = vec![0; head.table_bytes() as usize];
+    let at = offset + RECORD_HEAD_BYTES as u64 + head.body_bytes - head.table_bytes();
+    file.read_exact_at(&mut table, at).map_err(ReadFault::Read)?;
+    Ok(table)
+}
+
+fn entries(table: &[u8]) -> impl Iterator<Item = Option<Entry>> {
+    let (whole, _) = table.as_chunks::<ENTRY_BYTES>();
+    whole.iter().map(Entry::decode)
+}
+
+fn fits(entry: &Entry, backed_bytes: u64) -> bool {
+    let end = entry.first_page.checked_add(u64::from(entry.pages));
+    end.is_some_and(|end| end <= backed_bytes / PAGE_BYTES)
+}
+
+/// Whether a head of a record later than `sequence` lies anywhere from `from` on. An applet cannot plant one in
+/// its pages: it does not know the salt.
+fn later_record_follows(
+    file: &File,
+    journal: &JournalHeader,
+    sequence: u64,
+    from: u64,
+    len: u64,
+) -> Result<bool, ReadFault> {
+    let overlap = RECORD_HEAD_BYTES as u64 - RECORD_UNIT_BYTES;
+    let mut chunk = vec![0; (CHUNK_BYTES + overlap) as usize];
+    let mut position = from;
+    while position + RECORD_HEAD_BYTES as u64 <= len {
+        let bytes = &mut chunk[..(len - position).min(CHUNK_BYTES + overlap) as usize];
+        file.read_exact_at(bytes, position).map_err(ReadFault::Read)?;
+        for start in (0..bytes.len()).step_by(RECORD_UNIT_BYTES as usize) {
+            let Some(candidate) = bytes[start..].first_chunk::<RECORD_HEAD_BYTES>() else { break };
+            if candidate.starts_with(&RECORD_MAGIC)
+                && RecordHead::decode(candidate, journal).is_some_and(|head| head.sequence > sequence)
+            {
+                return Ok(true);
+            }
+        }
+        position += CHUNK_BYTES;
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::DATA_OFFSET;
+    use crate::journal::Record;
+
+    const SIZES: Sizes = Sizes { backed_bytes: 64 << 10, limit_bytes: 1 << 20 };
+
+    /// A journal of two records, of one page each; where the second one starts.
+    fn two_records() -> (JournalHeader, Vec<u8>, usize) {
+        let header = JournalHeader { uuid: [3; 16], checkpoint_count: 1, base_checksum: 2, salt: 0xfeed };
+        let image = tempfile::tempfile().unwrap();
+        image.set_len(DATA_OFFSET + SIZES.backed_bytes).unwrap();
+        image.write_all_at(&[7; 2 * 4096], DATA_OFFSET).unwrap();
+        let mut bytes = header.encode().to_vec();
+        let mut second = 0;
+        for sequence in [1, 2] {
+            second = bytes.len();
+            let pages = (sequence - 1) * 4096..sequence * 4096;
+            let record = Record::build(&image, &[pages], SIZES.backed_bytes, &header, sequence).unwrap();
+            bytes.extend(record.bytes);
+        }
+        (header, bytes, second)
+    }
+
+    fn file_of(bytes: &[u8]) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_last_record_cut_off_at_any_length_is_a_torn_tail() {
+        let (header, bytes, second) = two_records();
+        let file = file_of(&bytes);
+        let whole = examine(&file, &header, SIZES).unwrap();
+        assert_eq!((whole.last_sequence, whole.end, whole.torn), (2, bytes.len() as u64, false));
+        for len in (second..bytes.len()).rev() {
+            file.set_len(len as u64).unwrap();
+            let extent = examine(&file, &header, SIZES).unwrap();
+            assert_eq!((extent.last_sequence, extent.end), (1, second as u64), "length {len}");
+            assert_eq!(extent.torn, len > second, "length {len}");
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_damage_in_any_byte_of_the_first_record_and_a_torn_tail_in_the_last() {
+        let (header, bytes, second) = two_records();
+        let file = file_of(&bytes);
+        for position in JOURNAL_HEADER_BYTES..bytes.len() {
+            let flipped = bytes[position] ^ (1 << (position % 8));
+            file.write_all_at(&[flipped], position as u64).unwrap();
+            match examine(&file, &header, SIZES) {
+                Err(ReadFault::Damaged { sequence: 1, .. }) => assert!(position < second, "byte {position}"),
+                Ok(extent) => assert_eq!(
+                    (extent.last_sequence, extent.torn, position >= second),
+                    (1, true, true),
+                    "byte {position}"
+                ),
+                Err(fault) => panic!("byte {position}: {fault:?}"),
+            }
+            file.write_all_at(&bytes[position..=position], position as u64).unwrap();
+        }
+    }
+}

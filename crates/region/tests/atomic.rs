@@ -1,0 +1,229 @@
+//! The consistency mode `atomic`: what was published is there, whole, and nothing else, whatever happened.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::child::Player;
+use common::faulty::{Fault, FaultyStorage};
+use common::{Home, MIB, key, list, load, map, named, number, read, store, store_number};
+use holdfast_region::{Consistency, NameSpace, Opened, Region, RegionError};
+
+const PAGE: usize = common::PAGE_BYTES;
+const ENOSPC: i32 = 28;
+const EIO: i32 = 5;
+/// More steps than a publication here has.
+const STEPS_MAX: usize = 100;
+
+fn open_atomic(names: &NameSpace) -> Region {
+    let mut region = names.open(&named("words"), &key()).unwrap();
+    region.set_consistency(Consistency::Atomic).unwrap();
+    region
+}
+
+#[test]
+fn a_child_plays_its_role() {
+    common::child::play();
+}
+
+#[test]
+fn stores_count_when_they_are_published_and_not_before() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = open_atomic(&home.names());
+    store_number(&mut region, 1);
+    assert_eq!(number(&mut region), 1, "the program sees its own stores");
+    assert_eq!(read(&region, 8, 8), [0; 8], "the image does not have them");
+    assert!(!region.is_dirty());
+    let report = region.publish().unwrap();
+    assert_eq!((report.bytes, report.ranges), (6 * PAGE as u64, 4));
+    assert!(region.is_dirty());
+    assert_eq!(read(&region, 8, 8), 1_u64.to_le_bytes());
+    assert_eq!(region.publish().unwrap().bytes, 0, "nothing is left to publish");
+    store_number(&mut region, 2);
+    // Closing publishes nothing.
+    region.close().unwrap();
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!(region.opened(), Opened::Warm);
+    assert_eq!(number(&mut region), 1);
+    assert!(!home.pool().join("words.redo").exists());
+}
+
+#[test]
+fn a_rollback_shows_the_last_publication_again() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = open_atomic(&home.names());
+    store_number(&mut region, 1);
+    region.publish().unwrap();
+    store_number(&mut region, 2);
+    store(&mut region, 77 * PAGE, b"gone");
+    assert_eq!(region.rollback().unwrap().bytes, 7 * PAGE as u64);
+    assert_eq!(number(&mut region), 1);
+    assert_eq!(load(&mut region, 77 * PAGE, 4), [0; 4]);
+    store_number(&mut region, 3);
+    region.publish().unwrap();
+    region.checkpoint().unwrap();
+    drop(region);
+    home.names().remove_image(&named("words"), &key()).unwrap();
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 3));
+}
+
+#[test]
+fn a_checkpoint_has_the_last_publication_and_nothing_that_was_stored_since() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = open_atomic(&home.names());
+    store_number(&mut region, 1);
+    region.publish().unwrap();
+    store_number(&mut region, 2);
+    region.checkpoint().unwrap();
+    assert_eq!(number(&mut region), 2, "the program goes on with what it has");
+    drop(region);
+    home.names().remove_image(&named("words"), &key()).unwrap();
+    assert_eq!(number(&mut home.names().open(&named("words"), &key()).unwrap()), 1);
+}
+
+#[test]
+fn growth_stays_and_what_is_stored_there_follows_the_same_rule() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = open_atomic(&home.names());
+    map(&mut region);
+    assert_eq!(region.grow(5 * MIB).unwrap(), 8 * MIB);
+    store(&mut region, 7 << 20, b"far");
+    assert_eq!(read(&region, 7 << 20, 3), [0; 3]);
+    region.publish().unwrap();
+    store(&mut region, 6 << 20, b"not");
+    drop(region);
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!(region.backed_bytes(), 8 * MIB);
+    assert_eq!((load(&mut region, 7 << 20, 3), load(&mut region, 6 << 20, 3)), (b"far".to_vec(), vec![0; 3]));
+}
+
+#[test]
+fn a_writer_that_dies_in_any_step_of_a_publication_leaves_all_of_it_or_nothing() {
+    let mut outcomes = [0, 0];
+    for step in 0.. {
+        assert!(step < STEPS_MAX);
+        let home = Home::with_text("words", b"hello");
+        let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+        let mut region = open_atomic(&home.names_over(storage.clone()));
+        store_number(&mut region, 1);
+        region.publish().unwrap();
+        store_number(&mut region, 2);
+        storage.arm(step);
+        let done = region.publish().is_ok();
+        drop(region);
+        // A reader comes first every other time, and must not see a half either.
+        if step % 2 == 0 {
+            let reader = home.names().open_read(&named("words")).unwrap();
+            let word = |page: usize| &reader.bytes()[page * PAGE + 8..page * PAGE + 16];
+            assert!([1, 2, 40, 300, 1000].iter().all(|page| word(*page) == word(0)));
+        }
+        let mut region = home.names().open(&named("words"), &key()).unwrap();
+        let found = number(&mut region);
+        assert!(found == 2 || !done && found == 1, "step {step}: {found}");
+        outcomes[found as usize - 1] += 1;
+        region.close().unwrap();
+        if !storage.struck() {
+            break;
+        }
+    }
+    assert!(outcomes[0] > 1 && outcomes[1] > 1, "{outcomes:?}");
+}
+
+#[test]
+fn a_recovery_that_dies_in_any_step_is_done_again() {
+    for step in 0.. {
+        assert!(step < STEPS_MAX);
+        let home = Home::with_text("words", b"hello");
+        let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+        let mut region = open_atomic(&home.names_over(storage.clone()));
+        store_number(&mut region, 2);
+        storage.take_log();
+        // The table, four ranges, the header: then it counts, and one range of the image is written.
+        storage.arm(7 + 1);
+        region.publish().unwrap_err();
+        drop(region);
+        let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+        storage.arm(step);
+        let again = home.names_over(storage.clone()).open(&named("words"), &key());
+        let done = again.is_ok();
+        drop(again);
+        assert_eq!(number(&mut home.names().open(&named("words"), &key()).unwrap()), 2);
+        if done {
+            assert!(step > 4, "the recovery has steps");
+            break;
+        }
+    }
+}
+
+#[test]
+fn an_error_in_any_step_of_a_publication_loses_nothing() {
+    for error in [ENOSPC, EIO] {
+        for step in 0.. {
+            assert!(step < STEPS_MAX);
+            let home = Home::with_text("words", b"hello");
+            let storage = Arc::new(FaultyStorage::new(Fault::Once(error)));
+            let mut region = open_atomic(&home.names_over(storage.clone()));
+            store_number(&mut region, 2);
+            storage.arm(step);
+            match region.publish() {
+                Ok(_) => {
+                    assert!(!storage.struck() && step > 4);
+                    break;
+                }
+                // Nothing counts, all is there: again.
+                Err(RegionError::NoRoom { .. }) => assert_eq!(error, ENOSPC),
+                Err(RegionError::Io { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+            assert_eq!(number(&mut region), 2);
+            match region.publish() {
+                Ok(report) => assert_eq!(report.bytes, 6 * PAGE as u64),
+                Err(RegionError::Poisoned { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+            drop(region);
+            assert_eq!(number(&mut home.names().open(&named("words"), &key()).unwrap()), 2);
+        }
+    }
+}
+
+#[test]
+fn the_redo_log_of_another_image_is_left_alone() {
+    let home = Home::with_text("words", b"hello");
+    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+    let mut region = open_atomic(&home.names_over(storage.clone()));
+    store_number(&mut region, 2);
+    // Dies when the log counts.
+    storage.arm(7);
+    region.publish().unwrap_err();
+    drop(region);
+    let log = std::fs::read(home.pool().join("words.redo")).unwrap();
+    home.names().remove_image(&named("words"), &key()).unwrap();
+    std::fs::write(home.pool().join("words.redo"), log).unwrap();
+    // The image is built anew from the store: an older state, to which the log does not belong.
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 0));
+}
+
+#[test]
+fn a_program_without_transactions_that_is_killed_at_random_is_as_of_its_last_publication() {
+    let home = Home::with_text("words", b"hello");
+    for round in 0..60_u64 {
+        let mut child = Player::start(&home, "publish words");
+        let mut published = 0;
+        // Different moments: after some publications, and somewhere in what follows.
+        for _ in 0..round % 7 + 1 {
+            let line = child.hear();
+            published = line.strip_prefix("published ").unwrap().parse().unwrap();
+        }
+        std::thread::sleep(std::time::Duration::from_micros(round * 37 % 1500));
+        child.kill();
+        let mut region = home.names().open(&named("words"), &key()).unwrap();
+        let found = number(&mut region);
+        assert!(found >= published, "round {round}: {found} of {published}");
+        assert_eq!(list(&mut region), (0..found).rev().collect::<Vec<_>>(), "round {round}");
+    }
+}

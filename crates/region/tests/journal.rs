@@ -1,0 +1,457 @@
+//! Commits that go to the journal: what they cost, what a cold open makes of them, and what of a journal is
+//! believed.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use common::noted::Notes;
+use common::{Home, MIB, flip, key, named, other_key, read, truncate};
+use holdfast_region::{Durability, ErrorKind, Opened, Region, RegionError, RegionState, Remedy, Written};
+
+const PAGE: usize = 4096;
+const HEADER_BYTES: u64 = 4096;
+/// A record of one page: head, page, entry.
+const RECORD_BYTES: u64 = 64 + 4096 + 16;
+/// What closing writes behind the last record.
+const MARK_BYTES: u64 = 64;
+
+/// A small region (1 MiB) with "hello" in its base, and its notes.
+fn small() -> (Home, Region, Notes) {
+    let home = Home::new();
+    let mut region = home.names().create(&named("words"), &key(), MIB).unwrap();
+    let notes = Notes::of(&mut region);
+    notes.store(&mut region, 0, b"hello");
+    assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Base);
+    (home, region, notes)
+}
+
+/// Commits one page for each text, at pages 1, 2, …
+fn commit_texts(region: &mut Region, notes: &Notes, texts: &[&str]) {
+    for (index, text) in texts.iter().enumerate() {
+        notes.store(region, (index + 1) * PAGE, text.as_bytes());
+        let report = region.commit(Durability::Power).unwrap();
+        assert_eq!((report.written, report.pages, report.bytes), (Written::Journal, 1, RECORD_BYTES));
+    }
+}
+
+fn lose_image(home: &Home) {
+    std::fs::remove_file(home.image("words")).unwrap();
+}
+
+fn open(home: &Home) -> Result<Region, RegionError> {
+    home.names().open(&named("words"), &key())
+}
+
+fn text_at(region: &Region, page: u64) -> String {
+    let bytes = read(region, page * PAGE as u64, 8);
+    String::from_utf8(bytes.into_iter().take_while(|&byte| byte != 0).collect()).unwrap()
+}
+
+fn texts(region: &Region) -> Vec<String> {
+    (1..=3).map(|page| text_at(region, page)).collect()
+}
+
+#[test]
+fn a_power_commit_appends_what_changed_and_a_cold_open_finds_it() {
+    let (home, mut region, notes) = small();
+    let base_before = home.base("words").metadata().unwrap();
+    commit_texts(&mut region, &notes, &["one", "two", "three"]);
+    let nothing = region.commit(Durability::Power).unwrap();
+    assert_eq!((nothing.written, nothing.bytes), (Written::Nothing, 0));
+    assert_eq!(home.journal("words").metadata().unwrap().len(), HEADER_BYTES + 3 * RECORD_BYTES);
+    let base_after = home.base("words").metadata().unwrap();
+    assert_eq!((base_before.ino(), base_before.mtime_nsec()), (base_after.ino(), base_after.mtime_nsec()));
+    // Never closed: as after a power cut.
+    drop(region);
+    lose_image(&home);
+    let reader = home.names().open_read(&named("words")).unwrap();
+    assert_eq!(reader.summary().state, RegionState::Cold);
+    assert_eq!(&reader.bytes()[2 * PAGE..2 * PAGE + 4], b"two\0");
+    assert_eq!(reader.read_all().unwrap(), reader.bytes());
+    assert!(!home.image("words").exists(), "reading built an image");
+    drop(reader);
+    let region = open(&home).unwrap();
+    assert_eq!((region.opened(), region.is_dirty()), (Opened::Cold, false));
+    assert_eq!(
+        (text_at(&region, 0), texts(&region)),
+        ("hello".into(), ["one", "two", "three"].map(String::from).to_vec())
+    );
+}
+
+#[test]
+fn a_journal_is_continued_by_warm_and_cold_sessions() {
+    let (home, mut region, notes) = small();
+    commit_texts(&mut region, &notes, &["1"]);
+    region.close().unwrap();
+    for (session, cold) in [(1, false), (2, true), (3, false), (4, true), (5, true)] {
+        if cold {
+            lose_image(&home);
+        }
+        let mut region = open(&home).unwrap();
+        assert_eq!(region.opened(), if cold { Opened::Cold } else { Opened::Warm });
+        let notes = Notes::of(&mut region);
+        notes.store(&mut region, session * PAGE, format!("s{session}").as_bytes());
+        assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
+        notes.store(&mut region, 9 * PAGE, format!("c{session}").as_bytes());
+        let report = region.close().unwrap().checkpoint;
+        assert_eq!((report.pages, report.skipped), (1, false));
+    }
+    assert_eq!(
+        home.journal("words").metadata().unwrap().len(),
+        HEADER_BYTES + 11 * RECORD_BYTES + MARK_BYTES
+    );
+    lose_image(&home);
+    let region = open(&home).unwrap();
+    assert_eq!(
+        (texts(&region), text_at(&region, 9)),
+        (vec!["s1".into(), "s2".into(), "s3".into()], "c5".into())
+    );
+}
+
+#[test]
+fn a_commit_writes_little_more_than_what_changed() {
+    let home = Home::new();
+    let mut region = home.names().create(&named("words"), &key(), 64 * MIB).unwrap();
+    region.grow(64 * MIB).unwrap();
+    let notes = Notes::of(&mut region);
+    notes.store(&mut region, 0, &vec![1; 20 << 20]);
+    region.commit(Durability::Power).unwrap();
+    notes.store(&mut region, 0, b"first");
+    region.commit(Durability::Power).unwrap();
+    for pages in [1, 16, 256, 4096] {
+        let before = home.journal("words").metadata().unwrap().len();
+        // Every other page, so that nothing can be gained from neighbours, but for the largest.
+        let step = if pages == 4096 { 1 } else { 2 };
+        for page in 0..pages {
+            notes.store(&mut region, page * step * PAGE, &[pages as u8 | 3; PAGE]);
+        }
+        let report = region.commit(Durability::Power).unwrap();
+        assert_eq!((report.written, report.pages), (Written::Journal, pages as u64));
+        let written = home.journal("words").metadata().unwrap().len() - before;
+        assert_eq!(written, report.bytes);
+        let ratio = written as f64 / (pages * PAGE) as f64;
+        println!("{pages} pages: {ratio:.4} bytes written for each changed byte");
+        assert!(ratio <= 1.1, "{pages} pages: {ratio}");
+    }
+}
+
+#[test]
+fn pages_of_zeros_cost_no_bytes_and_come_back_as_zeros() {
+    let (home, mut region, notes) = small();
+    notes.store(&mut region, PAGE, &[7; 100 * PAGE]);
+    region.commit(Durability::Power).unwrap();
+    notes.store(&mut region, 2 * PAGE, &[0; 98 * PAGE]);
+    let report = region.commit(Durability::Power).unwrap();
+    assert_eq!((report.pages, report.bytes), (0, 64 + 16));
+    drop(region);
+    lose_image(&home);
+    let region = open(&home).unwrap();
+    let mut expected = vec![0; 103 * PAGE];
+    expected[..5].copy_from_slice(b"hello");
+    expected[PAGE..2 * PAGE].fill(7);
+    expected[100 * PAGE..101 * PAGE].fill(7);
+    assert!(read(&region, 0, 103 * PAGE) == expected);
+}
+
+#[test]
+fn growth_is_committed_by_a_record_and_is_there_after_a_cold_open() {
+    let home = Home::new();
+    let mut region = home.names().create(&named("words"), &key(), 12 * MIB).unwrap();
+    let notes = Notes::of(&mut region);
+    notes.store(&mut region, 0, b"hello");
+    region.commit(Durability::Power).unwrap();
+    region.grow(8 * MIB).unwrap();
+    let report = region.commit(Durability::Power).unwrap();
+    assert_eq!((report.written, report.bytes), (Written::Journal, 64));
+    notes.store(&mut region, (8 << 20) - 3, b"end");
+    region.commit(Durability::Power).unwrap();
+    region.grow(12 * MIB).unwrap();
+    drop(region);
+    lose_image(&home);
+    assert_eq!(home.names().open_read(&named("words")).unwrap().summary().backed_bytes, 8 * MIB);
+    let region = open(&home).unwrap();
+    assert_eq!(region.backed_bytes(), 8 * MIB, "growth that was not committed is back");
+    assert_eq!(read(&region, 8 * MIB - 3, 3), b"end");
+}
+
+#[test]
+fn a_journal_that_grew_too_long_is_folded_into_a_new_base() {
+    let (home, mut region, notes) = small();
+    let mut journal_bytes_max = 0;
+    let mut folds = 0;
+    for round in 0..20_u8 {
+        notes.store(&mut region, 0, &[round + 1; 200 * PAGE]);
+        match region.commit(Durability::Power).unwrap().written {
+            Written::Base => {
+                folds += 1;
+                assert!(!home.journal("words").exists(), "a stale journal stays");
+            }
+            written => assert_eq!(written, Written::Journal),
+        }
+        journal_bytes_max =
+            journal_bytes_max.max(home.journal("words").metadata().map_or(0, |found| found.len()));
+    }
+    assert_eq!(folds, 2);
+    assert!((4 * MIB..5 * MIB).contains(&journal_bytes_max), "{journal_bytes_max}");
+    region.close().unwrap();
+    lose_image(&home);
+    assert!(read(&open(&home).unwrap(), 0, 200 * PAGE) == [20; 200 * PAGE]);
+}
+
+#[test]
+fn unknown_changes_make_a_base() {
+    // Without a source of exact ranges, and after a crash, nobody knows what the store lacks.
+    let home = Home::with_text("words", b"hello");
+    let mut region = open(&home).unwrap();
+    common::store(&mut region, 0, b"again");
+    assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Base);
+    common::store(&mut region, 0, b"crash");
+    drop(region);
+    let mut region = open(&home).unwrap();
+    assert_eq!(region.opened(), Opened::WarmAfterCrash);
+    Notes::of(&mut region);
+    assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Base);
+}
+
+#[test]
+fn the_level_process_writes_nothing_and_the_level_system_is_an_error_and_no_silent_weakening() {
+    let (home, mut region, notes) = small();
+    notes.store(&mut region, PAGE, b"one");
+    assert_eq!(region.commit(Durability::Process).unwrap().written, Written::Nothing);
+    let error = region.commit(Durability::System).unwrap_err();
+    assert!(matches!(error, RegionError::LevelNotOffered { level: "system" }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Usage);
+    assert!(region.is_dirty() && !home.journal("words").exists());
+    drop(region);
+    assert_eq!(text_at(&open(&home).unwrap(), 1), "one");
+}
+
+#[test]
+fn a_torn_last_record_is_cut_off_and_the_journal_goes_on() {
+    let (home, mut region, notes) = small();
+    commit_texts(&mut region, &notes, &["one", "two", "three"]);
+    drop(region);
+    lose_image(&home);
+    let whole = std::fs::read(home.journal("words")).unwrap();
+    let last = (HEADER_BYTES + 2 * RECORD_BYTES) as usize;
+    for len in (0..RECORD_BYTES as usize).filter(|len| len % 97 == 0 || *len < 70 || *len > 4160) {
+        for filled in [0, 300] {
+            let mut bytes = whole[..last + len].to_vec();
+            // What follows may be rubbish that the disk had there.
+            bytes.extend(std::iter::repeat_n(0xA5, filled));
+            std::fs::write(home.journal("words"), &bytes).unwrap();
+            let reader = home.names().open_read(&named("words")).unwrap();
+            assert_eq!(&reader.bytes()[2 * PAGE..2 * PAGE + 4], b"two\0", "length {len}");
+            assert_eq!(reader.bytes()[3 * PAGE], 0, "length {len}");
+        }
+        if len % 97 == 0 {
+            let mut region = open(&home).unwrap();
+            let notes = Notes::of(&mut region);
+            notes.store(&mut region, 3 * PAGE, b"new");
+            assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
+            drop(region);
+            lose_image(&home);
+            assert_eq!(home.journal("words").metadata().unwrap().len(), whole.len() as u64);
+            let region = open(&home).unwrap();
+            assert_eq!(texts(&region), ["one", "two", "new"], "length {len}");
+            drop(region);
+            lose_image(&home);
+        }
+    }
+}
+
+/// Opens cold for writing and for reading; both must say which record is damaged, and change nothing.
+fn reported(home: &Home) -> Option<(u64, u64)> {
+    let before = std::fs::read(home.journal("words")).unwrap();
+    let outcome = match (open(home), home.names().open_read(&named("words"))) {
+        (Ok(_), Ok(_)) => None,
+        (
+            Err(RegionError::JournalDamaged { record, offset, remedy, .. }),
+            Err(RegionError::JournalDamaged { .. }),
+        ) => {
+            assert!(
+                matches!(&remedy, Remedy::MoveJournal { journal, .. } if *journal == home.journal("words"))
+            );
+            assert!(!home.image("words").exists(), "a bad journal made an image");
+            Some((record, offset))
+        }
+        other => panic!("{other:?}"),
+    };
+    assert!(std::fs::read(home.journal("words")).unwrap() == before);
+    outcome
+}
+
+#[test]
+fn a_flipped_bit_in_a_record_that_others_follow_is_reported_and_not_cut_off() {
+    let (home, mut region, notes) = small();
+    commit_texts(&mut region, &notes, &["one", "two", "three"]);
+    drop(region);
+    lose_image(&home);
+    let journal = home.journal("words");
+    for record in [1, 2] {
+        let start = HEADER_BYTES + (record - 1) * RECORD_BYTES;
+        let everywhere = (0..RECORD_BYTES).filter(|at| at % 89 == 0 || *at < 64 || *at >= RECORD_BYTES - 16);
+        for at in everywhere {
+            flip(&journal, start + at);
+            assert_eq!(reported(&home), Some((record, start)), "byte {at} of record {record}");
+            flip(&journal, start + at);
+        }
+    }
+    for at in [0, 9, 20, 33, 41, 50, 100, 4090] {
+        flip(&journal, at);
+        let error = open(&home).unwrap_err();
+        let expected = matches!(error, RegionError::JournalDamaged { record: 0, offset: 0, .. })
+            || (at < 8 && matches!(error, RegionError::Foreign { .. }));
+        assert!(expected, "byte {at}: {error}");
+        assert!(home.names().summary(&named("words")).unwrap().damaged.is_some());
+        flip(&journal, at);
+    }
+    // Shifted by the loss of a whole record: the sequence tells.
+    let bytes = std::fs::read(&journal).unwrap();
+    let (start, end) = (HEADER_BYTES as usize, (HEADER_BYTES + RECORD_BYTES) as usize);
+    std::fs::write(&journal, [&bytes[..start], &bytes[end..]].concat()).unwrap();
+    assert_eq!(reported(&home), Some((1, HEADER_BYTES)));
+    std::fs::write(&journal, &bytes).unwrap();
+    assert_eq!(texts(&open(&home).unwrap()), ["one", "two", "three"]);
+}
+
+#[test]
+fn a_flipped_bit_in_the_last_record_is_reported_when_the_region_was_closed_in_order() {
+    let (home, mut region, notes) = small();
+    commit_texts(&mut region, &notes, &["one", "two"]);
+    region.close().unwrap();
+    lose_image(&home);
+    let start = HEADER_BYTES + RECORD_BYTES;
+    for at in (0..RECORD_BYTES).step_by(61) {
+        flip(&home.journal("words"), start + at);
+        assert_eq!(reported(&home), Some((2, start)), "byte {at}");
+        flip(&home.journal("words"), start + at);
+    }
+    // Without the mark it cannot be told from the commit in flight when the power went.
+    truncate(&home.journal("words"), start + RECORD_BYTES);
+    flip(&home.journal("words"), start + 100);
+    assert_eq!(texts(&open(&home).unwrap()), ["one", "", ""]);
+}
+
+#[test]
+fn a_damaged_journal_beside_a_whole_image_is_mended_by_the_next_commit() {
+    type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
+    let damages: [Damage<'_>; 4] = [
+        ("flipped", &|journal| flip(journal, HEADER_BYTES + 100)),
+        ("header", &|journal| flip(journal, 40)),
+        ("cut", &|journal| truncate(journal, HEADER_BYTES + RECORD_BYTES)),
+        ("gone", &|journal| std::fs::remove_file(journal).unwrap()),
+    ];
+    for (what, damage) in damages {
+        let (home, mut region, notes) = small();
+        commit_texts(&mut region, &notes, &["one", "two"]);
+        region.close().unwrap();
+        damage(&home.journal("words"));
+        let mut region = open(&home).unwrap();
+        assert_eq!(region.opened(), Opened::Warm);
+        let notes = Notes::of(&mut region);
+        notes.store(&mut region, 3 * PAGE, b"three");
+        assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Base, "{what}");
+        region.close().unwrap();
+        lose_image(&home);
+        assert_eq!(texts(&open(&home).unwrap()), ["one", "two", "three"], "{what}");
+    }
+}
+
+#[test]
+fn a_damaged_image_beside_a_whole_journal_loses_nothing_that_was_committed() {
+    let (home, mut region, notes) = small();
+    commit_texts(&mut region, &notes, &["one", "two"]);
+    drop(region);
+    truncate(&home.image("words"), 5000);
+    let error = open(&home).unwrap_err();
+    assert!(matches!(&error, RegionError::Truncated { remedy: Remedy::DropImage { .. }, .. }), "{error}");
+    // Not if the journal is bad as well.
+    flip(&home.journal("words"), HEADER_BYTES + 100);
+    let error = open(&home).unwrap_err();
+    assert!(matches!(&error, RegionError::Truncated { remedy: Remedy::RestoreFile { .. }, .. }), "{error}");
+    let refused = home.names().remove_image(&named("words"), &key()).unwrap_err();
+    assert!(matches!(refused, RegionError::JournalDamaged { .. }), "{refused}");
+    flip(&home.journal("words"), HEADER_BYTES + 100);
+    home.names().remove_image(&named("words"), &key()).unwrap();
+    assert_eq!(texts(&open(&home).unwrap()), ["one", "two", ""]);
+}
+
+#[test]
+fn a_stale_journal_is_ignored_and_one_of_a_later_checkpoint_is_an_error() {
+    let (home, mut region, notes) = small();
+    let old_base = std::fs::read(home.base("words")).unwrap();
+    commit_texts(&mut region, &notes, &["one"]);
+    let stale = std::fs::read(home.journal("words")).unwrap();
+    drop(region);
+    // After a crash the next commit makes a base, and the journal before it is gone.
+    let mut region = open(&home).unwrap();
+    common::store(&mut region, PAGE, b"two");
+    region.close().unwrap();
+    assert!(!home.journal("words").exists());
+    std::fs::write(home.journal("words"), &stale).unwrap();
+    lose_image(&home);
+    let mut region = open(&home).unwrap();
+    assert_eq!(text_at(&region, 1), "two", "a stale journal was applied");
+    let notes = Notes::of(&mut region);
+    commit_texts(&mut region, &notes, &["three"]);
+    assert_ne!(std::fs::read(home.journal("words")).unwrap()[..4096], stale[..4096]);
+    drop(region);
+    lose_image(&home);
+    assert_eq!(text_at(&open(&home).unwrap(), 1), "three");
+    lose_image(&home);
+    // Somebody puts the first base back; its number is lower than that of the journal.
+    std::fs::write(home.base("words"), &old_base).unwrap();
+    let error = open(&home).unwrap_err();
+    assert!(matches!(error, RegionError::JournalMismatch { .. }), "{error}");
+    std::fs::remove_file(home.journal("words")).unwrap();
+    assert_eq!(text_at(&open(&home).unwrap(), 0), "hello");
+}
+
+#[test]
+fn the_journal_of_another_region_is_never_applied() {
+    let (home, mut region, notes) = small();
+    commit_texts(&mut region, &notes, &["one"]);
+    drop(region);
+    lose_image(&home);
+    let (other, region, _) = small();
+    region.close().unwrap();
+    lose_image(&other);
+    std::fs::copy(home.journal("words"), other.journal("words")).unwrap();
+    assert_eq!(text_at(&open(&other).unwrap(), 1), "");
+}
+
+#[test]
+fn a_region_is_listed_with_its_journal_and_removed_with_it() {
+    let (home, mut region, notes) = small();
+    commit_texts(&mut region, &notes, &["one"]);
+    region.close().unwrap();
+    let summary = home.names().summary(&named("words")).unwrap();
+    assert_eq!(summary.journal.unwrap().len_bytes, HEADER_BYTES + RECORD_BYTES + MARK_BYTES);
+    assert_eq!((summary.damaged, summary.state), (None, RegionState::Clean));
+    let refused = home.names().remove(&named("words"), &other_key());
+    assert!(matches!(refused, Err(RegionError::NotOwner { .. })));
+    assert!(home.journal("words").exists());
+    home.names().remove(&named("words"), &key()).unwrap();
+    assert!(!home.journal("words").exists() && !home.base("words").exists());
+}
+
+#[test]
+fn a_record_of_another_journal_is_not_believed() {
+    let (home, mut region, notes) = small();
+    commit_texts(&mut region, &notes, &["one"]);
+    drop(region);
+    lose_image(&home);
+    let (other, mut region, notes) = small();
+    commit_texts(&mut region, &notes, &["uno", "dos"]);
+    drop(region);
+    let foreign = std::fs::read(other.journal("words")).unwrap();
+    let journal = std::fs::OpenOptions::new().write(true).open(home.journal("words")).unwrap();
+    let second = &foreign[(HEADER_BYTES + RECORD_BYTES) as usize..];
+    journal.write_all_at(second, HEADER_BYTES + RECORD_BYTES).unwrap();
+    assert_eq!(texts(&open(&home).unwrap()), ["one", "", ""], "a record of another journal was applied");
+}

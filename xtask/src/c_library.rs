@@ -1,0 +1,95 @@
+//! Builds the C library for native programs and the `malloc` shim, optimised, and installs them with their
+//! headers and a pkg-config file below a prefix:
+//!
+//! ```text
+//! include/holdfast.h  include/holdfast.hpp
+//! lib/libholdfast.so -> libholdfast.so.0  lib/libholdfast.a  lib/libholdfast-malloc.so
+//! lib/pkgconfig/holdfast.pc
+//! ```
+//!
+//! Invariant: the pkg-config file finds its prefix by its own place, so the whole may be moved.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use crate::command::{cargo, run};
+use crate::failure::{Failure, Result};
+use crate::workspace::Workspace;
+
+const PACKAGES: [&str; 2] = ["holdfast-native", "holdfast-malloc"];
+/// Its number is that of the soname in `bindings/c-native/build.rs`.
+const SHARED: &str = "libholdfast.so.0";
+const HEADERS: [&str; 2] = ["holdfast.h", "holdfast.hpp"];
+
+/// `cargo xtask c-library [PREFIX]`.
+pub(crate) fn c_library(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
+    let prefix = match arguments {
+        [] => workspace.c_library(),
+        [prefix] if !prefix.starts_with('-') => PathBuf::from(prefix),
+        _ => return Err(Failure::usage("c-library takes one argument, a directory", usage)),
+    };
+    install(workspace, &prefix)?;
+    println!("{}", prefix.display());
+    Ok(())
+}
+
+/// Builds everything and puts it below `prefix`, in place of what is there.
+pub(crate) fn install(workspace: &Workspace, prefix: &Path) -> Result<()> {
+    let mut build = cargo(&workspace.root);
+    build.args(["build", "--quiet", "--release"]);
+    for package in PACKAGES {
+        build.args(["-p", package]);
+    }
+    run(&mut build)?;
+    copy_all(workspace, prefix)
+        .map_err(|error| Failure::new(format!("cannot install below {}: {error}", prefix.display())))
+}
+
+fn copy_all(workspace: &Workspace, prefix: &Path) -> io::Result<()> {
+    let (include, lib) = (prefix.join("include"), prefix.join("lib"));
+    for folder in [&include, &lib.join("pkgconfig")] {
+        fs::create_dir_all(folder)?;
+    }
+    for header in HEADERS {
+        replace(&workspace.root.join("bindings/c/include").join(header), &include.join(header))?;
+    }
+    let built = workspace.target.join("release");
+    replace(&built.join("libholdfast.so"), &lib.join(SHARED))?;
+    replace(&built.join("libholdfast.a"), &lib.join("libholdfast.a"))?;
+    replace(&built.join("libholdfast_malloc.so"), &lib.join("libholdfast-malloc.so"))?;
+    let link = lib.join("libholdfast.so");
+    remove(&link)?;
+    symlink(SHARED, &link)?;
+    fs::write(lib.join("pkgconfig/holdfast.pc"), pkg_config(env!("CARGO_PKG_VERSION")))
+}
+
+/// A program may be running from the old file, which therefore is removed and not written to.
+fn replace(from: &Path, to: &Path) -> io::Result<()> {
+    remove(to)?;
+    fs::copy(from, to).map(drop)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// With `--static`, what Rust's standard library takes from the C library, where that is not one file.
+fn pkg_config(version: &str) -> String {
+    format!(
+        "prefix=${{pcfiledir}}/../..\n\
+         libdir=${{prefix}}/lib\n\
+         includedir=${{prefix}}/include\n\
+         \n\
+         Name: holdfast\n\
+         Description: Persistent memory that is there again at the next run, also after kill -9\n\
+         Version: {version}\n\
+         Cflags: -I${{includedir}}\n\
+         Libs: -L${{libdir}} -lholdfast\n\
+         Libs.private: -lpthread -ldl -lm -lrt\n"
+    )
+}
