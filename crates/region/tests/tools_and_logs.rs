@@ -11,7 +11,7 @@ use std::sync::Arc;
 use common::faulty::{Fault, FaultyStorage};
 use common::noted::Notes;
 use common::{Home, MIB, flip, key, named, read, store, truncate};
-use holdfast_region::{Consistency, DamagedFile, Durability, HeaderState, NameSpace, Written};
+use holdfast_region::{Consistency, DamagedFile, Durability, HeaderState, NameSpace, Region, Written};
 
 const EIO: i32 = 5;
 /// More steps than any operation here has.
@@ -49,12 +49,7 @@ fn left(how: Left) -> Home {
         publish_until_only_the_redo_log_has_it(&home);
         return home;
     }
-    let mut region = unsynced(&home).open(&named("words"), &key()).unwrap();
-    let notes = Notes::of(&mut region);
-    for text in [b"other", b"later"] {
-        notes.store(&mut region, AT, text);
-        assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
-    }
+    let region = commit_to_the_journal(&home);
     if how == Left::Closed {
         region.close().unwrap();
     } else {
@@ -65,6 +60,17 @@ fn left(how: Left) -> Home {
     }
     assert!(home.journal("words").exists());
     home
+}
+
+/// Two commits, the second one of "later".
+fn commit_to_the_journal(home: &Home) -> Region {
+    let mut region = unsynced(home).open(&named("words"), &key()).unwrap();
+    let notes = Notes::of(&mut region);
+    for text in [b"other", b"later"] {
+        notes.store(&mut region, AT, text);
+        assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
+    }
+    region
 }
 
 /// Opened in the mode `atomic`, published, and dead in the first step after the redo log counts.
@@ -211,6 +217,12 @@ fn logs_that_a_removed_region_left_are_not_applied_to_what_is_restored_or_import
         let home = left(how);
         let mut stream = Vec::new();
         let names = unsynced(&home);
+        if how == Left::WithoutImage {
+            // A later base, so that the journal is not stale beside the snapshot's number.
+            names.snapshot(&named("words"), &key(), &named("second")).unwrap();
+            drop(commit_to_the_journal(&home));
+            std::fs::remove_file(home.image("words")).unwrap();
+        }
         let logs = [home.journal("words"), redo(&home)];
         let saved = logs.each_ref().map(|path| std::fs::read(path).ok());
         let put_back = || {
