@@ -40,6 +40,13 @@ packages_for_running() {
   [ -f /usr/share/dict/american-english-huge ] || echo wamerican-huge
 }
 
+# For tests that cut the power of a file system, which only root can do.
+packages_for_power_cuts() {
+  [ "$(id -u)" -eq 0 ] || return 0
+  command -v mkfs.ext4 >/dev/null || echo e2fsprogs
+  command -v mkfs.xfs >/dev/null || echo xfsprogs
+}
+
 packages_for_c_programs() {
   command -v g++ >/dev/null || echo g++
   command -v pkg-config >/dev/null || echo pkg-config
@@ -113,7 +120,8 @@ set_up_for_running() {
 # What ./test needs on top.
 set_up_for_testing() {
   # shellcheck disable=SC2046
-  install_packages $(packages_for_running) $(packages_for_c_programs) $(packages_for_c_applets)
+  install_packages $(packages_for_running) $(packages_for_c_programs) $(packages_for_c_applets) \
+    $(packages_for_power_cuts)
   install_clang_runtime
   install_toolchain
 }

@@ -6,6 +6,7 @@
 
 #[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 mod alloc;
+mod atomic;
 mod checkpoint;
 #[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 mod content;
@@ -76,7 +77,7 @@ impl Outcome {
 /// A part of the suite, which measures keys that begin with its name.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 9] = [
     ("alloc", allocations),
     ("tx", transactions),
     ("root", roots),
@@ -84,6 +85,7 @@ const SECTIONS: [Section; 8] = [
     ("warm", warm_opens),
     ("cold", cold_opens),
     ("checkpoint", checkpoints),
+    ("atomic", atomic_commits),
     ("kv", key_values),
 ];
 
@@ -173,6 +175,16 @@ fn checkpoints(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Resul
     outcome.add("checkpoint_whole_vs_seq_write", throughput(&whole), "x", None);
     outcome.add("checkpoint_write_amplification", Some(amplification), "x", Some(Goal::AtMost(1.1)));
     outcome.add("checkpoint_64mib_ms", partial.of(CHECKPOINT).cloned(), "ms", None);
+    Ok(())
+}
+
+fn atomic_commits(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let times = atomic::run(ground, runs)?;
+    let goal = || Some(Goal::AtMost(3.0));
+    outcome.add("atomic_commit_us_per_page", times.of(atomic::SMALL).cloned(), "us", goal());
+    outcome.add("atomic_commit_us_per_page_1gib", times.of(atomic::LARGE_SET).cloned(), "us", goal());
+    outcome.add("atomic_commit_us_per_page_1gib_scattered", times.of(atomic::LARGE).cloned(), "us", goal());
+    outcome.add("atomic_commit_empty_us", times.of(atomic::EMPTY).cloned(), "us", Some(Goal::AtMost(1.0)));
     Ok(())
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A map of the modules: `workspace` knows where everything is, `command` starts programs, `checks` and
 //! `tidy` look at the source, `applets` builds guest programs, `c_library` what native programs in C link,
-//! `tests` runs the tests and `outcome` counts them, `release` builds the command as it is shipped, `measure`
+//! `tests` runs the tests and `outcome` counts them, `crash` runs those of the fault matrix at other counts, `fuzz`
+//! builds and runs what is in `fuzz/`, `release` builds the command as it is shipped, `measure`
 //! starts the programs of `bench/` with it.
 //!
 //! What it must not do: install anything (that is `setup.sh`), or need more than cargo and a C compiler.
@@ -13,7 +14,9 @@ mod applets;
 mod c_library;
 mod checks;
 mod command;
+mod crash;
 mod failure;
+mod fuzz;
 mod measure;
 mod outcome;
 mod release;
@@ -37,6 +40,10 @@ usage: cargo xtask CHORE
   applets [NAME]...                builds guest programs and says where the .wasm files are
   c-library [PREFIX]               builds and installs holdfast.h, holdfast.hpp, libholdfast, pkg-config file
   test                             applets, c-library, then every test; ends with `N passed, N failed`
+  crash [--long] [--only ROW]... [--count N] [--write]
+                                   the fault matrix as one table; --long for its long counts, --write to
+                                   put the results into docs/guarantees.md
+  fuzz [TARGET]... [--minutes N]   fuzzes heap_bytes, heap_operations, region_files, 10 minutes each
   release                          builds the command as it is shipped and says where it is
   bench SUITE [--json] [--runs N]  measures; suites: slice, heap (bench/README.md)
   demo                             the main job, cold, killed, warm and the old way, as one table
@@ -66,7 +73,7 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     let workspace = Workspace::load()?;
-    let takes_arguments = matches!(chore.as_str(), "applets" | "bench" | "c-library");
+    let takes_arguments = matches!(chore.as_str(), "applets" | "bench" | "c-library" | "crash" | "fuzz");
     if let (false, Some(extra)) = (takes_arguments, rest.first()) {
         return Err(Failure::usage(format!("`{chore}` takes no argument, but got `{extra}`"), USAGE));
     }
@@ -77,6 +84,8 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         "applets" => applets::applets(&workspace, rest),
         "c-library" => c_library::c_library(&workspace, rest, USAGE),
         "test" => tests::test(&workspace),
+        "crash" => crash::crash(&workspace, rest, USAGE),
+        "fuzz" => fuzz::fuzz(&workspace, rest, USAGE),
         "release" => release::release(&workspace),
         "bench" => measure::bench(&workspace, rest, USAGE),
         "demo" => measure::demo(&workspace),

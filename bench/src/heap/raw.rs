@@ -5,7 +5,7 @@
 use std::io;
 use std::ptr::NonNull;
 
-use holdfast_region::{CheckpointReport, Region};
+use holdfast_region::{CheckpointReport, Consistency, Durability, Region};
 
 use super::ground::{Home, name};
 use super::random::Random;
@@ -34,6 +34,41 @@ impl RawRegion {
             random.fill(raw.page(page));
         }
         Ok(raw)
+    }
+
+    /// The same, to be committed in the mode `atomic`; every page has been read.
+    pub(crate) fn create_atomic(home: &Home, text: &str, bytes: u64) -> io::Result<RawRegion> {
+        let mut raw = RawRegion::create(home, text, bytes)?;
+        raw.region.unmap().map_err(io::Error::other)?;
+        raw.region.set_consistency(Consistency::Atomic).map_err(io::Error::other)?;
+        raw.base = raw.region.map_native().map_err(io::Error::other)?;
+        let mut seen = 0;
+        for page in 0..raw.pages {
+            seen ^= std::hint::black_box(raw.page(page)[0]);
+        }
+        std::hint::black_box(seen);
+        Ok(raw)
+    }
+
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// Changes a word of a page.
+    pub(crate) fn store_word(&mut self, page: usize, word: usize) {
+        self.pass += 1;
+        let pass = self.pass.to_le_bytes();
+        self.page(page)[word * 8..word * 8 + 8].copy_from_slice(&pass);
+    }
+
+    /// Makes what was stored survive this process.
+    pub(crate) fn commit_process(&mut self) -> io::Result<()> {
+        self.region.commit(Durability::Process).map(drop).map_err(io::Error::other)
+    }
+
+    /// Goes without a checkpoint.
+    pub(crate) fn abandon(self) {
+        drop(self.region);
     }
 
     fn page(&mut self, page: usize) -> &mut [u8] {

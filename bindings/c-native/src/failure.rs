@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 
 use holdfast_c_core::{CallError, Code};
 use holdfast_native_heap::{OpenHeapError, SizeError};
-use holdfast_region::{ErrorKind, KeyError, NameError, PlaceError, RegionError};
+use holdfast_region::{ErrorKind, KeyError, MediumError, NameError, PlaceError, RegionError};
 
 /// Why a call failed. The large ones in boxes: most calls succeed, and pay for the size.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,9 @@ pub(crate) enum Failure {
     /// HOLDFAST_HEAP_SIZE is nonsense.
     #[error("HOLDFAST_HEAP_SIZE: {0}")]
     Size(#[from] SizeError),
+    /// HOLDFAST_HEAP_BACKING is nonsense.
+    #[error("HOLDFAST_HEAP_BACKING: {0}")]
+    Medium(#[from] MediumError),
     /// Nobody said which heap.
     #[error("no heap is open; call nv_open, or set HOLDFAST_HEAP to a name")]
     NotGranted,
@@ -83,7 +86,7 @@ impl Failure {
                 OpenHeapError::Region(error) => code_of_region(error),
                 _ => Code::NotAHeap,
             },
-            Failure::Places(_) | Failure::Key(_) | Failure::Size(_) => Code::Failed,
+            Failure::Places(_) | Failure::Key(_) | Failure::Size(_) | Failure::Medium(_) => Code::Failed,
             Failure::NoForkHandler { .. } | Failure::BadMode { .. } | Failure::Panicked => Code::Failed,
             Failure::Name(_) => Code::BadName,
             Failure::NotGranted | Failure::Ending => Code::NotGranted,
@@ -97,7 +100,9 @@ impl Failure {
 fn code_of_region(error: &RegionError) -> Code {
     match error {
         RegionError::LimitReached { .. } | RegionError::LimitOutOfRange { .. } => Code::LimitReached,
-        RegionError::AddressTaken { .. } | RegionError::AddressesExhausted { .. } => Code::MemoryShape,
+        RegionError::AddressTaken { .. }
+        | RegionError::AddressSpace { .. }
+        | RegionError::AddressesExhausted { .. } => Code::MemoryShape,
         RegionError::Name(_) => Code::BadName,
         error => match error.kind() {
             ErrorKind::Held => Code::Held,

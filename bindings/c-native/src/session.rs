@@ -15,7 +15,7 @@ use std::time::Duration;
 use holdfast_c_core::{Calls, Level, Library};
 use holdfast_heap::Heap;
 use holdfast_native_heap::{RegionBacking, SharedRegion, open_heap, parse_size};
-use holdfast_region::{Consistency, Durability, NameSpace, OwnerKey, Places, RegionName};
+use holdfast_region::{Consistency, Durability, Medium, NameSpace, OwnerKey, Places, RegionName};
 
 use crate::ending;
 use crate::failure::{Failure, note};
@@ -23,6 +23,8 @@ use crate::failure::{Failure, note};
 /// The user's choice of heap, where the program makes none.
 const NAME_VARIABLE: &str = "HOLDFAST_HEAP";
 const SIZE_VARIABLE: &str = "HOLDFAST_HEAP_SIZE";
+/// `memory` or `file`, for a new heap.
+const BACKING_VARIABLE: &str = "HOLDFAST_HEAP_BACKING";
 /// `direct` or `atomic`.
 const MODE_VARIABLE: &str = "HOLDFAST_HEAP_MODE";
 /// As `holdfast run` has it.
@@ -59,7 +61,12 @@ impl Session {
         let places = Places::from_env()?;
         let key = OwnerKey::load_or_create(&places, KEY_NAME)?;
         let limit_bytes = if limit_bytes == 0 { LIMIT_BYTES_DEFAULT } else { limit_bytes };
-        let mut region = NameSpace::new(places).open_or_create(&name, &key, limit_bytes)?;
+        let medium = match std::env::var_os(BACKING_VARIABLE).filter(|value| !value.is_empty()) {
+            Some(medium) => medium.to_string_lossy().parse()?,
+            None => Medium::default(),
+        };
+        let mut region =
+            NameSpace::new(places).with_medium(medium).open_or_create(&name, &key, limit_bytes)?;
         region.set_consistency(mode)?;
         let (heap, region) = open_heap(region)?;
         Ok(Session { name: name.to_string(), calls: Calls::new(heap), region })

@@ -13,7 +13,8 @@
  *     nv_tx_commit();                                  // all or nothing, also under kill -9
  *
  * Which heap: an applet gets the one that `holdfast run APPLET --heap NAME` grants. A native program names it
- * with nv_open, or its user does with HOLDFAST_HEAP=NAME (and HOLDFAST_HEAP_SIZE=64MiB) in the environment.
+ * with nv_open, or its user does with HOLDFAST_HEAP=NAME (and HOLDFAST_HEAP_SIZE=64MiB, and
+ * HOLDFAST_HEAP_BACKING=file for a new heap that is larger than the pool) in the environment.
  * Every other function opens the heap at its first use. The two kinds of programs keep pointers of different
  * sizes, so neither opens a heap that the other made.
  *

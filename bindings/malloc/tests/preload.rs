@@ -1,5 +1,7 @@
 //! Unmodified programs with their `malloc` heap in a region: they do what they do without it, and leave nothing.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 #[path = "../../c-native/tests/common/mod.rs"]
 mod common;
 

@@ -11,14 +11,16 @@
 
 #[allow(unsafe_code)]
 mod backing;
+mod moving;
 mod size;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use holdfast_heap::{Backing, Heap, OpenError, OpenOptions, Pointers};
+use holdfast_heap::{Backing, Heap, OpenError, OpenOptions, Pointers, RelocationError};
 use holdfast_region::{CheckpointReport, CloseReport, CommitReport, Durability, Region, RegionError};
 
 pub use backing::{RegionBacking, grow_error};
+pub use moving::{Moved, open_typed_heap};
 pub use size::{SizeError, parse_size};
 
 /// Why a region did not become a heap.
@@ -31,6 +33,14 @@ pub enum OpenHeapError {
     /// Its bytes are no heap for a native program.
     #[error(transparent)]
     Heap(#[from] OpenError),
+    /// Its address is taken, and its pointers cannot be rewritten for another one.
+    #[error("{taken}; this heap cannot be relocated: {reason}")]
+    NotRelocatable {
+        /// Why it cannot be where it is.
+        taken: Box<OpenHeapError>,
+        /// Why it cannot be elsewhere.
+        reason: RelocationError,
+    },
 }
 
 /// The region under a heap, for what the heap itself cannot do.
@@ -83,36 +93,36 @@ pub fn open_heap(region: Region) -> Result<(Heap<RegionBacking>, SharedRegion), 
 /// # Errors
 /// As [`open_heap`].
 pub fn open_heap_on<B: Backing>(
-    mut region: Region,
+    region: Region,
     wrap: impl FnOnce(RegionBacking) -> B,
 ) -> Result<(Heap<B>, SharedRegion), OpenHeapError> {
-    let base = match region.map_native() {
-        Ok(base) => base,
-        Err(error) => {
-            // The reason why it cannot be mapped says more than why it could not be closed.
-            let _ = region.close();
-            return Err(error.into());
-        }
-    };
-    let pointers = Pointers { base: region.address(), bytes: size_of::<usize>() as u32 };
-    let shared = SharedRegion(Arc::new(Mutex::new(region)));
-    let backing = wrap(RegionBacking::new(base, shared.clone()));
-    match Heap::open(backing, OpenOptions { pointers: Some(pointers), format_if_empty: true }) {
+    let mut shared = SharedRegion(Arc::new(Mutex::new(region)));
+    let opened = try_open(&mut shared, wrap);
+    match opened {
         Ok(heap) => Ok((heap, shared)),
         Err(error) => {
+            // The reason why it cannot be opened says more than why it could not be closed.
             let _ = shared.close();
-            Err(error.into())
+            Err(error)
         }
     }
+}
+
+fn try_open<B: Backing>(
+    shared: &mut SharedRegion,
+    wrap: impl FnOnce(RegionBacking) -> B,
+) -> Result<Heap<B>, OpenHeapError> {
+    let base = shared.with(Region::map_native)?;
+    let pointers =
+        Pointers { base: shared.with(|region| region.address()), bytes: size_of::<usize>() as u32 };
+    let backing = wrap(RegionBacking::new(base, shared.clone()));
+    Ok(Heap::open(backing, OpenOptions { pointers: Some(pointers), format_if_empty: true })?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use holdfast_region::{NameSpace, Opened, OwnerKey, Places, RegionName};
-
-    /// The first region of every home has the same address, and the tests share a process.
-    static ADDRESS: Mutex<()> = Mutex::new(());
 
     fn scratch() -> (tempfile::TempDir, NameSpace, OwnerKey, RegionName) {
         let directory = tempfile::tempdir().unwrap();
@@ -123,7 +133,6 @@ mod tests {
 
     #[test]
     fn a_heap_grows_in_its_region_and_is_there_again_at_the_same_address() {
-        let _alone = ADDRESS.lock();
         let (_directory, names, key, name) = scratch();
         let (mut heap, region) = open_heap(names.create(&name, &key, 64 << 20).unwrap()).unwrap();
         let root = heap.create_root("large", 20 << 20).unwrap();
@@ -145,7 +154,6 @@ mod tests {
 
     #[test]
     fn a_heap_of_an_applet_is_refused_and_left_as_it_was() {
-        let _alone = ADDRESS.lock();
         let (_directory, names, key, name) = scratch();
         let mut region = names.create(&name, &key, 8 << 20).unwrap();
         let base = region.map_native().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use holdfast_applet::DirGrant;
-use holdfast_region::RegionName;
+use holdfast_region::{Medium, MediumError, RegionName};
 
 use crate::heap_args::*;
 use crate::size::parse_size;
@@ -74,6 +74,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     pub heap_size: u64,
 
+    /// Where a new heap lies: in the pool, or on the disk of the home, for heaps larger than the pool (an existing one
+    /// stays where it is)
+    #[arg(long, value_name = "memory|file", default_value_t, value_parser = parse_medium, requires = "heap")]
+    pub backing: Medium,
+
     /// Let the applet's stores to the heap count only together: when it ends by itself, or commits
     #[arg(long, requires = "heap")]
     pub atomic: bool,
@@ -123,6 +128,9 @@ pub enum HeapCommand {
         after_help = "Examples:\n  holdfast heap rm words\n  holdfast heap rm --image words   # back to the last checkpoint\n  holdfast heap rm --snapshot monday words"
     )]
     Rm(RmArgs),
+    /// Move a heap to the pool (memory) or to the disk of the home (file)
+    #[command(after_help = "Example:\n  holdfast heap backing words file")]
+    Backing(BackingArgs),
     /// Write heaps to the store now
     #[command(after_help = "Example:\n  holdfast heap checkpoint words")]
     Checkpoint(CheckpointArgs),
@@ -214,6 +222,19 @@ pub struct RmArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct BackingArgs {
+    /// The heap
+    #[arg(value_parser = RegionName::parse)]
+    pub name: RegionName,
+    /// Where to
+    #[arg(value_name = "memory|file", value_parser = parse_medium)]
+    pub medium: Medium,
+    /// Name of the owner key
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub key: String,
+}
+
+#[derive(Debug, Args)]
 pub struct CheckpointArgs {
     /// The heaps
     #[arg(value_parser = RegionName::parse, required = true)]
@@ -238,6 +259,10 @@ pub struct DoctorArgs {
 pub struct CompletionsArgs {
     /// The shell
     pub shell: clap_complete::Shell,
+}
+
+fn parse_medium(text: &str) -> Result<Medium, MediumError> {
+    text.parse()
 }
 
 fn parse_time(text: &str) -> Result<Duration, String> {
@@ -272,6 +297,7 @@ mod tests {
             (["holdfast", "run", "a.wasm", "--heap-size", "big"], "64MiB"),
             (["holdfast", "run", "a.wasm", "--heap", "../x"], "name"),
             (["holdfast", "run", "a.wasm", "--dir", "::"], "HOST"),
+            (["holdfast", "run", "a.wasm", "--backing", "tape"], "file"),
         ] {
             let error = Cli::try_parse_from(arguments).unwrap_err().to_string();
             assert!(error.contains(hint), "{error}");

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use holdfast_region::{PlaceError, Places};
+use holdfast_region::{AddressWindow, PlaceError, Places};
 use holdfast_sys::dirty::{self, Kind};
 use holdfast_sys::file::space;
 use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
@@ -113,8 +113,9 @@ fn room(what: &'static str, path: &Path) -> Finding {
             let found =
                 format!("{} of {} free", show_size(space.available_bytes), show_size(space.total_bytes));
             let grade = if space.available_bytes < POOL_ROOM_MIN_BYTES { Grade::Weaker } else { Grade::Ok };
-            let cost = "heaps soon stop growing with a \"no room\" error (nothing is lost); \
-                        remove heaps, or choose another place with HOLDFAST_POOL or HOLDFAST_HOME";
+            let cost = "heaps soon stop growing with a \"no room\" error (nothing is lost); remove heaps, choose \
+                        another place with HOLDFAST_POOL or HOLDFAST_HOME, or move heaps that outgrow the pool to the \
+                        disk: `holdfast heap backing NAME file`";
             Finding::new(what, grade, found, cost)
         }
         Err(error) => {
@@ -165,7 +166,29 @@ fn limits() -> Vec<Finding> {
             Finding::new("huge pages in the pool", Grade::Note, "not offered by the kernel", "")
         }
     };
-    vec![address_space, huge_pages, persistent_memory()]
+    vec![address_space, native_addresses(), huge_pages, persistent_memory()]
+}
+
+/// Tries it out: the reservation costs no memory, and goes with this process.
+fn native_addresses() -> Finding {
+    let what = "addresses of heaps";
+    let window = "64 TiB from 0x100000000000 on";
+    match holdfast_region::reserve_addresses() {
+        AddressWindow::Whole => Finding::new(what, Grade::Ok, format!("{window}, reserved in one call"), ""),
+        AddressWindow::Partial { reserved_bytes } => Finding::new(
+            what,
+            Grade::Weaker,
+            format!("{} of {window}, the rest is in use", show_size(reserved_bytes)),
+            "heaps of native programs whose range is in use cannot be opened, or must be relocated",
+        ),
+        _ => Finding::new(
+            what,
+            Grade::Weaker,
+            "reserved heap by heap: RLIMIT_AS leaves no room for all",
+            "what a native program allocates can take the address of a heap that it opens later; \
+             `ulimit -v unlimited`",
+        ),
+    }
 }
 
 fn persistent_memory() -> Finding {

@@ -41,6 +41,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Show(options)) => heap::show::run(&options),
         Command::Heap(HeapCommand::Check(options)) => heap::check::run(&options),
         Command::Heap(HeapCommand::Rm(options)) => heap::rm::run(&options),
+        Command::Heap(HeapCommand::Backing(options)) => heap::backing::run(&options),
         Command::Heap(HeapCommand::Checkpoint(options)) => heap::checkpoint::run(&options),
         Command::Heap(HeapCommand::Snapshot(options)) => heap::snapshot::take(&options),
         Command::Heap(HeapCommand::Snapshots(options)) => heap::snapshot::list(&options),

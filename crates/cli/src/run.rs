@@ -1,7 +1,7 @@
 //! `holdfast run`.
 
 use holdfast_applet::{Applet, AppletError, FailureKind, Limits, Metrics, Outcome, Stdio};
-use holdfast_region::{Consistency, NameSpace, Opened, OwnerKey, Places, Region, RegionName};
+use holdfast_region::{Consistency, Medium, NameSpace, Opened, OwnerKey, Places, Region, RegionName};
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, USAGE};
@@ -34,7 +34,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     }
     let mut heap = None;
     if let Some(name) = args.heap {
-        let (granted, mut region) = Granted::open(places, name, &args.key, args.heap_size)?;
+        let (granted, mut region) = Granted::open(places, name, &args.key, args.heap_size, args.backing)?;
         if args.atomic {
             region.set_consistency(Consistency::Atomic).map_err(host)?;
         }
@@ -66,9 +66,10 @@ impl Granted {
         name: RegionName,
         key: &str,
         limit_bytes: u64,
+        medium: Medium,
     ) -> Result<(Granted, Region), Failure> {
         let key = OwnerKey::load_or_create(&places, key).map_err(host)?;
-        let names = NameSpace::new(places);
+        let names = NameSpace::new(places).with_medium(medium);
         let open = || names.open_or_create(&name, &key, limit_bytes);
         let region = with_progress(&format!("opening {name}"), open).map_err(host)?;
         let made_now = region.opened() == Opened::Created;

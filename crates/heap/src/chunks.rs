@@ -38,7 +38,8 @@ impl Run {
 
 impl<B: Backing> Heap<B> {
     pub(crate) fn segments(&self) -> u64 {
-        self.memory.load(SUPER_SEGMENTS)
+        // Never more than there are, whatever somebody stored there: so every walk ends.
+        self.memory.load(SUPER_SEGMENTS).min(self.memory.len().div_ceil(SEGMENT_BYTES))
     }
 
     /// Segments that the one at this index takes (1, or the span of a large object); at least 1.

@@ -41,49 +41,40 @@ pub const CLASS_RECIPROCAL: [u32; CLASSES] = {
     table
 };
 
-const fn first_fit(bytes: u32) -> u8 {
+/// Class by 16-byte step.
+const BY_STEP: [u8; SMALL_BYTES_MAX as usize / 16 + 1] = {
+    let mut table = [0; SMALL_BYTES_MAX as usize / 16 + 1];
+    let mut step = 0;
     let mut class = 0;
-    while CLASS_BYTES[class] < bytes {
-        class += 1;
-    }
-    class as u8
-}
-
-/// Class by 16-byte step up to 1 KiB, then by 256-byte step.
-const FINE: [u8; 65] = {
-    let mut table = [0; 65];
-    let mut step = 0;
-    while step < 65 {
-        table[step] = first_fit(step as u32 * 16);
-        step += 1;
-    }
-    table
-};
-const COARSE: [u8; 129] = {
-    let mut table = [0; 129];
-    let mut step = 0;
-    while step < 129 {
-        table[step] = first_fit(step as u32 * 256);
+    while step < table.len() {
+        while (CLASS_BYTES[class] as usize) < step * 16 {
+            class += 1;
+        }
+        table[step] = class as u8;
         step += 1;
     }
     table
 };
 
-/// The smallest class that usually holds `bytes` (at most [`SMALL_BYTES_MAX`]); the coarse steps above 1 KiB
-/// can land on a class one larger than the best, never on one too small.
+/// The smallest class that holds `bytes` (at most [`SMALL_BYTES_MAX`]).
 #[inline]
 pub const fn class_of(bytes: u64) -> usize {
-    if bytes <= 1024 {
-        FINE[bytes.div_ceil(16) as usize] as usize
-    } else {
-        COARSE[bytes.div_ceil(256) as usize] as usize
-    }
+    BY_STEP[bytes.div_ceil(16) as usize] as usize
 }
 
 /// Slot number at `within` bytes from the start of a slab.
 #[inline]
 pub const fn slot_at(class: usize, within: u64) -> u64 {
     (within * CLASS_RECIPROCAL[class] as u64) >> 32
+}
+
+/// The slot that starts at `within` bytes from the start of a slab of the class with this reciprocal, if one
+/// does: one multiplication is both the division and the test that nothing is left over (Lemire, Kaser and Kurz,
+/// "Faster Remainder by Direct Computation"). Slots past the last one are not told apart.
+#[inline]
+pub(crate) const fn slot_starting_at(reciprocal: u32, within: u64) -> Option<u64> {
+    let scaled = within * reciprocal as u64;
+    if (scaled as u32) < reciprocal { Some(scaled >> 32) } else { None }
 }
 
 #[cfg(test)]
@@ -95,6 +86,8 @@ mod tests {
         for bytes in 1..=SMALL_BYTES_MAX {
             let slot = u64::from(CLASS_BYTES[class_of(bytes)]);
             assert!(slot >= bytes, "{bytes} in {slot}");
+            let smaller = class_of(bytes).checked_sub(1).map_or(0, |class| u64::from(CLASS_BYTES[class]));
+            assert!(smaller < bytes, "{bytes} would fit into {smaller}");
             assert!(bytes <= 128 || slot - bytes <= bytes / 2 + 256, "{bytes} in {slot}");
         }
         assert_eq!(class_of(0), 0);
@@ -104,7 +97,11 @@ mod tests {
     fn the_reciprocal_divides_exactly() {
         for (class, bytes) in CLASS_BYTES.into_iter().enumerate() {
             for within in 0..CHUNK_BYTES {
-                assert_eq!(slot_at(class, within), within / u64::from(bytes));
+                let bytes = u64::from(bytes);
+                let slot = within / bytes;
+                assert_eq!(slot_at(class, within), slot);
+                let starts = within.is_multiple_of(bytes).then_some(slot);
+                assert_eq!(slot_starting_at(CLASS_RECIPROCAL[class], within), starts, "{bytes} {within}");
             }
         }
     }

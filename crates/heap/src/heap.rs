@@ -10,12 +10,13 @@ use core::ptr::NonNull;
 
 use crate::backing::Backing;
 use crate::chunks::Run;
-use crate::classes::{CLASSES, SMALL_BYTES_MAX};
+use crate::classes::{CLASSES, SMALL_BYTES_MAX, class_of};
 use crate::error::{HeapError, OpenError};
 use crate::layout::*;
 use crate::log::Log;
 use crate::memory::Memory;
-use crate::slabs::{Cursor, SlotPlace};
+use crate::recent::KnownSlabs;
+use crate::slabs::{Cursor, SlotPlace, cursors};
 
 /// What kind of pointers the applet keeps in the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,7 @@ pub struct Heap<B: Backing> {
     pub(crate) backing: B,
     pub(crate) memory: Memory,
     pub(crate) cursors: [Cursor; CLASSES],
+    pub(crate) known: KnownSlabs,
     pub(crate) log: Log,
     /// Segments before this one have no free chunk. Volatile.
     pub(crate) rover: u64,
@@ -111,7 +113,8 @@ impl<B: Backing> Heap<B> {
         let mut heap = Heap {
             backing,
             memory,
-            cursors: [Cursor::new(); CLASSES],
+            cursors: cursors(),
+            known: KnownSlabs::new(),
             log: Log::new(),
             rover: 0,
             opened: Opened::Clean,
@@ -167,11 +170,28 @@ impl<B: Backing> Heap<B> {
         if bytes > SMALL_BYTES_MAX {
             return self.alloc_large(bytes, CHUNK_BYTES);
         }
-        let slot = self.pick_slot(bytes)?;
+        let class = class_of(bytes);
+        if !self.log.open()
+            && let Some(pointer) = self.cursors[class].take_latest()
+        {
+            return Ok(pointer);
+        }
+        self.alloc_small(class)
+    }
+
+    /// As [`Heap::alloc`], by class, where the slot freed last is no choice.
+    #[inline(never)]
+    fn alloc_small(&mut self, class: usize) -> Result<NonNull<u8>, HeapError> {
+        if !self.log.open()
+            && let Some(pointer) = self.take_recent(class)
+        {
+            return Ok(pointer);
+        }
+        let slot = self.pick_slot(class)?;
         if self.log.open() {
             self.log_alloc(slot.pointer)?;
         }
-        self.take_slot(bytes, slot);
+        self.take_slot(slot);
         NonNull::new(slot.pointer).ok_or(HeapError::OutsideHeap)
     }
 
@@ -225,14 +245,25 @@ impl<B: Backing> Heap<B> {
     /// # Errors
     /// [`HeapError::NotAllocated`] when the pointer is not the start of an allocated object; nothing has
     /// changed then.
+    #[inline]
     pub fn free(&mut self, pointer: NonNull<u8>) -> Result<(), HeapError> {
+        if !self.log.open() && self.free_known(pointer) { Ok(()) } else { self.free_any(pointer) }
+    }
+
+    /// As [`Heap::free`], whatever it is.
+    #[inline(never)]
+    fn free_any(&mut self, pointer: NonNull<u8>) -> Result<(), HeapError> {
         let offset = self.offset_of(pointer).ok_or(HeapError::NotAllocated)?;
         let place = self.place(offset).ok_or(HeapError::NotAllocated)?;
         if self.log.open() {
             return self.log_free(offset);
         }
         match place {
-            Place::Slot(slot) => self.release_slot(slot),
+            Place::Slot(slot) => {
+                if !self.make_known(slot) || !self.free_known(pointer) {
+                    self.release_slot(slot);
+                }
+            }
             Place::Run(run) => self.release_run(run),
             // Unmaking it takes many stores: as a transaction of its own it is all or nothing.
             Place::Spanning { .. } => {

@@ -5,7 +5,8 @@
 //! - [`layout`]: every offset and word of the format. [`classes`]: the size classes.
 //! - `memory`: checked loads and stores by offset; the only place that touches the bytes.
 //! - `chunks`: segments, chunks and runs of chunks; one 8-byte store publishes or releases each.
-//! - `slabs`: small objects; one bit of one word per object.
+//! - `slabs`: small objects; one bit of one word per object. `recent`: the short way of most of them, over what
+//!   was freed last.
 //! - `log`: the undo log of a transaction, and recovery.
 //! - [`Heap`]: open, allocate, free. [`Transaction`]: several changes, all or none.
 //! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et al.,
@@ -51,6 +52,13 @@ mod memory;
 #[cfg(feature = "std")]
 pub mod mend;
 #[allow(unsafe_code)]
+mod pointer_map;
+#[allow(unsafe_code)]
+mod recent;
+#[cfg(feature = "std")]
+#[allow(unsafe_code)]
+mod relocate;
+#[allow(unsafe_code)]
 mod resize;
 #[allow(unsafe_code)]
 mod roots;
@@ -75,6 +83,9 @@ pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
 pub use inspect::{Inspection, bytes_of, inspect};
 #[cfg(feature = "std")]
 pub use mend::mend;
+pub use pointer_map::{Described, Link, PointerMap, Run};
+#[cfg(feature = "std")]
+pub use relocate::{Relocated, RelocationError, relocate};
 pub use roots::{Root, Roots};
 #[cfg(feature = "std")]
 pub use shared::{Handle, SharedHeap};

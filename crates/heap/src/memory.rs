@@ -141,8 +141,11 @@ impl Memory {
         if !crate::crash_points::step() {
             return;
         }
+        // What a program does with an object before it frees it, and after it allocated it, stays there.
+        publish_barrier();
         // SAFETY: per the contract.
         unsafe { pointer.write_volatile(word) };
+        publish_barrier();
     }
 
     /// The bytes of a range, when it lies in the heap.

@@ -21,11 +21,12 @@ use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backing::Backing;
-use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, SMALL_BYTES_MAX, class_of, slot_at};
+use crate::classes::{CLASS_BYTES, CLASSES, SMALL_BYTES_MAX, class_of};
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::*;
 use crate::memory::Memory;
+use crate::recent::KnownSlabs;
 use crate::slabs::{slot_mask, words_of};
 use crate::transaction::Transaction;
 
@@ -40,6 +41,8 @@ pub struct Handle<B: Backing> {
     /// Covers what was backed when the handle last claimed a slab; its own slabs lie inside.
     memory: Memory,
     slabs: [Claimed; CLASSES],
+    /// The same slabs by chunk, as far as there is a place for each; the heap frees in the others for us.
+    own: KnownSlabs,
 }
 
 // SAFETY: the pointer in `memory` leads into the backing, which lives as long as `heap` and may be used from
@@ -75,7 +78,12 @@ impl<B: Backing + Send> SharedHeap<B> {
     /// A handle for one more thread.
     pub fn handle(&self) -> Handle<B> {
         let memory = lock(&self.heap).memory;
-        Handle { heap: Arc::clone(&self.heap), memory, slabs: [Claimed::default(); CLASSES] }
+        Handle {
+            heap: Arc::clone(&self.heap),
+            memory,
+            slabs: [Claimed::default(); CLASSES],
+            own: KnownSlabs::new(),
+        }
     }
 
     /// The heap for one thread again; the value itself when there are handles still.
@@ -130,21 +138,24 @@ impl<B: Backing + Send> Handle<B> {
     /// As [`Heap::free`].
     #[inline]
     pub fn free(&mut self, pointer: NonNull<u8>) -> Result<(), HeapError> {
-        let Some((class, offset)) = self.own(pointer) else { return lock(&self.heap).free(pointer) };
-        let slab = &mut self.slabs[class];
-        let slot = slot_at(class, offset - slab.chunk);
+        // Of a pointer outside of the heap this is an offset that no known slab has.
+        let offset = (pointer.as_ptr() as usize as u64).wrapping_sub(self.memory.at(0) as usize as u64);
+        let Some((class, slot)) = self.own.slot_at(offset) else { return self.free_elsewhere(pointer) };
         let (word, bit) = (slot / 64, 1 << (slot % 64));
-        let starts = slot * u64::from(CLASS_BYTES[class]) == offset - slab.chunk;
-        if !starts || slot >= u64::from(CLASS_SLOTS[class]) {
+        let slab = &mut self.slabs[class];
+        let before = self.memory.clear_bits(word_offset(slab.chunk, word), bit);
+        if before & bit == 0 {
             return Err(HeapError::NotAllocated);
         }
-        if self.memory.clear_bits(word_offset(slab.chunk, word), bit) & bit == 0 {
-            return Err(HeapError::NotAllocated);
-        }
-        if word == slab.word {
-            slab.free |= bit;
-        }
+        // What was freed last is taken first; what is free in the word before is found again by a look at it.
+        (slab.word, slab.free) = (word, !(before & !bit) & slot_mask(class, word));
         Ok(())
+    }
+
+    /// As [`Handle::free`], of what is not known to lie in a slab of this handle.
+    #[inline(never)]
+    fn free_elsewhere(&mut self, pointer: NonNull<u8>) -> Result<(), HeapError> {
+        lock(&self.heap).free(pointer)
     }
 
     /// As [`Heap::realloc`], outside of any transaction.
@@ -189,17 +200,6 @@ impl<B: Backing + Send> Handle<B> {
         work(Settle(&mut heap).0)
     }
 
-    /// Class and offset of a pointer into a slab of this handle.
-    #[inline]
-    fn own(&self, pointer: NonNull<u8>) -> Option<(usize, u64)> {
-        let offset = self.memory.offset_of(pointer.as_ptr())?;
-        // Of a chunk that is not ours this may be anything; of our own slab nobody changes it.
-        let head = Head::decode(self.memory.load(descriptor_of(offset) + DESC_HEAD))?;
-        let class = usize::from(head.class);
-        let chunk = offset & !(CHUNK_BYTES - 1);
-        (self.slabs.get(class)?.chunk == chunk).then_some((class, offset))
-    }
-
     /// Finds free slots: in the slab that is claimed, else in another one.
     #[cold]
     fn refill(&mut self, class: usize) -> Result<(), HeapError> {
@@ -209,12 +209,14 @@ impl<B: Backing + Send> Handle<B> {
         let mut heap = lock(&self.heap);
         let full = core::mem::take(&mut self.slabs[class]).chunk;
         if full != 0 {
+            self.own.remove(full);
             heap.give_back_slab(class, full);
         }
         let chunk = heap.claim_slab(class)?;
         self.memory = heap.memory;
         drop(heap);
         self.slabs[class].chunk = chunk;
+        self.own.insert(chunk, class);
         // The heap claims only slabs with room, and only their owner takes from them.
         self.find_free(class).then_some(()).ok_or(HeapError::OutsideHeap)
     }

@@ -4,57 +4,80 @@
 //! - The bitmap in the slab's descriptor is the one truth; setting or clearing one bit of it is the whole of
 //!   an allocation or a free.
 //! - Everything else here ([`Cursor`]) is volatile and made anew at each open, lazily, by looking at the
-//!   descriptors; it may be stale in one direction only: a slot it calls free is free.
+//!   descriptors. It holds no copy of the bitmap: which slots of its word are free is asked at each allocation.
+//! - A slab with a free slot is found again: it is the current one, or behind `scanned_to` it is remembered or
+//!   missed, or all its free slots are recent (see `recent`).
 
 use crate::backing::Backing;
-use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, class_of, slot_at};
+use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at};
 use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::*;
 use crate::memory::Memory;
+use crate::recent::{Earlier, Latest};
 
 /// How many partly filled slabs a class remembers; others are found again by scanning.
 const REMEMBERED: usize = 8;
 
-/// Where a class allocates next. Volatile.
-#[derive(Clone, Copy, Debug)]
+/// Where a class allocates next. Volatile; what each allocation and free looks at comes first, in one cache line.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Cursor {
+    pub(crate) latest: Latest,
     /// Offset of the current slab, or 0.
-    chunk: u64,
-    /// Free slots of the current word, as bits.
-    free: u64,
-    /// The current word of the bitmap, and the address of its first slot.
-    word: u64,
+    pub(crate) chunk: u64,
+    /// The current word of the bitmap, the bits of it that stand for slots, and the address of its first slot.
     word_at: *mut u64,
+    mask: u64,
     slots_at: *mut u8,
+    /// No word of the current slab before this one has a free slot that is not among the recent ones.
+    lowest: u64,
+    pub(crate) earlier: Earlier,
     partial: [u64; REMEMBERED],
-    partial_len: usize,
-    /// Chunks (by offset) before this one were scanned in this session.
-    scanned_to: u64,
+    partial_len: u32,
     /// A slab behind the scan got room and was not remembered.
     missed: bool,
+    /// Chunks (by offset) before this one were scanned in this session.
+    scanned_to: u64,
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Cursor>() == 256, "a class finds its cursor by a shift");
+
+/// The cursors of all classes, which know no slab yet.
+pub(crate) fn cursors() -> [Cursor; CLASSES] {
+    core::array::from_fn(|_| Cursor {
+        latest: Latest::NONE,
+        chunk: 0,
+        word_at: core::ptr::null_mut(),
+        mask: 0,
+        slots_at: core::ptr::null_mut(),
+        lowest: 0,
+        earlier: Earlier::NONE,
+        partial: [0; REMEMBERED],
+        partial_len: 0,
+        missed: false,
+        scanned_to: 0,
+    })
 }
 
 impl Cursor {
-    pub(crate) const fn new() -> Self {
-        Cursor {
-            chunk: 0,
-            free: 0,
-            word: 0,
-            word_at: core::ptr::null_mut(),
-            slots_at: core::ptr::null_mut(),
-            partial: [0; REMEMBERED],
-            partial_len: 0,
-            scanned_to: 0,
-            missed: false,
-        }
-    }
-
-    /// Forgets every slab but the current one (which is in use, so its segment stays what it is).
+    /// Forgets every slab but those with objects or recent slots (they are in use, so their segments stay what
+    /// they are).
     pub(crate) fn forget_elsewhere(&mut self) {
         self.partial_len = 0;
         self.scanned_to = 0;
         self.missed = false;
+    }
+
+    /// Free slots of the current word, as bits.
+    #[inline]
+    fn free(&self) -> u64 {
+        if self.chunk == 0 {
+            return 0;
+        }
+        // SAFETY: with a current slab, `word_at` is a word of its bitmap, inside the heap and aligned (`enter`).
+        !unsafe { Memory::load_word(self.word_at) } & self.mask
     }
 }
 
@@ -86,23 +109,26 @@ pub(crate) fn slot_mask(class: usize, word: u64) -> u64 {
 }
 
 impl<B: Backing> Heap<B> {
-    /// Picks a free slot for `bytes`; it is not taken before [`Heap::take_slot`].
+    /// Picks a free slot of the class; it is not taken before [`Heap::take_slot`].
     #[inline]
-    pub(crate) fn pick_slot(&mut self, bytes: u64) -> Result<Slot, HeapError> {
-        let class = class_of(bytes);
-        if self.cursors[class].free == 0 {
+    pub(crate) fn pick_slot(&mut self, class: usize) -> Result<Slot, HeapError> {
+        let mut free = self.cursors[class].free();
+        if free == 0 {
             self.refill(class)?;
+            free = self.cursors[class].free();
+        }
+        if free == 0 {
+            return Err(HeapError::OutsideHeap);
         }
         let cursor = &self.cursors[class];
-        let index = cursor.free.trailing_zeros();
+        let index = free.trailing_zeros();
         let pointer = cursor.slots_at.wrapping_add(index as usize * CLASS_BYTES[class] as usize);
         Ok(Slot { word_at: cursor.word_at, bit: 1 << index, pointer })
     }
 
-    /// Takes the slot that was picked last for this size: the allocation happens at this store.
+    /// Takes the slot that was picked: the allocation happens at this store.
     #[inline]
-    pub(crate) fn take_slot(&mut self, bytes: u64, slot: Slot) {
-        self.cursors[class_of(bytes)].free &= !slot.bit;
+    pub(crate) fn take_slot(&mut self, slot: Slot) {
         // SAFETY: `word_at` is a word of the bitmap of a slab in use, inside the heap and aligned; cursors
         // point to nothing else (see `enter`).
         unsafe { Memory::store_word(slot.word_at, Memory::load_word(slot.word_at) | slot.bit) };
@@ -112,13 +138,13 @@ impl<B: Backing> Heap<B> {
     /// scanning, in a new one.
     #[cold]
     fn refill(&mut self, class: usize) -> Result<(), HeapError> {
-        let cursor = self.cursors[class];
-        if cursor.chunk != 0 && self.enter(class, cursor.chunk, cursor.word) {
+        let Cursor { chunk, lowest, .. } = self.cursors[class];
+        if chunk != 0 && self.enter(class, chunk, lowest) {
             return Ok(());
         }
         while self.cursors[class].partial_len > 0 {
             self.cursors[class].partial_len -= 1;
-            let chunk = self.cursors[class].partial[self.cursors[class].partial_len];
+            let chunk = self.cursors[class].partial[self.cursors[class].partial_len as usize];
             if self.slab_class(chunk) == Some(class) && self.enter(class, chunk, 0) {
                 return Ok(());
             }
@@ -154,8 +180,8 @@ impl<B: Backing> Heap<B> {
             if free != 0 {
                 let cursor = &mut self.cursors[class];
                 cursor.chunk = chunk;
-                cursor.free = free;
-                cursor.word = word;
+                cursor.lowest = word;
+                cursor.mask = slot_mask(class, word);
                 cursor.word_at = self.memory.at(bitmap + word * 8).cast();
                 cursor.slots_at = self.memory.at(chunk + word * 64 * u64::from(CLASS_BYTES[class]));
                 return true;
@@ -192,7 +218,9 @@ impl<B: Backing> Heap<B> {
             return None;
         }
         match Head::decode(self.memory.load(descriptor_of(chunk) + DESC_HEAD)) {
-            Some(Head { kind: Kind::Slab, class, .. }) if usize::from(class) < CLASSES => {
+            Some(Head { kind: Kind::Slab, class, .. })
+                if usize::from(class) < CLASSES && self.memory.holds(chunk, CHUNK_BYTES) =>
+            {
                 Some(usize::from(class))
             }
             _ => None,
@@ -210,6 +238,15 @@ impl<B: Backing> Heap<B> {
         (starts && self.memory.load(place.word_offset()) & place.bit != 0).then_some(place)
     }
 
+    /// Makes the slab of an allocated slot known, so that its frees take the short way; `false` if it is a thread's.
+    pub(crate) fn make_known(&mut self, place: SlotPlace) -> bool {
+        let ours = !self.is_claimed(place.chunk);
+        if ours {
+            self.known.insert(place.chunk, place.class);
+        }
+        ours
+    }
+
     /// Gives the slot back: the free happens at the first store.
     pub(crate) fn release_slot(&mut self, place: SlotPlace) {
         let SlotPlace { class, chunk, word, bit } = place;
@@ -220,38 +257,41 @@ impl<B: Backing> Heap<B> {
         }
         let left = self.memory.load(place.word_offset()) & !bit;
         self.memory.store(place.word_offset(), left);
+        if left == 0 && self.cursors[class].chunk != chunk && self.slab_is_empty(class, chunk) {
+            self.release_slab(class, chunk);
+            return;
+        }
+        self.note_room(class, chunk, word);
+    }
+
+    /// Gives an empty slab back that nobody allocates from.
+    fn release_slab(&mut self, class: usize, chunk: u64) {
+        // Before the chunk is something else.
+        self.forget_slab(class, chunk);
+        let (segment, first) = (chunk / SEGMENT_BYTES, chunk / CHUNK_BYTES % SEGMENT_CHUNKS);
+        self.release_run(crate::chunks::Run { segment, first, chunks: 1 });
+    }
+
+    /// Notes that a slot of this word of a slab is free and not among the recent ones.
+    #[inline(never)]
+    pub(crate) fn note_room(&mut self, class: usize, chunk: u64, word: u64) {
         let cursor = &mut self.cursors[class];
         if cursor.chunk == chunk {
-            if word == cursor.word {
-                cursor.free |= bit;
-            } else if word < cursor.word {
-                self.enter(class, chunk, word);
-            }
-            return;
+            cursor.lowest = cursor.lowest.min(word);
+        } else {
+            self.remember(class, chunk);
         }
-        if left == 0 && self.slab_is_empty(class, chunk) {
-            let run = crate::chunks::Run {
-                segment: chunk / SEGMENT_BYTES,
-                first: chunk / CHUNK_BYTES % SEGMENT_CHUNKS,
-                chunks: 1,
-            };
-            self.release_run(run);
-            return;
-        }
-        self.remember(class, chunk);
     }
 
     /// Notes a slab that has room.
     fn remember(&mut self, class: usize, chunk: u64) {
         let cursor = &mut self.cursors[class];
-        if cursor.partial[..cursor.partial_len].contains(&chunk) {
-            return;
-        }
-        if cursor.partial_len < REMEMBERED {
-            cursor.partial[cursor.partial_len] = chunk;
-            cursor.partial_len += 1;
-        } else {
+        let count = cursor.partial_len as usize;
+        if count == REMEMBERED {
             cursor.missed |= chunk < cursor.scanned_to;
+        } else if !cursor.partial[..count].contains(&chunk) {
+            cursor.partial[count] = chunk;
+            cursor.partial_len += 1;
         }
     }
 
@@ -270,12 +310,11 @@ impl<B: Backing> Heap<B> {
     /// Takes a slab with room out of the heap's own use, for one thread; returns its offset.
     #[cfg(feature = "std")]
     pub(crate) fn claim_slab(&mut self, class: usize) -> Result<u64, HeapError> {
-        if self.cursors[class].free == 0 {
+        if self.cursors[class].free() == 0 {
             self.refill(class)?;
         }
-        let cursor = &mut self.cursors[class];
-        cursor.free = 0;
-        let chunk = core::mem::take(&mut cursor.chunk);
+        let chunk = core::mem::take(&mut self.cursors[class].chunk);
+        self.forget_slab(class, chunk);
         self.claimed.insert(chunk);
         Ok(chunk)
     }
@@ -285,8 +324,7 @@ impl<B: Backing> Heap<B> {
     pub(crate) fn give_back_slab(&mut self, class: usize, chunk: u64) {
         self.claimed.remove(&chunk);
         if self.slab_is_empty(class, chunk) {
-            let (segment, first) = (chunk / SEGMENT_BYTES, chunk / CHUNK_BYTES % SEGMENT_CHUNKS);
-            self.release_run(crate::chunks::Run { segment, first, chunks: 1 });
+            self.release_slab(class, chunk);
         } else {
             self.remember(class, chunk);
         }

@@ -94,6 +94,13 @@ impl<B: Backing> Heap<B> {
         }
     }
 
+    /// Notes another address of the first byte; for a relocation, which nobody sees before it is done.
+    #[cfg(feature = "std")]
+    pub(crate) fn store_base(&mut self, base: u64) {
+        self.memory.store(SUPER_POINTER_BASE, base);
+        self.memory.store(SUPER_SUM, superblock_sum(&self.memory, self.format_version()));
+    }
+
     /// Version of the heap's bytes: older than [`FORMAT_VERSION`] until a newer feature is used.
     pub fn format_version(&self) -> u32 {
         self.memory.load(SUPER_VERSION) as u32

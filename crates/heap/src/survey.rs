@@ -154,7 +154,7 @@ impl<'a> Survey<'a> {
         self.bytes.len() as u64
     }
 
-    fn load(&self, offset: u64) -> u64 {
+    pub(crate) fn load(&self, offset: u64) -> u64 {
         let word = usize::try_from(offset).ok().and_then(|at| self.bytes.get(at..)?.first_chunk::<8>());
         word.map_or(0, |word| u64::from_le_bytes(*word))
     }
@@ -307,6 +307,11 @@ impl<'a> Survey<'a> {
         self.root_words().map(|word| word & ((1 << 48) - 1))
     }
 
+    /// Offsets of the objects that hold the root table and the entries.
+    pub(crate) fn root_objects(&self) -> impl Iterator<Item = u64> + '_ {
+        std::iter::once(self.root_table().0).chain(self.entries())
+    }
+
     /// Every root whose entry can be read, in no particular order, whatever else is damaged. Its object may lie
     /// anywhere.
     pub fn roots(&self) -> impl Iterator<Item = RootView<'a>> + '_ {
@@ -348,8 +353,7 @@ impl<'a> Survey<'a> {
         let mut met = Met { bits: std::vec![0; (self.len() / (16 * 64) + 1) as usize] };
         let mut queue: Vec<ObjectView> = Vec::new();
         let start_of = |offset: u64| self.object_at(offset).filter(|object| object.offset == offset);
-        let entries = std::iter::once(self.root_table().0).chain(self.entries());
-        for object in entries.filter_map(start_of) {
+        for object in self.root_objects().filter_map(start_of) {
             met.insert(object.offset);
         }
         for object in self.entries().filter_map(|entry| start_of(self.load(entry + ENTRY_OBJECT))) {

@@ -6,6 +6,8 @@
 
 use core::ptr::NonNull;
 
+use crate::pointer_map::PointerMap;
+
 /// A layout and the version of its meaning, as a typed root carries them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RootType {
@@ -33,6 +35,8 @@ pub unsafe trait Typed: Copy {
     const LAYOUT: u64;
     /// Raised when the meaning changes and the layout does not.
     const VERSION: u32 = 0;
+    /// Where its pointers are; without that a heap that holds such a value is never moved. It must name every pointer.
+    const POINTERS: PointerMap = PointerMap::Unknown;
 }
 
 /// FNV-1a, 64 bits: short, and computed by the compiler.
@@ -68,6 +72,7 @@ macro_rules! plain {
         // SAFETY: any bytes are a value of it, and its layout is the machine's.
         unsafe impl Typed for $type {
             const LAYOUT: u64 = layout_start(stringify!($type), size_of::<$type>(), align_of::<$type>());
+            const POINTERS: PointerMap = PointerMap::Plain;
         }
     )*};
 }
@@ -78,12 +83,14 @@ plain!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
 unsafe impl<T: Typed, const LENGTH: usize> Typed for [T; LENGTH] {
     const LAYOUT: u64 =
         layout_field(layout_start("array", size_of::<Self>(), align_of::<Self>()), "", LENGTH, T::LAYOUT);
+    const POINTERS: PointerMap =
+        PointerMap::Elements { bytes: size_of::<T>(), length: LENGTH, of: &T::POINTERS };
 }
 
 macro_rules! pointer {
     ($($type:ty)*) => {$(
         // SAFETY: any bytes are a pointer, as long as nobody follows it; what it points to is not looked at,
-        // because types may point to each other in a circle.
+        // because types may point to each other in a circle. `Link` knows it.
         unsafe impl<T> Typed for $type {
             const LAYOUT: u64 = layout_start("pointer", size_of::<Self>(), align_of::<Self>());
         }
@@ -136,6 +143,9 @@ macro_rules! typed {
                 hash
             };
             const VERSION: u32 = $version;
+            const POINTERS: $crate::PointerMap = $crate::PointerMap::Fields(&[
+                $((core::mem::offset_of!($name, $field), <$type as $crate::Typed>::POINTERS)),*
+            ]);
         }
     };
 }

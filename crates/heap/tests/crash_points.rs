@@ -302,6 +302,28 @@ fn plain_allocations_and_frees_are_single_steps() {
 }
 
 /// An object that a root links to, with its number of valid bytes: (place, bytes).
+#[test]
+fn the_short_way_of_allocations_and_frees_is_one_store_too() {
+    let mut heap = open(TestMemory::new(SMALL));
+    let objects: Vec<_> = (0..40).map(|_| heap.alloc(64).unwrap()).collect();
+    // From the slab's first free, which makes it known, on to where no more slots are remembered.
+    for (index, object) in objects.iter().enumerate() {
+        assert!(killed_at(0, || heap.free(*object).unwrap()), "free {index} is no store");
+        assert!(heap.usable_bytes(*object).is_ok(), "free {index}: freed before its store");
+        assert!(!killed_at(1, || heap.free(*object).unwrap()), "free {index} is more than one store");
+        assert!(heap.usable_bytes(*object).is_err());
+    }
+    // Each dies once and so forgets a slot that it remembered: the latest, earlier ones, those of the slab.
+    for index in 0..40 {
+        let free = objects.iter().filter(|object| heap.usable_bytes(**object).is_err()).count();
+        assert!(killed_at(0, || _ = heap.alloc(64).unwrap()), "allocation {index} is no store");
+        let same = objects.iter().filter(|object| heap.usable_bytes(**object).is_err()).count();
+        assert_eq!(free, same, "allocation {index}: taken before its store");
+        assert!(!killed_at(1, || _ = heap.alloc(64).unwrap()), "allocation {index} is more than one store");
+    }
+    assert_eq!(assert_sound(heap.backing().bytes(), "one by one").objects, 40);
+}
+
 fn linked(heap: &Heap<TestMemory>) -> (NonNull<u8>, usize) {
     let link = heap.root("link").unwrap().pointer.cast::<[u64; 2]>();
     // SAFETY: sixteen bytes, aligned to 16.

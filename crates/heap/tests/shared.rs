@@ -199,6 +199,22 @@ fn a_handle_frees_what_it_does_not_own_and_refuses_what_is_not_allocated() {
     assert_eq!(assert_sound(heap.backing().bytes(), "one object of two's").objects, 1);
 }
 
+#[test]
+fn what_the_heap_freed_last_in_a_slab_is_the_threads_alone_once_it_has_claimed_the_slab() {
+    let shared = share(open(TestMemory::new(16 << 20)));
+    let mut one = shared.handle();
+    one.with_heap(|heap| {
+        let objects: Vec<_> = (0..3).map(|_| heap.alloc(64).unwrap()).collect();
+        // The first free makes the slab known, and all of them leave their slots to the next allocations.
+        objects.iter().for_each(|object| heap.free(*object).unwrap());
+    });
+    let slab = one.alloc(64).unwrap().as_ptr() as usize >> 16;
+    for _ in 0..5 {
+        let object = one.with_heap(|heap| heap.alloc(64).unwrap());
+        assert_ne!(object.as_ptr() as usize >> 16, slab, "two allocate from one slab");
+    }
+}
+
 /// A file that two processes map in turn.
 struct MappedFile {
     base: *mut u8,

@@ -1,7 +1,7 @@
 //! The consistency mode `atomic`: stores count when they are published, all of them at once.
 //!
-//! The region is mapped privately: the kernel gives each page that is stored to its own copy. Publishing writes the
-//! copies to the image through the redo log ([`crate::redo`]) and drops them; rolling back only drops them. So
+//! The region is mapped privately: the kernel gives each page that is stored to its own copy. Publishing writes what
+//! changed in the copies to the image through the redo log ([`crate::redo`]); rolling back drops the copies. So
 //! code that knows nothing of transactions (a plain `std::map`, an unmodified C library) is left as of the last
 //! publication by a crash at any instruction.
 //!
@@ -14,12 +14,17 @@
 
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use crate::base::is_full;
 use crate::error::{RegionError, Result};
 use crate::files::redo_path;
 use crate::format::DATA_OFFSET;
+use crate::medium::Medium;
+use crate::memory::MappedData;
+use crate::private::PrivateMapping;
 use crate::redo::Redo;
 use crate::region::{Region, no_room};
 
@@ -64,7 +69,7 @@ impl Region {
             let path = redo_path(self.places.pool(), self.name());
             self.redo = Some(Redo::open(&*self.storage, path.clone()).map_err(|source| {
                 if is_full(&source) {
-                    no_room(&*self.storage, &self.places, DATA_OFFSET)
+                    no_room(&*self.storage, &self.places, Medium::Memory, DATA_OFFSET)
                 } else {
                     RegionError::Io { step: "make the redo log", path, source }
                 }
@@ -83,39 +88,40 @@ impl Region {
     /// the image is written poisons the region: what was stored counts, the next open finishes it.
     pub fn publish(&mut self) -> Result<PublishReport> {
         self.check_usable()?;
-        if self.consistency == Consistency::Atomic && self.mapped.is_some() {
-            self.check_backing()?;
+        let pages = self.stored_to()?;
+        if pages.is_empty() {
+            return Ok(PublishReport::default());
         }
-        let (Consistency::Atomic, Some(mapped)) = (self.consistency, &self.mapped) else {
+        self.check_backing()?;
+        let report = report(&pages);
+        let (Some(private), Some(redo)) =
+            (self.mapped.as_mut().and_then(MappedData::private), &mut self.redo)
+        else {
             return Ok(PublishReport::default());
         };
-        let ranges =
-            mapped.private_ranges().map_err(RegionError::io("find the changes of", &self.image.path))?;
-        let bytes = ranges.iter().map(|range| range.end - range.start).sum();
-        let Some(redo) = self.redo.as_mut().filter(|_| bytes > 0) else {
-            return Ok(PublishReport::default());
-        };
-        let written =
-            redo.write(&*self.storage, &self.image.header, &ranges, |range| mapped.private_bytes(range));
-        written.map_err(|source| {
-            if is_full(&source) {
-                no_room(&*self.storage, &self.places, bytes)
-            } else {
-                RegionError::Io { step: "write", path: redo.path().to_owned(), source }
-            }
-        })?;
-        // It counts from here on; the image has to follow.
-        self.poisoned = true;
-        for range in &ranges {
-            let (bytes, offset) = (mapped.private_bytes(range), DATA_OFFSET + range.start);
-            let written = self.storage.write_at(&self.image.file, bytes, offset);
-            written.map_err(RegionError::io("write", &self.image.path))?;
+        let changes = private.changes(&pages);
+        if private.lost_backing() {
+            return Err(self.backing_lost());
         }
-        redo.clear(&*self.storage).map_err(RegionError::io("write", redo.path()))?;
-        self.poisoned = false;
-        self.drop_private(&ranges)?;
-        let report = PublishReport { bytes, ranges: ranges.len() as u64 };
-        self.note_pending(ranges);
+        if !changes.is_empty() {
+            let bytes = changes.iter().map(|range| range.end - range.start).sum();
+            let written =
+                redo.write(&*self.storage, &self.image.header, &changes, |range| private.bytes(range));
+            written.map_err(|source| {
+                if is_full(&source) {
+                    no_room(&*self.storage, &self.places, Medium::Memory, bytes)
+                } else {
+                    RegionError::Io { step: "write", path: redo.path().to_owned(), source }
+                }
+            })?;
+            // It counts from here on; the image has to follow.
+            self.poisoned = true;
+            private.put(&*self.storage, &changes).map_err(RegionError::io("write", &self.image.path))?;
+            redo.clear(&*self.storage).map_err(RegionError::io("write", redo.path()))?;
+            self.poisoned = false;
+        }
+        private.settle().map_err(RegionError::io("watch", &self.image.path))?;
+        self.note_pending(&changes);
         Ok(report)
     }
 
@@ -125,19 +131,22 @@ impl Region {
     /// # Errors
     /// `Io`.
     pub fn rollback(&mut self) -> Result<PublishReport> {
-        let (Consistency::Atomic, Some(mapped)) = (self.consistency, &self.mapped) else {
-            return Ok(PublishReport::default());
-        };
-        let ranges =
-            mapped.private_ranges().map_err(RegionError::io("find the changes of", &self.image.path))?;
-        self.drop_private(&ranges)?;
-        let bytes = ranges.iter().map(|range| range.end - range.start).sum();
-        Ok(PublishReport { bytes, ranges: ranges.len() as u64 })
+        let pages = self.stored_to()?;
+        if let Some(private) = self.mapped.as_mut().and_then(MappedData::private) {
+            private.discard().map_err(RegionError::io("drop the changes of", &self.image.path))?;
+        }
+        Ok(report(&pages))
     }
 
-    fn drop_private(&mut self, ranges: &[std::ops::Range<u64>]) -> Result<()> {
-        let Some(mapped) = &mut self.mapped else { return Ok(()) };
-        let dropped = ranges.iter().try_for_each(|range| mapped.drop_private(range));
-        dropped.map_err(RegionError::io("drop the changes of", &self.image.path))
+    /// The pages that are neither published nor dropped; none in the mode `direct`.
+    fn stored_to(&mut self) -> Result<Vec<Range<u64>>> {
+        let private = self.mapped.as_mut().and_then(MappedData::private);
+        let pages = private.map_or(Ok(Vec::new()), PrivateMapping::stored_to);
+        pages.map_err(RegionError::io("find the changes of", &self.image.path))
     }
+}
+
+fn report(pages: &[Range<u64>]) -> PublishReport {
+    let bytes = pages.iter().map(|range| range.end - range.start).sum();
+    PublishReport { bytes, ranges: pages.len() as u64 }
 }

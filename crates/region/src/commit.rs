@@ -17,20 +17,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 
 use crate::base::{is_full, open_base, write_base};
-use crate::dirty::{Tracking, merged};
+use crate::dirty::Tracking;
 use crate::error::{RegionError, Result};
 use crate::files::journal_path;
 use crate::format::Header;
 use crate::image::Image;
-use crate::journal::{Journal, Record, find_journal};
+use crate::journal::{Journal, PageSource, Record, Streamed, find_journal, stream};
 use crate::region::{CheckpointReport, Region};
 use crate::sparse::PAGE_BYTES;
 use crate::storage::Storage;
 
 /// A journal may always become this long before it is folded into a new base.
 const JOURNAL_BYTES_MIN: u64 = 4 << 20;
-/// Commits with more changed bytes make a base: a record is built in memory.
+/// Commits with more changed bytes make a base.
 const RECORD_BYTES_MAX: u64 = 256 << 20;
+/// A record of more changed bytes is not built in memory, if there is but one writer, who waits anyway.
+const BUILT_BYTES_MAX: u64 = 512 << 10;
+
+/// Whether others may store as soon as a commit is prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writers {
+    One,
+    Many,
+}
 
 /// Which failure a commit survives. Each level includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -72,6 +81,12 @@ pub struct CommitReport {
 
 impl CommitReport {
     const NOTHING: CommitReport = CommitReport { written: Written::Nothing, pages: 0, bytes: 0 };
+}
+
+impl From<Streamed> for CommitReport {
+    fn from(streamed: Streamed) -> CommitReport {
+        CommitReport { written: Written::Journal, pages: streamed.pages, bytes: streamed.bytes }
+    }
 }
 
 impl From<CommitReport> for CheckpointReport {
@@ -151,11 +166,11 @@ impl Region {
     }
 
     pub(crate) fn commit_to_power(&mut self) -> Result<CommitReport> {
-        match self.prepare_commit()? {
+        match self.prepare_commit(Writers::One)? {
             Prepared::Done(report) => Ok(report),
             Prepared::Record(record) => {
                 let appended = JournalSlot::lock(&self.journal).append(&*self.storage, &record);
-                appended.map_err(|source| self.append_error(source, &record))?;
+                appended.map_err(|source| self.append_error(source, record.bytes().len() as u64))?;
                 Ok(record.report())
             }
         }
@@ -172,55 +187,96 @@ impl Region {
         Err(RegionError::LevelNotOffered { level: "system" })
     }
 
-    /// Does all of a `power` commit that must see no stores: builds the record, or makes a base.
-    pub(crate) fn prepare_commit(&mut self) -> Result<Prepared> {
+    /// Does all of a `power` commit that must see no stores: builds or streams the record, or makes a base.
+    pub(crate) fn prepare_commit(&mut self, writers: Writers) -> Result<Prepared> {
         self.check_usable()?;
         self.check_backing()?;
-        if !self.is_dirty() {
-            return Ok(Prepared::Done(CommitReport::NOTHING));
-        }
         if !self.owed {
             let found = self.take_dirty(Tracking::Begin)?;
-            self.note_pending(found);
-            if let Some(record) = self.build_record()? {
+            self.note_pending(&found);
+            if !self.lacks() {
+                return Ok(Prepared::Done(CommitReport::NOTHING));
+            }
+            if let Some(prepared) = self.prepare_record(writers)? {
                 self.pending.clear();
                 self.grown = false;
-                return Ok(Prepared::Record(record));
+                return Ok(prepared);
             }
         }
         self.make_base().map(Prepared::Done)
     }
 
     /// Remembers ranges that the store lacks.
-    pub(crate) fn note_pending(&mut self, ranges: Vec<Range<u64>>) {
-        let mut all = std::mem::take(&mut self.pending);
-        all.extend(ranges);
-        self.pending = merged(all, self.backed_bytes());
+    pub(crate) fn note_pending(&mut self, ranges: &[Range<u64>]) {
+        let backed_bytes = self.backed_bytes();
+        for range in ranges {
+            self.pending.insert(range.start..range.end.min(backed_bytes));
+        }
     }
 
-    /// The pending pages as a record; `None` when a base is due instead.
-    fn build_record(&mut self) -> Result<Option<Record>> {
+    /// The pending pages as a record, appended already if they are many; `None` when a base is due instead.
+    fn prepare_record(&mut self, writers: Writers) -> Result<Option<Prepared>> {
         let backed_bytes = self.backed_bytes();
-        let dirty_bytes: u64 = self.pending.iter().map(|range| range.end - range.start).sum();
+        let pending = self.pending.ranges();
+        let dirty_bytes: u64 = pending.iter().map(|range| range.end - range.start).sum();
         if dirty_bytes >= backed_bytes.min(RECORD_BYTES_MAX) {
             return Ok(None);
         }
-        let mut slot = JournalSlot::lock(&self.journal);
+        let slots = self.journal.clone();
+        let mut slot = JournalSlot::lock(&slots);
         if matches!(*slot, JournalSlot::Unread) {
             let adopted = adopt_journal(&*self.storage, self.places.store(), &self.image.header);
             *slot = adopted.map_or(JournalSlot::Broken, JournalSlot::Ready);
         }
-        let JournalSlot::Ready(journal) = &*slot else { return Ok(None) };
+        let JournalSlot::Ready(journal) = &mut *slot else { return Ok(None) };
         if journal.end > journal.bound_bytes {
             return Ok(None);
         }
-        let sequence = journal.last_sequence + 1;
-        match Record::build(&self.image.file, &self.pending, backed_bytes, &journal.header, sequence) {
-            Ok(record) => Ok(Some(record)),
+        let source: &dyn PageSource = match &self.mapped {
+            Some(mapped) => mapped,
+            None => &self.image.file,
+        };
+        let (sequence, storage) = (journal.last_sequence + 1, self.storage.clone());
+        if writers == Writers::One && dirty_bytes > BUILT_BYTES_MAX {
+            let (header, mut streamed) = (journal.header.clone(), Streamed { bytes: 0, pages: 0 });
+            let appended = journal.append_by(&*storage, |file, offset| {
+                let target = (&*storage, file, offset);
+                let is_whole = || !self.lost_backing();
+                streamed = stream(source, &pending, backed_bytes, (&header, sequence), target, is_whole)?;
+                Ok(streamed.bytes)
+            });
+            if appended.is_err() {
+                *slot = JournalSlot::Broken;
+            }
+            drop(slot);
+            self.check_whole()?;
+            return match appended {
+                Ok(()) => Ok(Some(Prepared::Done(streamed.into()))),
+                Err(source) => Err(self.append_error(source, dirty_bytes)),
+            };
+        }
+        let built = Record::build(source, &pending, backed_bytes, &journal.header, sequence, journal.end);
+        drop(slot);
+        self.check_whole()?;
+        match built {
+            Ok(record) => Ok(Some(Prepared::Record(record))),
             // A base is made through a small buffer.
             Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory => Ok(None),
-            Err(source) => Err(RegionError::Io { step: "read", path: self.image.path.clone(), source }),
+            Err(source) => {
+                // As in `make_base`.
+                self.check_backing()?;
+                Err(RegionError::Io { step: "read", path: self.image.path.clone(), source })
+            }
         }
+    }
+
+    /// Where the image was cut off, memory shows something else.
+    fn check_whole(&mut self) -> Result<()> {
+        if self.lost_backing() {
+            self.poisoned = true;
+            return Err(self.backing_lost());
+        }
+        Ok(())
     }
 
     /// Copies the image to a new base file, whose checkpoint makes the journal stale.
@@ -233,6 +289,8 @@ impl Region {
         let (written, header) = match write_base(&*self.storage, &self.image.file, header, &store) {
             Ok(written) => written,
             Err(error) => {
+                // The image may have been cut off while it was read; that error says more.
+                self.check_backing()?;
                 self.owe()?;
                 return Err(error);
             }
@@ -260,17 +318,17 @@ impl Region {
     }
 
     /// The error of an append that failed. The store lacks something from now on.
-    fn append_error(&mut self, source: std::io::Error, record: &Record) -> RegionError {
+    fn append_error(&mut self, source: std::io::Error, needed_bytes: u64) -> RegionError {
         // The slot is broken, which makes the region dirty. Without this its stores would be noticed one by one,
         // to no end; that it may fail changes nothing.
         let _ = self.owe();
-        append_error(&*self.storage, self.places.store(), self.name(), record, source)
+        append_error(&*self.storage, self.places.store(), self.name(), needed_bytes, source)
     }
 }
 
 impl Record {
     pub(crate) fn report(&self) -> CommitReport {
-        CommitReport { written: Written::Journal, pages: self.pages, bytes: self.bytes.len() as u64 }
+        CommitReport { written: Written::Journal, pages: self.pages, bytes: self.bytes().len() as u64 }
     }
 }
 
@@ -290,12 +348,12 @@ pub(crate) fn append_error(
     storage: &dyn Storage,
     store: &Path,
     name: &crate::name::RegionName,
-    record: &Record,
+    needed_bytes: u64,
     source: std::io::Error,
 ) -> RegionError {
     if is_full(&source) {
         return RegionError::StoreFull {
-            needed_bytes: record.bytes.len() as u64,
+            needed_bytes,
             available_bytes: storage.available_bytes(store).unwrap_or(0),
             store: store.to_owned(),
         };
@@ -304,7 +362,7 @@ pub(crate) fn append_error(
 }
 
 fn bound_for(base_bytes: u64) -> u64 {
-    JOURNAL_BYTES_MIN.max(base_bytes / 2)
+    JOURNAL_BYTES_MIN.max(base_bytes)
 }
 
 /// The journal that continues the image's last checkpoint; `None` when anything about base or journal is not as

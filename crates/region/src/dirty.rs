@@ -46,13 +46,17 @@ impl Region {
     /// # Errors
     /// `Io`; the region then counts as stored to everywhere.
     pub(crate) fn take_dirty(&mut self, tracking: Tracking) -> Result<Vec<Range<u64>>> {
-        let Some(mapped) = self.mapped.as_mut().filter(|mapped| mapped.is_dirty()) else {
-            return Ok(Vec::new());
-        };
-        // A store that slips in after this makes the region dirty again; one before it is in the answer.
-        if let Err(source) = mapped.rearm() {
-            self.owed = true;
-            return Err(RegionError::Io { step: "watch", path: self.image.path.clone(), source });
+        let Some(mapped) = &mut self.mapped else { return Ok(Vec::new()) };
+        // To protect the whole mapping would cost more than to look through it.
+        if self.dirty_source.is_some() || !mapped.tracks_by_itself() {
+            if !mapped.is_dirty() {
+                return Ok(Vec::new());
+            }
+            // A store that slips in after this makes the region dirty again; one before it is in the answer.
+            if let Err(source) = mapped.rearm() {
+                self.owed = true;
+                return Err(RegionError::Io { step: "watch", path: self.image.path.clone(), source });
+            }
         }
         let taken = match &mut self.dirty_source {
             Some(source) => source.take().map(Some),

@@ -7,8 +7,10 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use holdfast_sys::process::Occupant;
 
 use crate::key::KeyError;
 use crate::limit::LimitError;
@@ -252,9 +254,10 @@ pub enum RegionError {
     },
     /// The pool has no room; nothing was changed.
     #[error(
-        "the pool {} has {available_bytes} bytes free and {needed_bytes} are needed; remove heaps \
+        "the pool {} has {available_bytes} bytes free and {needed_bytes} are needed; {}remove heaps \
          (`holdfast heap ls`), or set HOLDFAST_POOL to a larger tmpfs",
-        pool.display()
+        pool.display(),
+        disk_text(*needed_bytes, *disk_bytes, home)
     )]
     NoRoom {
         /// Bytes that were to be allocated.
@@ -263,6 +266,29 @@ pub enum RegionError {
         available_bytes: u64,
         /// The pool.
         pool: PathBuf,
+        /// The home, on whose disk a heap can lie, too.
+        home: PathBuf,
+        /// Bytes that this disk offers.
+        disk_bytes: u64,
+    },
+    /// The disk has no room for an image that lies there; nothing was changed.
+    #[error(
+        "the heap lies on the disk of {}, which has {available_bytes} bytes free, and {needed_bytes} are needed (the \
+         pool {} has {pool_bytes}); free some, remove heaps (`holdfast heap ls`), or set HOLDFAST_HOME to a larger disk",
+        home.display(),
+        pool.display()
+    )]
+    NoRoomOnDisk {
+        /// Bytes that were to be allocated.
+        needed_bytes: u64,
+        /// Bytes that the disk offers.
+        available_bytes: u64,
+        /// The home.
+        home: PathBuf,
+        /// The pool, in which a heap can lie, too.
+        pool: PathBuf,
+        /// Bytes that its file system offers.
+        pool_bytes: u64,
     },
     /// The store has no room for a checkpoint; the earlier checkpoint and the image are whole.
     #[error(
@@ -298,12 +324,29 @@ pub enum RegionError {
         max_bytes: u64,
     },
     /// The region's native address is in use in this process.
-    #[error("the heap's address {address:#x} is taken in this process by: {by}; open it in a fresh process")]
+    #[error(
+        "the heap's address {address:#x} is taken in this process by {by}; open it in a fresh process, or before \
+         that is mapped (a heap whose objects all have types can also be relocated)"
+    )]
     AddressTaken {
         /// The region's address.
         address: u64,
-        /// The line of `/proc/self/maps` that overlaps.
-        by: String,
+        /// What sits there.
+        by: Occupant,
+    },
+    /// The process may not have as much address space as the region's limit.
+    #[error(
+        "the kernel gives this process no {needed_bytes} bytes of address space at the heap's address ({source}{}); \
+         raise the limit (`ulimit -v unlimited`)",
+        limit_text(*limit_bytes)
+    )]
+    AddressSpace {
+        /// The region's limit.
+        needed_bytes: u64,
+        /// `RLIMIT_AS`, if there is one.
+        limit_bytes: Option<u64>,
+        /// The kernel's answer.
+        source: io::Error,
     },
     /// The window of native addresses has no free slot of that size.
     #[error("no free address range for {limit_bytes} bytes; remove heaps or ask for a smaller limit")]
@@ -411,12 +454,14 @@ impl RegionError {
             | RegionError::Displaced { .. }
             | RegionError::BackingLost { .. } => ErrorKind::BadFile,
             RegionError::NoRoom { .. }
+            | RegionError::NoRoomOnDisk { .. }
             | RegionError::StoreFull { .. }
             | RegionError::LimitReached { .. }
             | RegionError::AddressesExhausted { .. } => ErrorKind::NoRoom,
             RegionError::Place(_)
             | RegionError::Key(_)
             | RegionError::AddressTaken { .. }
+            | RegionError::AddressSpace { .. }
             | RegionError::Poisoned { .. }
             | RegionError::Io { .. } => ErrorKind::Io,
         }
@@ -430,6 +475,21 @@ impl RegionError {
 
 fn near_text(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!(" (near names: {})", near.join(", ")) }
+}
+
+fn disk_text(needed_bytes: u64, disk_bytes: u64, home: &Path) -> String {
+    let place = format!("{}, which has {disk_bytes} bytes free", home.display());
+    if disk_bytes < needed_bytes {
+        return format!("nor does it fit on the disk of {place}: ");
+    }
+    format!(
+        "let the heap lie on the disk of {place} (`--backing file` for a new heap, `holdfast heap backing NAME file` \
+         for one that exists), "
+    )
+}
+
+fn limit_text(limit_bytes: Option<u64>) -> String {
+    limit_bytes.map_or(String::new(), |bytes| format!("; RLIMIT_AS is {bytes}"))
 }
 
 fn holder_text(holder: Option<u32>) -> String {

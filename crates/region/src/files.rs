@@ -29,9 +29,9 @@ pub(crate) fn journal_path(store: &Path, name: &RegionName) -> PathBuf {
     store.join(format!("{name}.journal"))
 }
 
-/// The image of a region.
-pub(crate) fn image_path(pool: &Path, name: &RegionName) -> PathBuf {
-    pool.join(format!("{name}.image"))
+/// The image of a region, in the pool or in another directory of images.
+pub(crate) fn image_path(images: &Path, name: &RegionName) -> PathBuf {
+    images.join(format!("{name}.image"))
 }
 
 /// Where the snapshots of a region are. No base file can have this name: it has no extension.
@@ -62,7 +62,12 @@ pub(crate) fn temporary_path(directory: &Path, name: &RegionName) -> PathBuf {
 /// Removes what writers that died left for this name. The caller holds the name's lock, so nobody builds now.
 pub(crate) fn remove_temporaries(storage: &dyn Storage, directory: &Path, name: &RegionName) -> Result<()> {
     let prefix = format!(".{name}.tmp-");
-    for entry in std::fs::read_dir(directory).map_err(RegionError::io("list", directory))? {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(RegionError::io("list", directory)(error)),
+    };
+    for entry in entries {
         let entry = entry.map_err(RegionError::io("list", directory))?;
         if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
             storage.remove(&entry.path()).map_err(RegionError::io("remove", entry.path()))?;

@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::medium::Medium;
 use crate::name::RegionName;
 
 /// First bytes of every slot.
@@ -39,10 +40,15 @@ pub(crate) const WINDOW_START: u64 = 0x1000_0000_0000;
 /// Native addresses end here.
 pub(crate) const WINDOW_END: u64 = 0x5000_0000_0000;
 
+/// No honest counter gets here.
+const COUNTERS_END: u64 = 1 << 62;
+
 /// A journal may continue this file: alone it need not be the newest state.
 const FLAG_CONTINUED: u32 = 1;
+/// The region's image lies on a disk.
+const FLAG_ON_DISK: u32 = 2;
 /// All features that this module knows.
-const FLAGS_KNOWN: u32 = FLAG_CONTINUED;
+const FLAGS_KNOWN: u32 = FLAG_CONTINUED | FLAG_ON_DISK;
 
 const RESERVED_BYTES: usize = 3800;
 
@@ -116,6 +122,8 @@ pub(crate) struct Header {
     pub(crate) continued: bool,
     /// In an image: the newest record of the journal that is known to be durable; 0 without one.
     pub(crate) journal_sequence: u64,
+    /// Where the region's image lies.
+    pub(crate) medium: Medium,
 }
 
 /// Why a slot is no header.
@@ -171,7 +179,7 @@ impl Header {
             backed_bytes: self.backed_bytes.into(),
             data_offset: DATA_OFFSET.into(),
             state: (self.state as u32).into(),
-            flags: if self.continued { FLAG_CONTINUED } else { 0 }.into(),
+            flags: self.flags().into(),
             checkpoint_count: self.checkpoint_count.into(),
             image_generation: self.image_generation.into(),
             created_unix_s: self.created_unix_s.into(),
@@ -187,6 +195,15 @@ impl Header {
         let mut bytes: [u8; SLOT_BYTES] = zerocopy::transmute!(slot);
         seal(&mut bytes);
         bytes
+    }
+
+    fn flags(&self) -> u32 {
+        let continued = if self.continued { FLAG_CONTINUED } else { 0 };
+        continued
+            | match self.medium {
+                Medium::Memory => 0,
+                Medium::File => FLAG_ON_DISK,
+            }
     }
 
     pub(crate) fn decode(bytes: &[u8; SLOT_BYTES]) -> Result<Header, SlotFault> {
@@ -221,13 +238,22 @@ impl Header {
             name: name.ok_or(SlotFault::Damaged)?,
             continued: flags & FLAG_CONTINUED != 0,
             journal_sequence: slot.journal_sequence.get(),
+            medium: if flags & FLAG_ON_DISK != 0 { Medium::File } else { Medium::Memory },
         };
         let fits = sure
             && version == FORMAT_VERSION
             && slot.header_bytes.get() as usize == SLOT_BYTES
             && slot.data_offset.get() == DATA_OFFSET
-            && header.sizes_fit();
+            && header.sizes_fit()
+            && header.counters_fit();
         if fits { Ok(header) } else { Err(SlotFault::Damaged) }
+    }
+
+    /// Whatever counts up can be counted up further.
+    fn counters_fit(&self) -> bool {
+        [self.sequence, self.checkpoint_count, self.image_generation, self.journal_sequence]
+            .iter()
+            .all(|counter| *counter < COUNTERS_END)
     }
 
     fn sizes_fit(&self) -> bool {
@@ -300,6 +326,7 @@ mod tests {
             name: RegionName::parse("words").unwrap(),
             continued: false,
             journal_sequence: 0,
+            medium: Medium::Memory,
         }
     }
 
@@ -322,7 +349,7 @@ mod tests {
     fn a_header_comes_back_as_it_was_written() {
         let image = Header { journal_sequence: 5, ..sample(11) };
         assert_eq!(Header::decode(&image.encode()), Ok(image));
-        let base = Header { continued: true, ..sample(11) };
+        let base = Header { continued: true, medium: Medium::File, ..sample(11) };
         assert_eq!(Header::decode(&base.encode()), Ok(base));
     }
 
@@ -335,6 +362,20 @@ mod tests {
         assert_eq!(bytes[40..48], 0x1001_4000_0000u64.to_le_bytes());
         assert_eq!(bytes[144..152], *b"\x05\0words\0");
         assert_eq!(u64::from_le_bytes(bytes[4088..].try_into().unwrap()), 0x7f65_39df_e6be_efb4);
+    }
+
+    #[test]
+    fn a_counter_that_could_not_be_counted_up_is_damage() {
+        for change in [
+            (|header| header.sequence = u64::MAX) as fn(&mut Header),
+            |header| header.checkpoint_count = u64::MAX,
+            |header| header.image_generation = COUNTERS_END,
+            |header| header.journal_sequence = u64::MAX,
+        ] {
+            let mut header = sample(1);
+            change(&mut header);
+            assert_eq!(Header::decode(&header.encode()), Err(SlotFault::Damaged));
+        }
     }
 
     #[test]

@@ -10,10 +10,11 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use holdfast_sys::file::{effective_user, private_options, refused_link};
+use holdfast_sys::file::{effective_user, next_data, private_options, refused_link};
 
 use crate::error::{RegionError, Remedy};
 use crate::format::{
@@ -23,6 +24,9 @@ use crate::format::{
 use crate::name::RegionName;
 use crate::places::PlaceError;
 use crate::storage::Storage;
+
+/// Holes of a new file that are allocated one by one.
+const HOLES_MAX: usize = 64;
 
 /// An open file whose header passed every check.
 #[derive(Debug)]
@@ -133,11 +137,14 @@ impl Image {
         let file = storage.create(&path).map_err(step("create"))?;
         let built = (|| {
             let end = header.file_bytes();
-            match backing {
-                Backing::Allocated => storage.allocate(&file, DATA_OFFSET..end).map_err(step("allocate"))?,
-                Backing::Holes => storage.set_len(&file, end).map_err(step("extend"))?,
-            }
+            storage.set_len(&file, end).map_err(step("extend"))?;
             fill(&file, &mut header)?;
+            if matches!(backing, Backing::Allocated) {
+                // What was written needs no allocation, which would clear the pages before they are written.
+                for hole in holes(&file, DATA_OFFSET..end).map_err(step("examine"))? {
+                    storage.allocate(&file, hole).map_err(step("allocate"))?;
+                }
+            }
             // Both slots say the same, so that either may be lost.
             for slot in 0..2 {
                 header.sequence = slot as u64 + 1;
@@ -228,6 +235,22 @@ pub(crate) fn open_fault(error: io::Error, path: PathBuf) -> FileFault {
         }
         _ => FileFault::Io { step: "open", source: error },
     }
+}
+
+/// The parts of a range that have no room yet; the whole range when these are many, as that is one step.
+fn holes(file: &File, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    let (mut holes, mut position) = (Vec::new(), range.start);
+    while position < range.end {
+        let data = next_data(file, position)?.unwrap_or(range.end..range.end);
+        if data.start > position {
+            holes.push(position..data.start.min(range.end));
+        }
+        if holes.len() > HOLES_MAX {
+            return Ok(std::iter::once(range).collect());
+        }
+        position = data.end;
+    }
+    Ok(holes)
 }
 
 fn read_up_to(file: &File, buffer: &mut [u8]) -> io::Result<usize> {

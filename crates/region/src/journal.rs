@@ -26,7 +26,7 @@ use holdfast_sys::file::{effective_user, private_options};
 
 pub(crate) use layout::{JOURNAL_HEADER_BYTES, JournalHeader};
 pub(crate) use reading::{Extent, ReadFault, Sizes, apply, examine, whole_records};
-pub(crate) use record::Record;
+pub(crate) use record::{PageSource, Record, Streamed, stream};
 
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{base_path, journal_path, remove_temporaries, temporary_path};
@@ -228,15 +228,30 @@ impl Journal {
     /// Appends a record and makes it durable. After an error this journal must not be used again.
     pub(crate) fn append(&mut self, storage: &dyn Storage, record: &Record) -> io::Result<()> {
         debug_assert_eq!(record.sequence, self.last_sequence + 1);
-        match &self.file {
-            Some(file) => {
-                storage.write_at(file, &record.bytes, self.end)?;
-                storage.sync_data(file)?;
-            }
-            None => self.file = Some(self.create(storage, record)?),
-        }
-        self.end += record.bytes.len() as u64;
-        self.last_sequence = record.sequence;
+        self.append_by(storage, |file, offset| {
+            storage.write_at(file, record.bytes(), offset)?;
+            Ok(record.bytes().len() as u64)
+        })
+    }
+
+    /// Appends the record that `write` puts at an offset of the file and whose bytes it returns; makes it durable.
+    /// After an error this journal must not be used again.
+    pub(crate) fn append_by(
+        &mut self,
+        storage: &dyn Storage,
+        write: impl FnOnce(&File, u64) -> io::Result<u64>,
+    ) -> io::Result<()> {
+        let bytes = if let Some(file) = &self.file {
+            let bytes = write(file, self.end)?;
+            storage.sync_data(file)?;
+            bytes
+        } else {
+            let (file, bytes) = self.create(storage, write)?;
+            self.file = Some(file);
+            bytes
+        };
+        self.end += bytes;
+        self.last_sequence += 1;
         Ok(())
     }
 
@@ -244,11 +259,15 @@ impl Journal {
     /// tells that it is not the torn end of a commit that nobody was promised. It is not synced, and may be lost.
     pub(crate) fn mark_end(&self, storage: &dyn Storage, backed_bytes: u64) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let mark = Record::build(file, &[], backed_bytes, &self.header, self.last_sequence + 1)?;
-        storage.write_at(file, &mark.bytes, self.end)
+        let mark = Record::build(file, &[], backed_bytes, &self.header, self.last_sequence + 1, self.end)?;
+        storage.write_at(file, mark.bytes(), self.end)
     }
 
-    fn create(&self, storage: &dyn Storage, record: &Record) -> io::Result<File> {
+    fn create(
+        &self,
+        storage: &dyn Storage,
+        write: impl FnOnce(&File, u64) -> io::Result<u64>,
+    ) -> io::Result<(File, u64)> {
         remove_temporaries(storage, &self.store, &self.name).map_err(|error| match error {
             RegionError::Io { source, .. } => source,
             other => io::Error::other(other),
@@ -257,16 +276,16 @@ impl Journal {
         let file = storage.create(&temporary)?;
         let named = (|| {
             storage.write_at(&file, &self.header.encode(), 0)?;
-            storage.write_at(&file, &record.bytes, self.end)?;
+            let bytes = write(&file, self.end)?;
             storage.sync(&file)?;
-            storage.rename(&temporary, &journal_path(&self.store, &self.name))
+            storage.rename(&temporary, &journal_path(&self.store, &self.name))?;
+            io::Result::Ok(bytes)
         })();
-        if let Err(error) = named {
+        let bytes = named.inspect_err(|_| {
             // A temporary file that stays is removed by the next one who builds under this name.
             let _ = storage.remove(&temporary);
-            return Err(error);
-        }
+        })?;
         storage.sync_directory(&self.store)?;
-        Ok(file)
+        Ok((file, bytes))
     }
 }

@@ -9,8 +9,8 @@
 //!   in force is decided in the fault handler and in [`MappedData::grow`], nowhere else.
 //! - Changed pages are tracked from the first question on, not before: a tracked mapping is made of small pages, and a
 //!   session that nobody asks keeps its huge ones. Until then only the watch knows whether anything was stored.
-//! - On drop the tracker goes first, then the watch, then the range is inaccessible and reserved again
-//!   (or, when it is our own reservation, free).
+//! - On drop what finds changes goes first, then the watch, then the range is inaccessible and reserved again
+//!   (or, when it is our own reservation, given back).
 
 #![allow(unsafe_code, reason = "mapping a file is what this module is for")]
 
@@ -20,14 +20,16 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use holdfast_sys::dirty::{DirtyTracker, Mapping, choose};
+use holdfast_sys::dirty::{DirtyTracker, Kind, Mapping, choose};
 use holdfast_sys::fault::WriteWatch;
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_private_fixed, map_shared_fixed};
-use holdfast_sys::private::{PrivatePages, drop_copies};
 
+use crate::address::claim;
 use crate::atomic::Consistency;
 use crate::error::{RegionError, Result};
 use crate::format::DATA_OFFSET;
+use crate::journal::PageSource;
+use crate::private::PrivateMapping;
 use crate::region::Region;
 
 /// What the fault handler calls; it must be async-signal-safe.
@@ -41,8 +43,8 @@ pub(crate) struct MappedData {
     watch: Option<WriteWatch>,
     base: *mut u8,
     backed: usize,
-    /// Finds what was stored to; of a private mapping only.
-    private: Option<PrivatePages>,
+    /// Of a private mapping only. Released by hand, before the mapping.
+    private: Option<PrivateMapping>,
     /// Held for its drop, which frees the range.
     own_range: Option<Reservation>,
 }
@@ -66,8 +68,9 @@ impl MappedData {
         if backed > range.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
+        let (base, limit) = (range.base(), range.len());
         // SAFETY: the reservation is handed over whole, covers `backed` bytes, and is dropped after the mapping.
-        let mut mapped = unsafe { MappedData::map(range.base(), file, backed, consistency, notify)? };
+        let mut mapped = unsafe { MappedData::map(base, file, backed, limit, consistency, notify)? };
         mapped.own_range = Some(range);
         Ok(mapped)
     }
@@ -75,25 +78,27 @@ impl MappedData {
     /// Maps `backed` bytes of the data area of `file` at `base`.
     ///
     /// # Safety
-    /// `base` is page-aligned and starts reserved address space of the caller's, of at least `backed` bytes
-    /// and of whatever [`MappedData::grow`] will be asked for; it stays reserved, and nobody else maps there,
+    /// `base` is page-aligned and starts reserved address space of the caller's, of `limit` bytes; it stays reserved, and nobody else maps there,
     /// until the value is dropped.
     pub(crate) unsafe fn map(
         base: *mut u8,
         file: &File,
         backed: usize,
+        limit: usize,
         consistency: Consistency,
         notify: Option<Notify>,
     ) -> io::Result<MappedData> {
-        let private = match consistency {
-            Consistency::Direct => None,
-            Consistency::Atomic => Some(PrivatePages::new()?),
-        };
+        let is_private = consistency == Consistency::Atomic;
         // SAFETY: the range is reserved and ours (contract), so nothing refers into it.
-        unsafe { map_file(base, backed, file, DATA_OFFSET, Prot::Read, private.is_some())? };
+        unsafe { map_file(base, backed, file, DATA_OFFSET, Prot::Read, is_private)? };
+        // SAFETY: mapped just now; the value owns both, and releases the private part first.
+        let private =
+            is_private.then(|| unsafe { PrivateMapping::new(base, file, backed, limit) }).transpose();
         // SAFETY: the range was just mapped and may become writable; the watch is dropped before it is unmapped.
-        match unsafe { WriteWatch::new(base, backed, notify) } {
-            Ok(watch) => {
+        let parts =
+            private.and_then(|private| Ok((private, unsafe { WriteWatch::new(base, backed, notify)? })));
+        match parts {
+            Ok((private, watch)) => {
                 Ok(MappedData { tracker: None, watch: Some(watch), base, backed, private, own_range: None })
             }
             Err(error) => {
@@ -134,6 +139,10 @@ impl MappedData {
         }
         self.backed = backed;
         watch.extend(backed);
+        if let Some(private) = &mut self.private {
+            // SAFETY: mapped just now, and nobody was told of it yet.
+            unsafe { private.grow(file, backed)? };
+        }
         match &mut self.tracker {
             // SAFETY: mapped just now like the rest, within the limit, and nobody was told of it yet.
             Some(tracker) => unsafe { tracker.extend(backed) },
@@ -144,36 +153,35 @@ impl MappedData {
     /// Whether a store to the file happened since the mapping was made or rearmed; stores to a private mapping
     /// are none.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.private.is_none() && self.watch.as_ref().is_some_and(WriteWatch::is_dirty)
+        let found = self.tracker.as_ref().and_then(|tracker| tracker.peek());
+        self.private.is_none()
+            && found.unwrap_or_else(|| self.watch.as_ref().is_some_and(WriteWatch::is_dirty))
     }
 
-    /// The pages that were stored to privately; none in a shared mapping.
-    pub(crate) fn private_ranges(&self) -> io::Result<Vec<Range<u64>>> {
-        self.private.as_ref().map_or(Ok(Vec::new()), |pages| pages.find(self.base, self.backed))
+    /// Whether the tracker needs no [`MappedData::rearm`]: the mapping stays writable, and is dirty when it says so.
+    pub(crate) fn tracks_by_itself(&self) -> bool {
+        self.tracker.as_ref().is_some_and(|tracker| tracker.kind() == Kind::Userfault)
     }
 
-    /// The bytes of a private page range, which nobody stores to while they are used (contract of
-    /// [`Region::publish`]).
-    pub(crate) fn private_bytes(&self, range: &Range<u64>) -> &[u8] {
-        let range = range.start as usize..(range.end as usize).min(self.backed);
-        // SAFETY: the range lies in the mapping, which is readable while `self` lives.
-        unsafe { std::slice::from_raw_parts(self.base.add(range.start.min(range.end)), range.len()) }
-    }
-
-    /// Makes a range of a private mapping show the file again.
-    pub(crate) fn drop_private(&mut self, range: &Range<u64>) -> io::Result<()> {
-        let range = range.start as usize..(range.end as usize).min(self.backed);
-        if self.private.is_none() || range.is_empty() {
-            return Ok(());
+    /// Bytes as the image has them, which nobody stores to while they are used (contract of [`Region::commit`]).
+    fn image_bytes(&self, range: Range<u64>) -> &[u8] {
+        if let Some(private) = &self.private {
+            return private.image_bytes(range);
         }
-        // SAFETY: the range lies in a private mapping of a file; the caller of publish or rollback promised that
-        // nobody uses the region meanwhile.
-        unsafe { drop_copies(self.base.add(range.start), range.len()) }
+        let (start, end) = (range.start as usize, (range.end as usize).min(self.backed));
+        // SAFETY: the range lies in the mapping, which is readable while `self` lives.
+        unsafe { std::slice::from_raw_parts(self.base.add(start.min(end)), end.saturating_sub(start)) }
+    }
+
+    /// What a publication works on, in the mode `atomic`.
+    pub(crate) fn private(&mut self) -> Option<&mut PrivateMapping> {
+        self.private.as_mut()
     }
 
     /// Whether the file was found shorter than the mapping.
     pub(crate) fn lost_backing(&self) -> bool {
         self.watch.as_ref().is_some_and(WriteWatch::lost_backing)
+            || self.private.as_ref().is_some_and(PrivateMapping::lost_backing)
     }
 
     /// Read-only and clean again.
@@ -226,7 +234,7 @@ impl MappedData {
     }
 
     fn release(&mut self) -> io::Result<()> {
-        self.tracker = None;
+        (self.tracker, self.private) = (None, None);
         // The watch guards the mapping; it is there exactly as long as the mapping is.
         if self.watch.take().is_none() || self.own_range.take().is_some() {
             return Ok(());
@@ -234,6 +242,15 @@ impl MappedData {
         // SAFETY: the range is the caller's reservation, given to us until now; the contract of `map` has no
         // reference into it outlive us.
         unsafe { map_none_fixed(self.base, self.backed) }
+    }
+}
+
+impl PageSource for MappedData {
+    fn append(&self, range: Range<u64>, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let len = range.end - range.start;
+        let found = self.image_bytes(range);
+        bytes.extend_from_slice(found);
+        if found.len() as u64 == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 }
 
@@ -291,26 +308,15 @@ impl ReadOnlyData {
 
 impl Region {
     /// Maps the region at its own address, [`Region::address`], which is the same in every process, so data
-    /// may hold plain pointers. The address space of the whole limit is reserved.
+    /// may hold plain pointers. The first such mapping of a process reserves the addresses of all regions
+    /// ([`reserve_addresses`](crate::reserve_addresses)).
     ///
     /// # Errors
-    /// `AddressTaken` names what sits there; `AlreadyMapped`; `Io`.
+    /// `AddressTaken` names what sits there; `AddressSpace`; `AlreadyMapped`; `Io`.
     pub fn map_native(&mut self) -> Result<NonNull<u8>> {
         self.check_mappable()?;
-        let (address, limit_bytes) = (self.address(), self.limit_bytes());
-        let limit =
-            usize::try_from(limit_bytes).map_err(|_| RegionError::AddressesExhausted { limit_bytes })?;
-        let range =
-            Reservation::at(address as usize, limit).map_err(
-                |source| match holdfast_sys::process::mapping_at(address..address + limit_bytes) {
-                    Ok(Some(by)) => RegionError::AddressTaken { address, by },
-                    _ => RegionError::Io {
-                        step: "reserve the address of",
-                        path: self.image.path.clone(),
-                        source,
-                    },
-                },
-            )?;
+        let limit_bytes = self.limit_bytes();
+        let range = claim(self.address(), limit_bytes)?;
         let (file, notify) = (&self.image.file, self.lost_notify.clone());
         let mapped = MappedData::map_own(range, file, self.backed(), self.consistency(), notify)
             .map_err(RegionError::io("map", &self.image.path))?;
@@ -334,7 +340,8 @@ impl Region {
         // SAFETY: the caller's contract is that of `MappedData::map`, and growth is bounded by the limit.
         let mapped = unsafe {
             let (file, notify) = (&self.image.file, self.lost_notify.clone());
-            MappedData::map(base, file, self.backed(), self.consistency(), notify)
+            let limit = self.limit_bytes() as usize;
+            MappedData::map(base, file, self.backed(), limit, self.consistency(), notify)
                 .map_err(RegionError::io("map", &self.image.path))?
         };
         self.set_mapped(mapped)

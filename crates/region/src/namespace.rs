@@ -18,6 +18,7 @@ use crate::base::open_base;
 use crate::error::{RegionError, Result};
 use crate::files::{base_path, image_path, journal_path, lock_path, redo_path, remove_temporaries};
 use crate::key::OwnerKey;
+use crate::medium::Medium;
 use crate::name::RegionName;
 use crate::opening::check_key;
 use crate::places::Places;
@@ -32,6 +33,8 @@ use crate::summary::{RegionSummary, summarize};
 pub struct NameSpace {
     pub(crate) places: Arc<Places>,
     pub(crate) storage: Arc<dyn Storage>,
+    /// Of new regions.
+    pub(crate) medium: Medium,
 }
 
 impl NameSpace {
@@ -44,7 +47,12 @@ impl NameSpace {
     /// As [`NameSpace::new`], with every change to a file made through `storage`.
     #[must_use]
     pub fn with_storage(places: Places, storage: Arc<dyn Storage>) -> NameSpace {
-        NameSpace { places: Arc::new(places), storage }
+        NameSpace { places: Arc::new(places), storage, medium: Medium::default() }
+    }
+
+    /// As [`NameSpace::with_storage`], with what a region of it has.
+    pub(crate) fn sharing(places: Arc<Places>, storage: Arc<dyn Storage>) -> NameSpace {
+        NameSpace { places, storage, medium: Medium::default() }
     }
 
     /// Where everything is.
@@ -57,13 +65,12 @@ impl NameSpace {
     /// Its first 4 MiB, or all of it if it is smaller, are allocated.
     ///
     /// # Errors
-    /// `AlreadyExists`, `Held`, `LimitOutOfRange`, `NoRoom`, `AddressesExhausted`, `Io`; nothing is left behind.
+    /// `AlreadyExists`, `Held`, `LimitOutOfRange`, `NoRoom`, `NoRoomOnDisk`, `StoreFull`, `AddressesExhausted`, `Io`;
+    /// nothing is left behind.
     pub fn create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
         let lock = self.lock(name, LockMode::Exclusive)?;
-        for path in [image_path(self.places.pool(), name), base_path(self.places.store(), name)] {
-            if path.symlink_metadata().is_ok() {
-                return Err(RegionError::AlreadyExists { name: name.to_string() });
-            }
+        if self.exists(name) {
+            return Err(RegionError::AlreadyExists { name: name.to_string() });
         }
         self.create_locked(name, key, limit_bytes, lock)
     }
@@ -161,10 +168,8 @@ impl NameSpace {
         self.sync_store()?;
         // Only now: the base without its journal would be an older state.
         self.remove_file(&journal_path(self.places.store(), name))?;
-        self.remove_file(&image_path(self.places.pool(), name))?;
-        self.remove_file(&redo_path(self.places.pool(), name))?;
+        self.remove_images(name)?;
         remove_temporaries(&*self.storage, self.places.store(), name)?;
-        remove_temporaries(&*self.storage, self.places.pool(), name)?;
         lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places.pool(), name)))
     }
 
@@ -186,8 +191,17 @@ impl NameSpace {
         if let Err(held @ RegionError::Held { .. }) = self.image(name, LockMode::Exclusive) {
             return Err(held);
         }
-        remove_temporaries(&*self.storage, self.places.pool(), name)?;
-        self.remove_file(&image_path(self.places.pool(), name))?;
+        self.remove_images(name)
+    }
+
+    /// Removes a region's images, and what belongs to them; under its lock.
+    fn remove_images(&self, name: &RegionName) -> Result<()> {
+        self.remove_stale_images(name)?;
+        for medium in [Medium::Memory, Medium::File] {
+            let images = self.places.images(medium);
+            self.remove_file(&image_path(images, name))?;
+            remove_temporaries(&*self.storage, images, name)?;
+        }
         self.remove_file(&redo_path(self.places.pool(), name))
     }
 }

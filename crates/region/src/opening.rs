@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
 
-use crate::address::first_free;
+use crate::address::choose_address;
 use crate::base::{is_full, open_base};
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{
@@ -21,6 +21,7 @@ use crate::files::{
 use crate::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for};
 use crate::image::{Backing, BuildError, FileFault, Image};
 use crate::key::OwnerKey;
+use crate::medium::{Medium, current_image_path, image_paths};
 use crate::name::{RegionName, near_names};
 use crate::namespace::NameSpace;
 use crate::redo;
@@ -43,8 +44,10 @@ impl NameSpace {
         if let Some(image) = self.image(name, LockMode::Exclusive)? {
             check_key(&image.header.name, image.header.owner_fingerprint, key)?;
             self.finish_publication(&image)?;
+            self.remove_stale_images(name)?;
             return self.open_warm(image).map(Some);
         }
+        self.remove_stale_images(name)?;
         match Stored::open(self.places.store(), name)? {
             Some(stored) => self.open_cold(&stored, key).map(Some),
             None => Ok(None),
@@ -94,6 +97,12 @@ impl NameSpace {
 
     fn open_cold(&self, stored: &Stored, key: &OwnerKey) -> Result<(Image, Opened)> {
         check_key(&stored.base.header.name, stored.base.header.owner_fingerprint, key)?;
+        // Without its image a redo log belongs to nothing. The new image may get the generation of the one that is gone,
+        // so it must not find it.
+        let redo = redo_path(self.places.pool(), &stored.base.header.name);
+        if redo.symlink_metadata().is_ok() {
+            self.remove_file(&redo)?;
+        }
         let image = self.build_image(stored.image_header(), |file| stored.copy_to(&*self.storage, file))?;
         Ok((image, Opened::Cold))
     }
@@ -124,21 +133,29 @@ impl NameSpace {
             name: name.clone(),
             continued: false,
             journal_sequence: 0,
+            medium: self.medium,
         };
         let image = self.build_image(header, |_| Ok(()))?;
-        Ok(self.region(image, Opened::Created, lock))
+        let path = image.path.clone();
+        let mut region = self.region(image, Opened::Created, lock);
+        if region.medium() == Medium::File {
+            // Without a checkpoint nothing would be left of the region, and of where it lies, after a power cut.
+            region.checkpoint().inspect_err(|_| drop(self.remove_file(&path)))?;
+        }
+        Ok(region)
     }
 
     /// Makes an image with its data area allocated and filled by `fill`, locked, under its final name.
-    fn build_image(
+    pub(crate) fn build_image(
         &self,
         header: Header,
         fill: impl FnOnce(&File) -> std::result::Result<(), BuildError>,
     ) -> Result<Image> {
-        let pool = self.places.pool();
-        remove_temporaries(&*self.storage, pool, &header.name)?;
-        let temporary = temporary_path(pool, &header.name);
-        let (path, needed_bytes) = (image_path(pool, &header.name), header.backed_bytes);
+        self.places.prepare_images(header.medium)?;
+        let images = self.places.images(header.medium);
+        remove_temporaries(&*self.storage, images, &header.name)?;
+        let temporary = temporary_path(images, &header.name);
+        let (path, needed_bytes) = (image_path(images, &header.name), header.backed_bytes);
         let built =
             Image::build(&*self.storage, temporary.clone(), header, Backing::Allocated, |file, _| fill(file));
         let mut image = built.map_err(|error| self.build_error(error, &temporary, needed_bytes))?;
@@ -153,10 +170,12 @@ impl NameSpace {
     }
 
     pub(crate) fn build_error(&self, error: BuildError, path: &Path, needed_bytes: u64) -> RegionError {
+        let on_disk = path.starts_with(self.places.images(Medium::File));
+        let medium = if on_disk { Medium::File } else { Medium::Memory };
         match error {
             BuildError::Source(error) => error,
             BuildError::Target { source, .. } if is_full(&source) => {
-                no_room(&*self.storage, &self.places, needed_bytes)
+                no_room(&*self.storage, &self.places, medium, needed_bytes)
             }
             BuildError::Target { step, source } => RegionError::Io { step, path: path.to_owned(), source },
         }
@@ -167,7 +186,7 @@ impl NameSpace {
     /// The image has a lock of its own besides the one of the name, so that a lock file that a person removed
     /// by hand does not make two writers.
     pub(crate) fn image(&self, name: &RegionName, mode: LockMode) -> Result<Option<Image>> {
-        let path = image_path(self.places.pool(), name);
+        let path = current_image_path(&self.places, name);
         match Image::open(path.clone(), name, mode == LockMode::Exclusive) {
             Ok(image) => {
                 // A child between fork and exec keeps the lock of a holder that is gone for a moment.
@@ -208,8 +227,8 @@ impl NameSpace {
     }
 
     pub(crate) fn exists(&self, name: &RegionName) -> bool {
-        let files = [image_path(self.places.pool(), name), base_path(self.places.store(), name)];
-        files.iter().any(|path| path.symlink_metadata().is_ok())
+        let base = base_path(self.places.store(), name);
+        image_paths(&self.places, name).iter().chain([&base]).any(|path| path.symlink_metadata().is_ok())
     }
 
     pub(crate) fn lock(&self, name: &RegionName, mode: LockMode) -> Result<FileLock> {
@@ -239,7 +258,7 @@ impl NameSpace {
     pub(crate) fn free_address(&self, limit_bytes: u64) -> Result<u64> {
         let mut taken = Vec::new();
         for name in self.names()? {
-            let image = Image::open(image_path(self.places.pool(), &name), &name, false);
+            let image = Image::open(current_image_path(&self.places, &name), &name, false);
             // A file that cannot be opened gives no address, and cannot be mapped either.
             for header in
                 [image, open_base(self.places.store(), &name)].into_iter().flatten().map(|file| file.header)
@@ -247,12 +266,13 @@ impl NameSpace {
                 taken.push(header.address..header.address + header.limit_bytes);
             }
         }
-        first_free(taken, limit_bytes).ok_or(RegionError::AddressesExhausted { limit_bytes })
+        choose_address(self.places.home(), taken, limit_bytes)
     }
 
     /// All names that have an image or a base, in order.
     pub(crate) fn names(&self) -> Result<Vec<RegionName>> {
         let mut names = names_in(self.places.pool(), "image")?;
+        names.extend(names_in(self.places.images(Medium::File), "image")?);
         names.extend(names_in(self.places.store(), "base")?);
         names.sort_unstable();
         names.dedup();

@@ -14,7 +14,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::{effective_user, is_volatile_memory};
+use holdfast_sys::process::boot_id;
 use xxhash_rust::xxh3::xxh3_64;
+
+use crate::medium::Medium;
 
 /// The directories of one home. See the module for what is guaranteed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +28,9 @@ pub struct Places {
     cache: PathBuf,
     pool: PathBuf,
     pool_is_volatile_memory: bool,
+    /// The directory of images on the disk, and in it the one of this boot.
+    disk_images: PathBuf,
+    images_of_boot: PathBuf,
 }
 
 /// Why a directory cannot be used.
@@ -191,7 +197,11 @@ impl Places {
         check_directory(&pool, true)?;
         let volatile = is_volatile_memory(&pool).map_err(io_error("examine", &pool))?;
         note_home(&pool, &home)?;
-        Ok(Places { home, store, keys, cache, pool, pool_is_volatile_memory: volatile })
+        let disk_images = home.join("images");
+        let boot = boot_id().map_err(io_error("examine", Path::new("/proc/sys/kernel/random/boot_id")))?;
+        let images_of_boot = disk_images.join(String::from_utf8_lossy(boot.trim_ascii()).as_ref());
+        let pool_is_volatile_memory = volatile;
+        Ok(Places { home, store, keys, cache, pool, pool_is_volatile_memory, disk_images, images_of_boot })
     }
 
     /// The home directory, canonical.
@@ -222,6 +232,28 @@ impl Places {
     #[must_use]
     pub fn pool(&self) -> &Path {
         &self.pool
+    }
+
+    /// Where images on a medium lie. Those on the disk are of this boot: after the next one they do not count.
+    #[must_use]
+    pub fn images(&self, medium: Medium) -> &Path {
+        match medium {
+            Medium::Memory => &self.pool,
+            Medium::File => &self.images_of_boot,
+        }
+    }
+
+    /// Creates [`Places::images`] where it is not there yet.
+    pub(crate) fn prepare_images(&self, medium: Medium) -> Result<(), PlaceError> {
+        let path = self.images(medium);
+        create_private(path)?;
+        check_directory(path, true)
+    }
+
+    /// What is left of earlier boots.
+    pub(crate) fn images_of_other_boots(&self) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(&self.disk_images) else { return Vec::new() };
+        entries.flatten().map(|entry| entry.path()).filter(|path| *path != self.images_of_boot).collect()
     }
 
     /// Whether the pool is memory (tmpfs): always so for the default pool. If not, the kernel writes every

@@ -1,6 +1,6 @@
-//! The redo log of a region in `atomic` mode: a file beside the image that makes a commit of many pages one.
+//! The redo log of a region in `atomic` mode: a file beside the image that makes a commit of many changes one.
 //!
-//! A commit writes the pages and where they belong, then the header: that is the moment it counts. Then the pages
+//! A commit writes what changed and where it belongs, then the header: that is the moment it counts. Then the changes
 //! go to the image, and the header is cleared. Whoever finds a header that counts finishes the commit.
 //!
 //! Invariants:
@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::format::{DATA_OFFSET, Header};
 use crate::image::Image;
-use crate::sparse::PAGE_BYTES;
+use crate::sparse::{PAGE_BYTES, buffer};
 use crate::storage::Storage;
 
 const MAGIC: [u8; 8] = *b"HFSTREDO";
@@ -33,8 +33,10 @@ const VERSION: u32 = 1;
 const TABLE_OFFSET: u64 = PAGE_BYTES;
 /// A log that is longer is cut back to this after the commit; it takes room in the pool.
 const KEPT_BYTES: u64 = 16 << 20;
-/// Pages that are copied from the log to the image at a time.
-const PIECE_BYTES: u64 = 1 << 20;
+/// Bytes that are written to the log, or copied from it to the image, at a time.
+const PIECE_BYTES: u64 = 256 << 10;
+/// The log grows in such steps.
+const STEP_BYTES: u64 = 256 << 10;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -96,20 +98,29 @@ impl Redo {
         read: impl Fn(&Range<u64>) -> &'a [u8],
     ) -> io::Result<()> {
         let payload: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        let mut at = payload_offset(ranges.len() as u64);
-        if at + payload > self.allocated_bytes {
-            storage.allocate(&self.file, self.allocated_bytes..at + payload)?;
-            self.allocated_bytes = at + payload;
+        let payload_start = payload_offset(ranges.len() as u64);
+        if payload_start + payload > self.allocated_bytes {
+            let end = (payload_start + payload).next_multiple_of(STEP_BYTES);
+            storage.allocate(&self.file, self.allocated_bytes..end)?;
+            self.allocated_bytes = end;
         }
         let table: Vec<Entry> = ranges
             .iter()
             .map(|range| Entry { offset: range.start.into(), bytes: (range.end - range.start).into() })
             .collect();
-        storage.write_at(&self.file, table.as_bytes(), TABLE_OFFSET)?;
+        let (mut piece, mut at) = (table.as_bytes().to_vec(), TABLE_OFFSET);
+        piece.resize((payload_start - TABLE_OFFSET) as usize, 0);
         for range in ranges {
-            storage.write_at(&self.file, read(range), at)?;
-            at += range.end - range.start;
+            for bytes in read(range).chunks(PIECE_BYTES as usize) {
+                if piece.len() + bytes.len() > PIECE_BYTES as usize {
+                    storage.write_at(&self.file, &piece, at)?;
+                    at += piece.len() as u64;
+                    piece.clear();
+                }
+                piece.extend_from_slice(bytes);
+            }
         }
+        storage.write_at(&self.file, &piece, at)?;
         let mut log = LogHeader {
             magic: MAGIC,
             version: VERSION.into(),
@@ -165,7 +176,8 @@ pub(crate) fn replay(
 ) -> io::Result<bool> {
     let Some(table) = read_table(file, image)? else { return Ok(false) };
     let mut at = payload_offset(table.len() as u64);
-    let mut piece = Vec::new();
+    let longest = table.iter().map(|entry| entry.bytes.get()).max().unwrap_or(0);
+    let mut piece = buffer(longest.min(PIECE_BYTES) as usize)?;
     for entry in &table {
         let (mut offset, end) = (entry.offset.get(), entry.offset.get() + entry.bytes.get());
         while offset < end {
@@ -204,7 +216,7 @@ fn read_table(file: &File, image: &Header) -> io::Result<Option<Vec<Entry>>> {
     if !ours || count > (file_bytes - TABLE_OFFSET) / ENTRY_BYTES {
         return Ok(None);
     }
-    let mut bytes = vec![0; (count * ENTRY_BYTES) as usize];
+    let mut bytes = buffer((count * ENTRY_BYTES) as usize)?;
     file.read_exact_at(&mut bytes, TABLE_OFFSET)?;
     if log.sum.get() != sum(&log, &bytes) {
         return Ok(None);

@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -23,6 +22,7 @@ use holdfast_sys::lock::FileLock;
 use holdfast_sys::mapping::gather_huge_pages;
 use serde::Serialize;
 
+use crate::address::address_window;
 use crate::atomic::Consistency;
 use crate::base::is_full;
 use crate::commit::{JournalSlot, Written};
@@ -30,10 +30,13 @@ use crate::dirty::{DirtySource, Tracking};
 use crate::error::{RegionError, Result};
 use crate::format::{DATA_OFFSET, FileState, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES};
 use crate::image::Image;
+use crate::medium::Medium;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
+use crate::pending::Pending;
 use crate::places::Places;
 use crate::redo::Redo;
+use crate::relocation::Relocating;
 use crate::storage::Storage;
 use crate::stored::remedy_for_image;
 
@@ -83,9 +86,11 @@ pub struct Region {
     pub(crate) consistency: Consistency,
     /// From the first choice of the mode `atomic` on.
     pub(crate) redo: Option<Redo>,
+    /// Set while a relocation is under way.
+    pub(crate) relocating: Option<Relocating>,
     pub(crate) owed: bool,
     pub(crate) grown: bool,
-    pub(crate) pending: Vec<Range<u64>>,
+    pub(crate) pending: Pending,
     /// Locked by whoever appends, which need not be who has the region.
     pub(crate) journal: Arc<Mutex<JournalSlot>>,
     pub(crate) poisoned: bool,
@@ -112,9 +117,10 @@ impl Region {
             opened,
             consistency: Consistency::Direct,
             redo: None,
+            relocating: None,
             owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
             grown: false,
-            pending: Vec::new(),
+            pending: Pending::default(),
             journal: Arc::new(Mutex::new(JournalSlot::Unread)),
             poisoned: false,
             lost: false,
@@ -170,10 +176,14 @@ impl Region {
     /// Whether the store may lack something that the image has.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
+        self.lacks() || self.mapped.as_ref().is_some_and(MappedData::is_dirty)
+    }
+
+    /// Whether the store lacks something that was found already.
+    pub(crate) fn lacks(&self) -> bool {
         self.owed
             || self.grown
             || !self.pending.is_empty()
-            || self.mapped.as_ref().is_some_and(MappedData::is_dirty)
             || matches!(*JournalSlot::lock(&self.journal), JournalSlot::Broken)
     }
 
@@ -196,15 +206,20 @@ impl Region {
         self.lost_notify = Some(notify);
     }
 
-    /// Ends the mapping. Its range is reserved and inaccessible again (after [`Region::map_native`]: free).
+    /// Ends the mapping. Its range is reserved and inaccessible again.
     /// Without a mapping there is nothing to do.
     ///
     /// # Errors
     /// `Io` when the kernel cannot end it; the range then still shows the region's bytes.
     pub fn unmap(&mut self) -> Result<()> {
-        let stored = self.take_dirty(Tracking::AsIs)?;
-        self.note_pending(stored);
         self.lost = self.lost_backing();
+        if self.lost {
+            // What stands in for the lost pages is not tracked, and is not to be kept.
+            self.owed = true;
+        } else {
+            let stored = self.take_dirty(Tracking::AsIs)?;
+            self.note_pending(&stored);
+        }
         let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
         ended.map_err(RegionError::io("unmap", &self.image.path))
     }
@@ -261,7 +276,7 @@ impl Region {
         let range = DATA_OFFSET + from_bytes..DATA_OFFSET + to_bytes;
         self.storage.allocate(&self.image.file, range).map_err(|source| {
             if is_full(&source) {
-                no_room(&*self.storage, &self.places, to_bytes - from_bytes)
+                no_room(&*self.storage, &self.places, self.medium(), to_bytes - from_bytes)
             } else {
                 RegionError::Io { step: "allocate", path: self.image.path.clone(), source }
             }
@@ -316,7 +331,7 @@ impl Region {
     /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a cold open
     /// anyway; a kernel that refuses costs speed only.
     fn gather_huge_pages(&self) {
-        if self.places.pool_is_volatile_memory() {
+        if self.medium() == Medium::Memory && self.places.pool_is_volatile_memory() {
             let _ = gather_huge_pages(&self.image.file, DATA_OFFSET, self.image.header.backed_bytes as usize);
         }
     }
@@ -366,9 +381,24 @@ impl Region {
     }
 }
 
-pub(crate) fn no_room(storage: &dyn Storage, places: &Places, needed_bytes: u64) -> RegionError {
-    let pool = places.pool().to_owned();
-    RegionError::NoRoom { needed_bytes, available_bytes: storage.available_bytes(&pool).unwrap_or(0), pool }
+/// What to say when a medium is full.
+pub(crate) fn no_room(
+    storage: &dyn Storage,
+    places: &Places,
+    medium: Medium,
+    needed_bytes: u64,
+) -> RegionError {
+    let available = |path| storage.available_bytes(path).unwrap_or(0);
+    let (pool_bytes, disk_bytes) = (available(places.pool()), available(places.home()));
+    let (pool, home) = (places.pool().to_owned(), places.home().to_owned());
+    match medium {
+        Medium::Memory => {
+            RegionError::NoRoom { needed_bytes, available_bytes: pool_bytes, pool, home, disk_bytes }
+        }
+        Medium::File => {
+            RegionError::NoRoomOnDisk { needed_bytes, available_bytes: disk_bytes, home, pool, pool_bytes }
+        }
+    }
 }
 
 impl fmt::Debug for Region {
@@ -378,6 +408,7 @@ impl fmt::Debug for Region {
             .field("header", &self.image.header)
             .field("opened", &self.opened)
             .field("mapped", &self.mapped.is_some())
+            .field("addresses", &address_window())
             .field("dirty", &self.is_dirty())
             .field("poisoned", &self.poisoned)
             .field("lock", &self.lock)

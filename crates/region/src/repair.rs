@@ -24,13 +24,14 @@ use serde::Serialize;
 
 use crate::base::{open_base, verify_base};
 use crate::error::{ErrorKind, RegionError, Result};
-use crate::files::{base_path, copies_path, image_path, journal_path, redo_path};
+use crate::files::{base_path, copies_path, journal_path, redo_path};
 use crate::format::{DATA_OFFSET, FileState, Header, SLOT_BYTES};
 use crate::image::{FileFault, Image};
 use crate::journal::{
     Continuation, ReadFault, Sizes, find_journal, open_journal, remedy_for_journal, whole_records,
 };
 use crate::key::OwnerKey;
+use crate::medium::current_image_path;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::opening::check_key;
@@ -128,7 +129,7 @@ impl NameSpace {
                     return Err(error);
                 };
                 findings.push(FileFinding {
-                    path: image_path(self.places.pool(), name),
+                    path: current_image_path(&self.places, name),
                     what: first_clause(&error),
                     how: "removed: the region goes on from its last commit",
                     lost: Some("what was stored since the last commit".to_owned()),
@@ -254,7 +255,7 @@ impl NameSpace {
 
     /// The data of an image, with what its redo log adds.
     fn image_bytes(&self, file: &File, header: &Header, by_length: bool) -> Result<Vec<u8>> {
-        let path = image_path(self.places.pool(), &header.name);
+        let path = current_image_path(&self.places, &header.name);
         let failed = || RegionError::io("read", &path);
         let mut data_bytes = header.backed_bytes;
         if by_length {
@@ -292,7 +293,7 @@ impl NameSpace {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         made.map_err(RegionError::io("create", &directory))?;
         let files = [
-            image_path(pool, name),
+            current_image_path(&self.places, name),
             redo_path(pool, name),
             base_path(store, name),
             journal_path(store, name),
@@ -351,7 +352,7 @@ impl Examination {
     pub fn mend(self, pieces: &[(u64, &[u8])]) -> Result<PathBuf> {
         let Examination { names, name, key, findings, source, lock, .. } = self;
         let copies = names.keep_copies(&name)?;
-        let path = image_path(names.places.pool(), &name);
+        let path = current_image_path(&names.places, &name);
         match source {
             Source::Image => {}
             Source::ImageWithout(header) => {
@@ -403,7 +404,7 @@ impl Region {
         log.clear(&*self.storage).map_err(failed())?;
         self.poisoned = false;
         self.redo = Some(log);
-        self.note_pending(ranges);
+        self.note_pending(&ranges);
         Ok(())
     }
 }

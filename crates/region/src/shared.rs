@@ -13,7 +13,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use crate::commit::{CommitReport, Durability, JournalSlot, Prepared, append_error};
+use crate::commit::{CommitReport, Durability, JournalSlot, Prepared, Writers, append_error};
 use crate::error::{RegionError, Result};
 use crate::name::RegionName;
 use crate::places::Places;
@@ -119,7 +119,7 @@ impl SharedRegion {
             let mut region = self.region.write().unwrap_or_else(PoisonError::into_inner);
             // Nobody joins any more; who calls from here on may have stored after the copy.
             self.queue().open = Batch::default();
-            region.prepare_commit()
+            region.prepare_commit(Writers::Many)
         };
         let outcome = prepared.and_then(|prepared| self.finish(prepared)).map_err(Arc::new);
         batch.get_or_init(|| outcome).clone()
@@ -134,7 +134,8 @@ impl SharedRegion {
         match JournalSlot::lock(&self.journal).append(&*self.storage, &record) {
             Ok(()) => Ok(record.report()),
             Err(source) => {
-                Err(append_error(&*self.storage, self.places.store(), &self.name, &record, source))
+                let needed_bytes = record.bytes().len() as u64;
+                Err(append_error(&*self.storage, self.places.store(), &self.name, needed_bytes, source))
             }
         }
     }

@@ -22,11 +22,12 @@ use serde::Serialize;
 
 use crate::base::{open_base, verify_base};
 use crate::error::{ErrorKind, RegionError, Remedy, Result};
-use crate::files::{base_path, image_path, journal_path, names_in, redo_path, snapshot_path, snapshots_path};
+use crate::files::{base_path, journal_path, names_in, redo_path, snapshot_path, snapshots_path};
 use crate::format::Header;
 use crate::image::{FileFault, Image};
 use crate::journal::continued_checkpoint;
 use crate::key::OwnerKey;
+use crate::medium::current_image_path;
 use crate::memory::ReadOnlyData;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
@@ -258,11 +259,11 @@ impl NameSpace {
                 Err(error) => return Err(error),
             }
         }
-        let (store, pool) = (self.places.store(), self.places.pool());
+        let store = self.places.store();
         let found = settled.as_ref().map(|(_, header)| header);
         let header = self.header_after(&snapshot.header, found);
         let built = self.build_in_store(store, header, |file, _| self.fill_from(&snapshot, file))?;
-        let (image, base) = (image_path(pool, name), base_path(store, name));
+        let (image, base) = (current_image_path(&self.places, name), base_path(store, name));
         if settled.is_some() {
             // Base and image hold the same: without the image the region is still the old one, and with the
             // rename it is the restored one. The other way round, the old image would hide the new base.
@@ -285,7 +286,8 @@ impl NameSpace {
     /// of one that was removed or damaged, so that no journal and no redo log of an earlier state fits.
     fn header_after(&self, snapshot: &Header, settled: Option<&Header>) -> Header {
         let (store, pool, name) = (self.places.store(), self.places.pool(), &snapshot.name);
-        let image = Image::open(image_path(pool, name), name, false).ok().map(|image| image.header);
+        let image =
+            Image::open(current_image_path(&self.places, name), name, false).ok().map(|image| image.header);
         let base = open_base(store, name).ok().map(|base| base.header);
         let headers = || [Some(snapshot), settled, image.as_ref(), base.as_ref()].into_iter().flatten();
         let checkpoints = headers().map(|header| header.checkpoint_count);
@@ -302,11 +304,13 @@ impl NameSpace {
 
     /// Removes the image, and the redo log before it.
     pub(crate) fn remove_image_durably(&self, name: &RegionName, image: &Path) -> Result<()> {
+        // One on the other medium holds the same, or nothing that counts; without this one it would.
+        self.remove_stale_images(name)?;
         // Before the image: alone it would wait for the next one.
         self.remove_file(&redo_path(self.places.pool(), name))?;
         self.remove_file(image)?;
-        let pool = self.places.pool();
-        self.storage.sync_directory(pool).map_err(RegionError::io("make durable", pool))
+        let images = image.parent().unwrap_or(self.places.pool());
+        self.storage.sync_directory(images).map_err(RegionError::io("make durable", images))
     }
 
     /// Whoever may replace a damaged region owns what of it can still be read.

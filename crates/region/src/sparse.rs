@@ -40,6 +40,14 @@ pub(crate) enum CopyError {
     Write(io::Error),
 }
 
+/// Zeros to read into. Without memory it is an error, where `vec!` would end the process.
+pub(crate) fn buffer(bytes: usize) -> io::Result<Vec<u8>> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    buffer.resize(bytes, 0);
+    Ok(buffer)
+}
+
 /// Sums the first `data_bytes` bytes of the data area of `source`; with a target, copies all pages that are
 /// not zero to the same place in it.
 pub(crate) fn sum_and_copy(
@@ -48,7 +56,7 @@ pub(crate) fn sum_and_copy(
     target: Option<(&dyn Storage, &File)>,
 ) -> Result<DataSum, CopyError> {
     let end = DATA_OFFSET + data_bytes;
-    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut chunk = buffer(CHUNK_BYTES).map_err(CopyError::Read)?;
     let mut sum = Xxh3::new();
     let mut pages = 0;
     let mut position = DATA_OFFSET;

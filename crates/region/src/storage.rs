@@ -12,6 +12,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::view::FileView;
+
 /// The steps of which all changes to images, base files and journals are made.
 pub trait Storage: fmt::Debug + Send + Sync {
     /// Creates a private file that must not exist yet, readable and writable.
@@ -40,6 +42,13 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// `Unsupported`, or what the kernel reports, where the file system cannot; `to` is then unchanged.
     fn share_blocks(&self, _from: &File, _to: &File) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Stores bytes to an image through memory that shows it.
+    ///
+    /// # Errors
+    /// As [`FileView::store`].
+    fn store(&self, view: &mut FileView, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        view.store(offset, bytes)
     }
     /// Makes a file's content and length durable.
     ///

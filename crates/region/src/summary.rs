@@ -12,10 +12,11 @@ use holdfast_sys::lock::recorded_holder;
 use serde::Serialize;
 
 use crate::error::Remedy;
-use crate::files::{base_path, image_path, journal_path, lock_path};
+use crate::files::{base_path, journal_path, lock_path};
 use crate::format::{FileState, Header};
 use crate::image::{FileFault, Image};
 use crate::journal::check_journal_header;
+use crate::medium::{Medium, current_image_path};
 use crate::name::RegionName;
 use crate::places::Places;
 use crate::stored::remedy_for_image;
@@ -68,7 +69,9 @@ pub struct RegionSummary {
     pub limit_bytes: u64,
     /// How much of it is allocated.
     pub backed_bytes: u64,
-    /// The image in the pool.
+    /// Where its image lies, or will lie.
+    pub medium: Medium,
+    /// The image, in the pool or on the disk.
     pub image: Option<FileSummary>,
     /// The checkpoint in the store.
     pub base: Option<FileSummary>,
@@ -122,7 +125,7 @@ impl Part {
 
 /// Describes a region; `None` when there is neither image nor base.
 pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSummary> {
-    let image = Part::read(image_path(places.pool(), name), name);
+    let image = Part::read(current_image_path(places, name), name);
     let base = Part::read(base_path(places.store(), name), name);
     if image.is_missing() && base.is_missing() {
         return None;
@@ -155,6 +158,7 @@ pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSumm
         address: number(|header| header.address),
         limit_bytes: number(|header| header.limit_bytes),
         backed_bytes: number(|header| header.backed_bytes),
+        medium: header.as_ref().map_or(Medium::default(), |header| header.medium),
         image: image_file,
         base: base_file,
         journal: file_summary(&journal_path(places.store(), name)),

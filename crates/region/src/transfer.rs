@@ -204,6 +204,7 @@ impl NameSpace {
             name: name.clone(),
             continued: true,
             journal_sequence: 0,
+            medium: self.medium,
         };
         // What a region that had the name may have left could not be applied to this one, but could be in its way.
         self.remove_file(&journal_path(self.places.store(), name))?;

@@ -112,6 +112,12 @@ pub trait DirtyTracker: Send {
     /// The kernel's.
     fn take(&mut self) -> io::Result<Vec<Range<u64>>>;
 
+    /// Whether [`DirtyTracker::take`] would answer with a range, without taking it; `None` from a tracker that does
+    /// not know.
+    fn peek(&self) -> Option<bool> {
+        None
+    }
+
     /// Prepares for stores to the range that the kernel is going to do on the process's behalf; they must end
     /// before the next [`DirtyTracker::take`]. Needed unless [`Kind::sees_kernel_stores`].
     ///

@@ -12,3 +12,4 @@ mod page_set;
 pub mod private;
 pub mod probe;
 pub mod process;
+pub mod window;

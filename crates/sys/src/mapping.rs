@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A [`Reservation`] owns its range: nothing else in the process maps there until it is dropped, and its
-//!   drop unmaps the whole range, whatever was put into it.
+//!   drop unmaps the whole range, whatever was put into it (or gives it back to the window it is from).
 //! - The free functions replace what is mapped at an address. They are `unsafe`, because only the owner of
 //!   the range knows that no reference into it is alive.
 
@@ -10,6 +10,8 @@ use std::io;
 use std::os::fd::AsFd;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+
+use crate::window::Window;
 
 /// What the processor may do with a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +47,8 @@ impl Prot {
 pub struct Reservation {
     base: *mut u8,
     len: usize,
+    /// Where it goes when it is dropped; without one it is unmapped.
+    window: Option<&'static Window>,
 }
 
 // SAFETY: a reservation is address space of the whole process, not of a thread; the value only carries its
@@ -81,7 +85,7 @@ impl Reservation {
                 let _ = unsafe { rustix::mm::munmap(piece.cast(), piece_len) };
             }
         }
-        Ok(Reservation { base, len })
+        Ok(Reservation { base, len, window: None })
     }
 
     /// Reserves exactly `address..address + len`; never replaces what is there.
@@ -93,13 +97,23 @@ impl Reservation {
         let wanted = std::ptr::without_provenance_mut::<u8>(address);
         // SAFETY: FIXED_NOREPLACE fails rather than touch an existing mapping.
         let got = unsafe { rustix::mm::mmap_anonymous(wanted.cast(), len, ProtFlags::empty(), flags)? };
-        let reservation = Reservation { base: got.cast(), len };
+        let reservation = Reservation { base: got.cast(), len, window: None };
         if reservation.base == wanted {
             Ok(reservation)
         } else {
             // Kernels before 4.17 take the address as a hint only.
             Err(io::ErrorKind::AlreadyExists.into())
         }
+    }
+
+    /// A range that was claimed from a window.
+    pub(crate) fn of_window(window: &'static Window, address: usize, len: usize) -> Reservation {
+        Reservation { base: std::ptr::without_provenance_mut(address), len, window: Some(window) }
+    }
+
+    /// Leaves the range reserved for good.
+    pub(crate) fn keep(self) {
+        std::mem::forget(self);
     }
 
     /// First byte of the range.
@@ -118,6 +132,9 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
+        if let Some(window) = self.window {
+            return window.give_back(self.base, self.len);
+        }
         // SAFETY: the range is ours alone (invariant of the type), and whoever put mappings into it had to
         // promise that they end before the reservation does.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
@@ -230,6 +247,19 @@ pub fn gather_huge_pages(file: impl AsFd, offset: u64, len: usize) -> io::Result
         } else {
             Err(io::Error::last_os_error())
         }
+    }
+}
+
+/// Asks for huge pages under memory that nobody has touched yet, so that filling it takes few faults. A kernel that
+/// refuses costs speed only.
+pub fn prefer_huge_pages(memory: &mut [std::mem::MaybeUninit<u8>]) {
+    let skip = memory.as_ptr().align_offset(HUGE_PAGE_BYTES);
+    let len = memory.len().saturating_sub(skip) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    if len > 0 {
+        // SAFETY: the range lies in memory that the caller lends, and the advice changes no byte of it.
+        let _ = unsafe {
+            rustix::mm::madvise(memory.as_mut_ptr().add(skip).cast(), len, rustix::mm::Advice::LinuxHugepage)
+        };
     }
 }
 

@@ -31,18 +31,27 @@ impl PageSet {
 
     /// Puts every page in that shares a byte with the range, which is relative to the mapping's first byte.
     pub(crate) fn insert(&self, bytes: Range<usize>) {
+        self.insert_new(bytes);
+    }
+
+    /// The same; says how many bytes the pages have that were not in the set.
+    pub(crate) fn insert_new(&self, bytes: Range<usize>) -> u64 {
+        let mut new_pages = 0;
         if bytes.is_empty() {
-            return;
+            return 0;
         }
         let (mut page, end) = (bytes.start / self.page_bytes, bytes.end.div_ceil(self.page_bytes));
         while page < end {
-            let Some(word) = self.words.get(page / WORD_BITS) else { return };
+            let Some(word) = self.words.get(page / WORD_BITS) else { break };
             let first = page % WORD_BITS;
             let count = (end - page).min(WORD_BITS - first);
             // `count` is at least 1, so the shift is less than the width of the word.
-            word.fetch_or((u64::MAX >> (WORD_BITS - count)) << first, Ordering::SeqCst);
+            let bits = (u64::MAX >> (WORD_BITS - count)) << first;
+            let before = word.fetch_or(bits, Ordering::SeqCst);
+            new_pages += u64::from((bits & !before).count_ones());
             page += count;
         }
+        new_pages * self.page_bytes as u64
     }
 
     /// Empties the set: ranges of bytes, sorted and merged, none of them past `len`, a multiple of the page size.

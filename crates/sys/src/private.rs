@@ -1,236 +1,213 @@
-//! Which pages of a private file mapping are copies of this process's own: those that were stored to.
+//! Which pages of a private file mapping are to be published: those that were stored to, of which the kernel made
+//! copies of this process's own.
 //!
-//! Two ways, with the same answer: the ioctl PAGEMAP_SCAN (Linux 6.7), which returns ranges and skips what is not
-//! mapped, and reading `/proc/self/pagemap`, eight bytes for every page. Both work for an ordinary user; a
-//! process that is not dumpable (a set-user-ID program) cannot open its own pagemap.
+//! At first the copies are found by looking at every mapped page, and dropped when they are published. A session
+//! that goes on publishing gets a better way, where the kernel has one ([`armed`]): copies stay, and only those
+//! that are stored to again are found.
+//!
+//! Invariants:
+//! - What was stored to since it was last settled or dropped is in every answer of [`PrivatePages::take`].
+//! - A copy that stays has the bytes of the file (the caller publishes before it settles), or was stored to since.
+//! - Copies take at most a quarter of the mapping, or [`KEPT_BYTES_MIN`], beyond what is not published yet.
 //!
 //! What it must not do: write to the mapping, or decide what the pages are for.
 
-use std::fs::File;
+mod armed;
+mod copies;
+
+use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 
-/// `struct pm_scan_arg` of linux/fs.h.
-#[repr(C)]
-#[derive(Default)]
-struct ScanArguments {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
+use armed::Armed;
+use copies::Copies;
 
-/// `struct page_region` of linux/fs.h.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct PageRegion {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
+use crate::page_set::PageSet;
 
-const _: () = assert!(size_of::<ScanArguments>() == 96 && size_of::<PageRegion>() == 24);
+/// Copies may always take this much.
+const KEPT_BYTES_MIN: u64 = 64 << 20;
+/// Or this part of the mapping.
+const KEPT_PART: u64 = 4;
+/// A session that has published so often will go on.
+const PUBLICATIONS_BEFORE_ARMING: u32 = 2;
 
-/// `_IOWR('f', 16, struct pm_scan_arg)`.
-const PAGEMAP_SCAN: libc::c_ulong = 0xC060_6610;
-const PAGE_IS_FILE: u64 = 1 << 2;
-const PAGE_IS_PRESENT: u64 = 1 << 3;
-const PAGE_IS_SWAPPED: u64 = 1 << 4;
-/// Ranges that one call returns at most.
-const SCAN_RANGES: usize = 512;
-
-/// Bits of an entry of `/proc/self/pagemap`.
-const ENTRY_PRESENT: u64 = 1 << 63;
-const ENTRY_SWAPPED: u64 = 1 << 62;
-const ENTRY_FILE_OR_SHARED: u64 = 1 << 61;
-const ENTRY_BYTES: usize = 8;
-/// Entries that one read returns at most.
-const READ_ENTRIES: usize = 8192;
-
-/// Finds private copies.
-#[derive(Debug)]
+/// The pages of one private mapping.
 pub struct PrivatePages {
-    pagemap: File,
-    method: Method,
-    page_bytes: u64,
+    base: *mut u8,
+    len: usize,
+    copies: Copies,
+    armed: Option<Armed>,
+    /// Whether the better way may still be tried.
+    may_arm: bool,
+    publications: u32,
+    /// Taken, and neither settled nor dropped.
+    taken: Vec<Range<u64>>,
+    /// Copies that stay.
+    kept: Option<PageSet>,
+    kept_bytes: u64,
 }
 
-/// How they are found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// The ioctl.
-    Scan,
-    /// Reading `/proc/self/pagemap`.
-    Read,
-}
+// SAFETY: the pointer is the address of a mapping, which belongs to the process and to no thread.
+unsafe impl Send for PrivatePages {}
+// SAFETY: through `&self` nothing is reached.
+unsafe impl Sync for PrivatePages {}
 
 impl PrivatePages {
-    /// The best method that this kernel has.
+    /// Of `len` bytes from `base`.
+    ///
+    /// # Safety
+    /// The range must be a private mapping of a file, fresh, of the caller's, aligned to pages; it lives longer than
+    /// the value.
     ///
     /// # Errors
     /// When `/proc/self/pagemap` cannot be opened.
-    pub fn new() -> io::Result<PrivatePages> {
-        let mut pages = PrivatePages::with(Method::Scan)?;
-        let probe = 0_u8;
-        if pages.scan(&raw const probe as u64 & !(pages.page_bytes - 1), pages.page_bytes).is_err() {
-            pages.method = Method::Read;
-        }
-        Ok(pages)
+    pub unsafe fn new(base: *mut u8, len: usize) -> io::Result<PrivatePages> {
+        Ok(PrivatePages {
+            base,
+            len,
+            copies: Copies::new()?,
+            armed: None,
+            may_arm: true,
+            publications: 0,
+            taken: Vec::new(),
+            kept: None,
+            kept_bytes: 0,
+        })
     }
 
-    /// A given method.
+    /// The mapping now has `len` bytes.
     ///
-    /// # Errors
-    /// When `/proc/self/pagemap` cannot be opened.
-    pub fn with(method: Method) -> io::Result<PrivatePages> {
-        let pagemap = File::open("/proc/self/pagemap")?;
-        Ok(PrivatePages { pagemap, method, page_bytes: rustix::param::page_size() as u64 })
-    }
-
-    /// The method in use.
-    #[must_use]
-    pub fn method(&self) -> Method {
-        self.method
-    }
-
-    /// The ranges of private copies in `len` bytes from `base`, both multiples of the page size, as offsets from
-    /// `base`, in order and merged.
+    /// # Safety
+    /// As for [`PrivatePages::new`]; nobody has stored to the new part.
     ///
     /// # Errors
     /// What the kernel reports.
-    pub fn find(&self, base: *const u8, len: usize) -> io::Result<Vec<Range<u64>>> {
-        match self.method {
-            Method::Scan => self.scan(base as u64, len as u64),
-            Method::Read => self.read(base as u64, len as u64),
+    pub unsafe fn extend(&mut self, len: usize) -> io::Result<()> {
+        if let Some(armed) = &mut self.armed {
+            armed.extend(len)?;
+            // They may have been stored to since, so they are only noted anew.
+            let (kept, longer) = (self.kept.take(), PageSet::new(len));
+            for range in kept.map_or_else(Vec::new, |kept| kept.drain(self.len)) {
+                longer.insert(range.start as usize..range.end as usize);
+            }
+            self.kept = Some(longer);
         }
+        self.len = len;
+        Ok(())
     }
 
-    fn scan(&self, base: u64, len: u64) -> io::Result<Vec<Range<u64>>> {
-        let mut found = Vec::new();
-        let mut regions = [PageRegion::default(); SCAN_RANGES];
-        let (mut start, end) = (base, base + len);
-        while start < end {
-            let mut arguments = ScanArguments {
-                size: size_of::<ScanArguments>() as u64,
-                start,
-                end,
-                vec: regions.as_mut_ptr() as u64,
-                vec_len: SCAN_RANGES as u64,
-                category_inverted: PAGE_IS_FILE,
-                category_mask: PAGE_IS_FILE,
-                category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
-                return_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
-                ..ScanArguments::default()
-            };
-            // SAFETY: the arguments are those of the ioctl, their vector has room for as many regions as they
-            // say, and without flags the call only reads page tables.
-            let count = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arguments) };
-            let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-            for region in regions.iter().take(count) {
-                merge(&mut found, region.start - base..region.end - base);
-            }
-            if arguments.walk_end <= start {
-                return Err(io::Error::other("PAGEMAP_SCAN made no progress"));
-            }
-            start = arguments.walk_end;
-        }
-        Ok(found)
-    }
-
-    fn read(&self, base: u64, len: u64) -> io::Result<Vec<Range<u64>>> {
-        let mut found = Vec::new();
-        let mut entries = vec![0; READ_ENTRIES * ENTRY_BYTES];
-        let (first, pages) = (base / self.page_bytes, len / self.page_bytes);
-        let mut page = 0;
-        while page < pages {
-            let count = (pages - page).min(READ_ENTRIES as u64);
-            let piece = &mut entries[..count as usize * ENTRY_BYTES];
-            self.pagemap.read_exact_at(piece, (first + page) * ENTRY_BYTES as u64)?;
-            let (words, _) = piece.as_chunks::<ENTRY_BYTES>();
-            for (index, word) in words.iter().enumerate() {
-                let entry = u64::from_ne_bytes(*word);
-                if entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0 && entry & ENTRY_FILE_OR_SHARED == 0 {
-                    let start = (page + index as u64) * self.page_bytes;
-                    merge(&mut found, start..start + self.page_bytes);
+    /// What was stored to and neither settled nor dropped, as offsets from the base, in order and merged. Nobody may
+    /// store meanwhile.
+    ///
+    /// # Errors
+    /// What the kernel reports; nothing is forgotten.
+    pub fn take(&mut self) -> io::Result<&[Range<u64>]> {
+        let Some(armed) = &mut self.armed else {
+            self.taken = self.copies.find(self.base, self.len)?;
+            return Ok(&self.taken);
+        };
+        let found = armed.take()?;
+        if self.taken.is_empty() {
+            self.taken = found;
+        } else {
+            let mut all = std::mem::take(&mut self.taken);
+            all.extend(found);
+            all.sort_unstable_by_key(|range| range.start);
+            for range in all {
+                match self.taken.last_mut() {
+                    Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                    _ => self.taken.push(range),
                 }
             }
-            page += count;
         }
-        Ok(found)
+        Ok(&self.taken)
     }
-}
 
-fn merge(found: &mut Vec<Range<u64>>, next: Range<u64>) {
-    match found.last_mut() {
-        Some(last) if last.end == next.start => last.end = next.end,
-        _ => found.push(next),
-    }
-}
-
-/// Drops the private copies in a range of a private file mapping: it shows the file again.
-///
-/// # Safety
-/// The range must be a private mapping of a file, of the caller's, and nobody may hold a reference into it whose
-/// content must not change.
-///
-/// # Errors
-/// What `madvise` reports.
-pub unsafe fn drop_copies(base: *mut u8, len: usize) -> io::Result<()> {
-    // SAFETY: the caller's contract.
-    unsafe { rustix::mm::madvise(base.cast(), len, rustix::mm::Advice::LinuxDontNeed)? };
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::mapping::{Prot, Reservation, map_private_fixed};
-
-    const PAGE: usize = 4096;
-
-    #[test]
-    fn pages_that_were_stored_to_are_found_by_both_methods_and_dropped() {
-        let directory = std::path::Path::new("/dev/shm");
-        let file = tempfile::tempfile_in(directory).or_else(|_| tempfile::tempfile()).unwrap();
-        let pages = 3 * READ_ENTRIES;
-        file.write_all_at(&[7; PAGE], 0).unwrap();
-        file.set_len((pages * PAGE) as u64).unwrap();
-        let range = Reservation::anywhere(pages * PAGE, PAGE).unwrap();
-        let base = range.base();
-        // SAFETY: the range is this test's own reservation, which outlives every access.
-        unsafe {
-            map_private_fixed(base, pages * PAGE, &file, 0, Prot::ReadWrite).unwrap();
-            // Loads make no copies.
-            assert_eq!((base.read_volatile(), base.add(5 * PAGE).read_volatile()), (7, 0));
-            // More ranges than one call returns, some of them of two pages.
-            let mut expected = Vec::new();
-            for index in (0..2 * SCAN_RANGES).chain([READ_ENTRIES - 1, pages / 3]) {
-                let page = index * 4 % pages;
-                base.add(page * PAGE + 9).write_volatile(1);
-                base.add((page + 1) * PAGE).write_volatile(1);
-                expected.push((page * PAGE) as u64..((page + 2) * PAGE) as u64);
+    /// The file has the bytes of all that was taken, and nobody has stored since.
+    ///
+    /// # Errors
+    /// What the kernel reports; then some copies are still there, and are found again.
+    pub fn settle(&mut self) -> io::Result<()> {
+        self.publications = self.publications.saturating_add(1);
+        if self.armed.is_none() && self.may_arm && self.publications >= PUBLICATIONS_BEFORE_ARMING {
+            // One attempt: what the kernel refuses now it will refuse again.
+            self.may_arm = false;
+            self.armed = Armed::new(self.base as usize, self.len).ok();
+            self.kept = self.armed.is_some().then(|| PageSet::new(self.len));
+        }
+        if self.armed.is_none() {
+            return self.drop_taken();
+        }
+        let taken = std::mem::take(&mut self.taken);
+        if let Some(kept) = &self.kept {
+            for range in taken {
+                self.kept_bytes += kept.insert_new(range.start as usize..range.end as usize);
             }
-            expected.sort_by_key(|range| range.start);
-            expected.dedup();
-            let read = PrivatePages::with(Method::Read).unwrap();
-            assert_eq!(read.find(base, pages * PAGE).unwrap(), expected);
-            let best = PrivatePages::new().unwrap();
-            println!("the best method here: {:?}", best.method());
-            assert_eq!(best.find(base, pages * PAGE).unwrap(), expected);
-            assert_eq!(best.find(base.add(8 * PAGE), PAGE).unwrap(), [0..PAGE as u64].to_vec());
-            drop_copies(base, pages * PAGE).unwrap();
-            assert_eq!(best.find(base, pages * PAGE).unwrap(), []);
-            assert_eq!((base.read_volatile(), base.add(9).read_volatile()), (7, 7));
         }
+        if self.kept_bytes > KEPT_BYTES_MIN.max(self.len as u64 / KEPT_PART) {
+            self.drop_kept()?;
+        }
+        if let Some(armed) = &mut self.armed {
+            armed.settle();
+        }
+        Ok(())
+    }
+
+    /// Drops the copies of all that was stored to and not settled: the mapping shows the file there.
+    ///
+    /// # Safety
+    /// Nobody may hold a reference into the mapping whose content must not change.
+    ///
+    /// # Errors
+    /// What the kernel reports; then some copies are still there, and are found again.
+    pub unsafe fn discard(&mut self) -> io::Result<()> {
+        self.take()?;
+        self.drop_taken()?;
+        if let Some(armed) = &mut self.armed {
+            armed.settle();
+        }
+        Ok(())
+    }
+
+    fn drop_taken(&mut self) -> io::Result<()> {
+        for range in &self.taken {
+            self.drop_copies(range)?;
+        }
+        // Copies that stay are counted too often from here on, which only drops them earlier.
+        self.taken.clear();
+        Ok(())
+    }
+
+    /// Drops the copies that stay; nobody may have stored to them since they were settled.
+    fn drop_kept(&mut self) -> io::Result<()> {
+        let kept = self.kept.as_ref().map_or_else(Vec::new, |kept| kept.drain(self.len));
+        self.kept_bytes = 0;
+        kept.iter().try_for_each(|range| self.drop_copies(range))
+    }
+
+    fn drop_copies(&self, range: &Range<u64>) -> io::Result<()> {
+        let end = range.end.min(self.len as u64);
+        if range.start >= end {
+            return Ok(());
+        }
+        let len = (end - range.start) as usize;
+        // SAFETY: the range lies in the private mapping of the contract of `new`. What is dropped is as the file has
+        // it, or, in `discard`, what its caller allows to change.
+        unsafe {
+            let address = self.base.add(range.start as usize);
+            rustix::mm::madvise(address.cast(), len, rustix::mm::Advice::LinuxDontNeed)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PrivatePages {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (armed, kept_bytes) = (self.armed.is_some(), self.kept_bytes);
+        formatter
+            .debug_struct("PrivatePages")
+            .field("armed", &armed)
+            .field("kept_bytes", &kept_bytes)
+            .finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,20 +81,48 @@ fn parse_start_ticks(stat: &[u8]) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// The first line of `/proc/self/maps` that overlaps a range of addresses.
+/// What sits in a part of this process's address space, as `/proc/self/maps` tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Occupant {
+    /// Its addresses, or those among them that were asked about.
+    pub range: Range<u64>,
+    /// The path of the file that is mapped there, `[heap]`, `[stack]` and the like, or what else it is.
+    pub what: String,
+}
+
+impl fmt::Display for Occupant {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} at {:#x}..{:#x}", self.what, self.range.start, self.range.end)
+    }
+}
+
+/// What sits in a range of addresses, in order; clipped to the range.
 ///
 /// # Errors
 /// When `/proc` is not readable.
-pub fn mapping_at(range: Range<u64>) -> io::Result<Option<String>> {
-    let maps = std::fs::read_to_string("/proc/self/maps")?;
-    Ok(maps.lines().find(|line| line_overlaps(line, &range).unwrap_or(false)).map(str::to_owned))
+pub fn occupants(range: Range<u64>) -> io::Result<Vec<Occupant>> {
+    let maps = std::fs::read("/proc/self/maps")?;
+    let lines = maps.split(|&byte| byte == b'\n').map(String::from_utf8_lossy);
+    Ok(lines.filter_map(|line| parse_mapping(&line)).filter_map(|found| clip(found, &range)).collect())
 }
 
-fn line_overlaps(line: &str, range: &Range<u64>) -> Option<bool> {
-    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
-    let start = u64::from_str_radix(start, 16).ok()?;
-    let end = u64::from_str_radix(end, 16).ok()?;
-    Some(start < range.end && range.start < end)
+fn clip(found: Occupant, range: &Range<u64>) -> Option<Occupant> {
+    let clipped = found.range.start.max(range.start)..found.range.end.min(range.end);
+    (clipped.start < clipped.end).then_some(Occupant { range: clipped, ..found })
+}
+
+/// A line of `/proc/self/maps`: range, permissions, offset, device, inode, and the rest of the line is the name.
+fn parse_mapping(line: &str) -> Option<Occupant> {
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let range = u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?;
+    let permissions = fields.next()?;
+    let what = match fields.nth(3).unwrap_or("").trim_start() {
+        "" if permissions.starts_with("---") => "a reservation without a name".to_owned(),
+        "" => "memory without a name (an allocator's, or a thread's stack)".to_owned(),
+        name => name.to_owned(),
+    };
+    Some(Occupant { range, what })
 }
 
 /// CPU time that the calling thread has used.
@@ -155,7 +184,24 @@ mod tests {
     fn the_mapping_at_an_address_of_ours_is_found() {
         let here = &raw const HERE as u64;
         static HERE: u8 = 1;
-        assert!(mapping_at(here..here + 1).unwrap().is_some());
-        assert_eq!(mapping_at(0..4096).unwrap(), None);
+        let found = occupants(here..here + 1).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].range, here..here + 1);
+        assert!(found[0].what.contains(std::env::current_exe().unwrap().to_str().unwrap()), "{}", found[0]);
+        assert_eq!(occupants(0..4096).unwrap(), []);
+    }
+
+    #[test]
+    fn a_mapping_is_named_by_its_path_its_kind_or_by_what_it_cannot_be_used_for() {
+        let what = |line: &str| parse_mapping(line).map(|found| found.what);
+        let start = "10000000-20000000";
+        assert_eq!(
+            what(&format!("{start} r--p 00000000 fd:01 12     /tmp/a b (deleted)")).unwrap(),
+            "/tmp/a b (deleted)"
+        );
+        assert_eq!(what(&format!("{start} rw-p 00000000 00:00 0      [stack]")).unwrap(), "[stack]");
+        assert!(what(&format!("{start} rw-p 00000000 00:00 0 ")).unwrap().contains("allocator"));
+        assert!(what(&format!("{start} ---p 00000000 00:00 0 ")).unwrap().contains("reservation"));
+        assert_eq!(what("nonsense"), None);
     }
 }

@@ -3,6 +3,8 @@
 //!
 //! The oracle is a copy: whoever takes the changed ranges and copies their bytes has what the mapping has.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Drives the built `holdfast` command from outside: where the programs are, a scratch home for them, the
-//! main job as commands, and a look into the heaps that they leave behind; and heaps in plain memory. For the
-//! tests of this workspace and the measurements in `bench/`.
+//! main job as commands, and a look into the heaps that they leave behind; heaps in plain memory; and how often a
+//! fault is tried. For the tests of this workspace and the measurements in `bench/`.
 //!
 //! Invariants: nothing here touches the user's own heaps; every scratch home is removed with its value.
 //!
@@ -13,9 +13,11 @@ mod memory;
 mod programs;
 mod scratch;
 mod spellcheck;
+mod trials;
 
 pub use heaps::{Soundness, heap_soundness};
 pub use memory::TestMemory;
 pub use programs::Programs;
 pub use scratch::Scratch;
 pub use spellcheck::{Dictionaries, Spellcheck};
+pub use trials::{Trial, Trials};

@@ -14,7 +14,7 @@ pub fn run(args: &LsArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     let rows: Vec<_> = heaps.iter().map(row).collect();
-    print_table(&["NAME", "SIZE", "LIMIT", "CHECKPOINTS", "STATE"], &[1, 2, 3], &rows)?;
+    print_table(&["NAME", "SIZE", "LIMIT", "ON", "CHECKPOINTS", "STATE"], &[1, 2, 4], &rows)?;
     Ok(0)
 }
 
@@ -23,6 +23,7 @@ fn row(heap: &RegionSummary) -> Vec<String> {
         heap.name.to_string(),
         show_size(heap.backed_bytes),
         show_size(heap.limit_bytes),
+        heap.medium.to_string(),
         heap.checkpoint_count.to_string(),
         state(heap),
     ]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use holdfast_region::{FileSummary, RegionError, RegionSummary};
+use holdfast_region::{FileSummary, Medium, RegionError, RegionSummary};
 use serde::Serialize;
 
 use super::{Look, RootRow, look, ls, name_space};
@@ -65,6 +65,7 @@ fn text(shown: &Shown) -> String {
         ),
         ("uuid", summary.uuid.clone()),
         ("created", time(summary.created_unix_s)),
+        ("backing", backing(summary.medium).to_owned()),
         ("image", file(summary.image.as_ref())),
         ("checkpoint", file(summary.base.as_ref())),
     ];
@@ -86,6 +87,13 @@ fn text(shown: &Shown) -> String {
         text.push_str(&format!("{:<11} {note}\n", "note"));
     }
     text
+}
+
+fn backing(medium: Medium) -> &'static str {
+    match medium {
+        Medium::File => "file (on the disk; after a power cut it is as of its last checkpoint)",
+        _ => "memory (in the pool)",
+    }
 }
 
 fn file(file: Option<&FileSummary>) -> String {

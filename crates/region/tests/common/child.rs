@@ -19,9 +19,8 @@ const POOL: &str = "HOLDFAST_TEST_POOL";
 
 /// The body of the test that children run; without a role it does nothing.
 pub(crate) fn play() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    let place = |variable| PathBuf::from(std::env::var_os(variable).unwrap());
-    let names = || NameSpace::new(Places::at(place(HOME), place(POOL)).unwrap());
+    let Some(role) = role() else { return };
+    let names = || NameSpace::new(places());
     let words: Vec<&str> = role.split(' ').collect();
     match words[..] {
         // Opens, stores a text, and stays until it is told to go on.
@@ -49,8 +48,7 @@ pub(crate) fn play() {
         // Stores a text and hangs in the given step of the checkpoint.
         ["hang", name, text, step] => {
             let storage = Arc::new(FaultyStorage::new(Fault::Hang));
-            let names =
-                NameSpace::with_storage(Places::at(place(HOME), place(POOL)).unwrap(), storage.clone());
+            let names = NameSpace::with_storage(places(), storage.clone());
             let mut region = names.open(&named(name), &key()).unwrap();
             store(&mut region, 0, text.as_bytes());
             storage.arm(step.parse().unwrap());
@@ -98,12 +96,23 @@ pub(crate) fn play() {
     }
 }
 
-fn say(text: &str) {
+/// What this process is to play, if it is a child.
+pub(crate) fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// The parent's home.
+pub(crate) fn places() -> Places {
+    let place = |variable| PathBuf::from(std::env::var_os(variable).unwrap());
+    Places::at(place(HOME), place(POOL)).unwrap()
+}
+
+pub(crate) fn say(text: &str) {
     println!("@@ {text}");
     std::io::stdout().flush().unwrap();
 }
 
-fn wait_for_parent() {
+pub(crate) fn wait_for_parent() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use holdfast_region::{KernelStorage, Storage};
+use holdfast_region::{FileView, KernelStorage, Storage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -104,6 +104,15 @@ impl Storage for FaultyStorage {
         }
         self.step("write_at")?;
         KernelStorage.write_at(file, bytes, offset)
+    }
+
+    fn store(&self, view: &mut FileView, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let left = self.steps_left.load(Ordering::SeqCst);
+        if left == 0 || (left < 0 && matches!(self.fault, Fault::Always(_))) {
+            view.store(offset, &bytes[..bytes.len() / 2])?;
+        }
+        self.step("store")?;
+        view.store(offset, bytes)
     }
 
     fn sync(&self, _: &File) -> io::Result<()> {

@@ -58,7 +58,7 @@ struct UffdioWriteprotect {
 
 /// A run of pages that a scan found: addresses.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PageRegion {
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -102,6 +102,7 @@ unsafe fn ioctl<T>(fd: RawFd, request: u64, argument: &mut T) -> io::Result<usiz
 
 /// A userfaultfd with asynchronous write protection: the kernel itself lets a store to a protected page through,
 /// and takes the protection off that page. Nobody reads events from it.
+#[derive(Debug)]
 pub(crate) struct Userfaultfd(OwnedFd);
 
 impl Userfaultfd {
@@ -156,6 +157,7 @@ pub(crate) struct Scanned {
 }
 
 /// The process's page tables, to be scanned.
+#[derive(Debug)]
 pub(crate) struct Pagemap(File);
 
 impl Pagemap {
@@ -174,6 +176,12 @@ impl Pagemap {
         regions: &mut [PageRegion],
     ) -> io::Result<Scanned> {
         self.scan(addresses, regions, PAGE_IS_WRITTEN, PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC)
+    }
+
+    /// Whether a page's asynchronous write protection is off; changes nothing.
+    pub(crate) fn any_written(&self, addresses: &Range<usize>) -> io::Result<bool> {
+        let scanned = self.scan(addresses, &mut [PageRegion::default()], PAGE_IS_WRITTEN, 0)?;
+        Ok(scanned.found > 0)
     }
 
     /// Lists pages that are in memory; changes nothing.

@@ -85,6 +85,12 @@ impl DirtyTracker for Userfault {
         Ok(())
     }
 
+    fn peek(&self) -> Option<bool> {
+        let written = self.pagemap.any_written(&self.addresses(0..self.mapping.len));
+        // What cannot be asked may have been stored to.
+        Some(self.unknown || written.unwrap_or(true))
+    }
+
     fn take(&mut self) -> io::Result<Vec<Range<u64>>> {
         if self.unknown {
             self.arm(0..self.mapping.len)?;

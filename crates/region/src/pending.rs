@@ -1,0 +1,89 @@
+//! The pages of a region that the store lacks, as bits: noting some costs no more for how many are noted already.
+//!
+//! Invariant: a page that was noted stays until all are cleared.
+
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+
+use crate::sparse::PAGE_BYTES;
+
+const WORD_BITS: u64 = u64::BITS as u64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    words: Vec<u64>,
+    any: bool,
+}
+
+impl Pending {
+    /// Notes the pages that share a byte with a range.
+    pub(crate) fn insert(&mut self, bytes: Range<u64>) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.any = true;
+        let (mut page, end) = (bytes.start / PAGE_BYTES, bytes.end.div_ceil(PAGE_BYTES));
+        let words = end.div_ceil(WORD_BITS) as usize;
+        if self.words.len() < words {
+            self.words.resize(words, 0);
+        }
+        while page < end {
+            let first = page % WORD_BITS;
+            let count = (end - page).min(WORD_BITS - first);
+            self.words[(page / WORD_BITS) as usize] |= (u64::MAX >> (WORD_BITS - count)) << first;
+            page += count;
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.any
+    }
+
+    pub(crate) fn clear(&mut self) {
+        if self.any {
+            self.words.fill(0);
+            self.any = false;
+        }
+    }
+
+    /// Page-aligned ranges, in order, apart from each other.
+    pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (index, word) in self.words.iter().enumerate() {
+            let mut bits = *word;
+            while bits != 0 {
+                let first = u64::from(bits.trailing_zeros());
+                let count = u64::from((bits >> first).trailing_ones());
+                bits &= !((u64::MAX >> (WORD_BITS - count)) << first);
+                let start = (index as u64 * WORD_BITS + first) * PAGE_BYTES;
+                match ranges.last_mut() {
+                    Some(last) if last.end == start => last.end += count * PAGE_BYTES,
+                    _ => ranges.push(start..start + count * PAGE_BYTES),
+                }
+            }
+        }
+        ranges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_come_out_in_order_and_merged_until_they_are_cleared() {
+        let mut pending = Pending::default();
+        for pages in [63..65, 3..4, 64..130, 200..200, 191..192] {
+            pending.insert(pages.start * PAGE_BYTES..pages.end * PAGE_BYTES);
+        }
+        pending.insert(3 * PAGE_BYTES + 7..4 * PAGE_BYTES + 1);
+        let expected = [3..5, 63..130, 191..192]
+            .map(|pages: Range<u64>| pages.start * PAGE_BYTES..pages.end * PAGE_BYTES);
+        assert_eq!(pending.ranges(), expected);
+        assert!(!pending.is_empty());
+        pending.clear();
+        assert!(pending.is_empty() && pending.ranges().is_empty());
+    }
+}

@@ -1,0 +1,239 @@
+//! Every heap is at its own address in every process, whatever the process's layout is, or the error names what
+//! sits there.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::process::Command;
+
+use common::child::{Player, places, role, say};
+use common::{Home, MIB, key, named};
+use holdfast_region::{AddressWindow, NameSpace, Places, Region, RegionError, address_window};
+use holdfast_sys::mapping::{Prot, Reservation, map_anon_fixed, map_shared_fixed};
+
+/// A limit on address space that has no room for the window, but for the test program and a heap.
+const SMALL_KIB: u64 = 4 << 20;
+
+#[test]
+fn a_child_plays_its_role() {
+    let Some(role) = role() else { return };
+    let names = NameSpace::new(places());
+    let open = |name: &str| names.open(&named(name), &key()).unwrap();
+    match role.split(' ').collect::<Vec<_>>()[..] {
+        ["follow", name] => {
+            let mut region = open(name);
+            say(&follow(&mut region));
+            assert_eq!(address_window(), AddressWindow::Whole);
+            region.close().unwrap();
+            say(&format!("{:#x}", &raw const role as usize));
+        }
+        ["follow-limited", name] => {
+            let mut region = open(name);
+            say(&follow(&mut region));
+            assert_eq!(address_window(), AddressWindow::OneByOne);
+            assert!(format!("{region:?}").contains("OneByOne"), "{region:?}");
+            let address = region.address();
+            region.close().unwrap();
+            assert!(Reservation::at(address as usize, 4096).is_ok(), "the range was not given back");
+            let mut large = names.create(&named("large"), &key(), 64 << 30).unwrap();
+            let error = large.map_native().unwrap_err();
+            assert!(matches!(error, RegionError::AddressSpace { limit_bytes: Some(_), .. }), "{error}");
+            assert!(error.to_string().contains("ulimit -v"), "{error}");
+        }
+        // Squats in the middle of the first heap's range before any heap is mapped.
+        ["squat", name, other] => {
+            let mut region = open(name);
+            let squatter = Reservation::at(region.address() as usize + (4 << 20), 8192).unwrap();
+            // SAFETY: both pages are this test's own reservation.
+            unsafe { map_anon_fixed(squatter.base(), 8192, Prot::ReadWrite).unwrap() };
+            let text = refusal(&mut region);
+            assert!(text.contains("memory without a name"), "{text}");
+            let (start, end) = (squatter.base() as usize, squatter.base() as usize + 8192);
+            assert!(text.contains(&format!("{start:#x}..{end:#x}")), "{text}");
+            let reserved_bytes = (64 << 40) - 8192;
+            assert_eq!(address_window(), AddressWindow::Partial { reserved_bytes });
+            say(&follow(&mut open(other)));
+            // A new heap gets an address that is free in this process.
+            let mut new = names.create(&named("new"), &key(), MIB).unwrap();
+            say(&follow_new(&mut new));
+            let file = tempfile::NamedTempFile::new().unwrap();
+            file.as_file().set_len(4096).unwrap();
+            // SAFETY: the page is this test's own reservation.
+            unsafe { map_shared_fixed(squatter.base(), 4096, file.as_file(), 0, Prot::Read).unwrap() };
+            let text = refusal(&mut region);
+            assert!(text.contains(file.path().to_str().unwrap()), "{text}");
+            drop(squatter);
+            say(&follow(&mut region));
+        }
+        _ => panic!("unknown role {role:?}"),
+    }
+}
+
+fn refusal(region: &mut Region) -> String {
+    let error = region.map_native().unwrap_err();
+    assert!(matches!(error, RegionError::AddressTaken { .. }), "{error}");
+    error.to_string()
+}
+
+/// A heap whose first word points to its second, which is 42.
+fn with_pointer(home: &Home, name: &str) {
+    let mut region = home.names().create(&named(name), &key(), 8 * MIB).unwrap();
+    let word = region.map_native().unwrap().cast::<u64>();
+    // SAFETY: the first words of the mapping, and nothing else refers to them.
+    unsafe {
+        word.write(word.as_ptr() as u64 + 8);
+        word.add(1).write(42);
+    }
+    region.close().unwrap();
+}
+
+/// Maps the region, follows its pointer, and says where it is.
+fn follow(region: &mut Region) -> String {
+    let word = region.map_native().unwrap().cast::<*const u64>();
+    // SAFETY: `with_pointer` stored a pointer there; if it does not lead into the mapping, the child dies.
+    assert_eq!(unsafe { *word.read() }, 42);
+    format!("{word:p}")
+}
+
+fn follow_new(region: &mut Region) -> String {
+    format!("{:p}", region.map_native().unwrap())
+}
+
+fn program() -> Command {
+    Command::new(std::env::current_exe().unwrap())
+}
+
+/// A command that runs the words and this program behind them.
+fn through(words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).arg(std::env::current_exe().unwrap());
+    command
+}
+
+#[test]
+fn a_heap_has_its_address_in_every_process_wherever_the_rest_lies() {
+    let home = Home::new();
+    with_pointer(&home, "heap");
+    let address = format!("{:#x}", home.names().summary(&named("heap")).unwrap().address);
+    let mut stacks = Vec::new();
+    for _ in 0..20 {
+        let mut child = Player::start_with(program(), &home, "follow heap");
+        assert_eq!(child.hear(), address);
+        stacks.push(child.hear());
+        child.finish();
+    }
+    stacks.sort();
+    stacks.dedup();
+    let randomised = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space").unwrap();
+    assert!(stacks.len() > 1 || randomised.trim() == "0", "the layout was the same in all runs");
+}
+
+#[test]
+fn a_heap_has_its_address_under_the_layout_of_a_debugger() {
+    let home = Home::new();
+    with_pointer(&home, "heap");
+    let address = format!("{:#x}", home.names().summary(&named("heap")).unwrap().address);
+    // What gdb does to the programs that it starts.
+    let fixed = ["setarch", "--addr-no-randomize"];
+    if !Command::new(fixed[0]).args([fixed[1], "true"]).status().is_ok_and(|status| status.success()) {
+        eprintln!("not tried: personality(2) is forbidden here, or there is no setarch");
+        return;
+    }
+    let stacks: Vec<_> = (0..3)
+        .map(|_| {
+            let mut child = Player::start_with(through(&fixed), &home, "follow heap");
+            assert_eq!(child.hear(), address);
+            let stack = child.hear();
+            child.finish();
+            stack
+        })
+        .collect();
+    assert!(stacks.iter().all(|stack| *stack == stacks[0]), "{stacks:?}");
+}
+
+#[test]
+fn what_squats_on_a_range_is_named_and_costs_that_heap_only() {
+    let home = Home::new();
+    with_pointer(&home, "heap");
+    with_pointer(&home, "other");
+    let address = |name: &str| format!("{:#x}", home.names().summary(&named(name)).unwrap().address);
+    let mut child = Player::start_with(program(), &home, "squat heap other");
+    assert_eq!(child.hear(), address("other"));
+    assert_eq!(child.hear(), address("new"));
+    assert_eq!(child.hear(), address("heap"));
+    child.finish();
+}
+
+#[test]
+fn under_a_small_limit_on_address_space_only_the_heaps_own_range_is_reserved() {
+    let home = Home::new();
+    with_pointer(&home, "heap");
+    let address = format!("{:#x}", home.names().summary(&named("heap")).unwrap().address);
+    let limit = format!("ulimit -v {SMALL_KIB}; exec \"$0\" \"$@\"");
+    let mut child = Player::start_with(through(&["sh", "-c", &limit]), &home, "follow-limited heap");
+    assert_eq!(child.hear(), address);
+    child.finish();
+}
+
+#[test]
+fn two_homes_in_one_process_have_their_first_heaps_side_by_side() {
+    for _ in 0..20 {
+        let (one, other) = (Home::new(), Home::new());
+        let mut first = one.names().create(&named("heap"), &key(), 64 << 30).unwrap();
+        first.map_native().unwrap();
+        let mut second = other.names().create(&named("heap"), &key(), 64 << 30).unwrap();
+        second.map_native().unwrap();
+    }
+}
+
+#[test]
+fn a_home_that_meets_an_open_heap_of_another_one_makes_way() {
+    // The same path makes the same choice, so the second home would collide if it did not look.
+    let home = Home::new();
+    let mut first = home.names().create(&named("heap"), &key(), MIB).unwrap();
+    first.map_native().unwrap();
+    let pool = home.pool().with_file_name("second");
+    let aside = home.path().with_extension("aside");
+    std::fs::rename(home.path(), &aside).unwrap();
+    let names = NameSpace::new(Places::at(home.path(), &pool).unwrap());
+    let mut second = names.create(&named("heap"), &key(), MIB).unwrap();
+    second.map_native().unwrap();
+    assert_ne!(first.address(), second.address());
+    drop((first, second));
+    std::fs::remove_dir_all(home.path()).unwrap();
+    std::fs::rename(&aside, home.path()).unwrap();
+}
+
+#[test]
+fn what_is_rewritten_for_another_address_counts_only_when_the_relocation_is_finished() {
+    let home = Home::with_text("heap", b"older");
+    let text = |region: &Region| common::read(region, 0, 5);
+    let rewrite = |region: &mut Region| {
+        let (base, address) = region.begin_relocation().unwrap();
+        assert_eq!(base.as_ptr() as u64, address);
+        // SAFETY: the region is mapped there, writable, and nothing refers to it.
+        unsafe { base.as_ptr().copy_from_nonoverlapping(b"newer".as_ptr(), 5) };
+        address
+    };
+    let mut region = home.names().open(&named("heap"), &key()).unwrap();
+    let first = region.address();
+    let second = rewrite(&mut region);
+    assert!(second.abs_diff(first) >= region.limit_bytes(), "the ranges touch");
+    region.abandon_relocation().unwrap();
+    assert_eq!((text(&region), region.address()), (b"older".to_vec(), first));
+    assert_eq!(region.map_native().unwrap().as_ptr() as u64, first);
+    region.unmap().unwrap();
+    // As a kill does it: nothing is finished, and nothing given up.
+    rewrite(&mut region);
+    drop(region);
+    let mut region = home.names().open(&named("heap"), &key()).unwrap();
+    assert_eq!((text(&region), region.address()), (b"older".to_vec(), first));
+    let address = rewrite(&mut region);
+    region.finish_relocation().unwrap();
+    assert_eq!((text(&region), region.address()), (b"newer".to_vec(), address));
+    region.close().unwrap();
+    std::fs::remove_file(home.image("heap")).unwrap();
+    let region = home.names().open(&named("heap"), &key()).unwrap();
+    assert_eq!((text(&region), region.address()), (b"newer".to_vec(), address));
+}

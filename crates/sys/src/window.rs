@@ -1,0 +1,317 @@
+//! A window of address space that is reserved in one call, and from which ranges at given addresses are claimed.
+//!
+//! Invariants:
+//! - What sits in the window already is never replaced: the window is then reserved in the pieces that are free.
+//! - A claimed range is one claim's alone. Giving it back leaves it reserved, so nobody else in the process gets in
+//!   between two claims.
+//! - Where the kernel grants no large reservation (`RLIMIT_AS`), each claim reserves its own range and frees it.
+//!
+//! Nothing is reserved before the first claim.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::mapping::{Reservation, map_none_fixed};
+use crate::process::occupants;
+
+/// How much of a window is reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Coverage {
+    /// Nothing yet: there was no claim.
+    Untouched,
+    /// All of it, by one call.
+    Whole,
+    /// All that was free: somebody sits in it.
+    Pieces {
+        /// Bytes that are reserved.
+        reserved_bytes: u64,
+    },
+    /// Only what is claimed: the kernel refused the large reservation.
+    OneByOne,
+}
+
+/// Why a range cannot be claimed.
+#[derive(Debug)]
+pub enum ClaimError {
+    /// An earlier claim has a part of it.
+    Claimed {
+        /// That claim.
+        by: Range<usize>,
+    },
+    /// Somebody else has a part of it.
+    Taken {
+        /// A part in which something sits.
+        part: Range<usize>,
+    },
+    /// The kernel refused.
+    Refused(io::Error),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Window {
+    range: Range<usize>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    coverage: Coverage,
+    /// Reserved by us, sorted, none touching another.
+    pieces: Vec<Range<usize>>,
+    claims: Vec<Range<usize>>,
+}
+
+impl Window {
+    /// The window over a range of addresses, page-aligned. Nothing is reserved yet.
+    #[must_use]
+    pub const fn new(range: Range<usize>) -> Window {
+        let state = State { coverage: Coverage::Untouched, pieces: Vec::new(), claims: Vec::new() };
+        Window { range, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change to the lists is one step, so a panic elsewhere leaves them whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves what is free of the window, unless that was done before.
+    pub fn reserve(&self) -> Coverage {
+        let mut state = self.state();
+        self.reserve_once(&mut state);
+        state.coverage
+    }
+
+    /// What is reserved now.
+    #[must_use]
+    pub fn coverage(&self) -> Coverage {
+        self.state().coverage
+    }
+
+    /// Ranges of the window that cannot be claimed now: other claims, and what sits there.
+    ///
+    /// # Errors
+    /// When `/proc` is not readable.
+    pub fn occupied(&self) -> io::Result<Vec<Range<u64>>> {
+        let state = self.state();
+        let mut occupied: Vec<_> = state.claims.iter().map(as_addresses).collect();
+        for gap in without(&self.range, &state.pieces) {
+            occupied.extend(occupants(as_addresses(&gap))?.into_iter().map(|found| found.range));
+        }
+        Ok(occupied)
+    }
+
+    /// Takes `len` bytes at `address` for the caller alone. The drop of the result gives them back.
+    ///
+    /// # Errors
+    /// [`ClaimError`]; nothing has changed then. `InvalidInput` for what is not in the window.
+    pub fn claim(&'static self, address: usize, len: usize) -> Result<Reservation, ClaimError> {
+        let wanted = address..address.saturating_add(len);
+        if len == 0 || wanted.start < self.range.start || wanted.end > self.range.end {
+            return Err(ClaimError::Refused(io::ErrorKind::InvalidInput.into()));
+        }
+        let mut state = self.state();
+        self.reserve_once(&mut state);
+        if let Some(by) = state.claims.iter().find(|claim| overlap(claim, &wanted)) {
+            return Err(ClaimError::Claimed { by: by.clone() });
+        }
+        let missing = without(&wanted, &state.pieces);
+        let mut added = Vec::with_capacity(missing.len());
+        for part in &missing {
+            match Reservation::at(part.start, part.len()) {
+                Ok(reservation) => added.push(reservation),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(ClaimError::Taken { part: part.clone() });
+                }
+                Err(error) => return Err(ClaimError::Refused(error)),
+            }
+        }
+        // From here on they are the window's.
+        added.into_iter().for_each(Reservation::keep);
+        if state.coverage != Coverage::OneByOne && !missing.is_empty() {
+            state.pieces.extend(missing);
+            state.pieces = joined(std::mem::take(&mut state.pieces));
+            state.coverage = self.coverage_of(&state.pieces);
+        }
+        state.claims.push(wanted);
+        Ok(Reservation::of_window(self, address, len))
+    }
+
+    /// Ends a claim; called by the drop of its reservation.
+    pub(crate) fn give_back(&self, base: *mut u8, len: usize) {
+        let mut state = self.state();
+        let start = base as usize;
+        // A claim that cannot be cleared stays one: what is mapped there must not be taken for free space.
+        let cleared = if state.coverage == Coverage::OneByOne {
+            // SAFETY: the claim's owner gives the range up, and no reference into it is left (contract of those
+            // who mapped there).
+            unsafe { rustix::mm::munmap(base.cast(), len) }.is_ok()
+        } else {
+            // SAFETY: as above.
+            unsafe { map_none_fixed(base, len) }.is_ok()
+        };
+        if cleared {
+            state.claims.retain(|claim| claim.start != start);
+        }
+    }
+
+    fn reserve_once(&self, state: &mut State) {
+        if state.coverage != Coverage::Untouched {
+            return;
+        }
+        match Reservation::at(self.range.start, self.range.len()) {
+            Ok(whole) => {
+                whole.keep();
+                state.pieces = vec![self.range.clone()];
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                state.pieces = self.reserve_gaps();
+            }
+            Err(_) => {}
+        }
+        state.coverage = self.coverage_of(&state.pieces);
+    }
+
+    /// Reserves what nobody has; a gap that somebody takes meanwhile is theirs.
+    fn reserve_gaps(&self) -> Vec<Range<usize>> {
+        let Ok(found) = occupants(as_addresses(&self.range)) else { return Vec::new() };
+        let taken: Vec<_> =
+            found.into_iter().map(|found| found.range.start as usize..found.range.end as usize).collect();
+        let mut reserved = Vec::new();
+        for gap in without(&self.range, &taken) {
+            if let Ok(piece) = Reservation::at(gap.start, gap.len()) {
+                piece.keep();
+                reserved.push(gap);
+            }
+        }
+        reserved
+    }
+
+    fn coverage_of(&self, pieces: &[Range<usize>]) -> Coverage {
+        match pieces {
+            [] => Coverage::OneByOne,
+            [one] if *one == self.range => Coverage::Whole,
+            pieces => {
+                Coverage::Pieces { reserved_bytes: pieces.iter().map(|piece| piece.len() as u64).sum() }
+            }
+        }
+    }
+}
+
+fn as_addresses(range: &Range<usize>) -> Range<u64> {
+    range.start as u64..range.end as u64
+}
+
+fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// What is left of `range` without `parts`, which are sorted.
+fn without(range: &Range<usize>, parts: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut left = Vec::new();
+    let mut from = range.start;
+    for part in parts.iter().filter(|part| overlap(part, range)) {
+        if from < part.start {
+            left.push(from..part.start);
+        }
+        from = from.max(part.end);
+    }
+    if from < range.end {
+        left.push(from..range.end);
+    }
+    left
+}
+
+/// Sorts, and makes one of those that touch.
+fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Prot, map_anon_fixed};
+
+    const GIB: usize = 1 << 30;
+
+    /// Each test has a window of its own, far from the others.
+    fn window(number: usize) -> &'static Window {
+        let start = 0x0800_0000_0000 + number * (64 * GIB);
+        Box::leak(Box::new(Window::new(start..start + 16 * GIB)))
+    }
+
+    #[test]
+    fn a_window_is_reserved_whole_at_the_first_claim_and_stays_reserved() {
+        let window = window(0);
+        assert_eq!(window.coverage(), Coverage::Untouched);
+        let start = window.range.start;
+        let claim = window.claim(start + GIB, GIB).unwrap();
+        assert_eq!(window.coverage(), Coverage::Whole);
+        // SAFETY: the range is this test's claim.
+        unsafe { map_anon_fixed(claim.base(), 4096, Prot::ReadWrite).unwrap() };
+        // SAFETY: mapped just now.
+        unsafe { claim.base().write_volatile(7) };
+        drop(claim);
+        let error = Reservation::at(start + GIB, 4096).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "the range was not given back to the window");
+        let again = window.claim(start + GIB, GIB).unwrap();
+        // SAFETY: the range is this test's claim; what was mapped there must be gone.
+        unsafe { map_anon_fixed(again.base(), 4096, Prot::Read).unwrap() };
+        // SAFETY: mapped just now.
+        assert_eq!(unsafe { again.base().read_volatile() }, 0);
+    }
+
+    #[test]
+    fn claims_never_overlap_and_the_second_names_the_first() {
+        let window = window(1);
+        let start = window.range.start;
+        let first = window.claim(start, 2 * GIB).unwrap();
+        let Err(ClaimError::Claimed { by }) = window.claim(start + GIB, 4096) else {
+            panic!("claimed twice")
+        };
+        assert_eq!(by, start..start + 2 * GIB);
+        drop(first);
+        assert!(window.claim(start + GIB, 4096).is_ok());
+        assert!(matches!(window.claim(start - 4096, 4096), Err(ClaimError::Refused(_))));
+        assert!(matches!(window.claim(start + 15 * GIB, 2 * GIB), Err(ClaimError::Refused(_))));
+    }
+
+    #[test]
+    fn a_squatter_shrinks_the_window_and_its_place_is_ours_when_it_goes() {
+        let window = window(2);
+        let start = window.range.start;
+        let squatter = Reservation::at(start + 4 * GIB, 4096).unwrap();
+        let early = window.claim(start, GIB).unwrap();
+        assert_eq!(window.coverage(), Coverage::Pieces { reserved_bytes: (16 * GIB - 4096) as u64 });
+        let late = window.claim(start + 8 * GIB, 8 * GIB).unwrap();
+        let Err(ClaimError::Taken { part }) = window.claim(start + 4 * GIB, GIB) else { panic!("replaced") };
+        assert_eq!(part, start + 4 * GIB..start + 4 * GIB + 4096);
+        let occupied = window.occupied().unwrap();
+        assert!(occupied.contains(&as_addresses(&part)), "{occupied:x?}");
+        assert_eq!(occupied.len(), 3);
+        drop(squatter);
+        let there = window.claim(start + 4 * GIB, GIB).unwrap();
+        assert_eq!(window.coverage(), Coverage::Whole);
+        drop((early, late, there));
+    }
+
+    #[test]
+    fn what_is_left_of_a_range_and_what_touches_are_computed_at_every_edge() {
+        let whole: Vec<_> = std::iter::once(10..20).collect();
+        assert_eq!(without(&(10..20), &[]), whole);
+        assert_eq!(without(&(10..20), &[0..10, 20..30]), whole);
+        assert_eq!(without(&(10..20), &[0..12, 14..15, 18..40]), [12..14, 15..18]);
+        assert!(without(&(10..20), &[0..40]).is_empty());
+        assert_eq!(joined(vec![5..7, 0..2, 2..5, 9..10]), [0..7, 9..10]);
+    }
+}

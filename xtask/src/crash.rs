@@ -1,0 +1,251 @@
+//! The rows of the fault matrix that this workspace tests, at counts of one's choice, as one table.
+//!
+//! The tests are those of `./test`; this runs each row alone with its count in `HOLDFAST_CRASH_ROW`, reads the lines
+//! `fault ROW: WHAT: N trials in S s, seed X` that they write, and, if asked to, puts them into docs/guarantees.md.
+//!
+//! Invariants: every row is bounded in time. A row whose tests fail, or say nothing, fails the chore and is not
+//! written down.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use crate::command::{cannot_start, cargo, show, with_timeout};
+use crate::failure::{Failure, Result};
+use crate::workspace::Workspace;
+
+/// Twelve hours: more than any row takes at its long count.
+const ROW_TIMEOUT_S: u32 = 12 * 60 * 60;
+const GUARANTEES: &str = "docs/guarantees.md";
+const BEGIN: &str = "<!-- cargo xtask crash --write: begin -->";
+const END: &str = "<!-- cargo xtask crash --write: end -->";
+const HEADING: &str = "| row | fault | trials | failures | seconds |\n|---|---|---|---|---|\n";
+
+/// One row of the matrix.
+struct Row {
+    name: &'static str,
+    package: &'static str,
+    /// The test program, and the tests in it whose names contain one of these.
+    program: &'static str,
+    tests: &'static [&'static str],
+    /// Trials of a long run; `None` where all cases are tried every time.
+    long: Option<u64>,
+}
+
+const CROSS: (&str, &str) = ("holdfast-tests", "faults");
+
+const fn row(name: &'static str, tests: &'static [&'static str], long: Option<u64>) -> Row {
+    Row { name, package: CROSS.0, program: CROSS.1, tests, long }
+}
+
+const ROWS: [Row; 9] = [
+    row("H1", &["kills::"], Some(200_000)),
+    Row {
+        name: "H2",
+        package: "holdfast-region",
+        program: "faults_power",
+        tests: &["random_sessions"],
+        long: Some(20_000),
+    },
+    // On each of two file systems.
+    row("H4", &["power_cuts::"], Some(2000)),
+    Row {
+        name: "H7",
+        package: "holdfast-region",
+        program: "faults_steps",
+        tests: &["an_error_in_any_step"],
+        long: None,
+    },
+    row("H8", &["truncation::"], Some(1000)),
+    row("H9", &["damage::"], Some(1_000_000)),
+    row("H10", &["memory::"], None),
+    row("H11", &["openers::"], Some(50_000)),
+    row("H12", &["golden::"], None),
+];
+
+#[derive(Default)]
+struct Wishes {
+    long: bool,
+    write: bool,
+    only: Vec<String>,
+    count: Option<u64>,
+}
+
+pub(crate) fn crash(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
+    let wishes = read(arguments).map_err(|text| Failure::usage(text, usage))?;
+    let mut results = Vec::new();
+    let mut failed = Vec::new();
+    for row in
+        ROWS.iter().filter(|row| wishes.only.is_empty() || wishes.only.iter().any(|only| only == row.name))
+    {
+        match run(workspace, row, &wishes) {
+            Ok(lines) => results.extend(lines),
+            Err(failure) => {
+                println!("{}: {failure}", row.name);
+                failed.push(row.name);
+            }
+        }
+    }
+    println!("\n{HEADING}{}", results.iter().map(Line::to_text).collect::<String>());
+    if wishes.write {
+        write(&workspace.root, &results)?;
+    }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::new(format!("failed: {}; the seeds to try again with are above", failed.join(", "))))
+    }
+}
+
+fn read(arguments: &[String]) -> std::result::Result<Wishes, String> {
+    let mut wishes = Wishes::default();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--long" => wishes.long = true,
+            "--write" => wishes.write = true,
+            "--only" => {
+                let name = arguments.next().ok_or("--only needs a row, such as H1")?;
+                if !ROWS.iter().any(|row| row.name == name) {
+                    let known: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+                    return Err(format!("there is no row `{name}`; rows are {}", known.join(", ")));
+                }
+                wishes.only.push(name.clone());
+            }
+            "--count" => {
+                let count = arguments.next().and_then(|count| count.parse().ok());
+                wishes.count = Some(count.ok_or("--count needs a number of trials")?);
+            }
+            other => return Err(format!("`crash` does not know `{other}`")),
+        }
+    }
+    Ok(wishes)
+}
+
+/// What a test says at its end.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    row: String,
+    what: String,
+    trials: u64,
+    seconds: String,
+}
+
+impl Line {
+    /// Reads `fault H1: process death: 1000 trials in 3.2 s, seed 0x1`.
+    fn read(text: &str) -> Option<Line> {
+        let (row, rest) = text.get(text.find("fault H")?..)?.strip_prefix("fault ")?.split_once(": ")?;
+        let (what, rest) = rest.split_once(": ")?;
+        let (trials, rest) = rest.split_once(" trials in ")?;
+        let (seconds, _) = rest.split_once(" s, seed ")?;
+        let trials = trials.parse().ok()?;
+        Some(Line { row: row.to_owned(), what: what.to_owned(), trials, seconds: seconds.to_owned() })
+    }
+
+    fn to_text(&self) -> String {
+        let Line { row, what, trials, seconds } = self;
+        format!("| {row} | {what} | {trials} | 0 | {seconds} |\n")
+    }
+
+    /// Rows in the order of the matrix.
+    fn place(&self) -> (u32, String) {
+        (self.row[1..].parse().unwrap_or(u32::MAX), self.what.clone())
+    }
+}
+
+fn run(workspace: &Workspace, row: &Row, wishes: &Wishes) -> Result<Vec<Line>> {
+    let mut command: Command = cargo(&workspace.root);
+    command.args(["test", "-p", row.package, "--test", row.program, "--"]).args(row.tests);
+    command.arg("--nocapture");
+    if let Some(count) = wishes.count.or(row.long.filter(|_| wishes.long)) {
+        command.env(format!("HOLDFAST_CRASH_{}", row.name), count.to_string());
+    }
+    show(&command);
+    let mut bounded = with_timeout(&command, ROW_TIMEOUT_S);
+    let output = bounded.output().map_err(|error| cannot_start(&bounded, &error))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    for line in text.lines().filter(|line| line.contains("fault H") || line.contains("not run: ")) {
+        println!("{line}");
+    }
+    if !output.status.success() {
+        return Err(Failure::new(format!(
+            "{}\n{text}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        )));
+    }
+    let lines: Vec<Line> = text.lines().filter_map(Line::read).collect();
+    if lines.is_empty() {
+        return Err(Failure::new("no trial was made; `not run: …` above says why"));
+    }
+    Ok(lines)
+}
+
+/// Puts the results in the place of earlier ones of the same tests.
+fn write(root: &Path, results: &[Line]) -> Result<()> {
+    let path = root.join(GUARANTEES);
+    let broken = |what: String| Failure::new(format!("{}: {what}", path.display()));
+    let text = std::fs::read_to_string(&path).map_err(|error| broken(error.to_string()))?;
+    let merged = merge(&text, results)
+        .ok_or_else(|| broken(format!("the lines `{BEGIN}` and `{END}` are missing; put them back")))?;
+    std::fs::write(&path, merged).map_err(|error| broken(error.to_string()))
+}
+
+fn merge(text: &str, results: &[Line]) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (section, after) = rest.split_once(END)?;
+    let mut rows = BTreeMap::new();
+    for line in section.lines().filter(|line| line.starts_with("| H")) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [row, what, trials, _, seconds] = cells[..] else { return None };
+        let trials = trials.parse().ok()?;
+        let line = Line { row: row.to_owned(), what: what.to_owned(), trials, seconds: seconds.to_owned() };
+        rows.insert(line.place(), line.to_text());
+    }
+    for line in results {
+        rows.insert(line.place(), line.to_text());
+    }
+    let rows: String = rows.into_values().collect();
+    Some(format!("{before}{BEGIN}\n{HEADING}{rows}{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "test x ... fault H10: every allocation: 303 trials in 9.6 s, seed 0x486f";
+
+    #[test]
+    fn what_a_test_says_is_read_and_a_failure_is_no_result() {
+        let line = Line::read(SAID).unwrap();
+        assert_eq!((line.row.as_str(), line.trials, line.seconds.as_str()), ("H10", 303, "9.6"));
+        assert_eq!(Line::read("fault H1: process death: FAILED in trial 7 after 0.1 s; again with X"), None);
+        assert_eq!(Line::read("test result: ok."), None);
+    }
+
+    #[test]
+    fn new_results_take_the_place_of_old_ones_and_others_stay_in_order() {
+        let result = |row: &str, trials| Line {
+            row: row.to_owned(),
+            what: "w".to_owned(),
+            trials,
+            seconds: "1.0".to_owned(),
+        };
+        let text = format!("a\n{BEGIN}\n{END}\nb\n");
+        let once = merge(&text, &[result("H10", 5), result("H2", 7)]).unwrap();
+        let twice = merge(&once, &[result("H10", 6)]).unwrap();
+        let rows: Vec<&str> = twice.lines().filter(|line| line.starts_with("| H")).collect();
+        assert_eq!(rows, ["| H2 | w | 7 | 0 | 1.0 |", "| H10 | w | 6 | 0 | 1.0 |"]);
+        assert!(twice.starts_with("a\n") && twice.ends_with("\nb\n"));
+        assert_eq!(merge("no section", &[]), None);
+    }
+
+    #[test]
+    fn wishes_are_read_and_an_unknown_row_is_named() {
+        let read = |text: &str| read(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let wishes = read("--long --only H1 --only H9 --write --count 5").unwrap();
+        assert!(wishes.long && wishes.write && wishes.only == ["H1", "H9"] && wishes.count == Some(5));
+        assert!(read("--only H3").is_err_and(|text| text.contains("H3") && text.contains("H12")));
+        assert!(read("--count many").is_err() && read("--fast").is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! Fuzzing: builds the targets of `fuzz/` with coverage counters, and runs each for a while.
+//!
+//! The toolchain is the project's own. The counters are those that libFuzzer needs; they are asked for with options of
+//! the compiler that every channel has, and only for what is built here.
+//!
+//! Invariants: every run is bounded in time and memory. Inputs that were found stay in the target directory, so that
+//! the next run goes on from there; so does an input that failed, and the failure names it.
+
+use std::path::Path;
+
+use crate::command::{cargo, run, with_timeout};
+use crate::failure::{Failure, Result};
+use crate::workspace::Workspace;
+
+const TARGETS: [&str; 3] = ["heap_bytes", "heap_operations", "region_files"];
+const MINUTES_DEFAULT: u32 = 10;
+const MINUTES_MAX: u32 = 24 * 60;
+const BUILD_TIMEOUT_S: u32 = 20 * 60;
+const MEMORY_MIB_MAX: u32 = 1024;
+const INPUT_BYTES_MAX: u32 = 2048;
+/// An input that takes longer hangs; a machine that does other things, too, is slow.
+const INPUT_TIMEOUT_S: u32 = 150;
+
+const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing";
+
+pub(crate) fn fuzz(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
+    let (targets, minutes) = read(arguments).map_err(|text| Failure::usage(text, usage))?;
+    let folder = workspace.target.join("fuzz");
+    let platform = platform(workspace)?;
+    let mut build = cargo(&workspace.root);
+    build.args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", &platform]);
+    // A folder of its own, and a platform that is named: so the options stay away from all other builds, and from
+    // programs that run while this is built.
+    build.arg("--target-dir").arg(&folder).env("RUSTFLAGS", COVERAGE);
+    run(&mut with_timeout(&build, BUILD_TIMEOUT_S))?;
+    let programs = folder.join(platform).join("release");
+    let mut failed = Vec::new();
+    for target in targets {
+        if let Err(failure) = fuzz_one(&programs, &folder, target, minutes) {
+            eprintln!("{target}: {failure}");
+            failed.push(target);
+        }
+    }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        let inputs = folder.join("failed");
+        let text = format!("failed: {}; the inputs are in {}", failed.join(", "), inputs.display());
+        Err(Failure::new(format!("{text}: run the program above with one of them as its only argument")))
+    }
+}
+
+fn fuzz_one(programs: &Path, folder: &Path, target: &str, minutes: u32) -> Result<()> {
+    let made = |kind: &str| {
+        let path = folder.join(kind).join(target);
+        let error = |error| Failure::new(format!("cannot make {}: {error}", path.display()));
+        std::fs::create_dir_all(&path).map_err(error).map(|()| path.clone())
+    };
+    let (corpus, failures) = (made("corpus")?, made("failed")?);
+    let mut command = std::process::Command::new(programs.join(target));
+    command
+        .arg(format!("-max_total_time={}", minutes * 60))
+        .arg(format!("-timeout={INPUT_TIMEOUT_S}"))
+        .arg(format!("-rss_limit_mb={MEMORY_MIB_MAX}"))
+        .arg(format!("-max_len={INPUT_BYTES_MAX}"))
+        .args(["-len_control=20", "-print_final_stats=1", "-verbosity=1"])
+        .arg(format!("-artifact_prefix={}/", failures.display()))
+        .arg(corpus);
+    run(&mut with_timeout(&command, minutes * 60 + 10 * 60))
+}
+
+fn read(arguments: &[String]) -> std::result::Result<(Vec<&'static str>, u32), String> {
+    let (mut targets, mut minutes) = (Vec::new(), MINUTES_DEFAULT);
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        if argument == "--minutes" {
+            let wanted = arguments.next().and_then(|minutes| minutes.parse().ok());
+            minutes = wanted
+                .filter(|minutes| (1..=MINUTES_MAX).contains(minutes))
+                .ok_or_else(|| format!("--minutes needs a number from 1 to {MINUTES_MAX}"))?;
+        } else {
+            let known = TARGETS.into_iter().find(|target| target == argument);
+            targets.push(known.ok_or_else(|| {
+                format!("there is no target `{argument}`; targets are {}", TARGETS.join(", "))
+            })?);
+        }
+    }
+    if targets.is_empty() {
+        targets.extend(TARGETS);
+    }
+    Ok((targets, minutes))
+}
+
+/// The machine's own platform, as the compiler calls it.
+fn platform(workspace: &Workspace) -> Result<String> {
+    let mut command = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    let text = crate::command::output(command.current_dir(&workspace.root).arg("-vV"))?;
+    let text = String::from_utf8_lossy(&text);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| Failure::new("rustc -vV names no host; update Rust"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_and_minutes_are_read_and_an_unknown_target_is_named() {
+        let read = |text: &str| read(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(read(""), Ok((TARGETS.to_vec(), 10)));
+        assert_eq!(read("region_files --minutes 3"), Ok((vec!["region_files"], 3)));
+        assert!(read("heaps").is_err_and(|text| text.contains("heap_bytes")));
+        assert!(read("--minutes 0").is_err() && read("--minutes").is_err());
+    }
+}
