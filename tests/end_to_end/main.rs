@@ -9,6 +9,8 @@ mod ends;
 mod faults;
 mod guestbook;
 mod main_job;
+mod repairs;
+mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -8,6 +8,7 @@ use holdfast_applet::DirGrant;
 use holdfast_region::{Medium, MediumError, RegionName};
 
 use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, REVOKE_HELP, RevokeArgs};
+use crate::heap_args::*;
 use crate::size::parse_size;
 
 /// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
@@ -15,8 +16,9 @@ const EXIT_CODES: &str = "\
 Exit codes of `run`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
 failed; 126 the applet cannot be loaded; 127 there is no such applet; 134 the applet trapped.
 
-Exit codes of the other commands: 0 done; 1 `check` found damage or `doctor` a blocking lack; 2 wrong \
-arguments; 3 no such heap; 4 the heap is held; 5 a damaged or foreign file; 6 no room; 7 any other failure; 8 the key may not do it.
+Exit codes of the other commands: 0 done; 1 `check` or `salvage` found damage, `diff` differences or `doctor` a \
+blocking lack; 2 wrong arguments; 3 no such heap or snapshot; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
+7 any other failure; 8 the key may not do it.
 
 Environment: HOLDFAST_HOME (where checkpoints and keys live), HOLDFAST_POOL (where images live; a tmpfs).";
 
@@ -32,7 +34,7 @@ pub struct Cli {
 pub enum Command {
     /// Run an untrusted program with a heap that is there again next time
     Run(RunArgs),
-    /// List, inspect, check, remove and checkpoint heaps
+    /// List, inspect, check, copy, restore and remove heaps
     #[command(subcommand)]
     Heap(HeapCommand),
     /// Say what this machine offers, and what each missing feature costs
@@ -135,7 +137,7 @@ pub enum HeapCommand {
     Check(CheckArgs),
     /// Remove heaps, image and checkpoint
     #[command(
-        after_help = "Examples:\n  holdfast heap rm words\n  holdfast heap rm --image words   # back to the last checkpoint"
+        after_help = "Examples:\n  holdfast heap rm words\n  holdfast heap rm --image words   # back to the last checkpoint\n  holdfast heap rm --snapshot monday words"
     )]
     Rm(RmArgs),
     /// Let another key use a heap
@@ -153,6 +155,45 @@ pub enum HeapCommand {
     /// Write heaps to the store now
     #[command(after_help = "Example:\n  holdfast heap checkpoint words")]
     Checkpoint(CheckpointArgs),
+    /// Keep the heap's state of now under a tag
+    #[command(after_help = SNAPSHOT_HELP)]
+    Snapshot(SnapshotArgs),
+    /// List a heap's snapshots, oldest first
+    #[command(after_help = "Example:\n  holdfast heap snapshots words --json")]
+    Snapshots(SnapshotsArgs),
+    /// Put a heap back to a snapshot
+    #[command(after_help = RESTORE_HELP)]
+    Restore(RestoreArgs),
+    /// Compare a snapshot with now, or with another
+    #[command(after_help = DIFF_HELP)]
+    Diff(DiffArgs),
+    /// Copy a heap to a new name
+    #[command(after_help = CP_HELP)]
+    Cp(CpArgs),
+    /// Write a heap as a portable stream
+    #[command(after_help = EXPORT_HELP)]
+    Export(ExportArgs),
+    /// Make a heap from an exported stream
+    #[command(after_help = IMPORT_HELP)]
+    Import(ImportArgs),
+    /// Change how large a heap may get
+    #[command(after_help = LIMIT_HELP)]
+    Limit(LimitArgs),
+    /// Say where a heap's bytes went: objects by size, idle and free memory, roots
+    #[command(after_help = STATS_HELP)]
+    Stats(StatsArgs),
+    /// List objects that no root of a heap leads to, by size
+    #[command(after_help = LEAKS_HELP)]
+    Leaks(LeaksArgs),
+    /// Draw which parts of a heap are used for what
+    #[command(after_help = MAP_HELP)]
+    Map(MapArgs),
+    /// Mend a damaged heap in place, if nothing is lost by it
+    #[command(after_help = REPAIR_HELP)]
+    Repair(RepairArgs),
+    /// Say what of a damaged file is intact, and make a heap of it
+    #[command(after_help = SALVAGE_HELP)]
+    Salvage(SalvageArgs),
 }
 
 #[derive(Debug, Args)]
@@ -196,6 +237,9 @@ pub struct RmArgs {
     /// Remove a heap's compartments with it; without this a heap that has some is left alone
     #[arg(long, conflicts_with = "image")]
     pub compartments: bool,
+    /// Remove only this snapshot; the heap stays
+    #[arg(long, value_name = "TAG", value_parser = RegionName::parse, conflicts_with = "image")]
+    pub snapshot: Option<RegionName>,
     /// Name of the owner key
     #[arg(long, value_name = "KEY", default_value = "default")]
     pub key: String,

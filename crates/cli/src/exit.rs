@@ -2,11 +2,11 @@
 
 use holdfast_region::{ErrorKind, KeyError, PlaceError, RegionError};
 
-/// `check` found damage, or `doctor` a blocking lack.
+/// `check` or `salvage` found damage, `diff` differences, or `doctor` a blocking lack.
 pub const FOUND: u8 = 1;
 /// Wrong arguments.
 pub const USAGE: u8 = 2;
-/// There is no such heap.
+/// There is no such heap, snapshot or file to import.
 pub const NOT_FOUND: u8 = 3;
 /// The heap is held by another process.
 pub const HELD: u8 = 4;

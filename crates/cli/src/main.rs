@@ -12,6 +12,7 @@ mod doctor;
 mod exit;
 mod grant_args;
 mod heap;
+mod heap_args;
 mod output;
 mod run;
 mod size;
@@ -46,6 +47,19 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Grants(options)) => heap::grants::list(&options),
         Command::Heap(HeapCommand::Backing(options)) => heap::backing::run(&options),
         Command::Heap(HeapCommand::Checkpoint(options)) => heap::checkpoint::run(&options),
+        Command::Heap(HeapCommand::Snapshot(options)) => heap::snapshot::take(&options),
+        Command::Heap(HeapCommand::Snapshots(options)) => heap::snapshot::list(&options),
+        Command::Heap(HeapCommand::Restore(options)) => heap::snapshot::restore(&options),
+        Command::Heap(HeapCommand::Diff(options)) => heap::diff::run(&options),
+        Command::Heap(HeapCommand::Cp(options)) => heap::transfer::cp(&options),
+        Command::Heap(HeapCommand::Export(options)) => heap::transfer::export(&options),
+        Command::Heap(HeapCommand::Import(options)) => heap::transfer::import(&options),
+        Command::Heap(HeapCommand::Limit(options)) => heap::transfer::limit(&options),
+        Command::Heap(HeapCommand::Stats(options)) => heap::stats::run(&options),
+        Command::Heap(HeapCommand::Leaks(options)) => heap::leaks::run(&options),
+        Command::Heap(HeapCommand::Repair(options)) => heap::repair::run(&options),
+        Command::Heap(HeapCommand::Map(options)) => heap::map::run(&options),
+        Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => {
             clap_complete::generate(options.shell, &mut Cli::command(), "holdfast", &mut std::io::stdout());

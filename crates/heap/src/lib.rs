@@ -13,6 +13,7 @@
 //!   "NVM Heaps for Accelerating Browser-based Applications").
 //! - `SharedHeap` (feature `std`): the heap for several threads of a host.
 //! - `survey` (feature `std`): size classes, a map of chunks, objects and leaks, for tools.
+//! - `mend` (feature `std`): mends damaged tables in a copy, for tools.
 //! - [`check`](mod@check): verifies the bytes of a heap from outside, in safe code.
 //!
 //! The invariant that all of it serves: **kill the process between any two instructions, and the next
@@ -48,6 +49,8 @@ pub mod layout;
 mod log;
 #[allow(unsafe_code)]
 mod memory;
+#[cfg(feature = "std")]
+pub mod mend;
 #[allow(unsafe_code)]
 mod pointer_map;
 #[allow(unsafe_code)]
@@ -78,6 +81,8 @@ pub use check::{CheckReport, Finding, check};
 pub use error::{GrowError, HeapError, OpenError};
 pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
 pub use inspect::{Inspection, bytes_of, inspect};
+#[cfg(feature = "std")]
+pub use mend::mend;
 pub use pointer_map::{Described, Link, PointerMap, Run};
 #[cfg(feature = "std")]
 pub use relocate::{Relocated, RelocationError, relocate};

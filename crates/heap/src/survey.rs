@@ -16,6 +16,7 @@ use crate::classes::{CLASS_BYTES, CLASS_SLOTS, CLASSES, slot_at};
 use crate::layout::*;
 use crate::slabs::slot_mask;
 use crate::types::RootType;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Slots of one size class in the whole heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -287,40 +288,60 @@ impl<'a> Survey<'a> {
         (0..words).map(|word| u64::from(used(word))).sum()
     }
 
-    /// Offset and slots of the root table, if an allocated object holds it.
-    fn root_table(&self) -> Option<(u64, u64)> {
+    /// Offset and slots of the root table. No table is larger than the heap, so a hostile one does not make this
+    /// take for ever.
+    fn root_table(&self) -> (u64, u64) {
         let (table, slots) = (self.load(SUPER_ROOTS), self.load(SUPER_ROOTS + 8));
-        let object = self.object_at(table)?;
-        (object.offset == table && slots <= object.bytes / 8).then_some((table, slots))
+        (table, slots.min(self.len().saturating_sub(table) / 8))
+    }
+
+    /// Words of the root table that stand for roots.
+    fn root_words(&self) -> impl Iterator<Item = u64> + '_ {
+        let (table, slots) = self.root_table();
+        let words = (0..slots).map(move |slot| self.load(table + slot * 8));
+        words.filter(|word| *word != 0 && *word != SLOT_TOMBSTONE)
     }
 
     /// Offsets of the entries of roots.
     fn entries(&self) -> impl Iterator<Item = u64> + '_ {
-        let (table, slots) = self.root_table().unwrap_or((0, 0));
-        let words = (0..slots).map(move |slot| self.load(table + slot * 8));
-        words.filter(|word| *word != 0 && *word != SLOT_TOMBSTONE).map(|word| word & ((1 << 48) - 1))
+        self.root_words().map(|word| word & ((1 << 48) - 1))
     }
 
     /// Offsets of the objects that hold the root table and the entries.
     pub(crate) fn root_objects(&self) -> impl Iterator<Item = u64> + '_ {
-        self.root_table().map(|(table, _)| table).into_iter().chain(self.entries())
+        std::iter::once(self.root_table().0).chain(self.entries())
     }
 
-    /// Every root, in no particular order.
+    /// Every root whose entry can be read, in no particular order, whatever else is damaged. Its object may lie
+    /// anywhere.
     pub fn roots(&self) -> impl Iterator<Item = RootView<'a>> + '_ {
-        self.entries().filter_map(|entry| {
-            let word = self.load(entry + ENTRY_NAME_LENGTH);
-            let length = word & !ENTRY_TYPED;
-            let start = usize::try_from(entry + ENTRY_NAME).ok()?;
-            let name = self.bytes.get(start..)?.get(..usize::try_from(length).ok()?)?;
-            let at = entry_type_at(entry, length);
-            let root_type = RootType { layout: self.load(at), version: self.load(at + 8) as u32 };
-            (length <= ROOT_NAME_BYTES_MAX as u64).then_some(RootView {
-                name: core::str::from_utf8(name).ok()?,
-                offset: self.load(entry + ENTRY_OBJECT),
-                bytes: self.load(entry + ENTRY_SIZE),
-                root_type: (word & ENTRY_TYPED != 0).then_some(root_type),
-            })
+        self.root_words().filter_map(|word| self.root(word))
+    }
+
+    /// How many entries of roots cannot be read: they are not where they should be, or not what they were.
+    pub fn unreadable_roots(&self) -> u64 {
+        self.root_words().filter(|word| self.root(*word).is_none()).count() as u64
+    }
+
+    fn root(&self, word: u64) -> Option<RootView<'a>> {
+        let entry = word & ((1 << 48) - 1);
+        let length_word = self.load(entry + ENTRY_NAME_LENGTH);
+        let length = length_word & !ENTRY_TYPED;
+        // Before any byte of the name is looked at: a hostile length must not make this take for ever.
+        if !(1..=ROOT_NAME_BYTES_MAX as u64).contains(&length) {
+            return None;
+        }
+        let start = usize::try_from(entry + ENTRY_NAME).ok()?;
+        let name = self.bytes.get(start..)?.get(..length as usize)?;
+        let hash = xxh3_64(name);
+        let fits = hash == self.load(entry + ENTRY_HASH) && hash >> 48 == word >> 48;
+        let at = entry_type_at(entry, length);
+        let root_type = RootType { layout: self.load(at), version: self.load(at + 8) as u32 };
+        Some(RootView {
+            name: core::str::from_utf8(name).ok().filter(|_| fits)?,
+            offset: self.load(entry + ENTRY_OBJECT),
+            bytes: self.load(entry + ENTRY_SIZE),
+            root_type: (length_word & ENTRY_TYPED != 0).then_some(root_type),
         })
     }
 

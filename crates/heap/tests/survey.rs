@@ -107,11 +107,36 @@ fn exactly_the_objects_that_no_root_reaches_are_leaks() {
     }
 }
 
+#[test]
+fn roots_are_listed_in_a_damaged_table_and_entries_that_cannot_be_read_are_counted() {
+    use holdfast_heap::layout::{DESCRIPTOR_BYTES, SUPER_ROOTS};
+    let mut heap = open(TestMemory::new(32 << 20));
+    heap.create_root("large", 300 << 10).unwrap();
+    heap.create_root("spanning", 9 << 20).unwrap();
+    let mut memory = heap.close();
+    let names = |memory: &TestMemory| {
+        let survey = Survey::new(memory.bytes()).unwrap();
+        let mut names: Vec<_> = survey.roots().map(|root| root.name.to_owned()).collect();
+        names.sort();
+        (names, survey.unreadable_roots())
+    };
+    let both = (vec!["large".to_owned(), "spanning".to_owned()], 0);
+    assert_eq!(names(&memory), both);
+    // The chunk that the table lies in is no longer described.
+    let table = u64::from_le_bytes(memory.bytes()[SUPER_ROOTS as usize..][..8].try_into().unwrap());
+    memory.bytes_mut()[(table / CHUNK * DESCRIPTOR_BYTES) as usize] ^= 1;
+    assert_eq!(names(&memory), both);
+    let name = memory.bytes().windows(5).position(|bytes| bytes == b"large").unwrap();
+    memory.bytes_mut()[name] ^= 1;
+    assert_eq!(names(&memory), (vec!["spanning".to_owned()], 1));
+}
+
 /// Asks everything; what comes out does not matter.
 fn ask_everything(bytes: &[u8]) {
     let begin = Instant::now();
     if let Some(survey) = Survey::new(bytes) {
-        let _ = (survey.classes(), survey.chunks().count(), survey.roots().count());
+        let _ = (survey.classes(), survey.chunks().count());
+        let _ = (survey.roots().count(), survey.unreadable_roots());
         assert!(
             survey.objects().all(|object| object.offset + object.bytes <= bytes.len() as u64 + (4 << 20))
         );

@@ -60,7 +60,8 @@ pub(crate) fn write_base(
     Ok((written, base.header))
 }
 
-fn target_error(
+/// The error of a file of the store that could not be built.
+pub(crate) fn target_error(
     storage: &dyn Storage,
     error: BuildError,
     path: &Path,

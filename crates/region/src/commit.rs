@@ -11,6 +11,7 @@
 
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -287,7 +288,7 @@ impl Region {
         *JournalSlot::lock(&self.journal) = JournalSlot::Broken;
         self.take_dirty(Tracking::Begin)?;
         let store = self.places.store().to_owned();
-        let header = self.next_base_header();
+        let header = next_base_header(&store, &self.image.header);
         let (written, header) = match write_base(&*self.storage, &self.image.file, header, &store) {
             Ok(written) => written,
             Err(error) => {
@@ -319,18 +320,6 @@ impl Region {
         Ok(CommitReport { written: Written::Base, pages: written.pages, bytes: data_bytes })
     }
 
-    /// The header of the next base. No two bases of a region have the same number, even when a base came into
-    /// the store and the image could not take note of it.
-    fn next_base_header(&self) -> Header {
-        let ours = &self.image.header;
-        let in_store = open_base(self.places.store(), self.name())
-            .ok()
-            .filter(|base| base.header.uuid == ours.uuid)
-            .map_or(0, |base| base.header.checkpoint_count);
-        let checkpoint_count = ours.checkpoint_count.max(in_store) + 1;
-        Header { checkpoint_count, ..ours.clone() }
-    }
-
     /// The error of an append that failed. The store lacks something from now on.
     fn append_error(&mut self, source: std::io::Error, needed_bytes: u64) -> RegionError {
         // The slot is broken, which makes the region dirty. Without this its stores would be noticed one by one,
@@ -346,10 +335,21 @@ impl Record {
     }
 }
 
+/// The header of the next base of an image. No two bases of a region have the same number, even when a base came
+/// into the store and the image could not take note of it.
+pub(crate) fn next_base_header(store: &Path, image: &Header) -> Header {
+    let in_store = open_base(store, &image.name)
+        .ok()
+        .filter(|base| base.header.uuid == image.uuid)
+        .map_or(0, |base| base.header.checkpoint_count);
+    let checkpoint_count = image.checkpoint_count.max(in_store) + 1;
+    Header { checkpoint_count, ..image.clone() }
+}
+
 /// Says what a failed append means.
 pub(crate) fn append_error(
     storage: &dyn Storage,
-    store: &std::path::Path,
+    store: &Path,
     name: &crate::name::RegionName,
     needed_bytes: u64,
     source: std::io::Error,
@@ -370,7 +370,7 @@ fn bound_for(base_bytes: u64) -> u64 {
 
 /// The journal that continues the image's last checkpoint; `None` when anything about base or journal is not as
 /// the image says. A new base then mends it, as the image has everything.
-fn adopt_journal(storage: &dyn Storage, store: &std::path::Path, image: &Header) -> Option<Journal> {
+fn adopt_journal(storage: &dyn Storage, store: &Path, image: &Header) -> Option<Journal> {
     let base: Image = open_base(store, &image.name).ok()?;
     let continues = base.header.uuid == image.uuid
         && base.header.checkpoint_count == image.checkpoint_count

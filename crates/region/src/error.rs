@@ -14,8 +14,11 @@ use holdfast_sys::process::Occupant;
 
 use crate::access::AccessError;
 use crate::key::KeyError;
+use crate::limit::LimitError;
 use crate::name::NameError;
 use crate::places::PlaceError;
+use crate::snapshot::SnapshotError;
+use crate::stream::StreamError;
 
 /// Short for results of this crate.
 pub type Result<T> = std::result::Result<T, RegionError>;
@@ -108,6 +111,15 @@ pub enum RegionError {
     /// The key may not do this, or nobody may.
     #[error(transparent)]
     Access(#[from] AccessError),
+    /// A snapshot is missing, or there is one already.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A stream cannot be imported.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// A limit cannot be changed to what was asked for.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// Neither image nor base exists.
     #[error("there is no heap {name:?}{}; `holdfast heap ls` lists all", near_text(near))]
     NotFound {
@@ -300,8 +312,8 @@ pub enum RegionError {
     },
     /// The region may not grow further.
     #[error(
-        "the heap may grow to {limit_bytes} bytes and {asked_bytes} were asked for; create a heap with a \
-         larger limit and copy the data over"
+        "the heap may grow to {limit_bytes} bytes and {asked_bytes} were asked for; raise its limit with \
+         `holdfast heap limit`"
     )]
     LimitReached {
         /// The region's limit.
@@ -426,12 +438,19 @@ impl RegionError {
             | RegionError::LevelNotOffered { .. }
             | RegionError::OutOfBounds { .. } => ErrorKind::Usage,
             RegionError::SharedCommit { cause } => cause.kind(),
-            RegionError::NotFound { .. } => ErrorKind::NotFound,
-            RegionError::AlreadyExists { .. } => ErrorKind::AlreadyExists,
+            RegionError::NotFound { .. } | RegionError::Snapshot(SnapshotError::Missing { .. }) => {
+                ErrorKind::NotFound
+            }
+            RegionError::AlreadyExists { .. } | RegionError::Snapshot(SnapshotError::Exists { .. }) => {
+                ErrorKind::AlreadyExists
+            }
+            RegionError::Limit(_) => ErrorKind::Usage,
+            RegionError::Stream(StreamError::Unreadable { .. }) => ErrorKind::Io,
             RegionError::Held { .. } | RegionError::NamesBusy { .. } => ErrorKind::Held,
             RegionError::NotOwner { .. } => ErrorKind::Denied,
             RegionError::Access(error) => error.kind(),
-            RegionError::Truncated { .. }
+            RegionError::Stream(_)
+            | RegionError::Truncated { .. }
             | RegionError::Foreign { .. }
             | RegionError::Renamed { .. }
             | RegionError::HeaderDamaged { .. }

@@ -45,6 +45,21 @@ pub(crate) fn image_path(images: &Path, name: &RegionName) -> PathBuf {
     images.join(format!("{name}.image"))
 }
 
+/// Where the snapshots of a region are. No base file can have this name: it has no extension.
+pub(crate) fn snapshots_path(store: &Path, name: &RegionName) -> PathBuf {
+    store.join("snapshots").join(name.as_str())
+}
+
+/// A snapshot of a region.
+pub(crate) fn snapshot_path(store: &Path, name: &RegionName, tag: &RegionName) -> PathBuf {
+    snapshots_path(store, name).join(format!("{tag}.base"))
+}
+
+/// Where a region's files are copied to before they are mended, in this second.
+pub(crate) fn copies_path(store: &Path, name: &RegionName, unix_s: u64) -> PathBuf {
+    store.join("damaged").join(name.as_str()).join(unix_s.to_string())
+}
+
 /// The redo log of a region in `atomic` mode.
 pub(crate) fn redo_path(pool: &Path, name: &RegionName) -> PathBuf {
     pool.join(format!("{name}.redo"))

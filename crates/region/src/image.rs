@@ -163,6 +163,13 @@ impl Image {
         }
     }
 
+    /// The same file, checked again and open for writing: bases are opened for reading only.
+    pub(crate) fn reopened_for_writing(&self) -> Result<Image, RegionError> {
+        let remedy = Remedy::RestoreFile { path: self.path.clone() };
+        Image::open(self.path.clone(), &self.header.name, true)
+            .map_err(|fault| fault.into_error(&self.path, remedy))
+    }
+
     /// A file without a name of its own, known to hold what the header says.
     pub(crate) fn unnamed(file: File, path: PathBuf, header: Header) -> Image {
         Image { file, path, header, slot: 0, slot_damaged: false }

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use holdfast_sys::file::{effective_user, private_options};
 
 pub(crate) use layout::{JOURNAL_HEADER_BYTES, JournalHeader};
-pub(crate) use reading::{Extent, ReadFault, Sizes, apply, examine};
+pub(crate) use reading::{Extent, ReadFault, Sizes, apply, examine, whole_records};
 pub(crate) use record::{PageSource, Record, Streamed, stream};
 
 use crate::error::{RegionError, Remedy, Result};
@@ -54,26 +54,36 @@ pub(crate) fn find_journal(
     writable: bool,
 ) -> Result<Option<Continuation>> {
     let path = journal_path(store, name);
-    let Some((file, header)) = open_journal(&path, base, writable, &remedy(store, name))? else {
+    let Some((file, header)) = open_journal(&path, base, writable, &remedy_for_journal(store, name))? else {
         return Ok(None);
     };
     let sizes = Sizes { backed_bytes: base.backed_bytes, limit_bytes: base.limit_bytes };
     match examine(&file, &header, sizes) {
         Ok(extent) => Ok(Some(Continuation { file, path, header, extent })),
-        Err(fault) => Err(fault.into_error(&path, remedy(store, name))),
+        Err(fault) => Err(fault.into_error(&path, remedy_for_journal(store, name))),
     }
+}
+
+/// The checkpoint that a journal says it continues, whatever else is with it.
+pub(crate) fn continued_checkpoint(path: &Path) -> Option<u64> {
+    let mut block = [0; JOURNAL_HEADER_BYTES];
+    let file = private_options().read(true).open(path).ok()?;
+    file.read_exact_at(&mut block, 0).ok()?;
+    JournalHeader::decode(&block).ok().map(|header| header.checkpoint_count)
 }
 
 /// What is wrong with a journal's place, header or base; its records are not read.
 pub(crate) fn check_journal_header(store: &Path, name: &RegionName, base: &Header) -> Result<()> {
-    open_journal(&journal_path(store, name), base, false, &remedy(store, name)).map(drop)
+    open_journal(&journal_path(store, name), base, false, &remedy_for_journal(store, name)).map(drop)
 }
 
-fn remedy(store: &Path, name: &RegionName) -> Remedy {
+/// What to do about a bad journal.
+pub(crate) fn remedy_for_journal(store: &Path, name: &RegionName) -> Remedy {
     Remedy::MoveJournal { journal: journal_path(store, name), base: base_path(store, name) }
 }
 
-fn open_journal(
+/// Opens a journal and checks everything but its records; `None` without one, or when it does not continue the base.
+pub(crate) fn open_journal(
     path: &Path,
     base: &Header,
     writable: bool,

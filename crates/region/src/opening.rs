@@ -235,12 +235,14 @@ impl NameSpace {
         match open_base(self.places.store(), name) {
             Ok(base) => Ok(Some(base)),
             Err(FileFault::Missing) => Ok(None),
-            Err(fault) => {
-                let path = base_path(self.places.store(), name);
-                let remedy = Remedy::RestoreFile { path: path.clone() };
-                Err(fault.into_error(&path, remedy))
-            }
+            Err(fault) => Err(self.base_error(name, fault)),
         }
+    }
+
+    pub(crate) fn base_error(&self, name: &RegionName, fault: FileFault) -> RegionError {
+        let path = base_path(self.places.store(), name);
+        let remedy = Remedy::RestoreFile { path: path.clone() };
+        fault.into_error(&path, remedy)
     }
 
     pub(crate) fn exists(&self, name: &RegionName) -> bool {

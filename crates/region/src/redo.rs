@@ -159,7 +159,22 @@ pub(crate) fn recover(storage: &dyn Storage, image: &Image, path: &Path) -> io::
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         other => other?,
     };
-    let Some(table) = read_table(&file, &image.header)? else { return Ok(false) };
+    let write = &mut |bytes: &[u8], offset| storage.write_at(&image.file, bytes, DATA_OFFSET + offset);
+    let pending = replay(&file, &image.header, write)?;
+    if pending {
+        storage.write_at(&file, LogHeader::new_zeroed().as_bytes(), 0)?;
+    }
+    Ok(pending)
+}
+
+/// Gives the pages of a commit that counts and belongs to the image to `write`, with their place in the data area;
+/// whether there is one.
+pub(crate) fn replay(
+    file: &File,
+    image: &Header,
+    write: &mut dyn FnMut(&[u8], u64) -> io::Result<()>,
+) -> io::Result<bool> {
+    let Some(table) = read_table(file, image)? else { return Ok(false) };
     let mut at = payload_offset(table.len() as u64);
     let longest = table.iter().map(|entry| entry.bytes.get()).max().unwrap_or(0);
     let mut piece = buffer(longest.min(PIECE_BYTES) as usize)?;
@@ -169,13 +184,20 @@ pub(crate) fn recover(storage: &dyn Storage, image: &Image, path: &Path) -> io::
             let bytes = (end - offset).min(PIECE_BYTES);
             piece.resize(bytes as usize, 0);
             file.read_exact_at(&mut piece, at)?;
-            storage.write_at(&image.file, &piece, DATA_OFFSET + offset)?;
+            write(&piece, offset)?;
             offset += bytes;
             at += bytes;
         }
     }
-    storage.write_at(&file, LogHeader::new_zeroed().as_bytes(), 0)?;
     Ok(true)
+}
+
+/// The image generation that a log with a commit in it says it is for.
+pub(crate) fn generation(path: &Path) -> Option<u64> {
+    let mut log = LogHeader::new_zeroed();
+    let file = private_options().read(true).open(path).ok()?;
+    file.read_exact_at(log.as_mut_bytes(), 0).ok()?;
+    (log.magic == MAGIC).then_some(log.image_generation.get())
 }
 
 /// The table of a commit that counts and belongs to the image.

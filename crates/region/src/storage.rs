@@ -36,6 +36,13 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// # Errors
     /// What the kernel reports; a part may have been written.
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes `to` share all blocks of `from` (copy on write), so that a copy costs neither time nor room.
+    ///
+    /// # Errors
+    /// `Unsupported`, or what the kernel reports, where the file system cannot; `to` is then unchanged.
+    fn share_blocks(&self, _from: &File, _to: &File) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Stores bytes to an image through memory that shows it.
     ///
     /// # Errors
@@ -96,6 +103,10 @@ impl Storage for KernelStorage {
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.write_all_at(bytes, offset)
+    }
+
+    fn share_blocks(&self, from: &File, to: &File) -> io::Result<()> {
+        holdfast_sys::file::share_blocks(from, to)
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {

@@ -13,7 +13,7 @@ use holdfast_sys::file::anonymous;
 use crate::base::{open_base, verify_base};
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::base_path;
-use crate::format::{FileState, Header};
+use crate::format::{DATA_OFFSET, FileState, Header};
 use crate::image::{BuildError, FileFault, Image};
 use crate::journal::{Continuation, ReadFault, apply, find_journal};
 use crate::name::RegionName;
@@ -70,6 +70,12 @@ impl Stored {
             self.verify().map_err(|error| source_error(error, &path))?;
             return Ok(self.base);
         }
+        self.copied()
+    }
+
+    /// A copy in memory of all of it.
+    pub(crate) fn copied(&self) -> Result<Image> {
+        let path = self.base.path.clone();
         let header = self.image_header();
         let file = anonymous("holdfast-reader", header.file_bytes()).map_err(|source| RegionError::Io {
             step: "make room in memory for",
@@ -94,7 +100,8 @@ impl Stored {
     ) -> std::result::Result<(), BuildError> {
         verify_base(&self.base, Some((storage, target)))?;
         let Some(journal) = &self.journal else { return Ok(()) };
-        apply(&journal.file, &journal.header, journal.extent, storage, target).map_err(|fault| match fault {
+        let write = &mut |bytes: &[u8], offset| storage.write_at(target, bytes, DATA_OFFSET + offset);
+        apply(&journal.file, &journal.header, journal.extent, write).map_err(|fault| match fault {
             ReadFault::Write(source) => BuildError::Target { step: "write", source },
             fault => {
                 let (journal, base) = (journal.path.clone(), self.base.path.clone());

@@ -7,8 +7,8 @@ mod common;
 use common::child::{Player, play};
 use common::{Home, MIB, key, load, named, other_key, read, store};
 use holdfast_region::{
-    AccessError, ErrorKind, Grant, KeyFingerprint, NameSpace, Opened, OwnerKey, Region, RegionError,
-    RegionName, Result, Rights,
+    AccessError, ErrorKind, Grant, KeyFingerprint, LimitError, NameSpace, Opened, OwnerKey, Region,
+    RegionError, RegionName, Result, Rights,
 };
 
 const WORKERS: [&str; 3] = ["a", "b", "c"];
@@ -153,6 +153,40 @@ fn compartments_and_parent_stay_below_the_parents_limit_together() {
     assert!(matches!(compartment(&names, "a").unwrap().grow(3 * MIB), Err(RegionError::LimitReached { .. })));
     names.remove(&name_of("a"), &key()).unwrap();
     names.open_compartment(&named("words"), &named("d"), &key(), 2 * MIB).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_changed_limit_keeps_parent_and_compartments_together_below_the_parents() {
+    let home = home();
+    let names = home.names();
+    // 16 MiB: 4 backed and 3 times 2 given out.
+    let error = names.set_limit(&named("words"), &key(), 9 * MIB).unwrap_err();
+    assert!(
+        matches!(&error, RegionError::Limit(LimitError::BelowCompartments { used_bytes, .. })
+            if *used_bytes == 10 * MIB),
+        "{error}"
+    );
+    assert_eq!(names.set_limit(&named("words"), &key(), 12 * MIB).unwrap(), 12 * MIB);
+    let error = names.set_limit(&name_of("a"), &key(), 5 * MIB).unwrap_err();
+    assert!(matches!(&error, RegionError::Access(AccessError::NoQuotaLeft { .. })), "{error}");
+    assert_eq!(names.set_limit(&name_of("c"), &key(), 4 * MIB).unwrap(), 4 * MIB);
+    assert_eq!(compartment(&names, "c").unwrap().limit_bytes(), 4 * MIB);
+}
+
+#[test]
+fn no_copy_and_no_stream_becomes_a_compartment() {
+    let home = home();
+    let names = home.names();
+    let mut stream = Vec::new();
+    names.open_read(&name_of("a")).unwrap().export(&mut stream).unwrap();
+    for key in [key(), key_of("d")] {
+        let imported = names.import(&name_of("d"), &key, &mut &stream[..]).map(drop);
+        let copied = names.copy(&name_of("a"), &name_of("d"), &key).map(drop);
+        for made in [imported, copied] {
+            assert!(matches!(made, Err(RegionError::Access(AccessError::Compartment { .. }))));
+        }
+    }
+    assert_eq!(names.compartments(&named("words")).unwrap().len(), 3);
 }
 
 #[test]

@@ -134,6 +134,14 @@ pub fn allocate(file: &File, range: Range<u64>) -> io::Result<()> {
     }
 }
 
+/// Makes `to` share all blocks of `from`, copy on write (`FICLONE`).
+///
+/// # Errors
+/// What the kernel reports, where the file system cannot; `to` is then unchanged.
+pub fn share_blocks(from: &File, to: &File) -> io::Result<()> {
+    Ok(rustix::fs::ioctl_ficlone(to, from)?)
+}
+
 /// The next range of a file, from `offset` on, that holds data; `None` when only a hole follows.
 ///
 /// # Errors

@@ -3,17 +3,25 @@
 pub mod backing;
 pub mod check;
 pub mod checkpoint;
+pub mod diff;
 pub mod grants;
+pub mod leaks;
 pub mod ls;
+pub mod map;
+pub mod repair;
 pub mod rm;
+pub mod salvage;
 pub mod show;
+pub mod snapshot;
+pub mod stats;
+pub mod transfer;
 
-use holdfast_heap::{Finding, Inspection, OpenError, inspect};
-use holdfast_region::{NameSpace, OwnerKey, Places, RegionReader};
+use holdfast_heap::{Finding, Inspection, OpenError, bytes_of, inspect};
+use holdfast_region::{NameSpace, OwnerKey, Places, RegionName, RegionReader};
 use serde::Serialize;
 use zerocopy::IntoBytes;
 
-use crate::exit::Failure;
+use crate::exit::{BAD_FILE, Failure};
 
 pub fn name_space() -> Result<NameSpace, Failure> {
     Ok(NameSpace::new(Places::from_env()?))
@@ -21,6 +29,12 @@ pub fn name_space() -> Result<NameSpace, Failure> {
 
 pub fn key(names: &NameSpace, key_name: &str) -> Result<OwnerKey, Failure> {
     Ok(OwnerKey::load_or_create(names.places(), key_name)?)
+}
+
+/// The failure of a command whose region's image was found shorter than its header says.
+pub fn cut_off(name: &RegionName) -> Failure {
+    let message = format!("the image of {name} is cut off; `holdfast heap show {name}` tells what is left");
+    Failure::new(BAD_FILE, message)
 }
 
 /// Contradictions that are kept; all are counted. A hostile heap can have any number of them.
@@ -38,11 +52,23 @@ pub struct Look {
     pub inspection: Result<Inspection, OpenError>,
     pub findings: Vec<Finding>,
     pub roots: Vec<RootRow>,
+    copy: Vec<u64>,
+}
+
+impl Look {
+    /// The bytes as the next program will find them: an open transaction is rolled back.
+    pub fn bytes(&self) -> &[u8] {
+        bytes_of(&self.copy)
+    }
 }
 
 /// Looks into a copy of a region's data, so that the heap itself is not touched.
 pub fn look(reader: &RegionReader) -> Look {
-    let bytes = reader.bytes();
+    look_at(reader.bytes())
+}
+
+/// As [`look`], into any bytes.
+pub fn look_at(bytes: &[u8]) -> Look {
     let mut copy = vec![0_u64; bytes.len() / 8];
     copy.as_mut_bytes().copy_from_slice(&bytes[..bytes.len() / 8 * 8]);
     let (mut findings, mut roots) = (Vec::new(), Vec::new());
@@ -55,5 +81,5 @@ pub fn look(reader: &RegionReader) -> Look {
         roots.push(RootRow { name: name.to_owned(), bytes });
     });
     roots.sort_by(|a, b| a.name.cmp(&b.name));
-    Look { inspection, findings, roots }
+    Look { inspection, findings, roots, copy }
 }

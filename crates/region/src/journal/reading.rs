@@ -5,7 +5,7 @@
 //!   records before it count.
 //! - A bad record is a *torn tail* when nothing follows that could be a later record of this journal; it is
 //!   *damage* when something does, because a record is written only after the one before it was durable.
-//! - Nothing is written but to a file that has no name yet, or nobody else's.
+//! - Nothing is written here: whoever applies a journal says where to.
 
 #![forbid(unsafe_code)]
 
@@ -19,9 +19,8 @@ use super::layout::{
     ENTRY_BYTES, Entry, JOURNAL_HEADER_BYTES, JournalHeader, RECORD_HEAD_BYTES, RECORD_MAGIC,
     RECORD_UNIT_BYTES, RecordHead,
 };
-use crate::format::{DATA_OFFSET, LIMIT_UNIT_BYTES};
+use crate::format::LIMIT_UNIT_BYTES;
 use crate::sparse::{PAGE_BYTES, buffer};
-use crate::storage::Storage;
 
 /// Bytes read at once.
 const CHUNK_BYTES: u64 = 256 << 10;
@@ -64,6 +63,18 @@ pub(crate) struct Sizes {
 
 /// Checks all records.
 pub(crate) fn examine(file: &File, journal: &JournalHeader, sizes: Sizes) -> Result<Extent, ReadFault> {
+    match whole_records(file, journal, sizes)? {
+        (_, Some(damaged)) => Err(damaged),
+        (extent, None) => Ok(extent),
+    }
+}
+
+/// The records before the first one that is not whole, and what is wrong with that one unless it is a torn tail.
+pub(crate) fn whole_records(
+    file: &File,
+    journal: &JournalHeader,
+    sizes: Sizes,
+) -> Result<(Extent, Option<ReadFault>), ReadFault> {
     let len = file.metadata().map_err(ReadFault::Read)?.len();
     let start = JOURNAL_HEADER_BYTES as u64;
     let mut extent = Extent {
@@ -83,7 +94,7 @@ pub(crate) fn examine(file: &File, journal: &JournalHeader, sizes: Sizes) -> Res
                 head
             }
             _ if later_record_follows(file, journal, sequence, extent.end, len)? => {
-                return Err(ReadFault::Damaged { sequence, offset: extent.end });
+                return Ok((extent, Some(ReadFault::Damaged { sequence, offset: extent.end })));
             }
             _ => {
                 extent.torn = true;
@@ -99,16 +110,15 @@ pub(crate) fn examine(file: &File, journal: &JournalHeader, sizes: Sizes) -> Res
             torn: false,
         };
     }
-    Ok(extent)
+    Ok((extent, None))
 }
 
-/// Writes the pages of all records of `extent` to the data area of `target`, which has all backed bytes.
+/// Gives the pages of all records of `extent` to `write`, with their place in the data area, in order.
 pub(crate) fn apply(
     file: &File,
     journal: &JournalHeader,
     extent: Extent,
-    storage: &dyn Storage,
-    target: &File,
+    write: &mut dyn FnMut(&[u8], u64) -> io::Result<()>,
 ) -> Result<(), ReadFault> {
     let (mut offset, mut sequence) = (JOURNAL_HEADER_BYTES as u64, 1);
     while sequence <= extent.last_sequence {
@@ -121,7 +131,7 @@ pub(crate) fn apply(
         let mut position = offset + RECORD_HEAD_BYTES as u64;
         for entry in entries(&table) {
             let entry = entry.filter(|entry| fits(entry, extent.backed_bytes)).ok_or_else(damaged)?;
-            let mut page_offset = DATA_OFFSET + entry.first_page * PAGE_BYTES;
+            let mut page_offset = entry.first_page * PAGE_BYTES;
             let mut left = u64::from(entry.pages) * PAGE_BYTES;
             let mut chunk = buffer(left.min(CHUNK_BYTES) as usize).map_err(ReadFault::Read)?;
             while left > 0 {
@@ -131,7 +141,7 @@ pub(crate) fn apply(
                     sum.update(bytes);
                     position += bytes.len() as u64;
                 }
-                storage.write_at(target, bytes, page_offset).map_err(ReadFault::Write)?;
+                write(bytes, page_offset).map_err(ReadFault::Write)?;
                 page_offset += bytes.len() as u64;
                 left -= bytes.len() as u64;
             }
@@ -253,6 +263,7 @@ fn later_record_follows(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::DATA_OFFSET;
     use crate::journal::Record;
 
     const SIZES: Sizes = Sizes { backed_bytes: 64 << 10, limit_bytes: 1 << 20 };

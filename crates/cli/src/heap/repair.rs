@@ -1,0 +1,154 @@
+//! `holdfast heap repair`: mends a damaged heap in place, after a copy of it was made, or says why not.
+
+use std::path::PathBuf;
+
+use holdfast_heap::mend::MendReport;
+use holdfast_heap::{Finding, OpenError, bytes_of, mend};
+use holdfast_region::{ErrorKind, RegionError, RegionName};
+use serde::Serialize;
+use zerocopy::IntoBytes;
+
+use super::name_space;
+use crate::exit::{BAD_FILE, Failure};
+use crate::heap_args::RepairArgs;
+use crate::output::{print, print_json, with_progress};
+
+const PAGE_BYTES: usize = 4096;
+/// Findings that the text shows.
+const SHOWN_MAX: usize = 30;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Repaired {
+    name: RegionName,
+    /// The heap is whole now.
+    sound: bool,
+    /// Something was changed.
+    changed: bool,
+    findings: Vec<Row>,
+    /// Where the files are copied to as they were.
+    copies: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    /// A file, or a place in the heap's data.
+    at: String,
+    what: String,
+    /// What mends it; null when nothing does.
+    how: Option<String>,
+    /// What is lost by that; null when nothing is.
+    lost: Option<String>,
+}
+
+pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
+    let names = name_space()?;
+    let key = super::key(&names, &args.key)?;
+    let name = &args.name;
+    let repaired = with_progress(&format!("repairing {name}"), || {
+        let examination = names.examine(name, &key).map_err(|error| unreadable(name, error))?;
+        let mut copy = vec![0_u64; examination.bytes().len() / 8];
+        copy.as_mut_bytes().copy_from_slice(examination.bytes());
+        let mended = match mend(&mut copy, args.accept_loss) {
+            // Nothing was stored yet; there is nothing to mend.
+            Err(OpenError::Empty) => MendReport::default(),
+            other => other.map_err(|error| {
+                let remedy =
+                    "restore a snapshot, or look what `holdfast heap salvage` still finds in its files";
+                Failure::new(BAD_FILE, format!("{name} cannot be repaired: {error}; {remedy}"))
+            })?,
+        };
+        let mut repaired = Repaired {
+            name: name.clone(),
+            sound: mended.left.is_empty(),
+            changed: false,
+            findings: Vec::new(),
+            copies: None,
+        };
+        for finding in examination.findings() {
+            repaired.findings.push(Row {
+                at: finding.path.display().to_string(),
+                what: finding.what.clone(),
+                how: Some(finding.how.to_owned()),
+                lost: finding.lost.clone(),
+            });
+        }
+        repaired.findings.extend(mended.mended.into_iter().map(|mended| {
+            let Finding { offset, what } = mended.finding;
+            Row { how: Some(mended.how.to_owned()), lost: mended.lost, ..Row::of(offset, what) }
+        }));
+        repaired.findings.extend(mended.left.iter().map(|left| Row::of(left.offset, left.what)));
+        let loses = repaired.findings.iter().any(|row| row.lost.is_some());
+        repaired.sound &= args.accept_loss || !loses;
+        if repaired.sound && !repaired.findings.is_empty() {
+            let pages = examination.bytes().chunks(PAGE_BYTES).zip(bytes_of(&copy).chunks(PAGE_BYTES));
+            let changed = pages.enumerate().filter(|(_, (old, new))| old != new);
+            let pieces: Vec<_> =
+                changed.map(|(index, (_, new))| ((index * PAGE_BYTES) as u64, new)).collect();
+            repaired.copies = Some(examination.mend(&pieces)?);
+            repaired.changed = true;
+        }
+        Ok::<_, Failure>(repaired)
+    })?;
+    if args.json {
+        print_json(&repaired)?;
+    } else {
+        print(&text(&repaired))?;
+    }
+    if repaired.sound { Ok(0) } else { Err(refusal(&repaired)) }
+}
+
+impl Row {
+    fn of(offset: u64, what: &str) -> Row {
+        Row { at: format!("{offset:#x}"), what: what.to_owned(), how: None, lost: None }
+    }
+}
+
+fn unreadable(name: &RegionName, error: RegionError) -> Failure {
+    if error.kind() == ErrorKind::BadFile && !matches!(error, RegionError::NotOwner { .. }) {
+        let remedy = "restore a snapshot, or look what `holdfast heap salvage FILE` still finds";
+        return Failure::new(BAD_FILE, format!("{name} cannot be repaired: {error}; or: {remedy}"));
+    }
+    error.into()
+}
+
+fn refusal(repaired: &Repaired) -> Failure {
+    let name = &repaired.name;
+    let left = repaired.findings.iter().any(|row| row.how.is_none());
+    let remedy = if left {
+        "go back with `holdfast heap restore` or `holdfast heap rm --image`, get out what is intact with `holdfast heap \
+         salvage FILE`, or try `--accept-loss`"
+    } else {
+        "get out what is intact with `holdfast heap salvage FILE`, or repeat this with `--accept-loss`"
+    };
+    Failure::new(
+        BAD_FILE,
+        format!("{name} was not changed: that would lose something, or is not certain; {remedy}"),
+    )
+}
+
+fn text(repaired: &Repaired) -> String {
+    let name = &repaired.name;
+    if repaired.findings.is_empty() {
+        return format!("{name}: nothing to repair\n");
+    }
+    let mut text = String::new();
+    for row in repaired.findings.iter().take(SHOWN_MAX) {
+        let done = match (&row.how, repaired.changed) {
+            (Some(how), true) => format!("mended: {how}"),
+            (Some(how), false) => format!("could be mended: {how}"),
+            (None, _) => "NOT mended".to_owned(),
+        };
+        text.push_str(&format!("{}: {}\n  {done}\n", row.at, row.what));
+        if let Some(lost) = &row.lost {
+            text.push_str(&format!("  LOST: {lost}\n"));
+        }
+    }
+    if repaired.findings.len() > SHOWN_MAX {
+        text.push_str(&format!("and {} more (--json lists all)\n", repaired.findings.len() - SHOWN_MAX));
+    }
+    if let Some(copies) = &repaired.copies {
+        text.push_str(&format!("{name}: repaired; its files as they were are in {}\n", copies.display()));
+    }
+    text
+}

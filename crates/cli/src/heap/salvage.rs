@@ -1,0 +1,188 @@
+//! `holdfast heap salvage`: what of a damaged file is intact, root by root, and a new heap made of it.
+
+use holdfast_heap::OpenError;
+use holdfast_heap::survey::{ObjectView, RootView, Survey};
+use holdfast_region::{ContinuationReport, DamageReport, DamagedFile, HeaderState};
+use serde::Serialize;
+
+use super::{look_at, name_space};
+use crate::exit::{BAD_FILE, FOUND, Failure, NOT_FOUND};
+use crate::heap_args::SalvageArgs;
+use crate::output::{print, print_json, with_progress};
+use crate::size::show_size;
+
+/// What `--json` prints. Sizes in bytes.
+#[derive(Serialize)]
+struct Salvaged {
+    #[serde(flatten)]
+    file: DamageReport,
+    objects: u64,
+    object_bytes: u64,
+    /// Objects in memory of which a part is missing. Roots may point to them.
+    objects_cut_off: u64,
+    /// Contradictions in the allocator's tables.
+    findings: u64,
+    /// Why it cannot be opened as a heap.
+    error: Option<String>,
+    roots: Vec<Root>,
+    /// Entries in the table of roots that cannot be read.
+    unreadable_roots: u64,
+    /// The heap that was made.
+    made: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Root {
+    name: String,
+    offset: u64,
+    bytes: u64,
+    /// All of its bytes are in the file, in memory that is in use. Their content has no checksum of its own.
+    intact: bool,
+}
+
+pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
+    if !args.file.exists() {
+        let message = format!("there is no file {}; check the path", args.file.display());
+        return Err(Failure::new(NOT_FOUND, message));
+    }
+    let what = format!("reading {}", args.file.display());
+    let (damaged, mut salvaged) = with_progress(&what, || {
+        let damaged = DamagedFile::read(&args.file)?;
+        let salvaged = examine(&damaged);
+        Ok::<_, Failure>((damaged, salvaged))
+    })?;
+    let usable = salvaged.error.is_none() && salvaged.findings == 0;
+    if let Some(name) = args.to.as_ref().filter(|_| usable) {
+        let names = name_space()?;
+        let key = super::key(&names, &args.key)?;
+        with_progress(&format!("making {name}"), || names.salvage(&damaged, name, &key))?;
+        salvaged.made = Some(name.to_string());
+    }
+    if args.json {
+        print_json(&salvaged)?;
+    } else {
+        print(&text(&salvaged))?;
+    }
+    if args.to.is_some() && !usable {
+        let message = "no heap was made: the allocator's tables contradict themselves, so programs would destroy \
+                       what is left; restore a snapshot or another copy";
+        return Err(Failure::new(BAD_FILE, message));
+    }
+    let lost = salvaged.objects_cut_off > 0
+        || salvaged.unreadable_roots > 0
+        || salvaged.roots.iter().any(|root| !root.intact);
+    Ok(match () {
+        () if salvaged.error.is_some() => BAD_FILE,
+        () if lost || !usable || !salvaged.file.is_whole() => FOUND,
+        () => 0,
+    })
+}
+
+fn examine(damaged: &DamagedFile) -> Salvaged {
+    let (bytes, file) = (damaged.bytes(), damaged.report().clone());
+    let look = look_at(bytes);
+    let survey = Survey::new(bytes);
+    let (mut roots, mut unreadable_roots, mut objects_cut_off) = (Vec::new(), 0, 0);
+    if let Some(survey) = &survey {
+        roots.extend(survey.roots().map(|root| Root {
+            name: root.name.to_owned(),
+            offset: root.offset,
+            bytes: root.bytes,
+            intact: is_intact(survey, &root, &file),
+        }));
+        unreadable_roots = survey.unreadable_roots();
+        let cut_off = |object: &ObjectView| file.lacks(object.offset..object.offset + object.bytes);
+        objects_cut_off = survey.objects().filter(cut_off).count() as u64;
+    }
+    roots.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut salvaged = Salvaged {
+        file,
+        objects: 0,
+        object_bytes: 0,
+        objects_cut_off,
+        findings: look.findings.len() as u64,
+        error: None,
+        roots,
+        unreadable_roots,
+        made: None,
+    };
+    match look.inspection {
+        Ok(inspection) => {
+            salvaged.objects = inspection.report.objects;
+            salvaged.object_bytes = inspection.report.object_bytes;
+            salvaged.findings = inspection.report.findings;
+        }
+        Err(OpenError::Empty) => salvaged.error = Some("nothing was ever stored in it".to_owned()),
+        Err(error) => salvaged.error = Some(error.to_string()),
+    }
+    salvaged
+}
+
+/// Whether the root's object is allocated with its size, and nothing of it is missing.
+fn is_intact(survey: &Survey<'_>, root: &RootView<'_>, file: &DamageReport) -> bool {
+    survey.object_at(root.offset).is_some_and(|object| {
+        object.offset == root.offset
+            && root.bytes <= object.bytes
+            && !file.lacks(root.offset..root.offset + root.bytes)
+    })
+}
+
+fn text(salvaged: &Salvaged) -> String {
+    let file = &salvaged.file;
+    let header = match file.header {
+        HeaderState::Whole => "whole",
+        HeaderState::OneLost => "one of two is lost",
+        _ => "lost: name, address and limit are unknown",
+    };
+    let data = match file.missing_bytes {
+        0 => show_size(file.data_bytes),
+        missing => format!(
+            "{}, of which {} are missing from offset {:#x} on",
+            show_size(file.data_bytes),
+            show_size(missing),
+            file.missing_offset
+        ),
+    };
+    let checksum = match file.checksum_matches {
+        Some(true) => "matches",
+        Some(false) => "does not match: at least one byte is not as it was",
+        None => "none (images have none)",
+    };
+    let tables = match (&salvaged.error, salvaged.findings) {
+        (Some(error), _) => error.clone(),
+        (None, 0) => "sound".to_owned(),
+        (None, count) => format!("{count} contradictions"),
+    };
+    let mut lines = vec![
+        ("file", file.path.display().to_string()),
+        ("name", file.name.as_ref().map_or("unknown".to_owned(), ToString::to_string)),
+        ("header", header.to_owned()),
+        ("data", data),
+        ("checksum", checksum.to_owned()),
+        ("tables", tables),
+    ];
+    if let Some(continuation) = &file.continuation {
+        let ContinuationReport { path, commits, damaged, .. } = continuation;
+        lines.push(("commits", format!("{commits} more taken from {}", path.display())));
+        lines.extend(damaged.iter().map(|damaged| ("", format!("LOST what follows them: {damaged}"))));
+    }
+    if salvaged.error.is_none() {
+        lines.push(("objects", format!("{} in {}", salvaged.objects, show_size(salvaged.object_bytes))));
+    }
+    if salvaged.objects_cut_off > 0 {
+        let count = salvaged.objects_cut_off;
+        lines.push(("", format!("{count} of them LOST, wholly or in part; roots may point to them")));
+    }
+    for (index, root) in salvaged.roots.iter().enumerate() {
+        let state = if root.intact { "intact" } else { "LOST, wholly or in part" };
+        let label = if index == 0 { "roots" } else { "" };
+        lines.push((label, format!("{} ({}) {state}", root.name, show_size(root.bytes))));
+    }
+    if salvaged.unreadable_roots > 0 {
+        lines.push(("", format!("{} more cannot be read", salvaged.unreadable_roots)));
+    }
+    if let Some(name) = &salvaged.made {
+        lines.push(("made", format!("{name}: all data at its old offsets")));
+    }
+    lines.iter().map(|(label, value)| format!("{label:<9} {value}\n")).collect()
+}

@@ -1,0 +1,107 @@
+//! `holdfast heap cp`, `export` and `import`, and `limit`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::path::Path;
+
+use holdfast_region::TransferReport;
+use serde::Serialize;
+
+use crate::exit::{Failure, NOT_FOUND, OTHER, USAGE};
+use crate::heap_args::{CpArgs, ExportArgs, ImportArgs, LimitArgs};
+use crate::output::{print, print_json, with_progress};
+use crate::size::show_size;
+
+/// Fits blocks of pages; larger buffers gain nothing.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Moved<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    report: TransferReport,
+}
+
+pub fn cp(args: &CpArgs) -> Result<u8, Failure> {
+    let names = super::name_space()?;
+    let key = super::key(&names, &args.key)?;
+    let what = format!("copying {}", args.from);
+    let report = with_progress(&what, || names.copy(&args.from, &args.to, &key))?;
+    tell(args.json, args.to.as_str(), report, "copied")
+}
+
+pub fn import(args: &ImportArgs) -> Result<u8, Failure> {
+    let names = super::name_space()?;
+    let key = super::key(&names, &args.key)?;
+    let mut input: Box<dyn Read> = if args.file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        let failed = |error: io::Error| {
+            let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { OTHER };
+            Failure::new(code, format!("cannot open {}: {error}; check the path", args.file.display()))
+        };
+        Box::new(BufReader::with_capacity(BUFFER_BYTES, File::open(&args.file).map_err(failed)?))
+    };
+    let what = format!("importing {}", args.name);
+    let report = with_progress(&what, || names.import(&args.name, &key, &mut input))?;
+    tell(args.json, args.name.as_str(), report, "imported")
+}
+
+fn tell(json: bool, name: &str, report: TransferReport, done: &str) -> Result<u8, Failure> {
+    if json {
+        print_json(&Moved { name, report })?;
+    } else {
+        let (bytes, all) = (show_size(report.bytes), show_size(report.backed_bytes));
+        print(&format!("{name}: {done}, {bytes} of data in {all}\n"))?;
+    }
+    Ok(0)
+}
+
+pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
+    let reader = super::name_space()?.open_read(&args.name)?;
+    let what = format!("exporting {}", args.name);
+    if args.file == Path::new("-") {
+        if io::stdout().is_terminal() {
+            let message = "a stream is not for a terminal; name a file, or pipe it into another command";
+            return Err(Failure::new(USAGE, message));
+        }
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
+        with_progress(&what, || reader.export(&mut out))?;
+        return Ok(0);
+    }
+    let failed = |error: io::Error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::AlreadyExists => "choose another name, or remove it",
+            _ => "check the path",
+        };
+        let code = if error.kind() == io::ErrorKind::AlreadyExists { USAGE } else { OTHER };
+        Failure::new(code, format!("cannot write {}: {error}; {remedy}", args.file.display()))
+    };
+    let file = OpenOptions::new().write(true).create_new(true).open(&args.file).map_err(failed)?;
+    let written = with_progress(&what, || {
+        let mut out = BufWriter::with_capacity(BUFFER_BYTES, &file);
+        let report = reader.export(&mut out)?;
+        out.flush().and_then(|()| file.sync_all()).map_err(failed)?;
+        Ok(report)
+    });
+    match written {
+        Ok(report) => {
+            eprintln!("holdfast: {} written to {}", show_size(report.bytes), args.file.display());
+            Ok(0)
+        }
+        Err(failure) => {
+            // Half a stream would be refused anyway; it is not left to be found out.
+            let _ = std::fs::remove_file(&args.file);
+            Err(failure)
+        }
+    }
+}
+
+pub fn limit(args: &LimitArgs) -> Result<u8, Failure> {
+    let names = super::name_space()?;
+    let key = super::key(&names, &args.key)?;
+    let limit_bytes = names.set_limit(&args.name, &key, args.size)?;
+    print(&format!("{}: may grow to {}\n", args.name, show_size(limit_bytes)))?;
+    Ok(0)
+}

@@ -1,0 +1,169 @@
+//! Mending: what a flipped bit destroyed is back as it was, what is not certain is left alone, and no bytes make it
+//! panic.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
+
+mod common;
+
+use common::{TestMemory, open, version_1};
+use holdfast_heap::layout::*;
+use holdfast_heap::survey::{ObjectView, Survey};
+use holdfast_heap::{OpenError, bytes_of, check, mend};
+use proptest::prelude::*;
+
+/// Roots, objects of all kinds, and a chunk that is free again.
+fn heap() -> Vec<u64> {
+    let mut heap = open(TestMemory::new(8 << 20));
+    for index in 0..10 {
+        heap.create_root(&format!("root {index}"), 300).unwrap();
+    }
+    heap.create_root("large", 3 * CHUNK_BYTES - 5).unwrap();
+    for bytes in [1, 100, 3000, 30_000, 2 * CHUNK_BYTES] {
+        heap.alloc(bytes).unwrap();
+    }
+    let gone = heap.alloc(4 * CHUNK_BYTES).unwrap();
+    heap.free(gone).unwrap();
+    words(heap.close().bytes())
+}
+
+fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+fn objects(words: &[u64]) -> Vec<ObjectView> {
+    Survey::new(bytes_of(words)).unwrap().objects().collect()
+}
+
+fn roots(words: &[u64]) -> Vec<(String, u64, u64)> {
+    let survey = Survey::new(bytes_of(words)).unwrap();
+    let mut roots: Vec<_> =
+        survey.roots().map(|root| (root.name.to_owned(), root.offset, root.bytes)).collect();
+    roots.sort();
+    roots
+}
+
+fn is_sound(words: &[u64]) -> bool {
+    check(bytes_of(words), &mut |_| {}).is_sound()
+}
+
+/// Every bit of these bytes, flipped alone: how many the checker found, how many of these were mended.
+fn flip_each(good: &[u64], places: impl Iterator<Item = u64>) -> (u32, u32) {
+    let (mut found, mut mended) = (0, 0);
+    for at in places {
+        for bit in 0..64 {
+            let mut copy = good.to_vec();
+            copy[(at / 8) as usize] ^= 1 << bit;
+            if is_sound(&copy) {
+                continue;
+            }
+            found += 1;
+            match mend(&mut copy, false) {
+                Ok(report) if report.left.is_empty() => {
+                    mended += 1;
+                    assert!(is_sound(&copy), "{at:#x}, bit {bit}");
+                    assert!(report.mended.iter().all(|mended| mended.lost.is_none()));
+                    assert_eq!(roots(&copy), roots(good), "{at:#x}, bit {bit}: {report:?}");
+                    let (now, before) = (objects(&copy), objects(good));
+                    assert!(
+                        before.iter().all(|object| now.contains(object)),
+                        "{at:#x}, bit {bit}: {report:?}"
+                    );
+                }
+                Ok(report) => println!("{at:#x}, bit {bit}: left {:x?}", report.left),
+                Err(error) => println!("{at:#x}, bit {bit}: {error}"),
+            }
+        }
+    }
+    (found, mended)
+}
+
+#[test]
+fn every_flipped_bit_of_the_fixed_tables_is_turned_back() {
+    let good = heap();
+    // Segment, superblock, numbers of segments and roots; heads of the lane, of slabs and of runs.
+    let heads = (1..16).map(|chunk| chunk * DESCRIPTOR_BYTES);
+    let (found, mended) = flip_each(&good, [0, 64, 72, 80, 88, 96, 104, 144, 152].into_iter().chain(heads));
+    assert!(found > 1000, "{found}");
+    assert_eq!(found, mended);
+}
+
+#[test]
+fn of_the_other_flipped_bits_that_are_found_most_are_turned_back_and_none_costs_an_object() {
+    let good = heap();
+    let table = good[(SUPER_ROOTS / 8) as usize];
+    let slots = (0..64).map(|slot| table + slot * 8).filter(|at| good[(at / 8) as usize] != 0);
+    let first = good[(slots.clone().next().unwrap() / 8) as usize] & ((1 << 48) - 1);
+    let entry = (0..5).map(|word| first + word * 8);
+    let used = [DESC_USED_CHUNKS, SUPER_ROOTS, SUPER_ROOTS + 8];
+    let bitmaps =
+        (2..8).flat_map(|chunk| (0..3).map(move |word| chunk * DESCRIPTOR_BYTES + DESC_SLOTS + word * 8));
+    let (found, mended) = flip_each(&good, slots.chain(entry).chain(used).chain(bitmaps));
+    println!("{mended} of {found} mended");
+    assert!(found > 1000 && mended * 10 >= found * 9, "{mended} of {found}");
+}
+
+#[test]
+fn a_whole_head_that_was_overwritten_is_written_anew_from_what_is_certain() {
+    let good = heap();
+    let mut copy = good.clone();
+    for word in [0, 2, 3, 4, 5, 6, 7] {
+        copy[word] ^= 0x1010_1010_1010_1010;
+    }
+    copy[(LANE_OFFSET / CHUNK_BYTES * DESCRIPTOR_BYTES / 8) as usize] = 77;
+    let report = mend(&mut copy, false).unwrap();
+    assert_eq!(report.left, []);
+    assert_eq!((roots(&copy), objects(&copy)), (roots(&good), objects(&good)));
+}
+
+#[test]
+fn what_nothing_can_be_told_about_is_left_unless_its_loss_is_accepted() {
+    let good = heap();
+    let lost = roots(&good).into_iter().find(|root| root.0 == "root 3").unwrap();
+    let mut damaged = good.clone();
+    // The slab of ten roots, by more than one bit.
+    damaged[(descriptor_of(lost.1) / 8) as usize] ^= 0b1011 << 40;
+    let mut copy = damaged.clone();
+    let report = mend(&mut copy, false).unwrap();
+    assert!(!report.left.is_empty() && report.mended.iter().all(|mended| mended.lost.is_none()));
+    let mut copy = damaged.clone();
+    let report = mend(&mut copy, true).unwrap();
+    assert_eq!(report.left, []);
+    let losses: Vec<String> = report.mended.iter().filter_map(|mended| mended.lost.clone()).collect();
+    assert!(losses.iter().any(|lost| lost.contains("64 KiB")), "{losses:?}");
+    assert!(losses.iter().any(|lost| lost == "the root \"root 3\""), "{losses:?}");
+    let left = roots(&copy);
+    assert!(left.iter().any(|root| root.0 == "large") && left.len() < roots(&good).len());
+    // Bytes of objects are as they were.
+    assert!(copy[(lost.1 / 8) as usize..][..37] == good[(lost.1 / 8) as usize..][..37]);
+}
+
+#[test]
+fn a_sound_heap_stays_as_it_is_an_open_transaction_is_rolled_back_and_other_bytes_are_refused() {
+    let mut copy = heap();
+    let report = mend(&mut copy, true).unwrap();
+    assert!(report.mended.is_empty() && report.left.is_empty() && copy == heap());
+    let mut old = words(version_1().bytes());
+    let report = mend(&mut old, false).unwrap();
+    assert!(report.mended.is_empty() && report.left.is_empty() && is_sound(&old));
+    assert_eq!(mend(&mut vec![0; 1 << 16], true), Err(OpenError::Empty));
+    assert_eq!(mend(&mut vec![7; 1 << 16], true), Err(OpenError::NotAHeap));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn no_bytes_make_mending_panic_and_what_it_calls_sound_is(
+        flips in proptest::collection::vec((0..8192usize, any::<u64>()), 1..12),
+        accept_loss in any::<bool>(),
+    ) {
+        let mut copy = heap();
+        for (at, word) in flips {
+            copy[at] ^= word;
+        }
+        if let Ok(report) = mend(&mut copy, accept_loss)
+            && report.left.is_empty()
+        {
+            prop_assert!(is_sound(&copy));
+        }
+    }
+}

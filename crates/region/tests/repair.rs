@@ -1,0 +1,209 @@
+//! Repair: what another file makes up for is mended without loss, what would lose something is told first, and wherever it
+//! dies it can be done again.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::faulty::{Fault, FaultyStorage};
+use common::noted::Notes;
+use common::{DATA_OFFSET, Home, MIB, flip, key, named, other_key, read, truncate};
+use holdfast_region::{Durability, ErrorKind, NameSpace, RegionError, Written};
+
+/// More steps than any operation here has.
+const STEPS_MAX: usize = 100;
+
+/// "hello" in the base, "later" in the journal and in the image.
+fn home(closed: bool) -> Home {
+    let home = Home::with_text("words", b"hello");
+    let mut region = unsynced(&home).open(&named("words"), &key()).unwrap();
+    let notes = Notes::of(&mut region);
+    for text in [b"other", b"later"] {
+        notes.store(&mut region, 0, text);
+        assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
+    }
+    if closed {
+        region.close().unwrap();
+    }
+    home
+}
+
+/// Without syncs: no test here can tell whether they reach the disk.
+fn unsynced(home: &Home) -> NameSpace {
+    home.names_over(Arc::new(FaultyStorage::new(Fault::Dead)))
+}
+
+/// The text of the region, closed again in order.
+fn content(home: &Home) -> Vec<u8> {
+    let region = unsynced(home).open(&named("words"), &key()).unwrap();
+    let found = read(&region, 0, 5);
+    region.close().unwrap();
+    found
+}
+
+/// All files of the region, with what is in them.
+fn files(home: &Home) -> Vec<(PathBuf, Vec<u8>)> {
+    let paths = [home.image("words"), home.base("words"), home.journal("words")];
+    let read = |path: PathBuf| fs::read(&path).ok().map(|bytes| (path, bytes));
+    paths.into_iter().filter_map(read).collect()
+}
+
+fn flip_headers(path: &Path) {
+    for slot in [0, 4096] {
+        flip(path, slot + 100);
+    }
+}
+
+type Damage = (&'static str, fn(&Home));
+
+/// What the image, or the base, makes up for.
+const WITHOUT_LOSS: [Damage; 8] = [
+    ("one header of the image", |home| flip(&home.image("words"), 4096 + 100)),
+    ("both headers of the image", |home| flip_headers(&home.image("words"))),
+    ("one header of the base", |home| flip(&home.base("words"), 100)),
+    ("both headers of the base", |home| flip_headers(&home.base("words"))),
+    ("the data of the base", |home| flip(&home.base("words"), DATA_OFFSET + 1)),
+    ("a base that is cut off", |home| truncate(&home.base("words"), DATA_OFFSET + 5)),
+    ("the first record of the journal", |home| flip(&home.journal("words"), 4096 + 100)),
+    ("the header of the journal", |home| flip(&home.journal("words"), 100)),
+];
+
+#[test]
+fn files_that_another_file_makes_up_for_are_mended_without_loss() {
+    for closed in [true, false] {
+        for (what, damage) in WITHOUT_LOSS {
+            let home = home(closed);
+            damage(&home);
+            let before = files(&home);
+            let examination = unsynced(&home).examine(&named("words"), &key()).unwrap();
+            assert!(!examination.findings().is_empty(), "{what}");
+            assert!(examination.findings().iter().all(|finding| finding.lost.is_none()), "{what}");
+            assert!(examination.bytes().starts_with(b"later"), "{what}");
+            assert!(files(&home) == before, "{what}: looking changed a file");
+            let copies = examination.mend(&[]).unwrap();
+            for (path, bytes) in before {
+                assert!(fs::read(copies.join(path.file_name().unwrap())).unwrap() == bytes, "{what}");
+            }
+            let again = unsynced(&home).examine(&named("words"), &key()).unwrap();
+            assert_eq!(again.findings(), [], "{what}");
+            drop(again);
+            assert_eq!(content(&home), b"later", "{what}");
+            fs::remove_file(home.image("words")).unwrap();
+            assert_eq!(content(&home), b"later", "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_torn_end_of_the_journal_is_cut_off() {
+    for lost_image in [false, true] {
+        let home = home(false);
+        let mut journal = fs::OpenOptions::new().append(true).open(home.journal("words")).unwrap();
+        std::io::Write::write_all(&mut journal, &[7; 100]).unwrap();
+        if lost_image {
+            fs::remove_file(home.image("words")).unwrap();
+        }
+        let examination = unsynced(&home).examine(&named("words"), &key()).unwrap();
+        assert_eq!(examination.findings().len(), 1);
+        assert_eq!(examination.findings()[0].lost, None);
+        examination.mend(&[]).unwrap();
+        assert_eq!(content(&home), b"later");
+        fs::remove_file(home.image("words")).unwrap();
+        assert_eq!(content(&home), b"later");
+    }
+}
+
+#[test]
+fn what_would_lose_something_is_told_and_changes_nothing_until_it_is_done() {
+    let cut: Damage = ("an image that is cut off", |home| truncate(&home.image("words"), DATA_OFFSET + MIB));
+    let foreign: Damage =
+        ("a foreign image", |home| fs::write(home.image("words"), b"Dear diary, today").unwrap());
+    let journal: Damage = ("a journal without its image", |home| {
+        fs::remove_file(home.image("words")).unwrap();
+        flip(&home.journal("words"), 4096 + 100);
+    });
+    for ((what, damage), left) in [(cut, b"later"), (foreign, b"later"), (journal, b"hello")] {
+        let home = home(true);
+        damage(&home);
+        let before = files(&home);
+        let examination = unsynced(&home).examine(&named("words"), &key()).unwrap();
+        assert!(examination.findings().iter().any(|finding| finding.lost.is_some()), "{what}");
+        assert!(examination.bytes().starts_with(left), "{what}");
+        drop(examination);
+        assert!(files(&home) == before, "{what}");
+        unsynced(&home).examine(&named("words"), &key()).unwrap().mend(&[]).unwrap();
+        assert_eq!(content(&home), left, "{what}");
+    }
+}
+
+#[test]
+fn a_region_of_which_nothing_can_be_read_and_that_of_another_key_are_refused() {
+    let home = home(true);
+    let stranger = unsynced(&home).examine(&named("words"), &other_key()).unwrap_err();
+    assert!(matches!(stranger, RegionError::NotOwner { .. }), "{stranger}");
+    for path in [home.image("words"), home.base("words")] {
+        flip_headers(&path);
+    }
+    let before = files(&home);
+    let error = unsynced(&home).examine(&named("words"), &key()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadFile, "{error}");
+    assert!(files(&home) == before);
+}
+
+#[test]
+fn pieces_of_the_data_are_replaced_together() {
+    let home = home(true);
+    let examination = unsynced(&home).examine(&named("words"), &key()).unwrap();
+    let (first, second) = ([1; 4096], [2; 8192]);
+    examination.mend(&[(4096, &first), (2 << 20, &second)]).unwrap();
+    for image in [true, false] {
+        if !image {
+            fs::remove_file(home.image("words")).unwrap();
+        }
+        let region = unsynced(&home).open(&named("words"), &key()).unwrap();
+        assert_eq!(read(&region, 0, 5), b"later");
+        assert_eq!(
+            (read(&region, 4096, 4096), read(&region, 2 << 20, 8192)),
+            (first.to_vec(), second.to_vec())
+        );
+        assert_eq!(read(&region, (2 << 20) + 8192, 1), [0]);
+        region.close().unwrap();
+    }
+}
+
+#[test]
+fn a_repair_that_dies_in_any_step_leaves_a_region_that_can_be_repaired() {
+    let cut: Damage = ("an image that is cut off", |home| truncate(&home.image("words"), DATA_OFFSET + MIB));
+    let whole: Damage = ("nothing", |_| {});
+    let old = [9; 4096];
+    for (what, damage) in [WITHOUT_LOSS[1], WITHOUT_LOSS[4], WITHOUT_LOSS[6], cut, whole] {
+        for step in 0.. {
+            assert!(step < STEPS_MAX, "the repair never comes through");
+            let home = home(false);
+            damage(&home);
+            let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+            let examination = home.names_over(storage.clone()).examine(&named("words"), &key()).unwrap();
+            storage.arm(step);
+            let outcome = examination.mend(&[(4096, &old), (1 << 20, &old)]);
+            let context = format!("{what}, step {step}");
+            if !storage.struck() {
+                outcome.unwrap();
+                assert_eq!(content(&home), b"later", "{context}");
+                break;
+            }
+            let examination = unsynced(&home).examine(&named("words"), &key()).unwrap();
+            let bytes = examination.bytes();
+            assert!(bytes.starts_with(b"later"), "{context}");
+            assert_eq!(bytes[4096..8192], bytes[1 << 20..][..4096], "{context}: one piece without the other");
+            examination.mend(&[(4096, &old)]).unwrap();
+            assert_eq!(content(&home), b"later", "{context}");
+            fs::remove_file(home.image("words")).unwrap();
+            assert_eq!(content(&home), b"later", "{context}");
+            assert!(home.leftovers().is_empty(), "{context}");
+        }
+    }
+}

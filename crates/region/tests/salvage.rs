@@ -1,0 +1,87 @@
+//! What a damaged file still gives: all that is in it, at its old offsets, and the file stays as it is.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::fs;
+
+use common::{DATA_OFFSET, Home, MIB, flip, key, named, read, store, truncate};
+use holdfast_region::{DamagedFile, ErrorKind, HeaderState, RegionError};
+
+/// A region with "hello" at its start and "x" in its last byte.
+fn home() -> Home {
+    let home = Home::with_text("words", b"hello");
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    store(&mut region, (4 << 20) - 1, b"x");
+    region.close().unwrap();
+    home
+}
+
+fn salvaged(home: &Home, damaged: &DamagedFile) -> Vec<u8> {
+    home.names().salvage(damaged, &named("saved"), &key()).unwrap();
+    let region = home.names().open(&named("saved"), &key()).unwrap();
+    read(&region, 0, 4 << 20)
+}
+
+#[test]
+fn an_image_without_headers_gives_all_its_data_and_is_left_alone() {
+    let home = home();
+    let path = home.image("words");
+    for slot in [0, 4096] {
+        flip(&path, slot + 100);
+    }
+    let before = fs::read(&path).unwrap();
+    let damaged = DamagedFile::read(&path).unwrap();
+    let report = damaged.report();
+    assert_eq!((report.header, report.name.clone(), report.missing_bytes), (HeaderState::Lost, None, 0));
+    let data = salvaged(&home, &damaged);
+    assert!(data.starts_with(b"hello") && data.ends_with(b"x"));
+    assert!(fs::read(&path).unwrap() == before);
+    // The address was given out anew, apart from the region whose file this was.
+    assert!(home.names().summary(&named("saved")).unwrap().limit_bytes > 4 * MIB);
+}
+
+#[test]
+fn a_base_that_was_cut_off_and_renamed_gives_what_is_left_and_says_what_is_missing() {
+    let home = home();
+    let path = home.path().join("somewhere-else");
+    fs::copy(home.base("words"), &path).unwrap();
+    truncate(&path, DATA_OFFSET + MIB + 5);
+    let damaged = DamagedFile::read(&path).unwrap();
+    let report = damaged.report();
+    assert_eq!((report.header, report.name.clone()), (HeaderState::Whole, Some(named("words"))));
+    assert_eq!((report.missing_offset, report.missing_bytes), (MIB + 5, 3 * MIB - 5));
+    assert!(!report.lacks(0..MIB + 5) && report.lacks(MIB..MIB + 6) && !report.lacks(4 * MIB..5 * MIB));
+    assert_eq!((report.checksum_matches, report.is_whole()), (Some(false), false));
+    let data = salvaged(&home, &damaged);
+    assert!(data.starts_with(b"hello") && data[MIB as usize..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_flipped_bit_in_a_base_is_told_and_a_whole_base_is_called_whole() {
+    let home = home();
+    assert!(DamagedFile::read(&home.base("words")).unwrap().report().is_whole());
+    assert!(DamagedFile::read(&home.image("words")).unwrap().report().is_whole());
+    flip(&home.base("words"), DATA_OFFSET + 1);
+    let damaged = DamagedFile::read(&home.base("words")).unwrap();
+    assert_eq!(damaged.report().checksum_matches, Some(false));
+}
+
+#[test]
+fn a_file_without_data_a_newer_one_and_a_name_that_is_taken_are_refused() {
+    let home = home();
+    let path = home.path().join("short");
+    fs::write(&path, b"Dear diary, today").unwrap();
+    assert!(matches!(DamagedFile::read(&path), Err(RegionError::Truncated { .. })));
+    let damaged = DamagedFile::read(&home.base("words")).unwrap();
+    let taken = home.names().salvage(&damaged, &named("words"), &key()).unwrap_err();
+    assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
+    for slot in [0, 4096] {
+        use std::os::unix::fs::FileExt;
+        let file = fs::OpenOptions::new().write(true).open(home.image("words")).unwrap();
+        file.write_all_at(&9_u32.to_le_bytes(), slot + 8).unwrap();
+    }
+    let newer = DamagedFile::read(&home.image("words")).unwrap_err();
+    assert!(matches!(newer, RegionError::NewerFormat { found: 9, .. }), "{newer}");
+}

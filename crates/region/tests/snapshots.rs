@@ -1,0 +1,239 @@
+//! Snapshots: what they hold, what restoring leaves behind wherever it is killed, and who may do it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::faulty::{Fault, FaultyStorage};
+use common::{DATA_OFFSET, Home, MIB, flip, key, named, other_key, read, store};
+use holdfast_region::{ErrorKind, NameSpace, RegionError};
+
+const EIO: i32 = 5;
+/// More steps than any operation here has.
+const STEPS_MAX: usize = 100;
+
+/// The first bytes of the region, closed again in order.
+fn content(home: &Home) -> Vec<u8> {
+    let region = home.names().open(&named("words"), &key()).unwrap();
+    let found = read(&region, 0, 5);
+    region.close().unwrap();
+    found
+}
+
+fn change_to(names: &NameSpace, text: &[u8]) {
+    let mut region = names.open(&named("words"), &key()).unwrap();
+    store(&mut region, 0, text);
+    region.close().unwrap();
+}
+
+/// A region with a snapshot `first` of "hello", and "later" in it now.
+fn with_snapshot() -> Home {
+    let home = Home::with_text("words", b"hello");
+    home.names().snapshot(&named("words"), &key(), &named("first")).unwrap();
+    change_to(&home.names(), b"later");
+    home
+}
+
+fn snapshot_path(home: &Home, tag: &str) -> std::path::PathBuf {
+    home.path().join("store/snapshots/words").join(format!("{tag}.base"))
+}
+
+#[test]
+fn a_snapshot_keeps_what_was_there_and_restoring_keeps_what_it_replaces() {
+    let home = with_snapshot();
+    let names = home.names();
+    assert!(names.open_snapshot(&named("words"), &named("first")).unwrap().bytes().starts_with(b"hello"));
+    let report = names.restore(&named("words"), &key(), &named("first"), false).unwrap();
+    assert_eq!(content(&home), b"hello");
+    let kept = report.kept.unwrap();
+    let tags: Vec<_> = names.snapshots(&named("words")).unwrap().into_iter().map(|found| found.tag).collect();
+    assert_eq!(tags.len(), 2);
+    assert!(tags.contains(&kept) && tags.contains(&named("first")));
+    assert_eq!(names.restore(&named("words"), &key(), &kept, true).unwrap().kept, None);
+    assert_eq!(content(&home), b"later");
+    assert_eq!(names.snapshots(&named("words")).unwrap().len(), 2);
+}
+
+#[test]
+fn a_snapshot_holds_stores_that_were_never_checkpointed() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    store(&mut region, 0, b"later");
+    // As if its process had died.
+    drop(region);
+    home.names().snapshot(&named("words"), &key(), &named("first")).unwrap();
+    let snapshot = home.names().open_snapshot(&named("words"), &named("first")).unwrap();
+    assert!(snapshot.bytes().starts_with(b"later"));
+}
+
+#[test]
+fn a_region_in_the_store_only_is_snapshotted_without_an_image() {
+    let home = Home::with_text("words", b"hello");
+    std::fs::remove_file(home.image("words")).unwrap();
+    home.names().snapshot(&named("words"), &key(), &named("first")).unwrap();
+    assert!(!home.image("words").exists());
+    home.names().restore(&named("words"), &key(), &named("first"), true).unwrap();
+    assert_eq!(content(&home), b"hello");
+}
+
+#[test]
+fn a_restore_that_dies_in_any_step_leaves_the_old_state_or_the_restored_one() {
+    for fault in [Fault::Once(EIO), Fault::Dead] {
+        for discard in [false, true] {
+            for crashed in [false, true] {
+                for step in 0.. {
+                    assert!(step < STEPS_MAX, "the restore never comes through");
+                    let home = with_snapshot();
+                    if crashed {
+                        let mut region = home.names().open(&named("words"), &key()).unwrap();
+                        store(&mut region, 0, b"newer");
+                    }
+                    let storage = Arc::new(FaultyStorage::new(fault));
+                    storage.arm(step);
+                    let names = home.names_over(storage.clone());
+                    let outcome = names.restore(&named("words"), &key(), &named("first"), discard);
+                    let old: &[u8] = if crashed { b"newer" } else { b"later" };
+                    if !storage.struck() {
+                        outcome.unwrap();
+                        assert_eq!(content(&home), b"hello");
+                        break;
+                    }
+                    outcome.unwrap_err();
+                    let found = content(&home);
+                    assert!(found == old || found == b"hello", "step {step}: {found:?}");
+                    // What is there now is there without its image, too: nothing older comes back.
+                    std::fs::remove_file(home.image("words")).unwrap();
+                    assert_eq!(content(&home), found, "step {step}");
+                    home.names().restore(&named("words"), &key(), &named("first"), true).unwrap();
+                    assert_eq!(content(&home), b"hello");
+                    assert!(home.leftovers().is_empty());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_that_dies_in_any_step_leaves_none_or_a_whole_one() {
+    for step in 0.. {
+        assert!(step < STEPS_MAX, "the snapshot never comes through");
+        let home = Home::with_text("words", b"hello");
+        let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+        storage.arm(step);
+        let outcome = home.names_over(storage.clone()).snapshot(&named("words"), &key(), &named("first"));
+        if !storage.struck() {
+            outcome.unwrap();
+            break;
+        }
+        match home.names().open_snapshot(&named("words"), &named("first")) {
+            Ok(whole) => assert!(whole.bytes().starts_with(b"hello")),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+                home.names().snapshot(&named("words"), &key(), &named("first")).unwrap();
+            }
+        }
+        assert_eq!(content(&home), b"hello");
+    }
+}
+
+#[test]
+fn a_snapshot_is_durable_before_it_gets_its_name() {
+    let home = Home::with_text("words", b"hello");
+    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+    home.names_over(storage.clone()).snapshot(&named("words"), &key(), &named("first")).unwrap();
+    let log = storage.take_log();
+    assert!(log.ends_with(&["write_at", "sync", "rename", "sync_directory"]), "{log:?}");
+}
+
+#[test]
+fn a_flipped_bit_in_a_snapshot_is_found_before_it_is_used_and_the_region_stays() {
+    let home = with_snapshot();
+    flip(&snapshot_path(&home, "first"), DATA_OFFSET + 100);
+    let names = home.names();
+    let error = names.restore(&named("words"), &key(), &named("first"), true).unwrap_err();
+    assert!(matches!(error, RegionError::DataDamaged { .. }), "{error}");
+    assert!(matches!(
+        names.open_snapshot(&named("words"), &named("first")).unwrap_err(),
+        RegionError::DataDamaged { .. }
+    ));
+    assert_eq!(content(&home), b"later");
+}
+
+#[test]
+fn a_damaged_checkpoint_becomes_no_snapshot() {
+    let home = Home::with_text("words", b"hello");
+    flip(&home.base("words"), DATA_OFFSET + 100);
+    let error = home.names().snapshot(&named("words"), &key(), &named("first")).unwrap_err();
+    assert!(matches!(error, RegionError::DataDamaged { .. }), "{error}");
+    assert!(home.names().snapshots(&named("words")).unwrap().is_empty());
+}
+
+#[test]
+fn a_damaged_region_is_restored_only_when_its_state_may_be_discarded() {
+    let home = with_snapshot();
+    for slot in [0, 4096] {
+        flip(&home.image("words"), slot + 100);
+    }
+    let names = home.names();
+    let error = names.restore(&named("words"), &key(), &named("first"), false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BadFile, "{error}");
+    assert!(names.restore(&named("words"), &other_key(), &named("first"), true).is_err());
+    names.restore(&named("words"), &key(), &named("first"), true).unwrap();
+    assert_eq!(content(&home), b"hello");
+}
+
+#[test]
+fn snapshots_outlive_their_region_and_bring_it_back() {
+    let home = with_snapshot();
+    let names = home.names();
+    names.remove(&named("words"), &key()).unwrap();
+    assert_eq!(names.snapshots(&named("words")).unwrap().len(), 1);
+    names.restore(&named("words"), &key(), &named("first"), false).unwrap();
+    assert_eq!(content(&home), b"hello");
+}
+
+#[test]
+fn only_the_owner_takes_restores_and_removes_snapshots() {
+    let home = with_snapshot();
+    let names = home.names();
+    let (name, first) = (named("words"), named("first"));
+    for refused in [
+        names.snapshot(&name, &other_key(), &named("second")).map(drop),
+        names.restore(&name, &other_key(), &first, true).map(drop),
+        names.remove_snapshot(&name, &other_key(), &first),
+    ] {
+        assert!(matches!(refused.unwrap_err(), RegionError::NotOwner { .. }));
+    }
+    assert_eq!(content(&home), b"later");
+    names.remove_snapshot(&name, &key(), &first).unwrap();
+    assert!(!snapshot_path(&home, "first").exists());
+}
+
+#[test]
+fn a_tag_is_taken_once_and_a_missing_one_is_answered_with_those_that_exist() {
+    let home = with_snapshot();
+    let names = home.names();
+    let taken = names.snapshot(&named("words"), &key(), &named("first")).unwrap_err();
+    assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
+    let missing = names.restore(&named("words"), &key(), &named("frist"), false).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert!(missing.to_string().contains("first"), "{missing}");
+    let nothing = names.snapshots(&named("wurds")).unwrap_err();
+    assert!(matches!(nothing, RegionError::NotFound { .. }), "{nothing}");
+}
+
+#[test]
+fn a_region_in_use_is_not_snapshotted_or_restored() {
+    let home = with_snapshot();
+    let names = home.names();
+    let _held = names.open(&named("words"), &key()).unwrap();
+    for refused in [
+        names.snapshot(&named("words"), &key(), &named("second")).map(drop),
+        names.restore(&named("words"), &key(), &named("first"), true).map(drop),
+        names.set_limit(&named("words"), &key(), 16 * MIB).map(drop),
+    ] {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Held);
+    }
+}

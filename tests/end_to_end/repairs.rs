@@ -1,0 +1,136 @@
+//! `heap repair` at the command line: for every kind of damage that the other tests do, the heap is whole afterwards and
+//! has both entries, or the files are as they were and the message says what to do.
+
+use std::fs;
+use std::path::PathBuf;
+
+use holdfast_testkit::Scratch;
+
+use crate::guestbook::{assert_both_entries, with_two_entries};
+use crate::{Told, succeed, tell};
+
+/// Where the applet's data starts in an image.
+const DATA_OFFSET: usize = 2 << 20;
+
+fn repair(scratch: &Scratch, more: &[&str]) -> Told {
+    tell(scratch.holdfast().args(["heap", "repair", "book"]).args(more))
+}
+
+fn change(path: PathBuf, damage: impl Fn(&mut Vec<u8>)) {
+    let mut bytes = fs::read(&path).unwrap();
+    damage(&mut bytes);
+    fs::write(&path, bytes).unwrap();
+}
+
+fn files(scratch: &Scratch) -> [Vec<u8>; 2] {
+    [scratch.image("book"), scratch.base("book")].map(|path| fs::read(path).unwrap())
+}
+
+fn assert_mended(scratch: &Scratch, words: &[&str]) {
+    let told = repair(scratch, &[]);
+    assert_eq!(told.status, 0, "{}{}", told.out, told.err);
+    for word in words.iter().chain(&["mended: ", "its files as they were are in "]) {
+        assert!(told.out.contains(word), "no {word:?} in: {}", told.out);
+    }
+    assert_both_entries(scratch);
+    assert!(repair(scratch, &[]).out.contains("nothing to repair"));
+    succeed(scratch.holdfast().args(["heap", "rm", "--image", "book"]));
+    assert_both_entries(scratch);
+}
+
+fn assert_refused(scratch: &Scratch, words: &[&str]) {
+    let before = files(scratch);
+    let told = repair(scratch, &[]);
+    assert_eq!(told.status, 5, "{}{}", told.out, told.err);
+    for word in words.iter().chain(&["heap salvage", "was not changed"]) {
+        assert!(
+            told.err.contains(word) || told.out.contains(word),
+            "no {word:?} in: {}{}",
+            told.out,
+            told.err
+        );
+    }
+    assert!(files(scratch) == before, "a refused repair changed a file");
+}
+
+#[test]
+fn lost_headers_are_written_anew() {
+    for slots in [&[100][..], &[4196], &[100, 4196]] {
+        let scratch = with_two_entries();
+        change(scratch.image("book"), |image| slots.iter().for_each(|at| image[*at] ^= 1));
+        assert_mended(&scratch, &["book.image", "header"]);
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_is_replaced() {
+    let damages: [fn(&mut Vec<u8>); 4] = [
+        |base| base[100] ^= 1,
+        |base| [100, 4196].into_iter().for_each(|at| base[at] ^= 1),
+        |base| base[DATA_OFFSET + 3] ^= 1,
+        |base| base.truncate(DATA_OFFSET + 70_000),
+    ];
+    for damage in damages {
+        let scratch = with_two_entries();
+        change(scratch.base("book"), damage);
+        assert_mended(&scratch, &["book.base", "new checkpoint"]);
+    }
+}
+
+#[test]
+fn flipped_bits_in_the_allocators_tables_are_turned_back() {
+    let places = [0, 3, 8, 64, 72, 80, 100, 104, 144, 1024, 2048, 2049];
+    for at in places {
+        let scratch = with_two_entries();
+        change(scratch.image("book"), |image| image[DATA_OFFSET + at] ^= 0x10);
+        assert_ne!(tell(scratch.holdfast().args(["heap", "check", "book"])).status, 0, "byte {at}");
+        assert_mended(&scratch, &[]);
+    }
+}
+
+#[test]
+fn what_is_not_certain_is_refused_until_its_loss_is_accepted() {
+    let scratch = with_two_entries();
+    // The descriptor of the first slab, by more than one bit.
+    change(scratch.image("book"), |image| image[DATA_OFFSET + 2048..][..8].fill(0xA5));
+    assert_refused(&scratch, &["NOT mended", "no valid head"]);
+    let told = repair(&scratch, &["--accept-loss", "--json"]);
+    assert_eq!(told.status, 0, "{}{}", told.out, told.err);
+    let told: serde_json::Value = serde_json::from_str(&told.out).unwrap();
+    assert!(told["findings"][0]["lost"].as_str().unwrap().contains("64 KiB"), "{told}");
+    succeed(scratch.holdfast().args(["heap", "check", "book"]));
+    let copies = PathBuf::from(told["copies"].as_str().unwrap());
+    let salvage = tell(scratch.holdfast().args(["heap", "salvage"]).arg(copies.join("book.image")));
+    assert!(salvage.out.contains("guestbook"), "{}", salvage.out);
+}
+
+#[test]
+fn an_image_that_cannot_be_read_makes_way_only_when_its_loss_is_accepted() {
+    let damages: [fn(&mut Vec<u8>); 2] =
+        [|image| image.truncate(DATA_OFFSET + (1 << 20)), |image| *image = b"Dear diary, today".repeat(1000)];
+    for damage in damages {
+        let scratch = with_two_entries();
+        change(scratch.image("book"), damage);
+        assert_refused(&scratch, &["LOST: what was stored since the last commit", "--accept-loss"]);
+        assert_eq!(repair(&scratch, &["--accept-loss"]).status, 0);
+        assert_both_entries(&scratch);
+    }
+}
+
+#[test]
+fn a_heap_without_damage_a_missing_one_and_one_beyond_repair_are_told_apart() {
+    let scratch = with_two_entries();
+    let before = files(&scratch);
+    assert!(repair(&scratch, &[]).out.contains("nothing to repair"));
+    assert!(files(&scratch) == before);
+    assert_eq!(repair(&scratch, &["--key", "stranger"]).status, 5);
+    let missing = tell(scratch.holdfast().args(["heap", "repair", "bok"]));
+    assert_eq!((missing.status, missing.err.contains("book")), (3, true), "{}", missing.err);
+    for path in [scratch.image("book"), scratch.base("book")] {
+        change(path, |bytes| [100, 4196].into_iter().for_each(|at| bytes[at] ^= 1));
+    }
+    let before = files(&scratch);
+    let told = repair(&scratch, &["--accept-loss"]);
+    assert_eq!((told.status, told.err.contains("heap salvage")), (5, true), "{}", told.err);
+    assert!(files(&scratch) == before);
+}
