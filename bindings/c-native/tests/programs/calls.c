@@ -117,8 +117,8 @@ static void errors(void) {
     MUST(nv_tx_begin() == 0 && nv_tx_add(&local, sizeof local) == NV_BAD_RANGE);
     MUST(nv_commit(NV_POWER) == NV_IN_TRANSACTION);
     MUST(nvmalloc("undone", 10) && nv_tx_abort() == 0 && !nvread("undone", NULL));
-    for (int error = 0; error <= NV_BAD_FILE; error++) MUST(nv_strerror(error));
-    MUST(!nv_strerror(-1) && !nv_strerror(NV_BAD_FILE + 1));
+    for (int error = 0; error <= NV_DENIED; error++) MUST(nv_strerror(error));
+    MUST(!nv_strerror(-1) && !nv_strerror(NV_DENIED + 1));
     MUST(nv_close() == 0 && !nvread("x", NULL) && nv_errno() == NV_NOT_GRANTED);
     MUST(nv_open("errors", 0) == 0 && nvmalloc("again", 1));
     MUST(nv_close() == 0 && nv_open("others", 0) == 0 && !nvread("again", NULL));
