@@ -6,7 +6,7 @@
 //! builds and runs what is in `fuzz/`, `release` builds the command as it is shipped, `measure`
 //! starts the programs of `bench/` with it.
 //!
-//! What it must not do: install anything (that is `setup.sh`), or need more than cargo and a C compiler.
+//! What it must not do: install anything (that is `setup.sh`; but `miri` asks rustup for its toolchain), or need more than cargo and a C compiler.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod crash;
 mod failure;
 mod fuzz;
 mod measure;
+mod miri;
 mod outcome;
 mod release;
 mod tests;
@@ -44,6 +45,7 @@ usage: cargo xtask CHORE
                                    the fault matrix as one table; --long for its long counts, --write to
                                    put the results into docs/guarantees.md
   fuzz [TARGET]... [--minutes N]   fuzzes heap_bytes, heap_operations, region_files, 10 minutes each
+  miri                             tests of the heap in Miri; installs it with a nightly toolchain if it is missing
   release                          builds the command as it is shipped and says where it is
   bench SUITE [--json] [--runs N]  measures; suites: slice, heap (bench/README.md)
   demo                             the main job, cold, killed, warm and the old way, as one table
@@ -86,6 +88,7 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         "test" => tests::test(&workspace),
         "crash" => crash::crash(&workspace, rest, USAGE),
         "fuzz" => fuzz::fuzz(&workspace, rest, USAGE),
+        "miri" => miri::miri(&workspace),
         "release" => release::release(&workspace),
         "bench" => measure::bench(&workspace, rest, USAGE),
         "demo" => measure::demo(&workspace),
