@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use holdfast_region::{
-    CommitReport, Consistency, FileView, KernelStorage, Opened, RegionError, Storage, Written,
+    CommitReport, Consistency, FileView, KernelStorage, Opened, Region, RegionError, Storage, Written,
 };
 
 use crate::session::{Home, MODES};
@@ -131,6 +131,31 @@ fn a_disk_that_is_full_from_any_step_of_a_commit_on_loses_nothing() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn an_image_that_was_cut_off_is_found_by_a_commit_and_by_a_rollback() {
+    for (mode, by_rollback) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
+        let home = Home::new();
+        let mut session = home.open(mode);
+        session.work();
+        session.make_steps(5);
+        session.commit_to_disk().unwrap();
+        session.step().unwrap();
+        File::options().write(true).open(home.image()).unwrap().set_len(0).unwrap();
+        let error = match by_rollback {
+            true => session.region.with(Region::rollback).map(drop).unwrap_err(),
+            false => session.commit_to_disk().map(drop).unwrap_err(),
+        };
+        match error {
+            RegionError::BackingLost { .. } => {}
+            RegionError::NotAtomic { .. } if mode == Consistency::Direct && by_rollback => {}
+            error => panic!("{mode:?}, rollback: {by_rollback}: {error}"),
+        }
+        session.die();
+        home.lose_image();
+        home.open(mode).verify(5, "the last commit to the disk");
     }
 }
 

@@ -53,8 +53,12 @@ impl Home {
         &self.places.1
     }
 
+    pub(crate) fn image(&self) -> PathBuf {
+        self.pool().join("heap.image")
+    }
+
     pub(crate) fn lose_image(&self) {
-        std::fs::remove_file(self.pool().join("heap.image")).unwrap();
+        std::fs::remove_file(self.image()).unwrap();
     }
 
     /// Opens the heap in a mode; makes it if there is none.
