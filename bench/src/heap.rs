@@ -25,6 +25,8 @@ mod race;
 mod random;
 #[allow(unsafe_code, reason = "stores to a mapped region")]
 mod raw;
+#[allow(unsafe_code, reason = "lays a heap over a mapped region, and reads and writes its objects")]
+mod threads;
 #[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 mod update;
 
@@ -127,7 +129,11 @@ fn allocations(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Resul
     outcome.add("alloc_free_64_vs_pmdk", times.ratio(PMDK, HOLDFAST), "x", Some(Goal::AtLeast(10.0)));
     outcome.add("alloc_free_64_vs_glibc", times.ratio(HOLDFAST, GLIBC), "x", None);
     outcome.add("alloc_free_64_ns", times.of(HOLDFAST).cloned(), "ns", None);
-    live.close().map(drop)
+    live.close()?;
+    let times = threads::run(&ground.home(Store::Memory)?, runs, SMALL_LIMIT_BYTES)?;
+    outcome.add("alloc_free_64_threads_2_vs_1", times.ratio(threads::ONE, threads::TWO), "x", None);
+    outcome.add("alloc_free_64_threads_1_ns", times.of(threads::ONE).cloned(), "ns", None);
+    Ok(())
 }
 
 fn transactions(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {

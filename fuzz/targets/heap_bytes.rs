@@ -117,7 +117,8 @@ fn apply(memory: &mut [u8], edit: &Edit) {
 fn operate(heap: &mut Heap<&mut Guarded>, operations: &[Operation]) -> bool {
     let mut fair = true;
     let mut own = Vec::new();
-    let at = |heap: &Heap<&mut Guarded>, offset: u32| heap.backing().at(u64::from(offset) % (BYTES as u64 + 64));
+    let at =
+        |heap: &Heap<&mut Guarded>, offset: u32| heap.backing().at(u64::from(offset) % (BYTES as u64 + 64));
     for operation in operations.iter().take(OPERATIONS_MAX) {
         match operation {
             Operation::Alloc(bytes) => own.extend(heap.alloc(u64::from(bytes % (2 * SEGMENT_BYTES as u32)))),

@@ -39,15 +39,44 @@ struct Input {
 
 #[derive(Arbitrary, Debug)]
 enum Edit {
-    Bytes { file: u8, at: u32, bytes: Vec<u8> },
-    Word { file: u8, at: u32, value: u64 },
+    Bytes {
+        file: u8,
+        at: u32,
+        bytes: Vec<u8>,
+    },
+    Word {
+        file: u8,
+        at: u32,
+        value: u64,
+    },
     /// A word of a header, or of the head of a record.
-    Field { file: u8, slot: u8, field: u8, value: u64 },
-    Bit { file: u8, at: u32, bit: u8 },
-    Length { file: u8, bytes: u32 },
-    Swap { file: u8, page: u8, other: u8 },
+    Field {
+        file: u8,
+        slot: u8,
+        field: u8,
+        value: u64,
+    },
+    Bit {
+        file: u8,
+        at: u32,
+        bit: u8,
+    },
+    Length {
+        file: u8,
+        bytes: u32,
+    },
+    Swap {
+        file: u8,
+        page: u8,
+        other: u8,
+    },
     /// The page of another file.
-    Transplant { from: u8, to: u8, page: u8, other: u8 },
+    Transplant {
+        from: u8,
+        to: u8,
+        page: u8,
+        other: u8,
+    },
 }
 
 /// What is written of a file: its length, and the pages with something in them.
@@ -127,7 +156,8 @@ impl Scene {
             let limit = libc::rlimit { rlim_cur: FILE_BYTES_MAX, rlim_max: FILE_BYTES_MAX };
             libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
         }
-        let directory = tempfile::Builder::new().prefix("holdfast-fuzz-").tempdir_in("/dev/shm").expect("tmpfs");
+        let directory =
+            tempfile::Builder::new().prefix("holdfast-fuzz-").tempdir_in("/dev/shm").expect("tmpfs");
         let (home, pool) = (directory.path().join("home"), directory.path().join("pool"));
         let names = NameSpace::new(Places::at(&home, &pool).expect("places"));
         let paths = [

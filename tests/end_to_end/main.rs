@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test, and the panic names its line")]
 
+mod access;
 mod ends;
 mod faults;
 mod guestbook;

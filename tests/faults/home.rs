@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
+use holdfast_region::{NameSpace, OwnerKey, Places, RegionError, RegionName};
 use tempfile::TempDir;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -32,7 +32,11 @@ impl Home {
     }
 
     pub(crate) fn names(&self) -> NameSpace {
-        NameSpace::new(Places::at(&self.home, &self.pool).unwrap())
+        self.try_names().unwrap()
+    }
+
+    pub(crate) fn try_names(&self) -> Result<NameSpace, RegionError> {
+        Ok(NameSpace::new(Places::at(&self.home, &self.pool)?))
     }
 
     pub(crate) fn image(&self) -> PathBuf {

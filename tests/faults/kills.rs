@@ -41,7 +41,7 @@ fn write(home: &Home, consistency: Consistency, said: &SharedWords) -> i32 {
             panic!("{consistency:?}, entry {}: {error:?}", ledger.done() + 1);
         });
         said.word(ENTERED).store(entry, SeqCst);
-        if entry % COMMIT_EVERY == 0 {
+        if entry.is_multiple_of(COMMIT_EVERY) {
             ledger.region.commit(Durability::Power).unwrap();
             said.word(COMMITTED).store(entry, SeqCst);
         }

@@ -118,7 +118,7 @@ impl Ledger {
             self.region.with(Region::publish)?;
             return Ok(entry);
         }
-        if entry % 7 == 0 {
+        if entry.is_multiple_of(7) {
             // One that is taken back leaves no trace.
             self.heap.begin()?;
             self.write(entry)?;

@@ -183,7 +183,7 @@ fn cut(system: &FileSystem, directory: &Path, committed: u64, trial: &mut Trial)
         let mut after = 0;
         for _ in 0..ENTRIES_MAX {
             let entry = ledger.enter().unwrap();
-            if entry % in_one_commit != 0 {
+            if !entry.is_multiple_of(in_one_commit) {
                 continue;
             }
             let was_dark = dark.load(SeqCst);

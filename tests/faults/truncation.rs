@@ -53,7 +53,7 @@ fn write(home: &Home, shared: &SharedWords) -> i32 {
             break;
         }
         let Ok(entry) = entered else { continue };
-        if entry % 16 == 0 && shared.word(CUT).load(SeqCst) == 0 {
+        if entry.is_multiple_of(16) && shared.word(CUT).load(SeqCst) == 0 {
             match ledger.region.commit(Durability::Power) {
                 // Counts only if the commit was before the cut; the parent cuts between two looks at this word.
                 Ok(_) => shared.word(COMMITTED).store(entry, SeqCst),
@@ -132,7 +132,7 @@ pub(crate) fn drive_full() {
                 Err(Refused::Heap(_)) => told = true,
                 Err(other) => panic!("{context}: {other:?}"),
             }
-            if ledger.done() % 20 == 0 || told {
+            if ledger.done().is_multiple_of(20) || told {
                 match ledger.region.commit(Durability::Power) {
                     Ok(_) => committed = ledger.done(),
                     Err(error) => {

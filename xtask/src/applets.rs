@@ -12,7 +12,7 @@ use crate::command::{cargo, run};
 use crate::failure::{Failure, Result};
 use crate::workspace::Workspace;
 
-const TARGET: &str = "wasm32-wasip1";
+pub(crate) const TARGET: &str = "wasm32-wasip1";
 const PROFILE: &str = "applet";
 /// The C interface of the heap, as a static library.
 const C_LIBRARY_PACKAGE: &str = "holdfast-c";

@@ -3,7 +3,7 @@
 //! Invariants: every run is bounded in time; a run that ends badly counts as a failure even if no test says
 //! so (it did not build, or died); the last line on standard output is `N passed, N failed`.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::process::Command;
 
 use crate::applets;
@@ -18,6 +18,9 @@ use crate::workspace::Workspace;
 const BUILD_TIMEOUT_S: u32 = 40 * 60;
 /// One `cargo test`, built; the longest kills a writer a thousand times.
 const TEST_TIMEOUT_S: u32 = 20 * 60;
+
+/// One test program of the heap in the sandbox.
+const APPLET_TIMEOUT_S: u32 = 10 * 60;
 
 /// All checks, then all tests; reports both.
 pub(crate) fn ci(workspace: &Workspace) -> Result<()> {
@@ -59,18 +62,52 @@ fn run_all(workspace: &Workspace) -> Outcome {
         let mut command = cargo(&workspace.root);
         command.args(["test", "--no-fail-fast"]).args(&arguments).args(["--", "--show-output"]);
         let name = format!("cargo test {}", arguments.join(" "));
-        let this = run_tests(&command).unwrap_or_else(|failure| {
-            println!("FAILED: {failure}");
-            Outcome { failed: 1, ..Outcome::default() }
-        });
-        lines.push(format!("{}: {} passed, {} failed", name.trim_end(), this.passed, this.failed));
-        outcome.add(this);
+        lines.push(report(&name, run_tests(&command), &mut outcome));
     }
+    lines.push(report("the heap's tests as applets", in_sandbox(workspace), &mut outcome));
     println!();
     for line in lines {
         println!("{line}");
     }
     outcome
+}
+
+/// Adds what a run came to; returns a line about it.
+fn report(name: &str, run: Result<Outcome>, outcome: &mut Outcome) -> String {
+    let this = run.unwrap_or_else(|failure| {
+        println!("FAILED: {failure}");
+        Outcome { failed: 1, ..Outcome::default() }
+    });
+    let line = format!("{}: {} passed, {} failed", name.trim_end(), this.passed, this.failed);
+    outcome.add(this);
+    line
+}
+
+/// Runs the heap's own tests inside the sandbox: each test program is an applet, and the heaps that it tests lie in
+/// its region.
+fn in_sandbox(workspace: &Workspace) -> Result<Outcome> {
+    let home = workspace.target.join("sandbox-tests");
+    let remove = || match std::fs::remove_dir_all(&home) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Failure::new(format!("cannot remove {}: {error}", home.display())))
+        }
+        _ => Ok(()),
+    };
+    remove()?;
+    let holdfast = workspace.target.join("debug").join("holdfast");
+    let mut command = cargo(&workspace.root);
+    command.args(["test", "--no-fail-fast", "--lib", "--tests", "-p", "holdfast-heap", "--features", "std"]);
+    // The first `--` is cargo's, the second the applet's. A panic ends an applet, with what was captured.
+    command.args(["--target", applets::TARGET, "--", "--", "--nocapture"]);
+    command.env("CARGO_TARGET_WASM32_WASIP1_RUNNER", runner(&holdfast.to_string_lossy()));
+    command.env("HOLDFAST_HOME", home.join("home")).env("HOLDFAST_POOL", home.join("pool"));
+    let outcome = run_tests(&command);
+    remove()?;
+    outcome
+}
+
+fn runner(holdfast: &str) -> String {
+    format!("{holdfast} run --heap tests --heap-size 1GiB --timeout {APPLET_TIMEOUT_S}s")
 }
 
 /// Builds applets, the C library and tests, so that a test's time limit is for the test alone.

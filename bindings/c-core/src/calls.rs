@@ -59,6 +59,7 @@ impl CallError {
                 Code::LimitReached
             }
             Self::Heap(HeapError::OutOfMemory { cause: GrowError::NoRoom, .. }) => Code::NoRoom,
+            Self::Heap(HeapError::ReadOnly) => Code::ReadOnly,
             Self::Heap(HeapError::NotAllocated) => Code::NotAllocated,
             Self::Heap(HeapError::OutsideHeap) | Self::NotARange => Code::BadRange,
             Self::Heap(HeapError::NameTaken) => Code::NameTaken,

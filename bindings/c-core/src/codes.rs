@@ -26,11 +26,13 @@ pub enum Code {
     TooSmall = 17,
     IsOpen = 18,
     BadFile = 19,
+    ReadOnly = 20,
+    Denied = 21,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 19] = [
+    pub const ALL: [Code; 21] = [
         Code::NotGranted,
         Code::LimitReached,
         Code::NoRoom,
@@ -50,6 +52,8 @@ impl Code {
         Code::TooSmall,
         Code::IsOpen,
         Code::BadFile,
+        Code::ReadOnly,
+        Code::Denied,
     ];
 
     /// The number that C sees.
@@ -92,8 +96,14 @@ impl Code {
             Code::TooSmall => c"the range of that name is smaller; ask for its size, or nvremove it first",
             Code::IsOpen => c"a heap is open; nv_close it first",
             Code::BadFile => {
-                c"a file of the heap is damaged, foreign or somebody else's (nv_message says which); \
-                  run `holdfast heap check`"
+                c"a file of the heap is damaged or foreign (nv_message says which); run `holdfast heap check`"
+            }
+            Code::ReadOnly => {
+                c"the heap may only be read by this run; its owner can let it write: \
+                  `holdfast heap grant NAME --to KEY --rw`"
+            }
+            Code::Denied => {
+                c"the heap belongs to another key; its owner can let this one use it: `holdfast heap grant NAME --to KEY`"
             }
         }
     }

@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 
 use holdfast_c_core::{CallError, Code};
 use holdfast_native_heap::{OpenHeapError, SizeError};
-use holdfast_region::{ErrorKind, KeyError, MediumError, NameError, PlaceError, RegionError};
+use holdfast_region::{AccessError, ErrorKind, KeyError, MediumError, NameError, PlaceError, RegionError};
 
 /// Why a call failed. The large ones in boxes: most calls succeed, and pay for the size.
 #[derive(Debug, thiserror::Error)]
@@ -105,9 +105,14 @@ fn code_of_region(error: &RegionError) -> Code {
         | RegionError::AddressesExhausted { .. } => Code::MemoryShape,
         RegionError::Name(_) => Code::BadName,
         RegionError::NotAtomic { .. } => Code::Unsupported,
+        RegionError::Access(AccessError::ReadOnly { .. }) => Code::ReadOnly,
+        RegionError::Access(AccessError::QuotaReached { .. } | AccessError::NoQuotaLeft { .. }) => {
+            Code::LimitReached
+        }
         error => match error.kind() {
             ErrorKind::Held => Code::Held,
             ErrorKind::BadFile => Code::BadFile,
+            ErrorKind::Denied => Code::Denied,
             ErrorKind::NoRoom => Code::NoRoom,
             _ => Code::Failed,
         },

@@ -65,7 +65,9 @@ enum nv_error {
     NV_FORKED = 16,         /* the heap is the parent's */
     NV_TOO_SMALL = 17,      /* the range of that name is smaller than asked for */
     NV_IS_OPEN = 18,        /* a heap is open already */
-    NV_BAD_FILE = 19        /* a file of the heap is damaged, foreign, newer or somebody else's */
+    NV_BAD_FILE = 19,       /* a file of the heap is damaged, foreign or newer */
+    NV_READ_ONLY = 20,      /* the run's key may only read the heap: nvread works, what would change it does not */
+    NV_DENIED = 21          /* the heap belongs to another key, which granted this one nothing */
 };
 
 /* Durability levels, named after the failure that they survive. */

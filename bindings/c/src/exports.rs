@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
 
 use holdfast_c_core::{CallError, Calls, Code, Level, Library, export_calls};
-use holdfast_guest::{AttachError, CommitError, Durability, Heap, HostRegion, attach, commit};
+use holdfast_guest::{AttachError, CommitError, Durability, Heap, HostRegion, OpenError, attach, commit};
 
 struct State {
     calls: Option<Calls<HostRegion>>,
@@ -75,6 +75,8 @@ fn code_of(error: AttachError) -> Code {
     match error {
         AttachError::NotGranted => Code::NotGranted,
         AttachError::MemoryShape => Code::MemoryShape,
+        // Somebody who may write has to come first.
+        AttachError::Open(OpenError::Unfinished) => Code::ReadOnly,
         AttachError::Open(_) => Code::NotAHeap,
         _ => Code::Failed,
     }

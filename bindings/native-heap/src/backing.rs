@@ -6,7 +6,7 @@
 use std::ptr::NonNull;
 
 use holdfast_heap::{Backing, GrowError};
-use holdfast_region::{ErrorKind, RegionError};
+use holdfast_region::{AccessError, ErrorKind, RegionError};
 
 use crate::SharedRegion;
 
@@ -63,6 +63,10 @@ unsafe impl Backing for RegionBacking {
 pub fn grow_error(error: &RegionError) -> GrowError {
     match error {
         RegionError::LimitReached { limit_bytes, .. } => {
+            GrowError::LimitReached { limit_bytes: *limit_bytes }
+        }
+        RegionError::Access(AccessError::QuotaReached { quota_bytes: limit_bytes, .. })
+        | RegionError::Access(AccessError::NoQuotaLeft { limit_bytes, .. }) => {
             GrowError::LimitReached { limit_bytes: *limit_bytes }
         }
         error if error.kind() == ErrorKind::NoRoom => GrowError::NoRoom,

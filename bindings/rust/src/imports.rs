@@ -11,7 +11,7 @@ pub(crate) struct RegionInfo {
     pub(crate) backed: u64,
     /// Usable ever.
     pub(crate) limit: u64,
-    /// Bit 0: the region was made in this run.
+    /// Bit 0: the region was made in this run. Bit 1: it may only be read.
     pub(crate) flags: u64,
 }
 

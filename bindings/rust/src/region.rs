@@ -24,6 +24,12 @@ impl HostRegion {
     pub fn is_new(&self) -> bool {
         self.info.flags & 1 == 1
     }
+
+    /// Whether the run's key may only read the heap. Reading works as ever; what would change the heap is
+    /// [`HeapError::ReadOnly`](crate::HeapError::ReadOnly), and a plain store ends the program.
+    pub fn is_read_only(&self) -> bool {
+        self.info.flags & 2 == 2
+    }
 }
 
 // SAFETY: the host maps the region at a fixed address, backs what it reports, never shrinks it, and gives it
@@ -39,6 +45,10 @@ unsafe impl Backing for HostRegion {
 
     fn limit_bytes(&self) -> u64 {
         self.info.limit
+    }
+
+    fn is_read_only(&self) -> bool {
+        HostRegion::is_read_only(self)
     }
 
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {

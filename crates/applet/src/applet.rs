@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_region::{Region, RegionError};
+use holdfast_region::{NameSpace, OwnerKey, Region, RegionError, RegionName};
 use holdfast_wasm::{DirGrant, Finished, Limits, Metrics, Program, RunOptions, Stdio, WasmError};
 
 use crate::error::{AppletError, Failure, HeapAfterFailure};
@@ -110,6 +110,22 @@ impl Applet {
     pub fn heap(mut self, region: Region) -> Self {
         self.region = Some(region);
         self
+    }
+
+    /// Gives the applet the private compartment that `worker` has in the region `parent`, made if there is none: see
+    /// [`NameSpace::open_compartment`]. Workers run beside each other, each with its own.
+    ///
+    /// # Errors
+    /// Those of opening the compartment.
+    pub fn compartment(
+        self,
+        names: &NameSpace,
+        parent: &RegionName,
+        worker: &RegionName,
+        owner: &OwnerKey,
+        quota_bytes: u64,
+    ) -> Result<Self, RegionError> {
+        Ok(self.heap(names.open_compartment(parent, worker, owner, quota_bytes)?))
     }
 
     /// Runs the applet to its end on this thread.

@@ -87,9 +87,10 @@ impl AppletError {
                 | WasmError::NoStart { .. }
                 | WasmError::MemoryLimit { .. }
                 | WasmError::TableLimit { .. } => FailureKind::CannotLoad,
-                WasmError::Trap(_) | WasmError::OutOfFuel { .. } | WasmError::HostAccess { .. } => {
-                    FailureKind::Trap
-                }
+                WasmError::Trap(_)
+                | WasmError::OutOfFuel { .. }
+                | WasmError::HostAccess { .. }
+                | WasmError::ReadOnlyHeap { .. } => FailureKind::Trap,
                 WasmError::TimeLimit { .. } => FailureKind::TimeLimit,
                 _ => FailureKind::Host,
             },

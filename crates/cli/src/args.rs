@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use holdfast_applet::DirGrant;
 use holdfast_region::{Medium, MediumError, RegionName};
 
+use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, REVOKE_HELP, RevokeArgs};
 use crate::size::parse_size;
 
 /// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
@@ -15,7 +16,7 @@ Exit codes of `run`: the applet's own status; 2 wrong arguments; 124 time limit;
 failed; 126 the applet cannot be loaded; 127 there is no such applet; 134 the applet trapped.
 
 Exit codes of the other commands: 0 done; 1 `check` found damage or `doctor` a blocking lack; 2 wrong \
-arguments; 3 no such heap; 4 the heap is held; 5 a damaged or foreign file; 6 no room; 7 any other failure.
+arguments; 3 no such heap; 4 the heap is held; 5 a damaged or foreign file; 6 no room; 7 any other failure; 8 the key may not do it.
 
 Environment: HOLDFAST_HOME (where checkpoints and keys live), HOLDFAST_POOL (where images live; a tmpfs).";
 
@@ -48,6 +49,8 @@ Examples:
   holdfast run guestbook.wasm --heap guests -- add \"Ada was here\"
   holdfast run spellcheck.wasm --heap words --dir /usr/share/dict:ro -- --dict /usr/share/dict
   holdfast run server.wasm --timeout 2s --memory 32MiB --env LANG
+  holdfast run guestbook.wasm --heap guests --key reader -- list   # after: holdfast heap grant guests --to reader
+  holdfast run worker.wasm --heap jobs --compartment worker-3
 
 The applet gets its arguments, standard input, output and error, clocks and random numbers; files and \
 environment variables only as granted. Without --heap it has no persistent memory.
@@ -82,9 +85,17 @@ pub struct RunArgs {
     #[arg(long, requires = "heap")]
     pub atomic: bool,
 
-    /// Name of the owner key that the heap belongs to; made at first use
+    /// Name of the key that opens the heap: the owner's, or one that was granted something; made at first use
     #[arg(long, value_name = "KEY", default_value = "default")]
     pub key: String,
+
+    /// Give the applet the private compartment that this worker has in the heap, instead of the heap itself
+    #[arg(long, value_name = "WORKER", requires = "heap", value_parser = RegionName::parse)]
+    pub compartment: Option<RegionName>,
+
+    /// How large a new compartment may ever get; counts against the limit of the heap
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size)]
+    pub quota: u64,
 
     /// Grant a directory, optionally under another path, optionally read-only
     #[arg(long = "dir", value_name = "HOST[::GUEST][:ro]")]
@@ -127,6 +138,15 @@ pub enum HeapCommand {
         after_help = "Examples:\n  holdfast heap rm words\n  holdfast heap rm --image words   # back to the last checkpoint"
     )]
     Rm(RmArgs),
+    /// Let another key use a heap
+    #[command(after_help = GRANT_HELP)]
+    Grant(GrantArgs),
+    /// Take back what a key was granted
+    #[command(after_help = REVOKE_HELP)]
+    Revoke(RevokeArgs),
+    /// List what was granted on a heap
+    #[command(after_help = "Example:\n  holdfast heap grants words --json")]
+    Grants(GrantsArgs),
     /// Move a heap to the pool (memory) or to the disk of the home (file)
     #[command(after_help = "Example:\n  holdfast heap backing words file")]
     Backing(BackingArgs),
@@ -144,8 +164,8 @@ pub struct LsArgs {
 
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// The heap
-    #[arg(value_parser = RegionName::parse)]
+    /// The heap, or a compartment (HEAP+WORKER)
+    #[arg(value_parser = RegionName::parse_any)]
     pub name: RegionName,
     /// Print JSON
     #[arg(long)]
@@ -154,8 +174,8 @@ pub struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The heaps
-    #[arg(value_parser = RegionName::parse, required_unless_present = "all")]
+    /// The heaps, or compartments (HEAP+WORKER)
+    #[arg(value_parser = RegionName::parse_any, required_unless_present = "all")]
     pub names: Vec<RegionName>,
     /// Check every heap
     #[arg(long, conflicts_with = "names")]
@@ -167,12 +187,15 @@ pub struct CheckArgs {
 
 #[derive(Debug, Args)]
 pub struct RmArgs {
-    /// The heaps
-    #[arg(value_parser = RegionName::parse, required = true)]
+    /// The heaps, or compartments (HEAP+WORKER)
+    #[arg(value_parser = RegionName::parse_any, required = true)]
     pub names: Vec<RegionName>,
     /// Drop only the image in the pool; the next run starts from the last checkpoint
     #[arg(long)]
     pub image: bool,
+    /// Remove a heap's compartments with it; without this a heap that has some is left alone
+    #[arg(long, conflicts_with = "image")]
+    pub compartments: bool,
     /// Name of the owner key
     #[arg(long, value_name = "KEY", default_value = "default")]
     pub key: String,
@@ -193,8 +216,8 @@ pub struct BackingArgs {
 
 #[derive(Debug, Args)]
 pub struct CheckpointArgs {
-    /// The heaps
-    #[arg(value_parser = RegionName::parse, required = true)]
+    /// The heaps, or compartments (HEAP+WORKER)
+    #[arg(value_parser = RegionName::parse_any, required = true)]
     pub names: Vec<RegionName>,
     /// Name of the owner key
     #[arg(long, value_name = "KEY", default_value = "default")]

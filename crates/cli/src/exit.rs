@@ -16,6 +16,8 @@ pub const BAD_FILE: u8 = 5;
 pub const NO_ROOM: u8 = 6;
 /// Anything else.
 pub const OTHER: u8 = 7;
+/// The key may not do it.
+pub const DENIED: u8 = 8;
 /// `run`: the time limit (or the fuel) is used up, as timeout(1) has it.
 pub const TIME_LIMIT: u8 = 124;
 /// `run`: Holdfast or the heap failed.
@@ -50,6 +52,7 @@ impl From<RegionError> for Failure {
             ErrorKind::Held => HELD,
             ErrorKind::BadFile => BAD_FILE,
             ErrorKind::NoRoom => NO_ROOM,
+            ErrorKind::Denied => DENIED,
             _ => OTHER,
         };
         Failure::new(code, error)

@@ -10,6 +10,7 @@
 mod args;
 mod doctor;
 mod exit;
+mod grant_args;
 mod heap;
 mod output;
 mod run;
@@ -40,6 +41,9 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Show(options)) => heap::show::run(&options),
         Command::Heap(HeapCommand::Check(options)) => heap::check::run(&options),
         Command::Heap(HeapCommand::Rm(options)) => heap::rm::run(&options),
+        Command::Heap(HeapCommand::Grant(options)) => heap::grants::grant(&options),
+        Command::Heap(HeapCommand::Revoke(options)) => heap::grants::revoke(&options),
+        Command::Heap(HeapCommand::Grants(options)) => heap::grants::list(&options),
         Command::Heap(HeapCommand::Backing(options)) => heap::backing::run(&options),
         Command::Heap(HeapCommand::Checkpoint(options)) => heap::checkpoint::run(&options),
         Command::Doctor(options) => doctor::run(&options),

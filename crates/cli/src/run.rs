@@ -1,7 +1,7 @@
 //! `holdfast run`.
 
 use holdfast_applet::{Applet, AppletError, FailureKind, Limits, Metrics, Outcome, Stdio};
-use holdfast_region::{Consistency, Medium, NameSpace, Opened, OwnerKey, Places, Region, RegionName};
+use holdfast_region::{Consistency, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName};
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, USAGE};
@@ -34,8 +34,14 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     }
     let mut heap = None;
     if let Some(name) = args.heap {
-        let (granted, mut region) = Granted::open(places, name, &args.key, args.heap_size, args.backing)?;
-        if args.atomic {
+        let names = NameSpace::new(places).with_medium(args.backing);
+        let key = OwnerKey::load_or_create(names.places(), &args.key).map_err(host)?;
+        let (granted, mut region) = match args.compartment {
+            Some(worker) => Granted::compartment(names, &name, &worker, key, args.heap_size, args.quota)?,
+            None => Granted::open(names, name, key, args.heap_size)?,
+        };
+        // An applet that may only read has nothing to publish.
+        if args.atomic && !region.is_read_only() {
             region.set_consistency(Consistency::Atomic).map_err(host)?;
         }
         applet = applet.heap(region);
@@ -62,18 +68,48 @@ struct Granted {
 
 impl Granted {
     fn open(
-        places: Places,
+        names: NameSpace,
         name: RegionName,
-        key: &str,
+        key: OwnerKey,
         limit_bytes: u64,
-        medium: Medium,
     ) -> Result<(Granted, Region), Failure> {
-        let key = OwnerKey::load_or_create(&places, key).map_err(host)?;
-        let names = NameSpace::new(places).with_medium(medium);
-        let open = || names.open_or_create(&name, &key, limit_bytes);
-        let region = with_progress(&format!("opening {name}"), open).map_err(host)?;
+        let region = with_progress(&format!("opening {name}"), || match names.access(&name, &key) {
+            Ok(access) if !access.may_write() => names.open_read_only(&name, &key),
+            // Whatever else there is to say is said by the opening.
+            _ => names.open_or_create(&name, &key, limit_bytes),
+        });
+        Ok(Granted::with(names, name, key, region.map_err(host)?))
+    }
+
+    /// The compartment of a worker, below a heap that is made if there is none.
+    fn compartment(
+        names: NameSpace,
+        parent: &RegionName,
+        worker: &RegionName,
+        key: OwnerKey,
+        limit_bytes: u64,
+        quota_bytes: u64,
+    ) -> Result<(Granted, Region), Failure> {
+        let open = || names.open_compartment(parent, worker, &key, quota_bytes);
+        let region = match with_progress(&format!("opening {worker} of {parent}"), open) {
+            Err(RegionError::NotFound { .. }) => {
+                match names.create(parent, &key, limit_bytes) {
+                    Ok(parent) => drop(parent.close().map_err(host)?),
+                    // Another worker made it.
+                    Err(RegionError::AlreadyExists { .. }) => {}
+                    Err(error) => return Err(host(error)),
+                }
+                open()
+            }
+            other => other,
+        };
+        let name = parent.compartment(worker).map_err(host)?;
+        Ok(Granted::with(names, name, key, region.map_err(host)?))
+    }
+
+    fn with(names: NameSpace, name: RegionName, key: OwnerKey, region: Region) -> (Granted, Region) {
         let made_now = region.opened() == Opened::Created;
-        Ok((Granted { names, name, key, made_now }, region))
+        (Granted { names, name, key, made_now }, region)
     }
 
     /// A program that was never started leaves no empty heap behind.

@@ -8,7 +8,8 @@ use crate::error::GrowError;
 /// # Safety
 /// Implementations promise, for as long as the value lives:
 /// - `base()` is aligned to 16 bytes and never changes;
-/// - `[base, base + backed_bytes)` is readable and writable memory that nobody else writes to;
+/// - `[base, base + backed_bytes)` is readable memory that nobody else writes to, and writable unless
+///   `is_read_only` says otherwise;
 /// - `backed_bytes` never shrinks, is a multiple of 64 KiB, and bytes that `grow` added stay.
 pub unsafe trait Backing {
     /// First byte of the range.
@@ -17,6 +18,11 @@ pub unsafe trait Backing {
     fn backed_bytes(&self) -> u64;
     /// Bytes that the range can ever have.
     fn limit_bytes(&self) -> u64;
+    /// Whether a store to the range would fault; the same for as long as the value lives. The heap on it can be read,
+    /// and everything that would change it is an error.
+    fn is_read_only(&self) -> bool {
+        false
+    }
     /// Makes at least `bytes` usable in all; returns how many are.
     ///
     /// # Errors

@@ -31,6 +31,8 @@ pub enum OpenError {
         /// What this program would use.
         wanted: (u64, u32),
     },
+    /// The last program left a transaction open, and this one may not store to roll it back.
+    Unfinished,
     /// Metadata contradicts itself.
     Damaged {
         /// Offset of the contradiction.
@@ -67,6 +69,10 @@ impl fmt::Display for OpenError {
                 "the heap holds {}-byte pointers based at {:#x}, this program uses {}-byte pointers based at {:#x}; \
                  open it with the kind of applet that made it",
                 stored.1, stored.0, wanted.1, wanted.0
+            ),
+            Self::Unfinished => f.write_str(
+                "the heap's last program was killed in a transaction, which this one may not roll back; run one that may \
+                 write to the heap first",
             ),
             Self::Damaged { offset, what } => {
                 write!(f, "the heap is damaged at offset {offset:#x} ({what}); run `holdfast heap check` for a full list")
@@ -108,6 +114,8 @@ pub enum HeapError {
         /// Why the region did not grow.
         cause: GrowError,
     },
+    /// The heap may only be read.
+    ReadOnly,
     /// The pointer is not the start of an allocated object.
     NotAllocated,
     /// A range that is not inside the heap.
@@ -155,6 +163,9 @@ impl fmt::Display for HeapError {
             Self::OutOfMemory { wanted_bytes, cause: GrowError::Failed } => write!(
                 f,
                 "no room for {wanted_bytes} bytes: the region could not grow; run `holdfast doctor`"
+            ),
+            Self::ReadOnly => f.write_str(
+                "the heap may only be read by this run; its owner can let it write: `holdfast heap grant NAME --to KEY --rw`",
             ),
             Self::NotAllocated => {
                 f.write_str("the pointer is not the start of an allocated object (freed twice?)")

@@ -68,6 +68,7 @@ pub struct Heap<B: Backing> {
     /// Segments before this one have no free chunk. Volatile.
     pub(crate) rover: u64,
     pub(crate) opened: Opened,
+    read_only: bool,
     /// Slabs from which threads allocate on their own. Volatile.
     #[cfg(feature = "std")]
     pub(crate) claimed: std::collections::BTreeSet<u64>,
@@ -110,6 +111,7 @@ impl<B: Backing> Heap<B> {
         }
         // SAFETY: the contract of `Backing`: aligned, readable, writable, ours alone, for the value's life.
         let memory = unsafe { Memory::new(backing.base(), bytes) };
+        let read_only = backing.is_read_only();
         let mut heap = Heap {
             backing,
             memory,
@@ -118,18 +120,22 @@ impl<B: Backing> Heap<B> {
             log: Log::new(),
             rover: 0,
             opened: Opened::Clean,
+            read_only,
             #[cfg(feature = "std")]
             claimed: std::collections::BTreeSet::new(),
         };
         match memory.load(SUPER_MAGIC) {
             MAGIC => {
                 heap.verify(options.pointers)?;
-                if heap.recover_log()? {
+                if read_only {
+                    heap.check_settled()?;
+                } else if heap.recover_log()? {
                     heap.opened = Opened::Recovered;
                 }
             }
+            MAGIC_FORMATTING if read_only => return Err(OpenError::Empty),
             MAGIC_FORMATTING if options.format_if_empty => heap.format(options.pointers),
-            0 if heap.head_is_zero() => match options.format_if_empty {
+            0 if heap.head_is_zero() => match options.format_if_empty && !read_only {
                 true => heap.format(options.pointers),
                 false => return Err(OpenError::Empty),
             },
@@ -155,6 +161,12 @@ impl<B: Backing> Heap<B> {
         self.backing
     }
 
+    /// Refuses what would store to a heap that may only be read. Cheap enough for what runs once in a while; the fast
+    /// way of an allocation passes here before it finds its first slot.
+    pub(crate) fn check_writable(&self) -> Result<(), HeapError> {
+        if self.read_only { Err(HeapError::ReadOnly) } else { Ok(()) }
+    }
+
     pub(crate) fn remap(&mut self, backed_bytes: u64) {
         // SAFETY: the backing's contract holds for all of what it says is backed; its base never moves.
         self.memory = unsafe { Memory::new(self.backing.base(), backed_bytes.min(HEAP_BYTES_MAX)) };
@@ -164,7 +176,7 @@ impl<B: Backing> Heap<B> {
     /// In an open transaction the allocation belongs to it.
     ///
     /// # Errors
-    /// [`HeapError::OutOfMemory`] when there is no room and the region does not grow.
+    /// [`HeapError::OutOfMemory`] when there is no room and the region does not grow; [`HeapError::ReadOnly`].
     #[inline]
     pub fn alloc(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         if bytes > SMALL_BYTES_MAX {
@@ -212,6 +224,7 @@ impl<B: Backing> Heap<B> {
             // Before a place is chosen: making room can take a free run itself.
             self.make_room(RECORD_BYTES)?;
         }
+        self.check_writable()?;
         // Chunk 0 is the table: the first chunk that is aligned comes one step later.
         let step = (align_bytes / CHUNK_BYTES).max(1);
         let chunks = bytes.div_ceil(CHUNK_BYTES).max(1);
@@ -244,7 +257,7 @@ impl<B: Backing> Heap<B> {
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`] when the pointer is not the start of an allocated object; nothing has
-    /// changed then.
+    /// changed then. [`HeapError::ReadOnly`].
     #[inline]
     pub fn free(&mut self, pointer: NonNull<u8>) -> Result<(), HeapError> {
         if !self.log.open() && self.free_known(pointer) { Ok(()) } else { self.free_any(pointer) }
@@ -253,6 +266,7 @@ impl<B: Backing> Heap<B> {
     /// As [`Heap::free`], whatever it is.
     #[inline(never)]
     fn free_any(&mut self, pointer: NonNull<u8>) -> Result<(), HeapError> {
+        self.check_writable()?;
         let offset = self.offset_of(pointer).ok_or(HeapError::NotAllocated)?;
         let place = self.place(offset).ok_or(HeapError::NotAllocated)?;
         if self.log.open() {

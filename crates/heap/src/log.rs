@@ -80,13 +80,14 @@ impl<B: Backing> Heap<B> {
     /// outermost. Nothing is stored yet.
     ///
     /// # Errors
-    /// [`HeapError::TransactionState`] after 2^32 - 1 levels.
+    /// [`HeapError::TransactionState`] after 2^32 - 1 levels; [`HeapError::ReadOnly`].
     pub fn begin(&mut self) -> Result<(), HeapError> {
         if self.log.open() {
             let deeper = self.log.depth.checked_add(1);
             self.log.depth = deeper.ok_or(HeapError::TransactionState { expected_open: false })?;
             return Ok(());
         }
+        self.check_writable()?;
         self.log = Log {
             depth: 1,
             sequence: self.log.sequence,
@@ -369,6 +370,16 @@ impl<B: Backing> Heap<B> {
                 heap.free_if_allocated(record.target);
             }
         });
+    }
+
+    /// Whether there is nothing that [`Heap::recover_log`] would have to store. A heap that may only be read is opened
+    /// only then.
+    pub(crate) fn check_settled(&self) -> Result<(), OpenError> {
+        let load = |at| self.memory.load(LANE_OFFSET + at);
+        let state = load(LANE_STATE);
+        let first = self.record(LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES, state >> 1);
+        let settled = state & 1 == 0 && load(LANE_PENDING) == 0 && load(LANE_EXTENT) == 0 && first.is_none();
+        if settled { Ok(()) } else { Err(OpenError::Unfinished) }
     }
 
     /// Completes or undoes what the last session left; returns whether there was anything.

@@ -35,6 +35,7 @@ impl<B: Backing> Heap<B> {
     /// # Errors
     /// [`HeapError::NotAllocated`], [`HeapError::OutOfMemory`]; the object is then as it was.
     pub fn realloc(&mut self, pointer: NonNull<u8>, bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        self.check_writable()?;
         let offset = self.offset_of(pointer).ok_or(HeapError::NotAllocated)?;
         let place = self.place(offset).ok_or(HeapError::NotAllocated)?;
         let usable = place.usable_bytes();

@@ -138,6 +138,7 @@ impl<B: Backing> Heap<B> {
     /// scanning, in a new one.
     #[cold]
     fn refill(&mut self, class: usize) -> Result<(), HeapError> {
+        self.check_writable()?;
         let Cursor { chunk, lowest, .. } = self.cursors[class];
         if chunk != 0 && self.enter(class, chunk, lowest) {
             return Ok(());

@@ -59,7 +59,7 @@ fn a_free_that_is_not_of_an_objects_start_is_refused_in_a_known_slab() {
         assert_eq!(heap.free(wrong), Err(HeapError::NotAllocated), "{within}");
     }
     let base = first.as_ptr().wrapping_sub(heap.offset_of(first).unwrap() as usize);
-    for outside in [1, 64, 65_536, 1 << 32, 1 << 47] {
+    for outside in [1, 64, 65_536, 1 << 30] {
         let before = NonNull::new(base.wrapping_sub(outside)).unwrap();
         assert_eq!(heap.free(before), Err(HeapError::NotAllocated), "{outside} before the heap");
         let behind = NonNull::new(base.wrapping_add((8 << 20) + outside)).unwrap();

@@ -2,6 +2,8 @@
 //! instruction leaves each object allocated or not.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
+// An applet has neither threads nor processes: `handles` tests what is left, and the tests of the command kill applets.
+#![cfg(not(target_family = "wasm"))]
 
 mod common;
 
@@ -14,33 +16,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{OPTIONS, TestMemory, assert_sound, open};
-use holdfast_heap::{Backing, GrowError, Handle, Heap, HeapError, SharedHeap, check};
+use common::{Dice, OPTIONS, TestMemory, assert_sound, open, share};
+use holdfast_heap::{Backing, GrowError, Handle, Heap, HeapError, check};
 
 const THREADS: usize = 4;
-
-/// Numbers that look random, the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-
-    fn bytes(&mut self) -> u64 {
-        match self.below(100) {
-            0 => 32_769 + self.below(200_000),
-            1..10 => 1 + self.below(8000),
-            _ => 1 + self.below(200),
-        }
-    }
-}
-
-fn share<B: Backing + Send>(heap: Heap<B>) -> SharedHeap<B> {
-    // SAFETY: no closure here exchanges the heap.
-    unsafe { SharedHeap::new(heap) }
-}
 
 /// An object as the thread remembers it; sendable, because the threads pass objects on.
 #[derive(Clone, Copy)]
@@ -167,52 +146,6 @@ fn no_bit_is_lost_that_two_threads_change_in_one_word() {
     drop((one, two));
     let heap = shared.into_heap().ok().unwrap();
     assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
-}
-
-#[test]
-fn a_handle_frees_what_it_does_not_own_and_refuses_what_is_not_allocated() {
-    let shared = share(open(TestMemory::new(16 << 20)));
-    assert!(shared.handle().with_heap(|heap| heap.begin()).is_ok());
-    let (mut one, mut two) = (shared.handle(), shared.handle());
-    let object = one.alloc_zeroed(100).unwrap();
-    assert_eq!(one.usable_bytes(object), Ok(112));
-    two.alloc(100).unwrap();
-    two.free(object).unwrap();
-    assert_eq!(one.free(object), Err(HeapError::NotAllocated));
-    assert_eq!(two.free(object), Err(HeapError::NotAllocated));
-    let object = one.alloc(100).unwrap();
-    let inside = NonNull::new(object.as_ptr().wrapping_add(16)).unwrap();
-    assert_eq!(one.free(inside), Err(HeapError::NotAllocated));
-    let failed: Result<(), HeapError> = two.transaction(|tx| {
-        assert_eq!(tx.transaction_depth(), 1, "another one was left open");
-        tx.create_root("lost", 10)?;
-        tx.free(object)?;
-        Err(HeapError::BadName)
-    });
-    assert_eq!(failed, Err(HeapError::BadName));
-    let done: Result<(), HeapError> = two.transaction(|tx| tx.free(object));
-    done.unwrap();
-    assert_eq!(one.free(object), Err(HeapError::NotAllocated));
-    let shared = shared.into_heap().err().unwrap();
-    drop((one, two));
-    let heap = shared.into_heap().ok().unwrap();
-    assert_eq!(assert_sound(heap.backing().bytes(), "one object of two's").objects, 1);
-}
-
-#[test]
-fn what_the_heap_freed_last_in_a_slab_is_the_threads_alone_once_it_has_claimed_the_slab() {
-    let shared = share(open(TestMemory::new(16 << 20)));
-    let mut one = shared.handle();
-    one.with_heap(|heap| {
-        let objects: Vec<_> = (0..3).map(|_| heap.alloc(64).unwrap()).collect();
-        // The first free makes the slab known, and all of them leave their slots to the next allocations.
-        objects.iter().for_each(|object| heap.free(*object).unwrap());
-    });
-    let slab = one.alloc(64).unwrap().as_ptr() as usize >> 16;
-    for _ in 0..5 {
-        let object = one.with_heap(|heap| heap.alloc(64).unwrap());
-        assert_ne!(object.as_ptr() as usize >> 16, slab, "two allocate from one slab");
-    }
 }
 
 /// A file that two processes map in turn.

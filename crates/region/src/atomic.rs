@@ -62,9 +62,13 @@ impl Region {
     /// the other tomorrow.
     ///
     /// # Errors
-    /// `AlreadyMapped`; `NoRoom` or `Io` when the redo log cannot be made.
+    /// `AlreadyMapped`; `NoRoom` or `Io` when the redo log cannot be made; `Access` for the mode `atomic` of a region that
+    /// may only be read.
     pub fn set_consistency(&mut self, consistency: Consistency) -> Result<()> {
         self.check_mappable()?;
+        if consistency == Consistency::Atomic {
+            self.check_writable()?;
+        }
         if consistency == Consistency::Atomic && self.redo.is_none() {
             let path = redo_path(self.places.pool(), self.name());
             self.redo = Some(Redo::open(&*self.storage, path.clone()).map_err(|source| {

@@ -189,6 +189,9 @@ impl Region {
     /// Does all of a `power` commit that must see no stores: builds or streams the record, or makes a base.
     pub(crate) fn prepare_commit(&mut self, writers: Writers) -> Result<Prepared> {
         self.check_usable()?;
+        if self.read_only {
+            return Ok(Prepared::Done(CommitReport::NOTHING));
+        }
         self.check_backing()?;
         if !self.owed {
             let found = self.take_dirty(Tracking::Begin)?;

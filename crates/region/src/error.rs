@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use holdfast_sys::process::Occupant;
 
+use crate::access::AccessError;
 use crate::key::KeyError;
 use crate::name::NameError;
 use crate::places::PlaceError;
@@ -81,8 +82,10 @@ pub enum ErrorKind {
     AlreadyExists,
     /// Another process has it.
     Held,
-    /// A file is damaged, foreign, newer, or belongs to another key.
+    /// A file is damaged, foreign or newer.
     BadFile,
+    /// The key may not do it.
+    Denied,
     /// No room in the pool or the store, or the limit is reached.
     NoRoom,
     /// Anything the kernel refused.
@@ -102,6 +105,9 @@ pub enum RegionError {
     /// A key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The key may not do this, or nobody may.
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// Neither image nor base exists.
     #[error("there is no heap {name:?}{}; `holdfast heap ls` lists all", near_text(near))]
     NotFound {
@@ -124,10 +130,10 @@ pub enum RegionError {
         /// The process that writes it; `None` when only readers hold it, or when the holder is unknown.
         holder: Option<u32>,
     },
-    /// The region belongs to another key.
+    /// The region belongs to another key, which granted this one nothing, or not this.
     #[error(
-        "the heap {name:?} belongs to another key; open it with the key that created it \
-         (if its file was lost, put the old key file back from a copy)"
+        "the heap {name:?} belongs to another key; use the key that created it (if its file was lost, put the old key \
+         file back from a copy), or have the owner let this one use it: `holdfast heap grant {name} --to KEY`"
     )]
     NotOwner {
         /// Name of the region.
@@ -433,8 +439,9 @@ impl RegionError {
             RegionError::NotFound { .. } => ErrorKind::NotFound,
             RegionError::AlreadyExists { .. } => ErrorKind::AlreadyExists,
             RegionError::Held { .. } | RegionError::NamesBusy { .. } => ErrorKind::Held,
-            RegionError::NotOwner { .. }
-            | RegionError::Truncated { .. }
+            RegionError::NotOwner { .. } => ErrorKind::Denied,
+            RegionError::Access(error) => error.kind(),
+            RegionError::Truncated { .. }
             | RegionError::Foreign { .. }
             | RegionError::Renamed { .. }
             | RegionError::HeaderDamaged { .. }

@@ -29,6 +29,17 @@ pub(crate) fn journal_path(store: &Path, name: &RegionName) -> PathBuf {
     store.join(format!("{name}.journal"))
 }
 
+/// The access table of a region.
+pub(crate) fn grants_path(store: &Path, name: &RegionName) -> PathBuf {
+    store.join(format!("{name}.grants"))
+}
+
+/// The name under which an access table is built. Whoever builds one holds the lock on the name space, and not that of
+/// the region, so this is none of the region's temporary files.
+pub(crate) fn grants_temporary_path(store: &Path, name: &RegionName) -> PathBuf {
+    store.join(format!(".{name}.grants-tmp"))
+}
+
 /// The image of a region, in the pool or in another directory of images.
 pub(crate) fn image_path(images: &Path, name: &RegionName) -> PathBuf {
     images.join(format!("{name}.image"))
@@ -72,7 +83,7 @@ pub(crate) fn names_in(directory: &Path, extension: &str) -> Result<Vec<RegionNa
     for entry in entries {
         let file_name = entry.map_err(RegionError::io("list", directory))?.file_name();
         let stem = file_name.to_str().and_then(|text| text.strip_suffix(extension)?.strip_suffix('.'));
-        names.extend(stem.and_then(|stem| RegionName::parse(stem).ok()));
+        names.extend(stem.and_then(|stem| RegionName::parse_any(stem).ok()));
     }
     Ok(names)
 }

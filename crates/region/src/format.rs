@@ -166,7 +166,7 @@ impl Header {
 
     pub(crate) fn encode(&self) -> [u8; SLOT_BYTES] {
         let mut name = [0; 128];
-        // A RegionName has at most 64 bytes.
+        // A RegionName has at most 64 bytes, that of a compartment 128.
         name[..self.name.as_str().len()].copy_from_slice(self.name.as_str().as_bytes());
         let slot = HeaderSlot {
             magic: MAGIC,
@@ -222,7 +222,7 @@ impl Header {
             _ => return Err(SlotFault::Damaged),
         };
         let name = slot.name.get(..usize::from(slot.name_bytes.get())).ok_or(SlotFault::Damaged)?;
-        let name = std::str::from_utf8(name).ok().and_then(|name| RegionName::parse(name).ok());
+        let name = std::str::from_utf8(name).ok().and_then(|name| RegionName::parse_any(name).ok());
         let header = Header {
             sequence: slot.sequence.get(),
             uuid: slot.uuid,

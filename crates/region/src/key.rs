@@ -1,7 +1,8 @@
 //! Owner keys: 32 random bytes in a file of their own. A region belongs to the key that created it.
 //!
-//! Headers hold only the key's SHA-256, so who can read an image cannot derive the key from it. A key file is
-//! made durable before anything is created with it: a region whose key is lost cannot be opened.
+//! Headers and access tables hold only the key's SHA-256, its *fingerprint*, so who can read them cannot derive
+//! the key. Fingerprints are no secrets: how long it takes to compare two of them tells nothing of use. A key file
+//! is made durable before anything is created with it: a region whose key is lost cannot be opened.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +12,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use hmac::{Hmac, KeyInit, Mac};
 use holdfast_sys::file::{private_options, refused_link, sync_directory};
 use sha2::{Digest, Sha256};
 
@@ -18,11 +20,72 @@ use crate::name::{NameError, RegionName};
 use crate::places::{PlaceError, Places, check_owner};
 
 const KEY_BYTES: usize = 32;
+/// What the keys of compartments are derived under: another purpose would get another text.
+const COMPARTMENT_DOMAIN: &[u8] = b"holdfast compartment 1";
 
 /// A secret that owns regions. Its `Debug` form shows the fingerprint only.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct OwnerKey {
+    secret: [u8; KEY_BYTES],
     fingerprint: [u8; 32],
+}
+
+impl PartialEq for OwnerKey {
+    /// By fingerprint: the secrets themselves are never compared.
+    fn eq(&self, other: &OwnerKey) -> bool {
+        self.fingerprint == other.fingerprint
+    }
+}
+
+impl Eq for OwnerKey {}
+
+/// SHA-256 of a key: names the key without giving it away. Its text is 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyFingerprint([u8; 32]);
+
+impl KeyFingerprint {
+    /// The fingerprint with these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> KeyFingerprint {
+        KeyFingerprint(bytes)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 32] {
+        self.0
+    }
+
+    /// Reads 64 hexadecimal digits; `None` for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<KeyFingerprint> {
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        }
+        Some(KeyFingerprint(bytes))
+    }
+}
+
+impl fmt::Display for KeyFingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyFingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "KeyFingerprint({self})")
+    }
+}
+
+impl serde::Serialize for KeyFingerprint {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// Why a key cannot be used.
@@ -61,15 +124,24 @@ impl OwnerKey {
     /// # Errors
     /// [`KeyError`] when the name is bad, the file is no private key file of this user, or the kernel refuses.
     pub fn load_or_create(places: &Places, key_name: &str) -> Result<OwnerKey, KeyError> {
-        let key_name = RegionName::parse(key_name)?;
-        let path = places.keys().join(format!("{key_name}.key"));
+        if let Some(key) = OwnerKey::load(places, key_name)? {
+            return Ok(key);
+        }
+        let path = path_of(places, key_name)?;
+        create_file(places.keys(), &path)?;
+        let file = private_options().read(true).open(&path).map_err(io_error("open", &path))?;
+        OwnerKey::read(&path, file)
+    }
+
+    /// Loads the key of a name; `None` when there is none.
+    ///
+    /// # Errors
+    /// As [`OwnerKey::load_or_create`].
+    pub fn load(places: &Places, key_name: &str) -> Result<Option<OwnerKey>, KeyError> {
+        let path = path_of(places, key_name)?;
         match private_options().read(true).open(&path) {
-            Ok(file) => OwnerKey::read(&path, file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                create_file(places.keys(), &path)?;
-                let file = private_options().read(true).open(&path).map_err(io_error("open", &path))?;
-                OwnerKey::read(&path, file)
-            }
+            Ok(file) => OwnerKey::read(&path, file).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) if refused_link(&error) => Err(PlaceError::SymbolicLink { path }.into()),
             Err(error) => Err(io_error("open", &path)(error)),
         }
@@ -78,7 +150,22 @@ impl OwnerKey {
     /// A key from bytes that the caller keeps.
     #[must_use]
     pub fn from_bytes(secret: [u8; KEY_BYTES]) -> OwnerKey {
-        OwnerKey { fingerprint: Sha256::digest(secret).into() }
+        OwnerKey { secret, fingerprint: Sha256::digest(secret).into() }
+    }
+
+    /// The key of a compartment of this key's region `parent`: whoever has only this one can neither derive that of
+    /// another compartment nor the owner's. The same each time.
+    #[must_use]
+    pub fn for_compartment(&self, parent: &RegionName, worker: &RegionName) -> OwnerKey {
+        // Names have no zero bytes, so no two pairs give the same text.
+        let parts: [&[u8]; 5] =
+            [COMPARTMENT_DOMAIN, b"\0", parent.as_str().as_bytes(), b"\0", worker.as_str().as_bytes()];
+        // HMAC fills a key that is shorter than a block up with zeros.
+        let mut block = [0; 64];
+        block[..KEY_BYTES].copy_from_slice(&self.secret);
+        let mac = Hmac::<Sha256>::new(&block.into());
+        let derived = parts.into_iter().fold(mac, |mac, part| mac.chain_update(part));
+        OwnerKey::from_bytes(derived.finalize().into_bytes().into())
     }
 
     /// SHA-256 of the key: what headers hold.
@@ -114,6 +201,11 @@ impl fmt::Debug for OwnerKey {
         }
         formatter.write_str("…)")
     }
+}
+
+fn path_of(places: &Places, key_name: &str) -> Result<PathBuf, KeyError> {
+    let key_name = RegionName::parse(key_name)?;
+    Ok(places.keys().join(format!("{key_name}.key")))
 }
 
 /// Makes a key file, whole and durable or not at all. When another process is faster, its key stays.

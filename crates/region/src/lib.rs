@@ -22,7 +22,8 @@
 //! ```
 //!
 //! Invariants of the whole:
-//! - One writer at a time. A writer that died never blocks the next one.
+//! - One writer at a time, or many readers. A holder that died never blocks the next one.
+//! - A key other than the owner's may do what the owner granted it, and nothing else.
 //! - The trusted side never believes a byte of a data area. What it needs to know is in the headers, which no
 //!   applet can reach.
 //! - Memory is allocated before it is exposed: a full pool is an error value, not a signal.
@@ -32,14 +33,19 @@
 
 #![deny(unsafe_code)]
 
+mod access;
 mod address;
 mod atomic;
 mod base;
 mod commit;
+mod compartments;
 mod dirty;
 mod error;
 mod files;
 mod format;
+mod granting;
+mod grants;
+mod growth;
 mod image;
 mod journal;
 mod key;
@@ -62,14 +68,15 @@ mod stored;
 mod summary;
 mod view;
 
+pub use access::{Access, AccessError, Grant, Rights};
 pub use address::{AddressWindow, address_window, reserve_addresses};
 pub use atomic::{Consistency, PublishReport};
 pub use commit::{CommitReport, Durability, Written};
 pub use dirty::DirtySource;
 pub use error::{ErrorKind, RegionError, Remedy, Result};
-pub use key::{KeyError, OwnerKey};
+pub use key::{KeyError, KeyFingerprint, OwnerKey};
 pub use medium::{Medium, MediumError};
-pub use name::{NAME_BYTES_MAX, NameError, RegionName};
+pub use name::{NAME_BYTES_MAX, NameError, RegionName, WORKER_BYTES_MAX};
 pub use namespace::NameSpace;
 pub use places::{PlaceError, Places};
 pub use reader::RegionReader;

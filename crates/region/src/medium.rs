@@ -114,7 +114,7 @@ impl NameSpace {
                 drop(old);
                 // Opening knows what a crash and a damaged slot mean for the header.
                 let opened = self.open_locked(name, key)?;
-                let (old, _) = opened.ok_or_else(|| self.not_found(name))?;
+                let (old, _, _) = opened.ok_or_else(|| self.not_found(name))?;
                 self.move_image(&old, medium)?
             }
             None => {

@@ -5,6 +5,7 @@
 //!   `backed` bytes map the file, the rest is inaccessible.
 //! - The mapped file range was allocated before it was mapped.
 //! - A private mapping (mode `atomic`) is writable from the start; the watch then only notices lost backing.
+//! - A mapping that may only be read stays so: nothing here makes it writable, and the descriptor could not.
 //! - A writable shared mapping starts read-only; the watch makes it writable at the first store. Which protection is
 //!   in force is decided in the fault handler and in [`MappedData::grow`], nowhere else.
 //! - Changed pages are tracked from the first question on, not before: a tracked mapping is made of small pages, and a
@@ -21,7 +22,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use holdfast_sys::dirty::{DirtyTracker, Kind, Mapping, choose};
-use holdfast_sys::fault::WriteWatch;
+use holdfast_sys::fault::{ReadWatch, WriteWatch};
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_private_fixed, map_shared_fixed};
 
 use crate::address::claim;
@@ -35,12 +36,25 @@ use crate::region::Region;
 /// What the fault handler calls; it must be async-signal-safe.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
+/// How a file is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Stores(Consistency),
+    ReadOnly,
+}
+
+/// Who is told of faults in a mapping.
+enum Watch {
+    Stores(WriteWatch),
+    ReadOnly(ReadWatch),
+}
+
 /// See the module.
 pub(crate) struct MappedData {
     /// Released by hand, before the watch.
     tracker: Option<Box<dyn DirtyTracker>>,
     /// Released by hand, before the mapping: see the last invariant.
-    watch: Option<WriteWatch>,
+    watch: Option<Watch>,
     base: *mut u8,
     backed: usize,
     /// Of a private mapping only. Released by hand, before the mapping.
@@ -62,7 +76,7 @@ impl MappedData {
         range: Reservation,
         file: &File,
         backed: usize,
-        consistency: Consistency,
+        mode: Mode,
         notify: Option<Notify>,
     ) -> io::Result<MappedData> {
         if backed > range.len() {
@@ -70,7 +84,7 @@ impl MappedData {
         }
         let (base, limit) = (range.base(), range.len());
         // SAFETY: the reservation is handed over whole, covers `backed` bytes, and is dropped after the mapping.
-        let mut mapped = unsafe { MappedData::map(base, file, backed, limit, consistency, notify)? };
+        let mut mapped = unsafe { MappedData::map(base, file, backed, limit, mode, notify)? };
         mapped.own_range = Some(range);
         Ok(mapped)
     }
@@ -85,18 +99,24 @@ impl MappedData {
         file: &File,
         backed: usize,
         limit: usize,
-        consistency: Consistency,
+        mode: Mode,
         notify: Option<Notify>,
     ) -> io::Result<MappedData> {
-        let is_private = consistency == Consistency::Atomic;
+        let is_private = mode == Mode::Stores(Consistency::Atomic);
         // SAFETY: the range is reserved and ours (contract), so nothing refers into it.
         unsafe { map_file(base, backed, file, DATA_OFFSET, Prot::Read, is_private)? };
         // SAFETY: mapped just now; the value owns both, and releases the private part first.
         let private =
             is_private.then(|| unsafe { PrivateMapping::new(base, file, backed, limit) }).transpose();
-        // SAFETY: the range was just mapped and may become writable; the watch is dropped before it is unmapped.
-        let parts =
-            private.and_then(|private| Ok((private, unsafe { WriteWatch::new(base, backed, notify)? })));
+        // SAFETY: the range was just mapped and, where stores are allowed, may become writable; the watch is dropped
+        // before it is unmapped. What is notified of is async-signal-safe (contract of the type).
+        let watch = || unsafe {
+            match mode {
+                Mode::Stores(_) => WriteWatch::new(base, backed, notify).map(Watch::Stores),
+                Mode::ReadOnly => ReadWatch::new(base, backed, notify).map(Watch::ReadOnly),
+            }
+        };
+        let parts = private.and_then(|private| Ok((private, watch()?)));
         match parts {
             Ok((private, watch)) => {
                 Ok(MappedData { tracker: None, watch: Some(watch), base, backed, private, own_range: None })
@@ -119,7 +139,7 @@ impl MappedData {
     /// # Safety
     /// `backed` is at most what the caller reserved (see [`MappedData::map`]), a multiple of the page size.
     pub(crate) unsafe fn grow(&mut self, file: &File, backed: usize) -> io::Result<()> {
-        let (Some(added), Some(watch)) = (backed.checked_sub(self.backed), &self.watch) else {
+        let (Some(added), Some(Watch::Stores(watch))) = (backed.checked_sub(self.backed), &self.watch) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         if added == 0 {
@@ -154,8 +174,7 @@ impl MappedData {
     /// are none.
     pub(crate) fn is_dirty(&self) -> bool {
         let found = self.tracker.as_ref().and_then(|tracker| tracker.peek());
-        self.private.is_none()
-            && found.unwrap_or_else(|| self.watch.as_ref().is_some_and(WriteWatch::is_dirty))
+        self.shared_watch().is_some_and(|watch| found.unwrap_or_else(|| watch.is_dirty()))
     }
 
     /// Whether the tracker needs no [`MappedData::rearm`]: the mapping stays writable, and is dirty when it says so.
@@ -180,8 +199,17 @@ impl MappedData {
 
     /// Whether the file was found shorter than the mapping.
     pub(crate) fn lost_backing(&self) -> bool {
-        self.watch.as_ref().is_some_and(WriteWatch::lost_backing)
-            || self.private.as_ref().is_some_and(PrivateMapping::lost_backing)
+        let of_view = self.private.as_ref().is_some_and(PrivateMapping::lost_backing);
+        match &self.watch {
+            Some(Watch::Stores(watch)) => watch.lost_backing() || of_view,
+            Some(Watch::ReadOnly(watch)) => watch.lost_backing(),
+            None => of_view,
+        }
+    }
+
+    /// Whether host code stored to a mapping that may only be read.
+    pub(crate) fn refused_store(&self) -> bool {
+        matches!(&self.watch, Some(Watch::ReadOnly(watch)) if watch.refused_store())
     }
 
     /// Read-only and clean again.
@@ -221,9 +249,12 @@ impl MappedData {
         self.shared_watch().map_or(Ok(()), WriteWatch::make_writable)
     }
 
-    /// A private mapping is always writable and never makes the file dirty.
+    /// A private mapping is always writable and never makes the file dirty; one that may only be read never is either.
     fn shared_watch(&self) -> Option<&WriteWatch> {
-        self.watch.as_ref().filter(|_| self.private.is_none())
+        match &self.watch {
+            Some(Watch::Stores(watch)) if self.private.is_none() => Some(watch),
+            _ => None,
+        }
     }
 }
 
@@ -290,7 +321,7 @@ impl ReadOnlyData {
     /// Maps `backed` bytes of the data area of `file`, which must be open for reading only: then not even a
     /// stray store can reach it.
     pub(crate) fn map(range: Reservation, file: &File, backed: usize) -> io::Result<ReadOnlyData> {
-        MappedData::map_own(range, file, backed, Consistency::Direct, None).map(ReadOnlyData)
+        MappedData::map_own(range, file, backed, Mode::ReadOnly, None).map(ReadOnlyData)
     }
 
     /// The mapped bytes.
@@ -309,7 +340,7 @@ impl ReadOnlyData {
 impl Region {
     /// Maps the region at its own address, [`Region::address`], which is the same in every process, so data
     /// may hold plain pointers. The first such mapping of a process reserves the addresses of all regions
-    /// ([`reserve_addresses`](crate::reserve_addresses)).
+    /// ([`reserve_addresses`](crate::reserve_addresses)). A store to a region that may only be read is a SIGSEGV.
     ///
     /// # Errors
     /// `AddressTaken` names what sits there; `AddressSpace`; `AlreadyMapped`; `Io`.
@@ -318,7 +349,7 @@ impl Region {
         let limit_bytes = self.limit_bytes();
         let range = claim(self.address(), limit_bytes)?;
         let (file, notify) = (&self.image.file, self.lost_notify.clone());
-        let mapped = MappedData::map_own(range, file, self.backed(), self.consistency(), notify)
+        let mapped = MappedData::map_own(range, file, self.backed(), self.mode(), notify)
             .map_err(RegionError::io("map", &self.image.path))?;
         let base = NonNull::new(mapped.base()).ok_or(RegionError::AddressesExhausted { limit_bytes })?;
         self.set_mapped(mapped)?;
@@ -341,7 +372,7 @@ impl Region {
         let mapped = unsafe {
             let (file, notify) = (&self.image.file, self.lost_notify.clone());
             let limit = self.limit_bytes() as usize;
-            MappedData::map(base, file, self.backed(), limit, self.consistency(), notify)
+            MappedData::map(base, file, self.backed(), limit, self.mode(), notify)
                 .map_err(RegionError::io("map", &self.image.path))?
         };
         self.set_mapped(mapped)
@@ -365,6 +396,10 @@ impl Region {
             Some(mapped) => unsafe { mapped.take_dirty(limit, begin) },
             None => Ok(None),
         }
+    }
+
+    fn mode(&self) -> Mode {
+        if self.read_only { Mode::ReadOnly } else { Mode::Stores(self.consistency()) }
     }
 
     fn backed(&self) -> usize {

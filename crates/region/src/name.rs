@@ -10,8 +10,15 @@ use std::str::FromStr;
 
 /// Longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
+/// Longest name of a worker in bytes: with its parent's and the sign between them it fills a header's field.
+pub const WORKER_BYTES_MAX: usize = 63;
+/// Stands between the name of a region and that of a worker in the name of a compartment. No other name has it, and
+/// it sorts before every character that one can have: compartments are listed right behind their parent.
+const COMPARTMENT_SIGN: char = '+';
 
-/// The name of a region: 1 to 64 bytes of `A-Z a-z 0-9 . _ -`, the first one a letter or a digit.
+/// The name of a region: 1 to 64 bytes of `A-Z a-z 0-9 . _ -`, the first one a letter or a digit. That of a
+/// compartment is two of them, `PARENT+WORKER`; only [`RegionName::compartment`] and
+/// [`RegionName::parse_any`] make one, so what takes a plain name cannot be given a compartment.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionName(String);
 
@@ -26,6 +33,12 @@ pub enum NameError {
     #[error("a name has {found_bytes} bytes and may have {NAME_BYTES_MAX}; choose a shorter one")]
     TooLong {
         /// Bytes of the text.
+        found_bytes: usize,
+    },
+    /// The name of a worker is too long.
+    #[error("a worker's name has {found_bytes} bytes and may have {WORKER_BYTES_MAX}; choose a shorter one")]
+    WorkerTooLong {
+        /// Bytes of the name.
         found_bytes: usize,
     },
     /// A character outside the alphabet, or one that may not come first.
@@ -62,6 +75,41 @@ impl RegionName {
             }
         }
         Ok(RegionName(text.to_owned()))
+    }
+
+    /// The name of the compartment that `worker` has in the region of this name.
+    ///
+    /// # Errors
+    /// [`NameError`] when this is a compartment itself, or the worker's name is no plain one of 1 to 63 bytes.
+    pub fn compartment(&self, worker: &RegionName) -> Result<RegionName, NameError> {
+        for part in [self, worker] {
+            if let Some(position) = part.0.find(COMPARTMENT_SIGN) {
+                let (name, character) = (part.0.clone(), COMPARTMENT_SIGN);
+                return Err(NameError::BadCharacter { name, character, position });
+            }
+        }
+        if worker.0.len() > WORKER_BYTES_MAX {
+            return Err(NameError::WorkerTooLong { found_bytes: worker.0.len() });
+        }
+        Ok(RegionName(format!("{self}{COMPARTMENT_SIGN}{worker}")))
+    }
+
+    /// Parses a plain name or that of a compartment.
+    ///
+    /// # Errors
+    /// As [`RegionName::parse`].
+    pub fn parse_any(text: &str) -> Result<RegionName, NameError> {
+        match text.split_once(COMPARTMENT_SIGN) {
+            Some((parent, worker)) => RegionName::parse(parent)?.compartment(&RegionName::parse(worker)?),
+            None => RegionName::parse(text),
+        }
+    }
+
+    /// Region and worker, if this is the name of a compartment.
+    #[must_use]
+    pub fn parent_and_worker(&self) -> Option<(RegionName, RegionName)> {
+        let (parent, worker) = self.0.split_once(COMPARTMENT_SIGN)?;
+        Some((RegionName(parent.to_owned()), RegionName(worker.to_owned())))
     }
 
     /// The name as text.
@@ -153,6 +201,32 @@ mod tests {
         for bad in ["", ".hidden", "-rf", "a/b", "a b", "..", "ü", "a\n", "a\0", &"x".repeat(65)] {
             assert!(RegionName::parse(bad).is_err(), "{bad:?} was taken");
         }
+    }
+
+    #[test]
+    fn only_what_asks_for_a_compartment_gets_its_name() {
+        let compartment = name("words").compartment(&name("worker-3")).unwrap();
+        assert_eq!(compartment.as_str(), "words+worker-3");
+        assert_eq!(compartment.parent_and_worker(), Some((name("words"), name("worker-3"))));
+        assert_eq!(RegionName::parse_any("words+worker-3"), Ok(compartment.clone()));
+        assert_eq!(RegionName::parse_any("words"), Ok(name("words")));
+        assert_eq!(name("words").parent_and_worker(), None);
+        assert!(RegionName::parse("words+worker-3").is_err());
+        assert!(compartment.compartment(&name("a")).is_err() && name("a").compartment(&compartment).is_err());
+        for bad in ["+", "words+", "+w", "a+b+c", "a+-b", "a+../b"] {
+            assert!(RegionName::parse_any(bad).is_err(), "{bad:?} was taken");
+        }
+        let longest = name(&"x".repeat(64)).compartment(&name(&"y".repeat(63))).unwrap();
+        assert_eq!(longest.as_str().len(), 128);
+        assert!(name("a").compartment(&name(&"y".repeat(64))).is_err());
+    }
+
+    #[test]
+    fn compartments_sort_right_behind_their_parent() {
+        let mut names =
+            ["a-1", "a+w", "a", "a.b", "a0", "aa", "a+x"].map(|text| RegionName::parse_any(text).unwrap());
+        names.sort_unstable();
+        assert_eq!(names.map(|name| name.0), ["a", "a+w", "a+x", "a-1", "a.b", "a0", "aa"]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - Whoever changes a region's files holds its lock, from before the first look to after the last step.
 //! - Locks are taken in one order: the region's, then the one of all names. The latter is held only while an
-//!   address is chosen and the new image gets its name.
+//!   address is chosen and the new image gets its name, while a region grows or is removed (which compartments it has
+//!   must not change), and while an access table is replaced. Whoever holds it waits for no region's lock.
 //! - Ownership and every check come before the first byte is written.
 //! - An image, if there is one, is newer than the base. The base is used only where there is no image; a
 //!   damaged image is never passed over in silence.
@@ -12,11 +13,13 @@
 
 use std::sync::Arc;
 
-use holdfast_sys::lock::LockMode;
+use holdfast_sys::lock::{FileLock, LockMode};
 
 use crate::base::open_base;
 use crate::error::{RegionError, Result};
-use crate::files::{base_path, image_path, journal_path, lock_path, redo_path, remove_temporaries};
+use crate::files::{
+    base_path, grants_path, image_path, journal_path, lock_path, redo_path, remove_temporaries,
+};
 use crate::key::OwnerKey;
 use crate::medium::Medium;
 use crate::name::RegionName;
@@ -68,6 +71,7 @@ impl NameSpace {
     /// `AlreadyExists`, `Held`, `LimitOutOfRange`, `NoRoom`, `NoRoomOnDisk`, `StoreFull`, `AddressesExhausted`, `Io`;
     /// nothing is left behind.
     pub fn create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
+        self.refuse_compartment(name)?;
         let lock = self.lock(name, LockMode::Exclusive)?;
         if self.exists(name) {
             return Err(RegionError::AlreadyExists { name: name.to_string() });
@@ -75,10 +79,12 @@ impl NameSpace {
         self.create_locked(name, key, limit_bytes, lock)
     }
 
-    /// Opens a region for writing: warm from its image, or cold from the store.
+    /// Opens a region for writing: warm from its image, or cold from the store. The key is the owner's, or one that the
+    /// owner granted writing; then its quota bounds growth.
     ///
     /// # Errors
-    /// `NotFound`, `Held`, `NotOwner`, one of the errors about a bad file, `NoRoom`, `Io`. No file is changed.
+    /// `NotFound`, `Held`, `NotOwner` (and no grant either), `Access` (the key may only read, or the access table is
+    /// damaged), one of the errors about a bad file, `NoRoom`, `Io`. No file is changed.
     pub fn open(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
         // Asked first, so that opening a name that does not exist leaves no lock file behind.
         if !self.exists(name) {
@@ -86,9 +92,28 @@ impl NameSpace {
         }
         let lock = self.lock(name, LockMode::Exclusive)?;
         match self.open_locked(name, key)? {
-            Some((image, opened)) => Ok(self.region(image, opened, lock)),
+            Some((image, opened, access)) => Ok(self.region(image, opened, lock).with_access(access)),
             None => Err(self.not_found(name)),
         }
+    }
+
+    /// Opens a region for reading, with a key that may at least read: a [`Region`] that is mapped read-only, is never
+    /// dirty and writes to no file. Any number of readers may have a region at once, and no writer besides them: a
+    /// reader sees the state that the last writer left, and it stays as it is.
+    ///
+    /// Without an image the data is read from the base file or, where a journal continues it, copied from both to
+    /// memory of this process.
+    ///
+    /// # Errors
+    /// As [`NameSpace::open`]; `Held` when a writer has the region.
+    pub fn open_read_only(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
+        // Asked before anything is touched.
+        self.access(name, key)?;
+        self.finish_publication_of(name)?;
+        let lock = self.lock(name, LockMode::Shared)?;
+        let (image, opened) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
+        self.admit(&image.header, key)?;
+        Ok(self.region(image, opened, lock).into_read_only())
     }
 
     /// Opens a region, or creates it. One that exists keeps its limit.
@@ -98,8 +123,10 @@ impl NameSpace {
     pub fn open_or_create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
         let lock = self.lock(name, LockMode::Exclusive)?;
         match self.open_locked(name, key)? {
-            Some((image, opened)) => Ok(self.region(image, opened, lock)),
-            None => self.create_locked(name, key, limit_bytes, lock),
+            Some((image, opened, access)) => Ok(self.region(image, opened, lock).with_access(access)),
+            None => {
+                self.refuse_compartment(name).and_then(|()| self.create_locked(name, key, limit_bytes, lock))
+            }
         }
     }
 
@@ -114,13 +141,7 @@ impl NameSpace {
         }
         self.finish_publication_of(name)?;
         let lock = self.lock(name, LockMode::Shared)?;
-        let image = match self.image(name, LockMode::Shared)? {
-            Some(image) => image,
-            None => {
-                let stored = Stored::open(self.places.store(), name)?.ok_or_else(|| self.not_found(name))?;
-                stored.into_readable()?
-            }
-        };
+        let (image, _) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
         let mut summary = summarize(&self.places, name).ok_or_else(|| self.not_found(name))?;
         summary.backed_bytes = image.header.backed_bytes;
         RegionReader::new(image, summary, lock)
@@ -142,16 +163,27 @@ impl NameSpace {
         summarize(&self.places, name).ok_or_else(|| self.not_found(name))
     }
 
-    /// Removes a region: image, base, journal and lock. If the machine stops in the middle, the region is whole or gone.
+    /// Removes a region: image, base, journal, access table and lock. If the machine stops in the middle, the region is
+    /// whole or gone.
     ///
     /// # Errors
-    /// `NotFound`, `Held`, `NotOwner`, `Io`; one of the errors about a bad file if no file of the region tells
+    /// `NotFound`, `Held`, `NotOwner`, `Io`; `Access` when it has compartments (see
+    /// [`NameSpace::remove_with_compartments`]); one of the errors about a bad file if no file of the region tells
     /// whose it is (the message names the file; remove it by hand).
     pub fn remove(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         if !self.exists(name) {
             return Err(self.not_found(name));
         }
         let lock = self.lock(name, LockMode::Exclusive)?;
+        self.check_removable(name, key)?;
+        // From here on no compartment can appear.
+        let _names = self.lock_names()?;
+        self.check_no_compartments(name)?;
+        self.remove_locked(name, lock)
+    }
+
+    /// Whether this key may remove the region, and nobody has it. The caller holds its lock.
+    pub(crate) fn check_removable(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         let owner = match self.image(name, LockMode::Exclusive) {
             Ok(Some(image)) => image.header.owner_fingerprint,
             Ok(None) => self.base(name)?.ok_or_else(|| self.not_found(name))?.header.owner_fingerprint,
@@ -162,13 +194,18 @@ impl NameSpace {
                 Err(_) => return Err(error),
             },
         };
-        check_key(name, owner, key)?;
+        check_key(name, owner, key)
+    }
+
+    pub(crate) fn remove_locked(&self, name: &RegionName, lock: FileLock) -> Result<()> {
         // The base first: the image alone is the whole region, the base alone would be an older one.
         self.remove_file(&base_path(self.places.store(), name))?;
         self.sync_store()?;
         // Only now: the base without its journal would be an older state.
         self.remove_file(&journal_path(self.places.store(), name))?;
         self.remove_images(name)?;
+        // One that stays is stale: no other region has this one's UUID.
+        self.remove_file(&grants_path(self.places.store(), name))?;
         remove_temporaries(&*self.storage, self.places.store(), name)?;
         lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places.pool(), name)))
     }

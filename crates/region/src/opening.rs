@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
 
+use crate::access::Access;
 use crate::address::choose_address;
 use crate::base::{is_full, open_base};
 use crate::error::{RegionError, Remedy, Result};
@@ -40,16 +41,33 @@ impl NameSpace {
         Region::new(image, opened, self.storage.clone(), self.places.clone(), lock)
     }
 
-    pub(crate) fn open_locked(&self, name: &RegionName, key: &OwnerKey) -> Result<Option<(Image, Opened)>> {
+    /// The region for a writer: the owner, or a key that may write.
+    pub(crate) fn open_locked(
+        &self,
+        name: &RegionName,
+        key: &OwnerKey,
+    ) -> Result<Option<(Image, Opened, Access)>> {
         if let Some(image) = self.image(name, LockMode::Exclusive)? {
-            check_key(&image.header.name, image.header.owner_fingerprint, key)?;
+            let access = self.admit_writer(&image.header, key)?;
             self.finish_publication(&image)?;
             self.remove_stale_images(name)?;
-            return self.open_warm(image).map(Some);
+            let (image, opened) = self.open_warm(image)?;
+            return Ok(Some((image, opened, access)));
         }
         self.remove_stale_images(name)?;
+        let Some(stored) = Stored::open(self.places.store(), name)? else { return Ok(None) };
+        let access = self.admit_writer(&stored.base.header, key)?;
+        Ok(Some((self.open_cold(&stored)?, Opened::Cold, access)))
+    }
+
+    /// The region for a reader, who changes no file: its image or, without one, what the store has.
+    pub(crate) fn open_shared(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
+        if let Some(image) = self.image(name, LockMode::Shared)? {
+            let after_crash = image.header.state == FileState::Open || image.slot_damaged;
+            return Ok(Some((image, if after_crash { Opened::WarmAfterCrash } else { Opened::Warm })));
+        }
         match Stored::open(self.places.store(), name)? {
-            Some(stored) => self.open_cold(&stored, key).map(Some),
+            Some(stored) => Ok(Some((stored.into_readable()?, Opened::Cold))),
             None => Ok(None),
         }
     }
@@ -95,16 +113,14 @@ impl NameSpace {
         Ok((image, if after_crash { Opened::WarmAfterCrash } else { Opened::Warm }))
     }
 
-    fn open_cold(&self, stored: &Stored, key: &OwnerKey) -> Result<(Image, Opened)> {
-        check_key(&stored.base.header.name, stored.base.header.owner_fingerprint, key)?;
+    fn open_cold(&self, stored: &Stored) -> Result<Image> {
         // Without its image a redo log belongs to nothing. The new image may get the generation of the one that is gone,
         // so it must not find it.
         let redo = redo_path(self.places.pool(), &stored.base.header.name);
         if redo.symlink_metadata().is_ok() {
             self.remove_file(&redo)?;
         }
-        let image = self.build_image(stored.image_header(), |file| stored.copy_to(&*self.storage, file))?;
-        Ok((image, Opened::Cold))
+        self.build_image(stored.image_header(), |file| stored.copy_to(&*self.storage, file))
     }
 
     pub(crate) fn create_locked(
@@ -118,6 +134,9 @@ impl NameSpace {
             .ok_or(RegionError::LimitOutOfRange { asked_bytes, max_bytes: LIMIT_BYTES_MAX })?;
         // Until the new image has its name, nobody else may choose an address.
         let _names = self.lock_names()?;
+        if let Some((parent, _)) = name.parent_and_worker() {
+            self.check_quota(&parent, limit_bytes)?;
+        }
         let header = Header {
             sequence: 0,
             uuid: uuid::Uuid::new_v4().into_bytes(),
@@ -297,6 +316,12 @@ impl NameSpace {
     }
 }
 
+/// Whether a key owns a region: it made it, or it owns the region of which this one is a compartment.
+pub(crate) fn is_owner(name: &RegionName, owner: [u8; 32], key: &OwnerKey) -> bool {
+    let owns_parent = |(parent, worker)| key.for_compartment(&parent, &worker).fingerprint() == owner;
+    owner == key.fingerprint() || name.parent_and_worker().is_some_and(owns_parent)
+}
+
 pub(crate) fn check_key(name: &RegionName, owner: [u8; 32], key: &OwnerKey) -> Result<()> {
-    if owner == key.fingerprint() { Ok(()) } else { Err(RegionError::NotOwner { name: name.to_string() }) }
+    if is_owner(name, owner, key) { Ok(()) } else { Err(RegionError::NotOwner { name: name.to_string() }) }
 }

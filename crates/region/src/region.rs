@@ -1,7 +1,10 @@
-//! A region that this process may write: growth, checkpoints, closing.
+//! A region that this process has open: state, mapping, closing. Growth is in [`crate::growth`], commits in
+//! [`crate::commit`].
 //!
 //! Invariants:
-//! - While a [`Region`] lives it holds the name's lock, so it is the only writer.
+//! - While a [`Region`] lives it holds the name's lock, so it is the only writer; one that may only be read shares the
+//!   lock with other readers, so there is no writer.
+//! - A region that may only be read is never dirty, never grows, and writes to no file.
 //! - The header says `Open` from before the first store can happen until after the last checkpoint is durable;
 //!   a header that says `Clean` means that base and image hold the same data.
 //! - `owed` is true when nobody knows what the store lacks: only a new base helps. A mapping is then writable
@@ -22,13 +25,13 @@ use holdfast_sys::lock::FileLock;
 use holdfast_sys::mapping::gather_huge_pages;
 use serde::Serialize;
 
+use crate::access::{Access, AccessError};
 use crate::address::address_window;
 use crate::atomic::Consistency;
-use crate::base::is_full;
 use crate::commit::{JournalSlot, Written};
 use crate::dirty::{DirtySource, Tracking};
 use crate::error::{RegionError, Result};
-use crate::format::{DATA_OFFSET, FileState, GROWTH_HINT_BYTES_MAX, GROWTH_STEP_BYTES};
+use crate::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES};
 use crate::image::Image;
 use crate::medium::Medium;
 use crate::memory::{MappedData, Notify};
@@ -75,7 +78,7 @@ pub struct CloseReport {
     pub checkpoint: CheckpointReport,
 }
 
-/// A region open for writing. See the module for its invariants.
+/// An open region. See the module for its invariants.
 pub struct Region {
     // Fields drop in this order: no mapping may be left when the lock goes.
     pub(crate) mapped: Option<MappedData>,
@@ -95,7 +98,10 @@ pub struct Region {
     pub(crate) journal: Arc<Mutex<JournalSlot>>,
     pub(crate) poisoned: bool,
     lost: bool,
-    growth_hint_bytes: u64,
+    pub(crate) growth_hint_bytes: u64,
+    /// How far the key that opened it may let it grow.
+    pub(crate) quota_bytes: Option<u64>,
+    pub(crate) read_only: bool,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) places: Arc<Places>,
     lock: FileLock,
@@ -125,10 +131,26 @@ impl Region {
             poisoned: false,
             lost: false,
             growth_hint_bytes: GROWTH_STEP_BYTES,
+            quota_bytes: None,
+            read_only: false,
             storage,
             places,
             lock,
         }
+    }
+
+    /// Bounds it by what the key may do.
+    pub(crate) fn with_access(mut self, access: Access) -> Region {
+        self.quota_bytes = access.quota_bytes();
+        self
+    }
+
+    /// For somebody who only reads. The image must be open for reading only.
+    pub(crate) fn into_read_only(mut self) -> Region {
+        self.read_only = true;
+        // What the store lacks is the next writer's business.
+        self.owed = false;
+        self
     }
 
     /// The region's name.
@@ -173,10 +195,23 @@ impl Region {
         self.mapped.as_ref().and_then(|mapped| NonNull::new(mapped.base()))
     }
 
-    /// Whether the store may lack something that the image has.
+    /// Whether it was opened for reading: stores to it fault, and nothing that changes it is done.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Whether the store may lack something that the image has, and this process would have to bring it there.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.lacks() || self.mapped.as_ref().is_some_and(MappedData::is_dirty)
+        (self.lacks() || self.mapped.as_ref().is_some_and(MappedData::is_dirty)) && !self.read_only
+    }
+
+    /// Whether host code stored to a region that may only be read, on an applet's behalf. Nothing of it lasts; what the
+    /// applet reads there is scratch memory from then on: stop it.
+    #[must_use]
+    pub fn refused_store(&self) -> bool {
+        self.mapped.as_ref().is_some_and(MappedData::refused_store)
     }
 
     /// Whether the store lacks something that was found already.
@@ -194,14 +229,11 @@ impl Region {
         self.lost || self.mapped.as_ref().is_some_and(MappedData::lost_backing)
     }
 
-    /// Grow in steps of `bytes`, rounded to 4 MiB and kept between 4 and 16 MiB.
-    pub fn set_growth_hint(&mut self, bytes: u64) {
-        let bytes = bytes.clamp(GROWTH_STEP_BYTES, GROWTH_HINT_BYTES_MAX);
-        self.growth_hint_bytes = bytes.next_multiple_of(GROWTH_STEP_BYTES);
-    }
-
     /// What to call when the backing is found lost, from the next mapping on. It runs in a signal handler, so it
     /// may only do what is async-signal-safe: store to an atomic, bump an epoch.
+    ///
+    /// In a region that may only be read, it also lets stores of host code pass into scratch memory, and is called for
+    /// them (see [`Region::refused_store`]). Without it such a store ends the process.
     pub fn set_lost_notify(&mut self, notify: Arc<dyn Fn() + Send + Sync>) {
         self.lost_notify = Some(notify);
     }
@@ -229,58 +261,15 @@ impl Region {
     /// store of the program would be noticed and let through.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Io`; `Access` when the region may only be read.
     pub fn make_writable(&mut self) -> Result<()> {
+        self.check_writable()?;
         match &mut self.mapped {
             Some(mapped) => {
                 mapped.make_writable().map_err(RegionError::io("make writable", &self.image.path))
             }
             None => Ok(()),
         }
-    }
-
-    /// Makes at least `at_least_bytes` accessible, in place, and says how many are. Growth goes in steps of the
-    /// growth hint, up to the limit; new bytes are zero and allocated.
-    ///
-    /// # Errors
-    /// `LimitReached` and `NoRoom` change nothing. `Io` while the header is written poisons the region.
-    pub fn grow(&mut self, at_least_bytes: u64) -> Result<u64> {
-        self.check_usable()?;
-        let (backed_bytes, limit_bytes) = (self.backed_bytes(), self.limit_bytes());
-        if at_least_bytes <= backed_bytes {
-            return Ok(backed_bytes);
-        }
-        if at_least_bytes > limit_bytes {
-            return Err(RegionError::LimitReached { limit_bytes, asked_bytes: at_least_bytes });
-        }
-        let generous = at_least_bytes.next_multiple_of(self.growth_hint_bytes).min(limit_bytes);
-        let frugal = at_least_bytes.next_multiple_of(GROWTH_STEP_BYTES).min(limit_bytes);
-        let grown = match self.allocate(backed_bytes, generous) {
-            Err(RegionError::NoRoom { .. }) if frugal < generous => {
-                self.allocate(backed_bytes, frugal).map(|()| frugal)
-            }
-            other => other.map(|()| generous),
-        }?;
-        // From here on a failure leaves more allocated than the header says, and perhaps mapped: unknown.
-        self.poisoned = true;
-        self.map_growth(grown).map_err(RegionError::io("map", &self.image.path))?;
-        self.image
-            .change_header(&*self.storage, |header| header.backed_bytes = grown)
-            .map_err(RegionError::io("write the header of", &self.image.path))?;
-        self.poisoned = false;
-        self.grown = true;
-        Ok(grown)
-    }
-
-    fn allocate(&self, from_bytes: u64, to_bytes: u64) -> Result<()> {
-        let range = DATA_OFFSET + from_bytes..DATA_OFFSET + to_bytes;
-        self.storage.allocate(&self.image.file, range).map_err(|source| {
-            if is_full(&source) {
-                no_room(&*self.storage, &self.places, self.medium(), to_bytes - from_bytes)
-            } else {
-                RegionError::Io { step: "allocate", path: self.image.path.clone(), source }
-            }
-        })
     }
 
     /// Reads backed bytes, whether the region is mapped or not.
@@ -296,13 +285,17 @@ impl Region {
         read.map_err(RegionError::io("read", &self.image.path))
     }
 
-    /// Unmaps, checkpoints if dirty, marks the image clean and releases the name.
+    /// Unmaps, checkpoints if dirty, marks the image clean and releases the name. One that may only be read is unmapped
+    /// and released, no more.
     ///
     /// # Errors
     /// As [`Region::checkpoint`]. The region is released all the same; what it holds stays in the image, and
     /// the next open is `WarmAfterCrash`.
     pub fn close(mut self) -> Result<CloseReport> {
         self.unmap()?;
+        if self.read_only {
+            return Ok(CloseReport { checkpoint: CheckpointReport { skipped: true, ..Default::default() } });
+        }
         let committed = self.commit_to_power()?;
         if committed.written == Written::Base || self.opened == Opened::Cold {
             self.gather_huge_pages();
@@ -350,6 +343,13 @@ impl Region {
     pub(crate) fn check_mappable(&self) -> Result<()> {
         self.check_usable()?;
         if self.mapped.is_some() { Err(RegionError::AlreadyMapped) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if !self.read_only {
+            return Ok(());
+        }
+        Err(AccessError::ReadOnly { name: self.name().to_string() }.into())
     }
 
     pub(crate) fn check_usable(&self) -> Result<()> {

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 
 pub use handler::install;
 pub(crate) use pages::PageWatch;
-use table::{CODE, Claim, HOLE, WRITE_WATCH};
+use table::{CODE, Claim, HOLE, READ_WATCH, WRITE_WATCH};
 
 /// Called from the signal handler after a fault was resolved in a way that must stop the applet.
 pub type Notify = Arc<dyn Fn() + Send + Sync>;
@@ -87,6 +87,40 @@ impl WriteWatch {
         }
         self.0.0.touched.store(false, Ordering::Release);
         Ok(())
+    }
+}
+
+/// Watches a mapping that may only be read: survives the loss of its backing, and keeps host code that stores to
+/// it on an applet's behalf from crashing the host.
+pub struct ReadWatch(Claim);
+
+impl ReadWatch {
+    /// Watches `backed_bytes` from `address`, both multiples of the page size.
+    ///
+    /// A store from a [`CodeRange`] is its runtime's business (a wasm trap). With `notify`, any other store is host
+    /// code's: it gets scratch memory of bounded size in place of what lay there, and `notify` must have the
+    /// applet stopped. Without, it ends the process, as for any read-only memory.
+    ///
+    /// # Safety
+    /// The range must be a mapping of the caller's, readable and not writable, that stays mapped until the watch is
+    /// dropped and of which the handler may replace pages. `notify` must be async-signal-safe.
+    ///
+    /// # Errors
+    /// When no handler can be installed or too many ranges are watched.
+    pub unsafe fn new(address: *mut u8, backed_bytes: usize, notify: Option<Notify>) -> io::Result<Self> {
+        install()?;
+        let start = address as usize;
+        Claim::new(READ_WATCH, start..start + backed_bytes, notify).map(ReadWatch)
+    }
+
+    /// As [`WriteWatch::lost_backing`].
+    pub fn lost_backing(&self) -> bool {
+        self.0.0.lost.load(Ordering::Acquire)
+    }
+
+    /// Whether host code stored to the range; nothing of it lasts.
+    pub fn refused_store(&self) -> bool {
+        self.0.0.touched.load(Ordering::Acquire)
     }
 }
 
@@ -197,6 +231,29 @@ mod tests {
             assert_eq!(at.add(PAGE).read_volatile(), 0);
             assert!(watch.lost_backing());
         }
+    }
+
+    #[test]
+    fn a_store_to_a_mapping_that_may_only_be_read_never_reaches_the_file() {
+        let file = memfd(4 * PAGE);
+        let at = map(Some(&file), 4 * PAGE, libc::PROT_READ);
+        let calls = Arc::new(AtomicU64::new(0));
+        let counter = calls.clone();
+        // SAFETY: as above; the notification only adds to an atomic.
+        unsafe {
+            let notify: Notify = Arc::new(move || {
+                counter.fetch_add(1, Ordering::Relaxed);
+            });
+            let watch = ReadWatch::new(at, 4 * PAGE, Some(notify)).unwrap();
+            assert_eq!(at.read_volatile(), 0);
+            assert!(!watch.refused_store());
+            at.add(PAGE).write_volatile(7);
+            assert!(watch.refused_store() && !watch.lost_backing());
+        }
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        let mut byte = [9];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut byte, PAGE as u64).unwrap();
+        assert_eq!(byte, [0]);
     }
 
     #[test]

@@ -8,16 +8,26 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(not(target_family = "wasm"))]
 mod heaps;
 mod memory;
+#[cfg(not(target_family = "wasm"))]
 mod programs;
+#[cfg(not(target_family = "wasm"))]
 mod scratch;
+#[cfg(not(target_family = "wasm"))]
 mod spellcheck;
+#[cfg(not(target_family = "wasm"))]
 mod trials;
 
+#[cfg(not(target_family = "wasm"))]
 pub use heaps::{Soundness, heap_soundness};
 pub use memory::TestMemory;
+#[cfg(not(target_family = "wasm"))]
 pub use programs::Programs;
+#[cfg(not(target_family = "wasm"))]
 pub use scratch::Scratch;
+#[cfg(not(target_family = "wasm"))]
 pub use spellcheck::{Dictionaries, Spellcheck};
+#[cfg(not(target_family = "wasm"))]
 pub use trials::{Trial, Trials};

@@ -1,11 +1,12 @@
-//! A heap's backing in plain memory: it can be copied at any moment, as a killed run leaves it behind, and grows
-//! only as often as a test lets it.
+//! A heap's backing in memory: it can be copied at any moment, as a killed run leaves it behind, and grows only as
+//! often as a test lets it. On the host that is plain memory; in an applet it is an object in the applet's own
+//! heap, so that the heaps under test lie in the region that the host has mapped.
 //!
 //! Invariant: one allocation that never moves; a copy lies at another address.
 
 #![allow(unsafe_code, reason = "it is a backing, and backings are memory")]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 
 use holdfast_heap::{Backing, GrowError};
 
@@ -23,6 +24,44 @@ pub struct TestMemory {
     /// How many more times `grow` succeeds.
     pub grows_left: u32,
 }
+
+#[cfg(not(target_family = "wasm"))]
+use std::alloc::{alloc_zeroed, dealloc};
+
+/// The applet's heap as the allocator of the memory for tests.
+#[cfg(target_family = "wasm")]
+mod region {
+    use std::alloc::Layout;
+    use std::cell::RefCell;
+    use std::ptr::{NonNull, null_mut};
+
+    thread_local! {
+        static REGION: RefCell<holdfast_guest::Heap> =
+            RefCell::new(holdfast_guest::attach().expect("the tests run with a heap of 1 GiB"));
+    }
+
+    /// # Safety
+    /// As for [`std::alloc::alloc_zeroed`].
+    pub(super) unsafe fn alloc_zeroed(layout: Layout) -> *mut u8 {
+        let (bytes, align_bytes) = (layout.size() as u64, layout.align() as u64);
+        let object = REGION.with_borrow_mut(|heap| heap.alloc_aligned(bytes, align_bytes));
+        let object = object.map_or(null_mut(), NonNull::as_ptr);
+        if !object.is_null() {
+            // SAFETY: just allocated with that many bytes.
+            unsafe { object.write_bytes(0, layout.size()) };
+        }
+        object
+    }
+
+    /// # Safety
+    /// As for [`std::alloc::dealloc`].
+    pub(super) unsafe fn dealloc(object: *mut u8, _layout: Layout) {
+        let freed = NonNull::new(object).map(|object| REGION.with_borrow_mut(|heap| heap.free(object)));
+        assert_eq!(freed, Some(Ok(())), "the heap around the heap under test is damaged");
+    }
+}
+#[cfg(target_family = "wasm")]
+use region::{alloc_zeroed, dealloc};
 
 /// # Panics
 /// With a size that no memory has; this is for tests.

@@ -117,6 +117,16 @@ pub enum WasmError {
         /// Where the pointer led.
         place: &'static str,
     },
+    /// It had the host store to a heap that it may only read.
+    #[error(
+        "the applet was stopped {}: it had the host store to its heap, which this run may only read; its owner can let it \
+         write: `holdfast heap grant NAME --to KEY --rw`",
+        in_function(function)
+    )]
+    ReadOnlyHeap {
+        /// The function that was running.
+        function: Option<String>,
+    },
     /// The heap is too large for a linear memory.
     #[error(
         "the heap {name:?} has a limit of {limit_bytes} bytes and a WebAssembly applet can use {MAX_HEAP_LIMIT_BYTES} \
@@ -197,6 +207,11 @@ pub enum TrapCause {
         /// What lies there.
         place: Option<&'static str>,
     },
+    /// A store to a heap that it may only read.
+    ReadOnlyHeap {
+        /// The linear address.
+        address: u64,
+    },
     /// Integer division by zero.
     DivisionByZero,
     /// Integer overflow.
@@ -230,6 +245,11 @@ impl fmt::Display for TrapCause {
                 write!(formatter, "memory access out of bounds at {address:#x}, {place}")
             }
             TrapCause::OutOfBounds { .. } => write!(formatter, "memory access out of bounds"),
+            TrapCause::ReadOnlyHeap { address } => write!(
+                formatter,
+                "it stored to its heap at {address:#x}, which this run may only read; the heap's owner can let it write: \
+                 `holdfast heap grant NAME --to KEY --rw`"
+            ),
             TrapCause::DivisionByZero => write!(formatter, "integer division by zero"),
             TrapCause::IntegerOverflow => write!(formatter, "integer overflow"),
             TrapCause::BadConversion => {

@@ -21,6 +21,17 @@ pub(crate) enum Ended {
     Trapped(Box<TrapReport>),
 }
 
+impl Ended {
+    /// The function that was running at the end, as far as that is known.
+    pub(crate) fn function(&self) -> Option<String> {
+        match self {
+            Ended::Stopped(function) | Ended::OutOfFuel(function) => function.clone(),
+            Ended::Trapped(report) => report.function.clone(),
+            Ended::Exited(_) => None,
+        }
+    }
+}
+
 /// Sorts out the error with which a call into the applet ended.
 pub(crate) fn ended(error: &Error, layout: &Layout, memory_limit: Option<MemoryLimitHit>) -> Ended {
     if let Some(I32Exit(status)) = error.downcast_ref::<I32Exit>() {
@@ -44,6 +55,9 @@ fn trap_cause(trap: Trap, error: &Error, layout: &Layout) -> TrapCause {
         Trap::UnreachableCodeReached => TrapCause::Unreachable,
         Trap::MemoryOutOfBounds => {
             let address = fault_address(error);
+            if let Some(address) = address.filter(|address| layout.is_read_only_at(*address)) {
+                return TrapCause::ReadOnlyHeap { address };
+            }
             TrapCause::OutOfBounds { address, place: address.map(|address| layout.describe(address)) }
         }
         Trap::IntegerDivisionByZero => TrapCause::DivisionByZero,

@@ -1,7 +1,7 @@
 //! The numbers that the `holdfast` imports return to an applet: part of the applet interface, never renumbered.
 #![forbid(unsafe_code)]
 
-use holdfast_region::{ErrorKind, RegionError};
+use holdfast_region::{AccessError, ErrorKind, RegionError};
 
 /// What an import of module `holdfast` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum GuestCode {
     /// The applet's memory cannot take the heap: its declared maximum is too small, or its volatile part
     /// reaches the heap's place already.
     MemoryShape = 7,
+    /// The run may only read the heap.
+    ReadOnly = 8,
 }
 
 impl GuestCode {
@@ -42,7 +44,11 @@ impl GuestCode {
 impl From<&RegionError> for GuestCode {
     fn from(error: &RegionError) -> Self {
         match error {
-            RegionError::LimitReached { .. } => GuestCode::LimitReached,
+            RegionError::LimitReached { .. }
+            | RegionError::Access(AccessError::QuotaReached { .. } | AccessError::NoQuotaLeft { .. }) => {
+                GuestCode::LimitReached
+            }
+            RegionError::Access(AccessError::ReadOnly { .. }) => GuestCode::ReadOnly,
             other if other.kind() == ErrorKind::NoRoom => GuestCode::NoRoom,
             _ => GuestCode::Io,
         }

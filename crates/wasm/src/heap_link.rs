@@ -27,6 +27,8 @@ pub(crate) type StopApplet = Arc<dyn Fn() + Send + Sync>;
 pub(crate) enum HostFault {
     /// Host code touched a hole on the applet's behalf.
     Hole(&'static str),
+    /// Host code, or the kernel, would have stored to a heap that may only be read.
+    ReadOnly,
     /// The image was cut off while mapped.
     BackingLost,
 }
@@ -37,6 +39,7 @@ pub(crate) struct Attached {
     pub(crate) backed_bytes: u64,
     pub(crate) limit_bytes: u64,
     pub(crate) created: bool,
+    pub(crate) read_only: bool,
 }
 
 struct Inner {
@@ -50,6 +53,8 @@ struct Inner {
     error: Option<RegionError>,
     /// Where a hole was that the applet wanted the kernel to write to.
     kernel_hole: Option<u64>,
+    /// The applet wanted the kernel to write to a heap that may only be read.
+    kernel_store: bool,
 }
 
 struct Guards {
@@ -70,6 +75,7 @@ impl HeapLink {
             base: 0,
             error: None,
             kernel_hole: None,
+            kernel_store: false,
         })))
     }
 
@@ -96,7 +102,8 @@ impl HeapLink {
         let (heap, region) = (inner.layout.heap?, inner.region.as_ref()?);
         Some(Attached {
             backed_bytes: heap.backed_bytes,
-            limit_bytes: heap.limit_bytes,
+            limit_bytes: region.growth_limit_bytes(),
+            read_only: region.is_read_only(),
             created: region.opened() == Opened::Created,
         })
     }
@@ -177,16 +184,20 @@ impl HeapLink {
     }
 
     /// Before the kernel itself writes to the applet's memory at `range`: such a write neither faults nor
-    /// traps, it fails, so a clean region is made writable first and a hole is reported.
+    /// traps, it fails, so a clean region is made writable first; a hole, and a heap that may only be read, is reported.
     pub(crate) fn prepare_kernel_write(&self, range: &std::ops::Range<u64>) {
         let mut inner = self.lock();
-        let Inner { region, layout, error, kernel_hole, .. } = &mut *inner;
+        let Inner { region, layout, error, kernel_hole, kernel_store, .. } = &mut *inner;
         if let Some(region) = region
             && layout.heap_part_of(range).is_some()
-            && !region.is_dirty()
-            && let Err(failure) = region.make_writable()
         {
-            error.get_or_insert(failure);
+            if region.is_read_only() {
+                *kernel_store = true;
+            } else if !region.is_dirty()
+                && let Err(failure) = region.make_writable()
+            {
+                error.get_or_insert(failure);
+            }
         }
         if range.end <= layout.size_bytes && !layout.is_present(range) {
             kernel_hole.get_or_insert(layout.first_absent(range));
@@ -199,6 +210,9 @@ impl HeapLink {
         let heap = inner.layout.heap?;
         if inner.region.as_ref().is_some_and(Region::lost_backing) {
             return Some(HostFault::BackingLost);
+        }
+        if inner.kernel_store || inner.region.as_ref().is_some_and(Region::refused_store) {
+            return Some(HostFault::ReadOnly);
         }
         let guards = inner.guards.as_ref()?;
         let low = guards.low.touched().then(|| heap.low_hole().start);
@@ -255,6 +269,7 @@ impl HeapLink {
             volatile_low_bytes: layout.size_bytes,
             backed_bytes: region.backed_bytes(),
             limit_bytes: region.limit_bytes(),
+            read_only: region.is_read_only(),
         };
         if layout.heap.is_some() || layout.size_bytes > HEAP_BASE || new_size_bytes != heap.end() {
             return Err(std::io::Error::other("the memory cannot take the heap"));

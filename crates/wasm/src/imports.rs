@@ -21,6 +21,8 @@ pub(crate) const OFFER: &str =
 const ATTACH_RECORD_BYTES: u64 = 32;
 /// Flag in the attach record: this run created the region.
 const FLAG_CREATED: u64 = 1;
+/// Flag in the attach record: a store to the region ends the applet.
+const FLAG_READ_ONLY: u64 = 2;
 
 /// `commit` levels, named after the failure that the data then survives.
 const LEVEL_PROCESS: i32 = 0;
@@ -55,7 +57,8 @@ fn attach(caller: &mut Caller<'_, State>, out: u64) -> GuestCode {
         }
     }
     let Some(attached) = link.attached() else { return GuestCode::Io };
-    let flags = if attached.created { FLAG_CREATED } else { 0 };
+    let created = if attached.created { FLAG_CREATED } else { 0 };
+    let flags = created | if attached.read_only { FLAG_READ_ONLY } else { 0 };
     let Some(target) = memory.data_mut(caller).get_mut(record.start as usize..record.end as usize) else {
         return GuestCode::BadAddress;
     };

@@ -39,6 +39,8 @@ pub(crate) struct HeapPart {
     pub(crate) volatile_low_bytes: u64,
     pub(crate) backed_bytes: u64,
     pub(crate) limit_bytes: u64,
+    /// The applet may not store to it.
+    pub(crate) read_only: bool,
 }
 
 impl HeapPart {
@@ -99,6 +101,11 @@ impl Layout {
         (!part.is_empty()).then_some(part)
     }
 
+    /// Whether a linear address lies in a heap that may only be read: what faults there was a store.
+    pub(crate) fn is_read_only_at(&self, address: u64) -> bool {
+        self.heap.is_some_and(|heap| heap.read_only && heap.backed_range().contains(&address))
+    }
+
     /// What lies at a linear address, for messages.
     pub(crate) fn describe(&self, address: u64) -> &'static str {
         match &self.heap {
@@ -120,7 +127,12 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn attached() -> Layout {
-        let heap = HeapPart { volatile_low_bytes: 2 * MIB, backed_bytes: 4 * MIB, limit_bytes: 64 * MIB };
+        let heap = HeapPart {
+            volatile_low_bytes: 2 * MIB,
+            backed_bytes: 4 * MIB,
+            limit_bytes: 64 * MIB,
+            read_only: false,
+        };
         Layout { size_bytes: heap.end() + MIB, heap: Some(heap) }
     }
 
@@ -154,7 +166,12 @@ mod tests {
 
     #[test]
     fn a_fully_backed_heap_and_the_memory_above_it_are_one_present_range() {
-        let heap = HeapPart { volatile_low_bytes: MIB, backed_bytes: 4 * MIB, limit_bytes: 4 * MIB };
+        let heap = HeapPart {
+            volatile_low_bytes: MIB,
+            backed_bytes: 4 * MIB,
+            limit_bytes: 4 * MIB,
+            read_only: false,
+        };
         let layout = Layout { size_bytes: heap.end() + MIB, heap: Some(heap) };
         assert!(layout.is_present(&(heap.end() - 1..heap.end() + 1)));
     }

@@ -238,13 +238,11 @@ impl Run<'_> {
         // What happened in host code explains whatever came after it.
         match (self.link.host_fault(), &ended) {
             (Some(HostFault::BackingLost), _) => return Err(self.link.backing_lost()),
+            (Some(HostFault::ReadOnly), ended) => {
+                return Err(WasmError::ReadOnlyHeap { function: ended.function() });
+            }
             (Some(HostFault::Hole(place)), ended) => {
-                let function = match ended {
-                    Ended::Stopped(function) | Ended::OutOfFuel(function) => function.clone(),
-                    Ended::Trapped(report) => report.function.clone(),
-                    Ended::Exited(_) => None,
-                };
-                return Err(WasmError::HostAccess { function, place });
+                return Err(WasmError::HostAccess { function: ended.function(), place });
             }
             (None, _) => {}
         }

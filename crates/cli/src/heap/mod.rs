@@ -3,6 +3,7 @@
 pub mod backing;
 pub mod check;
 pub mod checkpoint;
+pub mod grants;
 pub mod ls;
 pub mod rm;
 pub mod show;

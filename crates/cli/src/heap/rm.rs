@@ -9,6 +9,8 @@ pub fn run(args: &RmArgs) -> Result<u8, Failure> {
     for name in &args.names {
         if args.image {
             names.remove_image(name, &key)?;
+        } else if args.compartments {
+            names.remove_with_compartments(name, &key)?;
         } else {
             names.remove(name, &key)?;
         }

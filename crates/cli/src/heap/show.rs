@@ -16,6 +16,8 @@ use crate::size::show_size;
 struct Shown {
     #[serde(flatten)]
     summary: RegionSummary,
+    /// The private regions of its applet's workers.
+    compartments: Vec<RegionSummary>,
     /// Allocated objects; absent when the content cannot be looked at now.
     objects: Option<u64>,
     object_bytes: Option<u64>,
@@ -28,8 +30,16 @@ struct Shown {
 pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
     let names = name_space()?;
     let summary = names.summary(&args.name)?;
-    let mut shown =
-        Shown { summary, objects: None, object_bytes: None, pointer_bytes: None, roots: None, note: None };
+    let compartments = names.compartments(&args.name)?;
+    let mut shown = Shown {
+        summary,
+        compartments,
+        objects: None,
+        object_bytes: None,
+        pointer_bytes: None,
+        roots: None,
+        note: None,
+    };
     let looked =
         with_progress(&format!("reading {}", args.name), || names.open_read(&args.name).map(|r| look(&r)));
     match looked {
@@ -82,6 +92,11 @@ fn text(shown: &Shown) -> String {
     for (index, root) in shown.roots.iter().flatten().enumerate() {
         let label = if index == 0 { "roots" } else { "" };
         text.push_str(&format!("{label:<11} {} ({})\n", root.name, show_size(root.bytes)));
+    }
+    for (index, compartment) in shown.compartments.iter().enumerate() {
+        let label = if index == 0 { "workers" } else { "" };
+        let (size, limit) = (show_size(compartment.backed_bytes), show_size(compartment.limit_bytes));
+        text.push_str(&format!("{label:<11} {} ({size} of at most {limit})\n", compartment.name));
     }
     for note in summary.damaged.iter().chain(&shown.note) {
         text.push_str(&format!("{:<11} {note}\n", "note"));

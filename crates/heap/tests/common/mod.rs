@@ -48,3 +48,28 @@ pub fn assert_sound(bytes: &[u8], context: &str) -> holdfast_heap::CheckReport {
     assert!(report.is_sound(), "{context}: {findings:#x?}");
     report
 }
+
+/// Numbers that look random, the same in every run.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+
+    /// A size of an object: mostly small, seldom a run of chunks.
+    pub fn bytes(&mut self) -> u64 {
+        match self.below(100) {
+            0 => 32_769 + self.below(200_000),
+            1..10 => 1 + self.below(8000),
+            _ => 1 + self.below(200),
+        }
+    }
+}
+
+#[cfg(feature = "std")]
+pub fn share<B: holdfast_heap::Backing + Send>(heap: Heap<B>) -> holdfast_heap::SharedHeap<B> {
+    // SAFETY: no closure here exchanges the heap.
+    unsafe { holdfast_heap::SharedHeap::new(heap) }
+}

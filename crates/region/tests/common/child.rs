@@ -11,7 +11,7 @@ use std::sync::Arc;
 use holdfast_region::{Consistency, NameSpace, Places, RegionError};
 
 use super::faulty::{Fault, FaultyStorage};
-use super::{Home, MIB, key, named, number, push, store, store_number};
+use super::{Home, MIB, key, load, named, number, other_key, push, store, store_number};
 
 const ROLE: &str = "HOLDFAST_TEST_ROLE";
 const HOME: &str = "HOLDFAST_TEST_HOME";
@@ -30,6 +30,14 @@ pub(crate) fn play() {
             say("holding");
             wait_for_parent();
             region.close().unwrap();
+        }
+        // Reads, and then stores to a region that it may only read.
+        ["store-to-read-only", name] => {
+            let mut region = names().open_read_only(&named(name), &other_key()).unwrap();
+            let text = String::from_utf8(load(&mut region, 0, 5)).unwrap();
+            say(&format!("read {text}"));
+            store(&mut region, 0, b"X");
+            say("stored");
         }
         ["create", name] => {
             let names = names();
@@ -163,6 +171,11 @@ impl Player {
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// The signal that ended it.
+    pub(crate) fn signal(mut self) -> Option<i32> {
+        std::os::unix::process::ExitStatusExt::signal(&self.child.wait().unwrap())
     }
 
     pub(crate) fn finish(mut self) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::pages;
-use super::table::{CODE, HIGH_WATER, HOLE, PAGE_WATCH, SLOTS, Slot, TABLE, WRITE_WATCH};
+use super::table::{CODE, HIGH_WATER, HOLE, PAGE_WATCH, READ_WATCH, SLOTS, Slot, TABLE, WRITE_WATCH};
 
 /// How much memory host accesses to one hole can cost, however large the hole is.
 pub(super) const SCRATCH_BYTES: usize = 16 << 20;
@@ -151,7 +151,11 @@ unsafe fn resolve(signal: libc::c_int, address: usize, context: *mut libc::c_voi
         match (kind, signal) {
             (WRITE_WATCH, libc::SIGSEGV) => write_watch = Some(slot),
             (PAGE_WATCH, libc::SIGSEGV) => page_watch = Some(slot),
-            (WRITE_WATCH, libc::SIGBUS) => return replace_lost_page(slot, address),
+            (WRITE_WATCH | READ_WATCH, libc::SIGBUS) => return replace_lost_page(slot, address),
+            // Without somebody who stops the applet the store must not seem to succeed.
+            (READ_WATCH, libc::SIGSEGV) if !slot.notify.load(Ordering::Acquire).is_null() => {
+                return !in_runtime_code() && put_scratch(slot, address);
+            }
             (HOLE, libc::SIGSEGV) if !in_runtime_code() => return put_scratch(slot, address),
             _ => {}
         }

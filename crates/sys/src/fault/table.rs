@@ -20,14 +20,15 @@ pub(super) const WRITE_WATCH: u32 = 2;
 pub(super) const HOLE: u32 = 3;
 pub(super) const CODE: u32 = 4;
 pub(super) const PAGE_WATCH: u32 = 5;
+pub(super) const READ_WATCH: u32 = 6;
 
 pub(super) struct Slot {
     pub(super) kind: AtomicU32,
     pub(super) start: AtomicUsize,
     pub(super) end: AtomicUsize,
-    /// `WRITE_WATCH`: a store happened. `HOLE`: host code touched the hole.
+    /// `WRITE_WATCH`: a store happened. `HOLE`: host code touched the hole. `READ_WATCH`: host code stored to it.
     pub(super) touched: AtomicBool,
-    /// `WRITE_WATCH`: the file behind the mapping was shorter than the mapping.
+    /// `WRITE_WATCH`, `READ_WATCH`: the file behind the mapping was shorter than the mapping.
     pub(super) lost: AtomicBool,
     pub(super) scratch_fd: AtomicI32,
     pub(super) notify: AtomicPtr<Notify>,

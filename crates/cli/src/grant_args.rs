@@ -1,0 +1,72 @@
+//! What can be typed after `heap grant`, `revoke` and `grants`. Data only, as in `args`.
+
+use clap::Args;
+use holdfast_region::RegionName;
+
+use crate::size::parse_size;
+
+pub const GRANT_HELP: &str = "\
+Examples:
+  holdfast heap grant words --to reader                 # may read: holdfast run APPLET --heap words --key reader
+  holdfast heap grant words --to editor --rw --quota 16MiB
+
+A grant to the same key replaces the one before. It counts from the next opening of the heap on. Keys belong to the \
+user who runs applets: they keep applets apart, and protect no file from that user.";
+
+pub const REVOKE_HELP: &str = "\
+Examples:
+  holdfast heap revoke words --from editor
+  holdfast heap revoke words --all                      # also when the access table is damaged
+
+A program that has the heap open keeps it until it ends; its next start is refused.";
+
+#[derive(Debug, Args)]
+pub struct GrantArgs {
+    /// The heap
+    #[arg(value_parser = RegionName::parse)]
+    pub name: RegionName,
+    /// The key that may use the heap: its name (made if there is none), or its fingerprint (64 hexadecimal digits)
+    #[arg(long, value_name = "KEY")]
+    pub to: String,
+    /// Let it read (this is the default)
+    #[arg(long)]
+    pub ro: bool,
+    /// Let it write as well
+    #[arg(long, conflicts_with = "ro")]
+    pub rw: bool,
+    /// How large this key may let the heap grow; without it, up to the heap's limit
+    #[arg(long, value_name = "SIZE", requires = "rw", value_parser = parse_size)]
+    pub quota: Option<u64>,
+    /// Name of the owner key
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub key: String,
+}
+
+#[derive(Debug, Args)]
+pub struct RevokeArgs {
+    /// The heap
+    #[arg(value_parser = RegionName::parse)]
+    pub name: RegionName,
+    /// The key, by its name or its fingerprint
+    #[arg(long, value_name = "KEY", required_unless_present = "all")]
+    pub from: Option<String>,
+    /// Revoke every grant
+    #[arg(long, conflicts_with = "from")]
+    pub all: bool,
+    /// Name of the owner key
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub key: String,
+}
+
+#[derive(Debug, Args)]
+pub struct GrantsArgs {
+    /// The heap
+    #[arg(value_parser = RegionName::parse)]
+    pub name: RegionName,
+    /// Name of the owner key
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub key: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,91 @@
+//! `holdfast heap grant`, `revoke` and `grants`: what other keys may do with a heap.
+
+use holdfast_region::{
+    AccessError, Grant, KeyFingerprint, NameSpace, OwnerKey, RegionError, RegionName, Rights,
+};
+
+use crate::exit::Failure;
+use crate::grant_args::{GrantArgs, GrantsArgs, RevokeArgs};
+use crate::output::{print, print_json, print_table};
+use crate::size::show_size;
+
+pub fn grant(args: &GrantArgs) -> Result<u8, Failure> {
+    let names = super::name_space()?;
+    let owner = super::key(&names, &args.key)?;
+    // Before a key is made: there must be something to grant, and it must be ours to grant.
+    names.grants(&args.name, &owner)?;
+    let (key, label) = grantee(&names, &args.to)?;
+    let rights = if args.rw { Rights::Write { quota_bytes: args.quota } } else { Rights::Read };
+    names.grant(&args.name, &owner, Grant::new(key, label, rights))?;
+    print(&format!("{}: {} may {}\n", args.name, args.to, in_words(rights)))?;
+    Ok(0)
+}
+
+/// A key by its fingerprint, or by its name, which is then its label.
+fn grantee(names: &NameSpace, text: &str) -> Result<(KeyFingerprint, Option<RegionName>), Failure> {
+    if let Some(key) = KeyFingerprint::parse(text) {
+        return Ok((key, None));
+    }
+    if OwnerKey::load(names.places(), text)?.is_none() {
+        eprintln!("holdfast: there was no key {text}; it is made now");
+    }
+    let key = super::key(names, text)?;
+    Ok((KeyFingerprint::from_bytes(key.fingerprint()), RegionName::parse(text).ok()))
+}
+
+pub fn revoke(args: &RevokeArgs) -> Result<u8, Failure> {
+    let names = super::name_space()?;
+    let owner = super::key(&names, &args.key)?;
+    let Some(from) = &args.from else {
+        names.revoke_all(&args.name, &owner)?;
+        print(&format!("{}: only its owner may use it from the next opening on\n", args.name))?;
+        return Ok(0);
+    };
+    // A key file may be gone, or be another one by now: what was granted under its name goes, too.
+    let mut keys: Vec<_> = KeyFingerprint::parse(from).into_iter().collect();
+    if keys.is_empty() {
+        let key = OwnerKey::load(names.places(), from)?;
+        keys.extend(key.map(|key| KeyFingerprint::from_bytes(key.fingerprint())));
+    }
+    let is_meant = |grant: &Grant| {
+        keys.contains(&grant.key) || grant.label.as_ref().is_some_and(|label| label.as_str() == from)
+    };
+    if names.revoke(&args.name, &owner, is_meant)? == 0 {
+        let (name, key) = (args.name.to_string(), from.clone());
+        return Err(RegionError::from(AccessError::NoSuchGrant { name, key }).into());
+    }
+    print(&format!("{}: {from} may do nothing from the next opening on\n", args.name))?;
+    Ok(0)
+}
+
+pub fn list(args: &GrantsArgs) -> Result<u8, Failure> {
+    let names = super::name_space()?;
+    let owner = super::key(&names, &args.key)?;
+    let grants = names.grants(&args.name, &owner)?;
+    if args.json {
+        print_json(&grants)?;
+        return Ok(0);
+    }
+    let rows: Vec<_> = grants.iter().map(row).collect();
+    print_table(&["KEY", "RIGHTS", "QUOTA", "FINGERPRINT"], &[2], &rows)?;
+    Ok(0)
+}
+
+fn row(grant: &Grant) -> Vec<String> {
+    let label = grant.label.as_ref().map_or_else(|| "-".to_owned(), RegionName::to_string);
+    let (rights, quota) = match grant.rights {
+        Rights::Write { quota_bytes } => ("rw", quota_bytes.map_or_else(|| "-".to_owned(), show_size)),
+        _ => ("ro", "-".to_owned()),
+    };
+    vec![label, rights.to_owned(), quota, grant.key.to_string()]
+}
+
+fn in_words(rights: Rights) -> String {
+    match rights {
+        Rights::Write { quota_bytes: Some(bytes) } => {
+            format!("read and write it, and let it grow to {}", show_size(bytes))
+        }
+        Rights::Write { quota_bytes: None } => "read and write it".to_owned(),
+        _ => "read it".to_owned(),
+    }
+}

@@ -1,0 +1,130 @@
+//! Keys, grants and compartments at the command line.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use holdfast_testkit::Scratch;
+
+use crate::guestbook::with_two_entries;
+use crate::{scratch, succeed, tell, victim};
+
+fn heap(scratch: &Scratch, arguments: &[&str]) -> Command {
+    let mut command = scratch.holdfast();
+    command.arg("heap").args(arguments);
+    command
+}
+
+fn guestbook(scratch: &Scratch, options: &[&str], arguments: &[&str]) -> Command {
+    let mut command = scratch.holdfast();
+    command.arg("run").arg(scratch.programs().applet("guestbook").unwrap());
+    command.args(options).arg("--").args(arguments);
+    command
+}
+
+const AS_GUEST: [&str; 4] = ["--heap", "book", "--key", "guest"];
+
+#[test]
+fn a_heap_is_shared_for_reading_then_for_writing_then_not_at_all() {
+    let scratch = with_two_entries();
+    let refused = tell(&mut guestbook(&scratch, &AS_GUEST, &["list"]));
+    assert_eq!(refused.status, 125);
+    assert!(
+        refused.err.contains("holdfast heap grant book --to KEY") && !refused.out.contains("Ada"),
+        "{}",
+        refused.err
+    );
+
+    let said = succeed(&mut heap(&scratch, &["grant", "book", "--to", "guest"]));
+    assert_eq!(said, "book: guest may read it\n");
+    assert!(succeed(&mut guestbook(&scratch, &AS_GUEST, &["list"])).contains("2 entries"));
+    // The C library answers with an error where it would have to store.
+    let told = tell(&mut guestbook(&scratch, &AS_GUEST, &["add", "me too"]));
+    assert_eq!(told.status, 1);
+    assert!(told.err.contains("may only be read by this run"), "{}", told.err);
+    for refused in [
+        vec!["checkpoint", "book", "--key", "guest"],
+        vec!["rm", "book", "--key", "guest"],
+        vec!["grants", "book", "--key", "guest"],
+    ] {
+        assert_eq!(tell(&mut heap(&scratch, &refused)).status, 8, "{refused:?}");
+    }
+
+    succeed(&mut heap(&scratch, &["grant", "book", "--to", "guest", "--rw", "--quota", "16MiB"]));
+    assert!(succeed(&mut guestbook(&scratch, &AS_GUEST, &["add", "me too"])).contains("entry 3"));
+    let listed = succeed(&mut heap(&scratch, &["grants", "book"]));
+    assert!(
+        listed.lines().nth(1).is_some_and(|row| row.starts_with("guest  rw      16.0 MiB  ")),
+        "{listed}"
+    );
+    let listed = succeed(&mut heap(&scratch, &["grants", "book", "--json"]));
+    for part in ["\"key\": \"guest\"", "\"rights\": \"rw\"", "\"quota_bytes\": 16777216"] {
+        assert!(listed.contains(part), "{listed}");
+    }
+
+    succeed(&mut heap(&scratch, &["revoke", "book", "--from", "guest"]));
+    assert_eq!(tell(&mut guestbook(&scratch, &AS_GUEST, &["list"])).status, 125);
+    let nothing = tell(&mut heap(&scratch, &["revoke", "book", "--from", "guest"]));
+    assert!(nothing.status == 3 && nothing.err.contains("holdfast heap grants book"), "{}", nothing.err);
+    assert!(succeed(&mut guestbook(&scratch, &["--heap", "book"], &["list"])).contains("3 entries"));
+}
+
+#[test]
+fn a_damaged_access_table_lets_only_the_owner_in_and_the_remedy_works() {
+    let scratch = with_two_entries();
+    succeed(&mut heap(&scratch, &["grant", "book", "--to", "guest"]));
+    let table: PathBuf = scratch.home().join("store/book.grants");
+    let mut bytes = std::fs::read(&table).unwrap();
+    bytes[70] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    assert!(tell(&mut guestbook(&scratch, &AS_GUEST, &["list"])).err.contains("is damaged"));
+    let told = tell(&mut heap(&scratch, &["grants", "book"]));
+    assert!(told.status == 5 && told.err.contains("holdfast heap revoke book --all"), "{}", told.err);
+    succeed(&mut guestbook(&scratch, &["--heap", "book"], &["list"]));
+    succeed(&mut heap(&scratch, &["revoke", "book", "--all"]));
+    succeed(&mut heap(&scratch, &["grant", "book", "--to", "guest"]));
+    succeed(&mut guestbook(&scratch, &AS_GUEST, &["list"]));
+}
+
+#[test]
+fn a_store_to_a_heap_that_may_only_be_read_traps_with_the_cause() {
+    let scratch = with_two_entries();
+    succeed(&mut heap(&scratch, &["grant", "book", "--to", "guest"]));
+    let mut run = scratch.holdfast();
+    let told = tell(run.arg("run").arg(victim("stores_to_its_heap")).args(AS_GUEST));
+    assert_eq!(told.status, 134, "{}", told.err);
+    assert!(told.err.contains("`scribble`") && told.err.contains("may only read"), "{}", told.err);
+    assert!(succeed(&mut guestbook(&scratch, &AS_GUEST, &["list"])).contains("2 entries"));
+}
+
+#[test]
+fn workers_have_compartments_that_are_listed_and_removed_with_their_heap() {
+    let scratch = scratch();
+    for (worker, entry) in [("w1", "one"), ("w2", "two")] {
+        let options = ["--heap", "jobs", "--compartment", worker];
+        succeed(&mut guestbook(&scratch, &options, &["add", entry]));
+        let list = succeed(&mut guestbook(&scratch, &options, &["list"]));
+        assert!(list.contains(entry) && list.contains("1 entry"), "{list}");
+    }
+    let listed = succeed(&mut heap(&scratch, &["ls"]));
+    let names: Vec<_> = listed.lines().skip(1).filter_map(|row| row.split(' ').next()).collect();
+    assert_eq!(names, ["jobs", "jobs+w1", "jobs+w2"]);
+    assert!(
+        succeed(&mut heap(&scratch, &["show", "jobs"]))
+            .contains("workers     jobs+w1 (4.0 MiB of at most 8.0 MiB)")
+    );
+    succeed(&mut heap(&scratch, &["check", "jobs+w1", "jobs+w2"]));
+    // A compartment can be named neither as a heap nor as something to share.
+    assert_eq!(tell(&mut guestbook(&scratch, &["--heap", "jobs+w1"], &["list"])).status, 2);
+    assert_eq!(tell(&mut heap(&scratch, &["grant", "jobs+w1", "--to", "guest"])).status, 2);
+    let other = ["--heap", "jobs", "--compartment", "w1", "--key", "guest"];
+    assert_eq!(tell(&mut guestbook(&scratch, &other, &["list"])).status, 125);
+    let refused = tell(&mut heap(&scratch, &["rm", "jobs"]));
+    assert!(
+        refused.status == 2 && refused.err.contains("holdfast heap rm --compartments jobs"),
+        "{}",
+        refused.err
+    );
+    succeed(&mut heap(&scratch, &["rm", "jobs+w1"]));
+    succeed(&mut heap(&scratch, &["rm", "--compartments", "jobs"]));
+    assert_eq!(succeed(&mut heap(&scratch, &["ls"])).lines().count(), 1);
+}
