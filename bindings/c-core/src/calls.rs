@@ -117,6 +117,17 @@ impl<B: Backing> Calls<B> {
         &mut self.heap
     }
 
+    /// Puts what is made of the heap in its place, such as the same one opened anew.
+    ///
+    /// # Errors
+    /// What `work` returns; the heap is gone then.
+    pub fn replace_heap<E>(
+        self,
+        work: impl FnOnce(Heap<B>) -> core::result::Result<Heap<B>, E>,
+    ) -> core::result::Result<Calls<B>, E> {
+        Ok(Calls { heap: work(self.heap)?, ..self })
+    }
+
     /// Ends it all; an open transaction is rolled back.
     pub fn close(self) -> B {
         self.heap.close()
@@ -278,14 +289,23 @@ impl<B: Backing> Calls<B> {
         Ok(())
     }
 
+    /// For what is not possible in a transaction.
+    ///
+    /// # Errors
+    /// [`HeapError::TransactionState`] when one is open.
+    pub fn outside_transactions(&self) -> Result<()> {
+        match self.heap.in_transaction() {
+            true => Err(HeapError::TransactionState { expected_open: false }.into()),
+            false => Ok(()),
+        }
+    }
+
     /// The level that C names, unless a transaction is open.
     ///
     /// # Errors
     /// [`CallError::NoSuchLevel`], or an open transaction.
     pub fn level(&self, number: i32) -> Result<Level> {
-        if self.heap.in_transaction() {
-            return Err(HeapError::TransactionState { expected_open: false }.into());
-        }
+        self.outside_transactions()?;
         match number {
             0 => Ok(Level::Process),
             1 => Ok(Level::System),

@@ -104,6 +104,7 @@ fn code_of_region(error: &RegionError) -> Code {
         | RegionError::AddressSpace { .. }
         | RegionError::AddressesExhausted { .. } => Code::MemoryShape,
         RegionError::Name(_) => Code::BadName,
+        RegionError::NotAtomic { .. } => Code::Unsupported,
         RegionError::Access(AccessError::ReadOnly { .. }) => Code::ReadOnly,
         RegionError::Access(AccessError::QuotaReached { .. } | AccessError::NoQuotaLeft { .. }) => {
             Code::LimitReached

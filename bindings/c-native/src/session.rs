@@ -14,8 +14,10 @@ use std::time::Duration;
 
 use holdfast_c_core::{Calls, Level, Library};
 use holdfast_heap::Heap;
-use holdfast_native_heap::{RegionBacking, SharedRegion, open_heap, parse_size};
-use holdfast_region::{Consistency, Durability, Medium, NameSpace, OwnerKey, Places, RegionName};
+use holdfast_native_heap::{OpenHeapError, RegionBacking, SharedRegion, open_heap, parse_size, roll_back};
+use holdfast_region::{
+    Consistency, Durability, Medium, NameSpace, OwnerKey, Places, Region, RegionError, RegionName,
+};
 
 use crate::ending;
 use crate::failure::{Failure, note};
@@ -87,11 +89,39 @@ impl Session {
         Session::open(&name.to_string_lossy(), limit_bytes, mode)
     }
 
+    /// Whether [`Session::roll_back`] is possible now.
+    fn check_rollback(&self) -> Result<(), Failure> {
+        if self.region.with(|region: &mut Region| region.consistency()) != Consistency::Atomic {
+            return Err(RegionError::NotAtomic { name: self.name.clone() }.into());
+        }
+        Ok(self.calls.outside_transactions()?)
+    }
+
+    /// Goes back to the last commit. After an error nothing is left open, and nothing was published.
+    fn roll_back(self: Box<Session>) -> Result<Box<Session>, Failure> {
+        let Session { name, calls, region } = *self;
+        let calls = calls.replace_heap(roll_back).map_err(|error: OpenHeapError| Failure::from(error))?;
+        Ok(Box::new(Session { name, calls, region }))
+    }
+
     fn close(self: Box<Session>) -> Result<(), Failure> {
         drop(self.calls.close());
         self.region.commit(Durability::Process)?;
         self.region.close()?;
         Ok(())
+    }
+}
+
+impl State {
+    /// The open heap; opens the one that the environment names if none is.
+    fn session(&mut self) -> Result<&mut Session, Failure> {
+        if let State::Closed = self {
+            *self = State::Open(Session::open_from_environment()?);
+        }
+        match self {
+            State::Open(session) => Ok(session),
+            _ => Err(Failure::Ending),
+        }
     }
 }
 
@@ -139,6 +169,23 @@ pub(crate) fn close() -> Result<(), c_int> {
     })
 }
 
+/// `nv_rollback`.
+pub(crate) fn roll_back_to_commit() -> Result<(), c_int> {
+    locked(|state| {
+        state.session()?.check_rollback()?;
+        if let State::Open(session) = std::mem::replace(state, State::Closed) {
+            match session.roll_back() {
+                Ok(session) => *state = State::Open(session),
+                Err(failure) => {
+                    ending::forget();
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
 /// The end of the process. A thread that stays inside a call keeps the heap from being closed, which costs a
 /// checkpoint and no data.
 pub(crate) fn end() {
@@ -172,15 +219,7 @@ impl Library for Native {
     type Error = Failure;
 
     fn with<R>(work: impl FnOnce(&mut Calls<RegionBacking>) -> Result<R, Failure>) -> Result<R, c_int> {
-        locked(|state| {
-            loop {
-                match state {
-                    State::Open(session) => return work(&mut session.calls),
-                    State::Closed => *state = State::Open(Session::open_from_environment()?),
-                    State::Ended => return Err(Failure::Ending),
-                }
-            }
-        })
+        locked(|state| work(&mut state.session()?.calls))
     }
 
     fn make_durable(heap: &mut Heap<RegionBacking>, level: Level) -> Result<(), Failure> {

@@ -78,6 +78,38 @@ fn what_was_committed_at_level_power_survives_the_loss_of_the_pool() {
 }
 
 #[test]
+fn a_rollback_goes_back_to_the_last_commit_and_what_is_stored_afterwards_follows_the_same_rule() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.compile("calls.c", Linking::Shared);
+    let output = bench.unbounded(&program).arg("roll-back-and-die").output().unwrap();
+    assert_eq!((output.status.signal(), &*text(&output.stdout)), (KILLED, ""));
+    assert_sound(&bench);
+    assert_eq!(bench.run(&program, "length"), "1000\n");
+    assert_eq!(bench.run(&program, "count"), "2\n");
+}
+
+#[test]
+fn a_rollback_that_fails_closes_the_heap_which_can_be_opened_again() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.compile("calls.c", Linking::Shared);
+    let output = bench
+        .command(&program)
+        .arg("roll-back-without-image")
+        .env("HOLDFAST_HEAP_MODE", "atomic")
+        .env("HOLDFAST_HEAP", "heap")
+        .output();
+    assert_eq!(succeeded(&output.unwrap()), "");
+    assert_eq!(bench.run(&program, "count"), "8\n");
+    assert_sound(&bench);
+}
+
+#[test]
 fn the_calls_of_the_papers_find_their_data_at_the_same_address() {
     if !has("pkg-config") || !has("cc") {
         return;

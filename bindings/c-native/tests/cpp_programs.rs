@@ -49,6 +49,18 @@ fn a_root_is_constructed_whole_or_not_at_all_and_a_transaction_ends_with_its_sco
 }
 
 #[test]
+fn a_map_and_a_c_hash_table_are_as_of_the_last_commit_after_a_rollback() {
+    if !has("pkg-config") || !has("g++") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.compile("unaware.cpp", Linking::Shared);
+    assert_eq!(bench.run(&program, "rollback"), "100\n");
+    assert_eq!(bench.run(&program, "rollback"), "200\n");
+    assert_eq!(bench.run(&program, "check"), "200\n");
+}
+
+#[test]
 fn a_map_and_a_c_hash_table_without_transactions_are_whole_after_kills_at_random_in_the_mode_atomic() {
     if !has("pkg-config") || !has("g++") {
         return;

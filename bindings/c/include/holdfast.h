@@ -50,7 +50,7 @@ enum nv_error {
     NV_NOT_GRANTED = 1,     /* no heap: the run was started without --heap, or nv_open was not called */
     NV_LIMIT_REACHED = 2,   /* the heap is as large as it may get */
     NV_NO_ROOM = 3,         /* the pool is full */
-    NV_UNSUPPORTED = 4,     /* not offered here (a durability level; nv_open with a name in an applet) */
+    NV_UNSUPPORTED = 4,     /* not offered here (a durability level; nv_open with a name in an applet; nv_rollback) */
     NV_FAILED = 5,          /* the host or the library failed */
     NV_NOT_ALLOCATED = 6,   /* not the start of an allocated object */
     NV_MEMORY_SHAPE = 7,    /* the heap's addresses are not free */
@@ -126,9 +126,16 @@ int nv_tx_add(const void *start, size_t size);
 int nv_tx_commit(void);
 int nv_tx_abort(void);
 
-/* Makes everything stored so far durable at a level (see enum nv_level) and, in the mode `atomic`, count. Outside transactions only, and no
- * other thread may store to the heap meanwhile. */
+/* Makes everything stored so far durable at a level (see enum nv_level) and, in the mode `atomic`, count. Outside
+ * transactions only, and no other thread may store to the heap meanwhile. */
 int nv_commit(int level);
+
+/* In the mode `atomic`: undoes everything that was stored, allocated and freed since the last nv_commit (or since the
+ * heap was opened). Pointers to what was there at that commit stay valid, all others are to be forgotten: read the
+ * roots again. Outside transactions only, and no other thread may use the heap meanwhile. In the mode `direct`, and in
+ * an applet, it is NV_UNSUPPORTED: nv_tx_abort undoes a transaction. These refusals change nothing. Where the system
+ * fails (NV_FAILED and the like), the heap is closed, its pointers are invalid, and nv_open finds the last commit. */
+int nv_rollback(void);
 
 /* The error of this thread's last call that failed; what to do about an error; and the whole story of that last
  * call (names, sizes, who holds the heap), valid until the thread's next call that fails. */

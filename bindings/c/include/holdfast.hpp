@@ -16,9 +16,11 @@
  * *between* two operations on a container finds everything as it was. One that is killed *inside* an operation
  * (a push_back that moves, a rehash, the rebalancing of a map) can find that container torn, and the allocator
  * cannot help it; a transaction around the operation rolls back what was allocated and freed, but not what the
- * container stored to memory that was there before, unless transaction::add announced it. A whole-heap commit for
- * such programs is not offered yet. Until then: change containers where a kill is not to be expected, or keep what
- * must never tear in structures of your own, under transactions.
+ * container stored to memory that was there before, unless transaction::add announced it. For such programs there is
+ * the mode `atomic` (open_atomic): nothing counts before commit(), and then all of it together, so a kill at any
+ * instruction leaves every container as of the last commit, and rollback() goes back to it at will. It costs a copy of
+ * each page that is stored to. In the mode `direct`, keep what must never tear in structures of your own, under
+ * transactions.
  *
  * Containers may be used from several threads as usual (not the same one at once).
  */
@@ -56,6 +58,18 @@ inline void check(int status) {
 
 /* Opens the heap of this name; see nv_open. */
 inline void open(const char *name, std::uint64_t limit_bytes = 0) { check(nv_open(name, limit_bytes)); }
+
+/* The same in the mode `atomic`; see nv_open_atomic. */
+inline void open_atomic(const char *name, std::uint64_t limit_bytes = 0) {
+    check(nv_open_atomic(name, limit_bytes));
+}
+
+/* Makes everything stored so far durable at a level and, in the mode `atomic`, count; see nv_commit. */
+inline void commit(int level = NV_PROCESS) { check(nv_commit(level)); }
+
+/* In the mode `atomic`: everything is as of the last commit; see nv_rollback. References to roots that were made
+ * since, iterators, and pointers to elements that came since, are invalid. */
+inline void rollback() { check(nv_rollback()); }
 
 /* See nv_close. */
 inline void close() { check(nv_close()); }

@@ -12,6 +12,7 @@
 #[allow(unsafe_code)]
 mod backing;
 mod moving;
+mod rollback;
 mod size;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,7 @@ use holdfast_region::{CheckpointReport, CloseReport, CommitReport, Durability, R
 
 pub use backing::{RegionBacking, grow_error};
 pub use moving::{Moved, open_typed_heap};
+pub use rollback::roll_back;
 pub use size::{SizeError, parse_size};
 
 /// Why a region did not become a heap.
@@ -113,10 +115,14 @@ fn try_open<B: Backing>(
     wrap: impl FnOnce(RegionBacking) -> B,
 ) -> Result<Heap<B>, OpenHeapError> {
     let base = shared.with(Region::map_native)?;
-    let pointers =
-        Pointers { base: shared.with(|region| region.address()), bytes: size_of::<usize>() as u32 };
+    let pointers = pointers_of(shared);
     let backing = wrap(RegionBacking::new(base, shared.clone()));
     Ok(Heap::open(backing, OpenOptions { pointers: Some(pointers), format_if_empty: true })?)
+}
+
+/// The pointers that a program keeps in a heap on this region.
+fn pointers_of(region: &SharedRegion) -> Pointers {
+    Pointers { base: region.with(|region| region.address()), bytes: size_of::<usize>() as u32 }
 }
 
 #[cfg(test)]

@@ -129,15 +129,26 @@ impl Region {
         Ok(report)
     }
 
-    /// Undoes everything that was stored since the last publication: the region shows it again. In the mode
-    /// `direct` there is nothing to do. Growth stays. No thread may use the region meanwhile.
+    /// Undoes everything that was stored since the last publication: the region shows it again. Growth stays. No
+    /// thread may use the region meanwhile, and what it had cached of the region's bytes is void.
     ///
     /// # Errors
-    /// `Io`.
+    /// `NotAtomic` in the mode `direct`, where stores count at once. `Poisoned` when a publication broke off half-way:
+    /// it counts, and the next open finishes it. `BackingLost` and `Displaced`: the last publication is not there any
+    /// more. `Io`: some pages may be rolled back and some not, so nothing may be
+    /// published any more.
     pub fn rollback(&mut self) -> Result<PublishReport> {
+        self.check_usable()?;
+        if self.consistency == Consistency::Direct {
+            return Err(RegionError::NotAtomic { name: self.name().to_string() });
+        }
+        self.check_backing()?;
         let pages = self.stored_to()?;
         if let Some(private) = self.mapped.as_mut().and_then(MappedData::private) {
+            // Until it is done, what is mapped is neither the last publication nor what was stored.
+            self.poisoned = true;
             private.discard().map_err(RegionError::io("drop the changes of", &self.image.path))?;
+            self.poisoned = false;
         }
         Ok(report(&pages))
     }

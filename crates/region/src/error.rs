@@ -236,6 +236,15 @@ pub enum RegionError {
         /// The level asked for.
         level: &'static str,
     },
+    /// A rollback in the mode `direct`.
+    #[error(
+        "the heap {name:?} is open in the mode `direct`, where every store counts at once and no rollback takes it \
+         back; change it in transactions, which can be aborted (nv_tx_abort), or open it in the mode `atomic`"
+    )]
+    NotAtomic {
+        /// The region.
+        name: String,
+    },
     /// A commit of several threads failed in the thread that carried it out.
     #[error("the commit that this one was part of failed: {cause}")]
     SharedCommit {
@@ -436,6 +445,7 @@ impl RegionError {
             | RegionError::AlreadyMapped
             | RegionError::OnlyCopy { .. }
             | RegionError::LevelNotOffered { .. }
+            | RegionError::NotAtomic { .. }
             | RegionError::OutOfBounds { .. } => ErrorKind::Usage,
             RegionError::SharedCommit { cause } => cause.kind(),
             RegionError::NotFound { .. } | RegionError::Snapshot(SnapshotError::Missing { .. }) => {

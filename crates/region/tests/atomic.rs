@@ -47,6 +47,10 @@ fn stores_count_when_they_are_published_and_not_before() {
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     assert_eq!(region.opened(), Opened::Warm);
     assert_eq!(number(&mut region), 1);
+    // In the mode `direct` there is nothing to go back to, and that is said.
+    store_number(&mut region, 2);
+    assert!(matches!(region.rollback(), Err(RegionError::NotAtomic { .. })));
+    assert_eq!(number(&mut region), 2);
     assert!(!home.pool().join("words.redo").exists());
 }
 
@@ -181,7 +185,10 @@ fn an_error_in_any_step_of_a_publication_loses_nothing() {
             assert_eq!(number(&mut region), 2);
             match region.publish() {
                 Ok(report) => assert_eq!(report.bytes, 6 * PAGE as u64),
-                Err(RegionError::Poisoned { .. }) => {}
+                Err(RegionError::Poisoned { .. }) => {
+                    // It counts, so it is too late for that; half of it would show.
+                    assert!(matches!(region.rollback(), Err(RegionError::Poisoned { .. })));
+                }
                 Err(other) => panic!("{other}"),
             }
             drop(region);

@@ -64,6 +64,87 @@ static void commit_and_die(void) {
     raise(SIGKILL);
 }
 
+/* A list whose every node is filled with its number. */
+struct node {
+    struct node *next;
+    unsigned char number, filled[199];
+};
+
+static struct node **list(void) {
+    struct node **first = nvread("list", NULL);
+    return first ? first : nvmalloc("list", sizeof *first);
+}
+
+static void lengthen(struct node **first, int count) {
+    for (int i = 0; i < count; i++) {
+        struct node *node = nvmalloc(NULL, sizeof *node);
+        MUST(node);
+        node->number = (unsigned char)((*first ? (*first)->number : 0) + 1);
+        memset(node->filled, node->number, sizeof node->filled);
+        node->next = *first;
+        *first = node;
+    }
+}
+
+static int length(struct node *node) {
+    int length = 0;
+    for (; node; node = node->next, length++) {
+        for (size_t i = 0; i < sizeof node->filled; i++) MUST(node->filled[i] == node->number);
+        MUST(!node->next || (unsigned char)(node->next->number + 1) == node->number);
+    }
+    return length;
+}
+
+static void roll_back_and_die(void) {
+    MUST(nv_open_atomic("heap", 0) == 0);
+    counter();
+    /* Never committed, so a new heap again. */
+    MUST(nv_rollback() == 0 && !nvread("count", NULL) && nv_errno() == NV_NO_SUCH_ROOT);
+    long *count = counter();
+    *count = 1;
+    MUST(nv_commit(NV_PROCESS) == 0);
+    *count = 2;
+    MUST(nvmalloc("gone", 100000));
+    MUST(nv_tx_begin() == 0 && nvmalloc("undone", 10));
+    MUST(nv_rollback() == NV_IN_TRANSACTION && strstr(nv_message(), "abort") && *count == 2);
+    MUST(nv_tx_abort() == 0 && *count == 2 && nvread("gone", NULL));
+    MUST(nv_rollback() == 0 && *count == 1 && nvread("count", NULL) == count);
+    MUST(!nvread("gone", NULL) && nv_errno() == NV_NO_SUCH_ROOT && nv_rollback() == 0);
+    struct node **first = list();
+    for (int round = 1; round <= 50; round++) {
+        lengthen(first, 20);
+        MUST(nv_commit(NV_PROCESS) == 0);
+        /* Freed and allocated, so that what the library remembers of free memory is wrong afterwards. */
+        for (struct node *node = *first, *next; node; node = next) {
+            next = node->next;
+            MUST(nvfree(node) == 0);
+        }
+        *first = NULL;
+        lengthen(first, 300);
+        MUST(nv_rollback() == 0 && list() == first && length(*first) == 20 * round);
+    }
+    *count = 3;
+    lengthen(first, 100);
+    raise(SIGKILL);
+}
+
+/* The image is cut off by somebody else: the last commit is gone, and nothing takes its place. */
+static void roll_back_without_image(void) {
+    char image[4096];
+    snprintf(image, sizeof image, "%s/heap.image", getenv("HOLDFAST_POOL"));
+    MUST(nv_open_atomic(NULL, 0) == 0);
+    *counter() = 7;
+    MUST(nv_commit(NV_POWER) == 0 && truncate(image, 0) == 0);
+    MUST(nv_rollback() == NV_BAD_FILE && strstr(nv_message(), "heap.image"));
+    /* The heap is closed, and opening it is refused. */
+    MUST(!nvread("count", NULL) && nv_errno() == NV_BAD_FILE && nv_close() == 0);
+    MUST(unlink(image) == 0 && nv_open_atomic("heap", 0) == 0 && *counter() == 7 && nv_rollback() == 0);
+}
+
+static void print_length(void) {
+    printf("%d\n", length(*list()));
+}
+
 static void papers_make(void) {
     char *range = nvmmap("range", 10000);
     MUST(range && (size_t)range % 4096 == 0);
@@ -99,6 +180,7 @@ static void papers_find(void) {
 static void errors(void) {
     MUST(nv_errno() == 0 && !strcmp(nv_message(), "no error"));
     MUST(!nvmalloc("x", 1) && nv_errno() == NV_NOT_GRANTED && strstr(nv_message(), "HOLDFAST_HEAP"));
+    MUST(nv_rollback() == NV_NOT_GRANTED);
     MUST(nv_close() == 0);
     MUST(nv_open("../x", 0) == NV_BAD_NAME && strstr(nv_message(), "../x"));
     MUST(nv_open("errors", UINT64_MAX) == NV_LIMIT_REACHED);
@@ -116,7 +198,9 @@ static void errors(void) {
     MUST(nv_tx_add(object, 1) == NV_NO_TRANSACTION && nv_tx_commit() == NV_NO_TRANSACTION);
     MUST(nv_tx_begin() == 0 && nv_tx_add(&local, sizeof local) == NV_BAD_RANGE);
     MUST(nv_commit(NV_POWER) == NV_IN_TRANSACTION);
+    MUST(nv_rollback() == NV_UNSUPPORTED && strstr(nv_message(), "nv_tx_abort") && strstr(nv_message(), "atomic"));
     MUST(nvmalloc("undone", 10) && nv_tx_abort() == 0 && !nvread("undone", NULL));
+    MUST(nvmalloc("kept", 10) && nv_rollback() == NV_UNSUPPORTED && nvread("kept", NULL));
     for (int error = 0; error <= NV_DENIED; error++) MUST(nv_strerror(error));
     MUST(!nv_strerror(-1) && !nv_strerror(NV_DENIED + 1));
     MUST(nv_close() == 0 && !nvread("x", NULL) && nv_errno() == NV_NOT_GRANTED);
@@ -208,6 +292,8 @@ int main(int argc, char **argv) {
         {"papers-make", papers_make}, {"papers-find", papers_find},   {"commit-and-die", commit_and_die},
         {"errors", errors},         {"hold", hold},                   {"try-to-open", try_to_open},
         {"fork", fork_and_look},    {"threads", threads},             {"exit-handler", exit_handler},
+        {"roll-back-and-die", roll_back_and_die},
+        {"length", print_length},   {"roll-back-without-image", roll_back_without_image},
     };
     alarm(60); /* nothing here takes a second */
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {

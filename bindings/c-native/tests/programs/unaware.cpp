@@ -1,5 +1,6 @@
 // Code that knows nothing of transactions, in a heap of the mode `atomic`: `unaware COMMAND`.
 //   churn   changes a std::map and a hash table in C for ever, commits now and then, prints each commit's number
+//   rollback  changes them as much, and goes back to the last commit, again and again
 //   check   compares the two and prints the number of the last commit
 #include <holdfast.hpp>
 
@@ -92,21 +93,42 @@ static void check(all &a) {
     MUST(count == a.hashed.count);
 }
 
+static void step(all &a) {
+    a.random = a.random * 1664525 + 1013904223;
+    unsigned key = a.random >> 20;
+    if (a.random & 0x10000) {
+        a.tree[key] = a.random;
+        put(&a.hashed, key, a.random);
+    } else {
+        take(&a.hashed, key);
+        a.tree.erase(key);
+    }
+}
+
+static void roll_back(all &a) {
+    for (int round = 0; round < 100; round++) {
+        for (int steps = 0; steps < 50; steps++) step(a);
+        a.commits++;
+        holdfast::commit();
+        const std::map<unsigned, unsigned> before(a.tree.begin(), a.tree.end());
+        const unsigned long commits = a.commits;
+        for (int steps = 0; steps < 20 * round; steps++) step(a);
+        if (round % 3 == 0) a.tree.clear();
+        a.commits = 0;
+        holdfast::rollback();
+        MUST(&holdfast::root<all>("all") == &a && a.commits == commits);
+        MUST((before == std::map<unsigned, unsigned>(a.tree.begin(), a.tree.end())));
+        check(a);
+    }
+}
+
 int main(int, char **arguments) {
-    MUST(nv_open_atomic("unaware", 0) == NV_OK);
+    holdfast::open_atomic("unaware");
     all &a = holdfast::root<all>("all");
     check(a);
     if (!std::strcmp(arguments[1], "churn")) {
-        for (unsigned long step = 0; step < 100000000; step++) {
-            a.random = a.random * 1664525 + 1013904223;
-            unsigned key = a.random >> 20;
-            if (a.random & 0x10000) {
-                a.tree[key] = a.random;
-                put(&a.hashed, key, a.random);
-            } else {
-                take(&a.hashed, key);
-                a.tree.erase(key);
-            }
+        for (unsigned long steps = 0; steps < 100000000; steps++) {
+            step(a);
             if ((a.random >> 8 & 31) == 0) {
                 a.commits++;
                 MUST(nv_commit(NV_PROCESS) == NV_OK);
@@ -115,5 +137,6 @@ int main(int, char **arguments) {
             }
         }
     }
+    if (!std::strcmp(arguments[1], "rollback")) roll_back(a);
     std::printf("%lu\n", a.commits);
 }
