@@ -1,7 +1,8 @@
 //! A mapped region as a heap's backing.
 //!
-//! Invariant: base and limit are those of the mapping and never change; the region stays mapped while the
-//! backing lives, because only [`SharedRegion::close`] ends the mapping, and it needs the last handle.
+//! Invariant: the base is that of the mapping and never changes, and the limit is the region's at any time; the region
+//! stays mapped while the backing lives, because only [`SharedRegion::close`] ends the mapping, and it needs the last
+//! handle.
 
 use std::ptr::NonNull;
 
@@ -15,7 +16,6 @@ use crate::SharedRegion;
 pub struct RegionBacking {
     base: NonNull<u8>,
     backed_bytes: u64,
-    limit_bytes: u64,
     region: SharedRegion,
 }
 
@@ -25,8 +25,8 @@ unsafe impl Send for RegionBacking {}
 
 impl RegionBacking {
     pub(crate) fn new(base: NonNull<u8>, region: SharedRegion) -> RegionBacking {
-        let (backed_bytes, limit_bytes) = region.with(|region| (region.backed_bytes(), region.limit_bytes()));
-        RegionBacking { base, backed_bytes, limit_bytes, region }
+        let backed_bytes = region.with(|region| region.backed_bytes());
+        RegionBacking { base, backed_bytes, region }
     }
 
     /// The region.
@@ -48,7 +48,8 @@ unsafe impl Backing for RegionBacking {
     }
 
     fn limit_bytes(&self) -> u64 {
-        self.limit_bytes
+        // Without the region's lock, which another thread may have had when this process was forked off.
+        self.region.limit_bytes()
     }
 
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {

@@ -15,6 +15,7 @@ mod moving;
 mod rollback;
 mod size;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_heap::{Backing, Heap, OpenError, OpenOptions, Pointers, RelocationError};
@@ -47,12 +48,42 @@ pub enum OpenHeapError {
 
 /// The region under a heap, for what the heap itself cannot do.
 #[derive(Debug, Clone)]
-pub struct SharedRegion(Arc<Mutex<Region>>);
+pub struct SharedRegion(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    region: Mutex<Region>,
+    /// As the region has it, for whoever must not wait.
+    limit_bytes: AtomicU64,
+}
 
 impl SharedRegion {
+    pub(crate) fn new(region: Region) -> SharedRegion {
+        let limit_bytes = AtomicU64::new(region.limit_bytes());
+        SharedRegion(Arc::new(Shared { region: Mutex::new(region), limit_bytes }))
+    }
+
     /// Runs `work` with the region.
     pub fn with<R>(&self, work: impl FnOnce(&mut Region) -> R) -> R {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut region = self.0.region.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = work(&mut region);
+        self.0.limit_bytes.store(region.limit_bytes(), Ordering::Relaxed);
+        result
+    }
+
+    /// How far the heap may grow. Never waits.
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        self.0.limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets how far the heap may grow, while it is open, and says how far that is now: rounded up to 64 KiB, no less than
+    /// it has. Nothing moves. No thread may store to the heap meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Region::set_limit`].
+    pub fn set_limit(&self, bytes: u64) -> Result<u64, RegionError> {
+        self.with(|region| region.set_limit(bytes))
     }
 
     /// Copies what changed to the store. No thread may store to the heap meanwhile.
@@ -77,8 +108,8 @@ impl SharedRegion {
     /// # Errors
     /// Those of [`Region::close`]; `AlreadyMapped` when a heap still stands on it.
     pub fn close(self) -> Result<CloseReport, RegionError> {
-        let region = Arc::into_inner(self.0).ok_or(RegionError::AlreadyMapped)?;
-        region.into_inner().unwrap_or_else(PoisonError::into_inner).close()
+        let shared = Arc::into_inner(self.0).ok_or(RegionError::AlreadyMapped)?;
+        shared.region.into_inner().unwrap_or_else(PoisonError::into_inner).close()
     }
 }
 
@@ -98,7 +129,7 @@ pub fn open_heap_on<B: Backing>(
     region: Region,
     wrap: impl FnOnce(RegionBacking) -> B,
 ) -> Result<(Heap<B>, SharedRegion), OpenHeapError> {
-    let mut shared = SharedRegion(Arc::new(Mutex::new(region)));
+    let mut shared = SharedRegion::new(region);
     let opened = try_open(&mut shared, wrap);
     match opened {
         Ok(heap) => Ok((heap, shared)),
@@ -128,6 +159,7 @@ fn pointers_of(region: &SharedRegion) -> Pointers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_heap::{GrowError, HeapError};
     use holdfast_region::{NameSpace, Opened, OwnerKey, Places, RegionName};
 
     fn scratch() -> (tempfile::TempDir, NameSpace, OwnerKey, RegionName) {
@@ -159,11 +191,36 @@ mod tests {
     }
 
     #[test]
+    fn an_open_heap_uses_a_limit_that_was_raised_and_keeps_to_one_that_was_lowered() {
+        let (_directory, names, key, name) = scratch();
+        let (mut heap, region) = open_heap(names.create(&name, &key, 8 << 20).unwrap()).unwrap();
+        let first = heap.create_root("first", 64).unwrap();
+        let refused = heap.create_root("large", 20 << 20).unwrap_err();
+        let reached = HeapError::OutOfMemory {
+            wanted_bytes: 20 << 20,
+            cause: GrowError::LimitReached { limit_bytes: 8 << 20 },
+        };
+        assert_eq!(refused, reached);
+        assert_eq!(region.set_limit(64 << 20).unwrap(), 64 << 20);
+        heap.create_root("large", 20 << 20).unwrap();
+        let size_bytes = region.with(|region| region.backed_bytes());
+        region.set_limit(size_bytes).unwrap();
+        assert!(region.set_limit(size_bytes - 1_000_000).is_err());
+        assert!(matches!(heap.create_root("more", 40 << 20), Err(HeapError::OutOfMemory { .. })));
+        drop(heap.close());
+        region.close().unwrap();
+        let (heap, region) = open_heap(names.open(&name, &key).unwrap()).unwrap();
+        assert_eq!((heap.root("first").unwrap().pointer, region.limit_bytes()), (first, size_bytes));
+        drop(heap.close());
+        region.close().unwrap();
+    }
+
+    #[test]
     fn a_heap_of_an_applet_is_refused_and_left_as_it_was() {
         let (_directory, names, key, name) = scratch();
         let mut region = names.create(&name, &key, 8 << 20).unwrap();
         let base = region.map_native().unwrap();
-        let shared = SharedRegion(Arc::new(Mutex::new(region)));
+        let shared = SharedRegion::new(region);
         let pointers = Some(Pointers { base: 1 << 31, bytes: 4 });
         let options = OpenOptions { pointers, format_if_empty: true };
         drop(Heap::open(RegionBacking::new(base, shared.clone()), options).unwrap().close());

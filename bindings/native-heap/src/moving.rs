@@ -6,8 +6,6 @@
 //! - A heap whose relocation was killed before its last step is recognised by the address in its superblock, and is
 //!   relocated again.
 
-use std::sync::{Arc, Mutex};
-
 use holdfast_heap::{Described, Heap, OpenError, OpenOptions, Relocated, relocate};
 use holdfast_region::{Region, RegionError};
 
@@ -33,7 +31,7 @@ pub fn open_typed_heap(
     region: Region,
     types: &[Described],
 ) -> Result<(Heap<RegionBacking>, SharedRegion, Option<Moved>), OpenHeapError> {
-    let mut shared = SharedRegion(Arc::new(Mutex::new(region)));
+    let mut shared = SharedRegion::new(region);
     let opened = match try_open(&mut shared, |backing| backing) {
         Err(taken) if is_elsewhere(&taken) => move_away(&mut shared, types, taken)
             .and_then(|moved| Ok((try_open(&mut shared, |backing| backing)?, Some(moved)))),

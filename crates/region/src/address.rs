@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -72,27 +73,33 @@ pub fn address_window() -> AddressWindow {
 /// Takes a region's range in this process.
 pub(crate) fn claim(address: u64, limit_bytes: u64) -> Result<Reservation> {
     let len = usize::try_from(limit_bytes).map_err(|_| RegionError::AddressesExhausted { limit_bytes })?;
-    let taken = |range: Range<u64>, what: Option<&str>| {
-        let what = what.unwrap_or("something that is gone by now").to_owned();
-        RegionError::AddressTaken { address, by: Occupant { range, what } }
-    };
-    WINDOW.claim(address as usize, len).map_err(|error| match error {
+    WINDOW.claim(address as usize, len).map_err(|error| match occupant_or_refusal(error) {
+        Ok(by) => RegionError::AddressTaken { address, by },
+        Err(source) => address_space(limit_bytes, source),
+    })
+}
+
+/// Who has what was claimed, or why the kernel refused it.
+pub(crate) fn occupant_or_refusal(error: ClaimError) -> std::result::Result<Occupant, io::Error> {
+    let unknown = "something that is gone by now";
+    let addresses = |range: Range<usize>| range.start as u64..range.end as u64;
+    match error {
         ClaimError::Claimed { by } => {
-            taken(by.start as u64..by.end as u64, Some("another heap that this process has open"))
+            let what = "another heap that this process has open".to_owned();
+            Ok(Occupant { range: addresses(by), what })
         }
         ClaimError::Taken { part } => {
-            let part = part.start as u64..part.end as u64;
-            match occupants(part.clone()).ok().and_then(|found| found.into_iter().next()) {
-                Some(by) => RegionError::AddressTaken { address, by },
-                None => taken(part, None),
-            }
+            let range = addresses(part);
+            let found = occupants(range.clone()).ok().and_then(|found| found.into_iter().next());
+            Ok(found.unwrap_or_else(|| Occupant { range, what: unknown.to_owned() }))
         }
-        ClaimError::Refused(source) => RegionError::AddressSpace {
-            needed_bytes: limit_bytes,
-            limit_bytes: address_space_limit_bytes(),
-            source,
-        },
-    })
+        ClaimError::Refused(source) => Err(source),
+    }
+}
+
+/// The kernel grants a region no address space.
+pub(crate) fn address_space(needed_bytes: u64, source: io::Error) -> RegionError {
+    RegionError::AddressSpace { needed_bytes, limit_bytes: address_space_limit_bytes(), source }
 }
 
 /// An address for a region of `limit_bytes`, given the ranges of all others of its home.

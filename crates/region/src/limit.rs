@@ -1,15 +1,26 @@
-//! Changing how far a region may grow.
+//! Changing how far a region may grow, at rest or while this process has it open.
 //!
-//! Invariants: the limit never goes below what is backed, and never over the address of another region. Killed
-//! anywhere, the region has the old limit or the new one.
+//! Invariants:
+//! - The limit never goes below what is backed, and never over the address of another region.
+//! - Killed anywhere, the region has the old limit or the new one. The image decides; the base in the store never has a
+//!   smaller limit than the image, or a journal could add more to it than it may have.
+//! - What a mapped region may grow to is reserved in this process before any header says it.
 
 #![forbid(unsafe_code)]
 
-use crate::error::{RegionError, Result};
-use crate::format::{LIMIT_BYTES_MAX, LIMIT_UNIT_BYTES, WINDOW_END, limit_for};
+use holdfast_sys::process::Occupant;
+
+use crate::address::{address_space, occupant_or_refusal};
+use crate::dirty::Tracking;
+use crate::error::{RegionError, Remedy, Result};
+use crate::files::base_path;
+use crate::format::{Header, LIMIT_BYTES_MAX, LIMIT_UNIT_BYTES, WINDOW_END, limit_for};
+use crate::image::{FileFault, Image};
 use crate::key::OwnerKey;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
+use crate::region::Region;
+use crate::storage::Storage;
 
 /// Why a limit cannot be changed to what was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +67,32 @@ pub enum LimitError {
         /// What the addresses behind it belong to.
         behind: String,
     },
+    /// The addresses behind the mapped region are somebody else's in this process.
+    #[error(
+        "the heap {name:?} cannot grow to {asked_bytes} bytes where it is mapped: {by} comes next in this process; set \
+         the limit while no process has the heap open (`holdfast heap limit`)"
+    )]
+    TakenHere {
+        /// Name of the region.
+        name: String,
+        /// What was asked for.
+        asked_bytes: u64,
+        /// What sits there.
+        by: Occupant,
+    },
+    /// It is mapped where somebody else made room for it.
+    #[error(
+        "the heap {name:?} is mapped into the {range_bytes} bytes of a sandbox and cannot pass them (to {asked_bytes}); \
+         set the limit while the applet is not running (`holdfast heap limit`)"
+    )]
+    Placed {
+        /// Name of the region.
+        name: String,
+        /// What was asked for.
+        asked_bytes: u64,
+        /// The range that it was given.
+        range_bytes: u64,
+    },
 }
 
 impl NameSpace {
@@ -64,18 +101,32 @@ impl NameSpace {
     ///
     /// # Errors
     /// `BelowSize`, `BelowCompartments`, `Blocked`, `LimitOutOfRange`; `Access` when a compartment's parent has no room
-    /// for it; as [`NameSpace::open`] (`Held` while it is in use).
+    /// for it; as [`NameSpace::open`] (`Held` while it is in use: then whoever has it calls [`Region::set_limit`]).
     pub fn set_limit(&self, name: &RegionName, key: &OwnerKey, asked_bytes: u64) -> Result<u64> {
-        let limit_bytes = limit_for(asked_bytes)
-            .ok_or(RegionError::LimitOutOfRange { asked_bytes, max_bytes: LIMIT_BYTES_MAX })?;
+        let limit_bytes = rounded(asked_bytes)?;
         let mut settled = self.settle(name, key)?;
-        let header = &settled.base.header;
+        // Nobody else may take the addresses behind it meanwhile.
+        let _names = self.lock_names()?;
+        let header = &settled.image.as_ref().unwrap_or(&settled.base).header;
+        self.check_limit(header, asked_bytes, limit_bytes)?;
+        let shrinks = limit_bytes < header.limit_bytes;
+        let mut base = settled.base.reopened_for_writing()?;
+        let storage = &*self.storage;
+        in_order(
+            shrinks,
+            || write_to_base(storage, &mut base, limit_bytes),
+            || settled.image.as_mut().map_or(Ok(()), |image| write(storage, image, limit_bytes)),
+        )?;
+        Ok(limit_bytes)
+    }
+
+    /// Whether a region may have a limit. The caller holds the region's lock and the one on the name space.
+    fn check_limit(&self, header: &Header, asked_bytes: u64, limit_bytes: u64) -> Result<()> {
+        let name = &header.name;
         if limit_bytes < header.backed_bytes {
             let (name, backed_bytes) = (name.to_string(), header.backed_bytes);
             return Err(LimitError::BelowSize { name, asked_bytes, backed_bytes }.into());
         }
-        // Nobody else may take the addresses behind it meanwhile.
-        let _names = self.lock_names()?;
         if let Some((parent, _)) = name.parent_and_worker() {
             // Its limit until now is counted already.
             self.check_quota(&parent, limit_bytes.saturating_sub(header.limit_bytes))?;
@@ -93,17 +144,7 @@ impl NameSpace {
             let name = name.to_string();
             return Err(LimitError::Blocked { name, asked_bytes, possible_bytes, behind }.into());
         }
-        // The base first: the image decides, and its next checkpoint writes the limit that it has.
-        let mut base = settled.base.reopened_for_writing()?;
-        base.change_header(&*self.storage, |header| header.limit_bytes = limit_bytes)
-            .and_then(|()| self.storage.sync(&base.file))
-            .map_err(RegionError::io("write the header of", &base.path))?;
-        if let Some(image) = &mut settled.image {
-            image
-                .change_header(&*self.storage, |header| header.limit_bytes = limit_bytes)
-                .map_err(RegionError::io("write the header of", &image.path))?;
-        }
-        Ok(limit_bytes)
+        Ok(())
     }
 
     /// Where the next region's addresses start, and whose they are. Copies have the address of their original;
@@ -118,4 +159,132 @@ impl NameSpace {
         }
         Ok(next)
     }
+}
+
+impl Region {
+    /// As [`NameSpace::set_limit`], for the process that has the region open with its owner's key, mapped or not. The
+    /// mapping stays where it is. No thread may store to the region meanwhile.
+    ///
+    /// A mapping made by [`Region::map_into`] keeps the range that it was given: its limit shrinks, and grows again, within
+    /// that.
+    ///
+    /// # Errors
+    /// `BelowSize`, `BelowCompartments`, `Blocked`, `TakenHere`, `Placed`, `LimitOutOfRange`, `AddressSpace`, `NamesBusy`,
+    /// `NotOwner`, `Access` (the region may only be read, or a compartment's parent has no room) and `AlreadyMapped` (a
+    /// relocation is under way) change nothing. `BackingLost` and `Displaced` as for [`Region::commit`]. `Io`: what
+    /// [`Region::limit_bytes`] says counts; while the image's header is written, it poisons the region.
+    pub fn set_limit(&mut self, asked_bytes: u64) -> Result<u64> {
+        self.check_usable()?;
+        self.check_writable()?;
+        if !self.is_owner {
+            return Err(RegionError::NotOwner { name: self.name().to_string() });
+        }
+        if self.relocating.is_some() {
+            return Err(RegionError::AlreadyMapped);
+        }
+        let limit_bytes = rounded(asked_bytes)?;
+        self.check_backing()?;
+        let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+        let _names = names.lock_names()?;
+        names.check_limit(&self.image.header, asked_bytes, limit_bytes)?;
+        let mut base = self.base_for_limit(limit_bytes)?;
+        let written = self.reserve_behind(asked_bytes, limit_bytes).and_then(|()| {
+            let (storage, shrinks) = (&*self.storage, limit_bytes < self.image.header.limit_bytes);
+            let (image, poisoned) = (&mut self.image, &mut self.poisoned);
+            in_order(
+                shrinks,
+                || base.as_mut().map_or(Ok(()), |base| write_to_base(storage, base, limit_bytes)),
+                || {
+                    *poisoned = true;
+                    write(storage, image, limit_bytes)?;
+                    *poisoned = false;
+                    Ok(())
+                },
+            )
+        });
+        // Another region may be given the rest, of this home or of another one.
+        let limit_bytes = self.limit_bytes();
+        if let Some(mapped) = &mut self.mapped {
+            mapped.give_up(limit_bytes as usize);
+        }
+        written.map(|()| limit_bytes)
+    }
+
+    /// The base file, to be written to. If it is missing, or is not what the image goes on from, the next commit makes
+    /// one with the image's limit.
+    fn base_for_limit(&mut self, limit_bytes: u64) -> Result<Option<Image>> {
+        let path = base_path(self.places.store(), self.name());
+        let header = &self.image.header;
+        match Image::open(path.clone(), &header.name, true) {
+            Ok(base)
+                if (base.header.uuid, base.header.address) == (header.uuid, header.address)
+                    && base.header.backed_bytes <= limit_bytes =>
+            {
+                Ok(Some(base))
+            }
+            Err(fault) if !fault.is_damage() && !matches!(fault, FileFault::Missing) => {
+                let remedy = Remedy::RestoreFile { path: path.clone() };
+                Err(fault.into_error(&path, remedy))
+            }
+            _ => self.owe().map(|()| None),
+        }
+    }
+
+    /// Makes the mapping, if there is one, ready to grow to a limit.
+    fn reserve_behind(&mut self, asked_bytes: u64, limit_bytes: u64) -> Result<()> {
+        let Some(mapped) = &mut self.mapped else { return Ok(()) };
+        let (reserved, is_own) = mapped.reserved();
+        let (name, range_bytes) = (self.image.header.name.to_string(), reserved as u64);
+        if limit_bytes <= range_bytes {
+            return Ok(());
+        }
+        if !is_own {
+            return Err(LimitError::Placed { name, asked_bytes, range_bytes }.into());
+        }
+        mapped.reserve(limit_bytes as usize).map_err(|error| match occupant_or_refusal(error) {
+            Ok(by) => LimitError::TakenHere { name, asked_bytes, by }.into(),
+            Err(source) => address_space(limit_bytes, source),
+        })?;
+        if mapped.is_tracked() {
+            // The tracker begins anew.
+            let stored = self.take_dirty(Tracking::AsIs)?;
+            self.note_pending(&stored);
+        }
+        let fitted = self.mapped.as_mut().map_or(Ok(()), |mapped| mapped.fit_reserved(&self.image.file));
+        if let Err(source) = fitted {
+            // Perhaps nobody tracks it any more.
+            self.owe()?;
+            return Err(RegionError::Io { step: "watch", path: self.image.path.clone(), source });
+        }
+        Ok(())
+    }
+}
+
+fn rounded(asked_bytes: u64) -> Result<u64> {
+    limit_for(asked_bytes).ok_or(RegionError::LimitOutOfRange { asked_bytes, max_bytes: LIMIT_BYTES_MAX })
+}
+
+/// Changes both files so that the base is never behind: see the module.
+fn in_order(
+    shrinks: bool,
+    base: impl FnOnce() -> Result<()>,
+    image: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    if shrinks {
+        image()?;
+        base()
+    } else {
+        base()?;
+        image()
+    }
+}
+
+fn write(storage: &dyn Storage, file: &mut Image, limit_bytes: u64) -> Result<()> {
+    file.change_header(storage, |header| header.limit_bytes = limit_bytes)
+        .map_err(RegionError::io("write the header of", &file.path))
+}
+
+fn write_to_base(storage: &dyn Storage, base: &mut Image, limit_bytes: u64) -> Result<()> {
+    write(storage, base, limit_bytes)?;
+    storage.sync(&base.file).map_err(RegionError::io("make durable", &base.path))
 }

@@ -1,8 +1,8 @@
 //! A region's data in an address space: the one module of this crate with `unsafe`.
 //!
 //! Invariants:
-//! - A [`MappedData`] owns `limit` bytes from `base`, reserved by itself or promised by the caller. The first
-//!   `backed` bytes map the file, the rest is inaccessible.
+//! - A [`MappedData`] owns `reserved` bytes from `base`, reserved by itself or promised by the caller. The first
+//!   `backed` bytes map the file, the rest is inaccessible. Only what it reserved by itself can become longer.
 //! - The mapped file range was allocated before it was mapped.
 //! - A private mapping (mode `atomic`) is writable from the start; the watch then only notices lost backing.
 //! - A mapping that may only be read stays so: nothing here makes it writable, and the descriptor could not.
@@ -24,6 +24,7 @@ use std::sync::Arc;
 use holdfast_sys::dirty::{DirtyTracker, Kind, Mapping, choose};
 use holdfast_sys::fault::{ReadWatch, WriteWatch};
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_private_fixed, map_shared_fixed};
+use holdfast_sys::window::ClaimError;
 
 use crate::address::claim;
 use crate::atomic::Consistency;
@@ -57,6 +58,8 @@ pub(crate) struct MappedData {
     watch: Option<Watch>,
     base: *mut u8,
     backed: usize,
+    /// What it may grow to, in place.
+    reserved: usize,
     /// Of a private mapping only. Released by hand, before the mapping.
     private: Option<PrivateMapping>,
     /// Held for its drop, which frees the range.
@@ -119,7 +122,8 @@ impl MappedData {
         let parts = private.and_then(|private| Ok((private, watch()?)));
         match parts {
             Ok((private, watch)) => {
-                Ok(MappedData { tracker: None, watch: Some(watch), base, backed, private, own_range: None })
+                let (tracker, watch, own_range) = (None, Some(watch), None);
+                Ok(MappedData { tracker, watch, base, backed, reserved: limit, private, own_range })
             }
             Err(error) => {
                 // SAFETY: the mapping made above, which nobody was told about.
@@ -135,18 +139,16 @@ impl MappedData {
     }
 
     /// Maps more of the file, up to `backed` bytes in all, which must be allocated.
-    ///
-    /// # Safety
-    /// `backed` is at most what the caller reserved (see [`MappedData::map`]), a multiple of the page size.
-    pub(crate) unsafe fn grow(&mut self, file: &File, backed: usize) -> io::Result<()> {
-        let (Some(added), Some(Watch::Stores(watch))) = (backed.checked_sub(self.backed), &self.watch) else {
+    pub(crate) fn grow(&mut self, file: &File, backed: usize) -> io::Result<()> {
+        let added = backed.checked_sub(self.backed).filter(|_| backed <= self.reserved);
+        let (Some(added), Some(Watch::Stores(watch))) = (added, &self.watch) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         if added == 0 {
             return Ok(());
         }
         let prot = if watch.is_dirty() { Prot::ReadWrite } else { Prot::Read };
-        // SAFETY: backed < limit of the reserved range, so the sum stays inside it.
+        // SAFETY: what is backed lies in the reserved range, so the sum stays inside it.
         let at = unsafe { self.base.add(self.backed) };
         let offset = DATA_OFFSET + self.backed as u64;
         // SAFETY: the range lies in the reserved part past the mapping; nothing refers into it yet.
@@ -170,11 +172,56 @@ impl MappedData {
         }
     }
 
+    /// What it may grow to, and whether that is its own reservation.
+    pub(crate) fn reserved(&self) -> (usize, bool) {
+        (self.reserved, self.own_range.is_some())
+    }
+
+    /// Reserves what lies behind, too, up to `limit` bytes in all. After an error the range is at least as long as it
+    /// was.
+    pub(crate) fn reserve(&mut self, limit: usize) -> std::result::Result<(), ClaimError> {
+        if limit > self.reserved {
+            let Some(range) = &mut self.own_range else {
+                return Err(ClaimError::Refused(io::ErrorKind::Unsupported.into()));
+            };
+            range.extend(limit)?;
+            self.reserved = limit;
+        }
+        Ok(())
+    }
+
+    /// Makes what knows the pages of the mapping fit for all that is reserved. A tracker begins anew, so what it knew
+    /// must have been taken; nobody stores to the mapping meanwhile. After an error nobody tracks it.
+    pub(crate) fn fit_reserved(&mut self, file: &File) -> io::Result<()> {
+        if let Some(private) = &mut self.private {
+            private.reserve(file, self.reserved)?;
+        }
+        if self.tracker.take().is_some() {
+            // A tracker leaves the mapping writable.
+            self.rearm()?;
+            self.track()?;
+        }
+        Ok(())
+    }
+
+    /// Gives up what of its own reservation lies past `limit` bytes.
+    pub(crate) fn give_up(&mut self, limit: usize) {
+        if let Some(range) = &mut self.own_range {
+            range.shorten(limit.max(self.backed));
+            self.reserved = range.len();
+        }
+    }
+
     /// Whether a store to the file happened since the mapping was made or rearmed; stores to a private mapping
     /// are none.
     pub(crate) fn is_dirty(&self) -> bool {
         let found = self.tracker.as_ref().and_then(|tracker| tracker.peek());
         self.shared_watch().is_some_and(|watch| found.unwrap_or_else(|| watch.is_dirty()))
+    }
+
+    /// Whether a tracker knows what was stored.
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.tracker.is_some()
     }
 
     /// Whether the tracker needs no [`MappedData::rearm`]: the mapping stays writable, and is dirty when it says so.
@@ -219,26 +266,24 @@ impl MappedData {
 
     /// What was stored to since the last call, as ranges of bytes from the base; `None` when nobody tracked it. Then
     /// tracking begins now, if the caller wants that.
-    ///
-    /// # Safety
-    /// `limit` is what the caller reserved (see [`MappedData::map`]).
-    pub(crate) unsafe fn take_dirty(
-        &mut self,
-        limit: usize,
-        begin: bool,
-    ) -> io::Result<Option<Vec<Range<u64>>>> {
+    pub(crate) fn take_dirty(&mut self, begin: bool) -> io::Result<Option<Vec<Range<u64>>>> {
         if let Some(tracker) = &mut self.tracker {
             return tracker.take().map(Some);
         }
-        if !begin {
-            return Ok(None);
+        if begin {
+            self.track()?;
         }
-        let mapping = Mapping { base: self.base, len: self.backed, limit };
+        Ok(None)
+    }
+
+    /// Begins to track, with everything taken.
+    fn track(&mut self) -> io::Result<()> {
+        let mapping = Mapping { base: self.base, len: self.backed, limit: self.reserved };
         // SAFETY: the range maps the file shared as long as `self` lives, and the tracker goes before it. Stores made
         // meanwhile count as made before. Protection changes through `grow`, `rearm` and `make_writable` only, which
         // know of the tracker or only forbid, and in the fault handler, which knows both.
         self.tracker = Some(unsafe { choose(mapping, None)? });
-        Ok(None)
+        Ok(())
     }
 
     /// Writable and dirty, without a fault.
@@ -361,7 +406,7 @@ impl Region {
     ///
     /// # Safety
     /// `base` is page-aligned and starts [`Region::limit_bytes`] bytes of reserved, inaccessible address space
-    /// of the caller's. It stays reserved, and nobody else maps there, until the region is unmapped or dropped;
+    /// of the caller's (a later [`Region::set_limit`] wants no more of it). It stays reserved, and nobody else maps there, until the region is unmapped or dropped;
     /// the range is then reserved and inaccessible again. No reference into it may outlive that.
     ///
     /// # Errors
@@ -382,20 +427,14 @@ impl Region {
     pub(crate) fn map_growth(&mut self, backed_bytes: u64) -> io::Result<()> {
         debug_assert!(backed_bytes <= self.limit_bytes());
         match &mut self.mapped {
-            // SAFETY: at most the limit, which is reserved from the base on (`map_native`, `map_into`).
-            Some(mapped) => unsafe { mapped.grow(&self.image.file, backed_bytes as usize) },
+            Some(mapped) => mapped.grow(&self.image.file, backed_bytes as usize),
             None => Ok(()),
         }
     }
 
     /// What was stored to since the last call, if the region is mapped and was tracked before.
     pub(crate) fn take_tracked(&mut self, begin: bool) -> io::Result<Option<Vec<Range<u64>>>> {
-        let limit = self.limit_bytes() as usize;
-        match &mut self.mapped {
-            // SAFETY: the limit is reserved from the base on (`map_native`, `map_into`).
-            Some(mapped) => unsafe { mapped.take_dirty(limit, begin) },
-            None => Ok(None),
-        }
+        self.mapped.as_mut().map_or(Ok(None), |mapped| mapped.take_dirty(begin))
     }
 
     fn mode(&self) -> Mode {

@@ -62,6 +62,20 @@ impl PrivateMapping {
         Ok(())
     }
 
+    /// From now on it may grow to `limit` bytes.
+    pub(crate) fn reserve(&mut self, file: &File, limit: usize) -> io::Result<()> {
+        if limit <= self.view.limit() {
+            return Ok(());
+        }
+        let view = FileView::map(file, self.backed, limit)?;
+        if self.view.lost_backing() {
+            // The new one has not seen what the old one saw.
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.view = view;
+        Ok(())
+    }
+
     /// The pages that were stored to and are neither published nor dropped.
     pub(crate) fn stored_to(&mut self) -> io::Result<Vec<Range<u64>>> {
         self.pages.take().map(<[Range<u64>]>::to_vec)

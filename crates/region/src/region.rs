@@ -101,6 +101,8 @@ pub struct Region {
     pub(crate) growth_hint_bytes: u64,
     /// How far the key that opened it may let it grow.
     pub(crate) quota_bytes: Option<u64>,
+    /// Whether that key is the owner's.
+    pub(crate) is_owner: bool,
     pub(crate) read_only: bool,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) places: Arc<Places>,
@@ -132,6 +134,7 @@ impl Region {
             lost: false,
             growth_hint_bytes: GROWTH_STEP_BYTES,
             quota_bytes: None,
+            is_owner: true,
             read_only: false,
             storage,
             places,
@@ -142,6 +145,7 @@ impl Region {
     /// Bounds it by what the key may do.
     pub(crate) fn with_access(mut self, access: Access) -> Region {
         self.quota_bytes = access.quota_bytes();
+        self.is_owner = access == Access::Owner;
         self
     }
 

@@ -42,6 +42,11 @@ impl FileView {
         Ok(FileView { watch: Some(watch), range, backed })
     }
 
+    /// What it may grow to.
+    pub(crate) fn limit(&self) -> usize {
+        self.range.len()
+    }
+
     /// Maps what was allocated by growth.
     pub(crate) fn grow(&mut self, file: &File, backed: usize) -> io::Result<()> {
         let added = backed.checked_sub(self.backed).filter(|_| backed <= self.range.len());

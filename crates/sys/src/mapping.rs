@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
-use crate::window::Window;
+use crate::window::{ClaimError, Window};
 
 /// What the processor may do with a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +127,30 @@ impl Reservation {
     #[allow(clippy::len_without_is_empty, reason = "a reservation is never empty")]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Reserves what lies behind it, too, up to `len` bytes in all. It stays where it is.
+    ///
+    /// # Errors
+    /// [`ClaimError`]; nothing has changed then. `Unsupported` for a range that is of no window.
+    pub fn extend(&mut self, len: usize) -> Result<(), ClaimError> {
+        let Some(window) = self.window else {
+            return Err(ClaimError::Refused(io::ErrorKind::Unsupported.into()));
+        };
+        if len > self.len {
+            window.extend(self.base, self.len, len - self.len)?;
+            self.len = len;
+        }
+        Ok(())
+    }
+
+    /// Gives back to its window what it has past `len` bytes. No reference may lead there, as at its drop. What the
+    /// kernel does not let go of it keeps; so does a range that is of no window.
+    pub fn shorten(&mut self, len: usize) {
+        let shorter = 0 < len && len < self.len;
+        if shorter && self.window.is_some_and(|window| window.shorten(self.base, self.len, len)) {
+            self.len = len;
+        }
     }
 }
 

@@ -114,10 +114,35 @@ impl Window {
         }
         let mut state = self.state();
         self.reserve_once(&mut state);
-        if let Some(by) = state.claims.iter().find(|claim| overlap(claim, &wanted)) {
+        self.take(&mut state, &wanted)?;
+        state.claims.push(wanted);
+        Ok(Reservation::of_window(self, address, len))
+    }
+
+    /// Gives a claim the `added` bytes behind its `len` bytes, too.
+    ///
+    /// # Errors
+    /// As [`Window::claim`].
+    pub(crate) fn extend(&self, base: *mut u8, len: usize, added: usize) -> Result<(), ClaimError> {
+        let end = base as usize + len;
+        let wanted = end..end.saturating_add(added);
+        if wanted.end > self.range.end {
+            return Err(ClaimError::Refused(io::ErrorKind::InvalidInput.into()));
+        }
+        let mut state = self.state();
+        self.take(&mut state, &wanted)?;
+        for claim in state.claims.iter_mut().filter(|claim| claim.start == base as usize) {
+            claim.end = wanted.end;
+        }
+        Ok(())
+    }
+
+    /// Takes a range that is in the window and in no claim: what is not reserved yet is from here on.
+    fn take(&self, state: &mut State, wanted: &Range<usize>) -> Result<(), ClaimError> {
+        if let Some(by) = state.claims.iter().find(|claim| overlap(claim, wanted)) {
             return Err(ClaimError::Claimed { by: by.clone() });
         }
-        let missing = without(&wanted, &state.pieces);
+        let missing = without(wanted, &state.pieces);
         let mut added = Vec::with_capacity(missing.len());
         for part in &missing {
             match Reservation::at(part.start, part.len()) {
@@ -135,26 +160,28 @@ impl Window {
             state.pieces = joined(std::mem::take(&mut state.pieces));
             state.coverage = self.coverage_of(&state.pieces);
         }
-        state.claims.push(wanted);
-        Ok(Reservation::of_window(self, address, len))
+        Ok(())
     }
 
     /// Ends a claim; called by the drop of its reservation.
     pub(crate) fn give_back(&self, base: *mut u8, len: usize) {
         let mut state = self.state();
-        let start = base as usize;
         // A claim that cannot be cleared stays one: what is mapped there must not be taken for free space.
-        let cleared = if state.coverage == Coverage::OneByOne {
-            // SAFETY: the claim's owner gives the range up, and no reference into it is left (contract of those
-            // who mapped there).
-            unsafe { rustix::mm::munmap(base.cast(), len) }.is_ok()
-        } else {
-            // SAFETY: as above.
-            unsafe { map_none_fixed(base, len) }.is_ok()
-        };
-        if cleared {
-            state.claims.retain(|claim| claim.start != start);
+        if clear(state.coverage, base, len) {
+            state.claims.retain(|claim| claim.start != base as usize);
         }
+    }
+
+    /// Gives back what a claim has from its first `kept` bytes on, and says whether it did.
+    pub(crate) fn shorten(&self, base: *mut u8, len: usize, kept: usize) -> bool {
+        let mut state = self.state();
+        let cleared = clear(state.coverage, base.wrapping_add(kept), len - kept);
+        if cleared {
+            for claim in state.claims.iter_mut().filter(|claim| claim.start == base as usize) {
+                claim.end = claim.start + kept;
+            }
+        }
+        cleared
     }
 
     fn reserve_once(&self, state: &mut State) {
@@ -197,6 +224,18 @@ impl Window {
                 Coverage::Pieces { reserved_bytes: pieces.iter().map(|piece| piece.len() as u64).sum() }
             }
         }
+    }
+}
+
+/// Ends what is mapped in a part of a claim, which its owner gives up.
+fn clear(coverage: Coverage, base: *mut u8, len: usize) -> bool {
+    if coverage == Coverage::OneByOne {
+        // SAFETY: the claim's owner gives the range up, and no reference into it is left (contract of those
+        // who mapped there).
+        unsafe { rustix::mm::munmap(base.cast(), len) }.is_ok()
+    } else {
+        // SAFETY: as above.
+        unsafe { map_none_fixed(base, len) }.is_ok()
     }
 }
 
@@ -284,6 +323,29 @@ mod tests {
         assert!(window.claim(start + GIB, 4096).is_ok());
         assert!(matches!(window.claim(start - 4096, 4096), Err(ClaimError::Refused(_))));
         assert!(matches!(window.claim(start + 15 * GIB, 2 * GIB), Err(ClaimError::Refused(_))));
+    }
+
+    #[test]
+    fn a_claim_is_extended_into_free_addresses_only_and_what_it_gives_up_can_be_claimed() {
+        let window = window(3);
+        let start = window.range.start;
+        let mut first = window.claim(start, GIB).unwrap();
+        let second = window.claim(start + 2 * GIB, GIB).unwrap();
+        let Err(ClaimError::Claimed { by }) = first.extend(2 * GIB + 4096) else { panic!("claimed twice") };
+        assert_eq!((by, first.len()), (start + 2 * GIB..start + 3 * GIB, GIB));
+        first.extend(2 * GIB).unwrap();
+        assert!(matches!(window.claim(start + GIB, GIB), Err(ClaimError::Claimed { .. })));
+        // SAFETY: the range is this test's claim.
+        unsafe { map_anon_fixed(first.base().add(GIB), 4096, Prot::ReadWrite).unwrap() };
+        first.shorten(GIB);
+        assert_eq!(first.len(), GIB);
+        let error = Reservation::at(start + GIB, 4096).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "the rest was not given back to the window");
+        let behind = window.claim(start + GIB, GIB).unwrap();
+        drop((first, second, behind));
+        let mut all = window.claim(start, GIB).unwrap();
+        assert!(matches!(all.extend(17 * GIB), Err(ClaimError::Refused(_))));
+        all.extend(16 * GIB).unwrap();
     }
 
     #[test]

@@ -1,0 +1,277 @@
+//! The limit of a region that this process has open: it grows and shrinks under the mapping, and whatever fails or dies
+//! on the way, the region has the old limit or the new one.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use common::faulty::{Fault, FaultyStorage};
+use common::{Home, MIB, key, load, named, other_key, read, store};
+use holdfast_region::{
+    AccessError, Consistency, Durability, Grant, KeyFingerprint, LimitError, NameSpace, Opened, Region,
+    RegionError, RegionName, Rights, Written,
+};
+
+const GIB: u64 = 1 << 30;
+const EIO: i32 = 5;
+const BOTH: [Consistency; 2] = [Consistency::Direct, Consistency::Atomic];
+/// More steps than any operation here has.
+const STEPS_MAX: usize = 20;
+
+/// Two homes that are made at the same time may choose the same addresses; so the tests that map at them take turns.
+fn alone_at_addresses() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn words() -> RegionName {
+    named("words")
+}
+
+fn open(names: &NameSpace) -> Region {
+    names.open(&words(), &key()).unwrap()
+}
+
+/// A region of 8 MiB with "hello", open and mapped at its own address.
+fn mapped(home: &Home, consistency: Consistency) -> Region {
+    let mut region = open(&home.names());
+    region.set_consistency(consistency).unwrap();
+    region.map_native().unwrap();
+    region
+}
+
+fn limit_error(result: Result<u64, RegionError>) -> LimitError {
+    match result {
+        Err(RegionError::Limit(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_mapped_region_grows_past_its_old_limit_in_place_and_keeps_every_store() {
+    let _turn = alone_at_addresses();
+    for consistency in BOTH {
+        let home = Home::with_text("words", b"hello");
+        let mut region = mapped(&home, consistency);
+        let base = region.mapping().unwrap();
+        // From the first commit on, changes are tracked page by page.
+        store(&mut region, 4096, b"first");
+        region.commit(Durability::Power).unwrap();
+        store(&mut region, 8192, b"before");
+        assert!(matches!(region.grow(9 * MIB), Err(RegionError::LimitReached { .. })));
+        assert_eq!(region.set_limit(40 * MIB).unwrap(), 40 * MIB);
+        store(&mut region, 12_288, b"after");
+        assert!(region.grow(30 * MIB).unwrap() >= 30 * MIB);
+        store(&mut region, 29 << 20, b"beyond");
+        assert_eq!((region.mapping(), region.limit_bytes()), (Some(base), 40 * MIB));
+        let report = region.commit(Durability::Power).unwrap();
+        assert_eq!((report.written, report.pages), (Written::Journal, 3), "{consistency:?}");
+        store(&mut region, 16_384, b"later");
+        assert_eq!(region.commit(Durability::Power).unwrap().pages, 1);
+        // Never closed, and without its image: the store alone knows the limit and the bytes.
+        drop(region);
+        std::fs::remove_file(home.image("words")).unwrap();
+        let region = open(&home.names());
+        assert_eq!((region.opened(), region.limit_bytes()), (Opened::Cold, 40 * MIB));
+        for (at, text) in [
+            (0, "hello"),
+            (4096, "first"),
+            (8192, "before"),
+            (12_288, "after"),
+            (16_384, "later"),
+            (29 << 20, "beyond"),
+        ] {
+            assert_eq!(read(&region, at, text.len()), text.as_bytes(), "{consistency:?}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_changes_also_before_the_region_is_mapped_or_was_ever_committed() {
+    let _turn = alone_at_addresses();
+    let home = Home::new();
+    let mut region = home.names().create(&words(), &key(), 8 * MIB).unwrap();
+    assert_eq!(region.set_limit(20 * MIB - 5).unwrap(), 20 * MIB);
+    region.map_native().unwrap();
+    assert_eq!(region.grow(20 * MIB).unwrap(), 20 * MIB);
+    store(&mut region, 19 << 20, b"hello");
+    region.close().unwrap();
+    let region = open(&home.names());
+    assert_eq!((region.limit_bytes(), read(&region, 19 << 20, 5)), (20 * MIB, b"hello".to_vec()));
+    drop(region);
+    std::fs::remove_file(home.image("words")).unwrap();
+    assert_eq!(open(&home.names()).limit_bytes(), 20 * MIB);
+}
+
+#[test]
+fn a_limit_shrinks_to_the_size_and_no_further_and_the_addresses_behind_are_free_again() {
+    let _turn = alone_at_addresses();
+    let home = Home::with_text("words", b"hello");
+    let mut region = mapped(&home, Consistency::Direct);
+    region.set_limit(2 * GIB).unwrap();
+    region.grow(5 * MIB).unwrap();
+    let below = limit_error(region.set_limit(7 * MIB));
+    assert!(
+        matches!(below, LimitError::BelowSize { backed_bytes, .. } if backed_bytes == 8 * MIB),
+        "{below}"
+    );
+    assert!(matches!(region.set_limit(u64::MAX), Err(RegionError::LimitOutOfRange { .. })));
+    assert_eq!(region.limit_bytes(), 2 * GIB);
+    assert_eq!(region.set_limit(8 * MIB).unwrap(), 8 * MIB);
+    assert!(matches!(region.grow(9 * MIB), Err(RegionError::LimitReached { .. })));
+    let mut next = home.names().create(&named("next"), &key(), MIB).unwrap();
+    assert_eq!(next.address(), region.address() + GIB);
+    next.map_native().unwrap();
+    let blocked = limit_error(region.set_limit(GIB + 1));
+    assert!(
+        matches!(&blocked, LimitError::Blocked { possible_bytes: GIB, behind, .. } if behind.contains("next")),
+        "{blocked}"
+    );
+    assert_eq!((region.limit_bytes(), region.set_limit(GIB).unwrap()), (8 * MIB, GIB));
+    assert_eq!(load(&mut region, 0, 5), b"hello");
+}
+
+#[test]
+fn a_limit_does_not_grow_over_a_heap_of_another_home_that_the_process_has_open() {
+    let _turn = alone_at_addresses();
+    let (home, other) = (Home::with_text("words", b"hello"), Home::new());
+    let names = home.names();
+    names.create(&named("next"), &key(), MIB).unwrap().close().unwrap();
+    let mut stream = Vec::new();
+    names.open_read(&named("next")).unwrap().export(&mut stream).unwrap();
+    names.remove(&named("next"), &key()).unwrap();
+    other.names().import(&named("next"), &key(), &mut &stream[..]).unwrap();
+    let mut next = other.names().open(&named("next"), &key()).unwrap();
+    next.map_native().unwrap();
+    let mut region = mapped(&home, Consistency::Direct);
+    let taken = limit_error(region.set_limit(2 * GIB));
+    assert!(
+        matches!(&taken, LimitError::TakenHere { by, .. } if by.range.start == next.address()),
+        "{taken}"
+    );
+    assert_eq!((region.limit_bytes(), region.set_limit(GIB).unwrap()), (8 * MIB, GIB));
+    drop(next);
+    assert_eq!(region.set_limit(2 * GIB).unwrap(), 2 * GIB);
+}
+
+#[test]
+fn a_region_in_the_range_of_a_sandbox_keeps_to_it() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = open(&home.names());
+    store(&mut region, 0, b"later");
+    let placed = limit_error(region.set_limit(9 * MIB));
+    assert!(matches!(placed, LimitError::Placed { range_bytes, .. } if range_bytes == 8 * MIB), "{placed}");
+    assert!(placed.to_string().contains("while the applet is not running"));
+    assert_eq!(region.set_limit(4 * MIB).unwrap(), 4 * MIB);
+    assert_eq!(region.set_limit(8 * MIB).unwrap(), 8 * MIB);
+    assert_eq!(region.grow(8 * MIB).unwrap(), 8 * MIB);
+    assert_eq!(load(&mut region, 0, 5), b"later");
+}
+
+#[test]
+fn only_the_owner_changes_a_limit_and_nobody_who_only_reads() {
+    let home = Home::with_text("words", b"hello");
+    let names = home.names();
+    let mut reader = names.open_read_only(&words(), &key()).unwrap();
+    assert!(matches!(reader.set_limit(GIB), Err(RegionError::Access(AccessError::ReadOnly { .. }))));
+    drop(reader);
+    let guest = KeyFingerprint::from_bytes(other_key().fingerprint());
+    names.grant(&words(), &key(), Grant::new(guest, None, Rights::Write { quota_bytes: None })).unwrap();
+    let mut granted = names.open(&words(), &other_key()).unwrap();
+    assert!(matches!(granted.set_limit(GIB), Err(RegionError::NotOwner { .. })));
+    assert_eq!(granted.limit_bytes(), 8 * MIB);
+}
+
+#[test]
+fn an_open_region_and_its_compartments_stay_together_below_its_limit() {
+    let home = Home::with_text("words", b"hello");
+    let names = home.names();
+    let compartment = || names.open_compartment(&words(), &named("a"), &key(), 2 * MIB).unwrap();
+    let mut worker = compartment();
+    let mut region = open(&names);
+    // 8 MiB: 4 backed, 2 given out.
+    let below = limit_error(region.set_limit(5 * MIB));
+    assert!(
+        matches!(below, LimitError::BelowCompartments { used_bytes, .. } if used_bytes == 6 * MIB),
+        "{below}"
+    );
+    assert_eq!(region.set_limit(6 * MIB).unwrap(), 6 * MIB);
+    let full = worker.set_limit(3 * MIB);
+    assert!(matches!(full, Err(RegionError::Access(AccessError::NoQuotaLeft { .. }))), "{full:?}");
+    region.set_limit(7 * MIB).unwrap();
+    assert_eq!(worker.set_limit(3 * MIB).unwrap(), 3 * MIB);
+    assert!(matches!(region.grow(5 * MIB), Err(RegionError::Access(AccessError::NoQuotaLeft { .. }))));
+    worker.close().unwrap();
+    assert_eq!(compartment().limit_bytes(), 3 * MIB);
+}
+
+/// Lets a change of the limit fail, or die, in each of its steps: the image then says the old limit or the new one, and
+/// the store can follow it that far.
+fn in_every_step(change: impl Fn(&NameSpace, &dyn Fn(), u64) -> Result<u64, RegionError>) {
+    for fault in [Fault::Once(EIO), Fault::Dead] {
+        for (from, to) in [(8 * MIB, 24 * MIB), (24 * MIB, 8 * MIB)] {
+            for step in 0.. {
+                assert!(step < STEPS_MAX, "the change never comes through");
+                let home = Home::with_text("words", b"hello");
+                home.names().set_limit(&words(), &key(), from).unwrap();
+                let storage = Arc::new(FaultyStorage::new(fault));
+                let changed = change(&home.names_over(storage.clone()), &|| storage.arm(step), to);
+                assert_eq!(changed.is_err(), storage.struck(), "{changed:?}");
+                let limit_bytes = follow(&home);
+                if !storage.struck() {
+                    assert_eq!((limit_bytes, step > 2), (to, true), "two headers are written, one is synced");
+                    break;
+                }
+                assert!([from, to].contains(&limit_bytes), "{limit_bytes}");
+            }
+        }
+    }
+}
+
+/// Grows the region as far as it may, commits, loses the image; says how far that was.
+fn follow(home: &Home) -> u64 {
+    let mut region = open(&home.names());
+    let limit_bytes = region.limit_bytes();
+    assert_eq!(region.grow(limit_bytes).unwrap(), limit_bytes);
+    // Not mapped, so that growth is all that the record says.
+    region.commit(Durability::Power).unwrap();
+    store(&mut region, limit_bytes as usize - 4096, b"end");
+    region.commit(Durability::Power).unwrap();
+    drop(region);
+    std::fs::remove_file(home.image("words")).unwrap();
+    let region = open(&home.names());
+    assert_eq!((region.opened(), region.limit_bytes()), (Opened::Cold, limit_bytes));
+    assert_eq!((read(&region, 0, 5), read(&region, limit_bytes - 4096, 3)), (b"hello".into(), b"end".into()));
+    limit_bytes
+}
+
+#[test]
+fn a_change_of_the_limit_that_fails_or_dies_in_any_step_leaves_the_old_one_or_the_new_one() {
+    let _turn = alone_at_addresses();
+    in_every_step(|names, arm, to| {
+        let mut region = open(names);
+        region.map_native().unwrap();
+        store(&mut region, 4096, b"later");
+        let before = region.limit_bytes();
+        arm();
+        let changed = region.set_limit(to);
+        if changed.is_err() {
+            assert!([before, to].contains(&region.limit_bytes()));
+            // Where it is not known which header counts, nothing goes on.
+            let again = region.set_limit(to);
+            assert!(matches!(again, Ok(_) | Err(RegionError::Poisoned { .. } | RegionError::Io { .. })));
+            assert_eq!(load(&mut region, 4096, 5), b"later");
+        }
+        changed
+    });
+}
+
+#[test]
+fn a_change_of_the_limit_at_rest_that_fails_or_dies_in_any_step_leaves_one_that_the_store_can_follow() {
+    in_every_step(|names, arm, to| {
+        arm();
+        names.set_limit(&words(), &key(), to)
+    });
+}
