@@ -374,6 +374,8 @@ fn adopt_journal(storage: &dyn Storage, store: &Path, image: &Header) -> Option<
     let base: Image = open_base(store, &image.name).ok()?;
     let continues = base.header.uuid == image.uuid
         && base.header.checkpoint_count == image.checkpoint_count
+        // See `crate::limit`.
+        && base.header.limit_bytes == image.limit_bytes
         && base.header.continued;
     if !continues {
         return None;

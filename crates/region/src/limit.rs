@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! - The limit never goes below what is backed, and never over the address of another region.
-//! - Killed anywhere, the region has the old limit or the new one. The image decides; the base in the store never has a
-//!   smaller limit than the image, or a journal could add more to it than it may have.
+//! - Killed anywhere, the region has the old limit or the new one. The base in the store is changed first, the image last,
+//!   and the image decides. Where the two differ no journal is continued, which could add more to the base than that may
+//!   have: the next commit makes a base with the image's limit.
 //! - What a mapped region may grow to is reserved in this process before any header says it.
 
 #![forbid(unsafe_code)]
@@ -109,14 +110,10 @@ impl NameSpace {
         let _names = self.lock_names()?;
         let header = &settled.image.as_ref().unwrap_or(&settled.base).header;
         self.check_limit(header, asked_bytes, limit_bytes)?;
-        let shrinks = limit_bytes < header.limit_bytes;
-        let mut base = settled.base.reopened_for_writing()?;
-        let storage = &*self.storage;
-        in_order(
-            shrinks,
-            || write_to_base(storage, &mut base, limit_bytes),
-            || settled.image.as_mut().map_or(Ok(()), |image| write(storage, image, limit_bytes)),
-        )?;
+        write_to_base(&*self.storage, &mut settled.base.reopened_for_writing()?, limit_bytes)?;
+        if let Some(image) = &mut settled.image {
+            write(&*self.storage, image, limit_bytes)?;
+        }
         Ok(limit_bytes)
     }
 
@@ -171,8 +168,8 @@ impl Region {
     /// # Errors
     /// `BelowSize`, `BelowCompartments`, `Blocked`, `TakenHere`, `Placed`, `LimitOutOfRange`, `AddressSpace`, `NamesBusy`,
     /// `NotOwner`, `Access` (the region may only be read, or a compartment's parent has no room) and `AlreadyMapped` (a
-    /// relocation is under way) change nothing. `BackingLost` and `Displaced` as for [`Region::commit`]. `Io`: what
-    /// [`Region::limit_bytes`] says counts; while the image's header is written, it poisons the region.
+    /// relocation is under way) change nothing. `BackingLost` and `Displaced` as for [`Region::commit`]. `Io` keeps the old
+    /// limit, or poisons the region if it comes while the image's header is written.
     pub fn set_limit(&mut self, asked_bytes: u64) -> Result<u64> {
         self.check_usable()?;
         self.check_writable()?;
@@ -188,26 +185,30 @@ impl Region {
         let _names = names.lock_names()?;
         names.check_limit(&self.image.header, asked_bytes, limit_bytes)?;
         let mut base = self.base_for_limit(limit_bytes)?;
-        let written = self.reserve_behind(asked_bytes, limit_bytes).and_then(|()| {
-            let (storage, shrinks) = (&*self.storage, limit_bytes < self.image.header.limit_bytes);
-            let (image, poisoned) = (&mut self.image, &mut self.poisoned);
-            in_order(
-                shrinks,
-                || base.as_mut().map_or(Ok(()), |base| write_to_base(storage, base, limit_bytes)),
-                || {
-                    *poisoned = true;
-                    write(storage, image, limit_bytes)?;
-                    *poisoned = false;
-                    Ok(())
-                },
-            )
-        });
+        let written = self
+            .reserve_behind(asked_bytes, limit_bytes)
+            .and_then(|()| self.write_limit(base.as_mut(), limit_bytes));
         // Another region may be given the rest, of this home or of another one.
         let limit_bytes = self.limit_bytes();
         if let Some(mapped) = &mut self.mapped {
             mapped.give_up(limit_bytes as usize);
         }
         written.map(|()| limit_bytes)
+    }
+
+    fn write_limit(&mut self, base: Option<&mut Image>, limit_bytes: u64) -> Result<()> {
+        let storage = self.storage.clone();
+        if let Some(base) = base
+            && let Err(error) = write_to_base(&*storage, base, limit_bytes)
+        {
+            // Nobody knows which limit it has.
+            self.owe()?;
+            return Err(error);
+        }
+        self.poisoned = true;
+        write(&*storage, &mut self.image, limit_bytes)?;
+        self.poisoned = false;
+        Ok(())
     }
 
     /// The base file, to be written to. If it is missing, or is not what the image goes on from, the next commit makes
@@ -262,21 +263,6 @@ impl Region {
 
 fn rounded(asked_bytes: u64) -> Result<u64> {
     limit_for(asked_bytes).ok_or(RegionError::LimitOutOfRange { asked_bytes, max_bytes: LIMIT_BYTES_MAX })
-}
-
-/// Changes both files so that the base is never behind: see the module.
-fn in_order(
-    shrinks: bool,
-    base: impl FnOnce() -> Result<()>,
-    image: impl FnOnce() -> Result<()>,
-) -> Result<()> {
-    if shrinks {
-        image()?;
-        base()
-    } else {
-        base()?;
-        image()
-    }
 }
 
 fn write(storage: &dyn Storage, file: &mut Image, limit_bytes: u64) -> Result<()> {

@@ -34,6 +34,12 @@ fn a_child_plays_its_role() {
             assert_eq!(address_window(), AddressWindow::OneByOne);
             assert!(format!("{region:?}").contains("OneByOne"), "{region:?}");
             let address = region.address();
+            // A larger limit reserves what it needs, a smaller one gives it back.
+            let behind = address as usize + (512 << 20);
+            region.set_limit(1 << 30).unwrap();
+            assert!(Reservation::at(behind, 4096).is_err(), "the range was not extended");
+            region.set_limit(256 << 20).unwrap();
+            assert!(Reservation::at(behind, 4096).is_ok(), "the rest was not given back");
             region.close().unwrap();
             assert!(Reservation::at(address as usize, 4096).is_ok(), "the range was not given back");
             let mut large = names.create(&named("large"), &key(), 64 << 30).unwrap();

@@ -106,6 +106,21 @@ fn a_limit_changes_also_before_the_region_is_mapped_or_was_ever_committed() {
 }
 
 #[test]
+fn a_limit_that_no_base_can_take_makes_the_next_commit_write_one() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = open(&home.names());
+    store(&mut region, 0, b"later");
+    region.commit(Durability::Power).unwrap();
+    std::fs::remove_file(home.base("words")).unwrap();
+    region.set_limit(7 * MIB).unwrap();
+    assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Base);
+    drop(region);
+    std::fs::remove_file(home.image("words")).unwrap();
+    let region = open(&home.names());
+    assert_eq!((region.limit_bytes(), read(&region, 0, 5)), (7 * MIB, b"later".to_vec()));
+}
+
+#[test]
 fn a_limit_shrinks_to_the_size_and_no_further_and_the_addresses_behind_are_free_again() {
     let _turn = alone_at_addresses();
     let home = Home::with_text("words", b"hello");
@@ -235,14 +250,16 @@ fn follow(home: &Home) -> u64 {
     let mut region = open(&home.names());
     let limit_bytes = region.limit_bytes();
     assert_eq!(region.grow(limit_bytes).unwrap(), limit_bytes);
-    // Not mapped, so that growth is all that the record says.
-    region.commit(Durability::Power).unwrap();
-    store(&mut region, limit_bytes as usize - 4096, b"end");
+    // Not mapped, so that growth is all that a record says.
     region.commit(Durability::Power).unwrap();
     drop(region);
     std::fs::remove_file(home.image("words")).unwrap();
+    let mut region = open(&home.names());
+    let found = (region.opened(), region.limit_bytes(), region.backed_bytes());
+    assert_eq!(found, (Opened::Cold, limit_bytes, limit_bytes));
+    store(&mut region, limit_bytes as usize - 4096, b"end");
+    region.close().unwrap();
     let region = open(&home.names());
-    assert_eq!((region.opened(), region.limit_bytes()), (Opened::Cold, limit_bytes));
     assert_eq!((read(&region, 0, 5), read(&region, limit_bytes - 4096, 3)), (b"hello".into(), b"end".into()));
     limit_bytes
 }
@@ -251,18 +268,24 @@ fn follow(home: &Home) -> u64 {
 fn a_change_of_the_limit_that_fails_or_dies_in_any_step_leaves_the_old_one_or_the_new_one() {
     let _turn = alone_at_addresses();
     in_every_step(|names, arm, to| {
+        let image = names.places().pool().join("words.image");
         let mut region = open(names);
         region.map_native().unwrap();
-        store(&mut region, 4096, b"later");
+        store(&mut region, 4096, b"first");
+        region.commit(Durability::Power).unwrap();
         let before = region.limit_bytes();
         arm();
         let changed = region.set_limit(to);
-        if changed.is_err() {
-            assert!([before, to].contains(&region.limit_bytes()));
-            // Where it is not known which header counts, nothing goes on.
-            let again = region.set_limit(to);
-            assert!(matches!(again, Ok(_) | Err(RegionError::Poisoned { .. } | RegionError::Io { .. })));
-            assert_eq!(load(&mut region, 4096, 5), b"later");
+        let Err(error) = &changed else { return changed };
+        assert_eq!(region.limit_bytes(), before);
+        // Where it is not known which header of the image counts, nothing goes on.
+        let RegionError::Io { path, .. } = error else { panic!("{error}") };
+        assert_eq!(matches!(region.grow(0), Err(RegionError::Poisoned { .. })), *path == image, "{error}");
+        assert_eq!(load(&mut region, 4096, 5), b"first");
+        if region.grow(before).and_then(|_| region.commit(Durability::Power)).is_ok() {
+            drop(region);
+            std::fs::remove_file(&image).unwrap();
+            assert_eq!(open(names).limit_bytes(), before);
         }
         changed
     });
