@@ -5,7 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,61 +16,12 @@ use crate::key::KeyError;
 use crate::limit::LimitError;
 use crate::name::NameError;
 use crate::places::PlaceError;
+pub use crate::remedy::Remedy;
 use crate::snapshot::SnapshotError;
 use crate::stream::StreamError;
 
 /// Short for results of this crate.
 pub type Result<T> = std::result::Result<T, RegionError>;
-
-/// What a person can do about a file that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Remedy {
-    /// The image is bad, but a whole base file is in the store.
-    DropImage {
-        /// Name of the region.
-        name: String,
-        /// The good base file.
-        base: PathBuf,
-    },
-    /// The journal is bad; the base alone is an older state.
-    MoveJournal {
-        /// The journal to bring back from a copy, or to move away.
-        journal: PathBuf,
-        /// The base file that it continues.
-        base: PathBuf,
-    },
-    /// Nothing in reach replaces the file.
-    RestoreFile {
-        /// The file to bring back from a copy, or to move away.
-        path: PathBuf,
-    },
-}
-
-impl fmt::Display for Remedy {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Remedy::DropImage { name, base } => write!(
-                formatter,
-                "the checkpoint {} is whole: `holdfast heap rm --image {name}` drops the image and the next \
-                 open starts from that checkpoint",
-                base.display()
-            ),
-            Remedy::MoveJournal { journal, base } => write!(
-                formatter,
-                "put a copy back at {0}, or move {0} away and go on from the older checkpoint {1}, without what \
-                 was committed since",
-                journal.display(),
-                base.display()
-            ),
-            Remedy::RestoreFile { path } => write!(
-                formatter,
-                "no whole checkpoint replaces it: put a copy back at {0}, or move {0} away and start anew",
-                path.display()
-            ),
-        }
-    }
-}
 
 /// What failed, for callers that only branch (exit codes, retries).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -62,6 +62,7 @@ mod reader;
 mod redo;
 mod region;
 mod relocation;
+mod remedy;
 mod repair;
 mod salvage;
 mod settle;
