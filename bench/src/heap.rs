@@ -47,6 +47,7 @@ use update::Updates;
 const GLIBC: &str = "glibc";
 const MIMALLOC: &str = "mimalloc";
 const PMDK: &str = "PMDK";
+const METALL: &str = "Metall";
 const LMDB: &str = "LMDB";
 const REDB: &str = "redb";
 
@@ -127,6 +128,7 @@ fn allocations(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Resul
     let vs_mimalloc = times.ratio(HOLDFAST, MIMALLOC);
     outcome.add("alloc_free_64_vs_mimalloc", vs_mimalloc, "x", Some(Goal::AtMost(1.5)));
     outcome.add("alloc_free_64_vs_pmdk", times.ratio(PMDK, HOLDFAST), "x", Some(Goal::AtLeast(10.0)));
+    outcome.add("alloc_free_64_vs_metall", times.ratio(METALL, HOLDFAST), "x", None);
     outcome.add("alloc_free_64_vs_glibc", times.ratio(HOLDFAST, GLIBC), "x", None);
     outcome.add("alloc_free_64_ns", times.of(HOLDFAST).cloned(), "ns", None);
     live.close()?;
@@ -275,12 +277,19 @@ fn allocators(ground: &Ground, missing: &mut Vec<String>) -> io::Result<Vec<Side
         let mut pmdk = Ring::new(pmdk)?;
         Ok(Side::new(PMDK, move || pmdk.churn()))
     })?);
+    match peers::metall::Metall::new(&ground.in_memory("metall")?)? {
+        Some(metall) => {
+            let mut metall = Ring::new(metall)?;
+            sides.push(Side::new(METALL, move || metall.churn()));
+        }
+        None => missing.push(format!("{METALL}: {}", peers::metall::REMEDY)),
+    }
     Ok(sides)
 }
 
 #[cfg(not(feature = "peers"))]
 fn allocators(_ground: &Ground, missing: &mut Vec<String>) -> io::Result<Vec<Side<'static>>> {
-    missing.extend([MIMALLOC, PMDK].map(not_built));
+    missing.extend([MIMALLOC, PMDK, METALL].map(not_built));
     Ok(Vec::new())
 }
 

@@ -14,8 +14,9 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use libloading::{Library, Symbol};
+use libloading::Library;
 
+use super::symbol;
 use crate::heap::alloc::{Allocator, OBJECT_BYTES};
 use crate::heap::update::{Transactions, Words};
 
@@ -110,13 +111,6 @@ impl Pmdk {
     fn direct(&self, object: Oid) -> *mut u8 {
         self.0.pool.cast::<u8>().wrapping_add(object.offset as usize)
     }
-}
-
-/// # Safety
-/// `T` is the type of the symbol.
-unsafe fn symbol<'a, T>(library: &'a Library, name: &str) -> io::Result<Symbol<'a, T>> {
-    // SAFETY: per the contract.
-    unsafe { library.get(name) }.map_err(Error::other)
 }
 
 impl Drop for Opened {
