@@ -17,15 +17,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 
 use crate::base::{is_full, open_base, write_base};
+use crate::compare::differing;
 use crate::dirty::Tracking;
 use crate::error::{RegionError, Result};
-use crate::files::journal_path;
+use crate::files::{journal_path, remove_temporaries};
 use crate::format::Header;
-use crate::image::Image;
-use crate::journal::{Journal, PageSource, Record, Streamed, find_journal, stream};
+use crate::journal::{Journal, PageSource, Record, Streamed, stream};
 use crate::region::{CheckpointReport, Region};
 use crate::sparse::PAGE_BYTES;
 use crate::storage::Storage;
+use crate::stored::Stored;
 
 /// A journal may always become this long before it is folded into a new base.
 const JOURNAL_BYTES_MIN: u64 = 4 << 20;
@@ -194,17 +195,21 @@ impl Region {
             return Ok(Prepared::Done(CommitReport::NOTHING));
         }
         self.check_backing()?;
-        if !self.owed {
-            let found = self.take_dirty(Tracking::Begin)?;
-            self.note_pending(&found);
-            if !self.lacks() {
-                return Ok(Prepared::Done(CommitReport::NOTHING));
-            }
-            if let Some(prepared) = self.prepare_record(writers)? {
-                self.pending.clear();
-                self.grown = false;
-                return Ok(prepared);
-            }
+        let found = self.take_dirty(Tracking::Begin)?;
+        self.note_pending(&found);
+        if !self.lacks() {
+            return Ok(Prepared::Done(CommitReport::NOTHING));
+        }
+        self.look_for_changes();
+        if !self.lacks() {
+            return Ok(Prepared::Done(CommitReport::NOTHING));
+        }
+        if !self.owed
+            && let Some(prepared) = self.prepare_record(writers)?
+        {
+            self.pending.clear();
+            self.grown = false;
+            return Ok(prepared);
         }
         self.make_base().map(Prepared::Done)
     }
@@ -214,6 +219,44 @@ impl Region {
         let backed_bytes = self.backed_bytes();
         for range in ranges {
             self.pending.insert(range.start..range.end.min(backed_bytes));
+        }
+    }
+
+    /// Where nobody noticed what changed since the last session's last commit, image and store tell. Afterwards the
+    /// journal was looked at, and what is pending is what differs; or the region owes a base.
+    fn look_for_changes(&mut self) {
+        let slots = self.journal.clone();
+        let mut slot = JournalSlot::lock(&slots);
+        if !matches!(*slot, JournalSlot::Unread) {
+            return;
+        }
+        if self.owed {
+            // What a session that died left half-made. That it stays changes nothing.
+            let _ = remove_temporaries(&*self.storage, self.places.store(), self.name());
+        }
+        let unnoticed = self.owed || self.pending.bytes() >= self.backed_bytes();
+        let (store, image) = (self.places.store(), &self.image.header);
+        let Some(stored) = adoptable(store, image) else {
+            *slot = JournalSlot::Broken;
+            return;
+        };
+        let enough_bytes = self.backed_bytes().min(RECORD_BYTES_MAX) / 2;
+        let found = match unnoticed {
+            true => differing(&stored, &self.image.file, self.backed_bytes(), enough_bytes).map(Some),
+            false => Some(None),
+        };
+        let stored_bytes = stored.backed_bytes();
+        let adopted =
+            found.and_then(|found| Some((found, adopt_journal(&*self.storage, store, image, stored)?)));
+        let Some((found, journal)) = adopted else {
+            *slot = JournalSlot::Broken;
+            return;
+        };
+        *slot = JournalSlot::Ready(journal);
+        if let Some(found) = found {
+            self.pending = found;
+            self.grown |= stored_bytes != self.backed_bytes();
+            self.owed = false;
         }
     }
 
@@ -227,10 +270,6 @@ impl Region {
         }
         let slots = self.journal.clone();
         let mut slot = JournalSlot::lock(&slots);
-        if matches!(*slot, JournalSlot::Unread) {
-            let adopted = adopt_journal(&*self.storage, self.places.store(), &self.image.header);
-            *slot = adopted.map_or(JournalSlot::Broken, JournalSlot::Ready);
-        }
         let JournalSlot::Ready(journal) = &mut *slot else { return Ok(None) };
         if journal.end > journal.bound_bytes {
             return Ok(None);
@@ -282,10 +321,15 @@ impl Region {
         Ok(())
     }
 
-    /// Copies the image to a new base file, whose checkpoint makes the journal stale.
-    fn make_base(&mut self) -> Result<CommitReport> {
+    /// From now on only a new base will do, whatever is in the store.
+    pub(crate) fn owe_base(&mut self) {
         self.owed = true;
         *JournalSlot::lock(&self.journal) = JournalSlot::Broken;
+    }
+
+    /// Copies the image to a new base file, whose checkpoint makes the journal stale.
+    fn make_base(&mut self) -> Result<CommitReport> {
+        self.owe_base();
         self.take_dirty(Tracking::Begin)?;
         let store = self.places.store().to_owned();
         let header = next_base_header(&store, &self.image.header);
@@ -368,21 +412,31 @@ fn bound_for(base_bytes: u64) -> u64 {
     JOURNAL_BYTES_MIN.max(base_bytes)
 }
 
-/// The journal that continues the image's last checkpoint; `None` when anything about base or journal is not as
-/// the image says. A new base then mends it, as the image has everything.
-fn adopt_journal(storage: &dyn Storage, store: &Path, image: &Header) -> Option<Journal> {
-    let base: Image = open_base(store, &image.name).ok()?;
-    let continues = base.header.uuid == image.uuid
-        && base.header.checkpoint_count == image.checkpoint_count
-        // See `crate::limit`.
-        && base.header.limit_bytes == image.limit_bytes
-        && base.header.continued;
-    if !continues {
-        return None;
-    }
+/// What the store has, if the image goes on from it; `None` when anything about base or journal is not as the image
+/// says. A new base then mends it, as the image has everything.
+fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
+    let stored = Stored::open_writable(store, &image.name).ok()??;
+    let base = &stored.base.header;
+    // All that a cold open takes from the base: the limit (see `crate::limit`), the address, the medium.
+    let same = Header {
+        sequence: base.sequence,
+        state: base.state,
+        backed_bytes: base.backed_bytes,
+        image_generation: base.image_generation,
+        data_checksum: base.data_checksum,
+        continued: true,
+        journal_sequence: base.journal_sequence,
+        ..image.clone()
+    };
+    (same == *base).then_some(stored)
+}
+
+/// The journal that continues the image's last checkpoint.
+fn adopt_journal(storage: &dyn Storage, store: &Path, image: &Header, stored: Stored) -> Option<Journal> {
+    let Stored { base, journal } = stored;
     let bound_bytes = bound_for(base.file.metadata().ok()?.blocks() * 512);
     let durable_sequence = image.journal_sequence;
-    match find_journal(store, &image.name, &base.header, true).ok()? {
+    match journal {
         Some(found) => {
             Journal::adopt(storage, store, &image.name, found, durable_sequence, bound_bytes).ok()?
         }

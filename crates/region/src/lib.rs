@@ -38,6 +38,7 @@ mod address;
 mod atomic;
 mod base;
 mod commit;
+mod compare;
 mod compartments;
 mod dirty;
 mod error;

@@ -1,6 +1,6 @@
 //! The pages of a region that the store lacks, as bits: noting some costs no more for how many are noted already.
 //!
-//! Invariant: a page that was noted stays until all are cleared.
+//! Invariant: a page that was noted stays until it is removed, or all are cleared.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,8 @@ const WORD_BITS: u64 = u64::BITS as u64;
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     words: Vec<u64>,
-    any: bool,
+    /// How many bits are set.
+    pages: u64,
 }
 
 impl Pending {
@@ -23,7 +24,6 @@ impl Pending {
         if bytes.is_empty() {
             return;
         }
-        self.any = true;
         let (mut page, end) = (bytes.start / PAGE_BYTES, bytes.end.div_ceil(PAGE_BYTES));
         let words = end.div_ceil(WORD_BITS) as usize;
         if self.words.len() < words {
@@ -32,19 +32,38 @@ impl Pending {
         while page < end {
             let first = page % WORD_BITS;
             let count = (end - page).min(WORD_BITS - first);
-            self.words[(page / WORD_BITS) as usize] |= (u64::MAX >> (WORD_BITS - count)) << first;
+            let word = &mut self.words[(page / WORD_BITS) as usize];
+            let noted = (u64::MAX >> (WORD_BITS - count)) << first;
+            self.pages += u64::from((noted & !*word).count_ones());
+            *word |= noted;
             page += count;
         }
     }
 
+    /// Takes out the page that has a byte.
+    pub(crate) fn remove_page(&mut self, byte: u64) {
+        let (page, bit) = (byte / PAGE_BYTES, 1 << (byte / PAGE_BYTES % WORD_BITS));
+        if let Some(word) = self.words.get_mut((page / WORD_BITS) as usize)
+            && *word & bit != 0
+        {
+            *word ^= bit;
+            self.pages -= 1;
+        }
+    }
+
+    /// Bytes of the pages noted.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pages * PAGE_BYTES
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        !self.any
+        self.pages == 0
     }
 
     pub(crate) fn clear(&mut self) {
-        if self.any {
+        if self.pages > 0 {
             self.words.fill(0);
-            self.any = false;
+            self.pages = 0;
         }
     }
 
@@ -83,6 +102,10 @@ mod tests {
             .map(|pages: Range<u64>| pages.start * PAGE_BYTES..pages.end * PAGE_BYTES);
         assert_eq!(pending.ranges(), expected);
         assert!(!pending.is_empty());
+        assert_eq!(pending.bytes(), 70 * PAGE_BYTES);
+        pending.remove_page(3 * PAGE_BYTES + 1);
+        pending.remove_page(1000 * PAGE_BYTES);
+        assert_eq!(pending.ranges()[0], 4 * PAGE_BYTES..5 * PAGE_BYTES);
         pending.clear();
         assert!(pending.is_empty() && pending.ranges().is_empty());
     }

@@ -84,7 +84,7 @@ impl Region {
             return Ok(PublishReport::default());
         };
         let finished = self.publish().and_then(|report| {
-            self.owed = true;
+            self.owe_base();
             self.poisoned = true;
             self.image
                 .change_header(&*self.storage, |header| header.address = address)

@@ -372,7 +372,9 @@ impl Examination {
         }
         let (image, opened, _) = names.open_locked(&name, &key)?.ok_or_else(|| names.not_found(&name))?;
         let mut region = names.region(image, opened, lock);
-        region.owed |= !findings.is_empty();
+        if !findings.is_empty() {
+            region.owe_base();
+        }
         region.rewrite(pieces)?;
         region.close()?;
         Ok(copies)

@@ -55,10 +55,24 @@ pub(crate) fn sum_and_copy(
     data_bytes: u64,
     target: Option<(&dyn Storage, &File)>,
 ) -> Result<DataSum, CopyError> {
+    let mut pages = 0;
+    let checksum = sum_each(source, data_bytes, |bytes, position| {
+        pages += write_pages(bytes, position, target).map_err(CopyError::Write)?;
+        Ok(())
+    })?;
+    Ok(DataSum { checksum, pages })
+}
+
+/// Sums as [`sum_and_copy`] does, and shows `visit` the bytes of the file that are no hole, with their position in it, in
+/// whole pages and in order.
+pub(crate) fn sum_each<E: From<CopyError>>(
+    source: &File,
+    data_bytes: u64,
+    mut visit: impl FnMut(&[u8], u64) -> Result<(), E>,
+) -> Result<u64, E> {
     let end = DATA_OFFSET + data_bytes;
     let mut chunk = buffer(CHUNK_BYTES).map_err(CopyError::Read)?;
     let mut sum = Xxh3::new();
-    let mut pages = 0;
     let mut position = DATA_OFFSET;
     while position < end {
         let data = next_data(source, position).map_err(CopyError::Read)?.unwrap_or(end..end);
@@ -72,15 +86,15 @@ pub(crate) fn sum_and_copy(
             let bytes = &mut chunk[..wanted];
             source.read_exact_at(bytes, position).map_err(CopyError::Read)?;
             sum.update(bytes);
-            pages += write_pages(bytes, position, target).map_err(CopyError::Write)?;
+            visit(bytes, position)?;
             position += wanted as u64;
         }
     }
     // A source that was cut off meanwhile looks like one that ends in a hole.
     if source.metadata().map_err(CopyError::Read)?.len() < end {
-        return Err(CopyError::Read(io::ErrorKind::UnexpectedEof.into()));
+        return Err(CopyError::Read(io::ErrorKind::UnexpectedEof.into()).into());
     }
-    Ok(DataSum { checksum: sum.digest(), pages })
+    Ok(sum.digest())
 }
 
 fn add_zeros(sum: &mut Xxh3, mut count: u64) {

@@ -29,6 +29,15 @@ pub(crate) struct Stored {
 impl Stored {
     /// `None` when there is no base file.
     pub(crate) fn open(store: &Path, name: &RegionName) -> Result<Option<Stored>> {
+        Stored::open_with(store, name, false)
+    }
+
+    /// As [`Stored::open`]; the journal may be written to.
+    pub(crate) fn open_writable(store: &Path, name: &RegionName) -> Result<Option<Stored>> {
+        Stored::open_with(store, name, true)
+    }
+
+    fn open_with(store: &Path, name: &RegionName, writable: bool) -> Result<Option<Stored>> {
         let base = match open_base(store, name) {
             Ok(base) => base,
             Err(FileFault::Missing) => return Ok(None),
@@ -38,17 +47,21 @@ impl Stored {
                 return Err(fault.into_error(&path, remedy));
             }
         };
-        let journal = find_journal(store, name, &base.header, false)?;
+        let journal = find_journal(store, name, &base.header, writable)?;
         Ok(Some(Stored { base, journal }))
+    }
+
+    /// Backed bytes of the region as it is stored.
+    pub(crate) fn backed_bytes(&self) -> u64 {
+        self.journal.as_ref().map_or(self.base.header.backed_bytes, |journal| journal.extent.backed_bytes)
     }
 
     /// The header of an image that holds what is stored.
     pub(crate) fn image_header(&self) -> Header {
         let base = &self.base.header;
-        let backed_bytes = self.journal.as_ref().map(|journal| journal.extent.backed_bytes);
         Header {
             state: FileState::Open,
-            backed_bytes: backed_bytes.unwrap_or(base.backed_bytes),
+            backed_bytes: self.backed_bytes(),
             image_generation: base.image_generation.saturating_add(1),
             data_checksum: 0,
             continued: false,

@@ -11,8 +11,9 @@ use holdfast_region::{DamagedFile, ErrorKind, HeaderState, RegionError};
 
 /// A region with "hello" at its start and "x" in its last byte.
 fn home() -> Home {
-    let home = Home::with_text("words", b"hello");
-    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    let home = Home::new();
+    let mut region = home.names().create(&named("words"), &key(), 8 * MIB).unwrap();
+    store(&mut region, 0, b"hello");
     store(&mut region, (4 << 20) - 1, b"x");
     region.close().unwrap();
     home

@@ -53,13 +53,13 @@ fn a_session_that_stores_nothing_skips_the_checkpoint_and_leaves_all_data_alone(
 fn the_first_store_makes_a_warm_region_dirty_and_a_checkpoint_makes_it_clean_again() {
     let home = Home::with_text("words", b"hello");
     let mut region = home.names().open(&named("words"), &key()).unwrap();
-    // Until the first checkpoint every page may have changed; from then on the changed ones are known.
-    for (text, pages) in [(b"one", 2), (b"two", 1)] {
+    // Before the first checkpoint nobody noticed what changes: it compares. From then on it is known.
+    for text in [b"one", b"two"] {
         assert!(!region.is_dirty());
         store(&mut region, 4096, text);
         assert!(region.is_dirty());
         let report = region.checkpoint().unwrap();
-        assert_eq!((report.pages, report.bytes, report.skipped), (pages, pages * 4096, false));
+        assert_eq!((report.pages, report.bytes, report.skipped), (1, 4096, false));
     }
     assert!(region.checkpoint().unwrap().skipped);
     drop(region);

@@ -52,8 +52,11 @@ fn open(names: &NameSpace) -> Result<Region> {
     names.open(&named("words"), &key())
 }
 
+/// Stores so much that a new base is due.
 fn open_and_store(names: &NameSpace) -> Region {
     let mut region = open(names).unwrap();
+    let filler = vec![7; region.backed_bytes() as usize];
+    store(&mut region, 0, &filler);
     store(&mut region, 0, b"later");
     region
 }
@@ -163,7 +166,8 @@ fn a_checkpoint_is_durable_before_it_gets_its_name_and_before_the_image_says_so(
     let mut region = open_and_store(&names);
     assert_eq!(storage.take_log(), ["write_at"], "a warm open changes one header slot and nothing else");
     region.checkpoint().unwrap();
-    let data_and_both_headers = ["create", "set_len", "write_at", "write_at", "write_at"];
+    // 4 MiB, 256 KiB at a time.
+    let data_and_both_headers = [&["create", "set_len"][..], &["write_at"; 16 + 2]].concat();
     let publish = ["sync", "rename", "sync_directory"];
     let header_of_the_image = ["write_at"];
     let expected = [&data_and_both_headers[..], &publish, &header_of_the_image].concat();

@@ -53,11 +53,13 @@ pub(crate) fn play() {
                 Err(error) => say(&format!("failed: {error}")),
             }
         }
-        // Stores a text and hangs in the given step of the checkpoint.
+        // Stores a text, and so much else that a new base is due, and hangs in the given step of the checkpoint.
         ["hang", name, text, step] => {
             let storage = Arc::new(FaultyStorage::new(Fault::Hang));
             let names = NameSpace::with_storage(places(), storage.clone());
             let mut region = names.open(&named(name), &key()).unwrap();
+            let filler = vec![step.parse::<u8>().unwrap() + 1; region.backed_bytes() as usize];
+            store(&mut region, 0, &filler);
             store(&mut region, 0, text.as_bytes());
             storage.arm(step.parse().unwrap());
             region.checkpoint().unwrap();
