@@ -31,8 +31,11 @@
  * execs, the heap counts as held.
  *
  * End: exit and a return from main close a native heap (a checkpoint makes it durable), after all handlers of
- * atexit and static destructors of the program. A program that is killed loses nothing of what it stored;
- * the next one rolls an open transaction back.
+ * atexit and static destructors of the program. While other threads are left, the heap cannot be closed under them:
+ * it stays mapped until the process is gone, and then it is as after a kill, so what was stored is there, and what is
+ * durable is what nv_commit made so. (In the mode `atomic` everything counts that was stored until then; a thread that
+ * stores afterwards stops.) For more, end your threads or call nv_close first. A program that is killed loses nothing
+ * of what it stored; the next one rolls an open transaction back.
  */
 #ifndef HOLDFAST_H
 #define HOLDFAST_H

@@ -1,5 +1,6 @@
 /* What is easily got wrong at the edges of holdfast.h: `edges COMMAND`. What differs from what must be is printed. */
 #include <holdfast.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,12 +31,81 @@ static void nested(void) {
     MUST(nv_tx_begin() == 0 && nvmalloc("next", 8) && nv_tx_commit() == 0 && nvread("next", NULL));
 }
 
+enum { STEPS = 1 << 14 };
+
+/* Raises one number after the other, so that at every moment those in front are one ahead of the others. */
+static void *store_for_ever(void *argument) {
+    for (volatile unsigned long(*numbers)[8] = argument;; )
+        for (int i = 0; i < STEPS; i++) numbers[i][0]++;
+    return NULL;
+}
+
+static void look_at_numbers(unsigned long (*numbers)[8]) {
+    int steps = 0;
+    for (int i = 1; i < STEPS; i++) {
+        MUST(numbers[i][0] == numbers[i - 1][0] || (numbers[i][0] + 1 == numbers[i - 1][0] && steps++ == 0));
+    }
+    for (int i = 1; i < STEPS; i++) numbers[i][0] = numbers[0][0];
+}
+
+static void *allocate_for_ever(void *argument) {
+    for (;;) {
+        char *object = nvmalloc(NULL, 100);
+        if (object) *object = 1, nvfree(object);
+    }
+    return argument;
+}
+
+static void *return_at_once(void *argument) {
+    return argument;
+}
+
+static long *raised(void) {
+    long *count = nvread("count", NULL);
+    if (!count) count = nvmalloc("count", sizeof *count);
+    MUST(count);
+    ++*count;
+    return count;
+}
+
+static void start(void *(*run)(void *), void *argument) {
+    pthread_t thread;
+    MUST(pthread_create(&thread, NULL, run, argument) == 0 && pthread_detach(thread) == 0);
+}
+
+/* Ends while its threads are at work. */
+static void leave_threads(void) {
+    unsigned long(*numbers)[8] = nvmmap("numbers", STEPS * sizeof *numbers);
+    MUST(numbers);
+    look_at_numbers(numbers);
+    start(store_for_ever, numbers);
+    start(allocate_for_ever, NULL);
+    usleep(5000);
+    printf("%ld\n", *raised());
+}
+
+static void leave_threads_atomic(void) {
+    MUST(nv_open_atomic("heap", 0) == 0);
+    leave_threads();
+}
+
+static void join_threads(void) {
+    printf("%ld\n", *raised());
+    fflush(stdout);
+    pthread_t threads[50];
+    for (int i = 0; i < 50; i++) MUST(pthread_create(&threads[i], NULL, return_at_once, NULL) == 0);
+    for (int i = 0; i < 50; i++) MUST(pthread_join(threads[i], NULL) == 0);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
     } commands[] = {
         {"nested", nested},
+        {"leave-threads", leave_threads},
+        {"leave-threads-atomic", leave_threads_atomic},
+        {"join-threads", join_threads},
     };
     alarm(60); /* nothing here takes a second */
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
