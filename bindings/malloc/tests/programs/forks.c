@@ -21,7 +21,10 @@ static FILE *file;
 
 static void *fork_once(void *argument) {
     pid_t child = fork();
-    if (child == 0) _exit(fputs("of the child", file) < 0);
+    if (child == 0) {
+        alarm(10);
+        _exit(fputs("of the child", file) < 0);
+    }
     int status = -1;
     MUST(child > 0 && waitpid(child, &status, 0) == child && status == 0);
     return argument;
@@ -120,7 +123,7 @@ static void with_a_handler(void) {
 }
 
 int main(void) {
-    alarm(20);
+    alarm(10);
     with_a_locked_file();
     from_a_stack_in_the_heap();
     while_deaf_to_faults();
