@@ -47,6 +47,15 @@ pub enum CallError {
     NotARange,
     /// No such durability level.
     NoSuchLevel,
+    /// The root has another layout than the program wants.
+    OtherLayout {
+        /// What it has; 0 is none.
+        stored: u64,
+        /// What the program wants.
+        wanted: u64,
+    },
+    /// A root's object stays where it is: its name says where that is.
+    IsRoot,
 }
 
 impl CallError {
@@ -67,9 +76,13 @@ impl CallError {
             Self::Heap(HeapError::TransactionState { expected_open: true }) => Code::NoTransaction,
             Self::Heap(HeapError::TransactionState { expected_open: false }) => Code::InTransaction,
             Self::Heap(HeapError::TransactionAborted) => Code::Aborted,
+            Self::Heap(HeapError::LayoutMismatch { .. }) => Code::Layout,
+            Self::Heap(HeapError::Alignment { .. }) => Code::Alignment,
             Self::Heap(_) => Code::Failed,
             Self::TooSmall { .. } => Code::TooSmall,
             Self::NoSuchLevel => Code::Unsupported,
+            Self::OtherLayout { .. } => Code::Layout,
+            Self::IsRoot => Code::NotAllocated,
         }
     }
 }
@@ -84,6 +97,14 @@ impl fmt::Display for CallError {
                  nvremove it first"
             ),
             Self::NotARange => f.write_str("the pointer is no range that nvmmap returned; pass that one"),
+            Self::OtherLayout { stored, wanted } => write!(
+                f,
+                "the root has the layout {stored:#018x} (0: none), this program wants {wanted:#018x}; use the program \
+                 that made it, or nvread it as bytes"
+            ),
+            Self::IsRoot => f.write_str(
+                "the object is a root, which nvrealloc cannot move; make another one, copy, and nvremove this one",
+            ),
             Self::NoSuchLevel => f.write_str("there is no such durability level; see enum nv_level"),
         }
     }
@@ -141,6 +162,51 @@ impl<B: Backing> Calls<B> {
             None => self.heap.alloc_zeroed(bytes),
         };
         allocated.map_err(|error| asked_for(error, bytes))
+    }
+
+    /// A zeroed object at an alignment.
+    ///
+    /// # Errors
+    /// Those of [`Heap::alloc_aligned_zeroed`].
+    pub fn allocate_aligned(&mut self, align_bytes: u64, bytes: u64) -> Result<NonNull<u8>> {
+        self.heap.alloc_aligned_zeroed(bytes, align_bytes).map_err(|error| asked_for(error, bytes))
+    }
+
+    /// A zeroed root that carries a layout (0: none).
+    ///
+    /// # Errors
+    /// Those of [`Heap::create_root`].
+    pub fn allocate_typed(&mut self, name: &str, bytes: u64, layout: u64) -> Result<NonNull<u8>> {
+        let Some(root_type) = type_of(layout) else { return self.allocate(Some(name), bytes) };
+        self.heap.create_root_of(name, bytes, root_type).map_err(|error| asked_for(error, bytes))
+    }
+
+    /// A root, if it carries this layout (0: whatever it carries).
+    ///
+    /// # Errors
+    /// [`HeapError::NoSuchRoot`], [`CallError::OtherLayout`].
+    pub fn read_typed(&self, name: &str, layout: u64) -> Result<Root> {
+        let root = self.read(name)?;
+        let Some(wanted) = type_of(layout) else { return Ok(root) };
+        match self.heap.root_type(name) {
+            Some(stored) if stored == wanted => Ok(root),
+            stored => {
+                let stored = stored.map_or(0, |stored| stored.layout);
+                Err(CallError::OtherLayout { stored, wanted: layout })
+            }
+        }
+    }
+
+    /// Gives an anonymous object another size; in place where that is possible. Without an object, makes one.
+    ///
+    /// # Errors
+    /// [`CallError::IsRoot`]; those of [`Heap::realloc`]. The object is as it was then.
+    pub fn reallocate(&mut self, object: Option<NonNull<u8>>, bytes: u64) -> Result<NonNull<u8>> {
+        let Some(object) = object else { return self.allocate(None, bytes) };
+        if self.heap.roots().any(|(_, root)| root.pointer == object) {
+            return Err(CallError::IsRoot);
+        }
+        self.heap.realloc(object, bytes).map_err(|error| asked_for(error, bytes))
     }
 
     /// Makes an anonymous object a root, whose type is `layout` (0: none).
@@ -421,6 +487,34 @@ mod tests {
         calls.remove_numbered(1, 23).unwrap();
         assert_eq!(calls.remove_numbered(1, 23), Err(HeapError::NoSuchRoot.into()));
         assert_eq!(calls.read("qnv/12/3"), Ok(Root { pointer: other, bytes: 20 }));
+    }
+
+    #[test]
+    fn roots_are_read_only_with_the_layout_that_they_carry() {
+        let mut calls = calls();
+        let root = calls.allocate_typed("typed", 100, 7).unwrap();
+        let found = Root { pointer: root, bytes: 100 };
+        assert_eq!(calls.read_typed("typed", 7), Ok(found));
+        assert_eq!(calls.read_typed("typed", 8), Err(CallError::OtherLayout { stored: 7, wanted: 8 }));
+        assert_eq!((calls.read_typed("typed", 0), calls.read("typed")), (Ok(found), Ok(found)));
+        calls.allocate(Some("plain"), 100).unwrap();
+        assert_eq!(calls.read_typed("plain", 7).unwrap_err().code(), Code::Layout);
+        assert_eq!(calls.read_typed("none", 7), Err(HeapError::NoSuchRoot.into()));
+    }
+
+    #[test]
+    fn objects_change_their_size_and_roots_do_not() {
+        let mut calls = calls();
+        let first = calls.reallocate(None, 100_000).unwrap();
+        assert_eq!(calls.reallocate(Some(first), 400_000), Ok(first), "there is room behind it");
+        assert_eq!(calls.reallocate(Some(first), u64::MAX).unwrap_err().code(), Code::LimitReached);
+        let root = calls.allocate(Some("root"), 100).unwrap();
+        assert_eq!(calls.reallocate(Some(root), 10_000), Err(CallError::IsRoot));
+        calls.name("first", Some(first), 400_000, 0).unwrap();
+        assert_eq!(calls.reallocate(Some(first), 1), Err(CallError::IsRoot));
+        let aligned = calls.allocate_aligned(4096, 100).unwrap();
+        assert!(aligned.addr().get().is_multiple_of(4096));
+        assert_eq!(calls.allocate_aligned(3, 100).unwrap_err().code(), Code::Alignment);
     }
 
     #[test]

@@ -29,11 +29,13 @@ pub enum Code {
     ReadOnly = 20,
     Denied = 21,
     Aborted = 22,
+    Layout = 23,
+    Alignment = 24,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 22] = [
+    pub const ALL: [Code; 24] = [
         Code::NotGranted,
         Code::LimitReached,
         Code::NoRoom,
@@ -56,6 +58,8 @@ impl Code {
         Code::ReadOnly,
         Code::Denied,
         Code::Aborted,
+        Code::Layout,
+        Code::Alignment,
     ];
 
     /// The number that C sees.
@@ -110,6 +114,10 @@ impl Code {
             Code::Aborted => {
                 c"an inner transaction was aborted, so all of it was rolled back; do all of it again, or give up"
             }
+            Code::Layout => {
+                c"the root has another layout, or none; use the program that made it, or nvread it as bytes"
+            }
+            Code::Alignment => c"an alignment is a power of two up to 2 MiB",
         }
     }
 }

@@ -88,6 +88,34 @@ pub unsafe fn nvread<L: Library>(name: *const c_char, size: *mut usize) -> *mut 
 ///
 /// # Safety
 /// `name` must be a C string.
+pub unsafe fn nvmalloc_typed<L: Library>(name: *const c_char, size: usize, layout: u64) -> *mut c_void {
+    // SAFETY: per the contract.
+    pointer(run::<L, _>(|calls| calls.allocate_typed(unsafe { text(name) }?, size as u64, layout)))
+}
+
+/// See `holdfast.h`.
+///
+/// # Safety
+/// `name` must be a C string, `size` NULL or a pointer to a `size_t`.
+pub unsafe fn nvread_typed<L: Library>(name: *const c_char, layout: u64, size: *mut usize) -> *mut c_void {
+    // SAFETY: per the contract.
+    unsafe { found(run::<L, _>(|calls| calls.read_typed(text(name)?, layout)), size) }
+}
+
+/// See `holdfast.h`.
+pub fn nvaligned_alloc<L: Library>(alignment: usize, size: usize) -> *mut c_void {
+    pointer(run::<L, _>(|calls| calls.allocate_aligned(alignment as u64, size as u64)))
+}
+
+/// See `holdfast.h`.
+pub fn nvrealloc<L: Library>(object: *mut c_void, size: usize) -> *mut c_void {
+    pointer(run::<L, _>(|calls| calls.reallocate(NonNull::new(object.cast()), size as u64)))
+}
+
+/// See `holdfast.h`.
+///
+/// # Safety
+/// `name` must be a C string.
 pub unsafe fn nvname<L: Library>(
     name: *const c_char,
     object: *mut c_void,
@@ -189,6 +217,10 @@ macro_rules! export_calls {
         $crate::export_calls!(@each $library;
             unsafe fn nvmalloc(name: *const c_char, size: usize) -> *mut c_void;
             unsafe fn nvread(name: *const c_char, size: *mut usize) -> *mut c_void;
+            unsafe fn nvmalloc_typed(name: *const c_char, size: usize, layout: u64) -> *mut c_void;
+            unsafe fn nvread_typed(name: *const c_char, layout: u64, size: *mut usize) -> *mut c_void;
+            unsafe fn nvaligned_alloc(alignment: usize, size: usize) -> *mut c_void;
+            unsafe fn nvrealloc(object: *mut c_void, size: usize) -> *mut c_void;
             unsafe fn nvname(
                 name: *const c_char, object: *mut c_void, size: usize, layout: u64
             ) -> c_int;

@@ -56,6 +56,12 @@ pub extern "C" fn nv_close() -> c_int {
 
 /// See `holdfast.h`.
 #[unsafe(no_mangle)]
+pub extern "C" fn nv_set_limit(limit_bytes: u64) -> c_int {
+    session::set_limit(limit_bytes).err().unwrap_or(0)
+}
+
+/// See `holdfast.h`.
+#[unsafe(no_mangle)]
 pub extern "C" fn nv_session() -> u64 {
     session::current()
 }

@@ -105,7 +105,9 @@ impl Failure {
 
 fn code_of_region(error: &RegionError) -> Code {
     match error {
-        RegionError::LimitReached { .. } | RegionError::LimitOutOfRange { .. } => Code::LimitReached,
+        RegionError::LimitReached { .. } | RegionError::LimitOutOfRange { .. } | RegionError::Limit(_) => {
+            Code::LimitReached
+        }
         RegionError::AddressTaken { .. }
         | RegionError::AddressSpace { .. }
         | RegionError::AddressesExhausted { .. } => Code::MemoryShape,

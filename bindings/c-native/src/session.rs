@@ -73,8 +73,13 @@ impl Session {
             Some(medium) => medium.to_string_lossy().parse()?,
             None => Medium::default(),
         };
-        let mut region =
-            NameSpace::new(places).with_medium(medium).open_or_create(&name, &key, limit_bytes)?;
+        let names = NameSpace::new(places).with_medium(medium);
+        // Asked first: other readers would keep a writer out. A heap that is not there yet anybody may make.
+        let reads_only = names.access(&name, &key).is_ok_and(|access| !access.may_write());
+        let mut region = match reads_only {
+            true => names.open_read_only(&name, &key)?,
+            false => names.open_or_create(&name, &key, limit_bytes)?,
+        };
         region.set_consistency(mode)?;
         let (heap, region) = open_heap(region)?;
         region.hide_from_children().map_err(Failure::CannotHide)?;
@@ -219,6 +224,14 @@ pub(crate) fn close() -> Result<(), c_int> {
         let closed = session.close();
         ending::forget();
         closed
+    })
+}
+
+/// `nv_set_limit`.
+pub(crate) fn set_limit(limit_bytes: u64) -> Result<(), c_int> {
+    locked(|state| {
+        state.session()?.region.set_limit(limit_bytes)?;
+        Ok(())
     })
 }
 

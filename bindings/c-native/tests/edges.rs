@@ -4,8 +4,13 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
 use common::{Bench, Linking, has};
-use holdfast_region::{Opened, OwnerKey, RegionName};
+use holdfast_native_heap::open_heap;
+use holdfast_region::{Grant, KeyFingerprint, Opened, OwnerKey, RegionName, Rights};
 use holdfast_testkit::{Soundness, heap_soundness};
 
 fn opened(bench: &Bench) -> Opened {
@@ -83,4 +88,55 @@ fn a_child_that_was_forked_by_whatever_call_neither_calls_nor_touches_its_parent
 #[test]
 fn a_transaction_object_that_outlives_its_heap_leaves_the_next_one_alone_and_a_closed_heap_stays_closed() {
     said_nothing("edges.cpp", "outlive-a-heap");
+}
+
+#[test]
+fn objects_are_aligned_and_resized_roots_carry_layouts_and_an_owner_sets_the_limit() {
+    said_nothing("edges.c", "shapes");
+}
+
+#[test]
+fn keys_that_may_only_read_read_a_native_heap_at_the_same_time_and_cannot_change_it() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = bench.compile("edges.c", Linking::Shared);
+    let (names, name) = (bench.names(), RegionName::parse("heap").unwrap());
+    let owner = OwnerKey::load_or_create(names.places(), "owner").unwrap();
+    let reader = OwnerKey::load_or_create(names.places(), "default").unwrap();
+    let (mut heap, region) = open_heap(names.create(&name, &owner, 8 << 20).unwrap()).unwrap();
+    let count = heap.create_root("count", 8).unwrap();
+    // SAFETY: eight bytes that nobody else has.
+    #[allow(unsafe_code)]
+    unsafe {
+        count.cast::<i64>().write(3);
+    };
+    drop(heap.close());
+    region.close().unwrap();
+    names
+        .grant(
+            &name,
+            &owner,
+            Grant::new(KeyFingerprint::from_bytes(reader.fingerprint()), None, Rights::Read),
+        )
+        .unwrap();
+    let start = || {
+        let mut command = bench.unbounded(&program);
+        command.arg("only-read").env("HOLDFAST_HEAP", "heap").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "read\n");
+        child
+    };
+    let mut readers = [start(), start(), start()];
+    readers[0].stdin.take().unwrap().write_all(b"s").unwrap();
+    assert_eq!(readers[0].wait().unwrap().signal(), Some(11), "a store is refused by the processor");
+    for reader in &mut readers[1..] {
+        drop(reader.stdin.take());
+        assert!(reader.wait().unwrap().success());
+    }
+    assert_eq!(names.open(&name, &owner).unwrap().opened(), Opened::Warm, "nobody changed it");
+    assert_sound(&bench);
 }

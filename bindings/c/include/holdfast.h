@@ -54,7 +54,7 @@ enum nv_error {
     NV_NOT_GRANTED = 1,     /* no heap: the run was started without --heap, or nv_open was not called */
     NV_LIMIT_REACHED = 2,   /* the heap is as large as it may get */
     NV_NO_ROOM = 3,         /* the pool is full */
-    NV_UNSUPPORTED = 4,     /* not offered here (a durability level; nv_open with a name in an applet; nv_rollback) */
+    NV_UNSUPPORTED = 4,     /* not offered here (a durability level; in an applet nv_open with a name, nv_set_limit, nv_rollback) */
     NV_FAILED = 5,          /* the host or the library failed */
     NV_NOT_ALLOCATED = 6,   /* not the start of an allocated object */
     NV_MEMORY_SHAPE = 7,    /* the heap's addresses are not free */
@@ -72,7 +72,9 @@ enum nv_error {
     NV_BAD_FILE = 19,       /* a file of the heap is damaged, foreign or newer */
     NV_READ_ONLY = 20,      /* the run's key may only read the heap: nvread works, what would change it does not */
     NV_DENIED = 21,         /* the heap belongs to another key, which granted this one nothing */
-    NV_ABORTED = 22         /* an inner transaction was aborted, so the outermost was rolled back, too */
+    NV_ABORTED = 22,        /* an inner transaction was aborted, so the outermost was rolled back, too */
+    NV_LAYOUT = 23,         /* the root has another layout, or none */
+    NV_ALIGNMENT = 24       /* no power of two, or more than 2 MiB */
 };
 
 /* Durability levels, named after the failure that they survive. */
@@ -83,7 +85,8 @@ enum nv_level {
 };
 
 /* Opens the heap of this name, or makes it with room for limit_bytes (0: 64 MiB; one that exists keeps its
- * limit). With a NULL name: the heap that the environment names, in an applet the one that was granted. */
+ * limit). A heap that its owner granted to this user's key for reading is opened for that: any number of readers at once,
+ * what would change it is NV_READ_ONLY, a store a SIGSEGV. With a NULL name: the heap that the environment names, in an applet the one that was granted. */
 int nv_open(const char *name, uint64_t limit_bytes);
 
 /* The same in the mode `atomic`: stores count only together, at nv_commit (of whatever level), at nv_close and when the
@@ -108,6 +111,21 @@ void *nvmalloc(const char *name, size_t size);
 
 /* The root of this name, or NULL. If size is not NULL, it receives the size that was asked for. */
 void *nvread(const char *name, size_t *size);
+
+/* The same with a layout: a number of the program's choice but 0, such as a hash over the fields' names, types and
+ * places, which the root carries. nvread_typed returns the root only with the layout that it was made with; else it is
+ * NULL with NV_LAYOUT. (nvread reads every root.) The layout 0 stands for none: then they are nvmalloc and nvread. */
+void *nvmalloc_typed(const char *name, size_t size, uint64_t layout);
+void *nvread_typed(const char *name, uint64_t layout, size_t *size);
+
+/* Allocates an anonymous object of size bytes of zeroes at an alignment: a power of two, at most 2 MiB. */
+void *nvaligned_alloc(size_t alignment, size_t size);
+
+/* Gives an anonymous object room for size bytes and returns where it lies then: in place where there is room, else
+ * elsewhere, aligned to 16, with its content copied and the old place freed. New bytes are not zeroed. In a
+ * transaction all of it belongs to that; the link to the object is the caller's, to be changed in the same one. With
+ * NULL it is nvmalloc(NULL, size). A root is refused, with NV_NOT_ALLOCATED. On failure the object is as it was. */
+void *nvrealloc(void *object, size_t size);
 
 /* Gives an anonymous object a name, in one step: it is a root of size bytes from then on. So a root can be made ready
  * before anybody finds it. The layout is 0, or a number that the root carries. One name per object: NV_NAME_TAKEN. */
@@ -145,6 +163,10 @@ int nv_tx_abort(void);
 /* Makes everything stored so far durable at a level (see enum nv_level) and, in the mode `atomic`, count. Outside
  * transactions only, and no other thread may store to the heap meanwhile. */
 int nv_commit(int level);
+
+/* Sets how far the open heap may grow: rounded up to 64 KiB, no less than it has; nothing moves. For the heap's owner,
+ * and no other thread may store to the heap meanwhile. In an applet NV_UNSUPPORTED: `holdfast heap limit` does it. */
+int nv_set_limit(uint64_t limit_bytes);
 
 /* In the mode `atomic`: undoes everything that was stored, allocated and freed since the last nv_commit (or since the
  * heap was opened). Pointers to what was there at that commit stay valid, all others are to be forgotten: read the

@@ -100,6 +100,12 @@ pub extern "C" fn nv_open_atomic(_name: *const c_char, _limit_bytes: u64) -> c_i
     Applet::with(|_: &mut Calls<HostRegion>| Err::<(), _>(Failed(Code::Unsupported))).err().unwrap_or(0)
 }
 
+/// See `holdfast.h`. The limit is the owner's choice, and the applet is not the owner.
+#[unsafe(no_mangle)]
+pub extern "C" fn nv_set_limit(_limit_bytes: u64) -> c_int {
+    Applet::with(|_: &mut Calls<HostRegion>| Err::<(), _>(Failed(Code::Unsupported))).err().unwrap_or(0)
+}
+
 /// See `holdfast.h`. The host chose the mode, and rolls back on its own when an applet fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_rollback() -> c_int {

@@ -139,6 +139,51 @@ static void children(void) {
     }
 }
 
+static void shapes(void) {
+    size_t size = 0;
+    long *typed = nvmalloc_typed("typed", 3 * sizeof *typed, 0xABC);
+    MUST(typed && nvread_typed("typed", 0xABC, &size) == typed && size == 3 * sizeof *typed);
+    MUST(!nvread_typed("typed", 0xABD, NULL) && nv_errno() == NV_LAYOUT && strstr(nv_message(), "0abc"));
+    MUST(nvread("typed", NULL) == typed && nvread_typed("typed", 0, NULL) == typed);
+    MUST(!nvread_typed("none", 1, NULL) && nv_errno() == NV_NO_SUCH_ROOT);
+    MUST(!nvmalloc_typed("typed", 8, 1) && nv_errno() == NV_NAME_TAKEN);
+    for (size_t alignment = 1; alignment <= 2 << 20; alignment *= 2) {
+        char *aligned = nvaligned_alloc(alignment, 100);
+        MUST(aligned && (size_t)aligned % alignment == 0);
+        for (int i = 0; i < 100; i++) MUST(aligned[i] == 0);
+        memset(aligned, 1, 100);
+        MUST(nvfree(aligned) == 0);
+    }
+    MUST(!nvaligned_alloc(3, 1) && nv_errno() == NV_ALIGNMENT && !nvaligned_alloc(4 << 20, 1));
+    char *object = nvrealloc(NULL, 100);
+    MUST(object && object[99] == 0);
+    strcpy(object, "content");
+    for (size_t bytes = 200; bytes < 20 << 20; bytes *= 3) {
+        object = nvrealloc(object, bytes);
+        MUST(object && !strcmp(object, "content"));
+        memset(object + 8, 1, bytes - 8);
+    }
+    MUST(!nvrealloc(object, SIZE_MAX) && nv_errno() == NV_LIMIT_REACHED && !strcmp(object, "content"));
+    MUST(!nvrealloc(object, 100 << 20) && nv_errno() == NV_LIMIT_REACHED);
+    MUST(nv_set_limit(256 << 20) == 0 && (object = nvrealloc(object, 100 << 20)) && !strcmp(object, "content"));
+    MUST(nv_set_limit(1 << 20) == NV_LIMIT_REACHED && strstr(nv_message(), "larger"));
+    MUST(nvname("object", object, 100, 5) == 0 && nvread_typed("object", 5, &size) == object && size == 100);
+    MUST(!nvrealloc(object, 10) && nv_errno() == NV_NOT_ALLOCATED && strstr(nv_message(), "nvremove"));
+    MUST(nvname("again", object, 100, 0) == NV_NAME_TAKEN && nvname("none", &size, 1, 0) == NV_NOT_ALLOCATED);
+}
+
+/* With a key that may only read. */
+static void only_read(void) {
+    long *count = nvread("count", NULL);
+    MUST(count && *count == 3);
+    MUST(!nvmalloc("new", 8) && nv_errno() == NV_READ_ONLY && !nvmalloc(NULL, 8) && nv_errno() == NV_READ_ONLY);
+    MUST(nv_tx_begin() == NV_READ_ONLY && nvremove("count") == NV_READ_ONLY && nvfree(count) == NV_READ_ONLY);
+    MUST(!nvrealloc(NULL, 9) && nv_set_limit(1 << 30) == NV_READ_ONLY && nv_commit(NV_POWER) == 0);
+    printf("read\n");
+    fflush(stdout);
+    if (getchar() == 's') *count = 4;
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -149,6 +194,8 @@ int main(int argc, char **argv) {
         {"leave-threads-atomic", leave_threads_atomic},
         {"join-threads", join_threads},
         {"children", children},
+        {"shapes", shapes},
+        {"only-read", only_read},
     };
     alarm(60); /* nothing here takes a second */
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
