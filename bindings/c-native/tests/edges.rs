@@ -96,6 +96,11 @@ fn objects_are_aligned_and_resized_roots_carry_layouts_and_an_owner_sets_the_lim
 }
 
 #[test]
+fn a_typed_root_of_cpp_is_found_only_as_its_own_type_and_wide_types_are_aligned() {
+    said_nothing("edges.cpp", "typed");
+}
+
+#[test]
 fn keys_that_may_only_read_read_a_native_heap_at_the_same_time_and_cannot_change_it() {
     if !has("pkg-config") || !has("cc") {
         return;

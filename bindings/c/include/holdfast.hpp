@@ -10,7 +10,7 @@
  * be kept in a heap: virtual functions, function pointers, pointers to anything outside of the heap (the program's
  * code and statics lie elsewhere in every run), std::string and other containers with the standard allocator.
  * The program that opens the heap must have been compiled with the same standard library ABI and the same types:
- * the size of a root is checked, its meaning cannot be.
+ * the size of a root is checked, and with typed_root its layout; its meaning cannot be.
  *
  * What a crash leaves, honestly: a standard container knows nothing of transactions. A program that is killed
  * *between* two operations on a container finds everything as it was. One that is killed *inside* an operation
@@ -79,7 +79,7 @@ inline void close() { check(nv_close()); }
 
 /* Allocates from the open heap. Stateless: all are equal, and a container's size does not change by it. */
 template <class T> struct allocator {
-    static_assert(alignof(T) <= 16, "objects in the heap are aligned to 16 bytes");
+    static_assert(alignof(T) <= 2 << 20, "objects in the heap are aligned to 2 MiB at most");
 
     using value_type = T;
     using is_always_equal = std::true_type;
@@ -90,7 +90,8 @@ template <class T> struct allocator {
 
     [[nodiscard]] T *allocate(std::size_t count) {
         if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
-        void *object = nvmalloc(nullptr, count * sizeof(T));
+        void *object = alignof(T) <= 16 ? nvmalloc(nullptr, count * sizeof(T))
+                                        : nvaligned_alloc(alignof(T), count * sizeof(T));
         if (!object) throw std::bad_alloc();
         return static_cast<T *>(object);
     }
@@ -152,7 +153,7 @@ namespace detail {
 /* An object that nobody can find yet; freed unless it was published. */
 class unpublished {
 public:
-    explicit unpublished(std::size_t size) : object_(nvmalloc(nullptr, size)) {
+    unpublished(std::size_t align, std::size_t size) : object_(nvaligned_alloc(align, size)) {
         if (!object_) throw error();
     }
     unpublished(const unpublished &) = delete;
@@ -167,35 +168,70 @@ private:
     void *object_;
 };
 
-template <class T> T *found(const char *name) {
+template <class T> T *found(const char *name, std::uint64_t layout) {
     std::size_t size = 0;
-    void *root = nvread(name, &size);
+    void *root = nvread_typed(name, layout, &size);
     if (!root && nv_errno() != NV_NO_SUCH_ROOT) throw error();
     if (root && size != sizeof(T)) throw error(NV_TOO_SMALL, "the root of that name has another size, so another type");
     return static_cast<T *>(root);
 }
 
+template <class T, class... Arguments> T &root(const char *name, std::uint64_t layout, Arguments &&...arguments) {
+    static_assert(alignof(T) <= 2 << 20, "objects in the heap are aligned to 2 MiB at most");
+    static_assert(!std::is_polymorphic_v<T>, "a virtual function lies elsewhere in every run");
+    if (T *there = found<T>(name, layout)) return *there;
+    unpublished making(alignof(T), sizeof(T));
+    T *object = ::new (making.get()) T(std::forward<Arguments>(arguments)...);
+    if (nvname(name, object, sizeof(T), layout) != NV_OK) {
+        error failed;
+        if constexpr (std::is_destructible_v<T>) object->~T();
+        if (failed.code() == NV_NAME_TAKEN)
+            if (T *there = found<T>(name, layout)) return *there;
+        throw failed;
+    }
+    making.published();
+    return *object;
+}
+
+template <class T> constexpr std::string_view spelling() {
+#if defined(__GNUC__)
+    return __PRETTY_FUNCTION__;
+#else
+    return __FUNCSIG__;
+#endif
+}
+
 } // namespace detail
+
+/* The hash of a description of a type: FNV-1a, 64 bits, never 0. */
+constexpr std::uint64_t layout_hash(std::string_view description, std::uint64_t hash = 0xcbf29ce484222325) {
+    for (char byte : description) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+    return hash ? hash : 1;
+}
+
+/* The layout of a type for typed_root. Unless it is given, it is computed from the type's name as the compiler spells
+ * it, its size and its alignment: it changes with any of them (and with the compiler), but not when a field becomes
+ * another one of the same size. To give it, specialise this, with a text that changes with the fields:
+ *     template <> struct holdfast::layout<state> {
+ *         static constexpr std::uint64_t value = holdfast::layout_hash("state 1: long count, string name");
+ *     }; */
+template <class T> struct layout {
+    static constexpr std::uint64_t value = layout_hash(
+        detail::spelling<T>(), (0xcbf29ce484222325 ^ sizeof(T)) * 0x100000001b3 ^ alignof(T));
+};
 
 /* The root of this name. If there is none, it is constructed from the arguments and gets its name when it is ready,
  * in one step and without a transaction: an exception leaves nothing, a kill on the way no root (at most memory that
  * nobody reaches; `holdfast heap leaks` shows it). Of several threads that make it at once, one wins, and the others
  * get what that one made. Its destructor never runs; nvremove ends its life. */
 template <class T, class... Arguments> T &root(const char *name, Arguments &&...arguments) {
-    static_assert(alignof(T) <= 16, "objects in the heap are aligned to 16 bytes");
-    static_assert(!std::is_polymorphic_v<T>, "a virtual function lies elsewhere in every run");
-    if (T *there = detail::found<T>(name)) return *there;
-    detail::unpublished making(sizeof(T));
-    T *object = ::new (making.get()) T(std::forward<Arguments>(arguments)...);
-    if (nvname(name, object, sizeof(T), 0) != NV_OK) {
-        error failed;
-        if constexpr (std::is_destructible_v<T>) object->~T();
-        if (failed.code() == NV_NAME_TAKEN)
-            if (T *there = detail::found<T>(name)) return *there;
-        throw failed;
-    }
-    making.published();
-    return *object;
+    return detail::root<T>(name, 0, std::forward<Arguments>(arguments)...);
+}
+
+/* The same for a root that carries its type's layout: one that was made with another layout, or with none, is an
+ * error with the code NV_LAYOUT, and its bytes are never taken for a T. */
+template <class T, class... Arguments> T &typed_root(const char *name, Arguments &&...arguments) {
+    return detail::root<T>(name, layout<T>::value, std::forward<Arguments>(arguments)...);
 }
 
 } // namespace holdfast

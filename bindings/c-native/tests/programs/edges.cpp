@@ -114,6 +114,49 @@ static void outlive_a_heap() {
     MUST(nv_open(nullptr, 0) == NV_OK && nvread("z", nullptr));
 }
 
+struct state {
+    long count;
+    vector<int> numbers;
+};
+struct other_state {
+    vector<int> numbers;
+    long count;
+};
+struct given {
+    long count;
+};
+template <> struct holdfast::layout<given> {
+    static constexpr std::uint64_t value = holdfast::layout_hash("given 1: long count");
+};
+struct alignas(256) wide {
+    char bytes[256] = {};
+};
+
+static void typed() {
+    auto &first = holdfast::typed_root<state>("state");
+    first.count = 7;
+    MUST(&holdfast::typed_root<state>("state") == &first && &holdfast::root<state>("state") == &first);
+    static_assert(sizeof(state) == sizeof(other_state));
+    try {
+        holdfast::typed_root<other_state>("state");
+        MUST(false);
+    } catch (const holdfast::error &error) {
+        MUST(error.code() == NV_LAYOUT);
+    }
+    holdfast::root<given>("plain");
+    try {
+        holdfast::typed_root<given>("plain");
+        MUST(false);
+    } catch (const holdfast::error &error) {
+        MUST(error.code() == NV_LAYOUT);
+    }
+    auto &known = holdfast::typed_root<given>("given");
+    MUST(nvread_typed("given", holdfast::layout_hash("given 1: long count"), nullptr) == &known);
+    auto &wides = holdfast::root<vector<wide>>("wides", 5);
+    MUST(reinterpret_cast<std::uintptr_t>(wides.data()) % 256 == 0);
+    MUST(reinterpret_cast<std::uintptr_t>(&holdfast::root<wide>("wide")) % 256 == 0);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -122,6 +165,7 @@ int main(int argc, char **argv) {
         {"throw-beside-a-thread", throw_beside_a_thread},
         {"make-at-once", make_at_once},
         {"outlive-a-heap", outlive_a_heap},
+        {"typed", typed},
     };
     alarm(60); // nothing here takes a second
     for (auto &command : commands) {
