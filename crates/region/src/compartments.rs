@@ -103,19 +103,27 @@ impl NameSpace {
         }
     }
 
-    /// What the compartments of a region may grow to, in bytes. The caller holds the lock on the name space.
-    pub(crate) fn given_out_bytes(&self, parent: &RegionName) -> Result<u64> {
+    /// What the compartments of a region may grow to, in bytes, all or all but one. The caller holds the lock on the name
+    /// space.
+    pub(crate) fn given_out_bytes(&self, parent: &RegionName, but: Option<&RegionName>) -> Result<u64> {
         let mut bytes = 0_u64;
-        for name in self.compartment_names(parent)? {
-            bytes = bytes.saturating_add(self.header_of(&name)?.limit_bytes);
+        for name in self.compartment_names(parent)?.iter().filter(|name| Some(*name) != but) {
+            bytes = bytes.saturating_add(self.header_of(name)?.limit_bytes);
         }
         Ok(bytes)
     }
 
-    /// Whether a new compartment fits below its parent's limit. The caller holds the lock on the name space.
-    pub(crate) fn check_quota(&self, parent: &RegionName, limit_bytes: u64) -> Result<()> {
+    /// Whether a compartment, new or not, fits below its parent's limit with one of `limit_bytes`. The caller holds the
+    /// lock on the name space.
+    pub(crate) fn check_quota(
+        &self,
+        parent: &RegionName,
+        compartment: &RegionName,
+        limit_bytes: u64,
+    ) -> Result<()> {
         let header = self.header_of(parent)?;
-        let used_bytes = self.given_out_bytes(parent)?.saturating_add(header.backed_bytes);
+        let given_out_bytes = self.given_out_bytes(parent, Some(compartment))?;
+        let used_bytes = given_out_bytes.saturating_add(header.backed_bytes);
         if used_bytes.saturating_add(limit_bytes) <= header.limit_bytes {
             return Ok(());
         }
