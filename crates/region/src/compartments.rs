@@ -17,11 +17,14 @@ use holdfast_sys::lock::LockMode;
 
 use crate::access::AccessError;
 use crate::error::{RegionError, Result};
+use crate::format::Header;
 use crate::key::OwnerKey;
+use crate::medium::current_image_path;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::opening::check_key;
 use crate::region::Region;
+use crate::stored::Stored;
 use crate::summary::{RegionSummary, summarize};
 
 impl NameSpace {
@@ -122,8 +125,9 @@ impl NameSpace {
         limit_bytes: u64,
     ) -> Result<()> {
         let header = self.header_of(parent)?;
+        let backed_bytes = self.backed_bytes_of(&header)?;
         let given_out_bytes = self.given_out_bytes(parent, Some(compartment))?;
-        let used_bytes = given_out_bytes.saturating_add(header.backed_bytes);
+        let used_bytes = given_out_bytes.saturating_add(backed_bytes);
         if used_bytes.saturating_add(limit_bytes) <= header.limit_bytes {
             return Ok(());
         }
@@ -134,6 +138,15 @@ impl NameSpace {
             asked_bytes: limit_bytes,
         }
         .into())
+    }
+
+    /// How large a region is whose header in force this is. Without an image, only the journal may know how far it grew.
+    fn backed_bytes_of(&self, header: &Header) -> Result<u64> {
+        if current_image_path(&self.places, &header.name).exists() {
+            return Ok(header.backed_bytes);
+        }
+        let stored = Stored::open(self.places.store(), &header.name)?;
+        Ok(stored.map_or(header.backed_bytes, |stored| stored.backed_bytes().max(header.backed_bytes)))
     }
 
     /// What takes plain names only.

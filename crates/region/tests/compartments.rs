@@ -5,10 +5,11 @@
 mod common;
 
 use common::child::{Player, play};
+use common::noted::Notes;
 use common::{Home, MIB, key, load, named, other_key, read, store};
 use holdfast_region::{
-    AccessError, ErrorKind, Grant, KeyFingerprint, LimitError, NameSpace, Opened, OwnerKey, Region,
-    RegionError, RegionName, Result, Rights,
+    AccessError, Durability, ErrorKind, Grant, KeyFingerprint, LimitError, NameSpace, Opened, OwnerKey,
+    Region, RegionError, RegionName, Result, Rights, Written,
 };
 
 const WORKERS: [&str; 3] = ["a", "b", "c"];
@@ -153,6 +154,27 @@ fn compartments_and_parent_stay_below_the_parents_limit_together() {
     assert!(matches!(compartment(&names, "a").unwrap().grow(3 * MIB), Err(RegionError::LimitReached { .. })));
     names.remove(&name_of("a"), &key()).unwrap();
     names.open_compartment(&named("words"), &named("d"), &key(), 2 * MIB).unwrap().close().unwrap();
+}
+
+#[test]
+fn the_size_of_a_parent_that_only_its_journal_knows_counts() {
+    let home = Home::new();
+    let names = home.names();
+    names.create(&named("words"), &key(), 12 * MIB).unwrap().close().unwrap();
+    let mut parent = names.open(&named("words"), &key()).unwrap();
+    let notes = Notes::of(&mut parent);
+    parent.grow(8 * MIB).unwrap();
+    notes.store(&mut parent, 0, b"parent");
+    assert_eq!(parent.commit(Durability::Power).unwrap().written, Written::Journal);
+    parent.close().unwrap();
+    std::fs::remove_file(home.image("words")).unwrap();
+    let full = names.open_compartment(&named("words"), &named("a"), &key(), 5 * MIB).map(drop).unwrap_err();
+    assert!(
+        matches!(full, RegionError::Access(AccessError::NoQuotaLeft { used_bytes, .. }) if used_bytes == 8 * MIB),
+        "{full}"
+    );
+    let made = names.open_compartment(&named("words"), &named("a"), &key(), 4 * MIB).unwrap();
+    assert_eq!((made.limit_bytes(), home.image("words").exists()), (4 * MIB, false));
 }
 
 #[test]
