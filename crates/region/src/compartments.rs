@@ -9,6 +9,8 @@
 //!   that copies into one, and none that grants one to another key. A plain name cannot name one.
 //! - What a region has backed and what its compartments may grow to are together at most its limit. Both sides change
 //!   under the lock on the name space.
+//! - A worker may use its compartment, and remove it with its own key: the data are its own. How large it may get is up to
+//!   the key of the parent, also for a worker that has a [`Region`] of its compartment; and so is making it.
 //! - No compartment outlives its parent: a region is removed with its compartments or not at all.
 
 #![forbid(unsafe_code)]
@@ -149,6 +151,16 @@ impl NameSpace {
         Ok(stored.map_or(header.backed_bytes, |stored| stored.backed_bytes().max(header.backed_bytes)))
     }
 
+    /// Lets only the key of the parent set what a compartment may have.
+    pub(crate) fn check_sets_limit(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
+        if name.parent_and_worker().is_none() {
+            return Ok(());
+        }
+        let header = self.header_of(name)?;
+        check_key(name, header.owner_fingerprint, key)?;
+        if is_workers_key(&header, key) { Err(parent_only(name)) } else { Ok(()) }
+    }
+
     /// What takes plain names only.
     pub(crate) fn refuse_compartment(&self, name: &RegionName) -> Result<()> {
         match name.parent_and_worker() {
@@ -156,4 +168,16 @@ impl NameSpace {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a key that may use the region is but that of a compartment's worker.
+pub(crate) fn is_workers_key(header: &Header, key: &OwnerKey) -> bool {
+    let is_not_derived =
+        |(parent, worker)| key.for_compartment(&parent, &worker).fingerprint() != header.owner_fingerprint;
+    header.name.parent_and_worker().is_some_and(is_not_derived)
+}
+
+pub(crate) fn parent_only(name: &RegionName) -> RegionError {
+    let parent = name.parent_and_worker().map_or_else(|| name.to_string(), |(parent, _)| parent.to_string());
+    AccessError::ParentOnly { name: name.to_string(), parent }.into()
 }

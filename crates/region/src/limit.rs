@@ -13,6 +13,7 @@ use holdfast_sys::process::Occupant;
 
 use crate::access::AccessError;
 use crate::address::{address_space, occupant_or_refusal};
+use crate::compartments::parent_only;
 use crate::dirty::Tracking;
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::base_path;
@@ -111,13 +112,14 @@ pub enum LimitError {
 
 impl NameSpace {
     /// Sets a region's limit (rounded up to 64 KiB) and says what it is now. The region's address stays. The limits of
-    /// compartments count against that of their parent.
+    /// compartments count against that of their parent, and are set with the parent's key.
     ///
     /// # Errors
     /// `BelowSize`, `BelowCompartments`, `Blocked`, `LimitOutOfRange`; `Access` when a compartment's parent has no room
-    /// for it; as [`NameSpace::open`] (`Held` while it is in use: then whoever has it calls [`Region::set_limit`]).
+    /// for it, or the key is but the compartment's; as [`NameSpace::open`] (`Held` while it is in use: then whoever has it calls [`Region::set_limit`]).
     pub fn set_limit(&self, name: &RegionName, key: &OwnerKey, asked_bytes: u64) -> Result<u64> {
         let limit_bytes = rounded(asked_bytes)?;
+        self.check_sets_limit(name, key)?;
         let mut settled = self.settle(name, key)?;
         // Nobody else may take the addresses behind it meanwhile.
         let _names = self.lock_names()?;
@@ -239,7 +241,8 @@ impl Region {
     ///
     /// # Errors
     /// `BelowSize`, `BelowCompartments`, `Blocked`, `TakenHere`, `Placed`, `LimitOutOfRange`, `AddressSpace`, `NamesBusy`,
-    /// `NotOwner`, `Access` (the region may only be read, or a compartment's parent has no room) and `AlreadyMapped` (a
+    /// `NotOwner`, `Access` (the region may only be read; a compartment's parent has no room; or it is a compartment
+    /// that was not opened by its name with the parent's key) and `AlreadyMapped` (a
     /// relocation is under way) change nothing. `BackingLost` and `Displaced` as for [`Region::commit`]. `Io` keeps the old
     /// limit, or poisons the region if it comes while the image's header is written.
     pub fn set_limit(&mut self, asked_bytes: u64) -> Result<u64> {
@@ -247,6 +250,9 @@ impl Region {
         self.check_writable()?;
         if !self.is_owner {
             return Err(RegionError::NotOwner { name: self.name().to_string() });
+        }
+        if self.is_workers {
+            return Err(parent_only(self.name()));
         }
         if self.relocating.is_some() {
             return Err(RegionError::AlreadyMapped);

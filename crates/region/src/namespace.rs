@@ -92,7 +92,9 @@ impl NameSpace {
         }
         let lock = self.lock(name, LockMode::Exclusive)?;
         match self.open_locked(name, key)? {
-            Some((image, opened, access)) => Ok(self.region(image, opened, lock).with_access(access)),
+            Some((image, opened, access)) => {
+                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
+            }
             None => Err(self.not_found(name)),
         }
     }
@@ -123,7 +125,9 @@ impl NameSpace {
     pub fn open_or_create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
         let lock = self.lock(name, LockMode::Exclusive)?;
         match self.open_locked(name, key)? {
-            Some((image, opened, access)) => Ok(self.region(image, opened, lock).with_access(access)),
+            Some((image, opened, access)) => {
+                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
+            }
             None => {
                 self.refuse_compartment(name).and_then(|()| self.create_locked(name, key, limit_bytes, lock))
             }
@@ -163,7 +167,7 @@ impl NameSpace {
         summarize(&self.places, name).ok_or_else(|| self.not_found(name))
     }
 
-    /// Removes a region: image, base, journal, access table and lock. If the machine stops in the middle, the region is
+    /// Removes a region: image, base, journal, access table and lock. A worker's key removes its compartment. If the machine stops in the middle, the region is
     /// whole or gone.
     ///
     /// # Errors

@@ -196,6 +196,32 @@ fn a_changed_limit_keeps_parent_and_compartments_together_below_the_parents() {
 }
 
 #[test]
+fn a_worker_may_remove_its_compartment_and_not_change_what_it_may_have() {
+    let home = home();
+    let names = home.names();
+    let refused = |result: Result<u64>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, RegionError::Access(AccessError::ParentOnly { .. })), "{error}");
+        assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("the key of that heap"));
+    };
+    for asked_bytes in [MIB, 3 * MIB] {
+        refused(names.set_limit(&name_of("a"), &key_of("a"), asked_bytes));
+        refused(names.open(&name_of("a"), &key_of("a")).unwrap().set_limit(asked_bytes));
+        // What the owner opens for a worker is the worker's, new or not.
+        refused(compartment(&names, "a").unwrap().set_limit(asked_bytes));
+        refused(compartment(&names, "d").unwrap().set_limit(asked_bytes));
+        let stranger = names.set_limit(&name_of("a"), &key_of("b"), asked_bytes);
+        assert!(matches!(stranger, Err(RegionError::NotOwner { .. })), "{stranger:?}");
+    }
+    assert_eq!(names.summary(&name_of("a")).unwrap().limit_bytes, 2 * MIB);
+    assert_eq!(names.set_limit(&name_of("a"), &key(), 3 * MIB).unwrap(), 3 * MIB);
+    assert_eq!(names.open(&name_of("a"), &key()).unwrap().set_limit(2 * MIB).unwrap(), 2 * MIB);
+    names.remove(&name_of("a"), &key_of("a")).unwrap();
+    let anew = names.open_compartment(&named("words"), &named("a"), &key_of("a"), MIB).map(drop);
+    assert!(matches!(anew, Err(RegionError::NotOwner { .. })), "{anew:?}");
+}
+
+#[test]
 fn no_copy_and_no_stream_becomes_a_compartment() {
     let home = home();
     let names = home.names();

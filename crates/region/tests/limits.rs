@@ -205,7 +205,8 @@ fn an_open_region_and_its_compartments_stay_together_below_its_limit() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     let compartment = || names.open_compartment(&words(), &named("a"), &key(), 2 * MIB).unwrap();
-    let mut worker = compartment();
+    compartment().close().unwrap();
+    let mut worker = names.open(&words().compartment(&named("a")).unwrap(), &key()).unwrap();
     let mut region = open(&names);
     // 8 MiB: 4 backed, 2 given out.
     let below = limit_error(region.set_limit(5 * MIB));
