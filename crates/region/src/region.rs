@@ -9,6 +9,7 @@
 //!   a header that says `Clean` means that base and image hold the same data.
 //! - `owed` is true when nobody knows what the store lacks: only a new base helps. A mapping is then writable
 //!   from the start. `pending` and `grown` are what is known to be lacking besides the stores to the mapping.
+//! - `unproven` is true after a cold open: what was read from the store may be in the kernel's cache only.
 //! - After a failed header write nobody knows which header is in force: the region is poisoned, and only the
 //!   next open, which reads the header again, can go on.
 //! - A region that is dropped without [`Region::close`] stays `Open` in its header: nothing is lost (stores
@@ -93,6 +94,7 @@ pub struct Region {
     pub(crate) relocating: Option<Relocating>,
     pub(crate) owed: bool,
     pub(crate) grown: bool,
+    pub(crate) unproven: bool,
     pub(crate) pending: Pending,
     /// Locked by whoever appends, which need not be who has the region.
     pub(crate) journal: Arc<Mutex<JournalSlot>>,
@@ -128,6 +130,7 @@ impl Region {
             relocating: None,
             owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
             grown: false,
+            unproven: opened == Opened::Cold,
             pending: Pending::default(),
             journal: Arc::new(Mutex::new(JournalSlot::Unread)),
             poisoned: false,
