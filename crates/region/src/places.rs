@@ -21,6 +21,7 @@ use holdfast_sys::process::boot_id;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::medium::Medium;
+use crate::one_pool::take_into_use;
 
 /// The directories of one home. See the module for what is guaranteed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +100,20 @@ pub enum PlaceError {
         mode: u32,
         /// The bits that it should have.
         remedy_mode: u32,
+    },
+    /// The heaps of the home have their images in another pool.
+    #[error(
+        "the heaps of {} are in the pool {}, and {} would make second copies of them; set HOLDFAST_POOL={1}, or move \
+         to the new pool: `HOLDFAST_POOL={1} holdfast heap checkpoint` and, for each heap, `HOLDFAST_POOL={1} holdfast \
+         heap rm --image NAME`", home.display(), in_use.display(), ours.display()
+    )]
+    OtherPool {
+        /// The home.
+        home: PathBuf,
+        /// The pool with images.
+        in_use: PathBuf,
+        /// The one that was asked for.
+        ours: PathBuf,
     },
     /// The kernel refused.
     #[error("cannot {step} {}: {source}; check its permissions, or set HOLDFAST_HOME and HOLDFAST_POOL", path.display())]
@@ -205,6 +220,7 @@ impl Places {
         let disk_images = home.join("images");
         let boot = boot_id().map_err(io_error("examine", Path::new("/proc/sys/kernel/random/boot_id")))?;
         let boot = String::from_utf8_lossy(boot.trim_ascii()).into_owned();
+        take_into_use(&home, &boot, &pool)?;
         let images_of_boot = disk_images.join(&boot);
         let (pool, pools) = if volatile {
             (pool, None)

@@ -261,3 +261,44 @@ fn in_a_pool_on_a_disk_an_image_of_another_boot_does_not_hide_commits() {
     region.close().unwrap();
     assert!(!of_another.exists(), "the image of the other boot takes room for ever");
 }
+
+#[test]
+fn a_home_has_one_pool_at_a_time() {
+    let scratch = Scratch::new();
+    let (home, first) = (scratch.path("home"), scratch.tmpfs.path().join("first"));
+    let (second, third) = (scratch.tmpfs.path().join("second"), scratch.path("third, on a disk"));
+    let names = NameSpace::new(Places::at(&home, &first).unwrap());
+    // Nothing is in the first one yet.
+    Places::at(&home, &second).unwrap();
+    let places = Places::at(&home, &first).unwrap();
+    let mut region = names.create(&named("words"), &key(), 8 * MIB).unwrap();
+    store(&mut region, 0, b"first");
+    region.close().unwrap();
+    for other in [&second, &third] {
+        let error = Places::at(&home, other).unwrap_err();
+        let PlaceError::OtherPool { in_use, ours, .. } = &error else { panic!("{error}") };
+        assert_eq!((in_use, ours), (&first, other));
+        assert!(error.to_string().contains("HOLDFAST_POOL="));
+    }
+    // A home that cannot be written to can be used.
+    let record = home.join("pool-in-use");
+    std::fs::set_permissions(&record, std::fs::Permissions::from_mode(0o400)).unwrap();
+    assert_eq!(Places::at(&home, &first).unwrap(), places);
+    names.remove_image(&named("words"), &key()).unwrap();
+    std::fs::set_permissions(&record, std::fs::Permissions::from_mode(0o600)).unwrap();
+    for pool in [&third, &second] {
+        let names = NameSpace::new(Places::at(&home, pool).unwrap());
+        let mut region = names.open(&named("words"), &key()).unwrap();
+        assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"first".to_vec()));
+        region.close().unwrap();
+        assert!(Places::at(&home, &first).is_err());
+        names.remove_image(&named("words"), &key()).unwrap();
+        region = names.open(&named("words"), &key()).unwrap();
+        region.close().unwrap();
+        std::fs::remove_dir_all(pool).unwrap();
+    }
+    // As another boot leaves it.
+    std::fs::write(&record, "00000000-1111-2222-3333-444444444444\n/dev\n").unwrap();
+    Places::at(&home, &first).unwrap();
+    assert!(std::fs::read_to_string(&record).unwrap().ends_with("/first\n"));
+}
