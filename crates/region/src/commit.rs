@@ -421,7 +421,7 @@ fn bound_for(base_bytes: u64) -> u64 {
 
 /// What the store has, if the image goes on from it; `None` when anything about base or journal is not as the image
 /// says. A new base then mends it, as the image has everything.
-fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
+pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
     let stored = Stored::open_writable(store, &image.name).ok()??;
     let base = &stored.base.header;
     // All that a cold open takes from the base: the limit (see `crate::limit`), the address, the medium.

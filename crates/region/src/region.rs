@@ -30,10 +30,12 @@ use crate::access::{Access, AccessError};
 use crate::address::address_window;
 use crate::atomic::Consistency;
 use crate::commit::{JournalSlot, Written};
+use crate::compartments::is_workers_key;
 use crate::dirty::{DirtySource, Tracking};
 use crate::error::{RegionError, Result};
 use crate::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES};
 use crate::image::Image;
+use crate::key::OwnerKey;
 use crate::medium::Medium;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
@@ -105,6 +107,8 @@ pub struct Region {
     pub(crate) quota_bytes: Option<u64>,
     /// Whether that key is the owner's.
     pub(crate) is_owner: bool,
+    /// Whether it is a compartment that was handed to its worker, or opened with the worker's key.
+    pub(crate) is_workers: bool,
     pub(crate) read_only: bool,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) places: Arc<Places>,
@@ -119,6 +123,8 @@ impl Region {
         places: Arc<Places>,
         lock: FileLock,
     ) -> Region {
+        // Until it is known that the key is that of the region above.
+        let is_workers = image.header.name.parent_and_worker().is_some();
         Region {
             mapped: None,
             image,
@@ -138,6 +144,7 @@ impl Region {
             growth_hint_bytes: GROWTH_STEP_BYTES,
             quota_bytes: None,
             is_owner: true,
+            is_workers,
             read_only: false,
             storage,
             places,
@@ -149,6 +156,12 @@ impl Region {
     pub(crate) fn with_access(mut self, access: Access) -> Region {
         self.quota_bytes = access.quota_bytes();
         self.is_owner = access == Access::Owner;
+        self
+    }
+
+    /// For whoever opened it by its name with this key.
+    pub(crate) fn with_key(mut self, key: &OwnerKey) -> Region {
+        self.is_workers = is_workers_key(&self.image.header, key);
         self
     }
 
