@@ -88,8 +88,9 @@ impl Region {
     /// region meanwhile.
     ///
     /// # Errors
-    /// `NoRoom` and most `Io` errors: nothing counts, nothing is lost, try again or roll back. An error while
-    /// the image is written poisons the region: what was stored counts, the next open finishes it.
+    /// `NoRoom` and `Io` before it counts: nothing is lost, try again or roll back. An error afterwards, while the image
+    /// is written, poisons the region: what was stored counts, the next open finishes it, and everything else here is
+    /// refused (`Poisoned`).
     pub fn publish(&mut self) -> Result<PublishReport> {
         self.check_usable()?;
         let pages = self.stored_to()?;
@@ -118,14 +119,14 @@ impl Region {
                     RegionError::Io { step: "write", path: redo.path().to_owned(), source }
                 }
             })?;
-            // It counts from here on; the image has to follow.
+            // It counts from here on, and the store lacks it; the image has to follow.
             self.poisoned = true;
+            changes.iter().for_each(|range| self.pending.insert(range.clone()));
             private.put(&*self.storage, &changes).map_err(RegionError::io("write", &self.image.path))?;
             redo.clear(&*self.storage).map_err(RegionError::io("write", redo.path()))?;
             self.poisoned = false;
         }
-        private.settle().map_err(RegionError::io("watch", &self.image.path))?;
-        self.note_pending(&changes);
+        private.settle();
         Ok(report)
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::child::Player;
 use common::faulty::{Fault, FaultyStorage};
 use common::{Home, MIB, key, list, load, map, named, number, read, store, store_number};
-use holdfast_region::{Consistency, NameSpace, Opened, Region, RegionError};
+use holdfast_region::{Consistency, Durability, NameSpace, Opened, Region, RegionError, Written};
 
 const PAGE: usize = common::PAGE_BYTES;
 const ENOSPC: i32 = 28;
@@ -329,6 +329,27 @@ fn a_publication_that_was_refused_can_be_rolled_back_also_when_copies_stay() {
     store_number(&mut region, 6);
     assert_eq!(region.publish().unwrap().bytes, 6 * PAGE as u64);
     assert_eq!(read(&region, 8, 8), 6_u64.to_le_bytes());
+}
+
+#[test]
+fn pages_that_are_locked_into_memory_are_published_committed_and_rolled_back_like_others() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = open_atomic(&home.names());
+    let base = map(&mut region);
+    // SAFETY: the pages are those of the region's mapping, whose bytes locking leaves as they are.
+    unsafe { rustix::mm::mlock(base.cast(), 2 * PAGE).unwrap() };
+    for value in 1..6 {
+        store_number(&mut region, value);
+        assert_ne!(region.commit(Durability::Power).unwrap().written, Written::Nothing, "{value}");
+        assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Nothing, "{value}");
+        store_number(&mut region, 77);
+        region.rollback().unwrap();
+        assert_eq!(number(&mut region), value);
+    }
+    region.close().unwrap();
+    std::fs::remove_file(home.image("words")).unwrap();
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 5));
 }
 
 /// Kills at random found this: the image was removed by hand, twice, with nothing committed in between. Both images
