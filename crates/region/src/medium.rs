@@ -78,6 +78,12 @@ pub(crate) fn image_paths(places: &Places, name: &RegionName) -> [PathBuf; 2] {
     [Medium::Memory, Medium::File].map(|medium| image_path(places.images(medium), name))
 }
 
+/// Where the redo log of an image is, or would be, on each medium. It lies beside its image; writers of an earlier version
+/// put that of an image on the disk into the pool.
+pub(crate) fn redo_paths(places: &Places, name: &RegionName) -> [PathBuf; 2] {
+    [Medium::Memory, Medium::File].map(|medium| redo_path(places.images(medium), name))
+}
+
 /// The path of the image in force; if there is none, one that leads nowhere.
 pub(crate) fn current_image_path(places: &Places, name: &RegionName) -> PathBuf {
     let [pool, disk] = image_paths(places, name);
@@ -148,6 +154,17 @@ impl NameSpace {
         Ok(new)
     }
 
+    /// Removes redo logs whose image is gone, or has all that they say. One that stayed could be of the generation that the
+    /// next image gets.
+    pub(crate) fn remove_redo_logs(&self, name: &RegionName) -> Result<()> {
+        for path in redo_paths(&self.places, name) {
+            if path.symlink_metadata().is_ok() {
+                self.remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes images that are not in force any more: that of a move which was killed, and all of earlier boots. The
     /// caller holds the name's lock; images of earlier boots are nobody's.
     pub(crate) fn remove_stale_images(&self, name: &RegionName) -> Result<()> {
@@ -181,6 +198,10 @@ impl Region {
     #[must_use]
     pub fn medium(&self) -> Medium {
         self.image.header.medium
+    }
+
+    pub(crate) fn redo_path(&self) -> PathBuf {
+        redo_path(self.places.images(self.medium()), self.name())
     }
 }
 

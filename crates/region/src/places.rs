@@ -216,7 +216,7 @@ impl Places {
         create_private(&pool)?;
         check_directory(&pool, true)?;
         let volatile = is_volatile_memory(&pool).map_err(io_error("examine", &pool))?;
-        note_home(&pool, &home)?;
+        note_home(&pool, &home);
         let disk_images = home.join("images");
         let boot = boot_id().map_err(io_error("examine", Path::new("/proc/sys/kernel/random/boot_id")))?;
         let boot = String::from_utf8_lossy(boot.trim_ascii()).into_owned();
@@ -348,15 +348,16 @@ pub(crate) fn check_owner(path: &Path, owner: u32) -> Result<(), PlaceError> {
     if owner == us { Ok(()) } else { Err(PlaceError::NotOurs { path: path.to_owned(), owner, us }) }
 }
 
-/// Leaves the home's path in the pool, whose own name is only a hash. For people: nothing reads it.
-fn note_home(pool: &Path, home: &Path) -> Result<(), PlaceError> {
+/// Leaves the home's path in the pool, whose own name is only a hash. For people: nothing reads it, and a full pool does
+/// without.
+fn note_home(pool: &Path, home: &Path) {
     let note = pool.join("home");
     if note.symlink_metadata().is_ok() {
-        return Ok(());
+        return;
     }
     let mut text = home.as_os_str().as_bytes().to_vec();
     text.push(b'\n');
-    std::fs::write(&note, text).map_err(io_error("write", &note))
+    let _ = std::fs::write(&note, text);
 }
 
 fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {

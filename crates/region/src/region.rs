@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -321,7 +322,11 @@ impl Region {
             self.gather_huge_pages();
         }
         if let Some(redo) = self.redo.take() {
-            self.storage.remove(redo.path()).map_err(RegionError::io("remove", redo.path()))?;
+            match self.storage.remove(redo.path()) {
+                // Somebody emptied the pool; the commit has everything.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                other => other.map_err(RegionError::io("remove", redo.path()))?,
+            }
         }
         let durable_sequence = match &*JournalSlot::lock(&self.journal) {
             JournalSlot::Ready(journal) => {
