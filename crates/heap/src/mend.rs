@@ -16,7 +16,7 @@ use std::string::{String, ToString};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use crate::check::{Finding, check};
+use crate::check::{Finding, check, check_if_sound};
 use crate::classes::{CLASS_SLOTS, CLASSES};
 use crate::error::OpenError;
 use crate::evidence::{chunk_may_be_free, chunk_was_never_used, nothing_from_segment};
@@ -27,6 +27,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// For all of it. What is not mended by then is left.
 const TIME_MAX: Duration = Duration::from_secs(60);
+/// Findings that are kept: a hostile heap can have any number of them.
+const FINDINGS_KEPT_MAX: usize = 10_000;
 /// Findings whose words are searched for a flipped bit.
 const FINDINGS_SEARCHED_MAX: usize = 4;
 /// For all searches for flipped bits together.
@@ -41,7 +43,7 @@ const LOG_OF_NOBODY: &str = "a part of the log belongs to no transaction";
 pub struct MendReport {
     /// What was done, in order.
     pub mended: Vec<Mended>,
-    /// What is left, when it could not be mended. Empty: the bytes are those of a sound heap now.
+    /// What is left, when it could not be mended: the first of it, when it is very much. Empty: the bytes are those of a sound heap now.
     pub left: Vec<Finding>,
 }
 
@@ -90,6 +92,12 @@ pub fn mend(copy: &mut [u64], accept_loss: bool) -> Result<MendReport, OpenError
     }
 }
 
+fn keep(found: &mut Vec<Finding>, finding: Finding) {
+    if found.len() < FINDINGS_KEPT_MAX {
+        found.push(finding);
+    }
+}
+
 struct Mender<'a> {
     copy: &'a mut [u64],
     mended: Vec<Mended>,
@@ -99,15 +107,17 @@ struct Mender<'a> {
 impl Mender<'_> {
     fn look(&mut self) -> Result<Vec<Finding>, OpenError> {
         let mut found = Vec::new();
-        inspect(self.copy, &mut |finding| found.push(finding), &mut |_, _| {})?;
+        inspect(self.copy, &mut |finding| keep(&mut found, finding), &mut |_, _| {})?;
         Ok(found)
     }
 
     /// What the checker finds without an open before. The log may belong to a transaction that is still open.
     fn findings_as_it_is(&self) -> Vec<Finding> {
         let mut found = Vec::new();
-        check(bytes_of(self.copy), &mut |finding| found.push(finding));
-        found.retain(|finding| finding.what != LOG_OF_NOBODY);
+        check(bytes_of(self.copy), &mut |finding| match finding.what {
+            LOG_OF_NOBODY => {}
+            _ => keep(&mut found, finding),
+        });
         found
     }
 
@@ -179,9 +189,9 @@ impl Mender<'_> {
                     continue;
                 }
                 self.store(at, was ^ 1 << bit);
-                let report = check(bytes_of(self.copy), &mut |_| {});
-                let kept = (report.chunks, report.objects);
-                if report.is_sound() && right.is_none_or(|(most, ..)| kept >= most) {
+                let report = check_if_sound(bytes_of(self.copy));
+                let Some(kept) = report.map(|report| (report.chunks, report.objects)) else { continue };
+                if right.is_none_or(|(most, ..)| kept >= most) {
                     certain = right.is_none_or(|(most, ..)| kept > most);
                     right = Some((kept, at, was ^ 1 << bit));
                 }
@@ -445,7 +455,7 @@ impl Mender<'_> {
         let was = self.load(SUPER_SEGMENTS);
         let mut right = (0..64).map(|bit| was ^ 1 << bit).filter(|word| {
             self.store(SUPER_SEGMENTS, *word);
-            is_sound(bytes_of(self.copy)) && nothing_from_segment(self.copy, *word)
+            check_if_sound(bytes_of(self.copy)).is_some() && nothing_from_segment(self.copy, *word)
         });
         let (first, second) = (right.next(), right.next());
         let word = first.filter(|_| second.is_none());
@@ -457,8 +467,4 @@ impl Mender<'_> {
 fn sum_of(words: &[u64]) -> u64 {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     xxh3_64(&bytes)
-}
-
-fn is_sound(bytes: &[u8]) -> bool {
-    check(bytes, &mut |_| {}).is_sound()
 }
