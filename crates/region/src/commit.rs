@@ -197,7 +197,7 @@ impl Region {
         self.check_backing()?;
         let found = self.take_dirty(Tracking::Begin)?;
         self.note_pending(&found);
-        if !self.lacks() {
+        if !self.lacks() && !self.unproven {
             return Ok(Prepared::Done(CommitReport::NOTHING));
         }
         self.look_for_changes();
@@ -252,6 +252,12 @@ impl Region {
             *slot = JournalSlot::Broken;
             return;
         };
+        // The newest name in the store may have been given by somebody who died before it was durable.
+        if self.unproven && self.storage.sync_directory(store).is_err() {
+            *slot = JournalSlot::Broken;
+            return;
+        }
+        self.unproven = false;
         *slot = JournalSlot::Ready(journal);
         if let Some(found) = found {
             self.pending = found;
@@ -360,6 +366,7 @@ impl Region {
         *JournalSlot::lock(&self.journal) = JournalSlot::Ready(journal);
         self.owed = false;
         self.grown = false;
+        self.unproven = false;
         self.pending.clear();
         Ok(CommitReport { written: Written::Base, pages: written.pages, bytes: data_bytes })
     }

@@ -17,7 +17,7 @@ use holdfast_sys::lock::{FileLock, LockMode};
 
 use crate::base::open_base;
 use crate::error::{RegionError, Result};
-use crate::files::{base_path, image_path, journal_path, lock_path, redo_path, remove_temporaries};
+use crate::files::{base_path, image_path, journal_path, lock_path, remove_temporaries};
 use crate::key::OwnerKey;
 use crate::medium::Medium;
 use crate::name::RegionName;
@@ -241,6 +241,7 @@ impl NameSpace {
             self.remove_file(&image_path(images, name))?;
             remove_temporaries(&*self.storage, images, name)?;
         }
-        self.remove_file(&redo_path(self.places.pool(), name))
+        // An image without what is left of its publication would be half of it.
+        self.remove_redo_logs(name)
     }
 }

@@ -9,6 +9,7 @@
 //!   a header that says `Clean` means that base and image hold the same data.
 //! - `owed` is true when nobody knows what the store lacks: only a new base helps. A mapping is then writable
 //!   from the start. `pending` and `grown` are what is known to be lacking besides the stores to the mapping.
+//! - `unproven` is true after a cold open: what was read from the store may be in the kernel's cache only.
 //! - After a failed header write nobody knows which header is in force: the region is poisoned, and only the
 //!   next open, which reads the header again, can go on.
 //! - A region that is dropped without [`Region::close`] stays `Open` in its header: nothing is lost (stores
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -95,6 +97,7 @@ pub struct Region {
     pub(crate) relocating: Option<Relocating>,
     pub(crate) owed: bool,
     pub(crate) grown: bool,
+    pub(crate) unproven: bool,
     pub(crate) pending: Pending,
     /// Locked by whoever appends, which need not be who has the region.
     pub(crate) journal: Arc<Mutex<JournalSlot>>,
@@ -134,6 +137,7 @@ impl Region {
             relocating: None,
             owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
             grown: false,
+            unproven: opened == Opened::Cold,
             pending: Pending::default(),
             journal: Arc::new(Mutex::new(JournalSlot::Unread)),
             poisoned: false,
@@ -318,7 +322,11 @@ impl Region {
             self.gather_huge_pages();
         }
         if let Some(redo) = self.redo.take() {
-            self.storage.remove(redo.path()).map_err(RegionError::io("remove", redo.path()))?;
+            match self.storage.remove(redo.path()) {
+                // Somebody emptied the pool; the commit has everything.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                other => other.map_err(RegionError::io("remove", redo.path()))?,
+            }
         }
         let durable_sequence = match &*JournalSlot::lock(&self.journal) {
             JournalSlot::Ready(journal) => {

@@ -31,7 +31,7 @@ use crate::journal::{
     Continuation, ReadFault, Sizes, find_journal, open_journal, remedy_for_journal, whole_records,
 };
 use crate::key::OwnerKey;
-use crate::medium::current_image_path;
+use crate::medium::{current_image_path, redo_paths};
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::opening::check_key;
@@ -255,7 +255,8 @@ impl NameSpace {
     fn lost_header(&self, path: &Path, base: Option<&Image>, name: &RegionName) -> Result<(File, Header)> {
         let base = &base.ok_or_else(|| self.bad_base(name))?.header;
         let file = private_options().read(true).open(path).map_err(RegionError::io("open", path))?;
-        let generation = redo::generation(&redo_path(self.places.pool(), name));
+        let logs = redo_paths(&self.places, name);
+        let generation = logs.iter().filter_map(|path| redo::generation(path)).max();
         let header = Header {
             state: FileState::Open,
             image_generation: generation.unwrap_or(base.image_generation + 1),
@@ -280,8 +281,8 @@ impl NameSpace {
             data_bytes = image.backed_bytes_by_length().map_err(failed())?;
         }
         let mut bytes = read_data(file, data_bytes).map_err(failed())?;
-        let log = private_options().read(true).open(redo_path(self.places.pool(), &header.name));
-        if let Ok(log) = log {
+        let logs = redo_paths(&self.places, &header.name);
+        for log in logs.iter().filter_map(|path| private_options().read(true).open(path).ok()) {
             let put = &mut |page: &[u8], offset: u64| {
                 let target = bytes.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..page.len()));
                 target.ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(page);
@@ -301,7 +302,7 @@ impl NameSpace {
 
     /// Copies all files of a region to a new directory in the store, durably.
     fn keep_copies(&self, name: &RegionName) -> Result<PathBuf> {
-        let (store, pool) = (self.places.store(), self.places.pool());
+        let (store, image) = (self.places.store(), current_image_path(&self.places, name));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let free = (now..now + (1 << 20)).map(|second| copies_path(store, name, second));
         let directory = free.into_iter().find(|path| path.symlink_metadata().is_err());
@@ -309,8 +310,8 @@ impl NameSpace {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         made.map_err(RegionError::io("create", &directory))?;
         let files = [
-            current_image_path(&self.places, name),
-            redo_path(pool, name),
+            redo_path(image.parent().unwrap_or(store), name),
+            image,
             base_path(store, name),
             journal_path(store, name),
         ];
@@ -403,7 +404,7 @@ impl Region {
         if pieces.is_empty() {
             return Ok(());
         }
-        let path = redo_path(self.places.pool(), self.name());
+        let path = self.redo_path();
         let failed = || RegionError::io("write", &path);
         let ranges: Vec<_> =
             pieces.iter().map(|(offset, bytes)| *offset..*offset + bytes.len() as u64).collect();

@@ -26,12 +26,12 @@ use serde::Serialize;
 use crate::base::{open_base, verify_base};
 use crate::compartments::{is_workers_key, parent_only};
 use crate::error::{ErrorKind, RegionError, Remedy, Result};
-use crate::files::{base_path, journal_path, names_in, redo_path, snapshot_path, snapshots_path};
+use crate::files::{base_path, journal_path, names_in, snapshot_path, snapshots_path};
 use crate::format::Header;
 use crate::image::{FileFault, Image};
 use crate::journal::continued_checkpoint;
 use crate::key::OwnerKey;
-use crate::medium::current_image_path;
+use crate::medium::{current_image_path, redo_paths};
 use crate::memory::ReadOnlyData;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
@@ -333,7 +333,7 @@ impl NameSpace {
     /// The header of a restored base. Checkpoints and images count on from whatever is left of the region, also
     /// of one that was removed or damaged, so that no journal and no redo log of an earlier state fits.
     fn header_after(&self, snapshot: &Header, settled: Option<&Header>) -> Header {
-        let (store, pool, name) = (self.places.store(), self.places.pool(), &snapshot.name);
+        let (store, name) = (self.places.store(), &snapshot.name);
         let image =
             Image::open(current_image_path(&self.places, name), name, false).ok().map(|image| image.header);
         let base = open_base(store, name).ok().map(|base| base.header);
@@ -341,7 +341,8 @@ impl NameSpace {
         let checkpoints = headers().map(|header| header.checkpoint_count);
         let checkpoint = checkpoints.chain(continued_checkpoint(&journal_path(store, name))).max();
         let generations = headers().map(|header| header.image_generation);
-        let generation = generations.chain(redo::generation(&redo_path(pool, name))).max();
+        let logs = redo_paths(&self.places, name);
+        let generation = generations.chain(logs.iter().filter_map(|path| redo::generation(path))).max();
         Header {
             checkpoint_count: checkpoint.unwrap_or(0).saturating_add(1),
             image_generation: generation.unwrap_or(0),
@@ -355,7 +356,7 @@ impl NameSpace {
         // One on the other medium holds the same, or nothing that counts; without this one it would.
         self.remove_stale_images(name)?;
         // Before the image: alone it would wait for the next one.
-        self.remove_file(&redo_path(self.places.pool(), name))?;
+        self.remove_redo_logs(name)?;
         self.remove_file(image)?;
         let images = image.parent().unwrap_or(self.places.pool());
         self.storage.sync_directory(images).map_err(RegionError::io("make durable", images))
