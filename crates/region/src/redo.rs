@@ -153,6 +153,12 @@ pub(crate) fn is_pending(path: &Path) -> bool {
     file.is_ok_and(|file| file.read_exact_at(&mut header, 0).is_ok() && header.starts_with(&MAGIC))
 }
 
+/// Whether there is a log with a commit in it that belongs to this image.
+pub(crate) fn counts(path: &Path, image: &Header) -> bool {
+    let file = private_options().read(true).open(path);
+    file.and_then(|file| read_table(&file, image)).is_ok_and(|table| table.is_some())
+}
+
 /// Finishes the commit of a writer that died in the middle of it, if there is one for this image; whether there
 /// was.
 pub(crate) fn recover(storage: &dyn Storage, image: &Image, path: &Path) -> io::Result<bool> {
