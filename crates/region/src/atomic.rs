@@ -119,7 +119,7 @@ impl Region {
             })?;
             // It counts from here on, and the store lacks it; the image has to follow.
             self.poisoned = true;
-            changes.iter().for_each(|range| self.pending.insert(range.clone()));
+            self.owed |= changes.iter().any(|range| self.pending.insert(range.clone()).is_err());
             private.put(&*self.storage, &changes).map_err(RegionError::io("write", &self.image.path))?;
             redo.clear(&*self.storage).map_err(RegionError::io("write", redo.path()))?;
             self.poisoned = false;

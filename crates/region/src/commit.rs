@@ -218,7 +218,8 @@ impl Region {
     pub(crate) fn note_pending(&mut self, ranges: &[Range<u64>]) {
         let backed_bytes = self.backed_bytes();
         for range in ranges {
-            self.pending.insert(range.start..range.end.min(backed_bytes));
+            // Without memory to note them nobody knows what the store lacks.
+            self.owed |= self.pending.insert(range.start..range.end.min(backed_bytes)).is_err();
         }
     }
 

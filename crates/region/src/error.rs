@@ -373,6 +373,18 @@ pub enum RegionError {
         /// Backed bytes of the region.
         backed_bytes: u64,
     },
+    /// A file needs more memory at once than the kernel gives; it may claim more than it has.
+    #[error(
+        "{} needs {needed_bytes} bytes of memory at once, more than this process gets; raise its limit (`ulimit -v`), free \
+         some, or take a machine with more, if the file is as large as it says",
+        path.display()
+    )]
+    NoMemory {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that were asked for.
+        needed_bytes: u64,
+    },
     /// The kernel refused a step.
     #[error("cannot {step} {}: {source}", path.display())]
     Io {
@@ -430,7 +442,20 @@ impl RegionError {
             | RegionError::AddressTaken { .. }
             | RegionError::AddressSpace { .. }
             | RegionError::Poisoned { .. }
+            | RegionError::NoMemory { .. }
             | RegionError::Io { .. } => ErrorKind::Io,
+        }
+    }
+
+    /// Of reading so many bytes of a file into memory.
+    pub(crate) fn read_whole(
+        path: impl Into<PathBuf>,
+        needed_bytes: u64,
+    ) -> impl FnOnce(io::Error) -> RegionError {
+        let path = path.into();
+        move |source| match source.kind() {
+            io::ErrorKind::OutOfMemory => RegionError::NoMemory { path, needed_bytes },
+            _ => RegionError::Io { step: "read", path, source },
         }
     }
 

@@ -19,7 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::private_options;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::Xxh3;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -184,7 +184,7 @@ pub(crate) fn replay(
     let Some(table) = read_table(file, image)? else { return Ok(false) };
     let mut at = payload_offset(table.len() as u64);
     let longest = table.iter().map(|entry| entry.bytes.get()).max().unwrap_or(0);
-    let mut piece = buffer(longest.min(PIECE_BYTES) as usize)?;
+    let mut piece = buffer(longest.min(PIECE_BYTES))?;
     for entry in &table {
         let (mut offset, end) = (entry.offset.get(), entry.offset.get() + entry.bytes.get());
         while offset < end {
@@ -223,13 +223,14 @@ fn read_table(file: &File, image: &Header) -> io::Result<Option<Vec<Entry>>> {
     if !ours || count > (file_bytes - TABLE_OFFSET) / ENTRY_BYTES {
         return Ok(None);
     }
-    let mut bytes = buffer((count * ENTRY_BYTES) as usize)?;
+    let mut bytes = buffer(count * ENTRY_BYTES)?;
     file.read_exact_at(&mut bytes, TABLE_OFFSET)?;
     if log.sum.get() != sum(&log, &bytes) {
         return Ok(None);
     }
     let mut payload_end = payload_offset(count);
-    let mut table = Vec::with_capacity(count as usize);
+    let mut table = Vec::new();
+    table.try_reserve_exact(count as usize).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
     for entry in bytes.chunks_exact(ENTRY_BYTES as usize) {
         let Ok(entry) = Entry::read_from_bytes(entry) else { return Ok(None) };
         payload_end = payload_end.saturating_add(entry.bytes.get());
@@ -248,5 +249,8 @@ fn payload_offset(count: u64) -> u64 {
 
 fn sum(log: &LogHeader, table: &[u8]) -> u64 {
     let head = &log.as_bytes()[..HEADER_BYTES - size_of::<U64>()];
-    xxh3_64(&[head, table].concat())
+    let mut sum = Xxh3::new();
+    sum.update(head);
+    sum.update(table);
+    sum.digest()
 }

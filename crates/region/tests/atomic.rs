@@ -446,8 +446,8 @@ fn a_reader_that_waits_for_a_writer_who_dies_in_a_publication_sees_all_of_it() {
 
 /// On a machine that has much to do the writer may take longer to die than one attempt waits.
 fn patiently<R>(open: impl Fn() -> Result<R, RegionError>) -> R {
-    let attempts = (0..200).map(|_| open());
-    attempts.skip_while(|opened| matches!(opened, Err(RegionError::Held { .. }))).next().unwrap().unwrap()
+    let mut attempts = (0..200).map(|_| open());
+    attempts.find(|opened| !matches!(opened, Err(RegionError::Held { .. }))).unwrap().unwrap()
 }
 
 /// An earlier version kept the redo log of every image in the pool.
