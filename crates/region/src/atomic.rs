@@ -133,7 +133,7 @@ impl Region {
     ///
     /// # Errors
     /// `NotAtomic` in the mode `direct`, where stores count at once. `Poisoned` when a publication broke off half-way:
-    /// it counts, and the next open finishes it. `BackingLost` and `Displaced`: the last publication is not there any
+    /// it counts, and the next open finishes it. `BackingLost`, `BackingFailed` and `Displaced`: the last publication is not there any
     /// more. `Io`: some pages may be rolled back and some not, so nothing may be
     /// published any more.
     pub fn rollback(&mut self) -> Result<PublishReport> {

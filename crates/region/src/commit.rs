@@ -147,7 +147,7 @@ impl Region {
     /// # Errors
     /// `LevelNotOffered` for `system`. `StoreFull` and most `Io` errors mean that nothing is promised about the
     /// stores since the last commit; what was durable before is, the image has everything, and the next commit
-    /// makes a new base. `BackingLost` and `Displaced` refuse to let a bad image into the store and poison the
+    /// makes a new base. `BackingLost`, `BackingFailed` and `Displaced` refuse to let a bad image into the store and poison the
     /// region.
     pub fn commit(&mut self, durability: Durability) -> Result<CommitReport> {
         self.publish()?;

@@ -345,6 +345,18 @@ pub enum RegionError {
         /// What to do.
         remedy: Remedy,
     },
+    /// The disk under a mapped image failed or was full, though the image has its whole length.
+    #[error(
+        "the image {} could not be read or allocated while in use (an error of the disk, or no room on it), so what \
+         was stored there is gone; look after the disk, then: {remedy}",
+        path.display()
+    )]
+    BackingFailed {
+        /// The image.
+        path: PathBuf,
+        /// What to do.
+        remedy: Remedy,
+    },
     /// Another image took the name while this one was in use, so the pool's files were removed by hand.
     #[error(
         "{} was replaced while in use, so somebody removed files of the pool by hand; this session's stores \
@@ -443,6 +455,7 @@ impl RegionError {
             | RegionError::AddressSpace { .. }
             | RegionError::Poisoned { .. }
             | RegionError::NoMemory { .. }
+            | RegionError::BackingFailed { .. }
             | RegionError::Io { .. } => ErrorKind::Io,
         }
     }
