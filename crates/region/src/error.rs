@@ -364,6 +364,18 @@ pub enum RegionError {
         /// What to do.
         remedy: Remedy,
     },
+    /// The disk under a mapped image failed or was full, though the image has its whole length.
+    #[error(
+        "the image {} could not be read or allocated while in use (an error of the disk, or no room on it), so what \
+         was stored there is gone; look after the disk, then: {remedy}",
+        path.display()
+    )]
+    BackingFailed {
+        /// The image.
+        path: PathBuf,
+        /// What to do.
+        remedy: Remedy,
+    },
     /// Another image took the name while this one was in use, so the pool's files were removed by hand.
     #[error(
         "{} was replaced while in use, so somebody removed files of the pool by hand; this session's stores \
@@ -391,6 +403,18 @@ pub enum RegionError {
         len_bytes: u64,
         /// Backed bytes of the region.
         backed_bytes: u64,
+    },
+    /// A file needs more memory at once than the kernel gives; it may claim more than it has.
+    #[error(
+        "{} needs {needed_bytes} bytes of memory at once, more than this process gets; raise its limit (`ulimit -v`), free \
+         some, or take a machine with more, if the file is as large as it says",
+        path.display()
+    )]
+    NoMemory {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that were asked for.
+        needed_bytes: u64,
     },
     /// The kernel refused a step.
     #[error("cannot {step} {}: {source}", path.display())]
@@ -450,7 +474,21 @@ impl RegionError {
             | RegionError::AddressTaken { .. }
             | RegionError::AddressSpace { .. }
             | RegionError::Poisoned { .. }
+            | RegionError::NoMemory { .. }
+            | RegionError::BackingFailed { .. }
             | RegionError::Io { .. } => ErrorKind::Io,
+        }
+    }
+
+    /// Of reading so many bytes of a file into memory.
+    pub(crate) fn read_whole(
+        path: impl Into<PathBuf>,
+        needed_bytes: u64,
+    ) -> impl FnOnce(io::Error) -> RegionError {
+        let path = path.into();
+        move |source| match source.kind() {
+            io::ErrorKind::OutOfMemory => RegionError::NoMemory { path, needed_bytes },
+            _ => RegionError::Io { step: "read", path, source },
         }
     }
 

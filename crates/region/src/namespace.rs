@@ -109,9 +109,7 @@ impl NameSpace {
     pub fn open_read_only(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
         // Asked before anything is touched.
         self.access(name, key)?;
-        self.finish_publication_of(name)?;
-        let lock = self.lock(name, LockMode::Shared)?;
-        let (image, opened) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
+        let (image, opened, lock) = self.open_for_reading(name)?;
         self.admit(&image.header, key)?;
         Ok(self.region(image, opened, lock).into_read_only())
     }
@@ -141,9 +139,7 @@ impl NameSpace {
         if !self.exists(name) {
             return Err(self.not_found(name));
         }
-        self.finish_publication_of(name)?;
-        let lock = self.lock(name, LockMode::Shared)?;
-        let (image, _) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
+        let (image, _, lock) = self.open_for_reading(name)?;
         let mut summary = summarize(&self.places, name).ok_or_else(|| self.not_found(name))?;
         summary.backed_bytes = image.header.backed_bytes;
         RegionReader::new(image, summary, lock)

@@ -415,6 +415,41 @@ fn a_heap_on_the_disk_that_dies_in_a_publication_is_whole_without_the_pool() {
     assert_eq!(std::fs::read_dir(image.parent().unwrap()).unwrap().count(), 0);
 }
 
+/// The reader has seen that there is nothing to finish, and waits for the lock of a writer who then dies.
+#[test]
+fn a_reader_that_waits_for_a_writer_who_dies_in_a_publication_sees_all_of_it() {
+    for with_key in [false, true] {
+        let home = Home::with_text("words", b"hello");
+        let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+        let mut region = open_atomic(&home.names_over(storage.clone()));
+        map(&mut region);
+        // Whoever finds no record of the holder waits for a while.
+        common::truncate(&home.pool().join("words.lock"), 0);
+        let names = home.names();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                if with_key {
+                    return number(&mut patiently(|| names.open_read_only(&named("words"), &key())));
+                }
+                let reader = patiently(|| names.open_read(&named("words")));
+                let word = |page: usize| reader.bytes()[page * PAGE + 8];
+                assert!([1, 2, 40, 300, 1000].iter().all(|page| word(*page) == word(0)), "torn");
+                u64::from(word(0))
+            });
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            publish_until_the_log_counts(&mut region, &storage, 2);
+            drop(region);
+            assert_eq!(reader.join().unwrap(), 2);
+        });
+    }
+}
+
+/// On a machine that has much to do the writer may take longer to die than one attempt waits.
+fn patiently<R>(open: impl Fn() -> Result<R, RegionError>) -> R {
+    let mut attempts = (0..200).map(|_| open());
+    attempts.find(|opened| !matches!(opened, Err(RegionError::Held { .. }))).unwrap().unwrap()
+}
+
 /// An earlier version kept the redo log of every image in the pool.
 #[test]
 fn a_publication_whose_log_an_earlier_version_left_in_the_pool_is_finished() {
