@@ -180,6 +180,25 @@ pub enum RegionError {
         /// What to do.
         remedy: Remedy,
     },
+    /// A record of the journal is whole, and says more bytes than the base file's header allows: that header is an older
+    /// one. Nothing that was committed is lost.
+    #[error(
+        "record {record} of the journal {} is whole and makes the heap {backed_bytes} bytes large, where the base file \
+         beside it says a limit of {limit_bytes}, so that file's newest header is lost; {remedy}",
+        path.display()
+    )]
+    JournalMisfit {
+        /// The journal.
+        path: PathBuf,
+        /// Number of the record.
+        record: u64,
+        /// Backed bytes that it says.
+        backed_bytes: u64,
+        /// The limit that the base file says.
+        limit_bytes: u64,
+        /// What to do.
+        remedy: Remedy,
+    },
     /// The durability level is not offered on this machine, or not yet.
     #[error("the durability level `{level}` is not offered; commit at level `power`, which survives more")]
     LevelNotOffered {
@@ -417,6 +436,7 @@ impl RegionError {
             | RegionError::DataDamaged { .. }
             | RegionError::JournalDamaged { .. }
             | RegionError::JournalMismatch { .. }
+            | RegionError::JournalMisfit { .. }
             | RegionError::NewerFormat { .. }
             | RegionError::Displaced { .. }
             | RegionError::BackingLost { .. } => ErrorKind::BadFile,

@@ -60,9 +60,9 @@ pub(crate) fn copies_path(store: &Path, name: &RegionName, unix_s: u64) -> PathB
     store.join("damaged").join(name.as_str()).join(unix_s.to_string())
 }
 
-/// The redo log of a region in `atomic` mode.
-pub(crate) fn redo_path(pool: &Path, name: &RegionName) -> PathBuf {
-    pool.join(format!("{name}.redo"))
+/// The redo log of a region in `atomic` mode, beside its image: what loses one of the two loses both.
+pub(crate) fn redo_path(images: &Path, name: &RegionName) -> PathBuf {
+    images.join(format!("{name}.redo"))
 }
 
 /// The name under which this process builds a file for a region.

@@ -55,6 +55,7 @@ mod medium;
 mod memory;
 mod name;
 mod namespace;
+mod one_pool;
 mod opening;
 mod pending;
 mod places;

@@ -16,13 +16,12 @@ use crate::address::choose_address;
 use crate::base::{is_full, open_base};
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{
-    base_path, image_path, lock_path, names_in, names_lock_path, redo_path, remove_temporaries,
-    temporary_path,
+    base_path, image_path, lock_path, names_in, names_lock_path, remove_temporaries, temporary_path,
 };
 use crate::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for};
 use crate::image::{Backing, BuildError, FileFault, Image};
 use crate::key::OwnerKey;
-use crate::medium::{Medium, current_image_path, image_paths};
+use crate::medium::{Medium, current_image_path, image_paths, redo_paths};
 use crate::name::{RegionName, near_names};
 use crate::namespace::NameSpace;
 use crate::redo;
@@ -74,14 +73,15 @@ impl NameSpace {
 
     /// Finishes what a writer in `atomic` mode had begun to publish when it died.
     fn finish_publication(&self, image: &Image) -> Result<()> {
-        let path = redo_path(self.places.pool(), &image.header.name);
-        let finished = redo::recover(&*self.storage, image, &path);
-        finished.map(drop).map_err(RegionError::io("finish the publication in", path))
+        redo_paths(&self.places, &image.header.name).into_iter().try_for_each(|path| {
+            let finished = redo::recover(&*self.storage, image, &path);
+            finished.map(drop).map_err(RegionError::io("finish the publication in", path))
+        })
     }
 
     /// The same before somebody reads, who would otherwise see a part of it.
     pub(crate) fn finish_publication_of(&self, name: &RegionName) -> Result<()> {
-        if !redo::is_pending(&redo_path(self.places.pool(), name)) {
+        if !redo_paths(&self.places, name).iter().any(|path| redo::is_pending(path)) {
             return Ok(());
         }
         let _lock = self.lock(name, LockMode::Exclusive)?;
@@ -114,12 +114,6 @@ impl NameSpace {
     }
 
     fn open_cold(&self, stored: &Stored) -> Result<Image> {
-        // Without its image a redo log belongs to nothing. The new image may get the generation of the one that is gone,
-        // so it must not find it.
-        let redo = redo_path(self.places.pool(), &stored.base.header.name);
-        if redo.symlink_metadata().is_ok() {
-            self.remove_file(&redo)?;
-        }
         self.build_image(stored.image_header(), |file| stored.copy_to(&*self.storage, file))
     }
 
@@ -135,7 +129,7 @@ impl NameSpace {
         // Until the new image has its name, nobody else may choose an address.
         let _names = self.lock_names()?;
         if let Some((parent, _)) = name.parent_and_worker() {
-            self.check_quota(&parent, limit_bytes)?;
+            self.check_quota(&parent, name, limit_bytes)?;
         }
         let header = Header {
             sequence: 0,
@@ -178,6 +172,8 @@ impl NameSpace {
         let built =
             Image::build(&*self.storage, temporary.clone(), header, Backing::Allocated, |file, _| fill(file));
         let mut image = built.map_err(|error| self.build_error(error, &temporary, needed_bytes))?;
+        // Before the image has its name.
+        self.remove_redo_logs(&image.header.name).inspect_err(|_| drop(self.storage.remove(&temporary)))?;
         // Nobody else can have the file open yet; the lock only has to be there once it has its name.
         let named =
             try_lock(&image.file, LockMode::Exclusive).and_then(|_| image.rename(&*self.storage, path));

@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - The header is written after everything that it describes. A process that dies leaves what it wrote, in the
-//!   order in which it wrote it; a reset of the machine loses pool and redo log together.
+//!   order in which it wrote it; whatever loses the image loses the redo log with it: a reset of the machine, somebody who
+//!   empties the pool.
 //! - A log belongs to one image: another UUID or image generation makes it void.
 //! - Applying it twice gives the same bytes as once.
 

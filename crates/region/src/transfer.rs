@@ -18,7 +18,7 @@ use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{RegionError, Remedy, Result};
-use crate::files::{base_path, journal_path, lock_path, redo_path};
+use crate::files::{base_path, journal_path, lock_path};
 use crate::format::{DATA_OFFSET, FileState, Header};
 use crate::image::BuildError;
 use crate::key::OwnerKey;
@@ -210,7 +210,7 @@ impl NameSpace {
         };
         // What a region that had the name may have left could not be applied to this one, but could be in its way.
         self.remove_file(&journal_path(self.places.store(), name))?;
-        self.remove_file(&redo_path(self.places.pool(), name))?;
+        self.remove_redo_logs(name)?;
         let store = self.places.store();
         let mut pages = 0;
         let built = self.build_in_store(store, header, |file, header| {
