@@ -218,8 +218,8 @@ impl<B: Backing> Heap<B> {
     /// As [`Heap::alloc`].
     pub fn alloc_zeroed(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         let pointer = self.alloc(bytes)?;
-        self.offset_of(pointer).map(|offset| self.memory.zero(offset, bytes));
-        Ok(pointer)
+        let offset = self.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
+        if self.memory.zero(offset, bytes) { Ok(pointer) } else { Err(HeapError::OutsideHeap) }
     }
 
     /// An object of whole chunks or segments; `align_bytes` is a power of two, at most [`ALIGN_BYTES_MAX`].

@@ -94,7 +94,9 @@ impl<B: Backing> Heap<B> {
             let to = heap.alloc(bytes)?;
             let (source, target) = (heap.offset_of(from), heap.offset_of(to));
             let (Some(source), Some(target)) = (source, target) else { return Err(HeapError::OutsideHeap) };
-            heap.memory.copy(source, target, kept.min(bytes));
+            if !heap.memory.copy(source, target, kept.min(bytes)) {
+                return Err(HeapError::OutsideHeap);
+            }
             heap.free(from)?;
             Ok(to)
         })

@@ -112,7 +112,9 @@ impl<B: Backing> Heap<B> {
         self.all_or_nothing(|heap| {
             let object = heap.alloc_aligned(bytes, align_bytes)?;
             let offset = heap.offset_of(object).ok_or(HeapError::OutsideHeap)?;
-            heap.memory.zero(offset, bytes);
+            if !heap.memory.zero(offset, bytes) {
+                return Err(HeapError::OutsideHeap);
+            }
             let entry = heap.write_entry(name, offset, bytes, root_type)?;
             heap.insert_entry(entry, xxh3_64(name.as_bytes()))?;
             Ok(object)
