@@ -258,7 +258,8 @@ impl<B: Backing> Heap<B> {
         NonNull::new(pointer).ok_or(HeapError::OutsideHeap)
     }
 
-    /// Frees an object; in an open transaction, when it commits.
+    /// Frees an object; in an open transaction, when it commits. The object of a root is freed by
+    /// [`Heap::remove_root`]: nothing here knows that it has a name, which would lead to a free place then.
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`] when the pointer is not the start of an allocated object; nothing has
