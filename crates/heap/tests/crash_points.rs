@@ -410,6 +410,12 @@ fn aligned_objects_of_whole_segments_appear_and_vanish_at_once() {
         holdfast_heap::check(heap.backing().bytes(), &mut |_| {}).object_bytes.to_le_bytes().to_vec()
     }
     enumerate(LARGE, nothing, |heap| _ = heap.alloc_aligned(5 << 20, 2 << 20).unwrap(), objects);
+    // From free segments on, over new ones.
+    fn freed(heap: &mut Heap<TestMemory>) {
+        let object = heap.alloc(5 << 20).unwrap();
+        heap.free(object).unwrap();
+    }
+    enumerate(LARGE, freed, |heap| _ = heap.alloc(13 << 20).unwrap(), objects);
 }
 
 #[test]

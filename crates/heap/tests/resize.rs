@@ -75,6 +75,20 @@ fn a_run_grows_in_place_gives_chunks_back_and_moves_when_it_must() {
 }
 
 #[test]
+fn what_is_free_at_the_end_is_the_beginning_of_a_larger_object() {
+    let mut heap = open(TestMemory::new(64 << 20));
+    // With half of it, free segments at the end and as many new ones would not fit below the limit together.
+    for mib in [40, 50, 59] {
+        let object = heap.alloc(mib << 20).unwrap();
+        fill(object, mib << 20, 9);
+        assert_sound(heap.backing().bytes(), "over old and new segments");
+        heap.free(object).unwrap();
+        assert_sound(heap.backing().bytes(), "freed");
+    }
+    assert!(matches!(heap.alloc(60 << 20), Err(HeapError::OutOfMemory { .. })));
+}
+
+#[test]
 fn an_aborted_transaction_undoes_any_chain_of_resizes() {
     const CHUNK: u64 = 64 << 10;
     let mut heap = open(TestMemory::new(32 << 20));
