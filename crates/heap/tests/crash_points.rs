@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use common::{TestMemory, assert_sound, open, version_1};
-use holdfast_heap::{Backing, Fixed, Heap, HeapError, OpenOptions, crash_points, typed};
+use holdfast_heap::{Backing, Fixed, Heap, HeapError, OpenOptions, RootType, crash_points, typed};
 
 /// Limits of the heaps that die here: every crash point copies the heap a few times.
 const SMALL: u64 = 1 << 20;
@@ -402,6 +402,18 @@ fn resizing_outside_a_transaction_leaves_the_old_place_or_the_new_one() {
     enumerate(SMALL, |heap| prepare_link(heap, 3000), resize::<100>, objects);
     enumerate(SMALL, |heap| prepare_link(heap, 2 * CHUNK), resize::<{ 5 * CHUNK }>, objects);
     enumerate(SMALL, |heap| prepare_link(heap, 5 * CHUNK), resize::<CHUNK>, objects);
+}
+
+#[test]
+fn an_object_becomes_a_root_all_or_nothing() {
+    fn operate(heap: &mut Heap<TestMemory>) {
+        let object = heap.alloc_zeroed(100).unwrap();
+        heap.name_object("named", object, 100, Some(RootType { layout: 7, version: 0 })).unwrap();
+    }
+    fn named(heap: &Heap<TestMemory>) -> Vec<u8> {
+        vec![heap.root("named").is_some().into(), (heap.root_type("named").is_some()).into()]
+    }
+    assert!(enumerate(SMALL, nothing, operate, named) > 20);
 }
 
 #[test]
