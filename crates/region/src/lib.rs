@@ -50,6 +50,7 @@ mod growth;
 mod image;
 mod journal;
 mod key;
+mod kind;
 mod limit;
 mod medium;
 mod memory;
