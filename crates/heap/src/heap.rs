@@ -72,6 +72,9 @@ pub struct Heap<B: Backing> {
     /// Slabs from which threads allocate on their own. Volatile.
     #[cfg(feature = "std")]
     pub(crate) claimed: std::collections::BTreeSet<u64>,
+    /// For the threads: slots that a commit has freed in their slabs could be freed again. Volatile.
+    #[cfg(feature = "std")]
+    pub(crate) settling: Option<std::sync::Arc<core::sync::atomic::AtomicBool>>,
 }
 
 // SAFETY: the raw pointers in `memory` and `cursors` point into the backing, which moves along.
@@ -123,6 +126,8 @@ impl<B: Backing> Heap<B> {
             read_only,
             #[cfg(feature = "std")]
             claimed: std::collections::BTreeSet::new(),
+            #[cfg(feature = "std")]
+            settling: None,
         };
         match memory.load(SUPER_MAGIC) {
             MAGIC => {

@@ -40,6 +40,8 @@ pub mod classes;
 #[cfg(feature = "crash-points")]
 pub mod crash_points;
 mod error;
+#[cfg(feature = "std")]
+mod evidence;
 #[allow(unsafe_code)]
 mod heap;
 #[allow(unsafe_code)]

@@ -133,6 +133,7 @@ impl<B: Backing> Heap<B> {
         }
         if self.log.frees {
             self.memory.store(LANE_OFFSET + LANE_STATE, self.log.sequence << 1 | 1);
+            self.set_settling(true);
             self.apply_frees();
         }
         self.finish();
@@ -265,6 +266,9 @@ impl<B: Backing> Heap<B> {
     fn finish(&mut self) {
         self.log.sequence += 1;
         self.memory.store(LANE_OFFSET + LANE_STATE, self.log.sequence << 1);
+        if self.log.frees {
+            self.set_settling(false);
+        }
         for _ in 0..self.extents_max() {
             let extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
             if extent == 0 {
@@ -362,6 +366,17 @@ impl<B: Backing> Heap<B> {
             }
             heap.memory.store(record.at + RECORD_SEQUENCE, 0);
         });
+    }
+
+    /// Tells the threads whether what is being freed in their slabs may be taken: not before [`Heap::finish`] has
+    /// emptied the log, because until then a recovery frees it again.
+    fn set_settling(&self, settling: bool) {
+        #[cfg(feature = "std")]
+        if let Some(flag) = &self.settling {
+            flag.store(settling, core::sync::atomic::Ordering::Release);
+        }
+        #[cfg(not(feature = "std"))]
+        let _ = settling;
     }
 
     fn apply_frees(&mut self) {

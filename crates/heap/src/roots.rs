@@ -163,7 +163,8 @@ impl<B: Backing> Heap<B> {
         })
     }
 
-    /// All roots, in no particular order.
+    /// All roots, in no particular order: no more than the table has slots, with names of no more than 255 bytes,
+    /// whatever the heap's bytes are.
     pub fn roots(&self) -> Roots<'_, B> {
         Roots { heap: self, table: self.table(), next: 0 }
     }
@@ -251,6 +252,10 @@ impl<'heap, B: Backing> Iterator for Roots<'heap, B> {
             }
             let entry = word & OFFSET_MASK;
             let length = heap.memory.load(entry + ENTRY_NAME_LENGTH) & !ENTRY_TYPED;
+            // Whatever somebody stored there: no root has such a name, and who copies it must not run out of memory.
+            if !(1..=ROOT_NAME_BYTES_MAX as u64).contains(&length) {
+                continue;
+            }
             // SAFETY: the iterator borrows the heap, so nothing writes to it meanwhile.
             let name = unsafe { heap.memory.bytes(entry + ENTRY_NAME, length) };
             if let (Some(root), Some(Ok(name))) = (heap.root_of(entry), name.map(core::str::from_utf8)) {

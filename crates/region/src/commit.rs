@@ -197,7 +197,7 @@ impl Region {
         self.check_backing()?;
         let found = self.take_dirty(Tracking::Begin)?;
         self.note_pending(&found);
-        if !self.lacks() {
+        if !self.lacks() && !self.unproven {
             return Ok(Prepared::Done(CommitReport::NOTHING));
         }
         self.look_for_changes();
@@ -253,6 +253,12 @@ impl Region {
             *slot = JournalSlot::Broken;
             return;
         };
+        // The newest name in the store may have been given by somebody who died before it was durable.
+        if self.unproven && self.storage.sync_directory(store).is_err() {
+            *slot = JournalSlot::Broken;
+            return;
+        }
+        self.unproven = false;
         *slot = JournalSlot::Ready(journal);
         if let Some(found) = found {
             self.pending = found;
@@ -361,6 +367,7 @@ impl Region {
         *JournalSlot::lock(&self.journal) = JournalSlot::Ready(journal);
         self.owed = false;
         self.grown = false;
+        self.unproven = false;
         self.pending.clear();
         Ok(CommitReport { written: Written::Base, pages: written.pages, bytes: data_bytes })
     }
@@ -415,7 +422,7 @@ fn bound_for(base_bytes: u64) -> u64 {
 
 /// What the store has, if the image goes on from it; `None` when anything about base or journal is not as the image
 /// says. A new base then mends it, as the image has everything.
-fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
+pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
     let stored = Stored::open_writable(store, &image.name).ok()??;
     let base = &stored.base.header;
     // All that a cold open takes from the base: the limit (see `crate::limit`), the address, the medium.

@@ -18,7 +18,7 @@ use holdfast_sys::lock::LockMode;
 use serde::Serialize;
 
 use crate::error::{RegionError, Result};
-use crate::files::{image_path, redo_path};
+use crate::files::{image_path, lock_path, names_in, names_lock_path, redo_path};
 use crate::format::{FileState, Header};
 use crate::image::{BuildError, Image};
 use crate::key::OwnerKey;
@@ -176,13 +176,18 @@ impl NameSpace {
             }
         }
         for directory in self.places.images_of_other_boots() {
-            for path in [image_path(&directory, name), redo_path(&directory, name)] {
+            // A pool on a disk has locks and logs in it, too.
+            for path in
+                [image_path(&directory, name), redo_path(&directory, name), lock_path(&directory, name)]
+            {
                 if is_there(&path) {
                     self.remove_file(&path)?;
                 }
             }
-            // Succeeds with the last file.
-            let _ = std::fs::remove_dir(&directory);
+            if names_in(&directory, "image").is_ok_and(|names| names.is_empty()) {
+                let _ = self.remove_file(&names_lock_path(&directory));
+                let _ = std::fs::remove_dir(&directory);
+            }
         }
         Ok(())
     }

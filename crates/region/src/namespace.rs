@@ -4,7 +4,7 @@
 //! - Whoever changes a region's files holds its lock, from before the first look to after the last step.
 //! - Locks are taken in one order: the region's, then the one of all names. The latter is held only while an
 //!   address is chosen and the new image gets its name, while a region grows or is removed (which compartments it has
-//!   must not change), and while an access table is replaced. Whoever holds it waits for no region's lock.
+//!   must not change) or gets another limit, while a restored base gets its name, and while an access table is replaced. Whoever holds it waits for no region's lock.
 //! - Ownership and every check come before the first byte is written.
 //! - An image, if there is one, is newer than the base. The base is used only where there is no image; a
 //!   damaged image is never passed over in silence.
@@ -17,7 +17,7 @@ use holdfast_sys::lock::{FileLock, LockMode};
 
 use crate::base::open_base;
 use crate::error::{RegionError, Result};
-use crate::files::{base_path, grants_path, image_path, journal_path, lock_path, remove_temporaries};
+use crate::files::{base_path, image_path, journal_path, lock_path, remove_temporaries};
 use crate::key::OwnerKey;
 use crate::medium::Medium;
 use crate::name::RegionName;
@@ -90,7 +90,9 @@ impl NameSpace {
         }
         let lock = self.lock(name, LockMode::Exclusive)?;
         match self.open_locked(name, key)? {
-            Some((image, opened, access)) => Ok(self.region(image, opened, lock).with_access(access)),
+            Some((image, opened, access)) => {
+                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
+            }
             None => Err(self.not_found(name)),
         }
     }
@@ -119,7 +121,9 @@ impl NameSpace {
     pub fn open_or_create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
         let lock = self.lock(name, LockMode::Exclusive)?;
         match self.open_locked(name, key)? {
-            Some((image, opened, access)) => Ok(self.region(image, opened, lock).with_access(access)),
+            Some((image, opened, access)) => {
+                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
+            }
             None => {
                 self.refuse_compartment(name).and_then(|()| self.create_locked(name, key, limit_bytes, lock))
             }
@@ -157,8 +161,8 @@ impl NameSpace {
         summarize(&self.places, name).ok_or_else(|| self.not_found(name))
     }
 
-    /// Removes a region: image, base, journal, access table and lock. If the machine stops in the middle, the region is
-    /// whole or gone.
+    /// Removes a region: image, base, journal, access table and lock. A worker's key removes its compartment. If the
+    /// machine stops in the middle, the region is whole, perhaps without its grants, or gone.
     ///
     /// # Errors
     /// `NotFound`, `Held`, `NotOwner`, `Io`; `Access` when it has compartments (see
@@ -192,14 +196,14 @@ impl NameSpace {
     }
 
     pub(crate) fn remove_locked(&self, name: &RegionName, lock: FileLock) -> Result<()> {
-        // The base first: the image alone is the whole region, the base alone would be an older one.
+        // Grants first: a region that comes back with a restore must not find them.
+        self.remove_grants(name)?;
+        // Then the base: the image alone is the whole region, the base alone would be an older one.
         self.remove_file(&base_path(self.places.store(), name))?;
         self.sync_store()?;
         // Only now: the base without its journal would be an older state.
         self.remove_file(&journal_path(self.places.store(), name))?;
         self.remove_images(name)?;
-        // One that stays is stale: no other region has this one's UUID.
-        self.remove_file(&grants_path(self.places.store(), name))?;
         remove_temporaries(&*self.storage, self.places.store(), name)?;
         lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places.pool(), name)))
     }

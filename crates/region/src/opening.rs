@@ -146,7 +146,7 @@ impl NameSpace {
         // Until the new image has its name, nobody else may choose an address.
         let _names = self.lock_names()?;
         if let Some((parent, _)) = name.parent_and_worker() {
-            self.check_quota(&parent, limit_bytes)?;
+            self.check_quota(&parent, name, limit_bytes)?;
         }
         let header = Header {
             sequence: 0,

@@ -25,7 +25,7 @@ use serde::Serialize;
 use crate::base::{open_base, verify_base};
 use crate::error::{ErrorKind, RegionError, Result};
 use crate::files::{base_path, copies_path, journal_path, redo_path};
-use crate::format::{DATA_OFFSET, FileState, Header, SLOT_BYTES};
+use crate::format::{DATA_OFFSET, FileState, Header, LIMIT_BYTES_MAX, SLOT_BYTES, WINDOW_END};
 use crate::image::{FileFault, Image};
 use crate::journal::{
     Continuation, ReadFault, Sizes, find_journal, open_journal, remedy_for_journal, whole_records,
@@ -193,7 +193,7 @@ impl NameSpace {
     }
 
     /// The newest data of a store whose image is no use, and findings about the journal.
-    fn examine_store(&self, base: Image, findings: &mut Vec<FileFinding>) -> Result<(Source, Vec<u8>)> {
+    fn examine_store(&self, mut base: Image, findings: &mut Vec<FileFinding>) -> Result<(Source, Vec<u8>)> {
         verify_base(&base, None).map_err(|error| self.build_error(error, &base.path, 0))?;
         let (store, name) = (self.places.store(), base.header.name.clone());
         let path = journal_path(store, &name);
@@ -204,9 +204,25 @@ impl NameSpace {
         let journal = match open_journal(&path, &base.header, false, &remedy) {
             Ok(None) => None,
             Ok(Some((file, header))) => {
-                let read = whole_records(&file, &header, sizes);
-                let (extent, fault) = read.map_err(|fault| fault.into_error(&path, remedy.clone()))?;
+                let failed = |fault: ReadFault| fault.into_error(&path, remedy.clone());
+                let (mut extent, mut fault) = whole_records(&file, &header, sizes).map_err(failed)?;
+                if let Some(ReadFault::Misfit { sequence, backed_bytes, limit_bytes }) = fault {
+                    // The base's newest header is lost, the journal has seen it.
+                    let limit_bytes_max = LIMIT_BYTES_MAX.min(WINDOW_END - base.header.address);
+                    let sizes = Sizes { limit_bytes: limit_bytes_max, ..sizes };
+                    (extent, fault) = whole_records(&file, &header, sizes).map_err(failed)?;
+                    base.header = self.header_for_journal(&base.header, extent.backed_bytes)?;
+                    finding(
+                        format!(
+                            "record {sequence} makes the heap {backed_bytes} bytes large, where the base file \
+                             says a limit of {limit_bytes}"
+                        ),
+                        "folded into a new checkpoint with all its commits, and the limit raised that far",
+                        None,
+                    );
+                }
                 match fault {
+                    Some(fault @ ReadFault::Misfit { .. }) => return Err(failed(fault)),
                     Some(ReadFault::Damaged { sequence, offset }) => finding(
                         format!("record {sequence} at byte {offset} is damaged"),
                         "the commits before it are folded into a new checkpoint",
@@ -424,6 +440,7 @@ fn is_damage(error: &RegionError) -> bool {
             | RegionError::DataDamaged { .. }
             | RegionError::JournalDamaged { .. }
             | RegionError::JournalMismatch { .. }
+            | RegionError::JournalMisfit { .. }
     )
 }
 
