@@ -12,6 +12,7 @@ use std::sync::Arc;
 use holdfast_sys::process::Occupant;
 
 use crate::access::AccessError;
+pub use crate::error_kind::ErrorKind;
 use crate::key::KeyError;
 pub use crate::kind::ErrorKind;
 use crate::limit::LimitError;
