@@ -14,7 +14,6 @@ use holdfast_sys::process::Occupant;
 use crate::access::AccessError;
 pub use crate::error_kind::ErrorKind;
 use crate::key::KeyError;
-pub use crate::kind::ErrorKind;
 use crate::limit::LimitError;
 use crate::name::NameError;
 use crate::places::PlaceError;

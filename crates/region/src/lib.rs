@@ -51,7 +51,6 @@ mod growth;
 mod image;
 mod journal;
 mod key;
-mod kind;
 mod limit;
 mod medium;
 mod memory;
