@@ -76,8 +76,7 @@ fn a_repair_and_a_survey_find_nothing_to_do_in_a_heap_that_has_outgrown_its_shor
 #[cfg(feature = "crash-points")]
 #[test]
 fn a_kill_in_any_step_of_the_growth_over_a_short_segment_leaves_a_sound_heap() {
-    use holdfast_heap::crash_points;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use common::kill::{Left, killed_at};
 
     let mut heap = open(TestMemory::new(6 << 20));
     fill(&mut heap);
@@ -86,11 +85,9 @@ fn a_kill_in_any_step_of_the_growth_over_a_short_segment_leaves_a_sound_heap() {
     let mut steps = 0;
     loop {
         let mut heap = open(raised(&full, 7 << 20, 6 << 20));
-        crash_points::arm(steps);
-        let died = catch_unwind(AssertUnwindSafe(|| fill(&mut heap))).is_err();
-        crash_points::disarm();
+        let died = killed_at(steps, Left::of(heap.backing()), || _ = fill(&mut heap));
         let left = heap.backing().copy();
-        std::mem::forget(heap);
+        drop(heap);
         let report = assert_sound(open(left).close().bytes(), &format!("step {steps}"));
         assert!(report.objects >= objects);
         if !died {
