@@ -30,6 +30,7 @@
 #[cfg(any(test, feature = "crash-points", feature = "std"))]
 extern crate std;
 
+mod absent;
 mod aligned;
 #[allow(unsafe_code)]
 mod backing;

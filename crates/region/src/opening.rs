@@ -170,7 +170,13 @@ impl NameSpace {
         let mut region = self.region(image, Opened::Created, lock);
         if region.medium() == Medium::File {
             // Without a checkpoint nothing would be left of the region, and of where it lies, after a power cut.
-            region.checkpoint().inspect_err(|_| drop(self.remove_file(&path)))?;
+            let base = base_path(self.places.store(), name);
+            region.checkpoint().inspect_err(|_| {
+                // The base may have its name already.
+                for path in [&base, &path] {
+                    let _ = self.remove_file(path);
+                }
+            })?;
         }
         Ok(region)
     }

@@ -243,6 +243,28 @@ fn a_power_cut_right_after_the_creation_leaves_an_empty_heap_on_the_disk() {
 }
 
 #[test]
+fn a_creation_on_the_disk_that_fails_in_any_step_leaves_nothing_behind() {
+    let home = Home::new();
+    for step in 0.. {
+        assert!(step < STEPS_MAX, "the creation never comes through");
+        let storage = Arc::new(FaultyStorage::new(Fault::Once(EIO)));
+        storage.arm(step);
+        let names = home.names_over(storage.clone()).with_medium(Medium::File);
+        let created = names.create(&named("words"), &key(), 8 * MIB).map(drop);
+        if !storage.struck() {
+            created.unwrap();
+            break;
+        }
+        // Whether old files could be cleared away is nothing that has to stop it.
+        if created.is_ok() {
+            names.remove(&named("words"), &key()).unwrap();
+        }
+        assert!(matches!(names.summary(&named("words")), Err(RegionError::NotFound { .. })), "step {step}");
+        assert!(home.leftovers().is_empty(), "step {step}");
+    }
+}
+
+#[test]
 fn removing_a_heap_or_its_image_removes_them_from_the_disk() {
     let home = Home::new();
     let names = on_disk(&home);
