@@ -158,11 +158,13 @@ impl Region {
         }
     }
 
-    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing is published.
+    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing is published. The first one
+    /// of a session also looks whether the store has what it should have, and makes it anew if a file was lost.
     ///
     /// # Errors
     /// As there.
     pub fn checkpoint(&mut self) -> Result<CheckpointReport> {
+        self.unproven |= matches!(*JournalSlot::lock(&self.journal), JournalSlot::Unread);
         self.commit_to_power().map(CheckpointReport::from)
     }
 

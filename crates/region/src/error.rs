@@ -373,6 +373,15 @@ pub enum RegionError {
         /// Name of the region.
         name: String,
     },
+    /// The image has commits that the store has lost.
+    #[error(
+        "the store lacks commits that the image of the heap {name:?} has (a file of it was removed or replaced); \
+         `holdfast heap checkpoint {name}` brings them there first"
+    )]
+    StoreBehind {
+        /// Name of the region.
+        name: String,
+    },
     /// `read_at` past the end of the backed data.
     #[error("bytes {offset}..{} are past the {backed_bytes} backed bytes; read less", offset.saturating_add(*len_bytes))]
     OutOfBounds {

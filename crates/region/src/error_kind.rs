@@ -37,6 +37,7 @@ impl RegionError {
             | RegionError::LimitOutOfRange { .. }
             | RegionError::AlreadyMapped
             | RegionError::OnlyCopy { .. }
+            | RegionError::StoreBehind { .. }
             | RegionError::LevelNotOffered { .. }
             | RegionError::NotAtomic { .. }
             | RegionError::OutOfBounds { .. } => ErrorKind::Usage,
