@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use common::kill::{Left, killed_at};
 use common::{TestMemory, assert_sound, open, version_1};
-use holdfast_heap::{Backing, Fixed, Heap, HeapError, OpenOptions, RootType, typed};
+use holdfast_heap::{Backing, Fixed, Heap, HeapError, OpenError, OpenOptions, RootType, inspect, typed};
 
 /// Limits of the heaps that die here: every crash point copies the heap a few times.
 const SMALL: u64 = 1 << 20;
@@ -261,6 +261,13 @@ fn formatting_can_be_killed_and_repeated() {
             let fixed = unsafe { Fixed::new(base, 4 << 20) };
             Heap::open(fixed, OpenOptions { format_if_empty: true, ..common::OPTIONS }).unwrap();
         });
+        // For tools that is an empty region, as long as it is no heap yet; nothing to mend, and nothing to remove.
+        let words: Vec<u64> =
+            view.bytes().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let empty = |result: Option<OpenError>| result == dead.then_some(OpenError::Empty);
+        assert!(empty(inspect(&mut words.clone(), &mut |_| {}, &mut |_, _| {}).err()), "step {step}");
+        #[cfg(feature = "std")]
+        assert!(empty(holdfast_heap::mend(&mut words.clone(), false).err()), "step {step}");
         let mut heap = open(view.copy());
         heap.create_root("works", 10).unwrap();
         assert_sound(heap.backing().bytes(), &format!("formatting died at step {step}"));

@@ -98,3 +98,31 @@ fn a_kill_in_any_step_of_the_growth_over_a_short_segment_leaves_a_sound_heap() {
     }
     assert!(steps > 16, "{steps}");
 }
+
+/// More segments than the checker has marks; nothing but roots is stored to, so most of the memory is not there.
+#[cfg(not(target_family = "wasm"))]
+#[test]
+fn the_checker_finds_the_object_of_every_root_in_a_heap_of_many_segments() {
+    let mut words = vec![0_u64; (2 << 30) / 8];
+    let size_bytes = size_of_val(words.as_slice()) as u64;
+    // SAFETY: the memory is this test's, outlives the heap, and nothing else refers to it while that is open.
+    let fixed = unsafe { holdfast_heap::Fixed::new(words.as_mut_ptr().cast(), size_bytes) };
+    let mut heap = Heap::open(fixed, common::OPTIONS).unwrap();
+    for index in 0..30 {
+        heap.alloc((20 + index) << 20).unwrap();
+        heap.create_root(&format!("in a segment {index}"), 3 << 20).unwrap();
+        heap.create_root(&format!("over segments {index}"), 5 << 20).unwrap();
+    }
+    let lost = heap.root("in a segment 29").and_then(|root| heap.offset_of(root.pointer)).unwrap();
+    heap.close();
+    let report = assert_sound(holdfast_heap::bytes_of(&words), "many segments");
+    assert!(report.segments > 300 && report.roots == 60, "{report:?}");
+    // One object that is gone is missed.
+    let used = (lost / SEGMENT_BYTES * SEGMENT_BYTES + DESC_USED_CHUNKS) / 8;
+    words[used as usize] &= !(1 << (lost % SEGMENT_BYTES / CHUNK_BYTES));
+    let mut roots = 0;
+    holdfast_heap::check(holdfast_heap::bytes_of(&words), &mut |finding| {
+        roots += u32::from(finding.what == "a root's object is not allocated with its size");
+    });
+    assert_eq!(roots, 1);
+}
