@@ -68,6 +68,22 @@ impl<B: Backing> Heap<B> {
     /// Finds room for a run of `chunks` from a chunk on whose number is a multiple of `step`, growing the heap
     /// if there is none. A run with its step fits into a segment; nothing is published yet.
     pub(crate) fn find_run(&mut self, chunks: u64, step: u64) -> Result<Run, HeapError> {
+        if let Some(run) = self.free_run(chunks, step) {
+            return Ok(run);
+        }
+        if self.admit_absent()
+            && let Some(run) = self.free_run(chunks, step)
+        {
+            return Ok(run);
+        }
+        let segment = self.add_segment(chunks, step)?;
+        free_stretch(self.used_chunks(segment), chunks, step)
+            .map(|first| Run { segment, first, chunks })
+            .ok_or(HeapError::OutOfMemory { wanted_bytes: chunks * CHUNK_BYTES, cause: GrowError::Failed })
+    }
+
+    /// As [`Heap::find_run`], in the segments that there are.
+    fn free_run(&mut self, chunks: u64, step: u64) -> Option<Run> {
         let segments = self.segments();
         let mut segment = self.rover;
         let mut first_with_room = None;
@@ -79,17 +95,14 @@ impl<B: Backing> Heap<B> {
                     first_with_room.get_or_insert(segment);
                     if let Some(first) = free_stretch(used, chunks, step) {
                         self.rover = first_with_room.unwrap_or(segment);
-                        return Ok(Run { segment, first, chunks });
+                        return Some(Run { segment, first, chunks });
                     }
                 }
             }
             segment += span;
         }
         self.rover = first_with_room.unwrap_or(segments);
-        let segment = self.add_segment(chunks, step)?;
-        free_stretch(self.used_chunks(segment), chunks, step)
-            .map(|first| Run { segment, first, chunks })
-            .ok_or(HeapError::OutOfMemory { wanted_bytes: chunks * CHUNK_BYTES, cause: GrowError::Failed })
+        None
     }
 
     /// Writes the run's descriptors; the run is not in use before [`Heap::publish_run`].
@@ -151,7 +164,7 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Makes the backing reach `end`.
-    fn back(&mut self, end: u64, wanted_bytes: u64) -> Result<(), HeapError> {
+    pub(crate) fn back(&mut self, end: u64, wanted_bytes: u64) -> Result<(), HeapError> {
         if self.memory.len() < end {
             let grown = if self.backing.backed_bytes() < end {
                 self.backing.grow(end).map_err(|cause| HeapError::OutOfMemory { wanted_bytes, cause })?

@@ -103,12 +103,7 @@ impl<B: Backing> Heap<B> {
         align_bytes: u64,
         root_type: Option<RootType>,
     ) -> Result<NonNull<u8>, HeapError> {
-        if name.is_empty() || name.len() > ROOT_NAME_BYTES_MAX {
-            return Err(HeapError::BadName);
-        }
-        if self.find(name).is_some() {
-            return Err(HeapError::NameTaken);
-        }
+        self.check_new_name(name)?;
         self.all_or_nothing(|heap| {
             let object = heap.alloc_aligned(bytes, align_bytes)?;
             let offset = heap.offset_of(object).ok_or(HeapError::OutsideHeap)?;
@@ -116,9 +111,17 @@ impl<B: Backing> Heap<B> {
                 return Err(HeapError::OutsideHeap);
             }
             let entry = heap.write_entry(name, offset, bytes, root_type)?;
-            heap.insert_entry(entry, xxh3_64(name.as_bytes()))?;
+            heap.insert_entry(entry, name)?;
             Ok(object)
         })
+    }
+
+    /// Whether there can be a new root of this name.
+    pub(crate) fn check_new_name(&self, name: &str) -> Result<(), HeapError> {
+        if name.is_empty() || name.len() > ROOT_NAME_BYTES_MAX {
+            return Err(HeapError::BadName);
+        }
+        if self.find(name).is_some() { Err(HeapError::NameTaken) } else { Ok(()) }
     }
 
     /// Allocates and writes a root's entry; nothing refers to it yet.
@@ -165,7 +168,8 @@ impl<B: Backing> Heap<B> {
         })
     }
 
-    /// All roots, in no particular order.
+    /// All roots, in no particular order: no more than the table has slots, with names of no more than 255 bytes,
+    /// whatever the heap's bytes are.
     pub fn roots(&self) -> Roots<'_, B> {
         Roots { heap: self, table: self.table(), next: 0 }
     }
@@ -201,7 +205,8 @@ impl<B: Backing> Heap<B> {
         Ok(())
     }
 
-    fn insert_entry(&mut self, entry: u64, hash: u64) -> Result<(), HeapError> {
+    pub(crate) fn insert_entry(&mut self, entry: u64, name: &str) -> Result<(), HeapError> {
+        let hash = xxh3_64(name.as_bytes());
         let mut table = self.table();
         if (table.used + 1) * 4 > table.slots * 3 {
             table = self.rebuild_table(table)?;
@@ -270,6 +275,10 @@ impl<'heap, B: Backing> Iterator for Roots<'heap, B> {
             }
             let entry = word & OFFSET_MASK;
             let length = heap.memory.load(entry + ENTRY_NAME_LENGTH) & !ENTRY_TYPED;
+            // Whatever somebody stored there: no root has such a name, and who copies it must not run out of memory.
+            if !(1..=ROOT_NAME_BYTES_MAX as u64).contains(&length) {
+                continue;
+            }
             // SAFETY: the iterator borrows the heap, so nothing writes to it meanwhile.
             let name = unsafe { heap.memory.bytes(entry + ENTRY_NAME, length) };
             if let (Some(root), Some(Ok(name))) = (heap.root_of(entry), name.map(core::str::from_utf8)) {

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use common::crashes::{LARGE, SMALL, enumerate, enumerate_from, killed_at};
 use common::{TestMemory, assert_sound, open, version_1};
-use holdfast_heap::{Backing, Fixed, Heap, HeapError, OpenOptions, typed};
+use holdfast_heap::{Backing, Fixed, Heap, HeapError, OpenOptions, RootType, typed};
 
 /// Names, sizes and content of all roots, sorted.
 fn all_roots(heap: &Heap<TestMemory>) -> Vec<u8> {
@@ -233,7 +233,6 @@ fn plain_allocations_and_frees_are_single_steps() {
     enumerate(2 * SMALL, prepare, operate, |_| Vec::new());
 }
 
-/// An object that a root links to, with its number of valid bytes: (place, bytes).
 #[test]
 fn the_short_way_of_allocations_and_frees_is_one_store_too() {
     let mut heap = open(TestMemory::new(SMALL));
@@ -254,6 +253,18 @@ fn the_short_way_of_allocations_and_frees_is_one_store_too() {
         assert!(!killed_at(1, || _ = heap.alloc(64).unwrap()), "allocation {index} is more than one store");
     }
     assert_eq!(assert_sound(heap.backing().bytes(), "one by one").objects, 40);
+}
+
+#[test]
+fn an_object_becomes_a_root_all_or_nothing() {
+    fn operate(heap: &mut Heap<TestMemory>) {
+        let object = heap.alloc_zeroed(100).unwrap();
+        heap.name_object("named", object, 100, Some(RootType { layout: 7, version: 0 })).unwrap();
+    }
+    fn named(heap: &Heap<TestMemory>) -> Vec<u8> {
+        vec![heap.root("named").is_some().into(), (heap.root_type("named").is_some()).into()]
+    }
+    assert!(enumerate(SMALL, nothing, operate, named) > 20);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use common::crashes::{SMALL, enumerate};
 use common::{TestMemory, fill};
 use holdfast_heap::{Backing, Heap};
 
+/// An object that a root links to, with its number of valid bytes: (place, bytes).
 fn linked(heap: &Heap<TestMemory>) -> (NonNull<u8>, usize) {
     let link = heap.root("link").unwrap().pointer.cast::<[u64; 2]>();
     // SAFETY: sixteen bytes, aligned to 16.

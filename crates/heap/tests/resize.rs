@@ -13,7 +13,13 @@ fn aligned_objects_are_aligned_freed_and_measured_at_every_size() {
     let mut objects = Vec::new();
     for power in 0..=21 {
         for bytes in [0, 1, 24, 300, 5000, 40_000, 70_000, 1 << 20, (2 << 20) + 1, 5 << 20] {
-            let object = heap.alloc_aligned(bytes, 1 << power).unwrap();
+            let object = match power % 2 {
+                0 => heap.alloc_aligned(bytes, 1 << power).unwrap(),
+                _ => heap.alloc_aligned_zeroed(bytes, 1 << power).unwrap(),
+            };
+            // SAFETY: just allocated with as many bytes.
+            let content = unsafe { std::slice::from_raw_parts(object.as_ptr(), bytes as usize) };
+            assert!(power % 2 == 0 || content.iter().all(|byte| *byte == 0), "{bytes} at 2^{power}");
             assert!((object.as_ptr() as usize).is_multiple_of(1 << power), "{bytes} at 2^{power}");
             assert!(heap.usable_bytes(object).unwrap() >= bytes);
             fill(object, bytes, power);

@@ -25,6 +25,11 @@ pub enum Remedy {
         /// The base file that it continues.
         base: PathBuf,
     },
+    /// Everything is there, and a repair puts it together.
+    Repair {
+        /// Name of the region.
+        name: String,
+    },
     /// Nothing in reach replaces the file.
     RestoreFile {
         /// The file to bring back from a copy, or to move away.
@@ -47,6 +52,10 @@ impl fmt::Display for Remedy {
                  was committed since",
                 journal.display(),
                 base.display()
+            ),
+            Remedy::Repair { name } => write!(
+                formatter,
+                "nothing that was committed is lost: `holdfast heap repair {name}` makes one checkpoint of both files"
             ),
             Remedy::RestoreFile { path } => write!(
                 formatter,
