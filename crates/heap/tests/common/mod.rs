@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 #[cfg(feature = "crash-points")]
+pub mod crashes;
+#[cfg(feature = "crash-points")]
 pub mod kill;
 
 use std::ptr::NonNull;
