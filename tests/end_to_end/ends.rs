@@ -51,6 +51,24 @@ fn an_applet_that_grows_its_heap_without_end_is_told_of_the_limit_and_the_heap_s
 }
 
 #[test]
+fn a_heap_too_large_for_any_applet_is_refused_before_it_is_made() {
+    let scratch = scratch();
+    let too_large = [&["--heap-size", "1TiB"][..], &["--compartment", "w", "--quota", "2GiB"]];
+    for options in too_large {
+        let mut command = scratch.holdfast();
+        command.arg("run").arg(victim("loops_for_ever")).args(["--heap", "new", "--timeout", "1s"]);
+        let told = tell(command.args(options));
+        assert_eq!(told.status, 2, "{}", told.err);
+        assert!(told.err.contains("holdfast heap limit") && told.err.contains(options[options.len() - 2]));
+        assert_eq!(succeed(scratch.holdfast().args(["heap", "ls", "--json"])).trim(), "[]");
+    }
+    let scratch = with_two_entries();
+    succeed(scratch.holdfast().args(["heap", "limit", "book", "2GiB"]));
+    let told = tell(scratch.holdfast().args(["run", "--heap", "book"]).arg(victim("loops_for_ever")));
+    assert_eq!((told.status, told.err.contains("heap limit book SIZE")), (125, true), "{}", told.err);
+}
+
+#[test]
 fn a_missing_file_and_a_file_of_another_kind_are_told_apart() {
     let scratch = scratch();
     let missing = tell(scratch.holdfast().args(["run", "no-such-applet.wasm"]));

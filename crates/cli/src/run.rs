@@ -1,7 +1,11 @@
 //! `holdfast run`.
 
-use holdfast_applet::{Applet, AppletError, FailureKind, Limits, Metrics, Outcome, Stdio};
-use holdfast_region::{Consistency, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName};
+use holdfast_applet::{
+    Applet, AppletError, FailureKind, Limits, MAX_HEAP_LIMIT_BYTES, Metrics, Outcome, Stdio,
+};
+use holdfast_region::{
+    Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName,
+};
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, USAGE};
@@ -35,7 +39,13 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let mut heap = None;
     if let Some(name) = args.heap {
         let names = NameSpace::new(places).with_medium(args.backing);
-        let key = OwnerKey::load_or_create(names.places(), &args.key).map_err(host)?;
+        match &args.compartment {
+            Some(worker) => {
+                check_size(&names, &name.compartment(worker).map_err(usage)?, "--quota", args.quota)?;
+            }
+            None => check_size(&names, &name, "--heap-size", args.heap_size)?,
+        }
+        let key = key(&names, &args.key, &name)?;
         let (granted, mut region) = match args.compartment {
             Some(worker) => Granted::compartment(names, &name, &worker, key, args.heap_size, args.quota)?,
             None => Granted::open(names, name, key, args.heap_size)?,
@@ -98,6 +108,7 @@ impl Granted {
                     // Another worker made it.
                     Err(RegionError::AlreadyExists { .. }) => {}
                     Err(error) => return Err(host(error)),
+                    Err(error @ RegionError::LimitOutOfRange { .. }) => return Err(error.into()),
                 }
                 open()
             }
@@ -123,6 +134,41 @@ impl Granted {
 }
 
 fn finish(outcome: Outcome, metrics: bool) -> Result<u8, Failure> {
+/// The key of the run. Only with a new heap one is made; whoever mistypes the name of a key gets none.
+fn key(names: &NameSpace, key_name: &str, heap: &RegionName) -> Result<OwnerKey, Failure> {
+    let key = if is_new(names, heap) {
+        key_for_new(names, key_name)
+    } else {
+        OwnerKey::load_existing(names.places(), key_name)
+    };
+    key.map_err(|error| match error {
+        KeyError::Name(_) => error.into(),
+        KeyError::Missing { .. } => host(format!(
+            "{error}; a key that is to use this heap is made by its owner: `holdfast heap grant {heap} --to KEY`"
+        )),
+        _ => host(error),
+    })
+}
+
+/// Whether a run would make this heap.
+fn is_new(names: &NameSpace, name: &RegionName) -> bool {
+    matches!(names.summary(name), Err(RegionError::NotFound { .. }))
+}
+
+/// Asked before a heap is made: one that no applet can use would stay behind.
+fn check_size(names: &NameSpace, name: &RegionName, option: &str, asked_bytes: u64) -> Result<(), Failure> {
+    if asked_bytes <= MAX_HEAP_LIMIT_BYTES || !is_new(names, name) {
+        return Ok(());
+    }
+    let message = format!(
+        "{option} is {} and a WebAssembly applet can use a heap of {} MiB at most; choose a smaller size (`holdfast heap \
+         limit NAME SIZE` raises it later)",
+        show_size(asked_bytes),
+        MAX_HEAP_LIMIT_BYTES >> 20
+    );
+    Err(Failure::new(USAGE, message))
+}
+
     for note in &outcome.notes {
         eprintln!("holdfast: {note}");
     }
@@ -190,6 +236,10 @@ fn show_metrics(metrics: &Metrics) {
 }
 
 /// In `run`, exit codes below 124 are the applet's own: whatever fails on our side is one of ours.
+fn usage(error: impl ToString) -> Failure {
+    Failure::new(USAGE, error)
+}
+
 fn host(error: impl ToString) -> Failure {
     Failure::new(HOST_FAILED, error)
 }
