@@ -133,7 +133,7 @@ pub enum HeapCommand {
     #[command(after_help = "Example:\n  holdfast heap show words")]
     Show(ShowArgs),
     /// Verify heaps: allocator, log, roots; changes nothing
-    #[command(after_help = "Examples:\n  holdfast heap check words\n  holdfast heap check --all --json")]
+    #[command(after_help = CHECK_HELP)]
     Check(CheckArgs),
     /// Remove heaps, image and checkpoint
     #[command(

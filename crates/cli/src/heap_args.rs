@@ -64,6 +64,15 @@ Example:
 A limit cannot go below what the heap has, nor over the address of the next heap. A heap that a program has open is \
 refused (exit code 4).";
 
+pub const CHECK_HELP: &str = "\
+Examples:
+  holdfast heap check words
+  holdfast heap check --all --json
+
+Exit code 0: every heap is sound; 1: one is damaged. A heap that is sound can have lost redundancy: one of the two headers \
+of a file, or the checkpoint or journal beside a whole image. That is said, and no damage: nothing is lost, and `holdfast \
+heap repair` mends it, but the next fault in the same place would cost more.";
+
 pub const STATS_HELP: &str = "\
 Example:
   holdfast heap stats words --json";
