@@ -45,9 +45,10 @@ pub struct FileSummary {
 pub enum RegionState {
     /// A living process writes it.
     Held,
-    /// Its image is in the pool, closed in order: the next open is warm.
+    /// Its image is there, closed in order: the next open is warm.
     Clean,
-    /// Its image is in the pool; its last writer died. The next open is warm.
+    /// Its image is there, not closed in order: its last writer died, or could not make the checkpoint that closing
+    /// makes. The next open is warm.
     Crashed,
     /// It is only in the store: the next open is cold.
     Cold,

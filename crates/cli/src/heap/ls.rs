@@ -35,7 +35,9 @@ pub fn state(heap: &RegionSummary) -> String {
         (RegionState::Held, Some(pid)) => format!("held by process {pid}"),
         (RegionState::Held, None) => "held".to_owned(),
         (RegionState::Clean, _) => "ready".to_owned(),
-        (RegionState::Crashed, _) => "ready (its last program was killed)".to_owned(),
+        (RegionState::Crashed, _) => {
+            "ready (not closed in order: killed, or its checkpoint failed)".to_owned()
+        }
         (RegionState::Cold, _) => "in the store only".to_owned(),
         (RegionState::Damaged, _) => "damaged: see `holdfast heap show`".to_owned(),
         _ => "unknown".to_owned(),
