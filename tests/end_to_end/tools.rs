@@ -195,7 +195,16 @@ fn nothing_is_made_of_tables_that_contradict_themselves_or_of_a_file_that_is_no_
     assert_fails(&scratch, &["salvage", image, "--to", "saved"], 5, &["no heap was made"]);
     assert_fails(&scratch, &["show", "saved"], 3, &[]);
     fs::write(&path, "Dear diary, today").unwrap();
-    assert_fails(&scratch, &["salvage", image], 5, &["cut off"]);
+    assert_fails(&scratch, &["salvage", image], 5, &["no Holdfast file", "name an image"]);
+    fs::write(&path, b"Dear diary, today".repeat(200_000)).unwrap();
+    assert_fails(&scratch, &["salvage", image], 5, &["no Holdfast file", "name an image"]);
+    let folder = scratch.files();
+    assert_fails(&scratch, &["salvage", folder.to_str().unwrap()], 5, &["no Holdfast file"]);
+    assert_fails(&scratch, &["salvage", "/dev/zero"], 5, &["no Holdfast file"]);
+    let stream = folder.join("book.holdfast");
+    fs::remove_file(&path).unwrap();
+    succeed(&mut heap(&scratch, &["export", "book", stream.to_str().unwrap()]));
+    assert_fails(&scratch, &["salvage", stream.to_str().unwrap()], 5, &["holdfast heap import"]);
     assert_fails(&scratch, &["salvage", "no-such-file"], 3, &["no-such-file"]);
 }
 

@@ -25,6 +25,13 @@ pub enum Remedy {
         /// The base file that it continues.
         base: PathBuf,
     },
+    /// The file is a stream, which is not read in place.
+    Import {
+        /// The stream.
+        path: PathBuf,
+    },
+    /// Somebody named a file that never was a region's.
+    NameAnother,
     /// Nothing in reach replaces the file.
     RestoreFile {
         /// The file to bring back from a copy, or to move away.
@@ -48,6 +55,13 @@ impl fmt::Display for Remedy {
                 journal.display(),
                 base.display()
             ),
+            Remedy::Import { path } => write!(
+                formatter,
+                "it is an exported heap: use `holdfast heap import {} NAME`",
+                path.display()
+            ),
+            Remedy::NameAnother => formatter
+                .write_str("name an image (NAME.image), a checkpoint (NAME.base) or a snapshot of a heap"),
             Remedy::RestoreFile { path } => write!(
                 formatter,
                 "no whole checkpoint replaces it: put a copy back at {0}, or move {0} away and start anew",
