@@ -37,15 +37,16 @@ use crate::namespace::NameSpace;
 use crate::opening::check_key;
 use crate::redo::{self, Redo};
 use crate::region::Region;
+use crate::sparse::write_pages;
 use crate::stored::Stored;
 
 /// Bytes copied at once.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Something that is wrong with a file of a region.
 /// What a commit that was cut short leaves.
 const TORN: &str = "its end is torn";
 
+/// Something that is wrong with a file of a region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FileFinding {
@@ -138,7 +139,6 @@ impl NameSpace {
         Ok(Examination { names, name, key, findings, bytes, source, lock })
     }
 
-    /// The base if its header can be read; findings about it.
     /// What is wrong with the files of a region whose newest data can be read: nothing is lost, but a copy of something
     /// is, so that the next damage may cost more. [`Examination::mend`] mends it. Changes nothing, and needs no key.
     ///
@@ -158,6 +158,7 @@ impl NameSpace {
         Ok(findings)
     }
 
+    /// The base if its header can be read; findings about it.
     fn examine_base(&self, name: &RegionName, findings: &mut Vec<FileFinding>) -> Result<Option<Image>> {
         let how = "replaced by a new checkpoint";
         let (what, base) = match open_base(self.places.store(), name) {
@@ -333,7 +334,8 @@ impl NameSpace {
                 while position < data.end.min(len) {
                     let mut bytes = vec![0; (data.end.min(len) - position).min(CHUNK_BYTES) as usize];
                     from.read_exact_at(&mut bytes, position)?;
-                    self.storage.write_at(&to, &bytes, position)?;
+                    // An image is allocated throughout; what of it is zero stays a hole in the copy.
+                    write_pages(&bytes, position, Some((&*self.storage, &to)))?;
                     position += bytes.len() as u64;
                 }
             }
@@ -342,8 +344,6 @@ impl NameSpace {
     }
 }
 
-impl Examination {
-    /// What is wrong with the files, in no particular order.
 fn lost_slot(image: &Image) -> Option<FileFinding> {
     image.slot_damaged.then(|| FileFinding {
         path: image.path.clone(),
@@ -353,6 +353,8 @@ fn lost_slot(image: &Image) -> Option<FileFinding> {
     })
 }
 
+impl Examination {
+    /// What is wrong with the files, in no particular order.
     #[must_use]
     pub fn findings(&self) -> &[FileFinding] {
         &self.findings
