@@ -50,7 +50,13 @@ fn a_heap_goes_back_to_its_snapshot_and_forward_again() {
     assert_fails(&scratch, &["restore", "book", kept], 3, &["two"]);
     assert_fails(&scratch, &["snapshot", "book", "two"], 2, &["heap rm --snapshot two book"]);
     assert_fails(&scratch, &["snapshot", "bok", "two"], 3, &["book"]);
-    assert_fails(&scratch, &["restore", "book", "two", "--key", "stranger"], 8, &["another key"]);
+    succeed(&mut heap(&scratch, &["cp", "book", "theirs", "--key", "stranger"]));
+    assert_fails(
+        &scratch,
+        &["restore", "book", "two", "--key", "stranger"],
+        8,
+        &["another key", "heap cp book NEW"],
+    );
 }
 
 #[test]

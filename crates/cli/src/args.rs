@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use holdfast_applet::DirGrant;
 use holdfast_region::{Medium, MediumError, RegionName};
 
-use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, REVOKE_HELP, RevokeArgs};
+use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, REVOKE_HELP, RevokeArgs};
 use crate::heap_args::*;
 use crate::size::parse_size;
 
@@ -17,7 +17,7 @@ Exit codes of `run`: the applet's own status; 2 wrong arguments; 124 time limit;
 failed; 126 the applet cannot be loaded; 127 there is no such applet; 134 the applet trapped.
 
 Exit codes of the other commands: 0 done; 1 `check` or `salvage` found damage, `diff` differences or `doctor` a \
-blocking lack; 2 wrong arguments; 3 no such heap or snapshot; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
+blocking lack; 2 wrong arguments; 3 no such heap, snapshot, key or file; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
 7 any other failure; 8 the key may not do it.
 
 Environment: HOLDFAST_HOME (where checkpoints and keys live), HOLDFAST_POOL (where images live; a tmpfs).";
@@ -87,7 +87,7 @@ pub struct RunArgs {
     #[arg(long, requires = "heap")]
     pub atomic: bool,
 
-    /// Name of the key that opens the heap: the owner's, or one that was granted something; made at first use
+    /// Name of the key that opens the heap: the owner's, or one that was granted something; made with a new heap
     #[arg(long, value_name = "KEY", default_value = "default")]
     pub key: String,
 
@@ -149,6 +149,9 @@ pub enum HeapCommand {
     /// List what was granted on a heap
     #[command(after_help = "Example:\n  holdfast heap grants words --json")]
     Grants(GrantsArgs),
+    /// List all keys, with the heaps that belong to each
+    #[command(after_help = KEYS_HELP)]
+    Keys(KeysArgs),
     /// Move a heap to the pool (memory) or to the disk of the home (file)
     #[command(after_help = "Example:\n  holdfast heap backing words file")]
     Backing(BackingArgs),

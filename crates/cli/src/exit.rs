@@ -6,7 +6,7 @@ use holdfast_region::{ErrorKind, KeyError, PlaceError, RegionError};
 pub const FOUND: u8 = 1;
 /// Wrong arguments.
 pub const USAGE: u8 = 2;
-/// There is no such heap, snapshot or file to import.
+/// There is no such heap, snapshot or key, or no file to import.
 pub const NOT_FOUND: u8 = 3;
 /// The heap is held by another process.
 pub const HELD: u8 = 4;
@@ -46,16 +46,20 @@ impl Failure {
 
 impl From<RegionError> for Failure {
     fn from(error: RegionError) -> Failure {
-        let code = match error.kind() {
-            ErrorKind::Usage | ErrorKind::AlreadyExists => USAGE,
-            ErrorKind::NotFound => NOT_FOUND,
-            ErrorKind::Held => HELD,
-            ErrorKind::BadFile => BAD_FILE,
-            ErrorKind::NoRoom => NO_ROOM,
-            ErrorKind::Denied => DENIED,
-            _ => OTHER,
-        };
-        Failure::new(code, error)
+        Failure::new(code_of(error.kind()), error)
+    }
+}
+
+/// The exit code of the commands other than `run`.
+fn code_of(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Usage | ErrorKind::AlreadyExists => USAGE,
+        ErrorKind::NotFound => NOT_FOUND,
+        ErrorKind::Held => HELD,
+        ErrorKind::BadFile => BAD_FILE,
+        ErrorKind::NoRoom => NO_ROOM,
+        ErrorKind::Denied => DENIED,
+        _ => OTHER,
     }
 }
 
@@ -67,6 +71,6 @@ impl From<PlaceError> for Failure {
 
 impl From<KeyError> for Failure {
     fn from(error: KeyError) -> Failure {
-        Failure::new(OTHER, error)
+        Failure::new(code_of(error.kind()), error)
     }
 }

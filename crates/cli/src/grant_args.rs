@@ -20,6 +20,21 @@ Examples:
 
 A program that has the heap open keeps it until it ends; its next start is refused.";
 
+pub const KEYS_HELP: &str = "\
+Example:
+  holdfast heap keys --json
+
+Keys are files in HOME/keys. A key is made by the first `run` with it on a new heap, by `cp`, `import` and `salvage --to`, \
+and by `grant --to`; all other commands refuse a name that they do not know. Without the file of its owner's key a heap \
+can only be looked at, exported and copied (`holdfast heap cp` makes a heap that belongs to your key): keep copies of it.";
+
+#[derive(Debug, Args)]
+pub struct KeysArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 #[derive(Debug, Args)]
 pub struct GrantArgs {
     /// The heap

@@ -60,6 +60,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Grant(options)) => heap::grants::grant(&options),
         Command::Heap(HeapCommand::Revoke(options)) => heap::grants::revoke(&options),
         Command::Heap(HeapCommand::Grants(options)) => heap::grants::list(&options),
+        Command::Heap(HeapCommand::Keys(options)) => heap::keys::run(&options),
         Command::Heap(HeapCommand::Backing(options)) => heap::backing::run(&options),
         Command::Heap(HeapCommand::Checkpoint(options)) => heap::checkpoint::run(&options),
         Command::Heap(HeapCommand::Snapshot(options)) => heap::snapshot::take(&options),

@@ -9,6 +9,7 @@ use holdfast_region::{
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, USAGE};
+use crate::heap::key_for_new;
 use crate::output::with_progress;
 use crate::size::show_size;
 
@@ -107,8 +108,8 @@ impl Granted {
                     Ok(parent) => drop(parent.close().map_err(host)?),
                     // Another worker made it.
                     Err(RegionError::AlreadyExists { .. }) => {}
-                    Err(error) => return Err(host(error)),
                     Err(error @ RegionError::LimitOutOfRange { .. }) => return Err(error.into()),
+                    Err(error) => return Err(host(error)),
                 }
                 open()
             }
@@ -133,7 +134,6 @@ impl Granted {
     }
 }
 
-fn finish(outcome: Outcome, metrics: bool) -> Result<u8, Failure> {
 /// The key of the run. Only with a new heap one is made; whoever mistypes the name of a key gets none.
 fn key(names: &NameSpace, key_name: &str, heap: &RegionName) -> Result<OwnerKey, Failure> {
     let key = if is_new(names, heap) {
@@ -169,6 +169,7 @@ fn check_size(names: &NameSpace, name: &RegionName, option: &str, asked_bytes: u
     Err(Failure::new(USAGE, message))
 }
 
+fn finish(outcome: Outcome, metrics: bool) -> Result<u8, Failure> {
     for note in &outcome.notes {
         eprintln!("holdfast: {note}");
     }
@@ -235,11 +236,11 @@ fn show_metrics(metrics: &Metrics) {
     );
 }
 
-/// In `run`, exit codes below 124 are the applet's own: whatever fails on our side is one of ours.
 fn usage(error: impl ToString) -> Failure {
     Failure::new(USAGE, error)
 }
 
+/// In `run`, exit codes below 124 are the applet's own: whatever fails on our side is one of ours.
 fn host(error: impl ToString) -> Failure {
     Failure::new(HOST_FAILED, error)
 }

@@ -94,8 +94,9 @@ pub enum RegionError {
     },
     /// The region belongs to another key, which granted this one nothing, or not this.
     #[error(
-        "the heap {name:?} belongs to another key; use the key that created it (if its file was lost, put the old key \
-         file back from a copy), or have the owner let this one use it: `holdfast heap grant {name} --to KEY`"
+        "the heap {name:?} belongs to another key; use the key that created it (`holdfast heap keys` lists who owns what; \
+         if its file was lost, put it back from a copy, or make a copy of the heap that is yours: `holdfast heap cp {name} \
+         NEW`), or have the owner let this one use it: `holdfast heap grant {name} --to KEY`"
     )]
     NotOwner {
         /// Name of the region.
@@ -374,7 +375,7 @@ pub enum RegionError {
         backed_bytes: u64,
     },
     /// The kernel refused a step.
-    #[error("cannot {step} {}: {source}", path.display())]
+    #[error("cannot {step} {}: {source}{}", path.display(), io_remedy(source))]
     Io {
         /// The step, as a verb.
         step: &'static str,
@@ -425,8 +426,8 @@ impl RegionError {
             | RegionError::StoreFull { .. }
             | RegionError::LimitReached { .. }
             | RegionError::AddressesExhausted { .. } => ErrorKind::NoRoom,
+            RegionError::Key(error) => error.kind(),
             RegionError::Place(_)
-            | RegionError::Key(_)
             | RegionError::AddressTaken { .. }
             | RegionError::AddressSpace { .. }
             | RegionError::Poisoned { .. }
@@ -440,7 +441,7 @@ impl RegionError {
     }
 }
 
-fn near_text(near: &[String]) -> String {
+pub(crate) fn near_text(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!(" (near names: {})", near.join(", ")) }
 }
 
@@ -453,6 +454,19 @@ fn disk_text(needed_bytes: u64, disk_bytes: u64, home: &Path) -> String {
         "let the heap lie on the disk of {place} (`--backing file` for a new heap, `holdfast heap backing NAME file` \
          for one that exists), "
     )
+}
+
+/// What a person can do about what the kernel said, where that is clear.
+pub(crate) fn io_remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; its file system is mounted read-only: make it writable, or choose another place with HOLDFAST_HOME (for \
+             images: HOLDFAST_POOL)"
+        }
+        io::ErrorKind::PermissionDenied => "; check its permissions, and those of its directory",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some room on its file system",
+        _ => "",
+    }
 }
 
 fn limit_text(limit_bytes: Option<u64>) -> String {

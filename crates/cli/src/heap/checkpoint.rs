@@ -18,7 +18,7 @@ struct Written {
 
 pub fn run(args: &CheckpointArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key(&names, &args.key, args.names.first())?;
     let mut written = Vec::new();
     for name in &args.names {
         let report = with_progress(&format!("writing {name} to the store"), || {

@@ -5,7 +5,7 @@ use crate::exit::Failure;
 
 pub fn run(args: &RmArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key(&names, &args.key, args.names.first())?;
     for name in &args.names {
         if let Some(tag) = &args.snapshot {
             names.remove_snapshot(name, &key, tag)?;

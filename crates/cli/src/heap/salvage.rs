@@ -61,7 +61,7 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
     let usable = salvaged.error.is_none() && salvaged.findings == 0;
     if let Some(name) = args.to.as_ref().filter(|_| usable) {
         let names = name_space()?;
-        let key = super::key(&names, &args.key)?;
+        let key = super::key_for_new(&names, &args.key)?;
         with_progress(&format!("making {name}"), || names.salvage(&damaged, name, &key))?;
         salvaged.made = Some(name.to_string());
     }

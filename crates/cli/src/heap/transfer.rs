@@ -25,7 +25,7 @@ struct Moved<'a> {
 
 pub fn cp(args: &CpArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key_for_new(&names, &args.key)?;
     let what = format!("copying {}", args.from);
     let report = with_progress(&what, || names.copy(&args.from, &args.to, &key))?;
     tell(args.json, args.to.as_str(), report, "copied")
@@ -33,7 +33,7 @@ pub fn cp(args: &CpArgs) -> Result<u8, Failure> {
 
 pub fn import(args: &ImportArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key_for_new(&names, &args.key)?;
     let mut input: Box<dyn Read> = if args.file == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {
@@ -100,7 +100,7 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
 
 pub fn limit(args: &LimitArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key(&names, &args.key, Some(&args.name))?;
     let limit_bytes = names.set_limit(&args.name, &key, args.size)?;
     print(&format!("{}: may grow to {}\n", args.name, show_size(limit_bytes)))?;
     Ok(0)
