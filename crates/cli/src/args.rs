@@ -137,7 +137,7 @@ pub enum HeapCommand {
     Check(CheckArgs),
     /// Remove heaps, image and checkpoint
     #[command(
-        after_help = "Examples:\n  holdfast heap rm words\n  holdfast heap rm --image words   # back to the last checkpoint\n  holdfast heap rm --snapshot monday words"
+        after_help = "Examples:\n  holdfast heap rm words\n  holdfast heap rm --image words   # back to the last checkpoint\n  holdfast heap rm --snapshot monday words\n  holdfast heap rm --damaged words   # when no file of it can be read"
     )]
     Rm(RmArgs),
     /// Let another key use a heap
@@ -194,6 +194,9 @@ pub enum HeapCommand {
     /// Mend a damaged heap in place, if nothing is lost by it
     #[command(after_help = REPAIR_HELP)]
     Repair(RepairArgs),
+    /// List what no heap needs (files of killed programs, copies that repairs kept), and remove it
+    #[command(after_help = TIDY_HELP)]
+    Tidy(TidyArgs),
     /// Say what of a damaged file is intact, and make a heap of it
     #[command(after_help = SALVAGE_HELP)]
     Salvage(SalvageArgs),
@@ -237,6 +240,9 @@ pub struct RmArgs {
     /// Drop only the image in the pool; the next run starts from the last checkpoint
     #[arg(long)]
     pub image: bool,
+    /// Remove heaps of which no file can be read any more, neither image nor checkpoint; needs no key
+    #[arg(long, conflicts_with_all = ["image", "compartments", "snapshot"])]
+    pub damaged: bool,
     /// Remove a heap's compartments with it; without this a heap that has some is left alone
     #[arg(long, conflicts_with = "image")]
     pub compartments: bool,
@@ -292,7 +298,7 @@ fn parse_medium(text: &str) -> Result<Medium, MediumError> {
     text.parse()
 }
 
-fn parse_time(text: &str) -> Result<Duration, String> {
+pub fn parse_time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write a number and a unit: 500ms, 10s, 2min"))
 }

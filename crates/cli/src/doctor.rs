@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use holdfast_region::{AddressWindow, PlaceError, Places};
+use holdfast_region::{AddressWindow, NameSpace, PlaceError, Places};
 use holdfast_sys::dirty::{self, Kind};
 use holdfast_sys::file::space;
 use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
@@ -88,6 +88,7 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
             return vec![Finding::new("pool and store", Grade::Missing, error.to_string(), cost)];
         }
     };
+    let left = leftovers(&places);
     vec![
         if places.pool_is_volatile_memory() {
             Finding::new("pool", Grade::Ok, format!("{} (tmpfs)", places.pool().display()), "")
@@ -100,17 +101,16 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
                  point HOLDFAST_POOL at a tmpfs",
             )
         },
-        room("room in the pool", places.pool()),
         Finding::new("home", Grade::Ok, places.home().display().to_string(), ""),
         writable("store", places.store()),
+        room("room in the pool", places.pool()),
         room("room in the store", places.store()),
         Finding::new("compiled applets", Grade::Ok, places.cache().display().to_string(), ""),
+        left,
         logout(),
     ]
 }
 
-fn room(what: &'static str, path: &Path) -> Finding {
-    // The directory may not be there before the first heap is.
 /// Tries it out: a store that is mounted read-only looks like any other until something is written.
 fn writable(what: &'static str, directory: &Path) -> Finding {
     let shown = directory.display();
@@ -141,6 +141,8 @@ fn leftovers(places: &Places) -> Finding {
     }
 }
 
+fn room(what: &'static str, path: &Path) -> Finding {
+    // The directory may not be there before the first heap is.
     let existing = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(path);
     match space(existing) {
         Ok(space) => {

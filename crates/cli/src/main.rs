@@ -75,6 +75,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Leaks(options)) => heap::leaks::run(&options),
         Command::Heap(HeapCommand::Repair(options)) => heap::repair::run(&options),
         Command::Heap(HeapCommand::Map(options)) => heap::map::run(&options),
+        Command::Heap(HeapCommand::Tidy(options)) => heap::tidy::run(&options),
         Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => completions::run(&options),

@@ -364,6 +364,15 @@ pub enum RegionError {
         /// Name of the region.
         name: String,
     },
+    /// `remove_damaged` of a region whose owner is known.
+    #[error(
+        "a file of the heap {name:?} tells whose it is, so nothing was removed; its owner can remove it: `holdfast heap \
+         rm {name}`"
+    )]
+    OwnerKnown {
+        /// Name of the region.
+        name: String,
+    },
     /// `read_at` past the end of the backed data.
     #[error("bytes {offset}..{} are past the {backed_bytes} backed bytes; read less", offset.saturating_add(*len_bytes))]
     OutOfBounds {
@@ -395,6 +404,7 @@ impl RegionError {
             | RegionError::LimitOutOfRange { .. }
             | RegionError::AlreadyMapped
             | RegionError::OnlyCopy { .. }
+            | RegionError::OwnerKnown { .. }
             | RegionError::LevelNotOffered { .. }
             | RegionError::NotAtomic { .. }
             | RegionError::OutOfBounds { .. } => ErrorKind::Usage,

@@ -177,7 +177,7 @@ pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSumm
     })
 }
 
-fn file_summary(path: &Path) -> Option<FileSummary> {
+pub(crate) fn file_summary(path: &Path) -> Option<FileSummary> {
     let found = path.symlink_metadata().ok()?;
     Some(FileSummary {
         path: path.to_owned(),

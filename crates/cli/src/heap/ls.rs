@@ -19,12 +19,14 @@ pub fn run(args: &LsArgs) -> Result<u8, Failure> {
 }
 
 fn row(heap: &RegionSummary) -> Vec<String> {
+    // Without a header only the name is known.
+    let known = |text: String| if heap.uuid.is_empty() { "-".to_owned() } else { text };
     vec![
         heap.name.to_string(),
-        show_size(heap.backed_bytes),
-        show_size(heap.limit_bytes),
-        heap.medium.to_string(),
-        heap.checkpoint_count.to_string(),
+        known(show_size(heap.backed_bytes)),
+        known(show_size(heap.limit_bytes)),
+        known(heap.medium.to_string()),
+        known(heap.checkpoint_count.to_string()),
         state(heap),
     ]
 }

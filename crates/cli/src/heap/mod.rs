@@ -15,6 +15,7 @@ pub mod salvage;
 pub mod show;
 pub mod snapshot;
 pub mod stats;
+pub mod tidy;
 pub mod transfer;
 
 use holdfast_heap::{Finding, Inspection, OpenError, bytes_of, inspect};
