@@ -126,13 +126,14 @@ fn instead_of(expected: &str) -> &'static str {
 /// What to do about a path that is open to others. A directory that everybody may write to is the
 /// system's: nobody must be told to close /tmp.
 fn closed(path: &Path, mode: u32, remedy_mode: u32) -> String {
-    let path = path.display();
-    let close = format!("`chmod {remedy_mode:04o} {path}`");
+    let close = format!("`chmod {remedy_mode:04o} {}`", path.display());
     if remedy_mode & 0o100 == 0 {
         return format!("{close} closes it");
     }
-    let choose =
-        format!("choose a directory of your own with HOLDFAST_HOME and HOLDFAST_POOL, such as {path}/NAME");
+    let choose = format!(
+        "choose a directory of your own with HOLDFAST_HOME and HOLDFAST_POOL, such as {}",
+        path.join("NAME").display()
+    );
     if mode & 0o1002 != 0 {
         choose
     } else {
