@@ -96,6 +96,29 @@ fn a_stream_through_a_pipe_makes_the_same_heap_and_a_broken_one_makes_none() {
 }
 
 #[test]
+fn an_export_that_is_killed_leaves_no_file_under_its_name() {
+    let scratch = with_two_entries();
+    let file = scratch.files().join("book.holdfast");
+    // The kernel kills whoever writes more than a block to a file.
+    let script = r#"ulimit -f 1; "$HOLDFAST" heap export book "$FILE"; echo "ended: $?""#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).env("HOLDFAST", scratch.programs().holdfast()).env("FILE", &file);
+    shell.env("HOLDFAST_HOME", scratch.home()).env("HOLDFAST_POOL", scratch.pool());
+    let told = succeed(&mut shell);
+    assert!(told.contains("ended: 153"), "128 and SIGXFSZ: {told}");
+    assert!(!file.exists());
+    succeed(&mut heap(&scratch, &["export", "book", file.to_str().unwrap()]));
+    succeed(&mut heap(&scratch, &["import", file.to_str().unwrap(), "second"]));
+}
+
+#[test]
+fn one_heap_that_cannot_be_written_does_not_keep_the_others_from_a_checkpoint() {
+    let scratch = with_two_entries();
+    let told = assert_fails(&scratch, &["checkpoint", "bok", "book"], 3, &["near names: book"]);
+    assert!(told.out.starts_with("book: "), "{}", told.out);
+}
+
+#[test]
 fn a_copy_is_a_heap_of_its_own() {
     let scratch = with_two_entries();
     succeed(&mut heap(&scratch, &["cp", "book", "original"]));
