@@ -173,6 +173,10 @@ fn a_map_has_a_cell_for_every_chunk_and_no_colours_outside_a_terminal() {
     let cells = row.rsplit(' ').next().unwrap();
     assert_eq!(cells.chars().count(), 64, "{map}");
     assert!(cells.starts_with("tl") && map.contains("small objects") && !map.contains('\x1b'), "{map}");
+    let described = json(&scratch, &["map", "book", "--json"]);
+    let chunks = described["chunks"].as_array().unwrap();
+    assert_eq!((described["chunk_bytes"].as_u64(), chunks.len()), (Some(64 << 10), 64));
+    assert!(chunks[0]["kind"] == "table" && chunks[63]["offset"] == 63 << 16, "{described}");
     let picture = scratch.files().join("book.svg");
     succeed(&mut heap(&scratch, &["map", "book", "--svg", picture.to_str().unwrap()]));
     let svg = fs::read_to_string(&picture).unwrap();

@@ -313,4 +313,7 @@ pub struct MapArgs {
     /// Write a picture to this file instead
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Print JSON: every chunk, in the order of addresses
+    #[arg(long, conflicts_with = "svg")]
+    pub json: bool,
 }
