@@ -17,6 +17,7 @@ use crate::limit::LimitError;
 use crate::name::NameError;
 use crate::places::PlaceError;
 pub use crate::remedy::Remedy;
+use crate::remedy::{in_units, io_remedy};
 use crate::snapshot::SnapshotError;
 use crate::stream::StreamError;
 
@@ -220,9 +221,11 @@ pub enum RegionError {
     },
     /// The pool has no room; nothing was changed.
     #[error(
-        "the pool {} has {available_bytes} bytes free and {needed_bytes} are needed; {}remove heaps \
-         (`holdfast heap ls`), or set HOLDFAST_POOL to a larger tmpfs",
+        "the pool {} has {} free and {} are needed; {}remove heaps (`holdfast heap ls`), or set HOLDFAST_POOL to a larger \
+         tmpfs",
         pool.display(),
+        in_units(*available_bytes),
+        in_units(*needed_bytes),
         disk_text(*needed_bytes, *disk_bytes, home)
     )]
     NoRoom {
@@ -239,10 +242,13 @@ pub enum RegionError {
     },
     /// The disk has no room for an image that lies there; nothing was changed.
     #[error(
-        "the heap lies on the disk of {}, which has {available_bytes} bytes free, and {needed_bytes} are needed (the \
-         pool {} has {pool_bytes}); free some, remove heaps (`holdfast heap ls`), or set HOLDFAST_HOME to a larger disk",
+        "the heap lies on the disk of {}, which has {} free, and {} are needed (the pool {} has {}); free some, remove \
+         heaps (`holdfast heap ls`), or set HOLDFAST_HOME to a larger disk",
         home.display(),
-        pool.display()
+        in_units(*available_bytes),
+        in_units(*needed_bytes),
+        pool.display(),
+        in_units(*pool_bytes)
     )]
     NoRoomOnDisk {
         /// Bytes that were to be allocated.
@@ -258,9 +264,10 @@ pub enum RegionError {
     },
     /// The store has no room for a checkpoint; the earlier checkpoint and the image are whole.
     #[error(
-        "the store {} has {available_bytes} bytes free and a checkpoint needs up to {needed_bytes}; free \
-         some, then checkpoint again",
-        store.display()
+        "the store {} has {} free and a checkpoint needs up to {}; free some, then checkpoint again",
+        store.display(),
+        in_units(*available_bytes),
+        in_units(*needed_bytes)
     )]
     StoreFull {
         /// Upper bound of the bytes that the checkpoint writes.
@@ -272,8 +279,9 @@ pub enum RegionError {
     },
     /// The region may not grow further.
     #[error(
-        "the heap may grow to {limit_bytes} bytes and {asked_bytes} were asked for; raise its limit with \
-         `holdfast heap limit`"
+        "the heap may grow to {} and {} were asked for; raise its limit with `holdfast heap limit`",
+        in_units(*limit_bytes),
+        in_units(*asked_bytes)
     )]
     LimitReached {
         /// The region's limit.
@@ -456,7 +464,7 @@ pub(crate) fn near_text(near: &[String]) -> String {
 }
 
 fn disk_text(needed_bytes: u64, disk_bytes: u64, home: &Path) -> String {
-    let place = format!("{}, which has {disk_bytes} bytes free", home.display());
+    let place = format!("{}, which has {} free", home.display(), in_units(disk_bytes));
     if disk_bytes < needed_bytes {
         return format!("nor does it fit on the disk of {place}: ");
     }
@@ -464,19 +472,6 @@ fn disk_text(needed_bytes: u64, disk_bytes: u64, home: &Path) -> String {
         "let the heap lie on the disk of {place} (`--backing file` for a new heap, `holdfast heap backing NAME file` \
          for one that exists), "
     )
-}
-
-/// What a person can do about what the kernel said, where that is clear.
-pub(crate) fn io_remedy(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::ReadOnlyFilesystem => {
-            "; its file system is mounted read-only: make it writable, or choose another place with HOLDFAST_HOME (for \
-             images: HOLDFAST_POOL)"
-        }
-        io::ErrorKind::PermissionDenied => "; check its permissions, and those of its directory",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some room on its file system",
-        _ => "",
-    }
 }
 
 fn limit_text(limit_bytes: Option<u64>) -> String {

@@ -16,10 +16,11 @@ use hmac::{Hmac, KeyInit, Mac};
 use holdfast_sys::file::{private_options, refused_link, sync_directory};
 use sha2::{Digest, Sha256};
 
-use crate::error::{ErrorKind, io_remedy, near_text};
+use crate::error::{ErrorKind, near_text};
 use crate::name::{NameError, RegionName, near_names};
 use crate::opening::is_owner;
 use crate::places::{PlaceError, Places, check_owner};
+use crate::remedy::io_remedy;
 
 const KEY_BYTES: usize = 32;
 /// What the keys of compartments are derived under: another purpose would get another text.
