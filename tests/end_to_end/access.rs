@@ -49,6 +49,8 @@ fn a_heap_is_shared_for_reading_then_for_writing_then_not_at_all() {
         assert_eq!(tell(&mut heap(&scratch, &refused)).status, 8, "{refused:?}");
     }
 
+    let nothing = ["grant", "book", "--to", "guest", "--rw", "--quota", "0"];
+    assert_eq!(tell(&mut heap(&scratch, &nothing)).status, 2);
     succeed(&mut heap(&scratch, &["grant", "book", "--to", "guest", "--rw", "--quota", "16MiB"]));
     assert!(succeed(&mut guestbook(&scratch, &AS_GUEST, &["add", "me too"])).contains("entry 3"));
     let listed = succeed(&mut heap(&scratch, &["grants", "book"]));

@@ -25,6 +25,16 @@ fn an_applet_that_loops_for_ever_is_stopped_at_its_time_limit() {
 }
 
 #[test]
+fn an_applet_that_used_up_its_fuel_ends_as_one_that_trapped() {
+    assert_end("loops_for_ever", &["--fuel", "10000"], 134, &["--fuel", "wait_for_nothing"]);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_a_wrong_argument() {
+    assert_end("loops_for_ever", &["--dir", "/no/such/directory"], 2, &["/no/such/directory", "--dir"]);
+}
+
+#[test]
 fn an_applet_that_traps_is_named_with_function_and_cause() {
     assert_end("stores_half_and_traps", &[], 134, &["divide", "zero"]);
 }

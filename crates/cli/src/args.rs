@@ -13,8 +13,9 @@ use crate::size::parse_size;
 
 /// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
 const EXIT_CODES: &str = "\
-Exit codes of `run`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
-failed; 126 the applet cannot be loaded; 127 there is no such applet; 134 the applet trapped.
+Exit codes of `run`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap failed (no \
+such key, not its key, held, damaged, no room); 126 the applet cannot be loaded; 127 there is no such applet; 134 the \
+applet trapped, or used up its fuel.
 
 Exit codes of the other commands: 0 done; 1 `check` or `salvage` found damage, `diff` differences or `doctor` a \
 blocking lack; 2 wrong arguments; 3 no such heap, snapshot, key or file; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
@@ -71,11 +72,11 @@ pub struct RunArgs {
     pub args: Vec<String>,
 
     /// Name of the heap; made when there is none
-    #[arg(long, value_name = "NAME", value_parser = RegionName::parse)]
+    #[arg(long, value_name = "NAME", value_parser = parse_heap)]
     pub heap: Option<RegionName>,
 
     /// How large a new heap may ever get (an existing one keeps its limit)
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size, requires = "heap")]
     pub heap_size: u64,
 
     /// Where a new heap lies: in the pool, or on the disk of the home, for heaps larger than the pool (an existing one
@@ -88,7 +89,7 @@ pub struct RunArgs {
     pub atomic: bool,
 
     /// Name of the key that opens the heap: the owner's, or one that was granted something; made with a new heap
-    #[arg(long, value_name = "KEY", default_value = "default")]
+    #[arg(long, value_name = "KEY", default_value = "default", requires = "heap")]
     pub key: String,
 
     /// Give the applet the private compartment that this worker has in the heap, instead of the heap itself
@@ -96,7 +97,7 @@ pub struct RunArgs {
     pub compartment: Option<RegionName>,
 
     /// How large a new compartment may ever get; counts against the limit of the heap
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size, requires = "compartment")]
     pub quota: u64,
 
     /// Grant a directory, optionally under another path, optionally read-only
@@ -104,7 +105,7 @@ pub struct RunArgs {
     pub dirs: Vec<DirGrant>,
 
     /// Set an environment variable; without a value it is passed through
-    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    #[arg(long = "env", value_name = "NAME[=VALUE]", value_parser = parse_variable)]
     pub env: Vec<String>,
 
     /// Stop the applet after this time (500ms, 10s, 2min)
@@ -294,6 +295,23 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
+/// The name of a heap; whoever names a compartment is told how.
+fn parse_heap(text: &str) -> Result<RegionName, String> {
+    match RegionName::parse_any(text).map(|name| name.parent_and_worker()) {
+        Ok(Some((heap, worker))) => {
+            Err(format!("{text} is a compartment; write --heap {heap} --compartment {worker}"))
+        }
+        _ => RegionName::parse(text).map_err(|error| error.to_string()),
+    }
+}
+
+fn parse_variable(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.starts_with('=') {
+        return Err("it has no name; write NAME=VALUE, or NAME to pass the value through".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 fn parse_medium(text: &str) -> Result<Medium, MediumError> {
     text.parse()
 }
@@ -329,6 +347,10 @@ mod tests {
             (["holdfast", "run", "a.wasm", "--timeout", "soon"], "10s"),
             (["holdfast", "run", "a.wasm", "--heap-size", "big"], "64MiB"),
             (["holdfast", "run", "a.wasm", "--heap", "../x"], "name"),
+            (["holdfast", "run", "a.wasm", "--heap", "jobs+w"], "--heap jobs --compartment w"),
+            (["holdfast", "run", "a.wasm", "--quota", "8MiB"], "--compartment"),
+            (["holdfast", "run", "a.wasm", "--key", "me"], "--heap"),
+            (["holdfast", "run", "a.wasm", "--env", "=x"], "NAME=VALUE"),
             (["holdfast", "run", "a.wasm", "--dir", "::"], "HOST"),
             (["holdfast", "run", "a.wasm", "--backing", "tape"], "file"),
         ] {

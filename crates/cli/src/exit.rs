@@ -18,7 +18,7 @@ pub const NO_ROOM: u8 = 6;
 pub const OTHER: u8 = 7;
 /// The key may not do it.
 pub const DENIED: u8 = 8;
-/// `run`: the time limit (or the fuel) is used up, as timeout(1) has it.
+/// `run`: the time limit is used up, as timeout(1) has it.
 pub const TIME_LIMIT: u8 = 124;
 /// `run`: Holdfast or the heap failed.
 pub const HOST_FAILED: u8 = 125;
@@ -26,7 +26,7 @@ pub const HOST_FAILED: u8 = 125;
 pub const NOT_LOADABLE: u8 = 126;
 /// `run`: there is no such applet.
 pub const NO_APPLET: u8 = 127;
-/// `run`: the applet trapped, as if it had aborted.
+/// `run`: the applet trapped, as if it had aborted, or used up its fuel.
 pub const TRAPPED: u8 = 134;
 
 /// The end of a command that failed.

@@ -50,7 +50,7 @@ pub struct GrantArgs {
     #[arg(long, conflicts_with = "ro")]
     pub rw: bool,
     /// How large this key may let the heap grow; without it, up to the heap's limit
-    #[arg(long, value_name = "SIZE", requires = "rw", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", requires = "rw", value_parser = parse_quota)]
     pub quota: Option<u64>,
     /// Name of the owner key
     #[arg(long, value_name = "KEY", default_value = "default")]
@@ -84,4 +84,12 @@ pub struct GrantsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// A size at which something fits.
+fn parse_quota(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("a heap of no bytes holds nothing; give it a size, or grant reading only (--ro)".to_owned()),
+        bytes => Ok(bytes),
+    }
 }

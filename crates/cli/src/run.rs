@@ -35,6 +35,12 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
         applet = applet.env(name, value);
     }
     for grant in args.dirs {
+        if !grant.host.is_dir() {
+            let path = grant.host.display();
+            return Err(usage(format!(
+                "cannot grant {path}: there is no such directory; check the path after --dir"
+            )));
+        }
         applet = applet.dir(grant);
     }
     let mut heap = None;
