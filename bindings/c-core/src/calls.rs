@@ -1,8 +1,7 @@
 //! The calls of `holdfast.h` on a heap, in Rust's terms.
 //!
 //! Invariants:
-//! - A nested transaction is part of the outermost; an abort at any depth aborts it all, and the levels above
-//!   only close.
+//! - Levels of a transaction are the heap's own: an abort at any depth aborts it all, when the outermost level ends.
 //! - What the papers' calls name is a root like any other: `nvmmap` uses `nvmap/NAME`, `qnvmalloc` uses
 //!   `qnv/UID/MAGIC`. The names are part of the format: changing them would lose data.
 
@@ -10,7 +9,7 @@ use core::fmt::{self, Write};
 use core::ptr::NonNull;
 
 use crate::codes::Code;
-use holdfast_heap::{Backing, GrowError, Heap, HeapError, Root};
+use holdfast_heap::{Backing, GrowError, Heap, HeapError, Root, RootType};
 
 /// Alignment of what `nvmmap` returns, and the unit of its sizes.
 pub const PAGE_BYTES: u64 = 4096;
@@ -67,6 +66,7 @@ impl CallError {
             Self::Heap(HeapError::BadName) => Code::BadName,
             Self::Heap(HeapError::TransactionState { expected_open: true }) => Code::NoTransaction,
             Self::Heap(HeapError::TransactionState { expected_open: false }) => Code::InTransaction,
+            Self::Heap(HeapError::TransactionAborted) => Code::Aborted,
             Self::Heap(_) => Code::Failed,
             Self::TooSmall { .. } => Code::TooSmall,
             Self::NoSuchLevel => Code::Unsupported,
@@ -97,11 +97,9 @@ impl From<HeapError> for CallError {
     }
 }
 
-/// A heap and the depth of its open transaction.
+/// A heap and what C may do with it.
 pub struct Calls<B: Backing> {
     heap: Heap<B>,
-    depth: u32,
-    aborted: bool,
 }
 
 type Result<T> = core::result::Result<T, CallError>;
@@ -109,7 +107,7 @@ type Result<T> = core::result::Result<T, CallError>;
 impl<B: Backing> Calls<B> {
     /// The calls on a heap that was just opened.
     pub fn new(heap: Heap<B>) -> Calls<B> {
-        Calls { heap, depth: 0, aborted: false }
+        Calls { heap }
     }
 
     /// The heap.
@@ -125,7 +123,7 @@ impl<B: Backing> Calls<B> {
         self,
         work: impl FnOnce(Heap<B>) -> core::result::Result<Heap<B>, E>,
     ) -> core::result::Result<Calls<B>, E> {
-        Ok(Calls { heap: work(self.heap)?, ..self })
+        Ok(Calls { heap: work(self.heap)? })
     }
 
     /// Ends it all; an open transaction is rolled back.
@@ -142,6 +140,15 @@ impl<B: Backing> Calls<B> {
             Some(name) => self.heap.create_root(name, bytes)?,
             None => self.heap.alloc_zeroed(bytes)?,
         })
+    }
+
+    /// Makes an anonymous object a root, whose type is `layout` (0: none).
+    ///
+    /// # Errors
+    /// Those of [`Heap::name_object`].
+    pub fn name(&mut self, name: &str, object: Option<NonNull<u8>>, bytes: u64, layout: u64) -> Result<()> {
+        let object = object.ok_or(HeapError::NotAllocated)?;
+        Ok(self.heap.name_object(name, object, bytes, type_of(layout))?)
     }
 
     /// A root.
@@ -239,14 +246,9 @@ impl<B: Backing> Calls<B> {
     /// Begins a transaction, or goes one level deeper.
     ///
     /// # Errors
-    /// None while calls are balanced.
+    /// Those of [`Heap::begin`].
     pub fn begin(&mut self) -> Result<()> {
-        if self.depth == 0 {
-            self.heap.begin()?;
-            self.aborted = false;
-        }
-        self.depth += 1;
-        Ok(())
+        Ok(self.heap.begin()?)
     }
 
     /// Notes a range before it is changed.
@@ -260,33 +262,18 @@ impl<B: Backing> Calls<B> {
     /// Commits, or goes one level up.
     ///
     /// # Errors
-    /// When no transaction is open, or an inner abort has ended it.
+    /// When no transaction is open; at the outermost level [`HeapError::TransactionAborted`] when an inner one was
+    /// aborted, and everything is rolled back then.
     pub fn commit(&mut self) -> Result<()> {
-        self.leave()?;
-        if self.aborted {
-            // An inner abort has rolled it all back; only the levels are left to close.
-            return Err(HeapError::TransactionState { expected_open: true }.into());
-        }
-        if self.depth == 0 { Ok(self.heap.commit()?) } else { Ok(()) }
+        Ok(self.heap.commit()?)
     }
 
-    /// Rolls the whole transaction back and goes one level up.
+    /// Rolls the whole transaction back, or goes one level up in one that can only be rolled back from now on.
     ///
     /// # Errors
     /// When no transaction is open.
     pub fn abort(&mut self) -> Result<()> {
-        self.leave()?;
-        if self.aborted {
-            return Ok(());
-        }
-        self.aborted = self.depth > 0;
         Ok(self.heap.abort()?)
-    }
-
-    fn leave(&mut self) -> Result<()> {
-        let none_open = HeapError::TransactionState { expected_open: true };
-        self.depth = self.depth.checked_sub(1).ok_or(none_open)?;
-        Ok(())
     }
 
     /// For what is not possible in a transaction.
@@ -313,6 +300,11 @@ impl<B: Backing> Calls<B> {
             _ => Err(CallError::NoSuchLevel),
         }
     }
+}
+
+/// The type that C calls by one number; 0 is none.
+fn type_of(layout: u64) -> Option<RootType> {
+    (layout != 0).then_some(RootType { layout, version: 0 })
 }
 
 /// The first page boundary in an object of a range.
@@ -426,13 +418,19 @@ mod tests {
         assert!(calls.level(0).is_err());
         calls.commit().unwrap();
         assert_eq!(calls.heap().roots().count(), 2);
+        let child = calls.allocate(None, 100).unwrap();
         calls.begin().unwrap();
         calls.remove("outer").unwrap();
         calls.begin().unwrap();
         calls.abort().unwrap();
-        assert_eq!(calls.commit().unwrap_err().code(), Code::NoTransaction);
+        // What the outer level still does belongs to the transaction, too.
+        assert_eq!(calls.outside_transactions().unwrap_err().code(), Code::InTransaction);
+        calls.free(Some(child)).unwrap();
+        calls.allocate(Some("late"), 8).unwrap();
+        assert_eq!(calls.commit().unwrap_err().code(), Code::Aborted);
         assert_eq!(calls.commit().unwrap_err().code(), Code::NoTransaction);
         assert_eq!(calls.heap().roots().count(), 2);
+        assert_ne!(calls.allocate(None, 100), Ok(child), "it was never freed");
         assert_eq!(calls.level(2), Ok(Level::Power));
         assert_eq!(calls.level(3), Err(CallError::NoSuchLevel));
     }

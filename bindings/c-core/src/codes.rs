@@ -28,11 +28,12 @@ pub enum Code {
     BadFile = 19,
     ReadOnly = 20,
     Denied = 21,
+    Aborted = 22,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 21] = [
+    pub const ALL: [Code; 22] = [
         Code::NotGranted,
         Code::LimitReached,
         Code::NoRoom,
@@ -54,6 +55,7 @@ impl Code {
         Code::BadFile,
         Code::ReadOnly,
         Code::Denied,
+        Code::Aborted,
     ];
 
     /// The number that C sees.
@@ -107,6 +109,9 @@ impl Code {
             }
             Code::Denied => {
                 c"the heap belongs to another key; its owner can let this one use it: `holdfast heap grant NAME --to KEY`"
+            }
+            Code::Aborted => {
+                c"an inner transaction was aborted, so all of it was rolled back; do all of it again, or give up"
             }
         }
     }

@@ -67,6 +67,11 @@ pub(crate) enum Failure {
         /// What it says.
         mode: String,
     },
+    /// The other threads of an ending process cannot be kept from storing.
+    #[error(
+        "other threads still run and cannot be stopped ({0}); end them, or call nv_close, before the program ends"
+    )]
+    CannotStop(std::io::Error),
     /// A level that there is not yet.
     #[error("the durability level `system` is not offered; ask for NV_POWER")]
     LevelNotOffered,
@@ -88,6 +93,7 @@ impl Failure {
             },
             Failure::Places(_) | Failure::Key(_) | Failure::Size(_) | Failure::Medium(_) => Code::Failed,
             Failure::NoForkHandler { .. } | Failure::BadMode { .. } | Failure::Panicked => Code::Failed,
+            Failure::CannotStop(_) => Code::Failed,
             Failure::Name(_) => Code::BadName,
             Failure::NotGranted | Failure::Ending => Code::NotGranted,
             Failure::IsOpen { .. } => Code::IsOpen,

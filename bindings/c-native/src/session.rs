@@ -110,6 +110,23 @@ impl Session {
         self.region.close()?;
         Ok(())
     }
+
+    /// Leaves the heap as a kill would, still mapped, because other threads may be storing to it: nothing that needs
+    /// them to rest is done, so there is no checkpoint, and the image does not count as closed. An open transaction
+    /// is whoever's who runs it; the next process rolls it back. In the mode `atomic` their stores are stopped first,
+    /// and then everything counts.
+    fn leave(self: Box<Session>) -> Result<(), Failure> {
+        // The kernel unmaps it and releases the locks.
+        let session = Box::leak(self);
+        let (mode, start, bytes) = session
+            .region
+            .with(|region: &mut Region| (region.consistency(), region.mapping(), region.backed_bytes()));
+        if let (Consistency::Atomic, Some(start)) = (mode, start) {
+            ending::stop_stores(start, bytes as usize).map_err(Failure::CannotStop)?;
+            session.region.commit(Durability::Process)?;
+        }
+        Ok(())
+    }
 }
 
 impl State {
@@ -186,15 +203,16 @@ pub(crate) fn roll_back_to_commit() -> Result<(), c_int> {
     })
 }
 
-/// The end of the process. A thread that stays inside a call keeps the heap from being closed, which costs a
-/// checkpoint and no data.
+/// The end of the process. Other threads that are left keep the heap from being closed, and one that stays inside a
+/// call from everything else; in the mode `direct` that costs a checkpoint and no data.
 pub(crate) fn end() {
     let closed = catch_unwind(|| {
         for _ in 0..PATIENCE_MS {
             match STATE.try_lock() {
                 Ok(mut state) => {
                     return match std::mem::replace(&mut *state, State::Ended) {
-                        State::Open(session) => session.close(),
+                        State::Open(session) if ending::is_alone() => session.close(),
+                        State::Open(session) => session.leave(),
                         _ => Ok(()),
                     };
                 }

@@ -31,8 +31,11 @@
  * execs, the heap counts as held.
  *
  * End: exit and a return from main close a native heap (a checkpoint makes it durable), after all handlers of
- * atexit and static destructors of the program. A program that is killed loses nothing of what it stored;
- * the next one rolls an open transaction back.
+ * atexit and static destructors of the program. While other threads are left, the heap cannot be closed under them:
+ * it stays mapped until the process is gone, and then it is as after a kill, so what was stored is there, and what is
+ * durable is what nv_commit made so. (In the mode `atomic` everything counts that was stored until then; a thread that
+ * stores afterwards stops.) For more, end your threads or call nv_close first. A program that is killed loses nothing
+ * of what it stored; the next one rolls an open transaction back.
  */
 #ifndef HOLDFAST_H
 #define HOLDFAST_H
@@ -67,7 +70,8 @@ enum nv_error {
     NV_IS_OPEN = 18,        /* a heap is open already */
     NV_BAD_FILE = 19,       /* a file of the heap is damaged, foreign or newer */
     NV_READ_ONLY = 20,      /* the run's key may only read the heap: nvread works, what would change it does not */
-    NV_DENIED = 21          /* the heap belongs to another key, which granted this one nothing */
+    NV_DENIED = 21,         /* the heap belongs to another key, which granted this one nothing */
+    NV_ABORTED = 22         /* an inner transaction was aborted, so the outermost was rolled back, too */
 };
 
 /* Durability levels, named after the failure that they survive. */
@@ -99,6 +103,10 @@ void *nvmalloc(const char *name, size_t size);
 /* The root of this name, or NULL. If size is not NULL, it receives the size that was asked for. */
 void *nvread(const char *name, size_t *size);
 
+/* Gives an anonymous object a name, in one step: it is a root of size bytes from then on. So a root can be made ready
+ * before anybody finds it. The layout is 0, or a number that the root carries. One name per object: NV_NAME_TAKEN. */
+int nvname(const char *name, void *object, size_t size, uint64_t layout);
+
 /* Frees an anonymous object; in a transaction, when it commits. */
 int nvfree(void *object);
 
@@ -119,8 +127,10 @@ void *qnvretrieve(uint64_t uid, uint64_t magic, size_t *size);
 int qnvfree(uint64_t uid, uint64_t magic);
 
 /* Transactions. Announce every range of existing data with nv_tx_add before storing to it; allocations and
- * frees in between belong to the transaction by themselves. Nested ones count as part of the outermost; an
- * abort at any depth aborts it all. What is open when the program dies is rolled back at the next start. */
+ * frees in between belong to the transaction by themselves. Nested ones count as part of the outermost. An abort at
+ * any depth aborts it all: everything is rolled back when the outermost level ends, what the levels around the
+ * aborted one still do included, and if that is nv_tx_commit, it returns NV_ABORTED. What is open when the program
+ * dies is rolled back at the next start. */
 int nv_tx_begin(void);
 int nv_tx_add(const void *start, size_t size);
 int nv_tx_commit(void);

@@ -97,8 +97,8 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
                 "pool",
                 Grade::Weaker,
                 format!("{} (not a tmpfs)", places.pool().display()),
-                "the kernel writes every changed page to the disk, and a torn image can survive a power cut; \
-                 point HOLDFAST_POOL at a tmpfs",
+                "the kernel writes every changed page to the disk, and after a reboot only commits at level power are \
+                 there; point HOLDFAST_POOL at a tmpfs",
             )
         },
         Finding::new("home", Grade::Ok, places.home().display().to_string(), ""),

@@ -30,6 +30,7 @@
 #[cfg(any(test, feature = "crash-points", feature = "std"))]
 extern crate std;
 
+mod absent;
 mod aligned;
 #[allow(unsafe_code)]
 mod backing;
@@ -40,6 +41,8 @@ pub mod classes;
 #[cfg(feature = "crash-points")]
 pub mod crash_points;
 mod error;
+#[cfg(feature = "std")]
+mod evidence;
 #[allow(unsafe_code)]
 mod heap;
 #[allow(unsafe_code)]

@@ -5,7 +5,8 @@
 mod common;
 
 use common::{TestMemory, at, open};
-use holdfast_heap::layout::SUPER_SEGMENTS;
+use holdfast_heap::layout::*;
+use holdfast_heap::{Heap, inspect};
 
 #[cfg(not(target_family = "wasm"))]
 fn ends(work: impl FnOnce() + Send + 'static) -> bool {
@@ -38,4 +39,80 @@ fn a_heap_that_claims_endless_segments_is_walked_to_its_end_only() {
         };
         assert!(ends(work), "{claimed} segments are walked for ever");
     }
+}
+
+/// A heap with a root table of so many slots, all of which lead to one entry whose name is said to have 1 MiB.
+fn heap_with_a_long_name(slots: u64) -> Heap<TestMemory> {
+    let mut heap = open(TestMemory::new(8 << 20));
+    let (entry, table) = (heap.alloc_zeroed(2 << 20).unwrap(), heap.alloc_zeroed(slots * 8).unwrap());
+    let (entry, table) = (heap.offset_of(entry).unwrap(), heap.offset_of(table).unwrap());
+    let put = |offset: u64, word: u64| {
+        // SAFETY: the superblock and both objects lie in the heap's memory.
+        unsafe { at(&heap, offset).cast::<u64>().write(word.to_le()) };
+    };
+    put(entry + ENTRY_OBJECT, entry);
+    put(entry + ENTRY_SIZE, 8);
+    put(entry + ENTRY_NAME_LENGTH, 1 << 20);
+    (0..slots).for_each(|slot| put(table + slot * 8, entry));
+    [table, slots, 100, 100]
+        .into_iter()
+        .zip(0..)
+        .for_each(|(word, index)| put(SUPER_ROOTS + index * 8, word));
+    heap
+}
+
+/// Tools that kept each of these names died for lack of memory.
+#[test]
+fn a_name_that_is_longer_than_any_is_no_roots_name_however_many_slots_lead_to_it() {
+    let heap = heap_with_a_long_name(1 << 14);
+    assert_eq!(heap.roots().count(), 0);
+    let bytes = heap.close();
+    let mut copy: Vec<u64> =
+        bytes.bytes().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let (mut findings, mut names) = (0_u64, 0_u64);
+    inspect(&mut copy, &mut |_| findings += 1, &mut |name, _| names += name.len() as u64).unwrap();
+    assert!(findings > 1 << 14);
+    assert_eq!(names, 0);
+}
+
+#[cfg(feature = "std")]
+#[test]
+fn what_a_hostile_table_of_roots_leaves_of_a_repair_is_bounded() {
+    let work = || {
+        let bytes = heap_with_a_long_name(1 << 17).close();
+        let mut copy: Vec<u64> =
+            bytes.bytes().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let report = holdfast_heap::mend(&mut copy, false).unwrap();
+        assert!(!report.left.is_empty() && report.left.len() <= 10_000);
+    };
+    assert!(ends(work));
+}
+
+/// One flipped bit in the word of used chunks gave an object the place of the superblock, or one behind the heap's end.
+#[test]
+fn tables_and_chunks_that_are_not_there_are_given_to_no_object_whatever_the_used_word_says() {
+    const BYTES: u64 = 6 << 20;
+    const OBJECT: u64 = 60_000;
+    let mut heap = open(TestMemory::new(BYTES));
+    let objects = std::iter::repeat_with(|| heap.alloc(OBJECT)).take_while(Result::is_ok).count();
+    let mut memory = heap.close();
+    for segment in 0..BYTES.div_ceil(SEGMENT_BYTES) {
+        let at = (segment * SEGMENT_BYTES + DESC_USED_CHUNKS) as usize;
+        // The lane's chunk stays: without it the heap does not open.
+        memory.bytes_mut()[at..at + 8].copy_from_slice(&(2 * u64::from(segment == 0)).to_le_bytes());
+    }
+    let mut heap = open(memory);
+    heap.create_root("precious", 64).unwrap();
+    let mut given = 0;
+    while let Ok(object) = heap.alloc(OBJECT) {
+        let offset = heap.offset_of(object).unwrap();
+        assert!(offset % SEGMENT_BYTES >= CHUNK_BYTES && offset + OBJECT <= BYTES, "{offset:#x}");
+        given += 1;
+    }
+    assert_eq!(
+        given,
+        objects - 3,
+        "a slab each for the root's table, its entry and object, and the rest as before"
+    );
+    assert!(open(heap.close()).root("precious").is_some());
 }

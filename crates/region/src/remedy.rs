@@ -33,6 +33,11 @@ pub enum Remedy {
     },
     /// Somebody named a file that never was a region's.
     NameAnother,
+    /// Everything is there, and a repair puts it together.
+    Repair {
+        /// Name of the region.
+        name: String,
+    },
     /// Nothing in reach replaces the file.
     RestoreFile {
         /// The file to bring back from a copy, or to move away.
@@ -63,6 +68,10 @@ impl fmt::Display for Remedy {
             ),
             Remedy::NameAnother => formatter
                 .write_str("name an image (NAME.image), a checkpoint (NAME.base) or a snapshot of a heap"),
+            Remedy::Repair { name } => write!(
+                formatter,
+                "nothing that was committed is lost: `holdfast heap repair {name}` makes one checkpoint of both files"
+            ),
             Remedy::RestoreFile { path } => write!(
                 formatter,
                 "no whole checkpoint replaces it: put a copy back at {0}, or move {0} away and start anew",
