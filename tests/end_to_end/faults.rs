@@ -158,6 +158,33 @@ fn a_full_pool_is_an_error_value_for_the_applet_and_changes_nothing() {
     assert!(told.contains("HOLDFAST_POOL"), "the new heap's error has a remedy: {told}");
 }
 
+#[test]
+fn a_read_only_store_is_said_by_doctor_and_by_the_command_that_meets_it() {
+    let scratch = with_two_entries();
+    let applet = scratch.programs().applet("guestbook").unwrap();
+    let script = r#"
+        mount --bind "$HOLDFAST_HOME/store" "$HOLDFAST_HOME/store" || exit 99
+        mount -o remount,ro,bind "$HOLDFAST_HOME/store" || exit 99
+        "$HOLDFAST" doctor; echo "doctor: $?"
+        "$HOLDFAST" run "$GUESTBOOK" --heap book -- add "and Barbara"; echo "add: $?"
+        "$HOLDFAST" heap ls
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-Urm", "sh", "-c", script]).env("HOLDFAST_HOME", scratch.home());
+    command.env("HOLDFAST_POOL", scratch.pool()).env("GUESTBOOK", applet);
+    command.env("HOLDFAST", scratch.programs().holdfast());
+    let Some(told) = in_name_space(&mut command) else { return };
+    for expected in [
+        "MISSING  store",
+        "doctor: 1",
+        "add: 125",
+        "is mounted read-only: make it writable",
+        "not closed in order: killed, or its checkpoint failed",
+    ] {
+        assert!(told.contains(expected), "no {expected:?} in: {told}");
+    }
+}
+
 /// Output of a command that needs user name spaces, which not every system allows.
 fn in_name_space(command: &mut Command) -> Option<String> {
     let output = match command.output() {

@@ -11,6 +11,8 @@ mod guestbook;
 mod main_job;
 mod repairs;
 mod roots;
+mod rubbish;
+mod streams;
 mod tools;
 
 use std::path::{Path, PathBuf};

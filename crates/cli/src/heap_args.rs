@@ -1,10 +1,12 @@
 //! What can be typed after `holdfast heap` for snapshots, copies, limits and looks inside. Data only.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use holdfast_region::RegionName;
 
+use crate::args::parse_time;
 use crate::size::parse_size;
 
 pub const SNAPSHOT_HELP: &str = "\
@@ -65,6 +67,24 @@ Example:
 A limit cannot go below what the heap has, nor over the address of the next heap. A heap that a program has open is \
 refused (exit code 4). That of a compartment (PARENT+WORKER) is set with the key of PARENT, and counts against its limit.";
 
+pub const CHECK_HELP: &str = "\
+Examples:
+  holdfast heap check words
+  holdfast heap check --all --json
+
+Exit code 0: every heap is sound; 1: one is damaged. A heap that is sound can have lost redundancy: one of the two headers \
+of a file, or the checkpoint or journal beside a whole image. That is said, and no damage: nothing is lost, and `holdfast \
+heap repair` mends it, but the next fault in the same place would cost more.";
+
+pub const TIDY_HELP: &str = "\
+Examples:
+  holdfast heap tidy                # only lists
+  holdfast heap tidy --yes
+  holdfast heap tidy --yes --keep 0s
+
+What is listed: files that a program was building in pool or store when it was killed, and the copies that `heap repair` \
+keeps in STORE/damaged. No heap needs any of it. Snapshots are no leftovers: `holdfast heap rm --snapshot`.";
+
 pub const STATS_HELP: &str = "\
 Example:
   holdfast heap stats words --json";
@@ -106,6 +126,19 @@ Examples:
 FILE is an image, a checkpoint or a snapshot, under any name; it is only read. A heap is made of it when the \
 allocator's tables are free of contradictions; what is missing at the end of a file that was cut off is zero \
 in it. Exit code 0: nothing is lost; 1: something is, as listed; 5: there is no heap to save.";
+
+#[derive(Debug, Args)]
+pub struct TidyArgs {
+    /// Remove what is listed
+    #[arg(long)]
+    pub yes: bool,
+    /// Leave copies that a repair kept less than this time ago
+    #[arg(long, value_name = "TIME", default_value = "7days", value_parser = parse_time)]
+    pub keep: Duration,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 #[derive(Debug, Args)]
 pub struct RepairArgs {
@@ -281,4 +314,7 @@ pub struct MapArgs {
     /// Write a picture to this file instead
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Print JSON: every chunk, in the order of addresses
+    #[arg(long, conflicts_with = "svg")]
+    pub json: bool,
 }

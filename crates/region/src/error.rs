@@ -18,6 +18,7 @@ use crate::limit::LimitError;
 use crate::name::NameError;
 use crate::places::PlaceError;
 pub use crate::remedy::Remedy;
+use crate::remedy::{in_units, io_remedy};
 use crate::snapshot::SnapshotError;
 use crate::stream::StreamError;
 
@@ -73,8 +74,9 @@ pub enum RegionError {
     },
     /// The region belongs to another key, which granted this one nothing, or not this.
     #[error(
-        "the heap {name:?} belongs to another key; use the key that created it (if its file was lost, put the old key \
-         file back from a copy), or have the owner let this one use it: `holdfast heap grant {name} --to KEY`"
+        "the heap {name:?} belongs to another key; use the key that created it (`holdfast heap keys` lists who owns what; \
+         if its file was lost, put it back from a copy, or make a copy of the heap that is yours: `holdfast heap cp {name} \
+         NEW`), or have the owner let this one use it: `holdfast heap grant {name} --to KEY`"
     )]
     NotOwner {
         /// Name of the region.
@@ -217,9 +219,11 @@ pub enum RegionError {
     },
     /// The pool has no room; nothing was changed.
     #[error(
-        "the pool {} has {available_bytes} bytes free and {needed_bytes} are needed; {}remove heaps \
-         (`holdfast heap ls`), or set HOLDFAST_POOL to a larger tmpfs",
+        "the pool {} has {} free and {} are needed; {}remove heaps (`holdfast heap ls`), or set HOLDFAST_POOL to a larger \
+         tmpfs",
         pool.display(),
+        in_units(*available_bytes),
+        in_units(*needed_bytes),
         disk_text(*needed_bytes, *disk_bytes, home)
     )]
     NoRoom {
@@ -236,10 +240,13 @@ pub enum RegionError {
     },
     /// The disk has no room for an image that lies there; nothing was changed.
     #[error(
-        "the heap lies on the disk of {}, which has {available_bytes} bytes free, and {needed_bytes} are needed (the \
-         pool {} has {pool_bytes}); free some, remove heaps (`holdfast heap ls`), or set HOLDFAST_HOME to a larger disk",
+        "the heap lies on the disk of {}, which has {} free, and {} are needed (the pool {} has {}); free some, remove \
+         heaps (`holdfast heap ls`), or set HOLDFAST_HOME to a larger disk",
         home.display(),
-        pool.display()
+        in_units(*available_bytes),
+        in_units(*needed_bytes),
+        pool.display(),
+        in_units(*pool_bytes)
     )]
     NoRoomOnDisk {
         /// Bytes that were to be allocated.
@@ -255,9 +262,10 @@ pub enum RegionError {
     },
     /// The store has no room for a checkpoint; the earlier checkpoint and the image are whole.
     #[error(
-        "the store {} has {available_bytes} bytes free and a checkpoint needs up to {needed_bytes}; free \
-         some, then checkpoint again",
-        store.display()
+        "the store {} has {} free and a checkpoint needs up to {}; free some, then checkpoint again",
+        store.display(),
+        in_units(*available_bytes),
+        in_units(*needed_bytes)
     )]
     StoreFull {
         /// Upper bound of the bytes that the checkpoint writes.
@@ -269,8 +277,9 @@ pub enum RegionError {
     },
     /// The region may not grow further.
     #[error(
-        "the heap may grow to {limit_bytes} bytes and {asked_bytes} were asked for; raise its limit with \
-         `holdfast heap limit`"
+        "the heap may grow to {} and {} were asked for; raise its limit with `holdfast heap limit`",
+        in_units(*limit_bytes),
+        in_units(*asked_bytes)
     )]
     LimitReached {
         /// The region's limit.
@@ -373,6 +382,15 @@ pub enum RegionError {
         /// Name of the region.
         name: String,
     },
+    /// `remove_damaged` of a region whose owner is known.
+    #[error(
+        "a file of the heap {name:?} tells whose it is, so nothing was removed; its owner can remove it: `holdfast heap \
+         rm {name}`"
+    )]
+    OwnerKnown {
+        /// Name of the region.
+        name: String,
+    },
     /// The image has commits that the store has lost.
     #[error(
         "the store lacks commits that the image of the heap {name:?} has (a file of it was removed or replaced); \
@@ -405,7 +423,7 @@ pub enum RegionError {
         needed_bytes: u64,
     },
     /// The kernel refused a step.
-    #[error("cannot {step} {}: {source}", path.display())]
+    #[error("cannot {step} {}: {source}{}", path.display(), io_remedy(source))]
     Io {
         /// The step, as a verb.
         step: &'static str,
@@ -435,12 +453,12 @@ impl RegionError {
     }
 }
 
-fn near_text(near: &[String]) -> String {
+pub(crate) fn near_text(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!(" (near names: {})", near.join(", ")) }
 }
 
 fn disk_text(needed_bytes: u64, disk_bytes: u64, home: &Path) -> String {
-    let place = format!("{}, which has {disk_bytes} bytes free", home.display());
+    let place = format!("{}, which has {} free", home.display(), in_units(disk_bytes));
     if disk_bytes < needed_bytes {
         return format!("nor does it fit on the disk of {place}: ");
     }

@@ -37,6 +37,7 @@ impl RegionError {
             | RegionError::LimitOutOfRange { .. }
             | RegionError::AlreadyMapped
             | RegionError::OnlyCopy { .. }
+            | RegionError::OwnerKnown { .. }
             | RegionError::StoreBehind { .. }
             | RegionError::LevelNotOffered { .. }
             | RegionError::NotAtomic { .. }
@@ -70,8 +71,8 @@ impl RegionError {
             | RegionError::StoreFull { .. }
             | RegionError::LimitReached { .. }
             | RegionError::AddressesExhausted { .. } => ErrorKind::NoRoom,
+            RegionError::Key(error) => error.kind(),
             RegionError::Place(_)
-            | RegionError::Key(_)
             | RegionError::AddressTaken { .. }
             | RegionError::AddressSpace { .. }
             | RegionError::Poisoned { .. }

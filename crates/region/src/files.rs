@@ -57,7 +57,12 @@ pub(crate) fn snapshot_path(store: &Path, name: &RegionName, tag: &RegionName) -
 
 /// Where a region's files are copied to before they are mended, in this second.
 pub(crate) fn copies_path(store: &Path, name: &RegionName, unix_s: u64) -> PathBuf {
-    store.join("damaged").join(name.as_str()).join(unix_s.to_string())
+    copies_directory(store).join(name.as_str()).join(unix_s.to_string())
+}
+
+/// Where all such copies are.
+pub(crate) fn copies_directory(store: &Path) -> PathBuf {
+    store.join("damaged")
 }
 
 /// The redo log of a region in `atomic` mode, beside its image: what loses one of the two loses both.

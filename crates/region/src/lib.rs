@@ -76,6 +76,7 @@ mod storage;
 mod stored;
 mod stream;
 mod summary;
+mod tidy;
 mod transfer;
 mod view;
 
@@ -100,6 +101,7 @@ pub use snapshot::{RestoreReport, SnapshotError, SnapshotReader, SnapshotSummary
 pub use storage::{KernelStorage, Storage};
 pub use stream::StreamError;
 pub use summary::{FileSummary, RegionState, RegionSummary};
+pub use tidy::{Leftover, LeftoverKind};
 pub use transfer::TransferReport;
 pub use view::FileView;
 

@@ -120,8 +120,19 @@ impl NameSpace {
                 drop(old);
                 // Opening knows what a crash and a damaged slot mean for the header.
                 let opened = self.open_locked(name, key)?;
-                let (old, _, _) = opened.ok_or_else(|| self.not_found(name))?;
-                self.move_image(&old, medium)?
+                let (mut old, how, _) = opened.ok_or_else(|| self.not_found(name))?;
+                match self.move_image(&old, medium) {
+                    Ok(new) => new,
+                    Err(error) => {
+                        // Nothing was stored: it is as it was, and needs no checkpoint. If this cannot be said, the next
+                        // session makes one for nothing.
+                        if how == Opened::Warm {
+                            let _ =
+                                old.change_header(&*self.storage, |header| header.state = FileState::Clean);
+                        }
+                        return Err(error);
+                    }
+                }
             }
             None => {
                 let stored = Stored::open(self.places.store(), name)?.ok_or_else(|| self.not_found(name))?;

@@ -16,11 +16,13 @@ use std::sync::Arc;
 use holdfast_sys::lock::{FileLock, LockMode};
 
 use crate::base::open_base;
-use crate::error::{RegionError, Result};
-use crate::files::{base_path, image_path, journal_path, lock_path, remove_temporaries};
-use crate::image::Image;
+use crate::error::{RegionError, Remedy, Result};
+use crate::files::{
+    base_path, grants_path, image_path, journal_path, lock_path, redo_path, remove_temporaries,
+};
+use crate::image::{FileFault, Image};
 use crate::key::OwnerKey;
-use crate::medium::Medium;
+use crate::medium::{Medium, image_paths};
 use crate::name::RegionName;
 use crate::opening::check_key;
 use crate::places::Places;
@@ -28,7 +30,7 @@ use crate::reader::RegionReader;
 use crate::region::Region;
 use crate::storage::{KernelStorage, Storage};
 use crate::stored::{Stored, source_error};
-use crate::summary::{RegionSummary, summarize};
+use crate::summary::{FileSummary, RegionSummary, file_summary, summarize};
 
 /// All regions of one home.
 #[derive(Debug, Clone)]
@@ -179,6 +181,42 @@ impl NameSpace {
         let _names = self.lock_names()?;
         self.check_no_compartments(name)?;
         self.remove_locked(name, lock)
+    }
+
+    /// Removes a region of which neither image nor base tells whose it is, both being damaged or missing: no key could be
+    /// asked for. What may be left of its data goes, too. Returns the files that were removed.
+    ///
+    /// # Errors
+    /// `NotFound`, `Held`, `OwnerKnown`; `Access` when it has compartments; one of the errors about a bad file for one that is
+    /// another region's or newer; `Io`.
+    pub fn remove_damaged(&self, name: &RegionName) -> Result<Vec<FileSummary>> {
+        if !self.exists(name) {
+            return Err(self.not_found(name));
+        }
+        let lock = self.lock(name, LockMode::Exclusive)?;
+        let [pool, disk] = image_paths(&self.places, name);
+        let base = base_path(self.places.store(), name);
+        let images = [&pool, &disk].map(|path| Image::open(path.clone(), name, false));
+        for (file, path) in
+            images.into_iter().zip([&pool, &disk]).chain([(open_base(self.places.store(), name), &base)])
+        {
+            match file {
+                Ok(_) => return Err(RegionError::OwnerKnown { name: name.to_string() }),
+                Err(FileFault::Missing) => {}
+                Err(fault) if fault.is_damage() => {}
+                Err(fault) => return Err(fault.into_error(path, Remedy::RestoreFile { path: path.clone() })),
+            }
+        }
+        // From here on no compartment can appear.
+        let _names = self.lock_names()?;
+        self.check_no_compartments(name)?;
+        let store = self.places.store();
+        let [log, disk_log] =
+            [Medium::Memory, Medium::File].map(|medium| redo_path(self.places.images(medium), name));
+        let files = [pool, disk, log, disk_log, base, journal_path(store, name), grants_path(store, name)];
+        let removed = files.iter().filter_map(|path| file_summary(path)).collect();
+        self.remove_locked(name, lock)?;
+        Ok(removed)
     }
 
     /// Whether this key may remove the region, and nobody has it. The caller holds its lock.

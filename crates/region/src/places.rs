@@ -71,7 +71,7 @@ pub enum PlaceError {
         path: PathBuf,
     },
     /// A path of ours is no directory (or, for a file, no regular file).
-    #[error("{} is not what it should be, a {expected}; move it away", path.display())]
+    #[error("{} is not what it should be, a {expected}; {}", path.display(), instead_of(expected))]
     WrongKind {
         /// The path.
         path: PathBuf,
@@ -92,7 +92,7 @@ pub enum PlaceError {
         us: u32,
     },
     /// Other users may enter a directory that must be private.
-    #[error("{0} has mode {mode:04o}, open to other users; `chmod {remedy_mode:04o} {0}` closes it", path.display())]
+    #[error("{} has mode {mode:04o}, open to other users; {}", path.display(), closed(path, *mode, *remedy_mode))]
     NotPrivate {
         /// The path.
         path: PathBuf,
@@ -129,9 +129,36 @@ pub enum PlaceError {
 
 fn elsewhere(path: &Path) -> String {
     format!(
-        "remove {} if it is yours to remove, or set HOLDFAST_POOL (or HOLDFAST_HOME) to a directory of your own",
+        "remove {} if it is yours to remove, or choose a directory of your own with HOLDFAST_POOL (such as \
+         /dev/shm/NAME) or HOLDFAST_HOME",
         path.display()
     )
+}
+
+/// What to do about a path at which something else is. It may be a file of the system, to which a variable leads.
+fn instead_of(expected: &str) -> &'static str {
+    match expected {
+        "directory" => "choose a directory of your own with HOLDFAST_HOME and HOLDFAST_POOL",
+        _ => "move it away",
+    }
+}
+
+/// What to do about a path that is open to others. A directory that everybody may write to is the
+/// system's: nobody must be told to close /tmp.
+fn closed(path: &Path, mode: u32, remedy_mode: u32) -> String {
+    let close = format!("`chmod {remedy_mode:04o} {}`", path.display());
+    if remedy_mode & 0o100 == 0 {
+        return format!("{close} closes it");
+    }
+    let choose = format!(
+        "choose a directory of your own with HOLDFAST_HOME and HOLDFAST_POOL, such as {}",
+        path.join("NAME").display()
+    );
+    if mode & 0o1002 != 0 {
+        choose
+    } else {
+        format!("{choose}, or close this one if only Holdfast uses it: {close}")
+    }
 }
 
 impl Places {

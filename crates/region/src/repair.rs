@@ -37,11 +37,14 @@ use crate::namespace::NameSpace;
 use crate::opening::check_key;
 use crate::redo::{self, Redo};
 use crate::region::Region;
-use crate::sparse::buffer;
+use crate::sparse::{buffer, write_pages};
 use crate::stored::Stored;
 
 /// Bytes copied at once.
 const CHUNK_BYTES: u64 = 1 << 20;
+
+/// What a commit that was cut short leaves.
+const TORN: &str = "its end is torn";
 
 /// Something that is wrong with a file of a region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -100,14 +103,7 @@ impl NameSpace {
             .try_for_each(|file| check_key(name, file.header.owner_fingerprint, key))?;
         let (source, bytes) = match image {
             Ok(Some(image)) => {
-                if image.slot_damaged {
-                    findings.push(FileFinding {
-                        path: image.path.clone(),
-                        what: "one of its two headers is damaged".to_owned(),
-                        how: "written anew from the other",
-                        lost: None,
-                    });
-                }
+                findings.extend(lost_slot(&image));
                 self.examine_journal(name, base.as_ref(), &mut findings)?;
                 let bytes = self.image_bytes(&image.file, &image.header, image.slot_damaged)?;
                 (Source::Image, bytes)
@@ -141,6 +137,25 @@ impl NameSpace {
         };
         let (names, name, key) = (self.clone(), name.clone(), key.clone());
         Ok(Examination { names, name, key, findings, bytes, source, lock })
+    }
+
+    /// What is wrong with the files of a region whose newest data can be read: nothing is lost, but a copy of something
+    /// is, so that the next damage may cost more. [`Examination::mend`] mends it. Changes nothing, and needs no key.
+    ///
+    /// # Errors
+    /// As [`NameSpace::open_read`].
+    pub fn lost_redundancy(&self, name: &RegionName) -> Result<Vec<FileFinding>> {
+        let _lock = self.lock(name, LockMode::Shared)?;
+        let mut findings = Vec::new();
+        let image = self.image(name, LockMode::Shared)?;
+        findings.extend(image.as_ref().and_then(lost_slot));
+        let base = self.examine_base(name, &mut findings)?;
+        if image.is_some() {
+            self.examine_journal(name, base.as_ref(), &mut findings)?;
+            // What a killed writer leaves was never acknowledged.
+            findings.retain(|finding| finding.what != TORN);
+        }
+        Ok(findings)
     }
 
     /// The base if its header can be read; findings about it.
@@ -182,7 +197,7 @@ impl NameSpace {
         let Some(base) = base else { return Ok(()) };
         let path = journal_path(self.places.store(), name);
         let what = match find_journal(self.places.store(), name, &base.header, false) {
-            Ok(Some(found)) if found.extent.torn => "its end is torn".to_owned(),
+            Ok(Some(found)) if found.extent.torn => TORN.to_owned(),
             Ok(_) => return Ok(()),
             Err(error) if is_damage(&error) => first_clause(&error),
             Err(error) => return Err(error),
@@ -229,11 +244,7 @@ impl NameSpace {
                         Some(format!("the commits from number {sequence} on")),
                     ),
                     _ if extent.torn => {
-                        finding(
-                            "its end is torn".to_owned(),
-                            "cut off: that commit was never acknowledged",
-                            None,
-                        );
+                        finding(TORN.to_owned(), "cut off: that commit was never acknowledged", None);
                     }
                     _ => {}
                 }
@@ -341,13 +352,23 @@ impl NameSpace {
                 while position < data.end.min(len) {
                     let mut bytes = buffer((data.end.min(len) - position).min(CHUNK_BYTES))?;
                     from.read_exact_at(&mut bytes, position)?;
-                    self.storage.write_at(&to, &bytes, position)?;
+                    // An image is allocated throughout; what of it is zero stays a hole in the copy.
+                    write_pages(&bytes, position, Some((&*self.storage, &to)))?;
                     position += bytes.len() as u64;
                 }
             }
         }
         self.storage.sync(&to)
     }
+}
+
+fn lost_slot(image: &Image) -> Option<FileFinding> {
+    image.slot_damaged.then(|| FileFinding {
+        path: image.path.clone(),
+        what: "one of its two headers is damaged".to_owned(),
+        how: "written anew from the other",
+        lost: None,
+    })
 }
 
 impl Examination {

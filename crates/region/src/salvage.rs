@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::{RegionError, Remedy, Result};
 use crate::format::{
     DATA_OFFSET, FORMAT_VERSION, GROWTH_HINT_BYTES_MAX, Header, HeaderFault, LIMIT_BYTES_MAX,
-    LIMIT_UNIT_BYTES, SLOTS_BYTES, choose, limit_for,
+    LIMIT_UNIT_BYTES, MAGIC, SLOTS_BYTES, choose, limit_for,
 };
 use crate::journal::{ReadFault, Sizes, apply, open_journal, whole_records};
 use crate::key::OwnerKey;
@@ -28,6 +28,7 @@ use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::redo;
 use crate::sparse::buffer;
+use crate::stream;
 use crate::transfer::{Origin, TransferReport, runs};
 
 /// What is left of a file's two header slots.
@@ -109,11 +110,27 @@ impl DamagedFile {
     /// an image, under the same name with their own endings. Takes as much memory as the file has data.
     ///
     /// # Errors
-    /// `NewerFormat`, `Truncated` when there is no data area at all, `NoMemory`, `Io`.
+    /// `Foreign` when it never was a file of a region, `NewerFormat`, `Truncated` when there is no data area at all,
+    /// `NoMemory`, `Io`.
     pub fn read(path: &Path) -> Result<DamagedFile> {
         let failed = |step| RegionError::io(step, path);
+        // Before it is opened: whoever opens a pipe waits for its writer, and a device may have no end.
+        if !path.metadata().map_err(failed("examine"))?.is_file() {
+            return Err(RegionError::Foreign { path: path.to_owned(), remedy: Remedy::NameAnother });
+        }
         let file = private_options().read(true).open(path).map_err(failed("open"))?;
         let found_bytes = file.metadata().map_err(failed("examine"))?.len();
+        let mut start = [0; MAGIC.len()];
+        let start_bytes = file.read_at(&mut start, 0).map_err(failed("read"))?;
+        let start = &start[..start_bytes];
+        if start == stream::MAGIC {
+            let path = path.to_owned();
+            return Err(RegionError::Foreign { remedy: Remedy::Import { path: path.clone() }, path });
+        }
+        // A larger file can have lost both headers, and still have its data.
+        if found_bytes <= DATA_OFFSET && !MAGIC.starts_with(start) {
+            return Err(RegionError::Foreign { path: path.to_owned(), remedy: Remedy::NameAnother });
+        }
         if found_bytes <= DATA_OFFSET {
             let (path, needed_bytes) = (path.to_owned(), DATA_OFFSET + LIMIT_UNIT_BYTES);
             let remedy = Remedy::RestoreFile { path: path.clone() };

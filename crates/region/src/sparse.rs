@@ -104,7 +104,11 @@ fn add_zeros(sum: &mut Xxh3, mut count: u64) {
 }
 
 /// Writes the runs of pages that are not zero; returns how many pages they have.
-fn write_pages(bytes: &[u8], position: u64, target: Option<(&dyn Storage, &File)>) -> io::Result<u64> {
+pub(crate) fn write_pages(
+    bytes: &[u8],
+    position: u64,
+    target: Option<(&dyn Storage, &File)>,
+) -> io::Result<u64> {
     let page_bytes = PAGE_BYTES as usize;
     let mut pages = 0;
     let mut offset = 0;

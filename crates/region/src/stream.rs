@@ -16,7 +16,7 @@ use crate::format::{
 };
 use crate::sparse::PAGE_BYTES;
 
-const MAGIC: [u8; 8] = *b"HOLDFSTX";
+pub(crate) const MAGIC: [u8; 8] = *b"HOLDFSTX";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 256;
 /// Longest block.

@@ -64,6 +64,7 @@ fn a_child_plays_its_role() {
             // It does not fit any more, and stays as it is.
             let error = names.set_medium(&named("heap"), &key(), Medium::Memory).unwrap_err();
             assert!(matches!(error, RegionError::NoRoom { .. }), "{error}");
+            assert_eq!(names.summary(&named("heap")).unwrap().state, RegionState::Clean);
             assert_eq!(names.open(&named("heap"), &key()).unwrap().medium(), Medium::File);
             say("done");
         }

@@ -132,16 +132,22 @@ fn the_default_pool_is_never_on_a_disk() {
 }
 
 #[test]
-fn a_pool_that_others_may_enter_is_refused_with_the_command_that_closes_it() {
+fn a_pool_that_others_may_enter_is_refused_and_nobody_is_told_to_close_one_of_the_system() {
     let scratch = Scratch::new();
     let pool = scratch.path("pool");
     std::fs::create_dir(&pool).unwrap();
-    for open in [0o755, 0o770, 0o701, 0o1777] {
+    for (open, may_be_closed) in
+        [(0o755, true), (0o770, true), (0o701, true), (0o777, false), (0o1777, false)]
+    {
         std::fs::set_permissions(&pool, PermissionsExt::from_mode(open)).unwrap();
         let error = Places::at(scratch.path("home"), &pool).unwrap_err();
         assert!(matches!(error, PlaceError::NotPrivate { mode, .. } if mode == open));
-        assert!(error.to_string().contains("chmod 0700"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("choose a directory of your own") && text.contains("pool/NAME"), "{text}");
+        assert_eq!(text.contains("chmod 0700"), may_be_closed, "{text}");
     }
+    let error = Places::at(Path::new("/etc/passwd"), &pool).unwrap_err().to_string();
+    assert!(error.contains("choose a directory of your own") && !error.contains("move it away"), "{error}");
     std::fs::set_permissions(&pool, PermissionsExt::from_mode(0o700)).unwrap();
     Places::at(scratch.path("home"), &pool).unwrap();
 }

@@ -2,7 +2,7 @@
 
 use holdfast_heap::OpenError;
 use holdfast_heap::survey::{ObjectView, RootView, Survey};
-use holdfast_region::{ContinuationReport, DamageReport, DamagedFile, HeaderState};
+use holdfast_region::{ContinuationReport, DamageReport, DamagedFile, HeaderState, RegionError, Remedy};
 use serde::Serialize;
 
 use super::{ROOTS_KEPT_MAX, RootName, look_at, name_space};
@@ -32,6 +32,9 @@ struct Salvaged {
     unreadable_roots: u64,
     /// The heap that was made.
     made: Option<String>,
+    /// Neither headers nor data are a heap's.
+    #[serde(skip)]
+    is_foreign: bool,
 }
 
 #[derive(Serialize)]
@@ -54,10 +57,14 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
         let salvaged = examine(&damaged);
         Ok::<_, Failure>((damaged, salvaged))
     })?;
+    if salvaged.is_foreign {
+        let (path, remedy) = (args.file.clone(), Remedy::NameAnother);
+        return Err(RegionError::Foreign { path, remedy }.into());
+    }
     let usable = salvaged.error.is_none() && salvaged.findings == 0;
     if let Some(name) = args.to.as_ref().filter(|_| usable) {
         let names = name_space()?;
-        let key = super::key(&names, &args.key)?;
+        let key = super::key_for_new(&names, &args.key)?;
         with_progress(&format!("making {name}"), || names.salvage(&damaged, name, &key))?;
         salvaged.made = Some(name.to_string());
     }
@@ -112,7 +119,10 @@ fn examine(damaged: &DamagedFile) -> Salvaged {
         roots,
         unreadable_roots,
         made: None,
+        is_foreign: false,
     };
+    salvaged.is_foreign =
+        salvaged.file.header == HeaderState::Lost && matches!(look.inspection, Err(OpenError::NotAHeap));
     match look.inspection {
         Ok(inspection) => {
             salvaged.objects = inspection.report.objects;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use holdfast_region::{FileSummary, Medium, RegionError, RegionSummary};
+use holdfast_region::{FileSummary, Medium, RegionError, RegionState, RegionSummary};
 use serde::Serialize;
 
 use super::{Look, RootRow, look, ls, name_space};
@@ -70,19 +70,22 @@ pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
 
 fn text(shown: &Shown) -> String {
     let summary = &shown.summary;
-    let mut lines = vec![
-        ("name", summary.name.to_string()),
-        ("state", ls::state(summary)),
-        (
-            "size",
-            format!("{} of at most {}", show_size(summary.backed_bytes), show_size(summary.limit_bytes)),
-        ),
-        ("uuid", summary.uuid.clone()),
-        ("created", time(summary.created_unix_s)),
-        ("backing", backing(summary.medium).to_owned()),
-        ("image", file(summary.image.as_ref())),
-        ("checkpoint", file(summary.base.as_ref())),
-    ];
+    let state = match summary.state {
+        RegionState::Damaged => "damaged".to_owned(),
+        _ => ls::state(summary),
+    };
+    let mut lines = vec![("name", summary.name.to_string()), ("state", state)];
+    // Without a header nothing of this is known.
+    if !summary.uuid.is_empty() {
+        let (size, limit) = (show_size(summary.backed_bytes), show_size(summary.limit_bytes));
+        lines.extend([
+            ("size", format!("{size} of at most {limit}")),
+            ("uuid", summary.uuid.clone()),
+            ("created", time(summary.created_unix_s)),
+            ("backing", backing(summary.medium).to_owned()),
+        ]);
+    }
+    lines.extend([("image", file(summary.image.as_ref())), ("checkpoint", file(summary.base.as_ref()))]);
     if let (Some(objects), Some(bytes)) = (shown.objects, shown.object_bytes) {
         lines.push(("objects", format!("{objects} in {}", show_size(bytes))));
     }
@@ -106,7 +109,8 @@ fn text(shown: &Shown) -> String {
         let (size, limit) = (show_size(compartment.backed_bytes), show_size(compartment.limit_bytes));
         text.push_str(&format!("{label:<11} {} ({size} of at most {limit})\n", compartment.name));
     }
-    for note in summary.damaged.iter().chain(&shown.note) {
+    let more = shown.note.iter().filter(|note| summary.damaged.as_ref() != Some(note));
+    for note in summary.damaged.iter().chain(more) {
         text.push_str(&format!("{:<11} {note}\n", "note"));
     }
     text
