@@ -9,7 +9,7 @@ use core::fmt::{self, Write};
 use core::ptr::NonNull;
 
 use crate::codes::Code;
-use holdfast_heap::{Backing, GrowError, Heap, HeapError, Root};
+use holdfast_heap::{Backing, GrowError, Heap, HeapError, Root, RootType};
 
 /// Alignment of what `nvmmap` returns, and the unit of its sizes.
 pub const PAGE_BYTES: u64 = 4096;
@@ -140,6 +140,15 @@ impl<B: Backing> Calls<B> {
             Some(name) => self.heap.create_root(name, bytes)?,
             None => self.heap.alloc_zeroed(bytes)?,
         })
+    }
+
+    /// Makes an anonymous object a root, whose type is `layout` (0: none).
+    ///
+    /// # Errors
+    /// Those of [`Heap::name_object`].
+    pub fn name(&mut self, name: &str, object: Option<NonNull<u8>>, bytes: u64, layout: u64) -> Result<()> {
+        let object = object.ok_or(HeapError::NotAllocated)?;
+        Ok(self.heap.name_object(name, object, bytes, type_of(layout))?)
     }
 
     /// A root.
@@ -291,6 +300,11 @@ impl<B: Backing> Calls<B> {
             _ => Err(CallError::NoSuchLevel),
         }
     }
+}
+
+/// The type that C calls by one number; 0 is none.
+fn type_of(layout: u64) -> Option<RootType> {
+    (layout != 0).then_some(RootType { layout, version: 0 })
 }
 
 /// The first page boundary in an object of a range.

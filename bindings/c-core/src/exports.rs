@@ -85,6 +85,21 @@ pub unsafe fn nvread<L: Library>(name: *const c_char, size: *mut usize) -> *mut 
 }
 
 /// See `holdfast.h`.
+///
+/// # Safety
+/// `name` must be a C string.
+pub unsafe fn nvname<L: Library>(
+    name: *const c_char,
+    object: *mut c_void,
+    size: usize,
+    layout: u64,
+) -> c_int {
+    let object = NonNull::new(object.cast());
+    // SAFETY: per the contract.
+    status(run::<L, _>(|calls| calls.name(unsafe { text(name) }?, object, size as u64, layout)))
+}
+
+/// See `holdfast.h`.
 pub fn nvfree<L: Library>(object: *mut c_void) -> c_int {
     status(run::<L, _>(|calls| calls.free(NonNull::new(object.cast()))))
 }
@@ -172,6 +187,9 @@ macro_rules! export_calls {
         $crate::export_calls!(@each $library;
             unsafe fn nvmalloc(name: *const c_char, size: usize) -> *mut c_void;
             unsafe fn nvread(name: *const c_char, size: *mut usize) -> *mut c_void;
+            unsafe fn nvname(
+                name: *const c_char, object: *mut c_void, size: usize, layout: u64
+            ) -> c_int;
             unsafe fn nvfree(object: *mut c_void) -> c_int;
             unsafe fn nvremove(name: *const c_char) -> c_int;
             unsafe fn nvmmap(name: *const c_char, size: usize) -> *mut c_void;

@@ -22,19 +22,19 @@ fn assert_sound(bench: &Bench) {
     assert!(matches!(soundness, Soundness::Sound { .. }), "{soundness:?}");
 }
 
-fn said_nothing(command: &str) {
-    if !has("pkg-config") || !has("cc") {
+fn said_nothing(source: &str, command: &str) {
+    if !has("pkg-config") || !has("cc") || !has("g++") {
         return;
     }
     let bench = Bench::new();
-    let program = bench.compile("edges.c", Linking::Shared);
+    let program = bench.compile(source, Linking::Shared);
     assert_eq!(bench.run(&program, command), "");
     assert_sound(&bench);
 }
 
 #[test]
 fn what_follows_an_inner_abort_is_rolled_back_with_the_whole_transaction() {
-    said_nothing("nested");
+    said_nothing("edges.c", "nested");
 }
 
 #[test]
@@ -63,4 +63,14 @@ fn a_program_that_ends_while_its_threads_store_and_allocate_loses_nothing_and_do
             }
         }
     }
+}
+
+#[test]
+fn a_constructor_that_throws_leaves_alone_what_other_threads_allocate_meanwhile() {
+    said_nothing("edges.cpp", "throw-beside-a-thread");
+}
+
+#[test]
+fn threads_that_make_the_same_root_at_once_get_the_same() {
+    said_nothing("edges.cpp", "make-at-once");
 }

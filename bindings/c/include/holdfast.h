@@ -103,6 +103,10 @@ void *nvmalloc(const char *name, size_t size);
 /* The root of this name, or NULL. If size is not NULL, it receives the size that was asked for. */
 void *nvread(const char *name, size_t *size);
 
+/* Gives an anonymous object a name, in one step: it is a root of size bytes from then on. So a root can be made ready
+ * before anybody finds it. The layout is 0, or a number that the root carries. One name per object: NV_NAME_TAKEN. */
+int nvname(const char *name, void *object, size_t size, uint64_t layout);
+
 /* Frees an anonymous object; in a transaction, when it commits. */
 int nvfree(void *object);
 

@@ -22,7 +22,9 @@
  * each page that is stored to. In the mode `direct`, keep what must never tear in structures of your own, under
  * transactions.
  *
- * Containers may be used from several threads as usual (not the same one at once).
+ * Containers may be used from several threads as usual (not the same one at once), and so may root. A transaction is
+ * the process's (see holdfast.h): what other threads allocate and free while it is open belongs to it, and is undone
+ * with it. A program whose threads use the heap needs a lock of its own around each.
  */
 #ifndef HOLDFAST_HPP
 #define HOLDFAST_HPP
@@ -130,22 +132,54 @@ private:
     bool open_ = true;
 };
 
-/* The root of this name. If there is none, it is made and constructed from the arguments, in a transaction: an
- * exception or a kill on the way leaves none. Its destructor never runs; nvremove ends its life. */
+namespace detail {
+
+/* An object that nobody can find yet; freed unless it was published. */
+class unpublished {
+public:
+    explicit unpublished(std::size_t size) : object_(nvmalloc(nullptr, size)) {
+        if (!object_) throw error();
+    }
+    unpublished(const unpublished &) = delete;
+    unpublished &operator=(const unpublished &) = delete;
+    ~unpublished() {
+        if (object_) nvfree(object_);
+    }
+    void *get() const noexcept { return object_; }
+    void published() noexcept { object_ = nullptr; }
+
+private:
+    void *object_;
+};
+
+template <class T> T *found(const char *name) {
+    std::size_t size = 0;
+    void *root = nvread(name, &size);
+    if (!root && nv_errno() != NV_NO_SUCH_ROOT) throw error();
+    if (root && size != sizeof(T)) throw error(NV_TOO_SMALL, "the root of that name has another size, so another type");
+    return static_cast<T *>(root);
+}
+
+} // namespace detail
+
+/* The root of this name. If there is none, it is constructed from the arguments and gets its name when it is ready,
+ * in one step and without a transaction: an exception leaves nothing, a kill on the way no root (at most memory that
+ * nobody reaches; `holdfast heap leaks` shows it). Of several threads that make it at once, one wins, and the others
+ * get what that one made. Its destructor never runs; nvremove ends its life. */
 template <class T, class... Arguments> T &root(const char *name, Arguments &&...arguments) {
     static_assert(alignof(T) <= 16, "objects in the heap are aligned to 16 bytes");
     static_assert(!std::is_polymorphic_v<T>, "a virtual function lies elsewhere in every run");
-    std::size_t size = 0;
-    if (void *found = nvread(name, &size)) {
-        if (size != sizeof(T)) throw error(NV_TOO_SMALL, "the root of that name has another size, so another type");
-        return *static_cast<T *>(found);
+    if (T *there = detail::found<T>(name)) return *there;
+    detail::unpublished making(sizeof(T));
+    T *object = ::new (making.get()) T(std::forward<Arguments>(arguments)...);
+    if (nvname(name, object, sizeof(T), 0) != NV_OK) {
+        error failed;
+        if constexpr (std::is_destructible_v<T>) object->~T();
+        if (failed.code() == NV_NAME_TAKEN)
+            if (T *there = detail::found<T>(name)) return *there;
+        throw failed;
     }
-    if (nv_errno() != NV_NO_SUCH_ROOT) throw error();
-    transaction making;
-    void *made = nvmalloc(name, sizeof(T));
-    if (!made) throw error();
-    T *object = ::new (made) T(std::forward<Arguments>(arguments)...);
-    making.commit();
+    making.published();
     return *object;
 }
 

@@ -23,7 +23,8 @@ Examples:
 
 The present state is kept as a snapshot before-restore-TIME. A heap that was removed comes back; one whose \
 image is damaged is restored with --discard. If the machine stops in the middle, the heap is the old one or the \
-restored one.";
+restored one. Its limit is the snapshot's if compartments and other heaps leave room for that, else the present one or what the \
+data need. A heap that was removed comes back without its grants.";
 
 pub const DIFF_HELP: &str = "\
 Examples:
@@ -62,7 +63,7 @@ Example:
   holdfast heap limit words 1GiB
 
 A limit cannot go below what the heap has, nor over the address of the next heap. A heap that a program has open is \
-refused (exit code 4).";
+refused (exit code 4). That of a compartment (PARENT+WORKER) is set with the key of PARENT, and counts against its limit.";
 
 pub const STATS_HELP: &str = "\
 Example:
@@ -242,7 +243,7 @@ pub struct ImportArgs {
 #[derive(Debug, Args)]
 pub struct LimitArgs {
     /// The heap
-    #[arg(value_parser = RegionName::parse)]
+    #[arg(value_parser = RegionName::parse_any)]
     pub name: RegionName,
     /// How large the heap may get (rounded up to 64 KiB)
     #[arg(value_parser = parse_size)]

@@ -39,6 +39,16 @@ impl<B: Backing> Heap<B> {
         }
         self.alloc_large(bytes, align_bytes.max(CHUNK_BYTES))
     }
+
+    /// As [`Heap::alloc_aligned`], with every byte zero.
+    ///
+    /// # Errors
+    /// As [`Heap::alloc_aligned`].
+    pub fn alloc_aligned_zeroed(&mut self, bytes: u64, align_bytes: u64) -> Result<NonNull<u8>, HeapError> {
+        let pointer = self.alloc_aligned(bytes, align_bytes)?;
+        self.offset_of(pointer).map(|offset| self.memory.zero(offset, bytes));
+        Ok(pointer)
+    }
 }
 
 #[cfg(test)]

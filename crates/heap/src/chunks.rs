@@ -50,8 +50,12 @@ impl<B: Backing> Heap<B> {
         }
     }
 
+    /// The used word of a segment. The table and what is not backed are never free, whatever is stored there.
     pub(crate) fn used_chunks(&self, segment: u64) -> u64 {
-        self.memory.load(segment * SEGMENT_BYTES + DESC_USED_CHUNKS)
+        let start = segment * SEGMENT_BYTES;
+        let present = self.memory.len().saturating_sub(start) / CHUNK_BYTES;
+        let absent = if present < SEGMENT_CHUNKS { u64::MAX << present } else { 0 };
+        self.memory.load(start + DESC_USED_CHUNKS) | TABLE_CHUNK_BIT | absent
     }
 
     /// Whether the chunk at `offset` is in use, in a segment that is not spanned.
@@ -131,7 +135,8 @@ impl<B: Backing> Heap<B> {
         let head = Head::decode(self.memory.load(descriptor_of(offset) + DESC_HEAD))?;
         let first = (offset / CHUNK_BYTES) % SEGMENT_CHUNKS;
         let chunks = u64::from(head.span);
-        (head.kind == kind && first != 0 && chunks >= 1 && first + chunks <= SEGMENT_CHUNKS).then_some(Run {
+        let whole = first != 0 && chunks >= 1 && first + chunks <= SEGMENT_CHUNKS;
+        (head.kind == kind && whole && self.memory.holds(offset, chunks * CHUNK_BYTES)).then_some(Run {
             segment: offset / SEGMENT_BYTES,
             first,
             chunks,
@@ -187,8 +192,8 @@ impl<B: Backing> Heap<B> {
         self.memory.store(start + DESC_HEAD, Head { kind: Kind::Segment, class: 0, span: 1 }.encode());
     }
 
-    /// Finds or makes `span` whole free segments in a row; returns the first and whether they are new (new
-    /// ones are counted only by [`Heap::publish_spanning`]).
+    /// Finds or makes `span` whole free segments in a row; returns the first and whether all are new (then they
+    /// are counted only by [`Heap::publish_spanning`]).
     pub(crate) fn find_segments(&mut self, span: u64, wanted_bytes: u64) -> Result<(u64, bool), HeapError> {
         let segments = self.segments();
         let (mut segment, mut stretch) = (0, 0);
@@ -204,14 +209,34 @@ impl<B: Backing> Heap<B> {
             }
             segment += own;
         }
-        let end = span.checked_add(segments).and_then(|all| all.checked_mul(SEGMENT_BYTES));
+        // What is free at the end is its beginning.
+        let first = segments - stretch;
+        if stretch > 0 {
+            self.add_free_segments(span - stretch, wanted_bytes)?;
+            return Ok((first, false));
+        }
+        self.back_segments(span, wanted_bytes)?;
+        Ok((first, true))
+    }
+
+    /// Makes the backing reach over `more` whole segments that are not counted yet.
+    fn back_segments(&mut self, more: u64, wanted_bytes: u64) -> Result<(), HeapError> {
+        let end = more.checked_add(self.segments()).and_then(|all| all.checked_mul(SEGMENT_BYTES));
         match end {
-            Some(end) if end <= self.backing.limit_bytes() => {
-                self.back(end, wanted_bytes)?;
-                Ok((segments, true))
-            }
+            Some(end) if end <= self.backing.limit_bytes() => self.back(end, wanted_bytes),
             _ => Err(self.limit_reached(wanted_bytes)),
         }
+    }
+
+    /// Formats `more` whole segments at the end: an object that begins before them is published by one store then.
+    pub(crate) fn add_free_segments(&mut self, more: u64, wanted_bytes: u64) -> Result<(), HeapError> {
+        self.back_segments(more, wanted_bytes)?;
+        let segments = self.segments();
+        for segment in segments..segments + more {
+            self.format_segment(segment, SEGMENT_CHUNKS);
+        }
+        self.memory.store(SUPER_SEGMENTS, segments + more);
+        Ok(())
     }
 
     /// Publishes an object over whole segments with one store.

@@ -221,8 +221,8 @@ impl<B: Backing> Heap<B> {
     /// As [`Heap::alloc`].
     pub fn alloc_zeroed(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         let pointer = self.alloc(bytes)?;
-        self.offset_of(pointer).map(|offset| self.memory.zero(offset, bytes));
-        Ok(pointer)
+        let offset = self.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
+        if self.memory.zero(offset, bytes) { Ok(pointer) } else { Err(HeapError::OutsideHeap) }
     }
 
     /// An object of whole chunks or segments; `align_bytes` is a power of two, at most [`ALIGN_BYTES_MAX`].
@@ -261,7 +261,8 @@ impl<B: Backing> Heap<B> {
         NonNull::new(pointer).ok_or(HeapError::OutsideHeap)
     }
 
-    /// Frees an object; in an open transaction, when it commits.
+    /// Frees an object; in an open transaction, when it commits. The object of a root is freed by
+    /// [`Heap::remove_root`]: nothing here knows that it has a name, which would lead to a free place then.
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`] when the pointer is not the start of an allocated object; nothing has

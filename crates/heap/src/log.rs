@@ -9,6 +9,8 @@
 //! - Within an extent the valid records are a prefix; each tells the distance back to the one before it.
 //! - Extents beyond the lane's own chunk are linked newest to oldest. While one is linked or unlinked,
 //!   `LANE_PENDING` names it, so that a kill loses none.
+//! - A range is not logged again as long as only ranges were since: what is undone newest first ends with the oldest record
+//!   of each byte.
 //! - Recovery can be killed and run again: what is undone is struck from the log, newest first, and freeing what
 //!   is already free changes nothing.
 
@@ -46,11 +48,54 @@ pub(crate) struct Log {
     back: u32,
     records: u64,
     frees: bool,
+    /// Ranges logged lately, each at a place that its start chooses; those of another epoch count no longer.
+    ranges: [LoggedRange; RANGES],
+    epoch: u64,
+}
+
+/// How many ranges are remembered.
+const RANGES: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+struct LoggedRange {
+    start: u64,
+    end: u64,
+    epoch: u64,
+}
+
+impl LoggedRange {
+    const NONE: LoggedRange = LoggedRange { start: 0, end: 0, epoch: 0 };
+
+    #[inline]
+    const fn place(start: u64) -> usize {
+        (start.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RANGES.trailing_zeros())) as usize
+    }
 }
 
 impl Log {
     pub(crate) const fn new() -> Log {
-        Log { depth: 0, aborted: false, sequence: 0, next: 0, end: 0, back: 0, records: 0, frees: false }
+        Log {
+            depth: 0,
+            aborted: false,
+            sequence: 0,
+            next: 0,
+            end: 0,
+            back: 0,
+            records: 0,
+            frees: false,
+            ranges: [LoggedRange::NONE; RANGES],
+            epoch: 1,
+        }
+    }
+
+    /// Records of the open transaction so far.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Notes that a part of the open transaction failed after it had changed something: the whole cannot commit any more.
+    pub(crate) fn doom(&mut self) {
+        self.aborted = true;
     }
 
     #[inline]
@@ -88,13 +133,11 @@ impl<B: Backing> Heap<B> {
             return Ok(());
         }
         self.check_writable()?;
-        self.log = Log {
-            depth: 1,
-            sequence: self.log.sequence,
-            next: LANE_OFFSET + EXTENT_RECORDS,
-            end: LANE_OFFSET + CHUNK_BYTES,
-            ..Log::new()
-        };
+        let log = &mut self.log;
+        (log.depth, log.aborted, log.frees) = (1, false, false);
+        (log.next, log.end) = (LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES);
+        (log.back, log.records) = (0, 0);
+        log.epoch += 1;
         Ok(())
     }
 
@@ -170,7 +213,7 @@ impl<B: Backing> Heap<B> {
         let _ = self.abort();
     }
 
-    /// Notes the bytes of a range, before the caller changes them.
+    /// Notes the bytes of a range, before the caller changes them; costs no room when it was noted a short while before.
     ///
     /// # Errors
     /// No open transaction, a range outside the heap, or no room for the log; nothing has changed then.
@@ -182,21 +225,30 @@ impl<B: Backing> Heap<B> {
         if !self.memory.holds(offset, bytes) {
             return Err(HeapError::OutsideHeap);
         }
+        let (place, end, epoch) = (LoggedRange::place(offset), offset + bytes, self.log.epoch);
+        let known = self.log.ranges[place];
+        if known.epoch == epoch && known.start == offset && end <= known.end {
+            return Ok(());
+        }
         let mut done = 0;
         while done < bytes {
             let piece = (bytes - done).min(RECORD_PAYLOAD_MAX);
             self.append(RecordKind::Range, offset + done, piece)?;
             done += piece;
         }
+        self.log.ranges[place] = LoggedRange { start: offset, end, epoch };
         Ok(())
     }
 
     pub(crate) fn log_alloc(&mut self, pointer: *const u8) -> Result<(), HeapError> {
         let offset = self.memory.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
+        // An undone allocation looks at tables: what they were like must not be undone before.
+        self.log.epoch += 1;
         self.append(RecordKind::Alloc, offset, 0)
     }
 
     pub(crate) fn log_free(&mut self, offset: u64) -> Result<(), HeapError> {
+        self.log.epoch += 1;
         self.append(RecordKind::Free, offset, 0)?;
         self.log.frees = true;
         Ok(())

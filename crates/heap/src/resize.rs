@@ -32,6 +32,8 @@ impl<B: Backing> Heap<B> {
     /// one. The links to it are the caller's own: if one is kept in the heap, resize and change it in one
     /// transaction.
     ///
+    /// The object of a root must not be moved like this: its name would lead to the old place.
+    ///
     /// # Errors
     /// [`HeapError::NotAllocated`], [`HeapError::OutOfMemory`]; the object is then as it was.
     pub fn realloc(&mut self, pointer: NonNull<u8>, bytes: u64) -> Result<NonNull<u8>, HeapError> {
@@ -94,7 +96,9 @@ impl<B: Backing> Heap<B> {
             let to = heap.alloc(bytes)?;
             let (source, target) = (heap.offset_of(from), heap.offset_of(to));
             let (Some(source), Some(target)) = (source, target) else { return Err(HeapError::OutsideHeap) };
-            heap.memory.copy(source, target, kept.min(bytes));
+            if !heap.memory.copy(source, target, kept.min(bytes)) {
+                return Err(HeapError::OutsideHeap);
+            }
             heap.free(from)?;
             Ok(to)
         })

@@ -94,8 +94,8 @@ impl<B: Backing> Heap<B> {
     /// or not at all; inside an open transaction, with it.
     ///
     /// # Errors
-    /// [`HeapError::NameTaken`], [`HeapError::BadName`], [`HeapError::OutOfMemory`]; nothing has changed then
-    /// (inside an open transaction: nothing that its rollback does not undo).
+    /// [`HeapError::NameTaken`], [`HeapError::BadName`], [`HeapError::OutOfMemory`]; nothing has changed then,
+    /// or, inside an open transaction, that can only be rolled back any more.
     pub fn create_root(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         self.create(name, bytes, 1, None)
     }
@@ -107,20 +107,25 @@ impl<B: Backing> Heap<B> {
         align_bytes: u64,
         root_type: Option<RootType>,
     ) -> Result<NonNull<u8>, HeapError> {
-        if name.is_empty() || name.len() > ROOT_NAME_BYTES_MAX {
-            return Err(HeapError::BadName);
-        }
-        if self.find(name).is_some() {
-            return Err(HeapError::NameTaken);
-        }
+        self.check_new_name(name)?;
         self.all_or_nothing(|heap| {
             let object = heap.alloc_aligned(bytes, align_bytes)?;
             let offset = heap.offset_of(object).ok_or(HeapError::OutsideHeap)?;
-            heap.memory.zero(offset, bytes);
+            if !heap.memory.zero(offset, bytes) {
+                return Err(HeapError::OutsideHeap);
+            }
             let entry = heap.write_entry(name, offset, bytes, root_type)?;
-            heap.insert_entry(entry, xxh3_64(name.as_bytes()))?;
+            heap.insert_entry(entry, name)?;
             Ok(object)
         })
+    }
+
+    /// Whether there can be a new root of this name.
+    pub(crate) fn check_new_name(&self, name: &str) -> Result<(), HeapError> {
+        if name.is_empty() || name.len() > ROOT_NAME_BYTES_MAX {
+            return Err(HeapError::BadName);
+        }
+        if self.find(name).is_some() { Err(HeapError::NameTaken) } else { Ok(()) }
     }
 
     /// Allocates and writes a root's entry; nothing refers to it yet.
@@ -152,7 +157,7 @@ impl<B: Backing> Heap<B> {
         Ok(at)
     }
 
-    /// Removes a root and frees its object (not what the object points to).
+    /// Removes a root and frees its object (not what the object points to), also a root whose object was freed by mistake.
     ///
     /// # Errors
     /// [`HeapError::NoSuchRoot`].
@@ -162,8 +167,8 @@ impl<B: Backing> Heap<B> {
         self.all_or_nothing(|heap| {
             heap.store_logged(slot, SLOT_TOMBSTONE)?;
             heap.store_logged(SUPER_ROOTS + 24, heap.table().roots.saturating_sub(1))?;
-            heap.free(object.pointer)?;
-            heap.free(NonNull::new(heap.memory.at(entry)).ok_or(HeapError::OutsideHeap)?)
+            heap.free_if_there(object.pointer)?;
+            heap.free_if_there(NonNull::new(heap.memory.at(entry)).ok_or(HeapError::OutsideHeap)?)
         })
     }
 
@@ -173,12 +178,29 @@ impl<B: Backing> Heap<B> {
         Roots { heap: self, table: self.table(), next: 0 }
     }
 
-    /// In the open transaction, or in one of its own.
+    /// In the open transaction, or in one of its own. What fails after its first record leaves the open one to be rolled
+    /// back: its caller cannot undo half of it.
     pub(crate) fn all_or_nothing<R>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<R, HeapError>,
     ) -> Result<R, HeapError> {
-        if self.in_transaction() { work(self) } else { self.transaction(|tx| work(tx)) }
+        if !self.in_transaction() {
+            return self.transaction(|tx| work(tx));
+        }
+        let records = self.log.records();
+        let result = work(self);
+        if result.is_err() && self.log.records() != records {
+            self.log.doom();
+        }
+        result
+    }
+
+    /// Frees an object whose place may have been freed before: the name that leads to it goes nevertheless.
+    fn free_if_there(&mut self, object: NonNull<u8>) -> Result<(), HeapError> {
+        match self.free(object) {
+            Err(HeapError::NotAllocated) => Ok(()),
+            result => result,
+        }
     }
 
     pub(crate) fn store_logged(&mut self, offset: u64, word: u64) -> Result<(), HeapError> {
@@ -187,7 +209,8 @@ impl<B: Backing> Heap<B> {
         Ok(())
     }
 
-    fn insert_entry(&mut self, entry: u64, hash: u64) -> Result<(), HeapError> {
+    pub(crate) fn insert_entry(&mut self, entry: u64, name: &str) -> Result<(), HeapError> {
+        let hash = xxh3_64(name.as_bytes());
         let mut table = self.table();
         if (table.used + 1) * 4 > table.slots * 3 {
             table = self.rebuild_table(table)?;

@@ -31,6 +31,48 @@ impl<B: Backing> Heap<B> {
             .map(NonNull::cast)
     }
 
+    /// As [`Heap::create_root`], of a type that the program knows by its number only: for other languages.
+    ///
+    /// # Errors
+    /// As [`Heap::create_root`].
+    pub fn create_root_of(
+        &mut self,
+        name: &str,
+        bytes: u64,
+        root_type: RootType,
+    ) -> Result<NonNull<u8>, HeapError> {
+        self.create(name, bytes, 1, Some(root_type))
+    }
+
+    /// Makes an object that is there already a root of `bytes` bytes, in one step: so it can be made ready before
+    /// anybody finds it. Inside an open transaction, with that. Looks at every root.
+    ///
+    /// # Errors
+    /// [`HeapError::NotAllocated`]; [`HeapError::OutsideHeap`] when the object has fewer bytes;
+    /// [`HeapError::NameTaken`], also when it is a root already; [`HeapError::BadName`],
+    /// [`HeapError::OutOfMemory`], [`HeapError::ReadOnly`]. The object stays what it was then.
+    pub fn name_object(
+        &mut self,
+        name: &str,
+        object: NonNull<u8>,
+        bytes: u64,
+        root_type: Option<RootType>,
+    ) -> Result<(), HeapError> {
+        self.check_writable()?;
+        self.check_new_name(name)?;
+        if bytes > self.usable_bytes(object)? {
+            return Err(HeapError::OutsideHeap);
+        }
+        if self.roots().any(|(_, root)| root.pointer == object) {
+            return Err(HeapError::NameTaken);
+        }
+        let offset = self.offset_of(object).ok_or(HeapError::NotAllocated)?;
+        self.all_or_nothing(|heap| {
+            let entry = heap.write_entry(name, offset, bytes, root_type)?;
+            heap.insert_entry(entry, name)
+        })
+    }
+
     /// The root of this name as a `T`; `None` when there is none.
     ///
     /// # Errors
@@ -38,7 +80,7 @@ impl<B: Backing> Heap<B> {
     pub fn root_typed<T: Typed>(&self, name: &str) -> Result<Option<NonNull<T>>, HeapError> {
         let Some((_, entry)) = self.find(name) else { return Ok(None) };
         let (stored, wanted) = (self.type_of(entry), RootType::of::<T>());
-        if stored != Some(wanted) {
+        if !stored.is_some_and(RootType::is_of::<T>) {
             return Err(HeapError::LayoutMismatch { stored, wanted });
         }
         let root = self.root_of(entry).ok_or(HeapError::OutsideHeap)?;
@@ -77,10 +119,10 @@ impl<B: Backing> Heap<B> {
     ) -> Result<NonNull<New>, E> {
         let (_, entry) = self.find(name).ok_or(HeapError::NoSuchRoot)?;
         let (stored, wanted) = (self.type_of(entry), RootType::of::<New>());
-        if stored == Some(wanted) {
+        if stored.is_some_and(RootType::is_of::<New>) {
             return Ok(self.root_typed(name)?.ok_or(HeapError::NoSuchRoot)?);
         }
-        if stored != Some(RootType::of::<Old>()) {
+        if !stored.is_some_and(RootType::is_of::<Old>) {
             return Err(HeapError::LayoutMismatch { stored, wanted }.into());
         }
         self.transaction(|tx| {

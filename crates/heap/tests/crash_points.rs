@@ -9,7 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use common::{TestMemory, assert_sound, open, version_1};
-use holdfast_heap::{Backing, Fixed, Heap, HeapError, OpenError, OpenOptions, crash_points, inspect, typed};
+use holdfast_heap::{
+    Backing, Fixed, Heap, HeapError, OpenError, OpenOptions, RootType, crash_points, inspect, typed,
+};
 
 /// Limits of the heaps that die here: every crash point copies the heap a few times.
 const SMALL: u64 = 1 << 20;
@@ -412,11 +414,29 @@ fn resizing_outside_a_transaction_leaves_the_old_place_or_the_new_one() {
 }
 
 #[test]
+fn an_object_becomes_a_root_all_or_nothing() {
+    fn operate(heap: &mut Heap<TestMemory>) {
+        let object = heap.alloc_zeroed(100).unwrap();
+        heap.name_object("named", object, 100, Some(RootType { layout: 7, version: 0 })).unwrap();
+    }
+    fn named(heap: &Heap<TestMemory>) -> Vec<u8> {
+        vec![heap.root("named").is_some().into(), (heap.root_type("named").is_some()).into()]
+    }
+    assert!(enumerate(SMALL, nothing, operate, named) > 20);
+}
+
+#[test]
 fn aligned_objects_of_whole_segments_appear_and_vanish_at_once() {
     fn objects(heap: &Heap<TestMemory>) -> Vec<u8> {
         holdfast_heap::check(heap.backing().bytes(), &mut |_| {}).object_bytes.to_le_bytes().to_vec()
     }
     enumerate(LARGE, nothing, |heap| _ = heap.alloc_aligned(5 << 20, 2 << 20).unwrap(), objects);
+    // From free segments on, over new ones.
+    fn freed(heap: &mut Heap<TestMemory>) {
+        let object = heap.alloc(5 << 20).unwrap();
+        heap.free(object).unwrap();
+    }
+    enumerate(LARGE, freed, |heap| _ = heap.alloc(13 << 20).unwrap(), objects);
 }
 
 #[test]

@@ -113,3 +113,32 @@ fn no_root_is_left_behind_by_a_table_that_grows_however_few_are_counted() {
     }
     assert_sound(heap.backing().bytes(), "grown");
 }
+
+/// One flipped bit in the word of used chunks gave an object the place of the superblock, or one behind the heap's end.
+#[test]
+fn tables_and_chunks_that_are_not_there_are_given_to_no_object_whatever_the_used_word_says() {
+    const BYTES: u64 = 6 << 20;
+    const OBJECT: u64 = 60_000;
+    let mut heap = open(TestMemory::new(BYTES));
+    let objects = std::iter::repeat_with(|| heap.alloc(OBJECT)).take_while(Result::is_ok).count();
+    let mut memory = heap.close();
+    for segment in 0..BYTES.div_ceil(SEGMENT_BYTES) {
+        let at = (segment * SEGMENT_BYTES + DESC_USED_CHUNKS) as usize;
+        // The lane's chunk stays: without it the heap does not open.
+        memory.bytes_mut()[at..at + 8].copy_from_slice(&(2 * u64::from(segment == 0)).to_le_bytes());
+    }
+    let mut heap = open(memory);
+    heap.create_root("precious", 64).unwrap();
+    let mut given = 0;
+    while let Ok(object) = heap.alloc(OBJECT) {
+        let offset = heap.offset_of(object).unwrap();
+        assert!(offset % SEGMENT_BYTES >= CHUNK_BYTES && offset + OBJECT <= BYTES, "{offset:#x}");
+        given += 1;
+    }
+    assert_eq!(
+        given,
+        objects - 3,
+        "a slab each for the root's table, its entry and object, and the rest as before"
+    );
+    assert!(open(heap.close()).root("precious").is_some());
+}

@@ -77,6 +77,7 @@ fn a_heap_that_may_only_be_read_reads_refuses_every_change_and_keeps_every_byte(
     }
     assert_eq!(heap.create_root_typed::<Counter>("another"), Err(HeapError::ReadOnly));
     assert_eq!(heap.adopt_root::<Counter>("words"), Err(HeapError::ReadOnly));
+    assert_eq!(heap.name_object("named", large, 8, None), Err(HeapError::ReadOnly));
     assert_eq!(heap.free(large), Err(HeapError::ReadOnly));
     assert_eq!(heap.remove_root("words"), Err(HeapError::ReadOnly));
     assert_eq!(heap.begin(), Err(HeapError::ReadOnly));

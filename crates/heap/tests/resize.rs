@@ -13,7 +13,13 @@ fn aligned_objects_are_aligned_freed_and_measured_at_every_size() {
     let mut objects = Vec::new();
     for power in 0..=21 {
         for bytes in [0, 1, 24, 300, 5000, 40_000, 70_000, 1 << 20, (2 << 20) + 1, 5 << 20] {
-            let object = heap.alloc_aligned(bytes, 1 << power).unwrap();
+            let object = match power % 2 {
+                0 => heap.alloc_aligned(bytes, 1 << power).unwrap(),
+                _ => heap.alloc_aligned_zeroed(bytes, 1 << power).unwrap(),
+            };
+            // SAFETY: just allocated with as many bytes.
+            let content = unsafe { std::slice::from_raw_parts(object.as_ptr(), bytes as usize) };
+            assert!(power % 2 == 0 || content.iter().all(|byte| *byte == 0), "{bytes} at 2^{power}");
             assert!((object.as_ptr() as usize).is_multiple_of(1 << power), "{bytes} at 2^{power}");
             assert!(heap.usable_bytes(object).unwrap() >= bytes);
             fill(object, bytes, power);
@@ -72,6 +78,20 @@ fn a_run_grows_in_place_gives_chunks_back_and_moves_when_it_must() {
     heap.free(small).unwrap();
     heap.free(behind).unwrap();
     assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
+}
+
+#[test]
+fn what_is_free_at_the_end_is_the_beginning_of_a_larger_object() {
+    let mut heap = open(TestMemory::new(64 << 20));
+    // With half of it, free segments at the end and as many new ones would not fit below the limit together.
+    for mib in [40, 50, 59] {
+        let object = heap.alloc(mib << 20).unwrap();
+        fill(object, mib << 20, 9);
+        assert_sound(heap.backing().bytes(), "over old and new segments");
+        heap.free(object).unwrap();
+        assert_sound(heap.backing().bytes(), "freed");
+    }
+    assert!(matches!(heap.alloc(60 << 20), Err(HeapError::OutOfMemory { .. })));
 }
 
 #[test]

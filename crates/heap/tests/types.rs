@@ -27,6 +27,32 @@ typed! {
 }
 
 #[test]
+fn an_object_gets_a_name_in_one_step_and_only_one() {
+    let mut heap = open(TestMemory::new(4 << 20));
+    let object = heap.alloc_zeroed(100).unwrap();
+    let (usable, roots) =
+        (heap.usable_bytes(object).unwrap(), |heap: &Heap<TestMemory>| heap.roots().count());
+    assert_eq!(heap.name_object("object", object, usable + 1, None), Err(HeapError::OutsideHeap));
+    assert_eq!(heap.name_object("", object, 100, None), Err(HeapError::BadName));
+    let inside = NonNull::new(object.as_ptr().wrapping_add(16)).unwrap();
+    assert_eq!(heap.name_object("object", inside, 10, None), Err(HeapError::NotAllocated));
+    heap.begin().unwrap();
+    heap.name_object("object", object, 100, None).unwrap();
+    heap.abort().unwrap();
+    assert_eq!((heap.root("object"), heap.usable_bytes(object)), (None, Ok(usable)));
+    let number = RootType { layout: 7, version: 0 };
+    heap.name_object("object", object, 100, Some(number)).unwrap();
+    assert_eq!(heap.name_object("object", object, 100, None), Err(HeapError::NameTaken));
+    assert_eq!(heap.name_object("other", object, 100, None), Err(HeapError::NameTaken));
+    heap.create_root_of("made", 10, number).unwrap();
+    let heap = open(heap.close());
+    let found = heap.root("object").unwrap();
+    assert_eq!((found.pointer, found.bytes, heap.root_type("object")), (object, 100, Some(number)));
+    assert_eq!((roots(&heap), heap.root_type("made")), (2, Some(number)));
+    assert_sound(heap.backing().bytes(), "named");
+}
+
+#[test]
 fn a_typed_root_is_opened_only_as_its_own_type() {
     let mut heap = open(TestMemory::new(4 << 20));
     let root = heap.create_root_typed::<First>("root").unwrap();

@@ -119,7 +119,7 @@ impl Region {
             })?;
             // It counts from here on, and the store lacks it; the image has to follow.
             self.poisoned = true;
-            changes.iter().for_each(|range| self.pending.insert(range.clone()));
+            self.owed |= changes.iter().any(|range| self.pending.insert(range.clone()).is_err());
             private.put(&*self.storage, &changes).map_err(RegionError::io("write", &self.image.path))?;
             redo.clear(&*self.storage).map_err(RegionError::io("write", redo.path()))?;
             self.poisoned = false;
@@ -133,7 +133,7 @@ impl Region {
     ///
     /// # Errors
     /// `NotAtomic` in the mode `direct`, where stores count at once. `Poisoned` when a publication broke off half-way:
-    /// it counts, and the next open finishes it. `BackingLost` and `Displaced`: the last publication is not there any
+    /// it counts, and the next open finishes it. `BackingLost`, `BackingFailed` and `Displaced`: the last publication is not there any
     /// more. `Io`: some pages may be rolled back and some not, so nothing may be
     /// published any more.
     pub fn rollback(&mut self) -> Result<PublishReport> {

@@ -147,7 +147,7 @@ impl Region {
     /// # Errors
     /// `LevelNotOffered` for `system`. `StoreFull` and most `Io` errors mean that nothing is promised about the
     /// stores since the last commit; what was durable before is, the image has everything, and the next commit
-    /// makes a new base. `BackingLost` and `Displaced` refuse to let a bad image into the store and poison the
+    /// makes a new base. `BackingLost`, `BackingFailed` and `Displaced` refuse to let a bad image into the store and poison the
     /// region.
     pub fn commit(&mut self, durability: Durability) -> Result<CommitReport> {
         self.publish()?;
@@ -158,11 +158,13 @@ impl Region {
         }
     }
 
-    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing is published.
+    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing is published. The first one
+    /// of a session also looks whether the store has what it should have, and makes it anew if a file was lost.
     ///
     /// # Errors
     /// As there.
     pub fn checkpoint(&mut self) -> Result<CheckpointReport> {
+        self.unproven |= matches!(*JournalSlot::lock(&self.journal), JournalSlot::Unread);
         self.commit_to_power().map(CheckpointReport::from)
     }
 
@@ -218,7 +220,8 @@ impl Region {
     pub(crate) fn note_pending(&mut self, ranges: &[Range<u64>]) {
         let backed_bytes = self.backed_bytes();
         for range in ranges {
-            self.pending.insert(range.start..range.end.min(backed_bytes));
+            // Without memory to note them nobody knows what the store lacks.
+            self.owed |= self.pending.insert(range.start..range.end.min(backed_bytes)).is_err();
         }
     }
 

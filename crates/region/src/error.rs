@@ -12,6 +12,7 @@ use std::sync::Arc;
 use holdfast_sys::process::Occupant;
 
 use crate::access::AccessError;
+pub use crate::error_kind::ErrorKind;
 use crate::key::KeyError;
 use crate::limit::LimitError;
 use crate::name::NameError;
@@ -22,28 +23,6 @@ use crate::stream::StreamError;
 
 /// Short for results of this crate.
 pub type Result<T> = std::result::Result<T, RegionError>;
-
-/// What failed, for callers that only branch (exit codes, retries).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The caller asked for something that makes no sense (name, size, order of calls).
-    Usage,
-    /// No such region.
-    NotFound,
-    /// The region exists already.
-    AlreadyExists,
-    /// Another process has it.
-    Held,
-    /// A file is damaged, foreign or newer.
-    BadFile,
-    /// The key may not do it.
-    Denied,
-    /// No room in the pool or the store, or the limit is reached.
-    NoRoom,
-    /// Anything the kernel refused.
-    Io,
-}
 
 /// Why an operation on a region failed.
 #[derive(Debug, thiserror::Error)]
@@ -364,6 +343,18 @@ pub enum RegionError {
         /// What to do.
         remedy: Remedy,
     },
+    /// The disk under a mapped image failed or was full, though the image has its whole length.
+    #[error(
+        "the image {} could not be read or allocated while in use (an error of the disk, or no room on it), so what \
+         was stored there is gone; look after the disk, then: {remedy}",
+        path.display()
+    )]
+    BackingFailed {
+        /// The image.
+        path: PathBuf,
+        /// What to do.
+        remedy: Remedy,
+    },
     /// Another image took the name while this one was in use, so the pool's files were removed by hand.
     #[error(
         "{} was replaced while in use, so somebody removed files of the pool by hand; this session's stores \
@@ -382,6 +373,15 @@ pub enum RegionError {
         /// Name of the region.
         name: String,
     },
+    /// The image has commits that the store has lost.
+    #[error(
+        "the store lacks commits that the image of the heap {name:?} has (a file of it was removed or replaced); \
+         `holdfast heap checkpoint {name}` brings them there first"
+    )]
+    StoreBehind {
+        /// Name of the region.
+        name: String,
+    },
     /// `read_at` past the end of the backed data.
     #[error("bytes {offset}..{} are past the {backed_bytes} backed bytes; read less", offset.saturating_add(*len_bytes))]
     OutOfBounds {
@@ -391,6 +391,18 @@ pub enum RegionError {
         len_bytes: u64,
         /// Backed bytes of the region.
         backed_bytes: u64,
+    },
+    /// A file needs more memory at once than the kernel gives; it may claim more than it has.
+    #[error(
+        "{} needs {needed_bytes} bytes of memory at once, more than this process gets; raise its limit (`ulimit -v`), free \
+         some, or take a machine with more, if the file is as large as it says",
+        path.display()
+    )]
+    NoMemory {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that were asked for.
+        needed_bytes: u64,
     },
     /// The kernel refused a step.
     #[error("cannot {step} {}: {source}", path.display())]
@@ -405,52 +417,15 @@ pub enum RegionError {
 }
 
 impl RegionError {
-    /// What kind of failure this is.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            RegionError::Name(_)
-            | RegionError::LimitOutOfRange { .. }
-            | RegionError::AlreadyMapped
-            | RegionError::OnlyCopy { .. }
-            | RegionError::LevelNotOffered { .. }
-            | RegionError::NotAtomic { .. }
-            | RegionError::OutOfBounds { .. } => ErrorKind::Usage,
-            RegionError::SharedCommit { cause } => cause.kind(),
-            RegionError::NotFound { .. } | RegionError::Snapshot(SnapshotError::Missing { .. }) => {
-                ErrorKind::NotFound
-            }
-            RegionError::AlreadyExists { .. } | RegionError::Snapshot(SnapshotError::Exists { .. }) => {
-                ErrorKind::AlreadyExists
-            }
-            RegionError::Limit(_) => ErrorKind::Usage,
-            RegionError::Stream(StreamError::Unreadable { .. }) => ErrorKind::Io,
-            RegionError::Held { .. } | RegionError::NamesBusy { .. } => ErrorKind::Held,
-            RegionError::NotOwner { .. } => ErrorKind::Denied,
-            RegionError::Access(error) => error.kind(),
-            RegionError::Stream(_)
-            | RegionError::Truncated { .. }
-            | RegionError::Foreign { .. }
-            | RegionError::Renamed { .. }
-            | RegionError::HeaderDamaged { .. }
-            | RegionError::DataDamaged { .. }
-            | RegionError::JournalDamaged { .. }
-            | RegionError::JournalMismatch { .. }
-            | RegionError::JournalMisfit { .. }
-            | RegionError::NewerFormat { .. }
-            | RegionError::Displaced { .. }
-            | RegionError::BackingLost { .. } => ErrorKind::BadFile,
-            RegionError::NoRoom { .. }
-            | RegionError::NoRoomOnDisk { .. }
-            | RegionError::StoreFull { .. }
-            | RegionError::LimitReached { .. }
-            | RegionError::AddressesExhausted { .. } => ErrorKind::NoRoom,
-            RegionError::Place(_)
-            | RegionError::Key(_)
-            | RegionError::AddressTaken { .. }
-            | RegionError::AddressSpace { .. }
-            | RegionError::Poisoned { .. }
-            | RegionError::Io { .. } => ErrorKind::Io,
+    /// Of reading so many bytes of a file into memory.
+    pub(crate) fn read_whole(
+        path: impl Into<PathBuf>,
+        needed_bytes: u64,
+    ) -> impl FnOnce(io::Error) -> RegionError {
+        let path = path.into();
+        move |source| match source.kind() {
+            io::ErrorKind::OutOfMemory => RegionError::NoMemory { path, needed_bytes },
+            _ => RegionError::Io { step: "read", path, source },
         }
     }
 

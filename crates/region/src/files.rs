@@ -73,6 +73,11 @@ pub(crate) fn temporary_path(directory: &Path, name: &RegionName) -> PathBuf {
 /// Removes what writers that died left for this name. The caller holds the name's lock, so nobody builds now.
 pub(crate) fn remove_temporaries(storage: &dyn Storage, directory: &Path, name: &RegionName) -> Result<()> {
     let prefix = format!(".{name}.tmp-");
+    // Digits and nothing else: a region named `NAME.tmp-b` has temporary files of its own.
+    let is_ours = |file_name: &[u8]| {
+        let pid = file_name.strip_prefix(prefix.as_bytes());
+        pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit))
+    };
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -80,7 +85,7 @@ pub(crate) fn remove_temporaries(storage: &dyn Storage, directory: &Path, name: 
     };
     for entry in entries {
         let entry = entry.map_err(RegionError::io("list", directory))?;
-        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+        if is_ours(entry.file_name().as_encoded_bytes()) {
             storage.remove(&entry.path()).map_err(RegionError::io("remove", entry.path()))?;
         }
     }

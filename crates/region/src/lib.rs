@@ -42,6 +42,7 @@ mod compare;
 mod compartments;
 mod dirty;
 mod error;
+mod error_kind;
 mod files;
 mod format;
 mod granting;

@@ -18,6 +18,7 @@ use holdfast_sys::lock::{FileLock, LockMode};
 use crate::base::open_base;
 use crate::error::{RegionError, Result};
 use crate::files::{base_path, image_path, journal_path, lock_path, remove_temporaries};
+use crate::image::Image;
 use crate::key::OwnerKey;
 use crate::medium::Medium;
 use crate::name::RegionName;
@@ -109,9 +110,7 @@ impl NameSpace {
     pub fn open_read_only(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
         // Asked before anything is touched.
         self.access(name, key)?;
-        self.finish_publication_of(name)?;
-        let lock = self.lock(name, LockMode::Shared)?;
-        let (image, opened) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
+        let (image, opened, lock) = self.open_for_reading(name)?;
         self.admit(&image.header, key)?;
         Ok(self.region(image, opened, lock).into_read_only())
     }
@@ -141,9 +140,7 @@ impl NameSpace {
         if !self.exists(name) {
             return Err(self.not_found(name));
         }
-        self.finish_publication_of(name)?;
-        let lock = self.lock(name, LockMode::Shared)?;
-        let (image, _) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
+        let (image, _, lock) = self.open_for_reading(name)?;
         let mut summary = summarize(&self.places, name).ok_or_else(|| self.not_found(name))?;
         summary.backed_bytes = image.header.backed_bytes;
         RegionReader::new(image, summary, lock)
@@ -216,7 +213,7 @@ impl NameSpace {
     /// is verified first.
     ///
     /// # Errors
-    /// `NotFound`, `Held`, `NotOwner`, `OnlyCopy` when there is no base, one of the errors about a bad file
+    /// `NotFound`, `Held`, `NotOwner`, `OnlyCopy` when there is no base, `StoreBehind`, one of the errors about a bad file
     /// when the base is bad.
     pub fn remove_image(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         if !self.exists(name) {
@@ -227,8 +224,12 @@ impl NameSpace {
         let stored = stored.ok_or_else(|| RegionError::OnlyCopy { name: name.to_string() })?;
         check_key(name, stored.base.header.owner_fingerprint, key)?;
         stored.verify().map_err(|error| source_error(error, &stored.base.path))?;
-        if let Err(held @ RegionError::Held { .. }) = self.image(name, LockMode::Exclusive) {
-            return Err(held);
+        match self.image(name, LockMode::Exclusive) {
+            Err(held @ RegionError::Held { .. }) => return Err(held),
+            Ok(Some(image)) if is_behind(&stored, &image) => {
+                return Err(RegionError::StoreBehind { name: name.to_string() });
+            }
+            _ => {}
         }
         self.remove_images(name)
     }
@@ -244,4 +245,13 @@ impl NameSpace {
         // An image without what is left of its publication would be half of it.
         self.remove_redo_logs(name)
     }
+}
+
+/// Whether what is stored is older than the last commit that an image knows of. A damaged header may be an older one, and
+/// proves nothing.
+fn is_behind(stored: &Stored, image: &Image) -> bool {
+    let (base, header) = (&stored.base.header, &image.header);
+    let last_sequence = stored.journal.as_ref().map_or(0, |journal| journal.extent.last_sequence);
+    let known = (header.checkpoint_count, header.journal_sequence);
+    base.uuid == header.uuid && !image.slot_damaged && (base.checkpoint_count, last_sequence) < known
 }

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
@@ -32,6 +32,8 @@ use crate::stored::{Stored, remedy_for_image};
 const HELD_PATIENCE: Duration = Duration::from_millis(50);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_micros(200);
+/// How often writers may die in a publication while somebody wants to read.
+const READ_ATTEMPTS_MAX: u32 = 10;
 /// How long somebody else may take to choose an address.
 const NAMES_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -59,8 +61,23 @@ impl NameSpace {
         Ok(Some((self.open_cold(&stored)?, Opened::Cold, access)))
     }
 
+    /// The region for a reader, with its lock and no publication half done.
+    pub(crate) fn open_for_reading(&self, name: &RegionName) -> Result<(Image, Opened, FileLock)> {
+        for _ in 0..READ_ATTEMPTS_MAX {
+            self.finish_publication_of(name)?;
+            let lock = self.lock(name, LockMode::Shared)?;
+            let (image, opened) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
+            // A writer may have come and died between the two steps before.
+            let counts = |path: &PathBuf| redo::is_pending(path) && redo::counts(path, &image.header);
+            if opened == Opened::Cold || !redo_paths(&self.places, name).iter().any(counts) {
+                return Ok((image, opened, lock));
+            }
+        }
+        Err(RegionError::Held { name: name.to_string(), holder: None })
+    }
+
     /// The region for a reader, who changes no file: its image or, without one, what the store has.
-    pub(crate) fn open_shared(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
+    fn open_shared(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
         if let Some(image) = self.image(name, LockMode::Shared)? {
             let after_crash = image.header.state == FileState::Open || image.slot_damaged;
             return Ok(Some((image, if after_crash { Opened::WarmAfterCrash } else { Opened::Warm })));
@@ -80,7 +97,7 @@ impl NameSpace {
     }
 
     /// The same before somebody reads, who would otherwise see a part of it.
-    pub(crate) fn finish_publication_of(&self, name: &RegionName) -> Result<()> {
+    fn finish_publication_of(&self, name: &RegionName) -> Result<()> {
         if !redo_paths(&self.places, name).iter().any(|path| redo::is_pending(path)) {
             return Ok(());
         }
@@ -153,7 +170,13 @@ impl NameSpace {
         let mut region = self.region(image, Opened::Created, lock);
         if region.medium() == Medium::File {
             // Without a checkpoint nothing would be left of the region, and of where it lies, after a power cut.
-            region.checkpoint().inspect_err(|_| drop(self.remove_file(&path)))?;
+            let base = base_path(self.places.store(), name);
+            region.checkpoint().inspect_err(|_| {
+                // The base may have its name already.
+                for path in [&base, &path] {
+                    let _ = self.remove_file(path);
+                }
+            })?;
         }
         Ok(region)
     }

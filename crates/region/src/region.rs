@@ -243,8 +243,8 @@ impl Region {
             || matches!(*JournalSlot::lock(&self.journal), JournalSlot::Broken)
     }
 
-    /// Whether the image was found cut off under the mapping. What the applet reads and stores there is
-    /// scratch memory: stop it, and do not trust what it computes.
+    /// Whether the image was found cut off under the mapping, or its disk could not give a page of it. What the applet
+    /// reads and stores there is scratch memory: stop it, and do not trust what it computes.
     #[must_use]
     pub fn lost_backing(&self) -> bool {
         self.lost || self.mapped.as_ref().is_some_and(MappedData::lost_backing)
@@ -382,8 +382,16 @@ impl Region {
     }
 
     pub(crate) fn backing_lost(&self) -> RegionError {
-        let remedy = remedy_for_image(self.places.store(), self.name(), &self.image.path);
-        RegionError::BackingLost { path: self.image.path.clone(), remedy }
+        let path = self.image.path.clone();
+        let remedy = remedy_for_image(self.places.store(), self.name(), &path);
+        // The kernel's signal is the same for both; the length tells.
+        let is_whole =
+            self.image.file.metadata().is_ok_and(|found| found.len() >= self.image.header.file_bytes());
+        if is_whole {
+            RegionError::BackingFailed { path, remedy }
+        } else {
+            RegionError::BackingLost { path, remedy }
+        }
     }
 
     /// Whether the file that the path names is still ours and still whole.

@@ -37,6 +37,7 @@ use crate::namespace::NameSpace;
 use crate::opening::check_key;
 use crate::redo::{self, Redo};
 use crate::region::Region;
+use crate::sparse::buffer;
 use crate::stored::Stored;
 
 /// Bytes copied at once.
@@ -83,7 +84,7 @@ impl NameSpace {
     ///
     /// # Errors
     /// `NotFound`, `Held`, `NotOwner`; one of the errors about a bad file when neither image nor base can be read, or when
-    /// a file is newer or another region's; `Io`.
+    /// a file is newer or another region's; `NoMemory`, `Io`.
     pub fn examine(&self, name: &RegionName, key: &OwnerKey) -> Result<Examination> {
         if !self.exists(name) {
             return Err(self.not_found(name));
@@ -247,8 +248,9 @@ impl NameSpace {
         };
         let stored = Stored { base, journal };
         let copy = stored.copied()?;
-        let bytes = read_data(&copy.file, copy.header.backed_bytes);
-        Ok((Source::Store(stored), bytes.map_err(RegionError::io("read", &copy.path))?))
+        let backed_bytes = copy.header.backed_bytes;
+        let bytes = read_data(&copy.file, backed_bytes);
+        Ok((Source::Store(stored), bytes.map_err(RegionError::read_whole(&copy.path, backed_bytes))?))
     }
 
     /// What the lost headers of an image must have said.
@@ -280,7 +282,7 @@ impl NameSpace {
             let image = Image::unnamed(copy, path.clone(), header.clone());
             data_bytes = image.backed_bytes_by_length().map_err(failed())?;
         }
-        let mut bytes = read_data(file, data_bytes).map_err(failed())?;
+        let mut bytes = read_data(file, data_bytes).map_err(RegionError::read_whole(&path, data_bytes))?;
         let logs = redo_paths(&self.places, &header.name);
         for log in logs.iter().filter_map(|path| private_options().read(true).open(path).ok()) {
             let put = &mut |page: &[u8], offset: u64| {
@@ -337,7 +339,7 @@ impl NameSpace {
             while let Some(data) = next_data(&from, position)?.filter(|data| data.start < len) {
                 position = data.start;
                 while position < data.end.min(len) {
-                    let mut bytes = vec![0; (data.end.min(len) - position).min(CHUNK_BYTES) as usize];
+                    let mut bytes = buffer((data.end.min(len) - position).min(CHUNK_BYTES))?;
                     from.read_exact_at(&mut bytes, position)?;
                     self.storage.write_at(&to, &bytes, position)?;
                     position += bytes.len() as u64;
@@ -449,7 +451,7 @@ fn first_clause(error: &RegionError) -> String {
 }
 
 fn read_data(file: &File, data_bytes: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(data_bytes).map_err(|_| io::ErrorKind::OutOfMemory)?];
+    let mut bytes = buffer(data_bytes)?;
     file.read_exact_at(&mut bytes, DATA_OFFSET)?;
     Ok(bytes)
 }

@@ -235,6 +235,8 @@ impl<'a> StreamReader<'a> {
             return Err(damaged("a block is longer than any"));
         }
         let mut payload = std::mem::take(&mut self.payload);
+        let more = payload.try_reserve(len_bytes.saturating_sub(payload.len()));
+        more.map_err(|_| StreamError::Unreadable { source: io::ErrorKind::OutOfMemory.into() })?;
         payload.resize(len_bytes, 0);
         self.read_whole(&mut payload)?;
         self.payload = payload;

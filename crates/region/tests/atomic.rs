@@ -8,20 +8,14 @@ use std::sync::Arc;
 
 use common::child::Player;
 use common::faulty::{Fault, FaultyStorage};
-use common::{Home, MIB, key, list, load, map, named, number, read, store, store_number};
-use holdfast_region::{Consistency, Durability, Medium, NameSpace, Opened, Region, RegionError, Written};
+use common::{Home, MIB, key, list, load, map, named, number, open_atomic, read, store, store_number};
+use holdfast_region::{Consistency, Durability, Opened, Region, RegionError, Written};
 
 const PAGE: usize = common::PAGE_BYTES;
 const ENOSPC: i32 = 28;
 const EIO: i32 = 5;
 /// More steps than a publication here has.
 const STEPS_MAX: usize = 100;
-
-fn open_atomic(names: &NameSpace) -> Region {
-    let mut region = names.open(&named("words"), &key()).unwrap();
-    region.set_consistency(Consistency::Atomic).unwrap();
-    region
-}
 
 #[test]
 fn a_child_plays_its_role() {
@@ -197,24 +191,6 @@ fn an_error_in_any_step_of_a_publication_loses_nothing() {
     }
 }
 
-#[test]
-fn the_redo_log_of_another_image_is_left_alone() {
-    let home = Home::with_text("words", b"hello");
-    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
-    let mut region = open_atomic(&home.names_over(storage.clone()));
-    store_number(&mut region, 2);
-    // Dies when the log counts.
-    storage.arm(2);
-    region.publish().unwrap_err();
-    drop(region);
-    let log = std::fs::read(home.pool().join("words.redo")).unwrap();
-    home.names().remove_image(&named("words"), &key()).unwrap();
-    std::fs::write(home.pool().join("words.redo"), log).unwrap();
-    // The image is built anew from the store: an older state, to which the log does not belong.
-    let mut region = home.names().open(&named("words"), &key()).unwrap();
-    assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 0));
-}
-
 /// Numbers that look random and are the same in every run.
 struct Numbers(u64);
 
@@ -350,105 +326,6 @@ fn pages_that_are_locked_into_memory_are_published_committed_and_rolled_back_lik
     std::fs::remove_file(home.image("words")).unwrap();
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 5));
-}
-
-/// Kills at random found this: the image was removed by hand, twice, with nothing committed in between. Both images
-/// that were built from the store had the same generation, so the second one took the redo log of the first for its own.
-#[test]
-fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_next_image_of_the_same_generation() {
-    let home = Home::with_text("words", b"hello");
-    std::fs::remove_file(home.image("words")).unwrap();
-    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
-    let mut region = open_atomic(&home.names_over(storage.clone()));
-    store_number(&mut region, 1);
-    region.publish().unwrap();
-    store_number(&mut region, 2);
-    storage.arm(7);
-    region.publish().unwrap_err();
-    drop(region);
-    assert!(home.pool().join("words.redo").exists());
-    std::fs::remove_file(home.image("words")).unwrap();
-    // Built, and left by a process that dies; then found warm.
-    drop(home.names().open(&named("words"), &key()).unwrap());
-    let mut region = home.names().open(&named("words"), &key()).unwrap();
-    assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterCrash, 0));
-}
-
-/// The same for an image that is built because the region moves.
-#[test]
-fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_image_of_a_region_that_moves() {
-    let home = Home::with_text("words", b"hello");
-    std::fs::remove_file(home.image("words")).unwrap();
-    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
-    let mut region = open_atomic(&home.names_over(storage.clone()));
-    publish_until_the_log_counts(&mut region, &storage, 1);
-    drop(region);
-    assert!(home.pool().join("words.redo").exists());
-    std::fs::remove_file(home.image("words")).unwrap();
-    home.names().set_medium(&named("words"), &key(), Medium::File).unwrap();
-    let mut region = home.names().open(&named("words"), &key()).unwrap();
-    assert_eq!((region.medium(), number(&mut region)), (Medium::File, 0));
-}
-
-/// The pool is emptied in the same boot: a logout with RemoveIPC does that. It must not take what is left of a
-/// publication from an image that lies elsewhere.
-#[test]
-fn a_heap_on_the_disk_that_dies_in_a_publication_is_whole_without_the_pool() {
-    let home = Home::new();
-    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
-    let names = home.names_over(storage.clone()).with_medium(Medium::File);
-    let mut region = names.create(&named("words"), &key(), 8 * MIB).unwrap();
-    store_number(&mut region, 1);
-    region.close().unwrap();
-    let mut region = open_atomic(&names);
-    publish_until_the_log_counts(&mut region, &storage, 2);
-    drop(region);
-    std::fs::remove_dir_all(home.pool()).unwrap();
-    let reader = home.names().open_read(&named("words")).unwrap();
-    let image = home.places().images(Medium::File).join("words.image");
-    assert_eq!(reader.summary().image.as_ref().unwrap().path, image);
-    drop(reader);
-    let mut region = home.names().open(&named("words"), &key()).unwrap();
-    assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterCrash, 2));
-    region.close().unwrap();
-    home.names().remove(&named("words"), &key()).unwrap();
-    assert_eq!(std::fs::read_dir(image.parent().unwrap()).unwrap().count(), 0);
-}
-
-/// An earlier version kept the redo log of every image in the pool.
-#[test]
-fn a_publication_whose_log_an_earlier_version_left_in_the_pool_is_finished() {
-    let home = Home::new();
-    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
-    let names = home.names_over(storage.clone()).with_medium(Medium::File);
-    names.create(&named("words"), &key(), 8 * MIB).unwrap().close().unwrap();
-    let mut region = open_atomic(&names);
-    publish_until_the_log_counts(&mut region, &storage, 2);
-    drop(region);
-    let log = home.places().images(Medium::File).join("words.redo");
-    std::fs::copy(&log, home.pool().join("words.redo")).unwrap();
-    std::fs::remove_file(&log).unwrap();
-    assert_eq!(number(&mut home.names().open(&named("words"), &key()).unwrap()), 2);
-}
-
-#[test]
-fn a_region_whose_image_and_redo_log_somebody_removed_in_use_is_closed_with_everything() {
-    let home = Home::with_text("words", b"hello");
-    let mut region = open_atomic(&home.names());
-    store_number(&mut region, 1);
-    region.publish().unwrap();
-    std::fs::remove_file(home.image("words")).unwrap();
-    std::fs::remove_file(home.pool().join("words.redo")).unwrap();
-    region.close().unwrap();
-    let mut region = home.names().open(&named("words"), &key()).unwrap();
-    assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 1));
-}
-
-/// Publishes a number, and dies when the redo log counts and half of the first change is in the image.
-fn publish_until_the_log_counts(region: &mut Region, storage: &FaultyStorage, value: u64) {
-    store_number(region, value);
-    storage.arm(2 + 1);
-    region.publish().unwrap_err();
 }
 
 #[test]

@@ -204,6 +204,22 @@ fn a_writer_killed_in_any_step_of_a_checkpoint_leaves_a_whole_base_and_no_rubbis
 }
 
 #[test]
+fn a_writer_leaves_the_temporary_files_of_a_region_with_a_similar_name_alone() {
+    let home = Home::new();
+    home.places();
+    let stores = [home.pool().to_owned(), home.path().join("store")];
+    let [others, left] = [".a.tmp-b.tmp-77", ".a.tmp-77"].map(|name| stores.clone().map(|at| at.join(name)));
+    others.iter().chain(&left).for_each(|path| std::fs::write(path, b"being built").unwrap());
+    let mut region = home.names().create(&named("a"), &key(), MIB).unwrap();
+    store(&mut region, 0, b"hello");
+    region.close().unwrap();
+    assert!(left.iter().all(|path| !path.exists()), "what a writer of this name left stays");
+    assert!(others.iter().all(|path| path.exists()), "another region's checkpoint is gone");
+    home.names().remove(&named("a"), &key()).unwrap();
+    assert!(others.iter().all(|path| path.exists()), "another region's checkpoint is gone");
+}
+
+#[test]
 fn a_full_pool_is_an_error_value_and_all_earlier_data_is_there() {
     in_a_small_pool("fill words");
 }

@@ -155,7 +155,7 @@ pub(crate) fn apply(
             let entry = entry.filter(|entry| fits(entry, extent.backed_bytes)).ok_or_else(damaged)?;
             let mut page_offset = entry.first_page * PAGE_BYTES;
             let mut left = u64::from(entry.pages) * PAGE_BYTES;
-            let mut chunk = buffer(left.min(CHUNK_BYTES) as usize).map_err(ReadFault::Read)?;
+            let mut chunk = buffer(left.min(CHUNK_BYTES)).map_err(ReadFault::Read)?;
             while left > 0 {
                 let bytes = &mut chunk[..left.min(CHUNK_BYTES) as usize];
                 if !entry.zero {
@@ -208,7 +208,7 @@ fn check_body(
 ) -> Result<Body, ReadFault> {
     let start = extent.end + RECORD_HEAD_BYTES as u64;
     let mut sum = Xxh3::with_seed(journal.seed(head.sequence));
-    let mut chunk = buffer(head.body_bytes.min(CHUNK_BYTES) as usize).map_err(ReadFault::Read)?;
+    let mut chunk = buffer(head.body_bytes.min(CHUNK_BYTES)).map_err(ReadFault::Read)?;
     let (mut position, end) = (start, start + head.body_bytes);
     while position < end {
         let bytes = &mut chunk[..(end - position).min(CHUNK_BYTES) as usize];
@@ -239,7 +239,7 @@ fn check_body(
 }
 
 fn table_of(file: &File, head: &RecordHead, offset: u64) -> Result<Vec<u8>, ReadFault> {
-    let mut table = buffer(head.table_bytes() as usize).map_err(ReadFault::Read)?;
+    let mut table = buffer(head.table_bytes()).map_err(ReadFault::Read)?;
     let at = offset + RECORD_HEAD_BYTES as u64 + head.body_bytes - head.table_bytes();
     file.read_exact_at(&mut table, at).map_err(ReadFault::Read)?;
     Ok(table)
@@ -265,7 +265,7 @@ fn later_record_follows(
     len: u64,
 ) -> Result<bool, ReadFault> {
     let overlap = RECORD_HEAD_BYTES as u64 - RECORD_UNIT_BYTES;
-    let mut chunk = buffer((CHUNK_BYTES + overlap) as usize).map_err(ReadFault::Read)?;
+    let mut chunk = buffer(CHUNK_BYTES + overlap).map_err(ReadFault::Read)?;
     let mut position = from;
     while position + RECORD_HEAD_BYTES as u64 <= len {
         let bytes = &mut chunk[..(len - position).min(CHUNK_BYTES + overlap) as usize];
