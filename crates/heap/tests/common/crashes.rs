@@ -1,9 +1,8 @@
 //! Dies at every single store of an operation, and at every store of the recovery from that.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use holdfast_heap::{Backing, Fixed, Heap, OpenOptions};
 
-use holdfast_heap::{Backing, Fixed, Heap, OpenOptions, crash_points};
-
+use super::kill::{Left, killed_at};
 use super::{TestMemory, assert_sound, open};
 
 /// Limits of the heaps that die: every crash point copies the heap a few times.
@@ -13,17 +12,6 @@ pub const LARGE: u64 = 20 << 20;
 pub type Operation = fn(&mut Heap<TestMemory>);
 /// What an observer sees of the heap: must be the state before or after the operation.
 pub type Observe = fn(&Heap<TestMemory>) -> Vec<u8>;
-
-pub fn killed_at(step: u64, work: impl FnOnce()) -> bool {
-    crash_points::arm(step);
-    let outcome = catch_unwind(AssertUnwindSafe(work));
-    crash_points::disarm();
-    match outcome {
-        Ok(()) => false,
-        Err(payload) if payload.is::<crash_points::Killed>() => true,
-        Err(payload) => std::panic::resume_unwind(payload),
-    }
-}
 
 /// Runs `operation` on copies of the prepared heap, dying at each step of it, and at each step of the
 /// recovery. Returns how many crash points were tried.
@@ -44,12 +32,12 @@ pub fn enumerate_from(prepared: &TestMemory, operation: Operation, observe: Obse
     let mut tried = 0;
     for step in 0.. {
         let mut victim = reopened(prepared);
-        let dead = killed_at(step, || operation(&mut victim));
+        let dead = killed_at(step, Left::of(victim.backing()), || operation(&mut victim));
         let left = victim.backing().copy();
-        std::mem::forget(victim);
+        drop(victim);
         for recovery_step in 0.. {
             let image = left.copy();
-            let died_again = killed_at(recovery_step, || recover(&image));
+            let died_again = killed_at(recovery_step, Left::of(&image), || recover(&image));
             let heap = open(image);
             let context = format!("step {step}, recovery step {recovery_step}");
             assert_sound(heap.backing().bytes(), &context);

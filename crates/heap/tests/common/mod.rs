@@ -3,6 +3,8 @@
 
 #[cfg(feature = "crash-points")]
 pub mod crashes;
+#[cfg(feature = "crash-points")]
+pub mod kill;
 
 use std::ptr::NonNull;
 
