@@ -118,20 +118,24 @@ fn resize_huge<const BYTES: u64>(heap: &mut Heap<TestMemory>) {
 }
 
 #[test]
-fn an_object_of_whole_segments_grows_and_shrinks_in_place_or_not_at_all() {
-    // By one new segment, over a free one and a new one, and to its end by one.
+fn an_object_of_whole_segments_grows_in_place_or_not_at_all() {
+    // By one new segment; over a free one and a new one.
     enumerate(16 * MIB, |heap| prepare_link(heap, 6 * MIB), resize_huge::<{ 10 * MIB }>, huge::<{ 6 << 20 }>);
-    fn with_free_segments(heap: &mut Heap<TestMemory>) {
+    fn with_a_free_segment(heap: &mut Heap<TestMemory>) {
         prepare_link(heap, 6 * MIB);
         heap.realloc(linked(heap).0, 10 * MIB).unwrap();
         heap.realloc(linked(heap).0, 6 * MIB).unwrap();
     }
-    enumerate(20 * MIB, with_free_segments, resize_huge::<{ 14 * MIB }>, huge::<{ 6 << 20 }>);
-    enumerate(20 * MIB, |heap| prepare_link(heap, 14 * MIB), resize_huge::<{ 6 * MIB }>, huge::<{ 6 << 20 }>);
-    // What is split off is the content of the last segment, of which each descriptor is overwritten.
+    enumerate(20 * MIB, with_a_free_segment, resize_huge::<{ 14 * MIB }>, huge::<{ 6 << 20 }>);
+}
+
+#[test]
+fn an_object_of_whole_segments_gives_its_tail_back_or_keeps_it_whole() {
+    // Two segments; one, of which each descriptor is made of content.
     fn room_or_content(heap: &Heap<TestMemory>) -> Vec<u8> {
         let seen = huge::<{ 6 << 20 }>(heap);
-        if heap.usable_bytes(linked(heap).0).unwrap() > 10 * MIB { huge::<{ 10 << 20 }>(heap) } else { seen }
+        if heap.usable_bytes(linked(heap).0).unwrap() > 8 * MIB { huge::<{ 10 << 20 }>(heap) } else { seen }
     }
+    enumerate(20 * MIB, |heap| prepare_link(heap, 14 * MIB), resize_huge::<{ 6 * MIB }>, room_or_content);
     enumerate(16 * MIB, |heap| prepare_link(heap, 10 * MIB), resize_huge::<{ 6 * MIB }>, room_or_content);
 }

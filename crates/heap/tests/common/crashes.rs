@@ -38,7 +38,7 @@ pub fn enumerate_from(prepared: &TestMemory, operation: Operation, observe: Obse
         for recovery_step in 0.. {
             let image = left.copy();
             let died_again = killed_at(recovery_step, Left::of(&image), || recover(&image));
-            let heap = open(image.copy());
+            let heap = open(image);
             let context = format!("step {step}, recovery step {recovery_step}");
             assert_sound(heap.backing().bytes(), &context);
             let seen = observe(&heap);
