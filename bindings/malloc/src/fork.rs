@@ -4,25 +4,35 @@
 //! each other's heap. So the parent copies it beforehand, and the child puts the copy in the region's place:
 //! private memory from then on, of which later forks copy nothing. The price is a copy of the whole heap.
 //!
+//! The C library writes into the child's memory (it resets the locks of every `FILE`) before any handler runs there.
+//! So the region itself is kept out of the child, where its first touch, by whomever, puts the copy into its place.
+//!
 //! Invariants:
 //! - From before the fork to after it the lock is held and the arena is entered, so neither is half-changed in the child.
 //! - The handlers are installed before those of the program, so they run last before the fork and first after it:
 //!   the program's own handlers may allocate.
-//! - The child never touches the region itself: it neither grows nor closes it.
+//! - The child never has the region itself: it can neither change, grow nor close it.
+//! - A fork from a signal handler that interrupted this very allocator has a heap that nobody can copy, and one on a
+//!   stack that lies in the heap cannot be copied under its own feet; the child ends with a message or a SIGSEGV at
+//!   its first touch, and the parent goes on.
+//!
+//! What it cannot do: notice a child made by `_Fork` or `clone`, which has the region, and must exec or `_exit`.
 
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 use holdfast_heap::{Backing, GrowError};
 use holdfast_native_heap::RegionBacking;
-use holdfast_sys::mapping::{Prot, map_anon_fixed};
+use holdfast_sys::fault::{ask_first, ask_no_more};
+use holdfast_sys::mapping::{Prot, map_anon_fixed, share_with_children};
 
 use crate::OWN;
 use crate::lock::{Guard, lock};
-use crate::preloaded::{give_up, with_guard};
+use crate::preloaded::{NO_HEAP_STATUS, give_up, is_in_heap, range, with_guard};
 
 /// A private heap grows in steps of this.
 const GROWTH_STEP_BYTES: u64 = 4 << 20;
@@ -73,9 +83,17 @@ unsafe impl Backing for ForkBacking {
     }
 }
 
-/// The copy for a child, from before the fork to after it.
+/// Whether the heap is private memory already.
+static IS_PRIVATE: AtomicBool = AtomicBool::new(false);
+/// Whether the lock is kept for the fork under way; and whether that fork cannot be served.
+static KEPT: AtomicBool = AtomicBool::new(false);
+static BARRED: AtomicBool = AtomicBool::new(false);
+/// Who forks.
+static PARENT: AtomicI32 = AtomicI32::new(0);
+/// The heap, and its copy for the child, from before the fork to after it.
+static BASE: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicUsize = AtomicUsize::new(0);
 static COPY: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-static COPY_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Called once, when there is a heap.
 pub(crate) fn install_handlers() {
@@ -87,20 +105,41 @@ pub(crate) fn install_handlers() {
 }
 
 extern "C" fn before() {
-    // A fork from a signal handler that interrupted this very allocator cannot be served.
-    let Some(guard) = lock() else { return };
+    let here = 0_u8;
+    let on_heap = !IS_PRIVATE.load(Ordering::Relaxed) && is_in_heap(NonNull::from(&here));
+    let Some(guard) = (!on_heap).then(lock).flatten() else {
+        if !IS_PRIVATE.load(Ordering::Relaxed) {
+            let (base, end) = range();
+            show(base, end - base, false);
+            BARRED.store(true, Ordering::Relaxed);
+        }
+        return;
+    };
     let mut locked = with_guard(guard);
     if let Some(heap) = locked.heap()
         && heap.backing().private_bytes.get().is_none()
     {
-        let bytes = heap.backing().backed_bytes() as usize;
-        if let Some(copy) = copy_of(heap.backing().base(), bytes) {
-            COPY.store(copy.as_ptr(), Ordering::Relaxed);
-            COPY_BYTES.store(bytes, Ordering::Relaxed);
-        }
+        let (base, bytes) = (heap.backing().base(), heap.backing().backed_bytes() as usize);
+        COPY.store(copy_of(base, bytes).map_or(null_mut(), NonNull::as_ptr), Ordering::Relaxed);
+        BASE.store(base.addr(), Ordering::Relaxed);
+        BYTES.store(bytes, Ordering::Relaxed);
+        // SAFETY: no preconditions.
+        PARENT.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+        SIGNALS.prepare();
+        show(base.addr(), bytes, false);
     }
     OWN.enter();
+    KEPT.store(true, Ordering::Relaxed);
     locked.into_guard().keep();
+}
+
+/// Whether a child gets the region.
+fn show(base: usize, bytes: usize, shown: bool) {
+    let base = std::ptr::with_exposed_provenance_mut(base);
+    // SAFETY: the range is the heap's. What a child gets instead, this module decides.
+    if unsafe { share_with_children(base, bytes, shown) }.is_err() && !shown {
+        end(b"holdfast-malloc: the heap cannot be kept from a forked child; run the program without forks\n");
+    }
 }
 
 fn copy_of(base: *const u8, bytes: usize) -> Option<NonNull<c_void>> {
@@ -119,35 +158,129 @@ fn copy_of(base: *const u8, bytes: usize) -> Option<NonNull<c_void>> {
 }
 
 extern "C" fn in_parent() {
-    let Some(guard) = Guard::take_back() else { return };
+    if BARRED.swap(false, Ordering::Relaxed) {
+        let (base, end) = range();
+        show(base, end - base, true);
+    }
+    // Not kept, the lock is somebody's further up.
+    let Some(guard) = KEPT.swap(false, Ordering::Relaxed).then(Guard::take_back).flatten() else { return };
     OWN.leave();
-    let copy = COPY.swap(null_mut(), Ordering::Relaxed);
-    if !copy.is_null() {
-        // SAFETY: the copy made before the fork, which nobody else knows.
-        unsafe { libc::munmap(copy, COPY_BYTES.load(Ordering::Relaxed)) };
+    if !IS_PRIVATE.load(Ordering::Relaxed) {
+        SIGNALS.restore();
+        let bytes = BYTES.load(Ordering::Relaxed);
+        show(BASE.load(Ordering::Relaxed), bytes, true);
+        let copy = COPY.swap(null_mut(), Ordering::Relaxed);
+        if !copy.is_null() {
+            // SAFETY: the copy made before the fork, which nobody else knows.
+            unsafe { libc::munmap(copy, bytes) };
+        }
     }
     drop(guard);
 }
 
 extern "C" fn in_child() {
-    let Some(guard) = Guard::take_back() else { return };
+    if BARRED.load(Ordering::Relaxed) {
+        end(
+            b"holdfast-malloc: a signal handler that interrupted malloc has forked, which cannot be served\n",
+        );
+    }
+    let Some(guard) = KEPT.swap(false, Ordering::Relaxed).then(Guard::take_back).flatten() else { return };
     OWN.leave();
     let mut locked = with_guard(guard);
     if let Some(heap) = locked.heap()
         && heap.backing().private_bytes.get().is_none()
     {
-        let (copy, bytes) = (COPY.swap(null_mut(), Ordering::Relaxed), COPY_BYTES.load(Ordering::Relaxed));
-        let base = heap.backing().base().cast::<c_void>();
-        if copy.is_null() {
-            give_up(&"no memory for a copy of the heap at fork; run it with a smaller heap");
-        }
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: the copy has as many bytes as the mapping of the region that it replaces, with the same content;
-        // the only thread is here.
-        if unsafe { libc::mremap(copy, bytes, bytes, flags, base) } == libc::MAP_FAILED {
-            give_up(&io::Error::last_os_error());
-        }
-        heap.backing().private_bytes.set(Some(bytes as u64));
+        adopt();
+        SIGNALS.restore();
+        heap.backing().private_bytes.set(Some(BYTES.load(Ordering::Relaxed) as u64));
     }
     locked.into_guard().start_anew();
+}
+
+/// A fault while a fork is under way: in the child it is the first touch of the heap.
+fn resolve(address: usize) -> bool {
+    let base = BASE.load(Ordering::Relaxed);
+    // SAFETY: no preconditions, async-signal-safe.
+    let is_child = unsafe { libc::getpid() } != PARENT.load(Ordering::Relaxed);
+    let is_first = is_child && !IS_PRIVATE.load(Ordering::Relaxed);
+    if is_first && (base..base + BYTES.load(Ordering::Relaxed)).contains(&address) {
+        adopt();
+        return true;
+    }
+    false
+}
+
+/// Puts the copy where the heap was, unless it is there. Only in a child; async-signal-safe.
+fn adopt() {
+    if IS_PRIVATE.load(Ordering::Relaxed) {
+        return;
+    }
+    let (copy, bytes) = (COPY.swap(null_mut(), Ordering::Relaxed), BYTES.load(Ordering::Relaxed));
+    if copy.is_null() {
+        end(b"holdfast-malloc: no memory for a copy of the heap at fork; run it with a smaller heap\n");
+    }
+    let base = std::ptr::with_exposed_provenance_mut::<c_void>(BASE.load(Ordering::Relaxed));
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: the copy has as many bytes as the heap, whose place is empty; the only thread is here.
+    if unsafe { libc::mremap(copy, bytes, bytes, flags, base) } == libc::MAP_FAILED {
+        end(b"holdfast-malloc: the copy of the heap cannot be mapped in a forked child\n");
+    }
+    IS_PRIVATE.store(true, Ordering::Relaxed);
+}
+
+/// Says why, and ends the process. Neither allocates nor takes a lock.
+fn end(reason: &[u8]) -> ! {
+    // SAFETY: a valid buffer; both are async-signal-safe.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, reason.as_ptr().cast(), reason.len());
+        libc::_exit(NO_HEAP_STATUS)
+    }
+}
+
+/// Enough for the frame of a handler on every processor.
+const STACK_BYTES: usize = 64 << 10;
+
+/// What lets the first touch be noticed: the handler, a stack for it that is not in the heap, and an open mask.
+struct Signals {
+    stack: UnsafeCell<[MaybeUninit<u8>; STACK_BYTES]>,
+    stack_before: UnsafeCell<Option<libc::stack_t>>,
+    mask_before: UnsafeCell<MaybeUninit<libc::sigset_t>>,
+}
+
+// SAFETY: touched only between `before` and its counterpart, under the lock.
+unsafe impl Sync for Signals {}
+
+static SIGNALS: Signals = Signals {
+    stack: UnsafeCell::new([MaybeUninit::uninit(); STACK_BYTES]),
+    stack_before: UnsafeCell::new(None),
+    mask_before: UnsafeCell::new(MaybeUninit::uninit()),
+};
+
+impl Signals {
+    fn prepare(&self) {
+        // SAFETY: under the lock; all-zero is valid for these plain structs; `resolve` is async-signal-safe.
+        unsafe {
+            let mut before: libc::stack_t = std::mem::zeroed();
+            let ours = libc::stack_t { ss_sp: self.stack.get().cast(), ss_flags: 0, ss_size: STACK_BYTES };
+            // Refused to who is on such a stack already; then that one is good enough.
+            *self.stack_before.get() = (libc::sigaltstack(&ours, &mut before) == 0).then_some(before);
+            let mut faults: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&mut faults, libc::SIGSEGV);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &faults, (*self.mask_before.get()).as_mut_ptr());
+            if ask_first(resolve).is_err() {
+                end(b"holdfast-malloc: no handler for the faults of a forked child can be installed\n");
+            }
+        }
+    }
+
+    fn restore(&self) {
+        // SAFETY: under the lock, after `prepare`.
+        unsafe {
+            ask_no_more();
+            libc::pthread_sigmask(libc::SIG_SETMASK, (*self.mask_before.get()).as_ptr(), null_mut());
+            if let Some(before) = (*self.stack_before.get()).take() {
+                libc::sigaltstack(&before, null_mut());
+            }
+        }
+    }
 }

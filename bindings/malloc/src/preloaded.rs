@@ -15,7 +15,7 @@ use crate::lock::{Guard, lock};
 use crate::opening;
 
 /// What `sysexits.h` calls EX_OSERR.
-const NO_HEAP_STATUS: i32 = 71;
+pub(crate) const NO_HEAP_STATUS: i32 = 71;
 
 struct Slot(UnsafeCell<Option<Heap<ForkBacking>>>);
 
@@ -61,6 +61,12 @@ impl Locked {
 pub(crate) fn is_in_heap(pointer: NonNull<u8>) -> bool {
     let end = RANGE[1].load(Ordering::Acquire);
     (RANGE[0].load(Ordering::Relaxed)..end).contains(&pointer.addr().get())
+}
+
+/// First byte and end of where the heap may have objects.
+pub(crate) fn range() -> (usize, usize) {
+    let end = RANGE[1].load(Ordering::Acquire);
+    (RANGE[0].load(Ordering::Relaxed), end)
 }
 
 /// Says why, and ends the program: one that cannot be measured must not look as if it had been.

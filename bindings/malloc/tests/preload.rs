@@ -44,11 +44,11 @@ fn nothing_is_left(bench: &Bench) {
     assert!(heaps.is_empty(), "scratch heaps are left: {heaps:?}");
 }
 
-fn compile(bench: &Bench) -> PathBuf {
-    let program = bench.path("family");
+fn compile(bench: &Bench, name: &str) -> PathBuf {
+    let program = bench.path(name);
     let mut compiler = bench.command(Path::new("cc"));
     compiler.args(["-O1", "-fno-builtin", "-Wall", "-Wextra", "-o"]).arg(&program);
-    compiler.args(["tests/programs/family.c", "-lpthread"]);
+    compiler.arg(format!("tests/programs/{name}.c")).arg("-lpthread");
     assert_eq!(succeeded(&compiler.output().unwrap()), "");
     program
 }
@@ -114,7 +114,7 @@ fn the_whole_family_of_malloc_keeps_its_promises_also_in_threads_and_after_forks
         return;
     }
     let bench = Bench::new();
-    let program = compile(&bench);
+    let program = compile(&bench, "family");
     let [plain, preloaded] = both(&bench, program.to_str().unwrap(), &[]);
     assert_eq!(text(&plain.stdout), "as it must be\n");
     assert_eq!(text(&preloaded.stdout), "as it must be\n");
@@ -124,12 +124,24 @@ fn the_whole_family_of_malloc_keeps_its_promises_also_in_threads_and_after_forks
 }
 
 #[test]
+fn a_fork_leaves_the_locks_and_the_memory_of_its_parent_alone() {
+    if !has("cc") {
+        return;
+    }
+    let bench = Bench::new();
+    let program = compile(&bench, "forks");
+    let [_, preloaded] = both(&bench, program.to_str().unwrap(), &[]);
+    assert_eq!(text(&preloaded.stdout), "as it must be\n");
+    nothing_is_left(&bench);
+}
+
+#[test]
 fn a_named_heap_is_sound_and_stays_and_one_that_is_in_use_is_left_alone() {
     if !has("cc") {
         return;
     }
     let bench = Bench::new();
-    let program = compile(&bench);
+    let program = compile(&bench, "family");
     for _ in 0..2 {
         // `timeout` gets the named heap; the program itself, its child, finds it in use.
         let mut both = bench.command(&program);

@@ -25,7 +25,8 @@ static RESOLVE: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// Puts `resolve` before whoever handles SIGSEGV now, on the thread's alternate stack where it has one.
 ///
 /// # Safety
-/// `resolve` is async-signal-safe. Nobody else calls this before [`ask_no_more`].
+/// `resolve` is async-signal-safe, leaves errno alone, and needs no thread-local variable: where these lie may be what
+/// faults. Nobody else calls this before [`ask_no_more`].
 ///
 /// # Errors
 /// What `sigaction` reports.
@@ -62,14 +63,12 @@ pub unsafe fn ask_no_more() {
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let resolve = RESOLVE.load(Ordering::Acquire);
     // SAFETY: the kernel passes a valid siginfo; `RESOLVE` is a function of this type and `BEFORE` is whole since
-    // before this handler was there; errno is this thread's.
+    // before this handler was there.
     unsafe {
-        let errno = *libc::__errno_location();
         let resolve: Resolve = std::mem::transmute(resolve);
         // One that was sent by kill(2) has a sender in place of an address.
         if (*info).si_code <= 0 || !resolve((*info).si_addr() as usize) {
             pass_on((*BEFORE.0.get()).as_ptr(), signal, info, context);
         }
-        *libc::__errno_location() = errno;
     }
 }
