@@ -10,6 +10,7 @@ mod faults;
 mod guestbook;
 mod main_job;
 mod repairs;
+mod roots;
 mod rubbish;
 mod streams;
 mod tools;

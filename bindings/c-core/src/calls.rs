@@ -136,10 +136,11 @@ impl<B: Backing> Calls<B> {
     /// # Errors
     /// Those of [`Heap::create_root`].
     pub fn allocate(&mut self, name: Option<&str>, bytes: u64) -> Result<NonNull<u8>> {
-        Ok(match name {
-            Some(name) => self.heap.create_root(name, bytes)?,
-            None => self.heap.alloc_zeroed(bytes)?,
-        })
+        let allocated = match name {
+            Some(name) => self.heap.create_root(name, bytes),
+            None => self.heap.alloc_zeroed(bytes),
+        };
+        allocated.map_err(|error| asked_for(error, bytes))
     }
 
     /// Makes an anonymous object a root, whose type is `layout` (0: none).
@@ -163,8 +164,8 @@ impl<B: Backing> Calls<B> {
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`].
-    pub fn free(&mut self, object: Option<NonNull<u8>>) -> Result<()> {
-        Ok(self.heap.free(object.ok_or(HeapError::NotAllocated)?)?)
+    pub fn free(&mut self, object: NonNull<u8>) -> Result<()> {
+        Ok(self.heap.free(object)?)
     }
 
     /// Removes a root with its object.
@@ -200,7 +201,7 @@ impl<B: Backing> Calls<B> {
                 let limit_bytes = self.heap.backing().limit_bytes();
                 let cause = GrowError::LimitReached { limit_bytes };
                 let whole = whole.ok_or(HeapError::OutOfMemory { wanted_bytes: bytes, cause })?;
-                self.heap.create_root(root_name.text(), whole)?
+                self.heap.create_root(root_name.text(), whole).map_err(|error| asked_for(error, bytes))?
             }
         };
         Ok(page_of(object))
@@ -224,7 +225,7 @@ impl<B: Backing> Calls<B> {
     /// # Errors
     /// Those of [`Heap::create_root`].
     pub fn allocate_numbered(&mut self, uid: u64, magic: u64, bytes: u64) -> Result<NonNull<u8>> {
-        Ok(self.heap.create_root(Name::numbered(uid, magic).text(), bytes)?)
+        self.allocate(Some(Name::numbered(uid, magic).text()), bytes)
     }
 
     /// The object of two numbers.
@@ -299,6 +300,14 @@ impl<B: Backing> Calls<B> {
             2 => Ok(Level::Power),
             _ => Err(CallError::NoSuchLevel),
         }
+    }
+}
+
+/// The heap speaks of what it looked for; the caller asked for less.
+fn asked_for(error: HeapError, bytes: u64) -> CallError {
+    match error {
+        HeapError::OutOfMemory { cause, .. } => HeapError::OutOfMemory { wanted_bytes: bytes, cause }.into(),
+        error => error.into(),
     }
 }
 
@@ -389,6 +398,13 @@ mod tests {
         assert_eq!(calls.map(&"x".repeat(250), 1), Err(HeapError::BadName.into()));
         assert_eq!(calls.map("huge", u64::MAX).unwrap_err().code(), Code::LimitReached);
         assert_eq!(calls.map("large", 1 << 40).unwrap_err().code(), Code::LimitReached);
+        for bytes in [100 << 20, (100 << 20) + 1] {
+            let errors =
+                [calls.map("large", bytes), calls.allocate(None, bytes), calls.allocate(Some("x"), bytes)];
+            let cause = GrowError::LimitReached { limit_bytes: 64 << 20 };
+            let error = HeapError::OutOfMemory { wanted_bytes: bytes, cause };
+            assert_eq!(errors, [Err(error.into()); 3], "the size is what was asked for");
+        }
         assert_eq!(calls.heap().roots().count(), 1);
     }
 
@@ -425,7 +441,7 @@ mod tests {
         calls.abort().unwrap();
         // What the outer level still does belongs to the transaction, too.
         assert_eq!(calls.outside_transactions().unwrap_err().code(), Code::InTransaction);
-        calls.free(Some(child)).unwrap();
+        calls.free(child).unwrap();
         calls.allocate(Some("late"), 8).unwrap();
         assert_eq!(calls.commit().unwrap_err().code(), Code::Aborted);
         assert_eq!(calls.commit().unwrap_err().code(), Code::NoTransaction);

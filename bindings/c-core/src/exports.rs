@@ -101,7 +101,9 @@ pub unsafe fn nvname<L: Library>(
 
 /// See `holdfast.h`.
 pub fn nvfree<L: Library>(object: *mut c_void) -> c_int {
-    status(run::<L, _>(|calls| calls.free(NonNull::new(object.cast()))))
+    // As free(3) has it; it needs no heap.
+    let Some(object) = NonNull::new(object.cast()) else { return 0 };
+    status(run::<L, _>(|calls| calls.free(object)))
 }
 
 /// See `holdfast.h`.

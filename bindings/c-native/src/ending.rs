@@ -5,19 +5,20 @@
 //!   heap; it closes only what this very process has opened.
 //! - While other threads are left, nothing is unmapped, and what needs the heap at rest is done only when they cannot
 //!   store to it any more.
-//! - A child that was forked while a heap was open, or while a call was under way, never gets to the heap.
+//! - A child that was forked while a heap was open, or while a call was under way, by whatever call, never gets to
+//!   the heap.
 
-#![allow(unsafe_code, reason = "the C library calls these at fork and at exit")]
+#![allow(unsafe_code, reason = "the loader calls this at exit, and the kernel tells of forks by memory")]
 
-use std::cell::UnsafeCell;
 use std::fs;
 use std::io;
-use std::mem::MaybeUninit;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::sync::Once;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use crate::failure::Failure;
+use holdfast_sys::fault::ask_first;
+use holdfast_sys::mapping::{Prot, protect};
+
 use crate::session;
 
 /// The process that has a heap open, 0 if none.
@@ -25,23 +26,45 @@ static OPENER: AtomicU32 = AtomicU32::new(0);
 /// The opener, in a child that was forked from it.
 static FORKED_FROM: AtomicU32 = AtomicU32::new(0);
 
+/// A page that the kernel fills with zeroes in every child, however it is forked: its first word says whether this is
+/// still the process that wrote it. NULL before the first heap, and where the kernel has no such pages.
+static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+
 /// From now on a fork is noticed and the end of the process closes the heap.
-///
-/// # Errors
-/// When the C library has no room for a fork handler.
-pub(crate) fn watch() -> Result<(), Failure> {
+pub(crate) fn watch() {
     static ONCE: Once = Once::new();
-    static FAILED: AtomicI32 = AtomicI32::new(0);
-    ONCE.call_once(|| {
-        // SAFETY: `in_child` is a function of this library, which stays loaded.
-        FAILED.store(unsafe { libc::pthread_atfork(None, None, Some(in_child)) }, Ordering::Release);
-    });
-    match FAILED.load(Ordering::Acquire) {
-        0 => {}
-        errno => return Err(Failure::NoForkHandler { errno }),
-    }
+    ONCE.call_once(|| MARK.store(mark().unwrap_or(null_mut()), Ordering::Release));
+    set_mark();
     OPENER.store(std::process::id(), Ordering::Release);
-    Ok(())
+}
+
+fn mark() -> Option<*mut AtomicU32> {
+    let (bytes, prot) = (size_of::<AtomicU32>(), libc::PROT_READ | libc::PROT_WRITE);
+    // SAFETY: a new page at an address of the kernel's choice, which stays for good.
+    unsafe {
+        let page = libc::mmap(null_mut(), bytes, prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+        let is_there = page != libc::MAP_FAILED;
+        (is_there && libc::madvise(page, bytes, libc::MADV_WIPEONFORK) == 0).then_some(page.cast())
+    }
+}
+
+fn set_mark() {
+    // SAFETY: NULL, or a page of this library that stays for good.
+    if let Some(mark) = unsafe { MARK.load(Ordering::Acquire).as_ref() } {
+        mark.store(1, Ordering::Release);
+    }
+}
+
+/// Whether the mark, or without one the opener, is this process's.
+fn is_marked() -> bool {
+    // SAFETY: as in `set_mark`.
+    match unsafe { MARK.load(Ordering::Acquire).as_ref() } {
+        Some(mark) => mark.load(Ordering::Relaxed) != 0,
+        None => match OPENER.load(Ordering::Acquire) {
+            0 => true,
+            opener => opener == std::process::id(),
+        },
+    }
 }
 
 /// The heap is closed.
@@ -52,18 +75,26 @@ pub(crate) fn forget() {
 /// The process that has the heap, if this one was forked from it.
 pub(crate) fn forked_from() -> Option<u32> {
     match FORKED_FROM.load(Ordering::Relaxed) {
-        0 => None,
+        0 if is_marked() => None,
+        0 => look_at_parent(),
         opener => Some(opener),
     }
 }
 
-extern "C" fn in_child() {
+/// In a child, once: whether its parent had a heap open, or was inside a call.
+#[cold]
+fn look_at_parent() -> Option<u32> {
     let opener = OPENER.load(Ordering::Acquire);
-    if opener != 0 || session::is_busy() {
-        // SAFETY: getppid has no preconditions.
-        let parent = unsafe { libc::getppid() }.unsigned_abs();
-        FORKED_FROM.store(if opener != 0 { opener } else { parent.max(1) }, Ordering::Release);
+    if opener == 0 && !session::is_busy() {
+        // Nothing of the parent's is here: the child may open a heap of its own.
+        set_mark();
+        return None;
     }
+    // SAFETY: getppid has no preconditions.
+    let parent = unsafe { libc::getppid() }.unsigned_abs();
+    let opener = if opener != 0 { opener } else { parent.max(1) };
+    FORKED_FROM.store(opener, Ordering::Release);
+    Some(opener)
 }
 
 /// `PF_EXITING` of the kernel: the thread runs no code of the program any more.
@@ -75,22 +106,15 @@ pub(crate) fn is_alone() -> bool {
     let can_run = |task: &fs::DirEntry| {
         // Gone in the meantime; or the fields behind the name, which may itself have blanks and brackets.
         let Ok(stat) = fs::read_to_string(task.path().join("stat")) else { return false };
-        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
-        let flags = fields.skip(6).next().and_then(|flags| flags.parse::<u64>().ok());
+        let mut fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+        let flags = fields.nth(6).and_then(|flags| flags.parse::<u64>().ok());
         flags.is_none_or(|flags| flags & TASK_EXITING == 0)
     };
     tasks.flatten().filter(can_run).count() <= 1
 }
 
-/// Where stores end a thread's way; written once, before the handler is there.
+/// Where stores end a thread's way.
 static STOPPED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
-
-struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
-
-// SAFETY: written by the one thread that ends the process, before the handler that reads it is installed.
-unsafe impl Sync for Before {}
-
-static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
 
 /// From now on a thread that stores to the range stops there for good; whoever reads it goes on. For the end of the
 /// process, at which all threads end.
@@ -100,53 +124,24 @@ static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
 pub(crate) fn stop_stores(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
     STOPPED[0].store(start.addr().get(), Ordering::Relaxed);
     STOPPED[1].store(start.addr().get() + bytes, Ordering::Release);
-    // SAFETY: `stop` is a handler of this form and async-signal-safe; taking the right to store away from a mapping
-    // leaves every reference to it readable. `BEFORE` is written before anybody can fault because of it.
+    // SAFETY: called once in a process, at its end, and `stop` is async-signal-safe. Taking the right to store away
+    // from a mapping leaves every reference to it readable.
     unsafe {
-        let before = BEFORE.0.get();
-        if libc::sigaction(libc::SIGSEGV, std::ptr::null(), (*before).as_mut_ptr()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = stop as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        let installed = libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()) == 0;
-        if !installed || libc::mprotect(start.as_ptr().cast(), bytes, libc::PROT_READ) != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        ask_first(stop)?;
+        protect(start.as_ptr(), bytes, Prot::Read)
     }
-    Ok(())
 }
 
-extern "C" fn stop(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands a valid `info` to a handler with SA_SIGINFO.
-    let address = unsafe { (*info).si_addr() } as usize;
+fn stop(address: usize) -> bool {
     let end = STOPPED[1].load(Ordering::Acquire);
     while (STOPPED[0].load(Ordering::Relaxed)..end).contains(&address) {
         // SAFETY: no preconditions, async-signal-safe.
         unsafe { libc::pause() };
     }
-    // SAFETY: written before this handler was installed; called as the kernel would have.
-    unsafe {
-        let before = (*BEFORE.0.get()).assume_init_ref();
-        match before.sa_sigaction {
-            // It faults again, and ends the process.
-            libc::SIG_DFL | libc::SIG_IGN => drop(libc::signal(signal, libc::SIG_DFL)),
-            handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-                let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
-                    std::mem::transmute(handler);
-                handler(signal, info, context);
-            }
-            handler => {
-                let handler: extern "C" fn(i32) = std::mem::transmute(handler);
-                handler(signal);
-            }
-        }
-    }
+    false
 }
 
 extern "C" fn at_exit() {
-    // Also where the child was made without the C library's knowledge.
     if OPENER.load(Ordering::Acquire) == std::process::id() && forked_from().is_none() {
         session::end();
     }

@@ -56,6 +56,12 @@ pub extern "C" fn nv_close() -> c_int {
 
 /// See `holdfast.h`.
 #[unsafe(no_mangle)]
+pub extern "C" fn nv_session() -> u64 {
+    session::current()
+}
+
+/// See `holdfast.h`.
+#[unsafe(no_mangle)]
 pub extern "C" fn nv_rollback() -> c_int {
     session::roll_back_to_commit().err().unwrap_or(0)
 }

@@ -55,12 +55,12 @@ pub(crate) enum Failure {
         /// Who opened it.
         opener: u32,
     },
-    /// The C library refused the fork handler.
-    #[error("no fork handler can be installed (errno {errno}); the machine is out of memory, try again")]
-    NoForkHandler {
-        /// What it reported.
-        errno: i32,
-    },
+    /// The heap cannot be kept from the process's children.
+    #[error("the heap cannot be kept from forked children ({0}); the machine is out of memory, try again")]
+    CannotHide(std::io::Error),
+    /// It was closed by `nv_close`.
+    #[error("the heap was closed; call nv_open before you use one again")]
+    LetGo,
     /// The environment asks for a mode that there is not.
     #[error("HOLDFAST_HEAP_MODE is `{mode}`; it is direct or atomic")]
     BadMode {
@@ -92,10 +92,10 @@ impl Failure {
                 _ => Code::NotAHeap,
             },
             Failure::Places(_) | Failure::Key(_) | Failure::Size(_) | Failure::Medium(_) => Code::Failed,
-            Failure::NoForkHandler { .. } | Failure::BadMode { .. } | Failure::Panicked => Code::Failed,
+            Failure::CannotHide(_) | Failure::BadMode { .. } | Failure::Panicked => Code::Failed,
             Failure::CannotStop(_) => Code::Failed,
             Failure::Name(_) => Code::BadName,
-            Failure::NotGranted | Failure::Ending => Code::NotGranted,
+            Failure::NotGranted | Failure::Ending | Failure::LetGo => Code::NotGranted,
             Failure::IsOpen { .. } => Code::IsOpen,
             Failure::Forked { .. } => Code::Forked,
             Failure::LevelNotOffered => Code::Unsupported,

@@ -9,6 +9,7 @@
 use std::ffi::c_int;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
@@ -38,7 +39,10 @@ const PATIENCE_MS: u32 = 500;
 
 /// What there is now.
 enum State {
+    /// The first call opens the heap that the environment names.
     Closed,
+    /// `nv_close` was called: only `nv_open` opens one again.
+    LetGo,
     Open(Box<Session>),
     /// The process is ending.
     Ended,
@@ -51,10 +55,12 @@ struct Session {
 }
 
 static STATE: Mutex<State> = Mutex::new(State::Closed);
+/// The number of the open session, 0 while there is none.
+static CURRENT: AtomicU64 = AtomicU64::new(0);
 
 impl Session {
     fn open(name: &str, limit_bytes: u64, mode: Consistency) -> Result<Box<Session>, Failure> {
-        ending::watch()?;
+        ending::watch();
         Session::open_watched(name, limit_bytes, mode).map(Box::new).inspect_err(|_| ending::forget())
     }
 
@@ -71,6 +77,7 @@ impl Session {
             NameSpace::new(places).with_medium(medium).open_or_create(&name, &key, limit_bytes)?;
         region.set_consistency(mode)?;
         let (heap, region) = open_heap(region)?;
+        region.hide_from_children().map_err(Failure::CannotHide)?;
         Ok(Session { name: name.to_string(), calls: Calls::new(heap), region })
     }
 
@@ -130,13 +137,36 @@ impl Session {
 }
 
 impl State {
+    /// A heap was opened.
+    fn put(&mut self, session: Box<Session>) {
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        CURRENT.store(OPENED.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Release);
+        *self = State::Open(session);
+    }
+
+    /// The open heap, if there is one, in exchange for what there is afterwards.
+    fn take(&mut self, afterwards: State) -> Option<Box<Session>> {
+        match std::mem::replace(self, afterwards) {
+            State::Open(session) => {
+                CURRENT.store(0, Ordering::Release);
+                Some(session)
+            }
+            State::Ended => {
+                *self = State::Ended;
+                None
+            }
+            State::Closed | State::LetGo => None,
+        }
+    }
+
     /// The open heap; opens the one that the environment names if none is.
     fn session(&mut self) -> Result<&mut Session, Failure> {
         if let State::Closed = self {
-            *self = State::Open(Session::open_from_environment()?);
+            self.put(Session::open_from_environment()?);
         }
         match self {
             State::Open(session) => Ok(session),
+            State::LetGo => Err(Failure::LetGo),
             _ => Err(Failure::Ending),
         }
     }
@@ -153,6 +183,11 @@ fn locked<R>(work: impl FnOnce(&mut State) -> Result<R, Failure>) -> Result<R, c
     result.map_err(|failure| note(&failure))
 }
 
+/// `nv_session`.
+pub(crate) fn current() -> u64 {
+    if ending::forked_from().is_some() { 0 } else { CURRENT.load(Ordering::Acquire) }
+}
+
 /// Whether some thread is inside a call, or was when this process was forked off.
 pub(crate) fn is_busy() -> bool {
     matches!(STATE.try_lock(), Err(TryLockError::WouldBlock))
@@ -162,11 +197,11 @@ pub(crate) fn is_busy() -> bool {
 pub(crate) fn open(name: Option<&str>, limit_bytes: u64, mode: Consistency) -> Result<(), c_int> {
     locked(|state| {
         match state {
-            State::Closed => {}
+            State::Closed | State::LetGo => {}
             State::Open(session) => return Err(Failure::IsOpen { name: session.name.clone() }),
             State::Ended => return Err(Failure::Ending),
         }
-        *state = State::Open(match name {
+        state.put(match name {
             Some(name) => Session::open(name, limit_bytes, mode)?,
             None => Session::open_from_environment()?,
         });
@@ -177,12 +212,13 @@ pub(crate) fn open(name: Option<&str>, limit_bytes: u64, mode: Consistency) -> R
 /// `nv_close`; nothing is open: nothing to do.
 pub(crate) fn close() -> Result<(), c_int> {
     locked(|state| {
-        if let State::Open(session) = std::mem::replace(state, State::Closed) {
-            let closed = session.close();
-            ending::forget();
-            return closed;
+        if let State::Closed = state {
+            return Ok(());
         }
-        Ok(())
+        let Some(session) = state.take(State::LetGo) else { return Ok(()) };
+        let closed = session.close();
+        ending::forget();
+        closed
     })
 }
 
@@ -190,15 +226,11 @@ pub(crate) fn close() -> Result<(), c_int> {
 pub(crate) fn roll_back_to_commit() -> Result<(), c_int> {
     locked(|state| {
         state.session()?.check_rollback()?;
-        if let State::Open(session) = std::mem::replace(state, State::Closed) {
-            match session.roll_back() {
-                Ok(session) => *state = State::Open(session),
-                Err(failure) => {
-                    ending::forget();
-                    return Err(failure);
-                }
-            }
-        }
+        let current = CURRENT.load(Ordering::Acquire);
+        let Some(session) = state.take(State::Closed) else { return Ok(()) };
+        *state = State::Open(session.roll_back().inspect_err(|_| ending::forget())?);
+        // The same session goes on.
+        CURRENT.store(current, Ordering::Release);
         Ok(())
     })
 }
@@ -210,10 +242,10 @@ pub(crate) fn end() {
         for _ in 0..PATIENCE_MS {
             match STATE.try_lock() {
                 Ok(mut state) => {
-                    return match std::mem::replace(&mut *state, State::Ended) {
-                        State::Open(session) if ending::is_alone() => session.close(),
-                        State::Open(session) => session.leave(),
-                        _ => Ok(()),
+                    return match state.take(State::Ended) {
+                        Some(session) if ending::is_alone() => session.close(),
+                        Some(session) => session.leave(),
+                        None => Ok(()),
                     };
                 }
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),

@@ -74,3 +74,13 @@ fn a_constructor_that_throws_leaves_alone_what_other_threads_allocate_meanwhile(
 fn threads_that_make_the_same_root_at_once_get_the_same() {
     said_nothing("edges.cpp", "make-at-once");
 }
+
+#[test]
+fn a_child_that_was_forked_by_whatever_call_neither_calls_nor_touches_its_parents_heap() {
+    said_nothing("edges.c", "children");
+}
+
+#[test]
+fn a_transaction_object_that_outlives_its_heap_leaves_the_next_one_alone_and_a_closed_heap_stays_closed() {
+    said_nothing("edges.cpp", "outlive-a-heap");
+}

@@ -15,7 +15,7 @@
  * Which heap: an applet gets the one that `holdfast run APPLET --heap NAME` grants. A native program names it
  * with nv_open, or its user does with HOLDFAST_HEAP=NAME (and HOLDFAST_HEAP_SIZE=64MiB, and
  * HOLDFAST_HEAP_BACKING=file for a new heap that is larger than the pool) in the environment.
- * Every other function opens the heap at its first use. The two kinds of programs keep pointers of different
+ * Every other function opens the heap at its first use (not after nv_close: then only nv_open does). The two kinds of programs keep pointers of different
  * sizes, so neither opens a heap that the other made.
  *
  * Functions that return a pointer return NULL, those that return int return a nonzero nv_error, when they
@@ -26,9 +26,10 @@
  * adds while it is open belongs to it. A program whose threads use transactions needs a lock of its own
  * around each.
  *
- * fork (native programs): the heap stays with the parent; in the child every function fails with NV_FORKED, and
- * the child must not touch the heap's memory, which is still the parent's. exec is fine. Until the child ends or
- * execs, the heap counts as held.
+ * fork (native programs): the heap stays with the parent. In a child, made by fork, _Fork or clone, every function
+ * fails with NV_FORKED (nv_session returns 0), and the heap's memory is not there: touching it is a SIGSEGV. exec is
+ * fine. Until the child ends or execs, the heap counts as held. (A child of vfork is the parent's memory: it may exec
+ * and nothing else, as ever.)
  *
  * End: exit and a return from main close a native heap (a checkpoint makes it durable), after all handlers of
  * atexit and static destructors of the program. While other threads are left, the heap cannot be closed under them:
@@ -93,8 +94,13 @@ int nv_open(const char *name, uint64_t limit_bytes);
 int nv_open_atomic(const char *name, uint64_t limit_bytes);
 
 /* Rolls an open transaction back, makes everything durable (NV_POWER) and lets the heap go: pointers into it are
- * invalid until it is opened again. In an applet the heap stays, and the host does the rest when it ends. */
+ * invalid until it is opened again, which takes an nv_open: every other function fails with NV_NOT_GRANTED. In an applet
+ * the heap stays, and the host does the rest when it ends. */
 int nv_close(void);
+
+/* A number for the time that a heap is open: another one after each opening (in an applet after each nv_close), 0 while
+ * none is. What belongs to a heap can tell by it whether that one is still open. Never fails. */
+uint64_t nv_session(void);
 
 /* Allocates size bytes of zeroes, aligned to 16. With a name: a root, found again by nvread; object and name
  * appear together or not at all. With a NULL name: an anonymous child, to be linked from something. */
@@ -107,7 +113,7 @@ void *nvread(const char *name, size_t *size);
  * before anybody finds it. The layout is 0, or a number that the root carries. One name per object: NV_NAME_TAKEN. */
 int nvname(const char *name, void *object, size_t size, uint64_t layout);
 
-/* Frees an anonymous object; in a transaction, when it commits. */
+/* Frees an anonymous object; in a transaction, when it commits. NULL is no object, and no error. */
 int nvfree(void *object);
 
 /* Removes a root and frees its object (not what the object points to). */

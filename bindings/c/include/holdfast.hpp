@@ -32,6 +32,7 @@
 #include <holdfast.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <new>
@@ -108,28 +109,42 @@ struct string_hash {
     std::size_t operator()(std::string_view text) const noexcept { return std::hash<std::string_view>()(text); }
 };
 
-/* A transaction, rolled back at the end of its scope unless it was committed. */
+/* A transaction, rolled back at the end of its scope unless it was committed. It belongs to the heap that was open when
+ * it began: when that is closed, it is over, and the object leaves every other heap alone. */
 class transaction {
 public:
-    transaction() { check(nv_tx_begin()); }
+    transaction() {
+        check(nv_tx_begin());
+        session_ = nv_session();
+    }
     transaction(const transaction &) = delete;
     transaction &operator=(const transaction &) = delete;
     ~transaction() {
-        if (open_) nv_tx_abort();
+        if (open_ && nv_session() == session_) nv_tx_abort();
     }
 
     /* Announces bytes that are about to change. */
-    void add(const void *start, std::size_t size) { check(nv_tx_add(start, size)); }
+    void add(const void *start, std::size_t size) {
+        check_session();
+        check(nv_tx_add(start, size));
+    }
     template <class T> void add(const T &object) { add(&object, sizeof(T)); }
 
     /* Everything since the beginning counts. */
     void commit() {
         open_ = false;
+        check_session();
         check(nv_tx_commit());
     }
 
 private:
+    void check_session() const {
+        if (nv_session() != session_)
+            throw error(NV_NO_TRANSACTION, "the heap of this transaction was closed, which rolled it back; begin another");
+    }
+
     bool open_ = true;
+    std::uint64_t session_;
 };
 
 namespace detail {

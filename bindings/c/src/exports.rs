@@ -13,6 +13,8 @@ struct State {
     calls: Option<Calls<HostRegion>>,
     attach_failed: Option<Code>,
     last_error: c_int,
+    /// How often `nv_close` was called.
+    closed: u64,
 }
 
 struct OneThread(UnsafeCell<State>);
@@ -21,7 +23,7 @@ struct OneThread(UnsafeCell<State>);
 unsafe impl Sync for OneThread {}
 
 static STATE: OneThread =
-    OneThread(UnsafeCell::new(State { calls: None, attach_failed: None, last_error: 0 }));
+    OneThread(UnsafeCell::new(State { calls: None, attach_failed: None, last_error: 0, closed: 0 }));
 
 /// An error is its code: texts that are put together would make every applet larger.
 struct Failed(Code);
@@ -110,7 +112,16 @@ pub extern "C" fn nv_close() -> c_int {
     // SAFETY: as in `with`; an applet that never attached has nothing to close.
     let state = unsafe { &mut *STATE.0.get() };
     while state.calls.as_mut().is_some_and(|calls| calls.abort().is_ok()) {}
+    state.closed += 1;
     0
+}
+
+/// See `holdfast.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn nv_session() -> u64 {
+    // SAFETY: as in `nv_errno`.
+    let state = unsafe { &*STATE.0.get() };
+    if state.calls.is_some() { state.closed + 1 } else { 0 }
 }
 
 /// See `holdfast.h`.

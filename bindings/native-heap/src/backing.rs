@@ -4,10 +4,12 @@
 //! stays mapped while the backing lives, because only [`SharedRegion::close`] ends the mapping, and it needs the last
 //! handle.
 
+use std::io;
 use std::ptr::NonNull;
 
 use holdfast_heap::{Backing, GrowError};
 use holdfast_region::{AccessError, ErrorKind, RegionError};
+use holdfast_sys::mapping::share_with_children;
 
 use crate::SharedRegion;
 
@@ -52,11 +54,28 @@ unsafe impl Backing for RegionBacking {
         self.region.limit_bytes()
     }
 
+    fn is_read_only(&self) -> bool {
+        self.region.with(|region| region.is_read_only())
+    }
+
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
-        let grown = self.region.with(|region| region.grow(bytes));
-        self.backed_bytes = grown.map_err(|error| grow_error(&error))?;
+        let grown = self.region.with(|region| region.grow(bytes)).map_err(|error| grow_error(&error))?;
+        if self.region.is_hidden() {
+            let start = self.base.as_ptr().wrapping_add(self.backed_bytes as usize);
+            hide(start, grown.saturating_sub(self.backed_bytes)).map_err(|_| GrowError::Failed)?;
+        }
+        self.backed_bytes = grown;
         Ok(self.backed_bytes)
     }
+}
+
+/// Keeps a part of a region's mapping from the children that this process forks.
+pub(crate) fn hide(start: *mut u8, bytes: u64) -> io::Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    // SAFETY: the part is mapped, and is the region's; what a child gets of it nobody has promised.
+    unsafe { share_with_children(start, bytes as usize, false) }
 }
 
 /// What the heap has to know of why a region did not grow.

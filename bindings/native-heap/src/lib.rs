@@ -15,7 +15,8 @@ mod moving;
 mod rollback;
 mod size;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_heap::{Backing, Heap, OpenError, OpenOptions, Pointers, RelocationError};
@@ -55,12 +56,18 @@ struct Shared {
     region: Mutex<Region>,
     /// As the region has it, for whoever must not wait.
     limit_bytes: AtomicU64,
+    /// Whether children that are forked get nothing of the mapping.
+    hidden: AtomicBool,
 }
 
 impl SharedRegion {
     pub(crate) fn new(region: Region) -> SharedRegion {
         let limit_bytes = AtomicU64::new(region.limit_bytes());
-        SharedRegion(Arc::new(Shared { region: Mutex::new(region), limit_bytes }))
+        SharedRegion(Arc::new(Shared {
+            region: Mutex::new(region),
+            limit_bytes,
+            hidden: AtomicBool::new(false),
+        }))
     }
 
     /// Runs `work` with the region.
@@ -75,6 +82,24 @@ impl SharedRegion {
     #[must_use]
     pub fn limit_bytes(&self) -> u64 {
         self.0.limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// From now on a child that this process forks, by whatever call, has nothing where the heap is: it cannot store to
+    /// what is its parent's. It costs the child a SIGSEGV if it tries to.
+    ///
+    /// # Errors
+    /// What the kernel reports.
+    pub fn hide_from_children(&self) -> io::Result<()> {
+        self.with(|region| {
+            let Some(start) = region.mapping() else { return Ok(()) };
+            backing::hide(start.as_ptr(), region.backed_bytes())
+        })?;
+        self.0.hidden.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.0.hidden.load(Ordering::Relaxed)
     }
 
     /// Sets how far the heap may grow, while it is open, and says how far that is now: rounded up to 64 KiB, no less than

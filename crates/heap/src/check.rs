@@ -58,7 +58,15 @@ pub(crate) fn check_if_sound(bytes: &[u8]) -> Option<CheckReport> {
 
 /// Ends soon after so many findings.
 fn check_until(bytes: &[u8], findings_max: u64, found: &mut dyn FnMut(Finding)) -> CheckReport {
-    let mut checker = Checker { bytes, found, report: CheckReport::default(), probes_left: 0, findings_max };
+    let mut checker = Checker {
+        bytes,
+        found,
+        report: CheckReport::default(),
+        probes_left: 0,
+        findings_max,
+        waymarks: [0; WAYMARKS],
+        stride: 1,
+    };
     if checker.superblock() {
         checker.segments();
         checker.lane();
@@ -70,6 +78,9 @@ fn check_until(bytes: &[u8], findings_max: u64, found: &mut dyn FnMut(Finding)) 
 /// An honest table, at most three quarters full, takes a few steps for each root.
 const PROBES_PER_SLOT_MAX: u64 = 64;
 
+/// Places in the row of segments from which an object is looked for.
+const WAYMARKS: usize = 256;
+
 struct Checker<'a> {
     bytes: &'a [u8],
     found: &'a mut dyn FnMut(Finding),
@@ -78,6 +89,10 @@ struct Checker<'a> {
     probes_left: u64,
     /// With so many findings it may end.
     findings_max: u64,
+    /// Number *i* is the segment that the segment *i* times `stride` belongs to, as far as the walk over them came: a heap
+    /// has many, and only a walk tells a segment from the inside of a large object.
+    waymarks: [u64; WAYMARKS],
+    stride: u64,
 }
 
 impl Checker<'_> {
@@ -133,6 +148,7 @@ impl Checker<'_> {
 
     fn segments(&mut self) {
         let segments = self.load(SUPER_SEGMENTS);
+        self.stride = segments.div_ceil(WAYMARKS as u64).max(1);
         let mut segment = 0;
         while segment < segments && self.goes_on() {
             let start = segment * SEGMENT_BYTES;
@@ -144,6 +160,9 @@ impl Checker<'_> {
                 }
             };
             let span = u64::from(head.span);
+            let first = segment.div_ceil(self.stride);
+            let last = ((segment + span - 1) / self.stride).min(WAYMARKS as u64 - 1);
+            (first..=last).for_each(|mark| self.waymarks[mark as usize] = segment);
             self.report.segments += span;
             if span > 1 {
                 self.spanning(segment, head, segments);
@@ -349,7 +368,8 @@ impl Checker<'_> {
     /// Room of the allocated object that starts at `offset`.
     fn object_bytes_at(&self, offset: u64) -> Option<u64> {
         let segments = self.load(SUPER_SEGMENTS);
-        let mut segment = 0;
+        let mark = usize::try_from(offset / SEGMENT_BYTES / self.stride).ok()?;
+        let mut segment = *self.waymarks.get(mark)?;
         while segment < segments {
             let start = segment * SEGMENT_BYTES;
             let head = Head::decode(self.load(start + DESC_HEAD))

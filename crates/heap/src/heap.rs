@@ -138,8 +138,11 @@ impl<B: Backing> Heap<B> {
                     heap.opened = Opened::Recovered;
                 }
             }
-            MAGIC_FORMATTING if read_only => return Err(OpenError::Empty),
-            MAGIC_FORMATTING if options.format_if_empty => heap.format(options.pointers),
+            // The formatting was killed; nothing was ever stored.
+            MAGIC_FORMATTING => match options.format_if_empty && !read_only {
+                true => heap.format(options.pointers),
+                false => return Err(OpenError::Empty),
+            },
             0 if heap.head_is_zero() => match options.format_if_empty && !read_only {
                 true => heap.format(options.pointers),
                 false => return Err(OpenError::Empty),

@@ -1,4 +1,4 @@
-//! The undo log of a transaction, and recovery from it.
+//! The undo log of a transaction. Recovery from it is `recovery`'s work.
 //!
 //! Before a range changes, its old bytes go into the log; before an object is allocated, its place does; a
 //! free is only noted and happens at the commit. A record counts when its sequence is the lane's and its
@@ -11,12 +11,9 @@
 //!   `LANE_PENDING` names it, so that a kill loses none.
 //! - A range is not logged again as long as only ranges were since: what is undone newest first ends with the oldest record
 //!   of each byte.
-//! - Recovery can be killed and run again: what is undone is struck from the log, newest first, and freeing what
-//!   is already free changes nothing.
 
 use crate::backing::Backing;
-use crate::chunks::Run;
-use crate::error::{HeapError, OpenError};
+use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::*;
 use crate::memory::publish_barrier;
@@ -315,7 +312,7 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Empties the log with one store, then gives the extra extents back.
-    fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.log.sequence += 1;
         self.memory.store(LANE_OFFSET + LANE_STATE, self.log.sequence << 1);
         if self.log.frees {
@@ -369,7 +366,7 @@ impl<B: Backing> Heap<B> {
 
     /// Calls `visit` for every valid record of every extent, newest extent first, in an extent newest record
     /// first. Bounded by the heap's size, whatever the bytes are.
-    fn for_each_record(&mut self, mut visit: impl FnMut(&mut Self, Record)) {
+    pub(crate) fn for_each_record(&mut self, mut visit: impl FnMut(&mut Self, Record)) {
         let sequence = self.memory.load(LANE_OFFSET + LANE_STATE) >> 1;
         let mut extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
         // Extents that do not overlap fit into the heap together: this ends the walk over links in a circle.
@@ -405,21 +402,6 @@ impl<B: Backing> Heap<B> {
         }
     }
 
-    /// Undoes newest to oldest. What is undone no longer counts: an object that was given back may be a table
-    /// by now, and must not be overwritten when this is killed and done again.
-    fn roll_back(&mut self) {
-        self.for_each_record(|heap, record| {
-            match record.kind {
-                RecordKind::Range => {
-                    heap.memory.copy(record.at + RECORD_BYTES, record.target, record.payload);
-                }
-                RecordKind::Alloc => heap.free_if_allocated(record.target),
-                RecordKind::Free => {}
-            }
-            heap.memory.store(record.at + RECORD_SEQUENCE, 0);
-        });
-    }
-
     /// Tells the threads whether what is being freed in their slabs may be taken: not before [`Heap::finish`] has
     /// emptied the log, because until then a recovery frees it again.
     fn set_settling(&self, settling: bool) {
@@ -429,61 +411,6 @@ impl<B: Backing> Heap<B> {
         }
         #[cfg(not(feature = "std"))]
         let _ = settling;
-    }
-
-    fn apply_frees(&mut self) {
-        self.for_each_record(|heap, record| {
-            if record.kind == RecordKind::Free {
-                heap.free_if_allocated(record.target);
-            }
-        });
-    }
-
-    /// Whether there is nothing that [`Heap::recover_log`] would have to store. A heap that may only be read is opened
-    /// only then.
-    pub(crate) fn check_settled(&self) -> Result<(), OpenError> {
-        let load = |at| self.memory.load(LANE_OFFSET + at);
-        let state = load(LANE_STATE);
-        let first = self.record(LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES, state >> 1);
-        let settled = state & 1 == 0 && load(LANE_PENDING) == 0 && load(LANE_EXTENT) == 0 && first.is_none();
-        if settled { Ok(()) } else { Err(OpenError::Unfinished) }
-    }
-
-    /// Completes or undoes what the last session left; returns whether there was anything.
-    pub(crate) fn recover_log(&mut self) -> Result<bool, OpenError> {
-        let lane = Run { segment: 0, first: LANE_OFFSET / CHUNK_BYTES, chunks: 1 };
-        if self.run_at(LANE_OFFSET, Kind::Log) != Some(lane) {
-            return Err(OpenError::Damaged {
-                offset: lane.descriptor(),
-                what: "the transaction lane is not described",
-            });
-        }
-        let state = self.memory.load(LANE_OFFSET + LANE_STATE);
-        self.log.sequence = state >> 1;
-        let mut found = false;
-        let pending = self.memory.load(LANE_OFFSET + LANE_PENDING);
-        if pending != 0 {
-            found = true;
-            if self.memory.load(LANE_OFFSET + LANE_EXTENT) != pending
-                && pending != LANE_OFFSET
-                && let Some(run) = self.run_at(pending, Kind::Log)
-            {
-                self.release_run(run);
-            }
-            self.memory.store(LANE_OFFSET + LANE_PENDING, 0);
-        }
-        let extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
-        let first = self.record(LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES, state >> 1);
-        if state & 1 == 0 && extent == 0 && first.is_none() {
-            return Ok(found);
-        }
-        if state & 1 == 1 {
-            self.apply_frees();
-        } else {
-            self.roll_back();
-        }
-        self.finish();
-        Ok(true)
     }
 }
 

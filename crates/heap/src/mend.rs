@@ -70,6 +70,8 @@ pub fn mend(copy: &mut [u64], accept_loss: bool) -> Result<MendReport, OpenError
     loop {
         let found = match mender.look() {
             Ok(found) => found,
+            // Also when the formatting was killed: that is done again, not mended.
+            Err(error @ OpenError::Empty) => return Err(error),
             Err(error) if mender.superblock() || mender.segments() => {
                 let offset = SUPER_MAGIC;
                 let what = match error {

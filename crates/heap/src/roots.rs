@@ -17,6 +17,10 @@ use xxhash_rust::xxh3::xxh3_64;
 const OFFSET_BITS: u32 = 48;
 pub(crate) const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 
+/// Steps that finding places in a new table may take on average. An honest one takes a few; one whose entries all claim
+/// the same hash would take for ever.
+const PROBES_PER_SLOT_MAX: u64 = 64;
+
 /// A root: an object that has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
@@ -224,26 +228,24 @@ impl<B: Backing> Heap<B> {
 
     /// Makes a table with room (larger, or free of removed slots) and switches over to it.
     fn rebuild_table(&mut self, old: Table) -> Result<Table, HeapError> {
-        let slots = (old.roots * 2 + 2).next_power_of_two().max(ROOT_SLOTS_FIRST);
+        let words = (0..old.slots).map(|index| old.offset + index * 8);
+        let is_root = |word: u64| word != 0 && word != SLOT_TOMBSTONE;
+        // Counted, not believed: none may be left behind for lack of a slot.
+        let roots = words.clone().filter(|at| is_root(self.memory.load(*at))).count() as u64;
+        let slots = (roots * 2 + 2).next_power_of_two().max(ROOT_SLOTS_FIRST);
         let fresh = self.alloc_zeroed(slots * 8)?;
         let offset = self.offset_of(fresh).ok_or(HeapError::OutsideHeap)?;
-        let mut moved = 0;
-        for index in 0..old.slots {
-            let word = self.memory.load(old.offset + index * 8);
-            if word == 0 || word == SLOT_TOMBSTONE {
-                continue;
-            }
+        let mut probes_left = slots * PROBES_PER_SLOT_MAX;
+        for word in words.map(|at| self.memory.load(at)).filter(|word| is_root(*word)) {
             let hash = self.memory.load((word & OFFSET_MASK) + ENTRY_HASH);
-            let free = (0..slots)
-                .map(|step| offset + (hash.wrapping_add(step) & (slots - 1)) * 8)
-                .find(|slot| self.memory.load(*slot) == 0);
-            if let Some(slot) = free {
-                self.memory.store(slot, word);
-                moved += 1;
-            }
+            let step = (0..slots.min(probes_left))
+                .find(|step| self.memory.load(offset + (hash.wrapping_add(*step) & (slots - 1)) * 8) == 0)
+                .ok_or(HeapError::OutsideHeap)?;
+            probes_left -= step + 1;
+            self.memory.store(offset + (hash.wrapping_add(step) & (slots - 1)) * 8, word);
         }
         self.add_range(self.memory.at(SUPER_ROOTS), 32)?;
-        for (index, word) in [offset, slots, moved, moved].into_iter().enumerate() {
+        for (index, word) in [offset, slots, roots, roots].into_iter().enumerate() {
             self.memory.store(SUPER_ROOTS + 8 * index as u64, word);
         }
         if old.slots > 0

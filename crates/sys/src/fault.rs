@@ -13,6 +13,7 @@
 //!   wasm trap); only the first-store and lost-backing cases are resolved for it.
 //! - A fault that nobody claims ends the process as it would have without us.
 
+mod first;
 mod handler;
 mod pages;
 mod table;
@@ -22,6 +23,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+pub use first::{Resolve, ask_first, ask_no_more};
 pub use handler::install;
 pub(crate) use pages::PageWatch;
 use table::{CODE, Claim, HOLE, READ_WATCH, WRITE_WATCH};

@@ -246,6 +246,23 @@ pub unsafe fn protect(address: *mut u8, len: usize, prot: Prot) -> io::Result<()
     Ok(())
 }
 
+/// Whether a child that this process forks, by whatever call, gets a copy of a range (as is usual) or nothing there.
+///
+/// # Safety
+/// The caller must own the range. A child must not rely on what it does not get.
+///
+/// # Errors
+/// What `madvise` reports.
+pub unsafe fn share_with_children(address: *mut u8, len: usize, share: bool) -> io::Result<()> {
+    let advice = match share {
+        true => rustix::mm::Advice::LinuxDoFork,
+        false => rustix::mm::Advice::LinuxDontFork,
+    };
+    // SAFETY: changes no byte of this process.
+    unsafe { rustix::mm::madvise(address.cast(), len, advice)? };
+    Ok(())
+}
+
 /// Size of a huge page, on all platforms that this crate supports.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 

@@ -190,9 +190,10 @@ static void errors(void) {
     MUST(!nvread("\xff", NULL) && nv_errno() == NV_BAD_NAME);
     MUST(!nvread("missing", NULL) && nv_errno() == NV_NO_SUCH_ROOT);
     MUST(!nvmalloc(NULL, 2 << 20) && nv_errno() == NV_LIMIT_REACHED && strstr(nv_message(), "1048576"));
+    MUST(strstr(nv_message(), "2097152 bytes:"));
     MUST(!nvmalloc(NULL, SIZE_MAX) && nv_errno() == NV_LIMIT_REACHED);
     int local = 0;
-    MUST(nvfree(&local) == NV_NOT_ALLOCATED && nvfree(NULL) == NV_NOT_ALLOCATED);
+    MUST(nvfree(&local) == NV_NOT_ALLOCATED && nvfree(NULL) == NV_OK);
     void *object = nvmalloc(NULL, 10);
     MUST(object && nvfree(object) == 0 && nvfree(object) == NV_NOT_ALLOCATED);
     MUST(nv_tx_add(object, 1) == NV_NO_TRANSACTION && nv_tx_commit() == NV_NO_TRANSACTION);
@@ -257,7 +258,7 @@ static void *allocate_and_free(void *argument) {
     }
     for (unsigned slot = 0; slot < LIVE; slot++) MUST(nvfree(live[slot]) == 0);
     /* Its own last error. */
-    MUST(nv_errno() == 0 && nvfree(NULL) == NV_NOT_ALLOCATED && nv_errno() == NV_NOT_ALLOCATED);
+    MUST(nv_errno() == 0 && nvfree(&number) == NV_NOT_ALLOCATED && nv_errno() == NV_NOT_ALLOCATED);
     return NULL;
 }
 

@@ -1,9 +1,14 @@
 /* What is easily got wrong at the edges of holdfast.h: `edges COMMAND`. What differs from what must be is printed. */
+#define _GNU_SOURCE
 #include <holdfast.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MUST(condition)                                                                                   \
@@ -97,6 +102,43 @@ static void join_threads(void) {
     for (int i = 0; i < 50; i++) MUST(pthread_join(threads[i], NULL) == 0);
 }
 
+/* The ways to fork, of which the C library notices only the first. */
+static pid_t fork_by_number(void) {
+    return (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+}
+
+static void children(void) {
+    pid_t (*const ways[])(void) = {fork, _Fork, fork_by_number};
+    char *object = nvmalloc("object", 10);
+    MUST(object);
+    for (int way = 0; way < 3; way++) {
+        for (int touches = 0; touches < 3; touches++) {
+            pid_t child = ways[way]();
+            if (child == 0) {
+                signal(SIGSEGV, SIG_DFL);
+                MUST(nv_session() == 0 && !nvmalloc("of the child", 10) && nv_errno() == NV_FORKED);
+                MUST(nv_open("other", 0) == NV_FORKED && nv_close() == NV_FORKED && nv_tx_begin() == NV_FORKED);
+                if (touches == 1) *object = 'c';
+                if (touches == 2) object[9 << 20] = 'c'; /* where the heap has grown to */
+                _exit(0);
+            }
+            int status = -1;
+            MUST(child > 0 && waitpid(child, &status, 0) == child);
+            MUST(touches ? WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV : status == 0);
+            char *grown = nvmalloc(NULL, 10 << 20);
+            MUST(*object == 0 && !nvread("of the child", NULL) && grown && nvfree(grown) == 0);
+        }
+    }
+    /* A child of a process without an open heap may open one. */
+    MUST(nv_close() == 0);
+    for (int way = 0; way < 3; way++) {
+        pid_t child = ways[way]();
+        if (child == 0) _exit(nv_open("heap", 0) || !nvread("object", NULL) || nv_close());
+        int status = -1;
+        MUST(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -106,6 +148,7 @@ int main(int argc, char **argv) {
         {"leave-threads", leave_threads},
         {"leave-threads-atomic", leave_threads_atomic},
         {"join-threads", join_threads},
+        {"children", children},
     };
     alarm(60); /* nothing here takes a second */
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {

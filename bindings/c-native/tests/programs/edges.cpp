@@ -78,6 +78,42 @@ static void make_at_once() {
     }
 }
 
+static void outlive_a_heap() {
+    {
+        holdfast::transaction of_the_first;
+        MUST(nvmalloc("x", 8));
+        std::uint64_t first = nv_session();
+        holdfast::close();
+        MUST(nv_session() == 0);
+        holdfast::open("other");
+        MUST(nv_session() != 0 && nv_session() != first);
+        MUST(nv_tx_begin() == NV_OK && nvmalloc("y", 8));
+        try {
+            of_the_first.add(&first, 8);
+            MUST(false);
+        } catch (const holdfast::error &error) {
+            MUST(error.code() == NV_NO_TRANSACTION && std::strstr(error.what(), "closed"));
+        }
+    }
+    MUST(nv_tx_commit() == NV_OK && nvread("y", nullptr));
+    holdfast::transaction committed_too_late;
+    holdfast::close();
+    holdfast::open("heap");
+    MUST(!nvread("x", nullptr) && nv_tx_begin() == NV_OK && nvmalloc("z", 8));
+    try {
+        committed_too_late.commit();
+        MUST(false);
+    } catch (const holdfast::error &error) {
+        MUST(error.code() == NV_NO_TRANSACTION);
+    }
+    MUST(nv_tx_commit() == NV_OK && nvread("z", nullptr));
+    // Closed on purpose: what the environment names is not opened behind the program's back.
+    holdfast::close();
+    MUST(!nvread("z", nullptr) && nv_errno() == NV_NOT_GRANTED && std::strstr(nv_message(), "nv_open"));
+    MUST(nv_close() == NV_OK && nv_session() == 0);
+    MUST(nv_open(nullptr, 0) == NV_OK && nvread("z", nullptr));
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -85,6 +121,7 @@ int main(int argc, char **argv) {
     } commands[] = {
         {"throw-beside-a-thread", throw_beside_a_thread},
         {"make-at-once", make_at_once},
+        {"outlive-a-heap", outlive_a_heap},
     };
     alarm(60); // nothing here takes a second
     for (auto &command : commands) {

@@ -22,6 +22,8 @@ struct Shown {
     objects: Option<u64>,
     object_bytes: Option<u64>,
     pointer_bytes: Option<u32>,
+    /// How many roots there are; of very many not all are listed.
+    root_count: Option<u64>,
     roots: Option<Vec<RootRow>>,
     /// Why there is no more to tell.
     note: Option<String>,
@@ -37,16 +39,18 @@ pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
         objects: None,
         object_bytes: None,
         pointer_bytes: None,
+        root_count: None,
         roots: None,
         note: None,
     };
     let looked =
         with_progress(&format!("reading {}", args.name), || names.open_read(&args.name).map(|r| look(&r)));
     match looked {
-        Ok(Look { inspection: Ok(inspection), roots, .. }) => {
+        Ok(Look { inspection: Ok(inspection), roots, root_count, .. }) => {
             shown.objects = Some(inspection.report.objects);
             shown.object_bytes = Some(inspection.report.object_bytes);
             shown.pointer_bytes = Some(inspection.pointers.bytes);
+            shown.root_count = Some(root_count);
             shown.roots = Some(roots);
         }
         Ok(Look { inspection: Err(error), .. }) => shown.note = Some(error.to_string()),
@@ -95,6 +99,10 @@ fn text(shown: &Shown) -> String {
     for (index, root) in shown.roots.iter().flatten().enumerate() {
         let label = if index == 0 { "roots" } else { "" };
         text.push_str(&format!("{label:<11} {} ({})\n", root.name, show_size(root.bytes)));
+    }
+    let listed = shown.roots.as_ref().map_or(0, |roots| roots.len() as u64);
+    if let Some(rest @ 1..) = shown.root_count.map(|count| count.saturating_sub(listed)) {
+        text.push_str(&format!("{:<11} and {rest} more\n", ""));
     }
     for (index, compartment) in shown.compartments.iter().enumerate() {
         let label = if index == 0 { "workers" } else { "" };

@@ -100,14 +100,14 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
 
 /// # Safety
 /// Only from the handler, with what the kernel passed to it.
-unsafe fn pass_on(
+pub(super) unsafe fn pass_on(
     action: *const libc::sigaction,
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
 ) {
-    // SAFETY: `action` is one of the leaked, never changed records of `install_for` and describes a handler
-    // of the kind that its flags name.
+    // SAFETY: `action` is a record of what was installed before, which does not change meanwhile, and describes a
+    // handler of the kind that its flags name.
     unsafe {
         if action.is_null()
             || (*action).sa_sigaction == libc::SIG_DFL
