@@ -128,7 +128,7 @@ pub struct RunArgs {
 #[derive(Debug, Subcommand)]
 pub enum HeapCommand {
     /// List all heaps
-    #[command(after_help = "Example:\n  holdfast heap ls --json")]
+    #[command(after_help = LS_HELP)]
     Ls(LsArgs),
     /// Describe one heap: sizes, files, roots
     #[command(after_help = "Example:\n  holdfast heap show words")]

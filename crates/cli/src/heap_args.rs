@@ -67,6 +67,14 @@ Example:
 A limit cannot go below what the heap has, nor over the address of the next heap. A heap that a program has open is \
 refused (exit code 4). That of a compartment (PARENT+WORKER) is set with the key of PARENT, and counts against its limit.";
 
+pub const LS_HELP: &str = "\
+Example:
+  holdfast heap ls --json
+
+SIZE is what is allocated of LIMIT (in JSON `backed_bytes` of `limit_bytes`), BACKING where the image lies (`medium`), and \
+the checkpoint is the file `base`, which the journal continues. STATE: ready (`clean`; not closed in order: `crashed`), held, \
+in the store only (`cold`), damaged.";
+
 pub const CHECK_HELP: &str = "\
 Examples:
   holdfast heap check words

@@ -220,6 +220,28 @@ fn a_writer_leaves_the_temporary_files_of_a_region_with_a_similar_name_alone() {
 }
 
 #[test]
+fn what_a_living_writer_builds_is_no_leftover() {
+    let home = Home::with_text("words", b"before");
+    let region = home.names().open(&named("words"), &key()).unwrap();
+    let place = |pid: u32| home.path().join("store").join(format!(".words.tmp-{pid}"));
+    let (building, left) = (place(std::process::id()), place(u32::MAX));
+    for path in [&building, &left] {
+        std::fs::write(path, b"half").unwrap();
+    }
+    let found = home.names().leftovers().unwrap();
+    assert_eq!(found.iter().map(|found| &found.path).collect::<Vec<_>>(), [&left]);
+    // Nothing is removed beside a writer: who it is says only its lock.
+    let refused = home.names().remove_leftover(&found[0]).unwrap_err();
+    assert!(matches!(refused, RegionError::Held { .. }) && left.exists(), "{refused}");
+    drop(region);
+    let found = home.names().leftovers().unwrap();
+    assert_eq!(found.len(), 2);
+    found.iter().for_each(|found| home.names().remove_leftover(found).unwrap());
+    assert!(!building.exists() && !left.exists());
+    assert_eq!(read(&home.names().open(&named("words"), &key()).unwrap(), 0, 6), b"before");
+}
+
+#[test]
 fn a_full_pool_is_an_error_value_and_all_earlier_data_is_there() {
     in_a_small_pool("fill words");
 }

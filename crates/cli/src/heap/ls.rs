@@ -14,7 +14,7 @@ pub fn run(args: &LsArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     let rows: Vec<_> = heaps.iter().map(row).collect();
-    print_table(&["NAME", "SIZE", "LIMIT", "ON", "CHECKPOINTS", "STATE"], &[1, 2, 4], &rows)?;
+    print_table(&["NAME", "SIZE", "LIMIT", "BACKING", "CHECKPOINTS", "STATE"], &[1, 2, 4], &rows)?;
     Ok(0)
 }
 
