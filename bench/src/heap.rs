@@ -36,7 +36,7 @@ use crate::report::{Goal, Measurement};
 use crate::stats::Series;
 
 use alloc::{Glibc, Ring};
-use checkpoint::{CHECKPOINT, SEQUENTIAL};
+use checkpoint::{CHECKPOINT, KILLED_SESSION, SEQUENTIAL, SHORT_SESSION};
 use ground::{Ground, Store};
 use kv::{Engine, HOLDFAST};
 use live::LiveHeap;
@@ -177,12 +177,30 @@ fn cold_opens(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result
 }
 
 fn checkpoints(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
-    let checkpoint::Checkpoints { partial, whole, amplification } = checkpoint::run(ground, fewer(runs))?;
+    let checkpoint::Checkpoints { partial, whole, amplification, unnoticed } =
+        checkpoint::run(ground, fewer(runs))?;
     let throughput = |times: &Times| times.ratio(SEQUENTIAL, CHECKPOINT);
     outcome.add("checkpoint_vs_seq_write", throughput(&partial), "x", Some(Goal::AtLeast(0.7)));
     outcome.add("checkpoint_whole_vs_seq_write", throughput(&whole), "x", None);
     outcome.add("checkpoint_write_amplification", Some(amplification), "x", Some(Goal::AtMost(1.1)));
     outcome.add("checkpoint_64mib_ms", partial.of(CHECKPOINT).cloned(), "ms", None);
+    for (key, side) in
+        [("checkpoint_short_session_ms", SHORT_SESSION), ("checkpoint_after_kill_ms", KILLED_SESSION)]
+    {
+        outcome.add(key, unnoticed.of(side).cloned(), "ms", None);
+    }
+    outcome.add(
+        "checkpoint_short_session_vs_whole_write",
+        unnoticed.ratio(SEQUENTIAL, SHORT_SESSION),
+        "x",
+        None,
+    );
+    outcome.add(
+        "checkpoint_after_kill_vs_whole_write",
+        unnoticed.ratio(SEQUENTIAL, KILLED_SESSION),
+        "x",
+        None,
+    );
     Ok(())
 }
 

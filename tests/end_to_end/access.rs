@@ -49,6 +49,8 @@ fn a_heap_is_shared_for_reading_then_for_writing_then_not_at_all() {
         assert_eq!(tell(&mut heap(&scratch, &refused)).status, 8, "{refused:?}");
     }
 
+    let nothing = ["grant", "book", "--to", "guest", "--rw", "--quota", "0"];
+    assert_eq!(tell(&mut heap(&scratch, &nothing)).status, 2);
     succeed(&mut heap(&scratch, &["grant", "book", "--to", "guest", "--rw", "--quota", "16MiB"]));
     assert!(succeed(&mut guestbook(&scratch, &AS_GUEST, &["add", "me too"])).contains("entry 3"));
     let listed = succeed(&mut heap(&scratch, &["grants", "book"]));
@@ -66,6 +68,59 @@ fn a_heap_is_shared_for_reading_then_for_writing_then_not_at_all() {
     let nothing = tell(&mut heap(&scratch, &["revoke", "book", "--from", "guest"]));
     assert!(nothing.status == 3 && nothing.err.contains("holdfast heap grants book"), "{}", nothing.err);
     assert!(succeed(&mut guestbook(&scratch, &["--heap", "book"], &["list"])).contains("3 entries"));
+}
+
+#[test]
+fn a_mistyped_key_is_refused_with_near_names_and_only_what_makes_something_makes_a_key() {
+    let scratch = with_two_entries();
+    let key_files = || std::fs::read_dir(scratch.home().join("keys")).unwrap().count();
+    succeed(&mut heap(&scratch, &["grant", "book", "--to", "reader"]));
+    let commands: [&[&str]; 8] = [
+        &["rm", "book"],
+        &["checkpoint", "book"],
+        &["backing", "book", "file"],
+        &["limit", "book", "1GiB"],
+        &["snapshot", "book", "now"],
+        &["repair", "book"],
+        &["grants", "book"],
+        &["restore", "book", "now"],
+    ];
+    for command in commands {
+        let told = tell(heap(&scratch, command).args(["--key", "raeder"]));
+        assert_eq!(told.status, 3, "{command:?}: {}", told.err);
+        assert!(told.err.contains("near names: reader") && told.err.contains("heap keys"), "{}", told.err);
+    }
+    let told = tell(&mut guestbook(&scratch, &["--heap", "book", "--key", "raeder"], &["list"]));
+    assert!(told.status == 125 && told.err.contains("near names: reader"), "{}", told.err);
+    assert_eq!(tell(heap(&scratch, &["rm", "nothing"]).args(["--key", "raeder"])).status, 3);
+    assert_eq!(tell(heap(&scratch, &["rm", "book"]).args(["--key", "../x"])).status, 2);
+    assert_eq!(key_files(), 2);
+
+    let told = tell(&mut guestbook(&scratch, &["--heap", "new", "--key", "writer"], &["add", "mine"]));
+    assert!(told.status == 0 && told.err.contains("no key writer; it is made now"), "{}", told.err);
+    let listed = succeed(&mut heap(&scratch, &["keys"]));
+    let rows: Vec<Vec<_>> = listed.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
+    assert_eq!(
+        rows.iter().map(|row| [row[0], row[2]]).collect::<Vec<_>>(),
+        [["default", "book"], ["reader", "-"], ["writer", "new"]]
+    );
+    let listed: serde_json::Value =
+        serde_json::from_str(&succeed(&mut heap(&scratch, &["keys", "--json"]))).unwrap();
+    assert_eq!(
+        (&listed[2]["owns"][0], listed[1]["fingerprint"].as_str().unwrap().len()),
+        (&"new".into(), 64)
+    );
+}
+
+#[test]
+fn a_heap_whose_key_was_lost_is_copied_to_one_of_another_key() {
+    let scratch = with_two_entries();
+    std::fs::remove_file(scratch.home().join("keys/default.key")).unwrap();
+    let told = tell(&mut heap(&scratch, &["rm", "book"]));
+    assert!(told.status == 3 && told.err.contains("heap cp"), "{}", told.err);
+    succeed(&mut heap(&scratch, &["cp", "book", "mine", "--key", "me"]));
+    let list = succeed(&mut guestbook(&scratch, &["--heap", "mine", "--key", "me"], &["list"]));
+    assert!(list.contains("2 entries"), "{list}");
 }
 
 #[test]

@@ -25,6 +25,16 @@ fn an_applet_that_loops_for_ever_is_stopped_at_its_time_limit() {
 }
 
 #[test]
+fn an_applet_that_used_up_its_fuel_ends_as_one_that_trapped() {
+    assert_end("loops_for_ever", &["--fuel", "10000"], 134, &["--fuel", "wait_for_nothing"]);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_a_wrong_argument() {
+    assert_end("loops_for_ever", &["--dir", "/no/such/directory"], 2, &["/no/such/directory", "--dir"]);
+}
+
+#[test]
 fn an_applet_that_traps_is_named_with_function_and_cause() {
     assert_end("stores_half_and_traps", &[], 134, &["divide", "zero"]);
 }
@@ -48,6 +58,24 @@ fn an_applet_that_grows_its_heap_without_end_is_told_of_the_limit_and_the_heap_s
     assert_eq!(told.status, 42, "40 and the code for the limit: {}", told.err);
     succeed(scratch.holdfast().args(["heap", "show", "greedy"]));
     succeed(scratch.holdfast().args(["heap", "rm", "greedy"]));
+}
+
+#[test]
+fn a_heap_too_large_for_any_applet_is_refused_before_it_is_made() {
+    let scratch = scratch();
+    let too_large = [&["--heap-size", "1TiB"][..], &["--compartment", "w", "--quota", "2GiB"]];
+    for options in too_large {
+        let mut command = scratch.holdfast();
+        command.arg("run").arg(victim("loops_for_ever")).args(["--heap", "new", "--timeout", "1s"]);
+        let told = tell(command.args(options));
+        assert_eq!(told.status, 2, "{}", told.err);
+        assert!(told.err.contains("holdfast heap limit") && told.err.contains(options[options.len() - 2]));
+        assert_eq!(succeed(scratch.holdfast().args(["heap", "ls", "--json"])).trim(), "[]");
+    }
+    let scratch = with_two_entries();
+    succeed(scratch.holdfast().args(["heap", "limit", "book", "2GiB"]));
+    let told = tell(scratch.holdfast().args(["run", "--heap", "book"]).arg(victim("loops_for_ever")));
+    assert_eq!((told.status, told.err.contains("heap limit book SIZE")), (125, true), "{}", told.err);
 }
 
 #[test]

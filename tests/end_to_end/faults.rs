@@ -140,6 +140,7 @@ fn a_full_pool_is_an_error_value_for_the_applet_and_changes_nothing() {
     // A pool of 16 MiB, in a name space of its own: both heaps fit, but not the growth of the greedy one.
     let script = r#"
         mount -t tmpfs -o size=16m,mode=0700 none "$POOL" || exit 99
+        "$HOLDFAST" heap rm --image book
         export HOLDFAST_POOL="$POOL"
         "$HOLDFAST" run "$GUESTBOOK" --heap book -- list; echo "cold: $?"
         "$HOLDFAST" run "$GREEDY" --heap greedy --heap-size 64MiB; echo "greedy: $?"
@@ -150,12 +151,44 @@ fn a_full_pool_is_an_error_value_for_the_applet_and_changes_nothing() {
     "#;
     let mut command = Command::new("unshare");
     command.args(["-Urm", "sh", "-c", script]).env("HOLDFAST_HOME", scratch.home());
-    command.env("POOL", &small).env("HOLDFAST", program).env("GREEDY", greedy).env("GUESTBOOK", applet);
+    command
+        .env("HOLDFAST_POOL", scratch.pool())
+        .env("POOL", &small)
+        .env("HOLDFAST", program)
+        .env("GREEDY", greedy)
+        .env("GUESTBOOK", applet);
     let Some(told) = in_name_space(&mut command) else { return };
     for expected in ["cold: 0", "greedy: 43", "check: 0", "third: 125", "add: 0", "warm: 0", "3 entries"] {
         assert!(told.contains(expected), "no {expected:?} (43: the code for no room, and 40) in: {told}");
     }
     assert!(told.contains("HOLDFAST_POOL"), "the new heap's error has a remedy: {told}");
+}
+
+#[test]
+fn a_read_only_store_is_said_by_doctor_and_by_the_command_that_meets_it() {
+    let scratch = with_two_entries();
+    let applet = scratch.programs().applet("guestbook").unwrap();
+    let script = r#"
+        mount --bind "$HOLDFAST_HOME/store" "$HOLDFAST_HOME/store" || exit 99
+        mount -o remount,ro,bind "$HOLDFAST_HOME/store" || exit 99
+        "$HOLDFAST" doctor; echo "doctor: $?"
+        "$HOLDFAST" run "$GUESTBOOK" --heap book -- add "and Barbara"; echo "add: $?"
+        "$HOLDFAST" heap ls
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-Urm", "sh", "-c", script]).env("HOLDFAST_HOME", scratch.home());
+    command.env("HOLDFAST_POOL", scratch.pool()).env("GUESTBOOK", applet);
+    command.env("HOLDFAST", scratch.programs().holdfast());
+    let Some(told) = in_name_space(&mut command) else { return };
+    for expected in [
+        "MISSING  store",
+        "doctor: 1",
+        "add: 125",
+        "is mounted read-only: make it writable",
+        "not closed in order: killed, or its checkpoint failed",
+    ] {
+        assert!(told.contains(expected), "no {expected:?} in: {told}");
+    }
 }
 
 /// Output of a command that needs user name spaces, which not every system allows.

@@ -10,6 +10,9 @@ mod faults;
 mod guestbook;
 mod main_job;
 mod repairs;
+mod roots;
+mod rubbish;
+mod streams;
 mod tools;
 
 use std::path::{Path, PathBuf};

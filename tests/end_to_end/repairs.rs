@@ -63,6 +63,32 @@ fn lost_headers_are_written_anew() {
 }
 
 #[test]
+fn a_heap_that_lost_a_second_copy_is_sound_and_the_check_says_what_is_lost() {
+    type Damage = (fn(&Scratch) -> PathBuf, fn(&mut Vec<u8>), &'static str);
+    let damages: [Damage; 3] = [
+        (|scratch| scratch.image("book"), |image| image[100] ^= 1, "one of its two headers is damaged"),
+        (|scratch| scratch.base("book"), |base| base[4196] ^= 1, "one of its two headers is damaged"),
+        (|scratch| scratch.base("book"), |base| base[DATA_OFFSET + 3] ^= 1, "the data of"),
+    ];
+    for (path, damage, words) in damages {
+        let scratch = with_two_entries();
+        let check = |more: &[&str]| succeed(scratch.holdfast().args(["heap", "check", "book"]).args(more));
+        assert!(!check(&[]).contains("redundancy"));
+        change(path(&scratch), damage);
+        let said = check(&[]);
+        assert!(
+            said.starts_with("book: sound: ") && said.contains("lost redundancy") && said.contains(words),
+            "{said}"
+        );
+        let json: serde_json::Value = serde_json::from_str(&check(&["--json"])).unwrap();
+        assert_eq!(json[0]["sound"], true);
+        assert_eq!(json[0]["lost_redundancy"][0]["path"], path(&scratch).to_str().unwrap());
+        assert_eq!(repair(&scratch, &[]).status, 0);
+        assert!(!check(&[]).contains("redundancy"));
+    }
+}
+
+#[test]
 fn a_damaged_checkpoint_is_replaced() {
     let damages: [fn(&mut Vec<u8>); 4] = [
         |base| base[100] ^= 1,
@@ -123,6 +149,7 @@ fn a_heap_without_damage_a_missing_one_and_one_beyond_repair_are_told_apart() {
     let before = files(&scratch);
     assert!(repair(&scratch, &[]).out.contains("nothing to repair"));
     assert!(files(&scratch) == before);
+    succeed(scratch.holdfast().args(["heap", "cp", "book", "theirs", "--key", "stranger"]));
     assert_eq!(repair(&scratch, &["--key", "stranger"]).status, 8);
     let missing = tell(scratch.holdfast().args(["heap", "repair", "bok"]));
     assert_eq!((missing.status, missing.err.contains("book")), (3, true), "{}", missing.err);

@@ -50,7 +50,13 @@ fn a_heap_goes_back_to_its_snapshot_and_forward_again() {
     assert_fails(&scratch, &["restore", "book", kept], 3, &["two"]);
     assert_fails(&scratch, &["snapshot", "book", "two"], 2, &["heap rm --snapshot two book"]);
     assert_fails(&scratch, &["snapshot", "bok", "two"], 3, &["book"]);
-    assert_fails(&scratch, &["restore", "book", "two", "--key", "stranger"], 8, &["another key"]);
+    succeed(&mut heap(&scratch, &["cp", "book", "theirs", "--key", "stranger"]));
+    assert_fails(
+        &scratch,
+        &["restore", "book", "two", "--key", "stranger"],
+        8,
+        &["another key", "heap cp book NEW"],
+    );
 }
 
 #[test]
@@ -87,6 +93,29 @@ fn a_stream_through_a_pipe_makes_the_same_heap_and_a_broken_one_makes_none() {
     assert_fails(&scratch, &["import", path, "second"], 5, &["no exported heap"]);
     assert_fails(&scratch, &["import", "no-such-file", "second"], 3, &["no-such-file"]);
     assert_fails(&scratch, &["show", "second"], 3, &[]);
+}
+
+#[test]
+fn an_export_that_is_killed_leaves_no_file_under_its_name() {
+    let scratch = with_two_entries();
+    let file = scratch.files().join("book.holdfast");
+    // The kernel kills whoever writes more than a block to a file.
+    let script = r#"ulimit -f 1; "$HOLDFAST" heap export book "$FILE"; echo "ended: $?""#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).env("HOLDFAST", scratch.programs().holdfast()).env("FILE", &file);
+    shell.env("HOLDFAST_HOME", scratch.home()).env("HOLDFAST_POOL", scratch.pool());
+    let told = succeed(&mut shell);
+    assert!(told.contains("ended: 153"), "128 and SIGXFSZ: {told}");
+    assert!(!file.exists());
+    succeed(&mut heap(&scratch, &["export", "book", file.to_str().unwrap()]));
+    succeed(&mut heap(&scratch, &["import", file.to_str().unwrap(), "second"]));
+}
+
+#[test]
+fn one_heap_that_cannot_be_written_does_not_keep_the_others_from_a_checkpoint() {
+    let scratch = with_two_entries();
+    let told = assert_fails(&scratch, &["checkpoint", "bok", "book"], 3, &["near names: book"]);
+    assert!(told.out.starts_with("book: "), "{}", told.out);
 }
 
 #[test]
@@ -144,6 +173,10 @@ fn a_map_has_a_cell_for_every_chunk_and_no_colours_outside_a_terminal() {
     let cells = row.rsplit(' ').next().unwrap();
     assert_eq!(cells.chars().count(), 64, "{map}");
     assert!(cells.starts_with("tl") && map.contains("small objects") && !map.contains('\x1b'), "{map}");
+    let described = json(&scratch, &["map", "book", "--json"]);
+    let chunks = described["chunks"].as_array().unwrap();
+    assert_eq!((described["chunk_bytes"].as_u64(), chunks.len()), (Some(64 << 10), 64));
+    assert!(chunks[0]["kind"] == "table" && chunks[63]["offset"] == 63 << 16, "{described}");
     let picture = scratch.files().join("book.svg");
     succeed(&mut heap(&scratch, &["map", "book", "--svg", picture.to_str().unwrap()]));
     let svg = fs::read_to_string(&picture).unwrap();
@@ -195,7 +228,16 @@ fn nothing_is_made_of_tables_that_contradict_themselves_or_of_a_file_that_is_no_
     assert_fails(&scratch, &["salvage", image, "--to", "saved"], 5, &["no heap was made"]);
     assert_fails(&scratch, &["show", "saved"], 3, &[]);
     fs::write(&path, "Dear diary, today").unwrap();
-    assert_fails(&scratch, &["salvage", image], 5, &["cut off"]);
+    assert_fails(&scratch, &["salvage", image], 5, &["no Holdfast file", "name an image"]);
+    fs::write(&path, b"Dear diary, today".repeat(200_000)).unwrap();
+    assert_fails(&scratch, &["salvage", image], 5, &["no Holdfast file", "name an image"]);
+    let folder = scratch.files();
+    assert_fails(&scratch, &["salvage", folder.to_str().unwrap()], 5, &["no Holdfast file"]);
+    assert_fails(&scratch, &["salvage", "/dev/zero"], 5, &["no Holdfast file"]);
+    let stream = folder.join("book.holdfast");
+    fs::remove_file(&path).unwrap();
+    succeed(&mut heap(&scratch, &["export", "book", stream.to_str().unwrap()]));
+    assert_fails(&scratch, &["salvage", stream.to_str().unwrap()], 5, &["holdfast heap import"]);
     assert_fails(&scratch, &["salvage", "no-such-file"], 3, &["no-such-file"]);
 }
 

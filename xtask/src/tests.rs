@@ -96,7 +96,8 @@ fn in_sandbox(workspace: &Workspace) -> Result<Outcome> {
     remove()?;
     let holdfast = workspace.target.join("debug").join("holdfast");
     let mut command = cargo(&workspace.root);
-    command.args(["test", "--no-fail-fast", "--lib", "--tests", "-p", "holdfast-heap", "--features", "std"]);
+    command.args(["test", "--no-fail-fast", "--lib", "--tests", "-p", "holdfast-heap"]);
+    command.args(["--features", "crash-points,std"]);
     // The first `--` is cargo's, the second the applet's. A panic ends an applet, with what was captured.
     command.args(["--target", applets::TARGET, "--", "--", "--nocapture"]);
     command.env("CARGO_TARGET_WASM32_WASIP1_RUNNER", runner(&holdfast.to_string_lossy()));

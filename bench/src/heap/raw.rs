@@ -36,7 +36,18 @@ impl RawRegion {
         Ok(raw)
     }
 
-    /// The same, to be committed in the mode `atomic`; every page has been read.
+    /// One that is there.
+    pub(crate) fn open(home: &Home, text: &str) -> io::Result<RawRegion> {
+        let mut region = home.names.open(&name(text)?, &home.key).map_err(io::Error::other)?;
+        let base = region.map_native().map_err(io::Error::other)?;
+        let pages = region.backed_bytes() as usize / PAGE_BYTES;
+        let mut raw = RawRegion { region, base, pages, pass: 0 };
+        // Goes on with the passes of the session before.
+        raw.pass = u64::from_le_bytes(raw.page(0)[..8].try_into().unwrap_or_default());
+        Ok(raw)
+    }
+
+    /// The same as [`RawRegion::create`], to be committed in the mode `atomic`; every page has been read.
     pub(crate) fn create_atomic(home: &Home, text: &str, bytes: u64) -> io::Result<RawRegion> {
         let mut raw = RawRegion::create(home, text, bytes)?;
         raw.region.unmap().map_err(io::Error::other)?;

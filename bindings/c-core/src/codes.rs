@@ -88,7 +88,10 @@ impl Code {
                 c"the heap's addresses are not free; link an applet without a maximum memory size, \
                   open a native heap in a fresh process"
             }
-            Code::NotAHeap => c"the region's bytes are not a heap for this program; run `holdfast heap check`",
+            Code::NotAHeap => {
+                c"the region's bytes are no heap for this program: a native program cannot use the heap of an applet, nor an \
+                  applet that of a native program (`holdfast heap show` says whose it is); else run `holdfast heap check`"
+            }
             Code::NameTaken => c"a root of that name exists; nvread it, or nvremove it first",
             Code::NoSuchRoot => c"no root has that name; nvmalloc it first",
             Code::BadName => c"a root's name has 1 to 255 bytes of UTF-8, a heap's 1 to 64 of A-Z a-z 0-9 . _ -",

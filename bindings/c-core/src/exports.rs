@@ -5,7 +5,7 @@
 //! and notes what fails; results are written only after success.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::ptr::{NonNull, null, null_mut};
+use core::ptr::{NonNull, null_mut};
 
 use crate::calls::{CallError, Calls, Level};
 use crate::codes::text_of;
@@ -207,7 +207,8 @@ pub fn nv_commit<L: Library>(level: c_int) -> c_int {
 /// See `holdfast.h`.
 #[must_use]
 pub fn nv_strerror(error: c_int) -> *const c_char {
-    text_of(error).map_or(null(), CStr::as_ptr)
+    // Never null: whoever asks prints the answer.
+    text_of(error).unwrap_or(c"no error of Holdfast has this number; ask for that of nv_errno").as_ptr()
 }
 
 /// Exports the functions of `holdfast.h` that both libraries have, over a [`Library`] in scope.

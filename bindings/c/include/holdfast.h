@@ -178,7 +178,7 @@ int nv_rollback(void);
 /* The error of this thread's last call that failed; what to do about an error; and the whole story of that last
  * call (names, sizes, who holds the heap), valid until the thread's next call that fails. */
 int nv_errno(void);
-const char *nv_strerror(int error);
+const char *nv_strerror(int error); /* never null */
 const char *nv_message(void);
 
 #ifdef __cplusplus

@@ -241,6 +241,33 @@ mod tests {
     }
 
     #[test]
+    fn a_heap_with_a_limit_within_a_segment_is_sound_and_uses_all_of_a_limit_that_is_raised() {
+        let (_directory, names, key, name) = scratch();
+        let (mut heap, region) = open_heap(names.create(&name, &key, 6 << 20).unwrap()).unwrap();
+        let fill = |heap: &mut Heap<_>| std::iter::from_fn(|| heap.alloc(60_000).ok()).count();
+        let check = || {
+            let reader = names.open_read(&name).unwrap();
+            let mut findings = Vec::new();
+            holdfast_heap::check(reader.bytes(), &mut |finding| findings.push(finding));
+            assert_eq!(findings, []);
+        };
+        // 96 chunks, of which two are tables and one is the log.
+        assert_eq!(fill(&mut heap), 93);
+        // While the heap is open, and at rest.
+        region.set_limit(7 << 20).unwrap();
+        assert_eq!(fill(&mut heap), 16);
+        drop(heap.close());
+        region.close().unwrap();
+        check();
+        names.set_limit(&name, &key, 16 << 20).unwrap();
+        let (mut heap, region) = open_heap(names.open(&name, &key).unwrap()).unwrap();
+        assert_eq!(fill(&mut heap), 256 - 112 - 2);
+        drop(heap.close());
+        region.close().unwrap();
+        check();
+    }
+
+    #[test]
     fn a_heap_of_an_applet_is_refused_and_left_as_it_was() {
         let (_directory, names, key, name) = scratch();
         let mut region = names.create(&name, &key, 8 << 20).unwrap();

@@ -7,17 +7,18 @@ use clap::{Args, Parser, Subcommand};
 use holdfast_applet::DirGrant;
 use holdfast_region::{Medium, MediumError, RegionName};
 
-use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, REVOKE_HELP, RevokeArgs};
+use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, REVOKE_HELP, RevokeArgs};
 use crate::heap_args::*;
 use crate::size::parse_size;
 
 /// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
 const EXIT_CODES: &str = "\
-Exit codes of `run`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
-failed; 126 the applet cannot be loaded; 127 there is no such applet; 134 the applet trapped.
+Exit codes of `run`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap failed (no \
+such key, not its key, held, damaged, no room); 126 the applet cannot be loaded; 127 there is no such applet; 134 the \
+applet trapped, or used up its fuel.
 
 Exit codes of the other commands: 0 done; 1 `check` or `salvage` found damage, `diff` differences or `doctor` a \
-blocking lack; 2 wrong arguments; 3 no such heap or snapshot; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
+blocking lack; 2 wrong arguments; 3 no such heap, snapshot, key or file; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
 7 any other failure; 8 the key may not do it.
 
 Environment: HOLDFAST_HOME (where checkpoints and keys live), HOLDFAST_POOL (where images live; a tmpfs).";
@@ -71,11 +72,11 @@ pub struct RunArgs {
     pub args: Vec<String>,
 
     /// Name of the heap; made when there is none
-    #[arg(long, value_name = "NAME", value_parser = RegionName::parse)]
+    #[arg(long, value_name = "NAME", value_parser = parse_heap)]
     pub heap: Option<RegionName>,
 
     /// How large a new heap may ever get (an existing one keeps its limit)
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size, requires = "heap")]
     pub heap_size: u64,
 
     /// Where a new heap lies: in the pool, or on the disk of the home, for heaps larger than the pool (an existing one
@@ -87,8 +88,8 @@ pub struct RunArgs {
     #[arg(long, requires = "heap")]
     pub atomic: bool,
 
-    /// Name of the key that opens the heap: the owner's, or one that was granted something; made at first use
-    #[arg(long, value_name = "KEY", default_value = "default")]
+    /// Name of the key that opens the heap: the owner's, or one that was granted something; made with a new heap
+    #[arg(long, value_name = "KEY", default_value = "default", requires = "heap")]
     pub key: String,
 
     /// Give the applet the private compartment that this worker has in the heap, instead of the heap itself
@@ -96,7 +97,7 @@ pub struct RunArgs {
     pub compartment: Option<RegionName>,
 
     /// How large a new compartment may ever get; counts against the limit of the heap
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size, requires = "compartment")]
     pub quota: u64,
 
     /// Grant a directory, optionally under another path, optionally read-only
@@ -104,7 +105,7 @@ pub struct RunArgs {
     pub dirs: Vec<DirGrant>,
 
     /// Set an environment variable; without a value it is passed through
-    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    #[arg(long = "env", value_name = "NAME[=VALUE]", value_parser = parse_variable)]
     pub env: Vec<String>,
 
     /// Stop the applet after this time (500ms, 10s, 2min)
@@ -127,17 +128,17 @@ pub struct RunArgs {
 #[derive(Debug, Subcommand)]
 pub enum HeapCommand {
     /// List all heaps
-    #[command(after_help = "Example:\n  holdfast heap ls --json")]
+    #[command(after_help = LS_HELP)]
     Ls(LsArgs),
     /// Describe one heap: sizes, files, roots
     #[command(after_help = "Example:\n  holdfast heap show words")]
     Show(ShowArgs),
     /// Verify heaps: allocator, log, roots; changes nothing
-    #[command(after_help = "Examples:\n  holdfast heap check words\n  holdfast heap check --all --json")]
+    #[command(after_help = CHECK_HELP)]
     Check(CheckArgs),
     /// Remove heaps, image and checkpoint
     #[command(
-        after_help = "Examples:\n  holdfast heap rm words\n  holdfast heap rm --image words   # back to the last checkpoint\n  holdfast heap rm --snapshot monday words"
+        after_help = "Examples:\n  holdfast heap rm words\n  holdfast heap rm --image words   # back to the last checkpoint\n  holdfast heap rm --snapshot monday words\n  holdfast heap rm --damaged words   # when no file of it can be read"
     )]
     Rm(RmArgs),
     /// Let another key use a heap
@@ -149,6 +150,9 @@ pub enum HeapCommand {
     /// List what was granted on a heap
     #[command(after_help = "Example:\n  holdfast heap grants words --json")]
     Grants(GrantsArgs),
+    /// List all keys, with the heaps that belong to each
+    #[command(after_help = KEYS_HELP)]
+    Keys(KeysArgs),
     /// Move a heap to the pool (memory) or to the disk of the home (file)
     #[command(after_help = "Example:\n  holdfast heap backing words file")]
     Backing(BackingArgs),
@@ -191,6 +195,9 @@ pub enum HeapCommand {
     /// Mend a damaged heap in place, if nothing is lost by it
     #[command(after_help = REPAIR_HELP)]
     Repair(RepairArgs),
+    /// List what no heap needs (files of killed programs, copies that repairs kept), and remove it
+    #[command(after_help = TIDY_HELP)]
+    Tidy(TidyArgs),
     /// Say what of a damaged file is intact, and make a heap of it
     #[command(after_help = SALVAGE_HELP)]
     Salvage(SalvageArgs),
@@ -234,6 +241,9 @@ pub struct RmArgs {
     /// Drop only the image in the pool; the next run starts from the last checkpoint
     #[arg(long)]
     pub image: bool,
+    /// Remove heaps of which no file can be read any more, neither image nor checkpoint; needs no key
+    #[arg(long, conflicts_with_all = ["image", "compartments", "snapshot"])]
+    pub damaged: bool,
     /// Remove a heap's compartments with it; without this a heap that has some is left alone
     #[arg(long, conflicts_with = "image")]
     pub compartments: bool,
@@ -285,11 +295,28 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
+/// The name of a heap; whoever names a compartment is told how.
+fn parse_heap(text: &str) -> Result<RegionName, String> {
+    match RegionName::parse_any(text).map(|name| name.parent_and_worker()) {
+        Ok(Some((heap, worker))) => {
+            Err(format!("{text} is a compartment; write --heap {heap} --compartment {worker}"))
+        }
+        _ => RegionName::parse(text).map_err(|error| error.to_string()),
+    }
+}
+
+fn parse_variable(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.starts_with('=') {
+        return Err("it has no name; write NAME=VALUE, or NAME to pass the value through".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 fn parse_medium(text: &str) -> Result<Medium, MediumError> {
     text.parse()
 }
 
-fn parse_time(text: &str) -> Result<Duration, String> {
+pub fn parse_time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write a number and a unit: 500ms, 10s, 2min"))
 }
@@ -320,6 +347,10 @@ mod tests {
             (["holdfast", "run", "a.wasm", "--timeout", "soon"], "10s"),
             (["holdfast", "run", "a.wasm", "--heap-size", "big"], "64MiB"),
             (["holdfast", "run", "a.wasm", "--heap", "../x"], "name"),
+            (["holdfast", "run", "a.wasm", "--heap", "jobs+w"], "--heap jobs --compartment w"),
+            (["holdfast", "run", "a.wasm", "--quota", "8MiB"], "--compartment"),
+            (["holdfast", "run", "a.wasm", "--key", "me"], "--heap"),
+            (["holdfast", "run", "a.wasm", "--env", "=x"], "NAME=VALUE"),
             (["holdfast", "run", "a.wasm", "--dir", "::"], "HOST"),
             (["holdfast", "run", "a.wasm", "--backing", "tape"], "file"),
         ] {

@@ -2,9 +2,11 @@
 //!
 //! Blocking lacks (exit code 1) are those without which `holdfast run --heap` cannot work.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use holdfast_region::{AddressWindow, PlaceError, Places};
+use holdfast_region::{AddressWindow, NameSpace, PlaceError, Places};
 use holdfast_sys::dirty::{self, Kind};
 use holdfast_sys::file::space;
 use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
@@ -86,6 +88,7 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
             return vec![Finding::new("pool and store", Grade::Missing, error.to_string(), cost)];
         }
     };
+    let left = leftovers(&places);
     vec![
         if places.pool_is_volatile_memory() {
             Finding::new("pool", Grade::Ok, format!("{} (tmpfs)", places.pool().display()), "")
@@ -94,15 +97,48 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
                 "pool",
                 Grade::Weaker,
                 format!("{} (not a tmpfs)", places.pool().display()),
-                "the kernel writes every changed page to the disk, and a torn image can survive a power cut; \
-                 point HOLDFAST_POOL at a tmpfs",
+                "the kernel writes every changed page to the disk, and after a reboot only commits at level power are \
+                 there; point HOLDFAST_POOL at a tmpfs",
             )
         },
+        Finding::new("home", Grade::Ok, places.home().display().to_string(), ""),
+        writable("store", places.store()),
         room("room in the pool", places.pool()),
         room("room in the store", places.store()),
         Finding::new("compiled applets", Grade::Ok, places.cache().display().to_string(), ""),
+        left,
         logout(),
     ]
+}
+
+/// Tries it out: a store that is mounted read-only looks like any other until something is written.
+fn writable(what: &'static str, directory: &Path) -> Finding {
+    let shown = directory.display();
+    let trial = directory.join(format!(".doctor.tmp-{}", std::process::id()));
+    let tried = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&trial);
+    match tried.and_then(|_| std::fs::remove_file(&trial)) {
+        Ok(()) => Finding::new(what, Grade::Ok, shown.to_string(), ""),
+        Err(error) => Finding::new(
+            what,
+            Grade::Missing,
+            format!("{shown}: nothing can be written there: {error}"),
+            "heaps open, but no checkpoint and no key can be made, so what a run stores is gone at the next reset; make it \
+             writable, or choose another place with HOLDFAST_HOME",
+        ),
+    }
+}
+
+fn leftovers(places: &Places) -> Finding {
+    let what = "leftovers";
+    match NameSpace::new(places.clone()).leftovers() {
+        Ok(found) if found.is_empty() => Finding::new(what, Grade::Ok, "none", ""),
+        Ok(found) => {
+            let bytes = found.iter().map(|leftover| leftover.allocated_bytes).sum();
+            let cost = "files of killed programs, and copies that repairs kept; `holdfast heap tidy` lists and removes them";
+            Finding::new(what, Grade::Note, format!("{} in {} places", show_size(bytes), found.len()), cost)
+        }
+        Err(error) => Finding::new(what, Grade::Note, "cannot be listed", &error.to_string()),
+    }
 }
 
 fn room(what: &'static str, path: &Path) -> Finding {

@@ -6,7 +6,7 @@ use holdfast_region::{ErrorKind, KeyError, PlaceError, RegionError};
 pub const FOUND: u8 = 1;
 /// Wrong arguments.
 pub const USAGE: u8 = 2;
-/// There is no such heap, snapshot or file to import.
+/// There is no such heap, snapshot or key, or no file to import.
 pub const NOT_FOUND: u8 = 3;
 /// The heap is held by another process.
 pub const HELD: u8 = 4;
@@ -18,7 +18,7 @@ pub const NO_ROOM: u8 = 6;
 pub const OTHER: u8 = 7;
 /// The key may not do it.
 pub const DENIED: u8 = 8;
-/// `run`: the time limit (or the fuel) is used up, as timeout(1) has it.
+/// `run`: the time limit is used up, as timeout(1) has it.
 pub const TIME_LIMIT: u8 = 124;
 /// `run`: Holdfast or the heap failed.
 pub const HOST_FAILED: u8 = 125;
@@ -26,7 +26,7 @@ pub const HOST_FAILED: u8 = 125;
 pub const NOT_LOADABLE: u8 = 126;
 /// `run`: there is no such applet.
 pub const NO_APPLET: u8 = 127;
-/// `run`: the applet trapped, as if it had aborted.
+/// `run`: the applet trapped, as if it had aborted, or used up its fuel.
 pub const TRAPPED: u8 = 134;
 
 /// The end of a command that failed.
@@ -46,16 +46,20 @@ impl Failure {
 
 impl From<RegionError> for Failure {
     fn from(error: RegionError) -> Failure {
-        let code = match error.kind() {
-            ErrorKind::Usage | ErrorKind::AlreadyExists => USAGE,
-            ErrorKind::NotFound => NOT_FOUND,
-            ErrorKind::Held => HELD,
-            ErrorKind::BadFile => BAD_FILE,
-            ErrorKind::NoRoom => NO_ROOM,
-            ErrorKind::Denied => DENIED,
-            _ => OTHER,
-        };
-        Failure::new(code, error)
+        Failure::new(code_of(error.kind()), error)
+    }
+}
+
+/// The exit code of the commands other than `run`.
+fn code_of(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Usage | ErrorKind::AlreadyExists => USAGE,
+        ErrorKind::NotFound => NOT_FOUND,
+        ErrorKind::Held => HELD,
+        ErrorKind::BadFile => BAD_FILE,
+        ErrorKind::NoRoom => NO_ROOM,
+        ErrorKind::Denied => DENIED,
+        _ => OTHER,
     }
 }
 
@@ -67,6 +71,6 @@ impl From<PlaceError> for Failure {
 
 impl From<KeyError> for Failure {
     fn from(error: KeyError) -> Failure {
-        Failure::new(OTHER, error)
+        Failure::new(code_of(error.kind()), error)
     }
 }

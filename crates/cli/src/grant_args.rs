@@ -20,6 +20,21 @@ Examples:
 
 A program that has the heap open keeps it until it ends; its next start is refused.";
 
+pub const KEYS_HELP: &str = "\
+Example:
+  holdfast heap keys --json
+
+Keys are files in HOME/keys. A key is made by the first `run` with it on a new heap, by `cp`, `import` and `salvage --to`, \
+and by `grant --to`; all other commands refuse a name that they do not know. Without the file of its owner's key a heap \
+can only be looked at, exported and copied (`holdfast heap cp` makes a heap that belongs to your key): keep copies of it.";
+
+#[derive(Debug, Args)]
+pub struct KeysArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 #[derive(Debug, Args)]
 pub struct GrantArgs {
     /// The heap
@@ -35,7 +50,7 @@ pub struct GrantArgs {
     #[arg(long, conflicts_with = "ro")]
     pub rw: bool,
     /// How large this key may let the heap grow; without it, up to the heap's limit
-    #[arg(long, value_name = "SIZE", requires = "rw", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", requires = "rw", value_parser = parse_quota)]
     pub quota: Option<u64>,
     /// Name of the owner key
     #[arg(long, value_name = "KEY", default_value = "default")]
@@ -69,4 +84,12 @@ pub struct GrantsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// A size at which something fits.
+fn parse_quota(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("a heap of no bytes holds nothing; give it a size, or grant reading only (--ro)".to_owned()),
+        bytes => Ok(bytes),
+    }
 }

@@ -1,10 +1,12 @@
 //! What can be typed after `holdfast heap` for snapshots, copies, limits and looks inside. Data only.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use holdfast_region::RegionName;
 
+use crate::args::parse_time;
 use crate::size::parse_size;
 
 pub const SNAPSHOT_HELP: &str = "\
@@ -23,7 +25,8 @@ Examples:
 
 The present state is kept as a snapshot before-restore-TIME. A heap that was removed comes back; one whose \
 image is damaged is restored with --discard. If the machine stops in the middle, the heap is the old one or the \
-restored one.";
+restored one. Its limit is the snapshot's if compartments and other heaps leave room for that, else the present one or what the \
+data need. A heap that was removed comes back without its grants.";
 
 pub const DIFF_HELP: &str = "\
 Examples:
@@ -62,7 +65,33 @@ Example:
   holdfast heap limit words 1GiB
 
 A limit cannot go below what the heap has, nor over the address of the next heap. A heap that a program has open is \
-refused (exit code 4).";
+refused (exit code 4). That of a compartment (PARENT+WORKER) is set with the key of PARENT, and counts against its limit.";
+
+pub const LS_HELP: &str = "\
+Example:
+  holdfast heap ls --json
+
+SIZE is what is allocated of LIMIT (in JSON `backed_bytes` of `limit_bytes`), BACKING where the image lies (`medium`), and \
+the checkpoint is the file `base`, which the journal continues. STATE: ready (`clean`; not closed in order: `crashed`), held, \
+in the store only (`cold`), damaged.";
+
+pub const CHECK_HELP: &str = "\
+Examples:
+  holdfast heap check words
+  holdfast heap check --all --json
+
+Exit code 0: every heap is sound; 1: one is damaged. A heap that is sound can have lost redundancy: one of the two headers \
+of a file, or the checkpoint or journal beside a whole image. That is said, and no damage: nothing is lost, and `holdfast \
+heap repair` mends it, but the next fault in the same place would cost more.";
+
+pub const TIDY_HELP: &str = "\
+Examples:
+  holdfast heap tidy                # only lists
+  holdfast heap tidy --yes
+  holdfast heap tidy --yes --keep 0s
+
+What is listed: files that a program was building in pool or store when it was killed, and the copies that `heap repair` \
+keeps in STORE/damaged. No heap needs any of it. Snapshots are no leftovers: `holdfast heap rm --snapshot`.";
 
 pub const STATS_HELP: &str = "\
 Example:
@@ -105,6 +134,19 @@ Examples:
 FILE is an image, a checkpoint or a snapshot, under any name; it is only read. A heap is made of it when the \
 allocator's tables are free of contradictions; what is missing at the end of a file that was cut off is zero \
 in it. Exit code 0: nothing is lost; 1: something is, as listed; 5: there is no heap to save.";
+
+#[derive(Debug, Args)]
+pub struct TidyArgs {
+    /// Remove what is listed
+    #[arg(long)]
+    pub yes: bool,
+    /// Leave copies that a repair kept less than this time ago
+    #[arg(long, value_name = "TIME", default_value = "7days", value_parser = parse_time)]
+    pub keep: Duration,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 #[derive(Debug, Args)]
 pub struct RepairArgs {
@@ -242,7 +284,7 @@ pub struct ImportArgs {
 #[derive(Debug, Args)]
 pub struct LimitArgs {
     /// The heap
-    #[arg(value_parser = RegionName::parse)]
+    #[arg(value_parser = RegionName::parse_any)]
     pub name: RegionName,
     /// How large the heap may get (rounded up to 64 KiB)
     #[arg(value_parser = parse_size)]
@@ -280,4 +322,7 @@ pub struct MapArgs {
     /// Write a picture to this file instead
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Print JSON: every chunk, in the order of addresses
+    #[arg(long, conflicts_with = "svg")]
+    pub json: bool,
 }

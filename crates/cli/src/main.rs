@@ -8,6 +8,7 @@
 #![allow(unreachable_pub, reason = "a program: what its modules share is public inside of it")]
 
 mod args;
+mod completions;
 mod doctor;
 mod exit;
 mod grant_args;
@@ -17,22 +18,36 @@ mod output;
 mod run;
 mod size;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 
 use crate::args::{Cli, Command, HeapCommand};
 use crate::exit::Failure;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match dispatch(cli) {
+    let done = match Cli::try_parse() {
+        Ok(cli) => dispatch(cli),
+        Err(refused_or_help) => tell(&refused_or_help),
+    };
+    match done {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             eprintln!("holdfast: {}", failure.message);
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// What is wrong with the arguments, or the help or version that they ask for.
+fn tell(error: &clap::Error) -> Result<u8, Failure> {
+    // A person gets it in the colours that clap chooses. For a file it is printed here, where a full disk is noticed.
+    if error.use_stderr() || std::io::stdout().is_terminal() {
+        error.exit();
+    }
+    output::print(&error.render().to_string())?;
+    Ok(0)
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
@@ -45,6 +60,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Grant(options)) => heap::grants::grant(&options),
         Command::Heap(HeapCommand::Revoke(options)) => heap::grants::revoke(&options),
         Command::Heap(HeapCommand::Grants(options)) => heap::grants::list(&options),
+        Command::Heap(HeapCommand::Keys(options)) => heap::keys::run(&options),
         Command::Heap(HeapCommand::Backing(options)) => heap::backing::run(&options),
         Command::Heap(HeapCommand::Checkpoint(options)) => heap::checkpoint::run(&options),
         Command::Heap(HeapCommand::Snapshot(options)) => heap::snapshot::take(&options),
@@ -59,11 +75,9 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Leaks(options)) => heap::leaks::run(&options),
         Command::Heap(HeapCommand::Repair(options)) => heap::repair::run(&options),
         Command::Heap(HeapCommand::Map(options)) => heap::map::run(&options),
+        Command::Heap(HeapCommand::Tidy(options)) => heap::tidy::run(&options),
         Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
         Command::Doctor(options) => doctor::run(&options),
-        Command::Completions(options) => {
-            clap_complete::generate(options.shell, &mut Cli::command(), "holdfast", &mut std::io::stdout());
-            Ok(0)
-        }
+        Command::Completions(options) => completions::run(&options),
     }
 }

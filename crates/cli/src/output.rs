@@ -43,10 +43,17 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 pub fn print(text: &str) -> Result<(), Failure> {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(OTHER, format!("cannot write to standard output: {error}")))
+            Err(Failure::new(OTHER, cannot_print(&error)))
         }
         _ => Ok(()),
     }
+}
+
+/// Why results cannot be printed.
+pub fn cannot_print(error: &io::Error) -> String {
+    format!(
+        "cannot write to standard output: {error}; free some room where it leads, or choose another place"
+    )
 }
 
 /// Runs `work`; if that takes more than a second and a person watches standard error, says what is going on.

@@ -1,10 +1,15 @@
 //! `holdfast run`.
 
-use holdfast_applet::{Applet, AppletError, FailureKind, Limits, Metrics, Outcome, Stdio};
-use holdfast_region::{Consistency, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName};
+use holdfast_applet::{
+    Applet, AppletError, FailureKind, Limits, MAX_HEAP_LIMIT_BYTES, Metrics, Outcome, Stdio,
+};
+use holdfast_region::{
+    Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName,
+};
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, USAGE};
+use crate::heap::key_for_new;
 use crate::output::with_progress;
 use crate::size::show_size;
 
@@ -30,12 +35,24 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
         applet = applet.env(name, value);
     }
     for grant in args.dirs {
+        if !grant.host.is_dir() {
+            let path = grant.host.display();
+            return Err(usage(format!(
+                "cannot grant {path}: there is no such directory; check the path after --dir"
+            )));
+        }
         applet = applet.dir(grant);
     }
     let mut heap = None;
     if let Some(name) = args.heap {
         let names = NameSpace::new(places).with_medium(args.backing);
-        let key = OwnerKey::load_or_create(names.places(), &args.key).map_err(host)?;
+        match &args.compartment {
+            Some(worker) => {
+                check_size(&names, &name.compartment(worker).map_err(usage)?, "--quota", args.quota)?;
+            }
+            None => check_size(&names, &name, "--heap-size", args.heap_size)?,
+        }
+        let key = key(&names, &args.key, &name)?;
         let (granted, mut region) = match args.compartment {
             Some(worker) => Granted::compartment(names, &name, &worker, key, args.heap_size, args.quota)?,
             None => Granted::open(names, name, key, args.heap_size)?,
@@ -97,6 +114,7 @@ impl Granted {
                     Ok(parent) => drop(parent.close().map_err(host)?),
                     // Another worker made it.
                     Err(RegionError::AlreadyExists { .. }) => {}
+                    Err(error @ RegionError::LimitOutOfRange { .. }) => return Err(error.into()),
                     Err(error) => return Err(host(error)),
                 }
                 open()
@@ -120,6 +138,41 @@ impl Granted {
             eprintln!("holdfast: the new heap {} could not be removed again: {error}", self.name);
         }
     }
+}
+
+/// The key of the run. Only with a new heap one is made; whoever mistypes the name of a key gets none.
+fn key(names: &NameSpace, key_name: &str, heap: &RegionName) -> Result<OwnerKey, Failure> {
+    let key = if is_new(names, heap) {
+        key_for_new(names, key_name)
+    } else {
+        OwnerKey::load_existing(names.places(), key_name)
+    };
+    key.map_err(|error| match error {
+        KeyError::Name(_) => error.into(),
+        KeyError::Missing { .. } => host(format!(
+            "{error}; a key that is to use this heap is made by its owner: `holdfast heap grant {heap} --to KEY`"
+        )),
+        _ => host(error),
+    })
+}
+
+/// Whether a run would make this heap.
+fn is_new(names: &NameSpace, name: &RegionName) -> bool {
+    matches!(names.summary(name), Err(RegionError::NotFound { .. }))
+}
+
+/// Asked before a heap is made: one that no applet can use would stay behind.
+fn check_size(names: &NameSpace, name: &RegionName, option: &str, asked_bytes: u64) -> Result<(), Failure> {
+    if asked_bytes <= MAX_HEAP_LIMIT_BYTES || !is_new(names, name) {
+        return Ok(());
+    }
+    let message = format!(
+        "{option} is {} and a WebAssembly applet can use a heap of {} MiB at most; choose a smaller size (`holdfast heap \
+         limit NAME SIZE` raises it later)",
+        show_size(asked_bytes),
+        MAX_HEAP_LIMIT_BYTES >> 20
+    );
+    Err(Failure::new(USAGE, message))
 }
 
 fn finish(outcome: Outcome, metrics: bool) -> Result<u8, Failure> {
@@ -187,6 +240,10 @@ fn show_metrics(metrics: &Metrics) {
         show_size(metrics.heap_backed_bytes),
         if metrics.heap_dirty { ", changed" } else { ", unchanged" },
     );
+}
+
+fn usage(error: impl ToString) -> Failure {
+    Failure::new(USAGE, error)
 }
 
 /// In `run`, exit codes below 124 are the applet's own: whatever fails on our side is one of ours.

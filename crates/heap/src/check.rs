@@ -47,7 +47,26 @@ impl CheckReport {
 /// Checks the bytes of a heap in which no transaction is open (open it once before, or check a private copy
 /// that was opened). Calls `found` for every contradiction. Never panics, whatever the bytes are.
 pub fn check(bytes: &[u8], found: &mut dyn FnMut(Finding)) -> CheckReport {
-    let mut checker = Checker { bytes, found, report: CheckReport::default(), probes_left: 0 };
+    check_until(bytes, u64::MAX, found)
+}
+
+/// As [`check`], if the bytes are sound; `None` as soon as they are not.
+#[cfg(feature = "std")]
+pub(crate) fn check_if_sound(bytes: &[u8]) -> Option<CheckReport> {
+    Some(check_until(bytes, 1, &mut |_| {})).filter(CheckReport::is_sound)
+}
+
+/// Ends soon after so many findings.
+fn check_until(bytes: &[u8], findings_max: u64, found: &mut dyn FnMut(Finding)) -> CheckReport {
+    let mut checker = Checker {
+        bytes,
+        found,
+        report: CheckReport::default(),
+        probes_left: 0,
+        findings_max,
+        waymarks: [0; WAYMARKS],
+        stride: 1,
+    };
     if checker.superblock() {
         checker.segments();
         checker.lane();
@@ -59,15 +78,28 @@ pub fn check(bytes: &[u8], found: &mut dyn FnMut(Finding)) -> CheckReport {
 /// An honest table, at most three quarters full, takes a few steps for each root.
 const PROBES_PER_SLOT_MAX: u64 = 64;
 
+/// Places in the row of segments from which an object is looked for.
+const WAYMARKS: usize = 256;
+
 struct Checker<'a> {
     bytes: &'a [u8],
     found: &'a mut dyn FnMut(Finding),
     report: CheckReport,
     /// Steps that looking roots up may still take: a hostile table must not make the check take for ever.
     probes_left: u64,
+    /// With so many findings it may end.
+    findings_max: u64,
+    /// Number *i* is the segment that the segment *i* times `stride` belongs to, as far as the walk over them came: a heap
+    /// has many, and only a walk tells a segment from the inside of a large object.
+    waymarks: [u64; WAYMARKS],
+    stride: u64,
 }
 
 impl Checker<'_> {
+    fn goes_on(&self) -> bool {
+        self.report.findings < self.findings_max
+    }
+
     fn load(&self, offset: u64) -> u64 {
         let word = usize::try_from(offset).ok().and_then(|at| self.bytes.get(at..)?.first_chunk::<8>());
         word.map_or(0, |word| u64::from_le_bytes(*word))
@@ -116,8 +148,9 @@ impl Checker<'_> {
 
     fn segments(&mut self) {
         let segments = self.load(SUPER_SEGMENTS);
+        self.stride = segments.div_ceil(WAYMARKS as u64).max(1);
         let mut segment = 0;
-        while segment < segments {
+        while segment < segments && self.goes_on() {
             let start = segment * SEGMENT_BYTES;
             let head = match Head::decode(self.load(start + DESC_HEAD)) {
                 Some(head @ Head { kind: Kind::Segment, span: 1.., .. }) => head,
@@ -127,6 +160,9 @@ impl Checker<'_> {
                 }
             };
             let span = u64::from(head.span);
+            let first = segment.div_ceil(self.stride);
+            let last = ((segment + span - 1) / self.stride).min(WAYMARKS as u64 - 1);
+            (first..=last).for_each(|mark| self.waymarks[mark as usize] = segment);
             self.report.segments += span;
             if span > 1 {
                 self.spanning(segment, head, segments);
@@ -178,8 +214,9 @@ impl Checker<'_> {
                 chunk += 1;
                 continue;
             };
+            // One that is there may still be described as absent: the region has grown, and the heap had other room since.
             let absent = head.kind == Kind::Absent;
-            self.expect(absent == (chunk >= present), descriptor, "a chunk's presence is told wrongly");
+            self.expect(absent || chunk < present, descriptor, "a chunk's presence is told wrongly");
             self.report.chunks += u64::from(!absent) * u64::from(head.span);
             match head.kind {
                 Kind::Slab => self.slab(descriptor, head),
@@ -273,6 +310,9 @@ impl Checker<'_> {
         let (mut in_use, mut live) = (0, 0);
         self.probes_left = slots.saturating_mul(PROBES_PER_SLOT_MAX);
         for index in 0..slots {
+            if !self.goes_on() {
+                return;
+            }
             let at = table + index * 8;
             match self.load(at) {
                 0 => {}
@@ -328,7 +368,8 @@ impl Checker<'_> {
     /// Room of the allocated object that starts at `offset`.
     fn object_bytes_at(&self, offset: u64) -> Option<u64> {
         let segments = self.load(SUPER_SEGMENTS);
-        let mut segment = 0;
+        let mark = usize::try_from(offset / SEGMENT_BYTES / self.stride).ok()?;
+        let mut segment = *self.waymarks.get(mark)?;
         while segment < segments {
             let start = segment * SEGMENT_BYTES;
             let head = Head::decode(self.load(start + DESC_HEAD))

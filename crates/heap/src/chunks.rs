@@ -50,8 +50,12 @@ impl<B: Backing> Heap<B> {
         }
     }
 
+    /// The used word of a segment. The table and what is not backed are never free, whatever is stored there.
     pub(crate) fn used_chunks(&self, segment: u64) -> u64 {
-        self.memory.load(segment * SEGMENT_BYTES + DESC_USED_CHUNKS)
+        let start = segment * SEGMENT_BYTES;
+        let present = self.memory.len().saturating_sub(start) / CHUNK_BYTES;
+        let absent = if present < SEGMENT_CHUNKS { u64::MAX << present } else { 0 };
+        self.memory.load(start + DESC_USED_CHUNKS) | TABLE_CHUNK_BIT | absent
     }
 
     /// Whether the chunk at `offset` is in use, in a segment that is not spanned.
@@ -64,6 +68,22 @@ impl<B: Backing> Heap<B> {
     /// Finds room for a run of `chunks` from a chunk on whose number is a multiple of `step`, growing the heap
     /// if there is none. A run with its step fits into a segment; nothing is published yet.
     pub(crate) fn find_run(&mut self, chunks: u64, step: u64) -> Result<Run, HeapError> {
+        if let Some(run) = self.free_run(chunks, step) {
+            return Ok(run);
+        }
+        if self.admit_absent()
+            && let Some(run) = self.free_run(chunks, step)
+        {
+            return Ok(run);
+        }
+        let segment = self.add_segment(chunks, step)?;
+        free_stretch(self.used_chunks(segment), chunks, step)
+            .map(|first| Run { segment, first, chunks })
+            .ok_or(HeapError::OutOfMemory { wanted_bytes: chunks * CHUNK_BYTES, cause: GrowError::Failed })
+    }
+
+    /// As [`Heap::find_run`], in the segments that there are.
+    fn free_run(&mut self, chunks: u64, step: u64) -> Option<Run> {
         let segments = self.segments();
         let mut segment = self.rover;
         let mut first_with_room = None;
@@ -75,17 +95,14 @@ impl<B: Backing> Heap<B> {
                     first_with_room.get_or_insert(segment);
                     if let Some(first) = free_stretch(used, chunks, step) {
                         self.rover = first_with_room.unwrap_or(segment);
-                        return Ok(Run { segment, first, chunks });
+                        return Some(Run { segment, first, chunks });
                     }
                 }
             }
             segment += span;
         }
         self.rover = first_with_room.unwrap_or(segments);
-        let segment = self.add_segment(chunks, step)?;
-        free_stretch(self.used_chunks(segment), chunks, step)
-            .map(|first| Run { segment, first, chunks })
-            .ok_or(HeapError::OutOfMemory { wanted_bytes: chunks * CHUNK_BYTES, cause: GrowError::Failed })
+        None
     }
 
     /// Writes the run's descriptors; the run is not in use before [`Heap::publish_run`].
@@ -118,7 +135,8 @@ impl<B: Backing> Heap<B> {
         let head = Head::decode(self.memory.load(descriptor_of(offset) + DESC_HEAD))?;
         let first = (offset / CHUNK_BYTES) % SEGMENT_CHUNKS;
         let chunks = u64::from(head.span);
-        (head.kind == kind && first != 0 && chunks >= 1 && first + chunks <= SEGMENT_CHUNKS).then_some(Run {
+        let whole = first != 0 && chunks >= 1 && first + chunks <= SEGMENT_CHUNKS;
+        (head.kind == kind && whole && self.memory.holds(offset, chunks * CHUNK_BYTES)).then_some(Run {
             segment: offset / SEGMENT_BYTES,
             first,
             chunks,
@@ -146,7 +164,7 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Makes the backing reach `end`.
-    fn back(&mut self, end: u64, wanted_bytes: u64) -> Result<(), HeapError> {
+    pub(crate) fn back(&mut self, end: u64, wanted_bytes: u64) -> Result<(), HeapError> {
         if self.memory.len() < end {
             let grown = if self.backing.backed_bytes() < end {
                 self.backing.grow(end).map_err(|cause| HeapError::OutOfMemory { wanted_bytes, cause })?
@@ -174,8 +192,8 @@ impl<B: Backing> Heap<B> {
         self.memory.store(start + DESC_HEAD, Head { kind: Kind::Segment, class: 0, span: 1 }.encode());
     }
 
-    /// Finds or makes `span` whole free segments in a row; returns the first and whether they are new (new
-    /// ones are counted only by [`Heap::publish_spanning`]).
+    /// Finds or makes `span` whole free segments in a row; returns the first and whether all are new (then they
+    /// are counted only by [`Heap::publish_spanning`]).
     pub(crate) fn find_segments(&mut self, span: u64, wanted_bytes: u64) -> Result<(u64, bool), HeapError> {
         let segments = self.segments();
         let (mut segment, mut stretch) = (0, 0);
@@ -191,14 +209,34 @@ impl<B: Backing> Heap<B> {
             }
             segment += own;
         }
-        let end = span.checked_add(segments).and_then(|all| all.checked_mul(SEGMENT_BYTES));
+        // What is free at the end is its beginning.
+        let first = segments - stretch;
+        if stretch > 0 {
+            self.add_free_segments(span - stretch, wanted_bytes)?;
+            return Ok((first, false));
+        }
+        self.back_segments(span, wanted_bytes)?;
+        Ok((first, true))
+    }
+
+    /// Makes the backing reach over `more` whole segments that are not counted yet.
+    fn back_segments(&mut self, more: u64, wanted_bytes: u64) -> Result<(), HeapError> {
+        let end = more.checked_add(self.segments()).and_then(|all| all.checked_mul(SEGMENT_BYTES));
         match end {
-            Some(end) if end <= self.backing.limit_bytes() => {
-                self.back(end, wanted_bytes)?;
-                Ok((segments, true))
-            }
+            Some(end) if end <= self.backing.limit_bytes() => self.back(end, wanted_bytes),
             _ => Err(self.limit_reached(wanted_bytes)),
         }
+    }
+
+    /// Formats `more` whole segments at the end: an object that begins before them is published by one store then.
+    pub(crate) fn add_free_segments(&mut self, more: u64, wanted_bytes: u64) -> Result<(), HeapError> {
+        self.back_segments(more, wanted_bytes)?;
+        let segments = self.segments();
+        for segment in segments..segments + more {
+            self.format_segment(segment, SEGMENT_CHUNKS);
+        }
+        self.memory.store(SUPER_SEGMENTS, segments + more);
+        Ok(())
     }
 
     /// Publishes an object over whole segments with one store.

@@ -138,7 +138,8 @@ pub enum HeapError {
         /// The alignment that was asked for.
         align_bytes: u64,
     },
-    /// An inner transaction was aborted, so the outer one was rolled back, too.
+    /// An inner transaction was aborted, or something with several parts failed half-way, so the whole transaction was
+    /// rolled back.
     TransactionAborted,
     /// The operation is not possible inside (or outside) a transaction.
     TransactionState {
@@ -192,7 +193,7 @@ impl fmt::Display for HeapError {
                  no larger than that of the heap's first byte"
             ),
             Self::TransactionAborted => f.write_str(
-                "an inner transaction was aborted, so all of it was rolled back; do all of it again, or give up",
+                "a part of the transaction was aborted or failed, so all of it was rolled back; do all of it again, or give up",
             ),
             Self::TransactionState { expected_open: true } => {
                 f.write_str("no transaction is open; begin one first")

@@ -72,6 +72,9 @@ pub struct Heap<B: Backing> {
     /// Slabs from which threads allocate on their own. Volatile.
     #[cfg(feature = "std")]
     pub(crate) claimed: std::collections::BTreeSet<u64>,
+    /// For the threads: slots that a commit has freed in their slabs could be freed again. Volatile.
+    #[cfg(feature = "std")]
+    pub(crate) settling: Option<std::sync::Arc<core::sync::atomic::AtomicBool>>,
 }
 
 // SAFETY: the raw pointers in `memory` and `cursors` point into the backing, which moves along.
@@ -123,6 +126,8 @@ impl<B: Backing> Heap<B> {
             read_only,
             #[cfg(feature = "std")]
             claimed: std::collections::BTreeSet::new(),
+            #[cfg(feature = "std")]
+            settling: None,
         };
         match memory.load(SUPER_MAGIC) {
             MAGIC => {
@@ -133,8 +138,11 @@ impl<B: Backing> Heap<B> {
                     heap.opened = Opened::Recovered;
                 }
             }
-            MAGIC_FORMATTING if read_only => return Err(OpenError::Empty),
-            MAGIC_FORMATTING if options.format_if_empty => heap.format(options.pointers),
+            // The formatting was killed; nothing was ever stored.
+            MAGIC_FORMATTING => match options.format_if_empty && !read_only {
+                true => heap.format(options.pointers),
+                false => return Err(OpenError::Empty),
+            },
             0 if heap.head_is_zero() => match options.format_if_empty && !read_only {
                 true => heap.format(options.pointers),
                 false => return Err(OpenError::Empty),
@@ -213,8 +221,8 @@ impl<B: Backing> Heap<B> {
     /// As [`Heap::alloc`].
     pub fn alloc_zeroed(&mut self, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         let pointer = self.alloc(bytes)?;
-        self.offset_of(pointer).map(|offset| self.memory.zero(offset, bytes));
-        Ok(pointer)
+        let offset = self.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
+        if self.memory.zero(offset, bytes) { Ok(pointer) } else { Err(HeapError::OutsideHeap) }
     }
 
     /// An object of whole chunks or segments; `align_bytes` is a power of two, at most [`ALIGN_BYTES_MAX`].
@@ -253,7 +261,8 @@ impl<B: Backing> Heap<B> {
         NonNull::new(pointer).ok_or(HeapError::OutsideHeap)
     }
 
-    /// Frees an object; in an open transaction, when it commits.
+    /// Frees an object; in an open transaction, when it commits. The object of a root is freed by
+    /// [`Heap::remove_root`]: nothing here knows that it has a name, which would lead to a free place then.
     ///
     /// # Errors
     /// [`HeapError::NotAllocated`] when the pointer is not the start of an allocated object; nothing has

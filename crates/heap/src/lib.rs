@@ -7,7 +7,7 @@
 //! - `chunks`: segments, chunks and runs of chunks; one 8-byte store publishes or releases each.
 //! - `slabs`: small objects; one bit of one word per object. `recent`: the short way of most of them, over what
 //!   was freed last.
-//! - `log`: the undo log of a transaction, and recovery.
+//! - `log`: the undo log of a transaction. `recovery`: what becomes of it.
 //! - [`Heap`]: open, allocate, free. [`Transaction`]: several changes, all or none.
 //! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et al.,
 //!   "NVM Heaps for Accelerating Browser-based Applications").
@@ -30,6 +30,7 @@
 #[cfg(any(test, feature = "crash-points", feature = "std"))]
 extern crate std;
 
+mod absent;
 mod aligned;
 #[allow(unsafe_code)]
 mod backing;
@@ -40,6 +41,8 @@ pub mod classes;
 #[cfg(feature = "crash-points")]
 pub mod crash_points;
 mod error;
+#[cfg(feature = "std")]
+mod evidence;
 #[allow(unsafe_code)]
 mod heap;
 #[allow(unsafe_code)]
@@ -55,6 +58,7 @@ pub mod mend;
 mod pointer_map;
 #[allow(unsafe_code)]
 mod recent;
+mod recovery;
 #[cfg(feature = "std")]
 #[allow(unsafe_code)]
 mod relocate;

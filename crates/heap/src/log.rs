@@ -1,4 +1,4 @@
-//! The undo log of a transaction, and recovery from it.
+//! The undo log of a transaction. Recovery from it is `recovery`'s work.
 //!
 //! Before a range changes, its old bytes go into the log; before an object is allocated, its place does; a
 //! free is only noted and happens at the commit. A record counts when its sequence is the lane's and its
@@ -9,12 +9,11 @@
 //! - Within an extent the valid records are a prefix; each tells the distance back to the one before it.
 //! - Extents beyond the lane's own chunk are linked newest to oldest. While one is linked or unlinked,
 //!   `LANE_PENDING` names it, so that a kill loses none.
-//! - Recovery can be killed and run again: what is undone is struck from the log, newest first, and freeing what
-//!   is already free changes nothing.
+//! - A range is not logged again as long as only ranges were since: what is undone newest first ends with the oldest record
+//!   of each byte.
 
 use crate::backing::Backing;
-use crate::chunks::Run;
-use crate::error::{HeapError, OpenError};
+use crate::error::HeapError;
 use crate::heap::Heap;
 use crate::layout::*;
 use crate::memory::publish_barrier;
@@ -46,11 +45,54 @@ pub(crate) struct Log {
     back: u32,
     records: u64,
     frees: bool,
+    /// Ranges logged lately, each at a place that its start chooses; those of another epoch count no longer.
+    ranges: [LoggedRange; RANGES],
+    epoch: u64,
+}
+
+/// How many ranges are remembered.
+const RANGES: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+struct LoggedRange {
+    start: u64,
+    end: u64,
+    epoch: u64,
+}
+
+impl LoggedRange {
+    const NONE: LoggedRange = LoggedRange { start: 0, end: 0, epoch: 0 };
+
+    #[inline]
+    const fn place(start: u64) -> usize {
+        (start.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RANGES.trailing_zeros())) as usize
+    }
 }
 
 impl Log {
     pub(crate) const fn new() -> Log {
-        Log { depth: 0, aborted: false, sequence: 0, next: 0, end: 0, back: 0, records: 0, frees: false }
+        Log {
+            depth: 0,
+            aborted: false,
+            sequence: 0,
+            next: 0,
+            end: 0,
+            back: 0,
+            records: 0,
+            frees: false,
+            ranges: [LoggedRange::NONE; RANGES],
+            epoch: 1,
+        }
+    }
+
+    /// Records of the open transaction so far.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Notes that a part of the open transaction failed after it had changed something: the whole cannot commit any more.
+    pub(crate) fn doom(&mut self) {
+        self.aborted = true;
     }
 
     #[inline]
@@ -88,13 +130,11 @@ impl<B: Backing> Heap<B> {
             return Ok(());
         }
         self.check_writable()?;
-        self.log = Log {
-            depth: 1,
-            sequence: self.log.sequence,
-            next: LANE_OFFSET + EXTENT_RECORDS,
-            end: LANE_OFFSET + CHUNK_BYTES,
-            ..Log::new()
-        };
+        let log = &mut self.log;
+        (log.depth, log.aborted, log.frees) = (1, false, false);
+        (log.next, log.end) = (LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES);
+        (log.back, log.records) = (0, 0);
+        log.epoch += 1;
         Ok(())
     }
 
@@ -133,6 +173,7 @@ impl<B: Backing> Heap<B> {
         }
         if self.log.frees {
             self.memory.store(LANE_OFFSET + LANE_STATE, self.log.sequence << 1 | 1);
+            self.set_settling(true);
             self.apply_frees();
         }
         self.finish();
@@ -169,7 +210,7 @@ impl<B: Backing> Heap<B> {
         let _ = self.abort();
     }
 
-    /// Notes the bytes of a range, before the caller changes them.
+    /// Notes the bytes of a range, before the caller changes them; costs no room when it was noted a short while before.
     ///
     /// # Errors
     /// No open transaction, a range outside the heap, or no room for the log; nothing has changed then.
@@ -181,21 +222,30 @@ impl<B: Backing> Heap<B> {
         if !self.memory.holds(offset, bytes) {
             return Err(HeapError::OutsideHeap);
         }
+        let (place, end, epoch) = (LoggedRange::place(offset), offset + bytes, self.log.epoch);
+        let known = self.log.ranges[place];
+        if known.epoch == epoch && known.start == offset && end <= known.end {
+            return Ok(());
+        }
         let mut done = 0;
         while done < bytes {
             let piece = (bytes - done).min(RECORD_PAYLOAD_MAX);
             self.append(RecordKind::Range, offset + done, piece)?;
             done += piece;
         }
+        self.log.ranges[place] = LoggedRange { start: offset, end, epoch };
         Ok(())
     }
 
     pub(crate) fn log_alloc(&mut self, pointer: *const u8) -> Result<(), HeapError> {
         let offset = self.memory.offset_of(pointer).ok_or(HeapError::OutsideHeap)?;
+        // An undone allocation looks at tables: what they were like must not be undone before.
+        self.log.epoch += 1;
         self.append(RecordKind::Alloc, offset, 0)
     }
 
     pub(crate) fn log_free(&mut self, offset: u64) -> Result<(), HeapError> {
+        self.log.epoch += 1;
         self.append(RecordKind::Free, offset, 0)?;
         self.log.frees = true;
         Ok(())
@@ -262,9 +312,12 @@ impl<B: Backing> Heap<B> {
     }
 
     /// Empties the log with one store, then gives the extra extents back.
-    fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.log.sequence += 1;
         self.memory.store(LANE_OFFSET + LANE_STATE, self.log.sequence << 1);
+        if self.log.frees {
+            self.set_settling(false);
+        }
         for _ in 0..self.extents_max() {
             let extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
             if extent == 0 {
@@ -313,7 +366,7 @@ impl<B: Backing> Heap<B> {
 
     /// Calls `visit` for every valid record of every extent, newest extent first, in an extent newest record
     /// first. Bounded by the heap's size, whatever the bytes are.
-    fn for_each_record(&mut self, mut visit: impl FnMut(&mut Self, Record)) {
+    pub(crate) fn for_each_record(&mut self, mut visit: impl FnMut(&mut Self, Record)) {
         let sequence = self.memory.load(LANE_OFFSET + LANE_STATE) >> 1;
         let mut extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
         // Extents that do not overlap fit into the heap together: this ends the walk over links in a circle.
@@ -349,74 +402,15 @@ impl<B: Backing> Heap<B> {
         }
     }
 
-    /// Undoes newest to oldest. What is undone no longer counts: an object that was given back may be a table
-    /// by now, and must not be overwritten when this is killed and done again.
-    fn roll_back(&mut self) {
-        self.for_each_record(|heap, record| {
-            match record.kind {
-                RecordKind::Range => {
-                    heap.memory.copy(record.at + RECORD_BYTES, record.target, record.payload);
-                }
-                RecordKind::Alloc => heap.free_if_allocated(record.target),
-                RecordKind::Free => {}
-            }
-            heap.memory.store(record.at + RECORD_SEQUENCE, 0);
-        });
-    }
-
-    fn apply_frees(&mut self) {
-        self.for_each_record(|heap, record| {
-            if record.kind == RecordKind::Free {
-                heap.free_if_allocated(record.target);
-            }
-        });
-    }
-
-    /// Whether there is nothing that [`Heap::recover_log`] would have to store. A heap that may only be read is opened
-    /// only then.
-    pub(crate) fn check_settled(&self) -> Result<(), OpenError> {
-        let load = |at| self.memory.load(LANE_OFFSET + at);
-        let state = load(LANE_STATE);
-        let first = self.record(LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES, state >> 1);
-        let settled = state & 1 == 0 && load(LANE_PENDING) == 0 && load(LANE_EXTENT) == 0 && first.is_none();
-        if settled { Ok(()) } else { Err(OpenError::Unfinished) }
-    }
-
-    /// Completes or undoes what the last session left; returns whether there was anything.
-    pub(crate) fn recover_log(&mut self) -> Result<bool, OpenError> {
-        let lane = Run { segment: 0, first: LANE_OFFSET / CHUNK_BYTES, chunks: 1 };
-        if self.run_at(LANE_OFFSET, Kind::Log) != Some(lane) {
-            return Err(OpenError::Damaged {
-                offset: lane.descriptor(),
-                what: "the transaction lane is not described",
-            });
+    /// Tells the threads whether what is being freed in their slabs may be taken: not before [`Heap::finish`] has
+    /// emptied the log, because until then a recovery frees it again.
+    fn set_settling(&self, settling: bool) {
+        #[cfg(feature = "std")]
+        if let Some(flag) = &self.settling {
+            flag.store(settling, core::sync::atomic::Ordering::Release);
         }
-        let state = self.memory.load(LANE_OFFSET + LANE_STATE);
-        self.log.sequence = state >> 1;
-        let mut found = false;
-        let pending = self.memory.load(LANE_OFFSET + LANE_PENDING);
-        if pending != 0 {
-            found = true;
-            if self.memory.load(LANE_OFFSET + LANE_EXTENT) != pending
-                && pending != LANE_OFFSET
-                && let Some(run) = self.run_at(pending, Kind::Log)
-            {
-                self.release_run(run);
-            }
-            self.memory.store(LANE_OFFSET + LANE_PENDING, 0);
-        }
-        let extent = self.memory.load(LANE_OFFSET + LANE_EXTENT);
-        let first = self.record(LANE_OFFSET + EXTENT_RECORDS, LANE_OFFSET + CHUNK_BYTES, state >> 1);
-        if state & 1 == 0 && extent == 0 && first.is_none() {
-            return Ok(found);
-        }
-        if state & 1 == 1 {
-            self.apply_frees();
-        } else {
-            self.roll_back();
-        }
-        self.finish();
-        Ok(true)
+        #[cfg(not(feature = "std"))]
+        let _ = settling;
     }
 }
 

@@ -1,12 +1,14 @@
 //! Mends the tables of a heap in a copy of its bytes, as far as nothing that is intact is lost by it.
 //!
 //! What the checker finds is mended in two ways. A single flipped bit is turned back, if among all bits of the words
-//! concerned one, and one only, makes the checker content and keeps the most in use. Whatever else has only one possible meaning is written anew: what is
-//! always the same, what can be counted, memory that was never described. Content of objects is never touched.
+//! concerned one, and one only, makes the checker content and keeps the most in use. Whatever else has only one possible
+//! meaning is written anew: what is always the same, what can be counted, memory that was never described. Content of
+//! objects is never touched.
 //!
 //! Invariants:
 //! - Without `accept_loss` no object and no root that the tables still tell of is given up, and nothing is guessed: what
-//!   has two possible meanings stays as it is and is reported.
+//!   has two possible meanings stays as it is and is reported. A chunk is freed only if nothing speaks for an object in it
+//!   (see `evidence`), however content that would make the checker.
 //! - The result counts only if the independent checker ([`check`](fn@crate::check)) finds nothing in it.
 //! - The work is bounded, whatever the bytes are.
 
@@ -14,9 +16,10 @@ use std::string::{String, ToString};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use crate::check::{Finding, check};
+use crate::check::{Finding, check, check_if_sound};
 use crate::classes::{CLASS_SLOTS, CLASSES};
 use crate::error::OpenError;
+use crate::evidence::{chunk_may_be_free, chunk_was_never_used, nothing_from_segment};
 use crate::inspect::{bytes_of, inspect};
 use crate::layout::*;
 use crate::slabs::slot_mask;
@@ -24,6 +27,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// For all of it. What is not mended by then is left.
 const TIME_MAX: Duration = Duration::from_secs(60);
+/// Findings that are kept: a hostile heap can have any number of them.
+const FINDINGS_KEPT_MAX: usize = 10_000;
 /// Findings whose words are searched for a flipped bit.
 const FINDINGS_SEARCHED_MAX: usize = 4;
 /// For all searches for flipped bits together.
@@ -38,7 +43,7 @@ const LOG_OF_NOBODY: &str = "a part of the log belongs to no transaction";
 pub struct MendReport {
     /// What was done, in order.
     pub mended: Vec<Mended>,
-    /// What is left, when it could not be mended. Empty: the bytes are those of a sound heap now.
+    /// What is left, when it could not be mended: the first of it, when it is very much. Empty: the bytes are those of a sound heap now.
     pub left: Vec<Finding>,
 }
 
@@ -65,6 +70,8 @@ pub fn mend(copy: &mut [u64], accept_loss: bool) -> Result<MendReport, OpenError
     loop {
         let found = match mender.look() {
             Ok(found) => found,
+            // Also when the formatting was killed: that is done again, not mended.
+            Err(error @ OpenError::Empty) => return Err(error),
             Err(error) if mender.superblock() || mender.segments() => {
                 let offset = SUPER_MAGIC;
                 let what = match error {
@@ -87,6 +94,12 @@ pub fn mend(copy: &mut [u64], accept_loss: bool) -> Result<MendReport, OpenError
     }
 }
 
+fn keep(found: &mut Vec<Finding>, finding: Finding) {
+    if found.len() < FINDINGS_KEPT_MAX {
+        found.push(finding);
+    }
+}
+
 struct Mender<'a> {
     copy: &'a mut [u64],
     mended: Vec<Mended>,
@@ -96,15 +109,17 @@ struct Mender<'a> {
 impl Mender<'_> {
     fn look(&mut self) -> Result<Vec<Finding>, OpenError> {
         let mut found = Vec::new();
-        inspect(self.copy, &mut |finding| found.push(finding), &mut |_, _| {})?;
+        inspect(self.copy, &mut |finding| keep(&mut found, finding), &mut |_, _| {})?;
         Ok(found)
     }
 
     /// What the checker finds without an open before. The log may belong to a transaction that is still open.
     fn findings_as_it_is(&self) -> Vec<Finding> {
         let mut found = Vec::new();
-        check(bytes_of(self.copy), &mut |finding| found.push(finding));
-        found.retain(|finding| finding.what != LOG_OF_NOBODY);
+        check(bytes_of(self.copy), &mut |finding| match finding.what {
+            LOG_OF_NOBODY => {}
+            _ => keep(&mut found, finding),
+        });
         found
     }
 
@@ -169,10 +184,16 @@ impl Mender<'_> {
                     self.store(at, was);
                     return false;
                 }
+                let frees = at % SEGMENT_BYTES == DESC_USED_CHUNKS && was >> bit & 1 == 1;
+                let descriptor = (at & !(SEGMENT_BYTES - 1)) + bit * DESCRIPTOR_BYTES;
+                let cuts_off = at == SUPER_SEGMENTS && !nothing_from_segment(self.copy, was ^ 1 << bit);
+                if cuts_off || frees && !chunk_may_be_free(self.copy, descriptor) {
+                    continue;
+                }
                 self.store(at, was ^ 1 << bit);
-                let report = check(bytes_of(self.copy), &mut |_| {});
-                let kept = (report.chunks, report.objects);
-                if report.is_sound() && right.is_none_or(|(most, ..)| kept >= most) {
+                let report = check_if_sound(bytes_of(self.copy));
+                let Some(kept) = report.map(|report| (report.chunks, report.objects)) else { continue };
+                if right.is_none_or(|(most, ..)| kept >= most) {
                     certain = right.is_none_or(|(most, ..)| kept > most);
                     right = Some((kept, at, was ^ 1 << bit));
                 }
@@ -266,7 +287,7 @@ impl Mender<'_> {
                 self.store(used_at, self.load(used_at) | 1 << chunk);
                 Some("described as absent")
             }
-            "a chunk in use has no valid head" if self.load(offset + DESC_HEAD) == 0 => {
+            "a chunk in use has no valid head" if chunk_was_never_used(self.copy, offset) => {
                 self.store(used_at, self.load(used_at) & !(1 << chunk));
                 Some("counted as free: it was never described, so nothing was ever put there")
             }
@@ -282,9 +303,7 @@ impl Mender<'_> {
             }
             "a part of a run counts as free" => {
                 let span = u64::from(head?.span);
-                let inside = (1..span).map(|inside| offset + inside * DESCRIPTOR_BYTES + DESC_HEAD);
-                let mut heads = inside.map(|at| Head::decode(self.load(at)).map(|head| head.kind));
-                if !heads.all(|kind| kind == Some(Kind::Inside)) {
+                if !self.is_whole_run(offset, span) {
                     return None;
                 }
                 self.store(used_at, self.load(used_at) | (u64::MAX >> (64 - span)) << chunk);
@@ -301,6 +320,9 @@ impl Mender<'_> {
             }
             LOG_OF_NOBODY => {
                 let span = u64::from(head?.span).clamp(1, SEGMENT_CHUNKS - chunk);
+                if !self.is_whole_run(offset, span) {
+                    return None;
+                }
                 self.store(used_at, self.load(used_at) & !((u64::MAX >> (64 - span)) << chunk));
                 Some("counted as free: no transaction is open")
             }
@@ -317,6 +339,13 @@ impl Mender<'_> {
             }
             _ => None,
         }
+    }
+
+    /// Whether every chunk of a run but its first is described as inside one.
+    fn is_whole_run(&self, descriptor: u64, span: u64) -> bool {
+        let inside = (1..span).map(|inside| descriptor + inside * DESCRIPTOR_BYTES + DESC_HEAD);
+        let mut heads = inside.map(|at| Head::decode(self.load(at)).map(|head| head.kind));
+        heads.all(|kind| kind == Some(Kind::Inside))
     }
 
     /// Gives up what nothing can be told about; what was done, and what is lost.
@@ -428,7 +457,7 @@ impl Mender<'_> {
         let was = self.load(SUPER_SEGMENTS);
         let mut right = (0..64).map(|bit| was ^ 1 << bit).filter(|word| {
             self.store(SUPER_SEGMENTS, *word);
-            is_sound(bytes_of(self.copy))
+            check_if_sound(bytes_of(self.copy)).is_some() && nothing_from_segment(self.copy, *word)
         });
         let (first, second) = (right.next(), right.next());
         let word = first.filter(|_| second.is_none());
@@ -440,8 +469,4 @@ impl Mender<'_> {
 fn sum_of(words: &[u64]) -> u64 {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     xxh3_64(&bytes)
-}
-
-fn is_sound(bytes: &[u8]) -> bool {
-    check(bytes, &mut |_| {}).is_sound()
 }

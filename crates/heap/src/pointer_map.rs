@@ -4,7 +4,7 @@
 //! Invariants:
 //! - A map names every pointer of a value: [`typed!`](crate::typed!) makes it from the types of all fields, and a field
 //!   whose target is not known (a plain `*mut T`) makes the whole type one without a map. None is guessed.
-//! - [`Link`] has the layout of a plain pointer, so a program may go over from one to the other without a migration.
+//! - The outline of a [`Link`] is that of a plain pointer, so a program may go over from that to links without a migration.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -43,6 +43,8 @@ pub enum PointerMap {
 pub struct Described {
     /// What roots of it carry.
     pub root_type: RootType,
+    /// What those carry that were stored with plain pointers; see [`RootType::outline_of`].
+    pub outline: RootType,
     /// Bytes of a value.
     pub bytes: u64,
     /// Alignment of a value in bytes.
@@ -57,6 +59,7 @@ impl Described {
     pub fn of<T: Typed>() -> Described {
         Described {
             root_type: RootType::of::<T>(),
+            outline: RootType::outline_of::<T>(),
             bytes: size_of::<T>() as u64,
             align_bytes: align_of::<T>() as u64,
             map: T::POINTERS,
@@ -112,7 +115,8 @@ impl<T> fmt::Debug for Link<T> {
 
 // SAFETY: `repr(transparent)` over a pointer; any bytes are one, as long as nobody follows it.
 unsafe impl<T: Typed> Typed for Link<T> {
-    const LAYOUT: u64 = layout_start("pointer", size_of::<Self>(), align_of::<Self>());
+    const LAYOUT: u64 = layout_field(Self::OUTLINE, "to", T::VERSION as usize, T::OUTLINE);
+    const OUTLINE: u64 = layout_start("pointer", size_of::<Self>(), align_of::<Self>());
     const POINTERS: PointerMap = PointerMap::Link(Described::of::<T>);
 }
 
@@ -166,7 +170,8 @@ impl<T> fmt::Debug for Run<T> {
 
 // SAFETY: `repr(C)` with two words, of which any value is valid as long as nobody follows the first.
 unsafe impl<T: Typed> Typed for Run<T> {
-    const LAYOUT: u64 = layout_field(layout_start("run", 16, 8), "of", 0, size_of::<T>() as u64);
+    const LAYOUT: u64 = layout_field(Self::OUTLINE, "to", T::VERSION as usize, T::OUTLINE);
+    const OUTLINE: u64 = layout_field(layout_start("run", 16, 8), "of", 0, size_of::<T>() as u64);
     const POINTERS: PointerMap = PointerMap::Run(Described::of::<T>);
 }
 
@@ -176,6 +181,7 @@ mod tests {
 
     crate::typed! { struct Node: 1 { next: Link<Node>, value: u64 } }
     crate::typed! { struct Holder: 1 { count: u64, nodes: [Node; 3], names: Run<u8> } }
+    crate::typed! { struct Newer: 2 { next: Link<Node>, value: u64 } }
     crate::typed! { struct Old: 1 { next: *mut u8, value: u64 } }
 
     #[test]
@@ -187,6 +193,33 @@ mod tests {
         assert!(matches!(fields[2], (56, PointerMap::Run(_))));
         let PointerMap::Fields(fields) = Old::POINTERS else { panic!("{:?}", Old::POINTERS) };
         assert!(matches!(fields[0], (0, PointerMap::Unknown)));
-        assert_eq!(<Link<Node>>::LAYOUT, <*mut Node>::LAYOUT);
     }
+
+    #[test]
+    fn what_a_link_leads_to_is_part_of_a_layout_and_no_part_of_an_outline() {
+        assert_eq!(<Link<Node>>::OUTLINE, <*mut Node>::LAYOUT);
+        assert_eq!(Node::OUTLINE, Old::LAYOUT);
+        let layouts = [
+            Node::OUTLINE,
+            Node::LAYOUT,
+            <Link<Node>>::LAYOUT,
+            <Link<Holder>>::LAYOUT,
+            <Link<Newer>>::LAYOUT,
+            <Run<Link<u64>>>::LAYOUT,
+            <Run<u64>>::LAYOUT,
+            <Run<i64>>::LAYOUT,
+            <[Link<u64>; 2]>::LAYOUT,
+            <[Link<u32>; 2]>::LAYOUT,
+        ];
+        for (index, layout) in layouts.iter().enumerate() {
+            assert!(!layouts[..index].contains(layout), "{index}");
+        }
+        // Roots on media carry these numbers.
+        #[cfg(target_pointer_width = "64")]
+        assert_eq!([Node::OUTLINE, Node::LAYOUT, <Run<u64>>::OUTLINE, <Run<u64>>::LAYOUT], PINNED);
+    }
+
+    #[cfg(target_pointer_width = "64")]
+    const PINNED: [u64; 4] =
+        [0x7B04_1C22_6B5C_A577, 0x48DF_18C9_27A6_6309, 0x1A7D_9F2C_B353_0DD9, 0xB895_4006_157A_6398];
 }

@@ -57,6 +57,13 @@ pub enum RelocationError {
         /// Its type.
         root_type: RootType,
     },
+    /// A root has a type that several of the described types share, and these differ in where their pointers lead.
+    AmbiguousType {
+        /// Its name.
+        name: String,
+        /// Its type.
+        root_type: RootType,
+    },
     /// A type has a pointer whose target is not known.
     UnknownPointer {
         /// Where it is.
@@ -98,6 +105,12 @@ impl fmt::Display for RelocationError {
             Self::UnknownType { name, root_type } => write!(
                 f,
                 "its root {name:?} has the layout {:016x} version {}, which this program did not describe; name that type, too",
+                root_type.layout, root_type.version
+            ),
+            Self::AmbiguousType { name, root_type } => write!(
+                f,
+                "its root {name:?} has the layout {:016x} version {}, which several of the named types share; name only the \
+                 right one, or give them versions of their own",
                 root_type.layout, root_type.version
             ),
             Self::UnknownPointer { offset } => write!(
@@ -144,8 +157,48 @@ pub fn relocate<B: Backing>(
     Ok(Relocated { objects, pointers: places.len() as u64 })
 }
 
-/// A value to be looked at: where, and its type. The same place may be two values, an object and its first field.
-type Value = (u64, u64, u32);
+/// Tells maps apart: kind, where it lies, and two numbers. One type may have several, two different maps never share one.
+type Identity = (u8, usize, usize, usize);
+/// A value to be looked at: where, and its map. The same place may be two values, an object and its first field.
+type Value = (u64, Identity);
+
+fn identity(map: &PointerMap) -> Identity {
+    match *map {
+        PointerMap::Plain => (0, 0, 0, 0),
+        PointerMap::Unknown => (1, 0, 0, 0),
+        PointerMap::Link(of) => (2, of as usize, 0, 0),
+        PointerMap::Run(of) => (3, of as usize, 0, 0),
+        PointerMap::Fields(fields) => (4, fields.as_ptr() as usize, fields.len(), 0),
+        PointerMap::Elements { bytes, length, of } => (5, core::ptr::from_ref(of) as usize, length, bytes),
+    }
+}
+
+/// Whether two types have pointers at the same places that lead to types of which the same is true. `compared` are the
+/// pairs of targets that are compared already: types may point to each other in a circle.
+fn alike(one: &Described, other: &Described, compared: &mut BTreeSet<(usize, usize)>) -> bool {
+    one.bytes == other.bytes
+        && one.align_bytes == other.align_bytes
+        && maps_alike(&one.map, &other.map, compared)
+}
+
+fn maps_alike(one: &PointerMap, other: &PointerMap, compared: &mut BTreeSet<(usize, usize)>) -> bool {
+    match (*one, *other) {
+        (PointerMap::Plain, PointerMap::Plain) | (PointerMap::Unknown, PointerMap::Unknown) => true,
+        (PointerMap::Link(one), PointerMap::Link(other)) | (PointerMap::Run(one), PointerMap::Run(other)) => {
+            !compared.insert((one as usize, other as usize)) || alike(&one(), &other(), compared)
+        }
+        (PointerMap::Fields(one), PointerMap::Fields(other)) => {
+            let mut pairs = one.iter().zip(other);
+            one.len() == other.len()
+                && pairs.all(|((at, map), (place, like))| at == place && maps_alike(map, like, compared))
+        }
+        (
+            PointerMap::Elements { bytes, length, of },
+            PointerMap::Elements { bytes: other_bytes, length: other_length, of: like },
+        ) => bytes == other_bytes && length == other_length && maps_alike(of, like, compared),
+        _ => false,
+    }
+}
 
 struct Plan<'a> {
     survey: Survey<'a>,
@@ -185,9 +238,12 @@ impl<'a> Plan<'a> {
         for root in roots {
             let name = || root.name.to_string();
             let root_type = root.root_type.ok_or_else(|| RelocationError::UntypedRoot { name: name() })?;
-            let described = types.iter().find(|described| described.root_type == root_type);
+            let mut fitting = types.iter().filter(|of| of.root_type == root_type || of.outline == root_type);
             let described =
-                *described.ok_or_else(|| RelocationError::UnknownType { name: name(), root_type })?;
+                *fitting.next().ok_or_else(|| RelocationError::UnknownType { name: name(), root_type })?;
+            if !fitting.all(|other| alike(&described, other, &mut BTreeSet::new())) {
+                return Err(RelocationError::AmbiguousType { name: name(), root_type });
+            }
             self.reach(root.offset, self.base.wrapping_add(root.offset), 1, described)?;
         }
         Ok(())
@@ -216,7 +272,7 @@ impl<'a> Plan<'a> {
         }
         for index in 0..length {
             let at = offset + index * described.bytes;
-            if self.seen.insert((at, described.root_type.layout, described.root_type.version)) {
+            if self.seen.insert((at, identity(&described.map))) {
                 self.queue.push((at, described));
             }
         }

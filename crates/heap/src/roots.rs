@@ -17,6 +17,10 @@ use xxhash_rust::xxh3::xxh3_64;
 const OFFSET_BITS: u32 = 48;
 pub(crate) const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
 
+/// Steps that finding places in a new table may take on average. An honest one takes a few; one whose entries all claim
+/// the same hash would take for ever.
+const PROBES_PER_SLOT_MAX: u64 = 64;
+
 /// A root: an object that has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
@@ -90,8 +94,8 @@ impl<B: Backing> Heap<B> {
     /// or not at all; inside an open transaction, with it.
     ///
     /// # Errors
-    /// [`HeapError::NameTaken`], [`HeapError::BadName`], [`HeapError::OutOfMemory`]; nothing has changed then
-    /// (inside an open transaction: nothing that its rollback does not undo).
+    /// [`HeapError::NameTaken`], [`HeapError::BadName`], [`HeapError::OutOfMemory`]; nothing has changed then,
+    /// or, inside an open transaction, that can only be rolled back any more.
     pub fn create_root(&mut self, name: &str, bytes: u64) -> Result<NonNull<u8>, HeapError> {
         self.create(name, bytes, 1, None)
     }
@@ -107,7 +111,9 @@ impl<B: Backing> Heap<B> {
         self.all_or_nothing(|heap| {
             let object = heap.alloc_aligned(bytes, align_bytes)?;
             let offset = heap.offset_of(object).ok_or(HeapError::OutsideHeap)?;
-            heap.memory.zero(offset, bytes);
+            if !heap.memory.zero(offset, bytes) {
+                return Err(HeapError::OutsideHeap);
+            }
             let entry = heap.write_entry(name, offset, bytes, root_type)?;
             heap.insert_entry(entry, name)?;
             Ok(object)
@@ -151,7 +157,7 @@ impl<B: Backing> Heap<B> {
         Ok(at)
     }
 
-    /// Removes a root and frees its object (not what the object points to).
+    /// Removes a root and frees its object (not what the object points to), also a root whose object was freed by mistake.
     ///
     /// # Errors
     /// [`HeapError::NoSuchRoot`].
@@ -161,22 +167,40 @@ impl<B: Backing> Heap<B> {
         self.all_or_nothing(|heap| {
             heap.store_logged(slot, SLOT_TOMBSTONE)?;
             heap.store_logged(SUPER_ROOTS + 24, heap.table().roots.saturating_sub(1))?;
-            heap.free(object.pointer)?;
-            heap.free(NonNull::new(heap.memory.at(entry)).ok_or(HeapError::OutsideHeap)?)
+            heap.free_if_there(object.pointer)?;
+            heap.free_if_there(NonNull::new(heap.memory.at(entry)).ok_or(HeapError::OutsideHeap)?)
         })
     }
 
-    /// All roots, in no particular order.
+    /// All roots, in no particular order: no more than the table has slots, with names of no more than 255 bytes,
+    /// whatever the heap's bytes are.
     pub fn roots(&self) -> Roots<'_, B> {
         Roots { heap: self, table: self.table(), next: 0 }
     }
 
-    /// In the open transaction, or in one of its own.
+    /// In the open transaction, or in one of its own. What fails after its first record leaves the open one to be rolled
+    /// back: its caller cannot undo half of it.
     pub(crate) fn all_or_nothing<R>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<R, HeapError>,
     ) -> Result<R, HeapError> {
-        if self.in_transaction() { work(self) } else { self.transaction(|tx| work(tx)) }
+        if !self.in_transaction() {
+            return self.transaction(|tx| work(tx));
+        }
+        let records = self.log.records();
+        let result = work(self);
+        if result.is_err() && self.log.records() != records {
+            self.log.doom();
+        }
+        result
+    }
+
+    /// Frees an object whose place may have been freed before: the name that leads to it goes nevertheless.
+    fn free_if_there(&mut self, object: NonNull<u8>) -> Result<(), HeapError> {
+        match self.free(object) {
+            Err(HeapError::NotAllocated) => Ok(()),
+            result => result,
+        }
     }
 
     pub(crate) fn store_logged(&mut self, offset: u64, word: u64) -> Result<(), HeapError> {
@@ -204,26 +228,24 @@ impl<B: Backing> Heap<B> {
 
     /// Makes a table with room (larger, or free of removed slots) and switches over to it.
     fn rebuild_table(&mut self, old: Table) -> Result<Table, HeapError> {
-        let slots = (old.roots * 2 + 2).next_power_of_two().max(ROOT_SLOTS_FIRST);
+        let words = (0..old.slots).map(|index| old.offset + index * 8);
+        let is_root = |word: u64| word != 0 && word != SLOT_TOMBSTONE;
+        // Counted, not believed: none may be left behind for lack of a slot.
+        let roots = words.clone().filter(|at| is_root(self.memory.load(*at))).count() as u64;
+        let slots = (roots * 2 + 2).next_power_of_two().max(ROOT_SLOTS_FIRST);
         let fresh = self.alloc_zeroed(slots * 8)?;
         let offset = self.offset_of(fresh).ok_or(HeapError::OutsideHeap)?;
-        let mut moved = 0;
-        for index in 0..old.slots {
-            let word = self.memory.load(old.offset + index * 8);
-            if word == 0 || word == SLOT_TOMBSTONE {
-                continue;
-            }
+        let mut probes_left = slots * PROBES_PER_SLOT_MAX;
+        for word in words.map(|at| self.memory.load(at)).filter(|word| is_root(*word)) {
             let hash = self.memory.load((word & OFFSET_MASK) + ENTRY_HASH);
-            let free = (0..slots)
-                .map(|step| offset + (hash.wrapping_add(step) & (slots - 1)) * 8)
-                .find(|slot| self.memory.load(*slot) == 0);
-            if let Some(slot) = free {
-                self.memory.store(slot, word);
-                moved += 1;
-            }
+            let step = (0..slots.min(probes_left))
+                .find(|step| self.memory.load(offset + (hash.wrapping_add(*step) & (slots - 1)) * 8) == 0)
+                .ok_or(HeapError::OutsideHeap)?;
+            probes_left -= step + 1;
+            self.memory.store(offset + (hash.wrapping_add(step) & (slots - 1)) * 8, word);
         }
         self.add_range(self.memory.at(SUPER_ROOTS), 32)?;
-        for (index, word) in [offset, slots, moved, moved].into_iter().enumerate() {
+        for (index, word) in [offset, slots, roots, roots].into_iter().enumerate() {
             self.memory.store(SUPER_ROOTS + 8 * index as u64, word);
         }
         if old.slots > 0
@@ -255,6 +277,10 @@ impl<'heap, B: Backing> Iterator for Roots<'heap, B> {
             }
             let entry = word & OFFSET_MASK;
             let length = heap.memory.load(entry + ENTRY_NAME_LENGTH) & !ENTRY_TYPED;
+            // Whatever somebody stored there: no root has such a name, and who copies it must not run out of memory.
+            if !(1..=ROOT_NAME_BYTES_MAX as u64).contains(&length) {
+                continue;
+            }
             // SAFETY: the iterator borrows the heap, so nothing writes to it meanwhile.
             let name = unsafe { heap.memory.bytes(entry + ENTRY_NAME, length) };
             if let (Some(root), Some(Ok(name))) = (heap.root_of(entry), name.map(core::str::from_utf8)) {

@@ -13,11 +13,15 @@
 //!   clear bits there while they hold the lock. All of these are atomic read-modify-writes: `Release` when
 //!   a bit is cleared, `Acquire` when free bits are looked for, so that what the old owner of an object did
 //!   with it happens before what the new one does.
+//! - What a commit frees in a claimed slab is not taken before the commit has emptied its log: a recovery would free it
+//!   again. Meanwhile `settling` is set; it is looked at after a word of a bitmap, and bits of that word that this
+//!   handle has not cleared itself count only if it was clear.
 //! - While it is claimed, no slab is entered, released or remembered by the heap behind the lock.
 //!
 //! What it must not do: touch anything but bitmap words of its own slabs without the lock.
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backing::Backing;
@@ -33,6 +37,7 @@ use crate::transaction::Transaction;
 /// A heap that several threads use at once, each through a [`Handle`] of its own.
 pub struct SharedHeap<B: Backing> {
     heap: Arc<Mutex<Heap<B>>>,
+    settling: Arc<AtomicBool>,
 }
 
 /// One thread's access to a [`SharedHeap`]. Dropping it gives its slabs back to the others.
@@ -43,6 +48,8 @@ pub struct Handle<B: Backing> {
     slabs: [Claimed; CLASSES],
     /// The same slabs by chunk, as far as there is a place for each; the heap frees in the others for us.
     own: KnownSlabs,
+    /// Set by the heap while slots that a commit has freed could be freed again.
+    settling: Arc<AtomicBool>,
 }
 
 // SAFETY: the pointer in `memory` leads into the backing, which lives as long as `heap` and may be used from
@@ -72,7 +79,9 @@ impl<B: Backing + Send> SharedHeap<B> {
     /// like): the handles rely on the bytes that they know for as long as there is one.
     pub unsafe fn new(mut heap: Heap<B>) -> SharedHeap<B> {
         heap.abort_all();
-        SharedHeap { heap: Arc::new(Mutex::new(heap)) }
+        let settling = Arc::new(AtomicBool::new(false));
+        heap.settling = Some(Arc::clone(&settling));
+        SharedHeap { heap: Arc::new(Mutex::new(heap)), settling }
     }
 
     /// A handle for one more thread.
@@ -83,6 +92,7 @@ impl<B: Backing + Send> SharedHeap<B> {
             memory,
             slabs: [Claimed::default(); CLASSES],
             own: KnownSlabs::new(),
+            settling: Arc::clone(&self.settling),
         }
     }
 
@@ -93,7 +103,7 @@ impl<B: Backing + Send> SharedHeap<B> {
     pub fn into_heap(self) -> Result<Heap<B>, SharedHeap<B>> {
         match Arc::try_unwrap(self.heap) {
             Ok(heap) => Ok(heap.into_inner().unwrap_or_else(PoisonError::into_inner)),
-            Err(heap) => Err(SharedHeap { heap }),
+            Err(heap) => Err(SharedHeap { heap, ..self }),
         }
     }
 }
@@ -148,7 +158,12 @@ impl<B: Backing + Send> Handle<B> {
             return Err(HeapError::NotAllocated);
         }
         // What was freed last is taken first; what is free in the word before is found again by a look at it.
-        (slab.word, slab.free) = (word, !(before & !bit) & slot_mask(class, word));
+        let free = match self.settling.load(Ordering::Acquire) {
+            false => !(before & !bit) & slot_mask(class, word),
+            true if slab.word == word => slab.free | bit,
+            true => bit,
+        };
+        (slab.word, slab.free) = (word, free);
         Ok(())
     }
 
@@ -203,31 +218,40 @@ impl<B: Backing + Send> Handle<B> {
     /// Finds free slots: in the slab that is claimed, else in another one.
     #[cold]
     fn refill(&mut self, class: usize) -> Result<(), HeapError> {
-        if self.slabs[class].chunk != 0 && self.find_free(class) {
+        let slab = &mut self.slabs[class];
+        if slab.find_free(&self.memory, class) && !self.settling.load(Ordering::Acquire) {
             return Ok(());
         }
+        // As long as it is held, no commit is under way.
         let mut heap = lock(&self.heap);
-        let full = core::mem::take(&mut self.slabs[class]).chunk;
+        if slab.find_free(&self.memory, class) {
+            return Ok(());
+        }
+        let full = core::mem::take(slab).chunk;
         if full != 0 {
             self.own.remove(full);
             heap.give_back_slab(class, full);
         }
         let chunk = heap.claim_slab(class)?;
         self.memory = heap.memory;
-        drop(heap);
-        self.slabs[class].chunk = chunk;
+        slab.chunk = chunk;
         self.own.insert(chunk, class);
         // The heap claims only slabs with room, and only their owner takes from them.
-        self.find_free(class).then_some(()).ok_or(HeapError::OutsideHeap)
+        slab.find_free(&self.memory, class).then_some(()).ok_or(HeapError::OutsideHeap)
     }
+}
 
-    fn find_free(&mut self, class: usize) -> bool {
-        let slab = &mut self.slabs[class];
+impl Claimed {
+    /// Finds slots of a claimed slab that look free: what a commit is about to free may be among them.
+    fn find_free(&mut self, memory: &Memory, class: usize) -> bool {
+        if self.chunk == 0 {
+            return false;
+        }
         for word in 0..words_of(class) {
-            let taken = self.memory.load_acquire(word_offset(slab.chunk, word));
+            let taken = memory.load_acquire(word_offset(self.chunk, word));
             let free = !taken & slot_mask(class, word);
             if free != 0 {
-                (slab.word, slab.free) = (word, free);
+                (self.word, self.free) = (word, free);
                 return true;
             }
         }

@@ -80,7 +80,7 @@ impl<B: Backing> Heap<B> {
     pub fn root_typed<T: Typed>(&self, name: &str) -> Result<Option<NonNull<T>>, HeapError> {
         let Some((_, entry)) = self.find(name) else { return Ok(None) };
         let (stored, wanted) = (self.type_of(entry), RootType::of::<T>());
-        if stored != Some(wanted) {
+        if !stored.is_some_and(RootType::is_of::<T>) {
             return Err(HeapError::LayoutMismatch { stored, wanted });
         }
         let root = self.root_of(entry).ok_or(HeapError::OutsideHeap)?;
@@ -119,10 +119,10 @@ impl<B: Backing> Heap<B> {
     ) -> Result<NonNull<New>, E> {
         let (_, entry) = self.find(name).ok_or(HeapError::NoSuchRoot)?;
         let (stored, wanted) = (self.type_of(entry), RootType::of::<New>());
-        if stored == Some(wanted) {
+        if stored.is_some_and(RootType::is_of::<New>) {
             return Ok(self.root_typed(name)?.ok_or(HeapError::NoSuchRoot)?);
         }
-        if stored != Some(RootType::of::<Old>()) {
+        if !stored.is_some_and(RootType::is_of::<Old>) {
             return Err(HeapError::LayoutMismatch { stored, wanted }.into());
         }
         self.transaction(|tx| {

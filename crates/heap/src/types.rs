@@ -1,8 +1,10 @@
 //! Types of roots: a number for how a value lies in memory, so that a program never takes bytes of another
 //! layout for its own.
 //!
-//! Invariant: the number is a hash over the names, places and layouts of all fields, down to the integers; a
-//! struct's own name is no part of it. It is stored on media, so the way it is computed is part of the format.
+//! Invariants:
+//! - The number is a hash over the names, places and layouts of all fields, down to the integers; a struct's own name is
+//!   no part of it. It is stored on media, so the way it is computed is part of the format.
+//! - What a link leads to is part of it, with the pointers there as plain ones: types may point to each other in a circle.
 
 use core::ptr::NonNull;
 
@@ -23,6 +25,18 @@ impl RootType {
     pub const fn of<T: Typed>() -> RootType {
         RootType { layout: T::LAYOUT, version: T::VERSION }
     }
+
+    /// The type of `T` as a program stored it that had plain pointers in the place of links, or did not hash what they
+    /// lead to.
+    #[must_use]
+    pub const fn outline_of<T: Typed>() -> RootType {
+        RootType { layout: T::OUTLINE, version: T::VERSION }
+    }
+
+    /// Whether a root of this type may be used as a `T`.
+    pub(crate) fn is_of<T: Typed>(self) -> bool {
+        self == RootType::of::<T>() || self == RootType::outline_of::<T>()
+    }
 }
 
 /// A value that may lie in a heap, and be found there by a later build of the program; see [`typed!`](crate::typed!).
@@ -31,8 +45,10 @@ impl RootType {
 /// Implementations promise that the layout does not depend on the compiler (`repr(C)` or an integer), that any
 /// bytes, zeroes among them, are a valid value, and that [`Typed::LAYOUT`] differs when the layout does.
 pub unsafe trait Typed: Copy {
-    /// Hash of how the value lies in memory.
+    /// Hash of how the value lies in memory, and of what its links lead to.
     const LAYOUT: u64;
+    /// The same, with every pointer a plain one.
+    const OUTLINE: u64 = Self::LAYOUT;
     /// Raised when the meaning changes and the layout does not.
     const VERSION: u32 = 0;
     /// Where its pointers are; without that a heap that holds such a value is never moved. It must name every pointer.
@@ -83,6 +99,8 @@ plain!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
 unsafe impl<T: Typed, const LENGTH: usize> Typed for [T; LENGTH] {
     const LAYOUT: u64 =
         layout_field(layout_start("array", size_of::<Self>(), align_of::<Self>()), "", LENGTH, T::LAYOUT);
+    const OUTLINE: u64 =
+        layout_field(layout_start("array", size_of::<Self>(), align_of::<Self>()), "", LENGTH, T::OUTLINE);
     const POINTERS: PointerMap =
         PointerMap::Elements { bytes: size_of::<T>(), length: LENGTH, of: &T::POINTERS };
 }
@@ -139,6 +157,17 @@ macro_rules! typed {
                     stringify!($field),
                     core::mem::offset_of!($name, $field),
                     <$type as $crate::Typed>::LAYOUT,
+                );)*
+                hash
+            };
+            const OUTLINE: u64 = {
+                let hash =
+                    $crate::types::layout_start("struct", size_of::<$name>(), align_of::<$name>());
+                $(let hash = $crate::types::layout_field(
+                    hash,
+                    stringify!($field),
+                    core::mem::offset_of!($name, $field),
+                    <$type as $crate::Typed>::OUTLINE,
                 );)*
                 hash
             };

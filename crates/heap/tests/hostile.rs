@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::{TestMemory, at, open};
-use holdfast_heap::layout::SUPER_SEGMENTS;
+use common::{TestMemory, assert_sound, at, open};
+use holdfast_heap::layout::*;
+use holdfast_heap::{Heap, HeapError, inspect};
 
 #[cfg(not(target_family = "wasm"))]
 fn ends(work: impl FnOnce() + Send + 'static) -> bool {
@@ -38,4 +39,106 @@ fn a_heap_that_claims_endless_segments_is_walked_to_its_end_only() {
         };
         assert!(ends(work), "{claimed} segments are walked for ever");
     }
+}
+
+/// Stores a word into a heap's own bytes.
+fn put(heap: &Heap<TestMemory>, offset: u64, word: u64) {
+    // SAFETY: the callers pass offsets in the superblock and in objects of the heap.
+    unsafe { at(heap, offset).cast::<u64>().write(word.to_le()) };
+}
+
+/// A heap with a root table of so many slots, of which so many lead to one entry whose name is said to have 1 MiB.
+fn heap_with_a_long_name(slots: u64, roots: u64) -> Heap<TestMemory> {
+    let mut heap = open(TestMemory::new((8 << 20) + slots * 32));
+    let (entry, table) = (heap.alloc_zeroed(2 << 20).unwrap(), heap.alloc_zeroed(slots * 8).unwrap());
+    let (entry, table) = (heap.offset_of(entry).unwrap(), heap.offset_of(table).unwrap());
+    put(&heap, entry + ENTRY_OBJECT, entry);
+    put(&heap, entry + ENTRY_SIZE, 8);
+    put(&heap, entry + ENTRY_NAME_LENGTH, 1 << 20);
+    (0..roots).for_each(|slot| put(&heap, table + slot * 8, entry));
+    let words = [table, slots, roots, roots];
+    words.into_iter().zip(0..).for_each(|(word, index)| put(&heap, SUPER_ROOTS + index * 8, word));
+    heap
+}
+
+/// Tools that kept each of these names died for lack of memory.
+#[test]
+fn a_name_that_is_longer_than_any_is_no_roots_name_however_many_slots_lead_to_it() {
+    let heap = heap_with_a_long_name(1 << 14, 1 << 14);
+    assert_eq!(heap.roots().count(), 0);
+    let bytes = heap.close();
+    let mut copy: Vec<u64> =
+        bytes.bytes().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let (mut findings, mut names) = (0_u64, 0_u64);
+    inspect(&mut copy, &mut |_| findings += 1, &mut |name, _| names += name.len() as u64).unwrap();
+    assert!(findings >= 1 << 14);
+    assert_eq!(names, 0);
+}
+
+#[cfg(feature = "std")]
+#[test]
+fn what_a_hostile_table_of_roots_leaves_of_a_repair_is_bounded() {
+    let work = || {
+        let bytes = heap_with_a_long_name(1 << 17, 1 << 17).close();
+        let mut copy: Vec<u64> =
+            bytes.bytes().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let report = holdfast_heap::mend(&mut copy, false).unwrap();
+        assert!(!report.left.is_empty() && report.left.len() <= 10_000);
+    };
+    assert!(ends(work));
+}
+
+/// One flipped bit in the word of used chunks gave an object the place of the superblock, or one behind the heap's end.
+#[test]
+fn tables_and_chunks_that_are_not_there_are_given_to_no_object_whatever_the_used_word_says() {
+    const BYTES: u64 = 6 << 20;
+    const OBJECT: u64 = 60_000;
+    let mut heap = open(TestMemory::new(BYTES));
+    let objects = std::iter::repeat_with(|| heap.alloc(OBJECT)).take_while(Result::is_ok).count();
+    let mut memory = heap.close();
+    for segment in 0..BYTES.div_ceil(SEGMENT_BYTES) {
+        let at = (segment * SEGMENT_BYTES + DESC_USED_CHUNKS) as usize;
+        // The lane's chunk stays: without it the heap does not open.
+        memory.bytes_mut()[at..at + 8].copy_from_slice(&(2 * u64::from(segment == 0)).to_le_bytes());
+    }
+    let mut heap = open(memory);
+    heap.create_root("precious", 64).unwrap();
+    let mut given = 0;
+    while let Ok(object) = heap.alloc(OBJECT) {
+        let offset = heap.offset_of(object).unwrap();
+        assert!(offset % SEGMENT_BYTES >= CHUNK_BYTES && offset + OBJECT <= BYTES, "{offset:#x}");
+        given += 1;
+    }
+    assert_eq!(
+        given,
+        objects - 3,
+        "a slab each for the root's table, its entry and object, and the rest as before"
+    );
+    assert!(open(heap.close()).root("precious").is_some());
+}
+
+/// Every entry claimed the same place in the new table: with a million of them that took minutes.
+#[test]
+fn a_table_of_roots_that_all_claim_one_place_is_not_made_larger_and_the_error_changes_nothing() {
+    let work = || {
+        let mut heap = heap_with_a_long_name(1 << 20, 3 << 18);
+        let before = heap.backing().bytes()[SUPER_ROOTS as usize..][..32].to_vec();
+        assert_eq!(heap.create_root("one more", 8), Err(HeapError::OutsideHeap));
+        assert_eq!(heap.backing().bytes()[SUPER_ROOTS as usize..][..32], before);
+    };
+    assert!(ends(work));
+}
+
+#[test]
+fn no_root_is_left_behind_by_a_table_that_grows_however_few_are_counted() {
+    let mut heap = open(TestMemory::new(8 << 20));
+    for index in 0..96 {
+        heap.create_root(&format!("root {index}"), 8).unwrap();
+    }
+    put(&heap, SUPER_ROOTS + 24, 1);
+    heap.create_root("one more", 8).unwrap();
+    for index in 0..96 {
+        assert!(heap.root(&format!("root {index}")).is_some(), "root {index} is lost");
+    }
+    assert_sound(heap.backing().bytes(), "grown");
 }

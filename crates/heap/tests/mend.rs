@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{TestMemory, open, version_1};
+use common::{TestMemory, fill, open, version_1};
 use holdfast_heap::layout::*;
 use holdfast_heap::survey::{ObjectView, Survey};
 use holdfast_heap::{OpenError, bytes_of, check, mend};
@@ -135,6 +135,101 @@ fn what_nothing_can_be_told_about_is_left_unless_its_loss_is_accepted() {
     assert!(left.iter().any(|root| root.0 == "large") && left.len() < roots(&good).len());
     // Bytes of objects are as they were.
     assert!(copy[(lost.1 / 8) as usize..][..37] == good[(lost.1 / 8) as usize..][..37]);
+}
+
+/// A heap of three segments in which one slab and two large objects hold nothing that a root is; the slab's descriptor.
+fn heap_with_children() -> (Vec<u64>, u64) {
+    let mut heap = open(TestMemory::new(16 << 20));
+    heap.create_root("list", 64).unwrap();
+    let before = heap.alloc(CHUNK_BYTES).unwrap();
+    let children: Vec<_> = (0..20).map(|_| heap.alloc(2000).unwrap()).collect();
+    children.iter().for_each(|child| fill(*child, 2000, 7));
+    let child = heap.offset_of(children[0]).unwrap();
+    heap.alloc(3 * CHUNK_BYTES).unwrap();
+    heap.free(before).unwrap();
+    heap.alloc(5 << 20).unwrap();
+    (words(heap.close().bytes()), descriptor_of(child))
+}
+
+#[test]
+fn a_slab_whose_description_was_overwritten_is_not_freed_however_content_that_would_make_the_checker() {
+    let (good, descriptor) = heap_with_children();
+    let at = (descriptor / 8) as usize;
+    let chunk = (descriptor / DESCRIPTOR_BYTES * CHUNK_BYTES / 8) as usize;
+    let chunk_words = (CHUNK_BYTES / 8) as usize;
+    // Its head, zeroed or not; all of its description; and that of a slab whose objects are all zeroes.
+    let damages: [(usize, u64, bool); 4] =
+        [(1, 0xA5A5_A5A5_A5A5_A5A5, false), (1, 0, false), (128, 0, false), (1, 0, true)];
+    for (count, word, empty) in damages {
+        let mut damaged = good.clone();
+        damaged[at..at + count].fill(word);
+        if empty {
+            damaged[chunk..chunk + chunk_words].fill(0);
+        }
+        let mut copy = damaged.clone();
+        let report = mend(&mut copy, false).unwrap();
+        assert!(!report.left.is_empty(), "{count} words {word:#x}: {report:?}");
+        let report = mend(&mut damaged, true).unwrap();
+        assert_eq!(report.left, []);
+        let lost: Vec<_> = report.mended.iter().filter_map(|mended| mended.lost.as_ref()).collect();
+        assert!(lost.len() == 1 && lost[0].contains("64 KiB"), "{lost:?}");
+        let kept = ObjectView { offset: chunk as u64 * 8, bytes: CHUNK_BYTES };
+        assert!(objects(&damaged).contains(&kept), "the chunk is free");
+        assert!(empty || damaged[chunk..chunk + chunk_words] == good[chunk..chunk + chunk_words]);
+    }
+}
+
+#[test]
+fn a_run_of_which_all_but_the_first_chunk_counts_as_free_is_kept_whole() {
+    let (good, _) = heap_with_children();
+    let large = objects(&good).into_iter().find(|object| object.bytes == 3 * CHUNK_BYTES).unwrap();
+    let first = large.offset / CHUNK_BYTES;
+    let mut copy = good.clone();
+    copy[(DESC_USED_CHUNKS / 8) as usize] &= !(0b110 << first);
+    let report = mend(&mut copy, false).unwrap();
+    assert_eq!(report.left, []);
+    assert!(copy == good, "{report:?}");
+}
+
+#[test]
+fn an_old_part_of_the_log_that_counts_as_in_use_does_not_take_a_slab_with_it_that_lies_there_now() {
+    let (good, descriptor) = heap_with_children();
+    // Beside it something else is wrong, or not: so more than one flipped bit.
+    for (kind, roots) in [(Kind::Log, 0), (Kind::Run, 0), (Kind::Log, 6)] {
+        let mut copy = good.clone();
+        copy[(SUPER_ROOTS / 8 + 3) as usize] ^= roots;
+        let old = descriptor - DESCRIPTOR_BYTES;
+        copy[(old / 8) as usize] = Head { kind, class: 0, span: 2 }.encode();
+        copy[(DESC_USED_CHUNKS / 8) as usize] |= 1 << (old / DESCRIPTOR_BYTES);
+        let report = mend(&mut copy, false).unwrap();
+        assert_eq!(report.left, []);
+        assert_eq!(objects(&copy), objects(&good), "{report:?}");
+    }
+}
+
+#[test]
+fn segments_with_objects_are_not_cut_off_by_what_is_taken_for_a_flipped_bit() {
+    let (good, _) = heap_with_children();
+    let at = (SUPER_SEGMENTS / 8) as usize;
+    assert_eq!(good[at], 3);
+    // With one bit turned back the checker would be content, and the large object gone.
+    let mut copy = good.clone();
+    copy[at] = 1 | 1 << 40;
+    if let Ok(report) = mend(&mut copy, false) {
+        assert!(!report.left.is_empty() || objects(&copy) == objects(&good), "{report:?}");
+    }
+}
+
+#[test]
+fn a_chunk_that_was_never_used_and_counts_as_in_use_is_free_again() {
+    let good = heap();
+    for bits in [1_u64 << 60, 0b11 << 60] {
+        let mut copy = good.clone();
+        copy[(DESC_USED_CHUNKS / 8) as usize] |= bits;
+        let report = mend(&mut copy, false).unwrap();
+        assert_eq!(report.left, []);
+        assert_eq!(copy, good);
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use core::ptr::NonNull;
 
 use holdfast_heap::{
-    Described, Heap, Link, OpenOptions, Pointers, RelocationError, Run, check, relocate, typed,
+    Described, Heap, HeapError, Link, OpenOptions, Pointers, RelocationError, Run, check, relocate, typed,
 };
 use holdfast_testkit::TestMemory;
 
@@ -190,4 +190,114 @@ fn a_pointer_that_leads_to_no_value_of_its_type_keeps_the_heap_where_it_is() {
         );
         assert!(matches!(error, RelocationError::BadPointer { .. }), "{error}");
     }
+}
+
+typed! { struct Number: 1 { value: u64 } }
+typed! { struct Pointing: 1 { to: Link<Number> } }
+typed! { struct ToNumber: 1 { item: Link<Number> } }
+typed! { struct ToPointing: 1 { item: Link<Pointing> } }
+typed! { struct Plain: 1 { item: *mut u8 } }
+
+// Alike but for what is two links away.
+typed! { struct Far: 1 { to: Link<Pointing> } }
+typed! { struct Near: 1 { to: Link<Number> } }
+typed! { struct ToFar: 1 { item: Link<Far> } }
+typed! { struct ToNear: 1 { item: Link<Near> } }
+typed! { struct LinkFar: 1 { far: Link<ToFar> } }
+typed! { struct LinkNear: 1 { near: Link<ToNear> } }
+
+/// A root that leads to a link that leads to a number.
+fn pointing<T: holdfast_heap::Typed>(heap: &mut Heap<TestMemory>, name: &str) -> NonNull<Pointing> {
+    let root = heap.create_root_typed::<T>(name).unwrap();
+    let number = alloc(heap, Number { value: 42 });
+    let middle = alloc(heap, Pointing { to: Link::to(number) });
+    // SAFETY: every type that the tests pass is one pointer.
+    unsafe { root.cast::<Link<Pointing>>().write(Link::to(middle)) };
+    middle
+}
+
+#[test]
+fn types_that_differ_in_what_their_links_lead_to_are_told_apart_and_every_pointer_follows() {
+    let mut heap = open(TestMemory::new(8 << 20));
+    let middle = pointing::<ToPointing>(&mut heap, "two links");
+    // The same place, as something without a pointer.
+    let near = heap.create_root_typed::<ToNumber>("as a number").unwrap();
+    // SAFETY: just made, of this type.
+    unsafe { near.write(ToNumber { item: Link::to(middle.cast()) }) };
+    let array = heap.create_root_typed::<Run<Number>>("run").unwrap();
+    // SAFETY: as above.
+    unsafe { array.write(Run::empty()) };
+    assert!(matches!(heap.root_typed::<ToNumber>("two links"), Err(HeapError::LayoutMismatch { .. })));
+    assert!(matches!(heap.root_typed::<Run<Link<Number>>>("run"), Err(HeapError::LayoutMismatch { .. })));
+    let mut heap = open_anywhere(heap.close().copy());
+    let to = heap.backing().bytes().as_ptr() as u64;
+    let types = [
+        Described::of::<ToNumber>(),
+        Described::of::<ToPointing>(),
+        Described::of::<Run<Link<Number>>>(),
+        Described::of::<Run<Number>>(),
+    ];
+    assert_eq!(relocate(&mut heap, &types, to).unwrap().pointers, 3);
+    let root = heap.root_typed::<ToPointing>("two links").unwrap().unwrap();
+    // SAFETY: each pointer is checked to lie in the heap before it is followed.
+    unsafe {
+        let middle = root.read().item.target().unwrap();
+        assert!(heap.offset_of(middle.cast()).is_some());
+        let number = middle.read().to.target().unwrap();
+        assert!(heap.offset_of(number.cast()).is_some(), "a pointer was left behind");
+        assert_eq!(number.read().value, 42);
+    }
+}
+
+#[test]
+fn a_value_that_is_looked_at_as_two_types_of_one_layout_is_looked_at_twice() {
+    for names in [["a", "b"], ["b", "a"]] {
+        let mut heap = open(TestMemory::new(8 << 20));
+        let far = heap.create_root_typed::<LinkFar>(names[0]).unwrap();
+        let near = heap.create_root_typed::<LinkNear>(names[1]).unwrap();
+        let number = alloc(&mut heap, Number { value: 42 });
+        let pointing = alloc(&mut heap, Pointing { to: Link::to(number) });
+        let value = alloc(&mut heap, Far { to: Link::to(pointing) });
+        let value = alloc(&mut heap, ToFar { item: Link::to(value) });
+        // SAFETY: just made, of these types; whoever goes the second way sees a pointer as a number.
+        unsafe {
+            far.write(LinkFar { far: Link::to(value) });
+            near.write(LinkNear { near: Link::to(value.cast()) });
+        }
+        let types = [Described::of::<LinkFar>(), Described::of::<LinkNear>()];
+        assert_eq!(relocate(&mut heap, &types, 1 << 44).unwrap().pointers, 5);
+    }
+}
+
+#[test]
+fn a_type_that_could_be_two_keeps_the_heap_where_it_is() {
+    // What a program with plain pointers stored may be used with links, and does not say which.
+    let moved = |types: &[Described]| {
+        let mut heap = open(TestMemory::new(8 << 20));
+        pointing::<Plain>(&mut heap, "root");
+        assert!(heap.root_typed::<ToPointing>("root").unwrap().is_some());
+        let memory = heap.close();
+        let before = memory.copy();
+        let mut heap = open_anywhere(memory);
+        let moved = relocate(&mut heap, types, 1 << 44);
+        assert!(moved.is_ok() || heap.close().bytes() == before.bytes());
+        moved
+    };
+    let (number, pointing) = (Described::of::<ToNumber>(), Described::of::<ToPointing>());
+    assert_eq!(moved(&[pointing, pointing]).unwrap().pointers, 2);
+    for types in [[number, pointing], [pointing, number], [Described::of::<Plain>(), pointing]] {
+        let error = moved(&types).unwrap_err();
+        assert!(matches!(&error, RelocationError::AmbiguousType { name, .. } if name == "root"), "{error}");
+    }
+    // A layout reaches one link far; the maps are compared as far as they go.
+    let (far, near) = (Described::of::<ToFar>(), Described::of::<ToNear>());
+    assert_eq!(far.root_type, near.root_type);
+    let mut heap = open(TestMemory::new(8 << 20));
+    heap.create_root_typed::<ToFar>("far").unwrap();
+    let mut heap = open_anywhere(heap.close());
+    for types in [[far, near], [near, far]] {
+        let error = relocate(&mut heap, &types, 1 << 44).unwrap_err();
+        assert!(matches!(error, RelocationError::AmbiguousType { .. }), "{error}");
+    }
+    assert_eq!(relocate(&mut heap, &[far, far], 1 << 44).unwrap().pointers, 0);
 }

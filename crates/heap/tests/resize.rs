@@ -81,6 +81,82 @@ fn a_run_grows_in_place_gives_chunks_back_and_moves_when_it_must() {
 }
 
 #[test]
+fn an_object_of_whole_segments_grows_over_free_ones_and_gives_its_tail_back() {
+    const MIB: u64 = 1 << 20;
+    let mut heap = open(TestMemory::new(64 << 20));
+    // With the first segment full, the search for room begins behind it, in what the object may have grown over.
+    let full = heap.alloc(4 * MIB - 2 * 65_536).unwrap();
+    let object = heap.alloc_aligned(6 * MIB, 2 * MIB).unwrap();
+    fill(object, 6 * MIB, 7);
+    let offset = heap.offset_of(object).unwrap();
+    let mut kept = 6;
+    // By one segment and by several, and back; 40 MiB of 64 could not be moved.
+    for mib in [10, 40, 30, 26, 22, 58, 6, 57] {
+        assert_eq!(heap.realloc(object, mib * MIB), Ok(object), "{mib}");
+        assert!(holds(&heap, offset, kept.min(mib) * MIB, 7));
+        fill(object, mib * MIB, 7);
+        heap.alloc(100_000).map(|other| heap.free(other).unwrap()).ok();
+        assert!(holds(&heap, offset, mib * MIB, 7), "given away");
+        kept = mib;
+        assert_sound(heap.backing().bytes(), "resized");
+        let segments = (2 + mib).div_ceil(4);
+        assert_eq!(heap.usable_bytes(object), Ok((segments * 4 - 2) * MIB));
+        // What it does not take is there for others.
+        let others: Vec<_> = std::iter::from_fn(|| heap.alloc(4 * MIB - 65_536).ok()).collect();
+        assert_eq!(others.len() as u64, 15 - segments);
+        if mib == 6 {
+            // Something sits behind it: it moves.
+            assert!(heap.realloc(object, 10 * MIB).is_err());
+        }
+        others.into_iter().for_each(|other| heap.free(other).unwrap());
+        // It begins where the object ends now.
+        heap.alloc(100_000).map(|other| heap.free(other).unwrap()).ok();
+    }
+    heap.free(object).unwrap();
+    heap.free(full).unwrap();
+    assert_eq!(assert_sound(heap.backing().bytes(), "all freed").objects, 0);
+}
+
+#[test]
+fn an_aborted_transaction_undoes_resizes_of_an_object_of_whole_segments() {
+    const MIB: u64 = 1 << 20;
+    let mut heap = open(TestMemory::new(64 << 20));
+    let object = heap.alloc(14 * MIB).unwrap();
+    let offset = heap.offset_of(object).unwrap();
+    fill(object, 14 * MIB, 3);
+    for sizes in [[18, 22, 30], [10, 6, 6], [6, 14, 30], [30, 22, 10], [18, 10, 18]] {
+        heap.begin().unwrap();
+        let mut resized = object;
+        for mib in sizes {
+            resized = heap.realloc(resized, mib * MIB).unwrap();
+            heap.alloc(1000).unwrap();
+            heap.alloc(200_000).unwrap();
+            if resized != object || mib > 14 {
+                let new = heap.offset_of(resized).unwrap() + 14.min(mib) * MIB;
+                fill(at(&heap, new), mib.saturating_sub(14) * MIB, 0xA5);
+            }
+        }
+        heap.abort().unwrap();
+        assert!(holds(&heap, offset, 14 * MIB, 3), "{sizes:?}");
+        assert_eq!(assert_sound(heap.backing().bytes(), "aborted").objects, 1);
+    }
+}
+
+#[test]
+fn what_is_free_at_the_end_is_the_beginning_of_a_larger_object() {
+    let mut heap = open(TestMemory::new(64 << 20));
+    // With half of it, free segments at the end and as many new ones would not fit below the limit together.
+    for mib in [40, 50, 59] {
+        let object = heap.alloc(mib << 20).unwrap();
+        fill(object, mib << 20, 9);
+        assert_sound(heap.backing().bytes(), "over old and new segments");
+        heap.free(object).unwrap();
+        assert_sound(heap.backing().bytes(), "freed");
+    }
+    assert!(matches!(heap.alloc(60 << 20), Err(HeapError::OutOfMemory { .. })));
+}
+
+#[test]
 fn an_aborted_transaction_undoes_any_chain_of_resizes() {
     const CHUNK: u64 = 64 << 10;
     let mut heap = open(TestMemory::new(32 << 20));

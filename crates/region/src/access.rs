@@ -172,6 +172,17 @@ pub enum AccessError {
         /// Name of the compartment.
         name: String,
     },
+    /// A worker wants to change its own quota.
+    #[error(
+        "the limit of the compartment {name:?} counts against that of {parent:?} and is set with the key of that heap, not \
+         by the worker: `holdfast heap limit {name} SIZE`"
+    )]
+    ParentOnly {
+        /// Name of the compartment.
+        name: String,
+        /// Name of the region above it.
+        parent: String,
+    },
     /// The region has compartments, which would be left behind.
     #[error(
         "the heap {name:?} has {count} compartments ({first:?} is one); remove them with it: \
@@ -207,7 +218,7 @@ impl AccessError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            AccessError::ReadOnly { .. } => ErrorKind::Denied,
+            AccessError::ReadOnly { .. } | AccessError::ParentOnly { .. } => ErrorKind::Denied,
             AccessError::QuotaReached { .. } | AccessError::NoQuotaLeft { .. } => ErrorKind::NoRoom,
             AccessError::TableDamaged { .. } | AccessError::TableNewer { .. } => ErrorKind::BadFile,
             AccessError::NoSuchGrant { .. } => ErrorKind::NotFound,

@@ -20,9 +20,7 @@ use serde::Serialize;
 
 use crate::base::is_full;
 use crate::error::{RegionError, Result};
-use crate::files::redo_path;
 use crate::format::DATA_OFFSET;
-use crate::medium::Medium;
 use crate::memory::MappedData;
 use crate::private::PrivateMapping;
 use crate::redo::Redo;
@@ -62,7 +60,7 @@ impl Region {
     /// the other tomorrow.
     ///
     /// # Errors
-    /// `AlreadyMapped`; `NoRoom` or `Io` when the redo log cannot be made; `Access` for the mode `atomic` of a region that
+    /// `AlreadyMapped`; `NoRoom`, `NoRoomOnDisk` or `Io` when the redo log cannot be made; `Access` for the mode `atomic` of a region that
     /// may only be read.
     pub fn set_consistency(&mut self, consistency: Consistency) -> Result<()> {
         self.check_mappable()?;
@@ -70,10 +68,10 @@ impl Region {
             self.check_writable()?;
         }
         if consistency == Consistency::Atomic && self.redo.is_none() {
-            let path = redo_path(self.places.pool(), self.name());
+            let path = self.redo_path();
             self.redo = Some(Redo::open(&*self.storage, path.clone()).map_err(|source| {
                 if is_full(&source) {
-                    no_room(&*self.storage, &self.places, Medium::Memory, DATA_OFFSET)
+                    no_room(&*self.storage, &self.places, self.medium(), DATA_OFFSET)
                 } else {
                     RegionError::Io { step: "make the redo log", path, source }
                 }
@@ -88,8 +86,9 @@ impl Region {
     /// region meanwhile.
     ///
     /// # Errors
-    /// `NoRoom` and most `Io` errors: nothing counts, nothing is lost, try again or roll back. An error while
-    /// the image is written poisons the region: what was stored counts, the next open finishes it.
+    /// `NoRoom`, `NoRoomOnDisk` and `Io` before it counts: nothing is lost, try again or roll back. An error afterwards, while the image
+    /// is written, poisons the region: what was stored counts, the next open finishes it, and everything else here is
+    /// refused (`Poisoned`).
     pub fn publish(&mut self) -> Result<PublishReport> {
         self.check_usable()?;
         let pages = self.stored_to()?;
@@ -113,19 +112,19 @@ impl Region {
                 redo.write(&*self.storage, &self.image.header, &changes, |range| private.bytes(range));
             written.map_err(|source| {
                 if is_full(&source) {
-                    no_room(&*self.storage, &self.places, Medium::Memory, bytes)
+                    no_room(&*self.storage, &self.places, self.image.header.medium, bytes)
                 } else {
                     RegionError::Io { step: "write", path: redo.path().to_owned(), source }
                 }
             })?;
-            // It counts from here on; the image has to follow.
+            // It counts from here on, and the store lacks it; the image has to follow.
             self.poisoned = true;
+            self.owed |= changes.iter().any(|range| self.pending.insert(range.clone()).is_err());
             private.put(&*self.storage, &changes).map_err(RegionError::io("write", &self.image.path))?;
             redo.clear(&*self.storage).map_err(RegionError::io("write", redo.path()))?;
             self.poisoned = false;
         }
-        private.settle().map_err(RegionError::io("watch", &self.image.path))?;
-        self.note_pending(&changes);
+        private.settle();
         Ok(report)
     }
 
@@ -134,7 +133,7 @@ impl Region {
     ///
     /// # Errors
     /// `NotAtomic` in the mode `direct`, where stores count at once. `Poisoned` when a publication broke off half-way:
-    /// it counts, and the next open finishes it. `BackingLost` and `Displaced`: the last publication is not there any
+    /// it counts, and the next open finishes it. `BackingLost`, `BackingFailed` and `Displaced`: the last publication is not there any
     /// more. `Io`: some pages may be rolled back and some not, so nothing may be
     /// published any more.
     pub fn rollback(&mut self) -> Result<PublishReport> {

@@ -147,7 +147,7 @@ impl Region {
     /// # Errors
     /// `LevelNotOffered` for `system`. `StoreFull` and most `Io` errors mean that nothing is promised about the
     /// stores since the last commit; what was durable before is, the image has everything, and the next commit
-    /// makes a new base. `BackingLost` and `Displaced` refuse to let a bad image into the store and poison the
+    /// makes a new base. `BackingLost`, `BackingFailed` and `Displaced` refuse to let a bad image into the store and poison the
     /// region.
     pub fn commit(&mut self, durability: Durability) -> Result<CommitReport> {
         self.publish()?;
@@ -158,11 +158,13 @@ impl Region {
         }
     }
 
-    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing is published.
+    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing is published. The first one
+    /// of a session also looks whether the store has what it should have, and makes it anew if a file was lost.
     ///
     /// # Errors
     /// As there.
     pub fn checkpoint(&mut self) -> Result<CheckpointReport> {
+        self.unproven |= matches!(*JournalSlot::lock(&self.journal), JournalSlot::Unread);
         self.commit_to_power().map(CheckpointReport::from)
     }
 
@@ -197,7 +199,7 @@ impl Region {
         self.check_backing()?;
         let found = self.take_dirty(Tracking::Begin)?;
         self.note_pending(&found);
-        if !self.lacks() {
+        if !self.lacks() && !self.unproven {
             return Ok(Prepared::Done(CommitReport::NOTHING));
         }
         self.look_for_changes();
@@ -218,7 +220,8 @@ impl Region {
     pub(crate) fn note_pending(&mut self, ranges: &[Range<u64>]) {
         let backed_bytes = self.backed_bytes();
         for range in ranges {
-            self.pending.insert(range.start..range.end.min(backed_bytes));
+            // Without memory to note them nobody knows what the store lacks.
+            self.owed |= self.pending.insert(range.start..range.end.min(backed_bytes)).is_err();
         }
     }
 
@@ -252,6 +255,12 @@ impl Region {
             *slot = JournalSlot::Broken;
             return;
         };
+        // The newest name in the store may have been given by somebody who died before it was durable.
+        if self.unproven && self.storage.sync_directory(store).is_err() {
+            *slot = JournalSlot::Broken;
+            return;
+        }
+        self.unproven = false;
         *slot = JournalSlot::Ready(journal);
         if let Some(found) = found {
             self.pending = found;
@@ -360,6 +369,7 @@ impl Region {
         *JournalSlot::lock(&self.journal) = JournalSlot::Ready(journal);
         self.owed = false;
         self.grown = false;
+        self.unproven = false;
         self.pending.clear();
         Ok(CommitReport { written: Written::Base, pages: written.pages, bytes: data_bytes })
     }
@@ -414,7 +424,7 @@ fn bound_for(base_bytes: u64) -> u64 {
 
 /// What the store has, if the image goes on from it; `None` when anything about base or journal is not as the image
 /// says. A new base then mends it, as the image has everything.
-fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
+pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
     let stored = Stored::open_writable(store, &image.name).ok()??;
     let base = &stored.base.header;
     // All that a cold open takes from the base: the limit (see `crate::limit`), the address, the medium.

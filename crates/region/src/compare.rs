@@ -60,7 +60,7 @@ pub(crate) fn differing(
         backed_bytes,
         enough_bytes: enough_bytes + journal_bytes,
         found: Pending::default(),
-        bytes: buffer(CHUNK_BYTES).ok()?,
+        bytes: buffer(CHUNK_BYTES as u64).ok()?,
     };
     let mut compared_bytes = 0;
     let checksum = sum_each(&base.file, base.header.backed_bytes, |bytes, position| {
@@ -107,7 +107,7 @@ impl Comparison<'_> {
                 if image == stored {
                     self.found.remove_page(at);
                 } else {
-                    self.found.insert(at..at + PAGE_BYTES);
+                    self.found.insert(at..at + PAGE_BYTES)?;
                 }
             }
         }
@@ -125,7 +125,7 @@ impl Comparison<'_> {
                 self.image.read_exact_at(bytes, DATA_OFFSET + at)?;
                 for (page, at) in bytes.chunks(PAGE_BYTES as usize).zip((at..).step_by(PAGE_BYTES as usize)) {
                     if !is_zero(page) {
-                        self.found.insert(at..at + PAGE_BYTES);
+                        self.found.insert(at..at + PAGE_BYTES)?;
                     }
                 }
                 at += bytes.len() as u64;

@@ -9,6 +9,8 @@
 //!   that copies into one, and none that grants one to another key. A plain name cannot name one.
 //! - What a region has backed and what its compartments may grow to are together at most its limit. Both sides change
 //!   under the lock on the name space.
+//! - A worker may use its compartment, and remove it with its own key: the data are its own. How large it may get is up to
+//!   the key of the parent, also for a worker that has a [`Region`] of its compartment; and so is making it.
 //! - No compartment outlives its parent: a region is removed with its compartments or not at all.
 
 #![forbid(unsafe_code)]
@@ -17,11 +19,14 @@ use holdfast_sys::lock::LockMode;
 
 use crate::access::AccessError;
 use crate::error::{RegionError, Result};
+use crate::format::Header;
 use crate::key::OwnerKey;
+use crate::medium::current_image_path;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::opening::check_key;
 use crate::region::Region;
+use crate::stored::Stored;
 use crate::summary::{RegionSummary, summarize};
 
 impl NameSpace {
@@ -103,19 +108,28 @@ impl NameSpace {
         }
     }
 
-    /// What the compartments of a region may grow to, in bytes. The caller holds the lock on the name space.
-    pub(crate) fn given_out_bytes(&self, parent: &RegionName) -> Result<u64> {
+    /// What the compartments of a region may grow to, in bytes, all or all but one. The caller holds the lock on the name
+    /// space.
+    pub(crate) fn given_out_bytes(&self, parent: &RegionName, but: Option<&RegionName>) -> Result<u64> {
         let mut bytes = 0_u64;
-        for name in self.compartment_names(parent)? {
-            bytes = bytes.saturating_add(self.header_of(&name)?.limit_bytes);
+        for name in self.compartment_names(parent)?.iter().filter(|name| Some(*name) != but) {
+            bytes = bytes.saturating_add(self.header_of(name)?.limit_bytes);
         }
         Ok(bytes)
     }
 
-    /// Whether a new compartment fits below its parent's limit. The caller holds the lock on the name space.
-    pub(crate) fn check_quota(&self, parent: &RegionName, limit_bytes: u64) -> Result<()> {
+    /// Whether a compartment, new or not, fits below its parent's limit with one of `limit_bytes`. The caller holds the
+    /// lock on the name space.
+    pub(crate) fn check_quota(
+        &self,
+        parent: &RegionName,
+        compartment: &RegionName,
+        limit_bytes: u64,
+    ) -> Result<()> {
         let header = self.header_of(parent)?;
-        let used_bytes = self.given_out_bytes(parent)?.saturating_add(header.backed_bytes);
+        let backed_bytes = self.backed_bytes_of(&header)?;
+        let given_out_bytes = self.given_out_bytes(parent, Some(compartment))?;
+        let used_bytes = given_out_bytes.saturating_add(backed_bytes);
         if used_bytes.saturating_add(limit_bytes) <= header.limit_bytes {
             return Ok(());
         }
@@ -128,6 +142,25 @@ impl NameSpace {
         .into())
     }
 
+    /// How large a region is whose header in force this is. Without an image, only the journal may know how far it grew.
+    fn backed_bytes_of(&self, header: &Header) -> Result<u64> {
+        if current_image_path(&self.places, &header.name).exists() {
+            return Ok(header.backed_bytes);
+        }
+        let stored = Stored::open(self.places.store(), &header.name)?;
+        Ok(stored.map_or(header.backed_bytes, |stored| stored.backed_bytes().max(header.backed_bytes)))
+    }
+
+    /// Lets only the key of the parent set what a compartment may have.
+    pub(crate) fn check_sets_limit(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
+        if name.parent_and_worker().is_none() {
+            return Ok(());
+        }
+        let header = self.header_of(name)?;
+        check_key(name, header.owner_fingerprint, key)?;
+        if is_workers_key(&header, key) { Err(parent_only(name)) } else { Ok(()) }
+    }
+
     /// What takes plain names only.
     pub(crate) fn refuse_compartment(&self, name: &RegionName) -> Result<()> {
         match name.parent_and_worker() {
@@ -135,4 +168,16 @@ impl NameSpace {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a key that may use the region is but that of a compartment's worker.
+pub(crate) fn is_workers_key(header: &Header, key: &OwnerKey) -> bool {
+    let is_not_derived =
+        |(parent, worker)| key.for_compartment(&parent, &worker).fingerprint() != header.owner_fingerprint;
+    header.name.parent_and_worker().is_some_and(is_not_derived)
+}
+
+pub(crate) fn parent_only(name: &RegionName) -> RegionError {
+    let parent = name.parent_and_worker().map_or_else(|| name.to_string(), |(parent, _)| parent.to_string());
+    AccessError::ParentOnly { name: name.to_string(), parent }.into()
 }

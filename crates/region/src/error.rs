@@ -12,38 +12,18 @@ use std::sync::Arc;
 use holdfast_sys::process::Occupant;
 
 use crate::access::AccessError;
+pub use crate::error_kind::ErrorKind;
 use crate::key::KeyError;
 use crate::limit::LimitError;
 use crate::name::NameError;
 use crate::places::PlaceError;
 pub use crate::remedy::Remedy;
+use crate::remedy::{in_units, io_remedy};
 use crate::snapshot::SnapshotError;
 use crate::stream::StreamError;
 
 /// Short for results of this crate.
 pub type Result<T> = std::result::Result<T, RegionError>;
-
-/// What failed, for callers that only branch (exit codes, retries).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The caller asked for something that makes no sense (name, size, order of calls).
-    Usage,
-    /// No such region.
-    NotFound,
-    /// The region exists already.
-    AlreadyExists,
-    /// Another process has it.
-    Held,
-    /// A file is damaged, foreign or newer.
-    BadFile,
-    /// The key may not do it.
-    Denied,
-    /// No room in the pool or the store, or the limit is reached.
-    NoRoom,
-    /// Anything the kernel refused.
-    Io,
-}
 
 /// Why an operation on a region failed.
 #[derive(Debug, thiserror::Error)]
@@ -94,8 +74,9 @@ pub enum RegionError {
     },
     /// The region belongs to another key, which granted this one nothing, or not this.
     #[error(
-        "the heap {name:?} belongs to another key; use the key that created it (if its file was lost, put the old key \
-         file back from a copy), or have the owner let this one use it: `holdfast heap grant {name} --to KEY`"
+        "the heap {name:?} belongs to another key; use the key that created it (`holdfast heap keys` lists who owns what; \
+         if its file was lost, put it back from a copy, or make a copy of the heap that is yours: `holdfast heap cp {name} \
+         NEW`), or have the owner let this one use it: `holdfast heap grant {name} --to KEY`"
     )]
     NotOwner {
         /// Name of the region.
@@ -180,6 +161,25 @@ pub enum RegionError {
         /// What to do.
         remedy: Remedy,
     },
+    /// A record of the journal is whole, and says more bytes than the base file's header allows: that header is an older
+    /// one. Nothing that was committed is lost.
+    #[error(
+        "record {record} of the journal {} is whole and makes the heap {backed_bytes} bytes large, where the base file \
+         beside it says a limit of {limit_bytes}, so that file's newest header is lost; {remedy}",
+        path.display()
+    )]
+    JournalMisfit {
+        /// The journal.
+        path: PathBuf,
+        /// Number of the record.
+        record: u64,
+        /// Backed bytes that it says.
+        backed_bytes: u64,
+        /// The limit that the base file says.
+        limit_bytes: u64,
+        /// What to do.
+        remedy: Remedy,
+    },
     /// The durability level is not offered on this machine, or not yet.
     #[error("the durability level `{level}` is not offered; commit at level `power`, which survives more")]
     LevelNotOffered {
@@ -219,9 +219,11 @@ pub enum RegionError {
     },
     /// The pool has no room; nothing was changed.
     #[error(
-        "the pool {} has {available_bytes} bytes free and {needed_bytes} are needed; {}remove heaps \
-         (`holdfast heap ls`), or set HOLDFAST_POOL to a larger tmpfs",
+        "the pool {} has {} free and {} are needed; {}remove heaps (`holdfast heap ls`), or set HOLDFAST_POOL to a larger \
+         tmpfs",
         pool.display(),
+        in_units(*available_bytes),
+        in_units(*needed_bytes),
         disk_text(*needed_bytes, *disk_bytes, home)
     )]
     NoRoom {
@@ -238,10 +240,13 @@ pub enum RegionError {
     },
     /// The disk has no room for an image that lies there; nothing was changed.
     #[error(
-        "the heap lies on the disk of {}, which has {available_bytes} bytes free, and {needed_bytes} are needed (the \
-         pool {} has {pool_bytes}); free some, remove heaps (`holdfast heap ls`), or set HOLDFAST_HOME to a larger disk",
+        "the heap lies on the disk of {}, which has {} free, and {} are needed (the pool {} has {}); free some, remove \
+         heaps (`holdfast heap ls`), or set HOLDFAST_HOME to a larger disk",
         home.display(),
-        pool.display()
+        in_units(*available_bytes),
+        in_units(*needed_bytes),
+        pool.display(),
+        in_units(*pool_bytes)
     )]
     NoRoomOnDisk {
         /// Bytes that were to be allocated.
@@ -257,9 +262,10 @@ pub enum RegionError {
     },
     /// The store has no room for a checkpoint; the earlier checkpoint and the image are whole.
     #[error(
-        "the store {} has {available_bytes} bytes free and a checkpoint needs up to {needed_bytes}; free \
-         some, then checkpoint again",
-        store.display()
+        "the store {} has {} free and a checkpoint needs up to {}; free some, then checkpoint again",
+        store.display(),
+        in_units(*available_bytes),
+        in_units(*needed_bytes)
     )]
     StoreFull {
         /// Upper bound of the bytes that the checkpoint writes.
@@ -271,8 +277,9 @@ pub enum RegionError {
     },
     /// The region may not grow further.
     #[error(
-        "the heap may grow to {limit_bytes} bytes and {asked_bytes} were asked for; raise its limit with \
-         `holdfast heap limit`"
+        "the heap may grow to {} and {} were asked for; raise its limit with `holdfast heap limit`",
+        in_units(*limit_bytes),
+        in_units(*asked_bytes)
     )]
     LimitReached {
         /// The region's limit.
@@ -345,6 +352,18 @@ pub enum RegionError {
         /// What to do.
         remedy: Remedy,
     },
+    /// The disk under a mapped image failed or was full, though the image has its whole length.
+    #[error(
+        "the image {} could not be read or allocated while in use (an error of the disk, or no room on it), so what \
+         was stored there is gone; look after the disk, then: {remedy}",
+        path.display()
+    )]
+    BackingFailed {
+        /// The image.
+        path: PathBuf,
+        /// What to do.
+        remedy: Remedy,
+    },
     /// Another image took the name while this one was in use, so the pool's files were removed by hand.
     #[error(
         "{} was replaced while in use, so somebody removed files of the pool by hand; this session's stores \
@@ -363,6 +382,24 @@ pub enum RegionError {
         /// Name of the region.
         name: String,
     },
+    /// `remove_damaged` of a region whose owner is known.
+    #[error(
+        "a file of the heap {name:?} tells whose it is, so nothing was removed; its owner can remove it: `holdfast heap \
+         rm {name}`"
+    )]
+    OwnerKnown {
+        /// Name of the region.
+        name: String,
+    },
+    /// The image has commits that the store has lost.
+    #[error(
+        "the store lacks commits that the image of the heap {name:?} has (a file of it was removed or replaced); \
+         `holdfast heap checkpoint {name}` brings them there first"
+    )]
+    StoreBehind {
+        /// Name of the region.
+        name: String,
+    },
     /// `read_at` past the end of the backed data.
     #[error("bytes {offset}..{} are past the {backed_bytes} backed bytes; read less", offset.saturating_add(*len_bytes))]
     OutOfBounds {
@@ -373,8 +410,20 @@ pub enum RegionError {
         /// Backed bytes of the region.
         backed_bytes: u64,
     },
+    /// A file needs more memory at once than the kernel gives; it may claim more than it has.
+    #[error(
+        "{} needs {needed_bytes} bytes of memory at once, more than this process gets; raise its limit (`ulimit -v`), free \
+         some, or take a machine with more, if the file is as large as it says",
+        path.display()
+    )]
+    NoMemory {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that were asked for.
+        needed_bytes: u64,
+    },
     /// The kernel refused a step.
-    #[error("cannot {step} {}: {source}", path.display())]
+    #[error("cannot {step} {}: {source}{}", path.display(), io_remedy(source))]
     Io {
         /// The step, as a verb.
         step: &'static str,
@@ -386,51 +435,15 @@ pub enum RegionError {
 }
 
 impl RegionError {
-    /// What kind of failure this is.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            RegionError::Name(_)
-            | RegionError::LimitOutOfRange { .. }
-            | RegionError::AlreadyMapped
-            | RegionError::OnlyCopy { .. }
-            | RegionError::LevelNotOffered { .. }
-            | RegionError::NotAtomic { .. }
-            | RegionError::OutOfBounds { .. } => ErrorKind::Usage,
-            RegionError::SharedCommit { cause } => cause.kind(),
-            RegionError::NotFound { .. } | RegionError::Snapshot(SnapshotError::Missing { .. }) => {
-                ErrorKind::NotFound
-            }
-            RegionError::AlreadyExists { .. } | RegionError::Snapshot(SnapshotError::Exists { .. }) => {
-                ErrorKind::AlreadyExists
-            }
-            RegionError::Limit(_) => ErrorKind::Usage,
-            RegionError::Stream(StreamError::Unreadable { .. }) => ErrorKind::Io,
-            RegionError::Held { .. } | RegionError::NamesBusy { .. } => ErrorKind::Held,
-            RegionError::NotOwner { .. } => ErrorKind::Denied,
-            RegionError::Access(error) => error.kind(),
-            RegionError::Stream(_)
-            | RegionError::Truncated { .. }
-            | RegionError::Foreign { .. }
-            | RegionError::Renamed { .. }
-            | RegionError::HeaderDamaged { .. }
-            | RegionError::DataDamaged { .. }
-            | RegionError::JournalDamaged { .. }
-            | RegionError::JournalMismatch { .. }
-            | RegionError::NewerFormat { .. }
-            | RegionError::Displaced { .. }
-            | RegionError::BackingLost { .. } => ErrorKind::BadFile,
-            RegionError::NoRoom { .. }
-            | RegionError::NoRoomOnDisk { .. }
-            | RegionError::StoreFull { .. }
-            | RegionError::LimitReached { .. }
-            | RegionError::AddressesExhausted { .. } => ErrorKind::NoRoom,
-            RegionError::Place(_)
-            | RegionError::Key(_)
-            | RegionError::AddressTaken { .. }
-            | RegionError::AddressSpace { .. }
-            | RegionError::Poisoned { .. }
-            | RegionError::Io { .. } => ErrorKind::Io,
+    /// Of reading so many bytes of a file into memory.
+    pub(crate) fn read_whole(
+        path: impl Into<PathBuf>,
+        needed_bytes: u64,
+    ) -> impl FnOnce(io::Error) -> RegionError {
+        let path = path.into();
+        move |source| match source.kind() {
+            io::ErrorKind::OutOfMemory => RegionError::NoMemory { path, needed_bytes },
+            _ => RegionError::Io { step: "read", path, source },
         }
     }
 
@@ -440,12 +453,12 @@ impl RegionError {
     }
 }
 
-fn near_text(near: &[String]) -> String {
+pub(crate) fn near_text(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!(" (near names: {})", near.join(", ")) }
 }
 
 fn disk_text(needed_bytes: u64, disk_bytes: u64, home: &Path) -> String {
-    let place = format!("{}, which has {disk_bytes} bytes free", home.display());
+    let place = format!("{}, which has {} free", home.display(), in_units(disk_bytes));
     if disk_bytes < needed_bytes {
         return format!("nor does it fit on the disk of {place}: ");
     }

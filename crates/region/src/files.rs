@@ -57,12 +57,17 @@ pub(crate) fn snapshot_path(store: &Path, name: &RegionName, tag: &RegionName) -
 
 /// Where a region's files are copied to before they are mended, in this second.
 pub(crate) fn copies_path(store: &Path, name: &RegionName, unix_s: u64) -> PathBuf {
-    store.join("damaged").join(name.as_str()).join(unix_s.to_string())
+    copies_directory(store).join(name.as_str()).join(unix_s.to_string())
 }
 
-/// The redo log of a region in `atomic` mode.
-pub(crate) fn redo_path(pool: &Path, name: &RegionName) -> PathBuf {
-    pool.join(format!("{name}.redo"))
+/// Where all such copies are.
+pub(crate) fn copies_directory(store: &Path) -> PathBuf {
+    store.join("damaged")
+}
+
+/// The redo log of a region in `atomic` mode, beside its image: what loses one of the two loses both.
+pub(crate) fn redo_path(images: &Path, name: &RegionName) -> PathBuf {
+    images.join(format!("{name}.redo"))
 }
 
 /// The name under which this process builds a file for a region.
@@ -73,6 +78,11 @@ pub(crate) fn temporary_path(directory: &Path, name: &RegionName) -> PathBuf {
 /// Removes what writers that died left for this name. The caller holds the name's lock, so nobody builds now.
 pub(crate) fn remove_temporaries(storage: &dyn Storage, directory: &Path, name: &RegionName) -> Result<()> {
     let prefix = format!(".{name}.tmp-");
+    // Digits and nothing else: a region named `NAME.tmp-b` has temporary files of its own.
+    let is_ours = |file_name: &[u8]| {
+        let pid = file_name.strip_prefix(prefix.as_bytes());
+        pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit))
+    };
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -80,7 +90,7 @@ pub(crate) fn remove_temporaries(storage: &dyn Storage, directory: &Path, name: 
     };
     for entry in entries {
         let entry = entry.map_err(RegionError::io("list", directory))?;
-        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+        if is_ours(entry.file_name().as_encoded_bytes()) {
             storage.remove(&entry.path()).map_err(RegionError::io("remove", entry.path()))?;
         }
     }

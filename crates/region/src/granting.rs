@@ -114,6 +114,17 @@ impl NameSpace {
             .map_err(|(step, path, source)| RegionError::Io { step, path, source })
     }
 
+    /// Removes the table of a region that is being removed, or comes back after it was; durably, before anything else of
+    /// the region changes.
+    pub(crate) fn remove_grants(&self, name: &RegionName) -> Result<()> {
+        let path = grants_path(self.places.store(), name);
+        if path.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        self.remove_file(&path)?;
+        self.sync_store()
+    }
+
     /// The header of a region that this key owns.
     fn owned(&self, name: &RegionName, owner: &OwnerKey) -> Result<Header> {
         let header = self.header_of(name)?;

@@ -75,7 +75,7 @@ impl Region {
             let name = self.name().to_string();
             return Err(AccessError::QuotaReached { name, quota_bytes, asked_bytes }.into());
         }
-        let given_out_bytes = names.given_out_bytes(self.name())?;
+        let given_out_bytes = names.given_out_bytes(self.name(), None)?;
         let left_bytes = limit_bytes.saturating_sub(given_out_bytes);
         if asked_bytes > left_bytes {
             let (parent, used_bytes) = (self.name().to_string(), given_out_bytes + self.backed_bytes());

@@ -60,6 +60,9 @@ pub(crate) fn find_journal(
     let sizes = Sizes { backed_bytes: base.backed_bytes, limit_bytes: base.limit_bytes };
     match examine(&file, &header, sizes) {
         Ok(extent) => Ok(Some(Continuation { file, path, header, extent })),
+        Err(fault @ ReadFault::Misfit { .. }) => {
+            Err(fault.into_error(&path, Remedy::Repair { name: name.to_string() }))
+        }
         Err(fault) => Err(fault.into_error(&path, remedy_for_journal(store, name))),
     }
 }
@@ -138,6 +141,9 @@ impl ReadFault {
         match self {
             ReadFault::Damaged { sequence, offset } => {
                 RegionError::JournalDamaged { path, record: sequence, offset, remedy }
+            }
+            ReadFault::Misfit { sequence, backed_bytes, limit_bytes } => {
+                RegionError::JournalMisfit { path, record: sequence, backed_bytes, limit_bytes, remedy }
             }
             ReadFault::Read(source) => RegionError::Io { step: "read", path, source },
             ReadFault::Write(source) => RegionError::Io { step: "apply", path, source },

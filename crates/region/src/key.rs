@@ -16,8 +16,11 @@ use hmac::{Hmac, KeyInit, Mac};
 use holdfast_sys::file::{private_options, refused_link, sync_directory};
 use sha2::{Digest, Sha256};
 
-use crate::name::{NameError, RegionName};
+use crate::error::{ErrorKind, near_text};
+use crate::name::{NameError, RegionName, near_names};
+use crate::opening::is_owner;
 use crate::places::{PlaceError, Places, check_owner};
+use crate::remedy::io_remedy;
 
 const KEY_BYTES: usize = 32;
 /// What the keys of compartments are derived under: another purpose would get another text.
@@ -98,6 +101,21 @@ pub enum KeyError {
     /// The key file's owner, kind or mode is wrong.
     #[error(transparent)]
     Place(#[from] PlaceError),
+    /// There is no key of this name, and nothing is made that it could own.
+    #[error(
+        "there is no key {name:?}{}; `holdfast heap keys` lists all. If it was lost, put {} back from a copy, or copy the \
+         heap to one of another key (`holdfast heap cp`, which needs none to read)",
+        near_text(near),
+        path.display()
+    )]
+    Missing {
+        /// The name asked for.
+        name: String,
+        /// Names that are close to it, best first.
+        near: Vec<String>,
+        /// Where its file would be.
+        path: PathBuf,
+    },
     /// The file is no key.
     #[error("{} is no key: {found_bytes} bytes, {KEY_BYTES} expected; put it back from a copy", path.display())]
     Damaged {
@@ -107,7 +125,7 @@ pub enum KeyError {
         found_bytes: u64,
     },
     /// The kernel refused.
-    #[error("cannot {step} the key {}: {source}; check the permissions of its directory", path.display())]
+    #[error("cannot {step} the key {}: {source}{}", path.display(), key_remedy(source))]
     Io {
         /// The step, as a verb.
         step: &'static str,
@@ -116,6 +134,24 @@ pub enum KeyError {
         /// The kernel's answer.
         source: io::Error,
     },
+}
+
+impl KeyError {
+    /// What kind of failure this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            KeyError::Name(_) => ErrorKind::Usage,
+            KeyError::Missing { .. } => ErrorKind::NotFound,
+            KeyError::Damaged { .. } => ErrorKind::BadFile,
+            KeyError::Io { source, .. }
+                if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+            {
+                ErrorKind::NoRoom
+            }
+            KeyError::Place(_) | KeyError::Io { .. } => ErrorKind::Io,
+        }
+    }
 }
 
 impl OwnerKey {
@@ -131,6 +167,42 @@ impl OwnerKey {
         create_file(places.keys(), &path)?;
         let file = private_options().read(true).open(&path).map_err(io_error("open", &path))?;
         OwnerKey::read(&path, file)
+    }
+
+    /// Loads the key of a name that must be there: a mistyped name makes no key.
+    ///
+    /// # Errors
+    /// `Missing`; as [`OwnerKey::load_or_create`].
+    pub fn load_existing(places: &Places, key_name: &str) -> Result<OwnerKey, KeyError> {
+        if let Some(key) = OwnerKey::load(places, key_name)? {
+            return Ok(key);
+        }
+        // Near names are a courtesy: without a list there are none.
+        let near = near_names(&RegionName::parse(key_name)?, &OwnerKey::names(places).unwrap_or_default());
+        Err(KeyError::Missing { name: key_name.to_owned(), near, path: path_of(places, key_name)? })
+    }
+
+    /// The names of all keys of a home, in order.
+    ///
+    /// # Errors
+    /// `Io` when their directory cannot be listed.
+    pub fn names(places: &Places) -> Result<Vec<RegionName>, KeyError> {
+        let failed = || io_error("list", places.keys());
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(places.keys()).map_err(failed())? {
+            let file_name = entry.map_err(failed())?.file_name();
+            let stem = file_name.to_str().and_then(|text| text.strip_suffix(".key"));
+            names.extend(stem.and_then(|stem| RegionName::parse(stem).ok()));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Whether this key owns a region whose header has the fingerprint `owner`: it made it, or it owns the region of
+    /// which `name` is a compartment.
+    #[must_use]
+    pub fn owns(&self, name: &RegionName, owner: KeyFingerprint) -> bool {
+        is_owner(name, owner.to_bytes(), self)
     }
 
     /// Loads the key of a name; `None` when there is none.
@@ -226,6 +298,13 @@ fn create_file(keys: &Path, path: &Path) -> Result<(), KeyError> {
     })();
     let removed = std::fs::remove_file(&temporary);
     written.and(removed).map_err(io_error("create", path))
+}
+
+fn key_remedy(source: &io::Error) -> &'static str {
+    match io_remedy(source) {
+        "" => "; check the permissions of its directory",
+        remedy => remedy,
+    }
 }
 
 fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeyError {

@@ -42,6 +42,7 @@ mod compare;
 mod compartments;
 mod dirty;
 mod error;
+mod error_kind;
 mod files;
 mod format;
 mod granting;
@@ -55,6 +56,7 @@ mod medium;
 mod memory;
 mod name;
 mod namespace;
+mod one_pool;
 mod opening;
 mod pending;
 mod places;
@@ -74,6 +76,7 @@ mod storage;
 mod stored;
 mod stream;
 mod summary;
+mod tidy;
 mod transfer;
 mod view;
 
@@ -98,6 +101,7 @@ pub use snapshot::{RestoreReport, SnapshotError, SnapshotReader, SnapshotSummary
 pub use storage::{KernelStorage, Storage};
 pub use stream::StreamError;
 pub use summary::{FileSummary, RegionState, RegionSummary};
+pub use tidy::{Leftover, LeftoverKind};
 pub use transfer::TransferReport;
 pub use view::FileView;
 

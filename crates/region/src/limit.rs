@@ -11,7 +11,9 @@
 
 use holdfast_sys::process::Occupant;
 
+use crate::access::AccessError;
 use crate::address::{address_space, occupant_or_refusal};
+use crate::compartments::parent_only;
 use crate::dirty::Tracking;
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::base_path;
@@ -81,6 +83,18 @@ pub enum LimitError {
         /// What sits there.
         by: Occupant,
     },
+    /// Data that is to come back finds no room any more.
+    #[error(
+        "the heap {name:?} needs {needed_bytes} bytes for that data and cannot have them now: {why}; nothing was changed"
+    )]
+    NoPlace {
+        /// Name of the region.
+        name: String,
+        /// What its data and its compartments take.
+        needed_bytes: u64,
+        /// What is in the way, and what to do about it.
+        why: String,
+    },
     /// It is mapped where somebody else made room for it.
     #[error(
         "the heap {name:?} is mapped into the {range_bytes} bytes of a sandbox and cannot pass them (to {asked_bytes}); \
@@ -98,18 +112,19 @@ pub enum LimitError {
 
 impl NameSpace {
     /// Sets a region's limit (rounded up to 64 KiB) and says what it is now. The region's address stays. The limits of
-    /// compartments count against that of their parent.
+    /// compartments count against that of their parent, and are set with the parent's key.
     ///
     /// # Errors
     /// `BelowSize`, `BelowCompartments`, `Blocked`, `LimitOutOfRange`; `Access` when a compartment's parent has no room
-    /// for it; as [`NameSpace::open`] (`Held` while it is in use: then whoever has it calls [`Region::set_limit`]).
+    /// for it, or the key is but the compartment's; as [`NameSpace::open`] (`Held` while it is in use: then whoever has it calls [`Region::set_limit`]).
     pub fn set_limit(&self, name: &RegionName, key: &OwnerKey, asked_bytes: u64) -> Result<u64> {
         let limit_bytes = rounded(asked_bytes)?;
+        self.check_sets_limit(name, key)?;
         let mut settled = self.settle(name, key)?;
         // Nobody else may take the addresses behind it meanwhile.
         let _names = self.lock_names()?;
         let header = &settled.image.as_ref().unwrap_or(&settled.base).header;
-        self.check_limit(header, asked_bytes, limit_bytes)?;
+        self.check_limit(header, Some(header), asked_bytes, limit_bytes)?;
         write_to_base(&*self.storage, &mut settled.base.reopened_for_writing()?, limit_bytes)?;
         if let Some(image) = &mut settled.image {
             write(&*self.storage, image, limit_bytes)?;
@@ -117,24 +132,35 @@ impl NameSpace {
         Ok(limit_bytes)
     }
 
-    /// Whether a region may have a limit. The caller holds the region's lock and the one on the name space.
-    fn check_limit(&self, header: &Header, asked_bytes: u64, limit_bytes: u64) -> Result<()> {
+    /// Whether a region of this size and address may have a limit; `current` is the region as it is, if it is there. The
+    /// caller holds the region's lock and the one on the name space.
+    pub(crate) fn check_limit(
+        &self,
+        header: &Header,
+        current: Option<&Header>,
+        asked_bytes: u64,
+        limit_bytes: u64,
+    ) -> Result<()> {
         let name = &header.name;
         if limit_bytes < header.backed_bytes {
             let (name, backed_bytes) = (name.to_string(), header.backed_bytes);
             return Err(LimitError::BelowSize { name, asked_bytes, backed_bytes }.into());
         }
-        if let Some((parent, _)) = name.parent_and_worker() {
-            // Its limit until now is counted already.
-            self.check_quota(&parent, limit_bytes.saturating_sub(header.limit_bytes))?;
+        let current_bytes = current.map_or(0, |current| current.limit_bytes);
+        if let Some((parent, _)) = name.parent_and_worker()
+            && limit_bytes > current_bytes
+        {
+            self.check_quota(&parent, name, limit_bytes)?;
         }
-        let used_bytes = self.given_out_bytes(name)?.saturating_add(header.backed_bytes);
+        let used_bytes = self.given_out_bytes(name, None)?.saturating_add(header.backed_bytes);
         if limit_bytes < used_bytes {
             return Err(
                 LimitError::BelowCompartments { name: name.to_string(), asked_bytes, used_bytes }.into()
             );
         }
-        let (end, behind) = self.end_of_gap(name, header.address, header.limit_bytes)?;
+        let held_bytes =
+            current.filter(|current| current.address == header.address).map_or(0, |_| current_bytes);
+        let (end, behind) = self.end_of_gap(name, header.address, held_bytes)?;
         let possible_bytes =
             (end - header.address).min(LIMIT_BYTES_MAX) / LIMIT_UNIT_BYTES * LIMIT_UNIT_BYTES;
         if limit_bytes > possible_bytes {
@@ -144,14 +170,62 @@ impl NameSpace {
         Ok(())
     }
 
-    /// Where the next region's addresses start, and whose they are. Copies have the address of their original;
-    /// they are beside it, not behind it.
-    fn end_of_gap(&self, name: &RegionName, address: u64, limit_bytes: u64) -> Result<(u64, String)> {
+    /// The first of some limits that a region of this size and address may have, or the smallest one that holds it and its
+    /// compartments. For data that is to come back; `current` and the locks are as for [`NameSpace::check_limit`].
+    ///
+    /// # Errors
+    /// `NoPlace` when there is none.
+    pub(crate) fn limit_for_data(
+        &self,
+        header: &Header,
+        current: Option<&Header>,
+        wanted_bytes: &[u64],
+    ) -> Result<u64> {
+        let taken_bytes = self.given_out_bytes(&header.name, None)?.saturating_add(header.backed_bytes);
+        let needed_bytes = rounded(taken_bytes)?;
+        for limit_bytes in wanted_bytes {
+            match self.check_limit(header, current, *limit_bytes, *limit_bytes) {
+                Ok(()) => return Ok(*limit_bytes),
+                Err(RegionError::Limit(_) | RegionError::Access(AccessError::NoQuotaLeft { .. })) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let why = match self.check_limit(header, current, needed_bytes, needed_bytes) {
+            Ok(()) => return Ok(needed_bytes),
+            Err(RegionError::Limit(LimitError::Blocked { behind, .. })) => {
+                format!("{behind} took the addresses; copy that one and remove it (`holdfast heap rm`)")
+            }
+            Err(RegionError::Access(AccessError::NoQuotaLeft {
+                parent, limit_bytes, used_bytes, ..
+            })) => format!(
+                "of the limit of {parent:?} ({limit_bytes} bytes), {used_bytes} are given out; raise that limit \
+                 (`holdfast heap limit`)"
+            ),
+            Err(error) => return Err(error),
+        };
+        Err(LimitError::NoPlace { name: header.name.to_string(), needed_bytes, why }.into())
+    }
+
+    /// The header of a base whose journal goes on to more bytes than the limit in it.
+    pub(crate) fn header_for_journal(&self, base: &Header, backed_bytes: u64) -> Result<Header> {
+        let needed = Header { backed_bytes, ..base.clone() };
+        let _names = self.lock_names()?;
+        let limit_bytes = self.limit_for_data(&needed, Some(base), &[])?;
+        Ok(Header { limit_bytes, ..base.clone() })
+    }
+
+    /// Where the next region's addresses start behind those that are held already, and whose they are. Copies have the
+    /// address of their original; they are beside it, not behind it.
+    fn end_of_gap(&self, name: &RegionName, address: u64, held_bytes: u64) -> Result<(u64, String)> {
         let mut next = (WINDOW_END, "the end of the range for heaps".to_owned());
         for other in self.list()? {
-            let behind = other.address >= address + limit_bytes && other.address < next.0;
-            if other.name != *name && behind {
-                next = (other.address, format!("the heap {:?}", other.name.as_str()));
+            // One that comes back finds others also where it was.
+            let covers =
+                held_bytes == 0 && other.address < address && address < other.address + other.limit_bytes;
+            let start = if covers { address } else { other.address };
+            let behind = covers || (other.address > address && other.address >= address + held_bytes);
+            if other.name != *name && behind && start < next.0 {
+                next = (start, format!("the heap {:?}", other.name.as_str()));
             }
         }
         Ok(next)
@@ -167,7 +241,8 @@ impl Region {
     ///
     /// # Errors
     /// `BelowSize`, `BelowCompartments`, `Blocked`, `TakenHere`, `Placed`, `LimitOutOfRange`, `AddressSpace`, `NamesBusy`,
-    /// `NotOwner`, `Access` (the region may only be read, or a compartment's parent has no room) and `AlreadyMapped` (a
+    /// `NotOwner`, `Access` (the region may only be read; a compartment's parent has no room; or it is a compartment
+    /// that was not opened by its name with the parent's key) and `AlreadyMapped` (a
     /// relocation is under way) change nothing. `BackingLost` and `Displaced` as for [`Region::commit`]. `Io` keeps the old
     /// limit, or poisons the region if it comes while the image's header is written.
     pub fn set_limit(&mut self, asked_bytes: u64) -> Result<u64> {
@@ -176,6 +251,9 @@ impl Region {
         if !self.is_owner {
             return Err(RegionError::NotOwner { name: self.name().to_string() });
         }
+        if self.is_workers {
+            return Err(parent_only(self.name()));
+        }
         if self.relocating.is_some() {
             return Err(RegionError::AlreadyMapped);
         }
@@ -183,7 +261,8 @@ impl Region {
         self.check_backing()?;
         let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
         let _names = names.lock_names()?;
-        names.check_limit(&self.image.header, asked_bytes, limit_bytes)?;
+        let header = &self.image.header;
+        names.check_limit(header, Some(header), asked_bytes, limit_bytes)?;
         let mut base = self.base_for_limit(limit_bytes)?;
         let written = self
             .reserve_behind(asked_bytes, limit_bytes)
@@ -270,7 +349,12 @@ fn write(storage: &dyn Storage, file: &mut Image, limit_bytes: u64) -> Result<()
         .map_err(RegionError::io("write the header of", &file.path))
 }
 
+/// Writes both headers, one durably after the other: with the old limit in the other one, the loss of the one in force
+/// would make a journal that goes on to the new limit one that does not fit.
 fn write_to_base(storage: &dyn Storage, base: &mut Image, limit_bytes: u64) -> Result<()> {
-    write(storage, base, limit_bytes)?;
-    storage.sync(&base.file).map_err(RegionError::io("make durable", &base.path))
+    for _ in 0..2 {
+        write(storage, base, limit_bytes)?;
+        storage.sync(&base.file).map_err(RegionError::io("make durable", &base.path))?;
+    }
+    Ok(())
 }

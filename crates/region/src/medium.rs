@@ -18,7 +18,7 @@ use holdfast_sys::lock::LockMode;
 use serde::Serialize;
 
 use crate::error::{RegionError, Result};
-use crate::files::image_path;
+use crate::files::{image_path, lock_path, names_in, names_lock_path, redo_path};
 use crate::format::{FileState, Header};
 use crate::image::{BuildError, Image};
 use crate::key::OwnerKey;
@@ -78,6 +78,12 @@ pub(crate) fn image_paths(places: &Places, name: &RegionName) -> [PathBuf; 2] {
     [Medium::Memory, Medium::File].map(|medium| image_path(places.images(medium), name))
 }
 
+/// Where the redo log of an image is, or would be, on each medium. It lies beside its image; writers of an earlier version
+/// put that of an image on the disk into the pool.
+pub(crate) fn redo_paths(places: &Places, name: &RegionName) -> [PathBuf; 2] {
+    [Medium::Memory, Medium::File].map(|medium| redo_path(places.images(medium), name))
+}
+
 /// The path of the image in force; if there is none, one that leads nowhere.
 pub(crate) fn current_image_path(places: &Places, name: &RegionName) -> PathBuf {
     let [pool, disk] = image_paths(places, name);
@@ -114,8 +120,19 @@ impl NameSpace {
                 drop(old);
                 // Opening knows what a crash and a damaged slot mean for the header.
                 let opened = self.open_locked(name, key)?;
-                let (old, _, _) = opened.ok_or_else(|| self.not_found(name))?;
-                self.move_image(&old, medium)?
+                let (mut old, how, _) = opened.ok_or_else(|| self.not_found(name))?;
+                match self.move_image(&old, medium) {
+                    Ok(new) => new,
+                    Err(error) => {
+                        // Nothing was stored: it is as it was, and needs no checkpoint. If this cannot be said, the next
+                        // session makes one for nothing.
+                        if how == Opened::Warm {
+                            let _ =
+                                old.change_header(&*self.storage, |header| header.state = FileState::Clean);
+                        }
+                        return Err(error);
+                    }
+                }
             }
             None => {
                 let stored = Stored::open(self.places.store(), name)?.ok_or_else(|| self.not_found(name))?;
@@ -148,6 +165,17 @@ impl NameSpace {
         Ok(new)
     }
 
+    /// Removes redo logs whose image is gone, or has all that they say. One that stayed could be of the generation that the
+    /// next image gets.
+    pub(crate) fn remove_redo_logs(&self, name: &RegionName) -> Result<()> {
+        for path in redo_paths(&self.places, name) {
+            if path.symlink_metadata().is_ok() {
+                self.remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Removes images that are not in force any more: that of a move which was killed, and all of earlier boots. The
     /// caller holds the name's lock; images of earlier boots are nobody's.
     pub(crate) fn remove_stale_images(&self, name: &RegionName) -> Result<()> {
@@ -159,12 +187,18 @@ impl NameSpace {
             }
         }
         for directory in self.places.images_of_other_boots() {
-            let path = image_path(&directory, name);
-            if is_there(&path) {
-                self.remove_file(&path)?;
+            // A pool on a disk has locks and logs in it, too.
+            for path in
+                [image_path(&directory, name), redo_path(&directory, name), lock_path(&directory, name)]
+            {
+                if is_there(&path) {
+                    self.remove_file(&path)?;
+                }
             }
-            // Succeeds with the last image.
-            let _ = std::fs::remove_dir(&directory);
+            if names_in(&directory, "image").is_ok_and(|names| names.is_empty()) {
+                let _ = self.remove_file(&names_lock_path(&directory));
+                let _ = std::fs::remove_dir(&directory);
+            }
         }
         Ok(())
     }
@@ -175,6 +209,10 @@ impl Region {
     #[must_use]
     pub fn medium(&self) -> Medium {
         self.image.header.medium
+    }
+
+    pub(crate) fn redo_path(&self) -> PathBuf {
+        redo_path(self.places.images(self.medium()), self.name())
     }
 }
 

@@ -4,7 +4,7 @@
 //! - Whoever changes a region's files holds its lock, from before the first look to after the last step.
 //! - Locks are taken in one order: the region's, then the one of all names. The latter is held only while an
 //!   address is chosen and the new image gets its name, while a region grows or is removed (which compartments it has
-//!   must not change), and while an access table is replaced. Whoever holds it waits for no region's lock.
+//!   must not change) or gets another limit, while a restored base gets its name, and while an access table is replaced. Whoever holds it waits for no region's lock.
 //! - Ownership and every check come before the first byte is written.
 //! - An image, if there is one, is newer than the base. The base is used only where there is no image; a
 //!   damaged image is never passed over in silence.
@@ -16,12 +16,13 @@ use std::sync::Arc;
 use holdfast_sys::lock::{FileLock, LockMode};
 
 use crate::base::open_base;
-use crate::error::{RegionError, Result};
+use crate::error::{RegionError, Remedy, Result};
 use crate::files::{
     base_path, grants_path, image_path, journal_path, lock_path, redo_path, remove_temporaries,
 };
+use crate::image::{FileFault, Image};
 use crate::key::OwnerKey;
-use crate::medium::Medium;
+use crate::medium::{Medium, image_paths};
 use crate::name::RegionName;
 use crate::opening::check_key;
 use crate::places::Places;
@@ -29,7 +30,7 @@ use crate::reader::RegionReader;
 use crate::region::Region;
 use crate::storage::{KernelStorage, Storage};
 use crate::stored::{Stored, source_error};
-use crate::summary::{RegionSummary, summarize};
+use crate::summary::{FileSummary, RegionSummary, file_summary, summarize};
 
 /// All regions of one home.
 #[derive(Debug, Clone)]
@@ -92,7 +93,9 @@ impl NameSpace {
         }
         let lock = self.lock(name, LockMode::Exclusive)?;
         match self.open_locked(name, key)? {
-            Some((image, opened, access)) => Ok(self.region(image, opened, lock).with_access(access)),
+            Some((image, opened, access)) => {
+                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
+            }
             None => Err(self.not_found(name)),
         }
     }
@@ -109,9 +112,7 @@ impl NameSpace {
     pub fn open_read_only(&self, name: &RegionName, key: &OwnerKey) -> Result<Region> {
         // Asked before anything is touched.
         self.access(name, key)?;
-        self.finish_publication_of(name)?;
-        let lock = self.lock(name, LockMode::Shared)?;
-        let (image, opened) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
+        let (image, opened, lock) = self.open_for_reading(name)?;
         self.admit(&image.header, key)?;
         Ok(self.region(image, opened, lock).into_read_only())
     }
@@ -123,7 +124,9 @@ impl NameSpace {
     pub fn open_or_create(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Region> {
         let lock = self.lock(name, LockMode::Exclusive)?;
         match self.open_locked(name, key)? {
-            Some((image, opened, access)) => Ok(self.region(image, opened, lock).with_access(access)),
+            Some((image, opened, access)) => {
+                Ok(self.region(image, opened, lock).with_access(access).with_key(key))
+            }
             None => {
                 self.refuse_compartment(name).and_then(|()| self.create_locked(name, key, limit_bytes, lock))
             }
@@ -139,9 +142,7 @@ impl NameSpace {
         if !self.exists(name) {
             return Err(self.not_found(name));
         }
-        self.finish_publication_of(name)?;
-        let lock = self.lock(name, LockMode::Shared)?;
-        let (image, _) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
+        let (image, _, lock) = self.open_for_reading(name)?;
         let mut summary = summarize(&self.places, name).ok_or_else(|| self.not_found(name))?;
         summary.backed_bytes = image.header.backed_bytes;
         RegionReader::new(image, summary, lock)
@@ -163,8 +164,8 @@ impl NameSpace {
         summarize(&self.places, name).ok_or_else(|| self.not_found(name))
     }
 
-    /// Removes a region: image, base, journal, access table and lock. If the machine stops in the middle, the region is
-    /// whole or gone.
+    /// Removes a region: image, base, journal, access table and lock. A worker's key removes its compartment. If the
+    /// machine stops in the middle, the region is whole, perhaps without its grants, or gone.
     ///
     /// # Errors
     /// `NotFound`, `Held`, `NotOwner`, `Io`; `Access` when it has compartments (see
@@ -180,6 +181,42 @@ impl NameSpace {
         let _names = self.lock_names()?;
         self.check_no_compartments(name)?;
         self.remove_locked(name, lock)
+    }
+
+    /// Removes a region of which neither image nor base tells whose it is, both being damaged or missing: no key could be
+    /// asked for. What may be left of its data goes, too. Returns the files that were removed.
+    ///
+    /// # Errors
+    /// `NotFound`, `Held`, `OwnerKnown`; `Access` when it has compartments; one of the errors about a bad file for one that is
+    /// another region's or newer; `Io`.
+    pub fn remove_damaged(&self, name: &RegionName) -> Result<Vec<FileSummary>> {
+        if !self.exists(name) {
+            return Err(self.not_found(name));
+        }
+        let lock = self.lock(name, LockMode::Exclusive)?;
+        let [pool, disk] = image_paths(&self.places, name);
+        let base = base_path(self.places.store(), name);
+        let images = [&pool, &disk].map(|path| Image::open(path.clone(), name, false));
+        for (file, path) in
+            images.into_iter().zip([&pool, &disk]).chain([(open_base(self.places.store(), name), &base)])
+        {
+            match file {
+                Ok(_) => return Err(RegionError::OwnerKnown { name: name.to_string() }),
+                Err(FileFault::Missing) => {}
+                Err(fault) if fault.is_damage() => {}
+                Err(fault) => return Err(fault.into_error(path, Remedy::RestoreFile { path: path.clone() })),
+            }
+        }
+        // From here on no compartment can appear.
+        let _names = self.lock_names()?;
+        self.check_no_compartments(name)?;
+        let store = self.places.store();
+        let [log, disk_log] =
+            [Medium::Memory, Medium::File].map(|medium| redo_path(self.places.images(medium), name));
+        let files = [pool, disk, log, disk_log, base, journal_path(store, name), grants_path(store, name)];
+        let removed = files.iter().filter_map(|path| file_summary(path)).collect();
+        self.remove_locked(name, lock)?;
+        Ok(removed)
     }
 
     /// Whether this key may remove the region, and nobody has it. The caller holds its lock.
@@ -198,14 +235,14 @@ impl NameSpace {
     }
 
     pub(crate) fn remove_locked(&self, name: &RegionName, lock: FileLock) -> Result<()> {
-        // The base first: the image alone is the whole region, the base alone would be an older one.
+        // Grants first: a region that comes back with a restore must not find them.
+        self.remove_grants(name)?;
+        // Then the base: the image alone is the whole region, the base alone would be an older one.
         self.remove_file(&base_path(self.places.store(), name))?;
         self.sync_store()?;
         // Only now: the base without its journal would be an older state.
         self.remove_file(&journal_path(self.places.store(), name))?;
         self.remove_images(name)?;
-        // One that stays is stale: no other region has this one's UUID.
-        self.remove_file(&grants_path(self.places.store(), name))?;
         remove_temporaries(&*self.storage, self.places.store(), name)?;
         lock.remove_file().map_err(RegionError::io("remove", lock_path(self.places.pool(), name)))
     }
@@ -214,7 +251,7 @@ impl NameSpace {
     /// is verified first.
     ///
     /// # Errors
-    /// `NotFound`, `Held`, `NotOwner`, `OnlyCopy` when there is no base, one of the errors about a bad file
+    /// `NotFound`, `Held`, `NotOwner`, `OnlyCopy` when there is no base, `StoreBehind`, one of the errors about a bad file
     /// when the base is bad.
     pub fn remove_image(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         if !self.exists(name) {
@@ -225,8 +262,12 @@ impl NameSpace {
         let stored = stored.ok_or_else(|| RegionError::OnlyCopy { name: name.to_string() })?;
         check_key(name, stored.base.header.owner_fingerprint, key)?;
         stored.verify().map_err(|error| source_error(error, &stored.base.path))?;
-        if let Err(held @ RegionError::Held { .. }) = self.image(name, LockMode::Exclusive) {
-            return Err(held);
+        match self.image(name, LockMode::Exclusive) {
+            Err(held @ RegionError::Held { .. }) => return Err(held),
+            Ok(Some(image)) if is_behind(&stored, &image) => {
+                return Err(RegionError::StoreBehind { name: name.to_string() });
+            }
+            _ => {}
         }
         self.remove_images(name)
     }
@@ -239,6 +280,16 @@ impl NameSpace {
             self.remove_file(&image_path(images, name))?;
             remove_temporaries(&*self.storage, images, name)?;
         }
-        self.remove_file(&redo_path(self.places.pool(), name))
+        // An image without what is left of its publication would be half of it.
+        self.remove_redo_logs(name)
     }
+}
+
+/// Whether what is stored is older than the last commit that an image knows of. A damaged header may be an older one, and
+/// proves nothing.
+fn is_behind(stored: &Stored, image: &Image) -> bool {
+    let (base, header) = (&stored.base.header, &image.header);
+    let last_sequence = stored.journal.as_ref().map_or(0, |journal| journal.extent.last_sequence);
+    let known = (header.checkpoint_count, header.journal_sequence);
+    base.uuid == header.uuid && !image.slot_damaged && (base.checkpoint_count, last_sequence) < known
 }

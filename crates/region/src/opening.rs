@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
@@ -16,13 +16,12 @@ use crate::address::choose_address;
 use crate::base::{is_full, open_base};
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{
-    base_path, image_path, lock_path, names_in, names_lock_path, redo_path, remove_temporaries,
-    temporary_path,
+    base_path, image_path, lock_path, names_in, names_lock_path, remove_temporaries, temporary_path,
 };
 use crate::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for};
 use crate::image::{Backing, BuildError, FileFault, Image};
 use crate::key::OwnerKey;
-use crate::medium::{Medium, current_image_path, image_paths};
+use crate::medium::{Medium, current_image_path, image_paths, redo_paths};
 use crate::name::{RegionName, near_names};
 use crate::namespace::NameSpace;
 use crate::redo;
@@ -33,6 +32,8 @@ use crate::stored::{Stored, remedy_for_image};
 const HELD_PATIENCE: Duration = Duration::from_millis(50);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_micros(200);
+/// How often writers may die in a publication while somebody wants to read.
+const READ_ATTEMPTS_MAX: u32 = 10;
 /// How long somebody else may take to choose an address.
 const NAMES_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -60,8 +61,23 @@ impl NameSpace {
         Ok(Some((self.open_cold(&stored)?, Opened::Cold, access)))
     }
 
+    /// The region for a reader, with its lock and no publication half done.
+    pub(crate) fn open_for_reading(&self, name: &RegionName) -> Result<(Image, Opened, FileLock)> {
+        for _ in 0..READ_ATTEMPTS_MAX {
+            self.finish_publication_of(name)?;
+            let lock = self.lock(name, LockMode::Shared)?;
+            let (image, opened) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
+            // A writer may have come and died between the two steps before.
+            let counts = |path: &PathBuf| redo::is_pending(path) && redo::counts(path, &image.header);
+            if opened == Opened::Cold || !redo_paths(&self.places, name).iter().any(counts) {
+                return Ok((image, opened, lock));
+            }
+        }
+        Err(RegionError::Held { name: name.to_string(), holder: None })
+    }
+
     /// The region for a reader, who changes no file: its image or, without one, what the store has.
-    pub(crate) fn open_shared(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
+    fn open_shared(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
         if let Some(image) = self.image(name, LockMode::Shared)? {
             let after_crash = image.header.state == FileState::Open || image.slot_damaged;
             return Ok(Some((image, if after_crash { Opened::WarmAfterCrash } else { Opened::Warm })));
@@ -74,14 +90,15 @@ impl NameSpace {
 
     /// Finishes what a writer in `atomic` mode had begun to publish when it died.
     fn finish_publication(&self, image: &Image) -> Result<()> {
-        let path = redo_path(self.places.pool(), &image.header.name);
-        let finished = redo::recover(&*self.storage, image, &path);
-        finished.map(drop).map_err(RegionError::io("finish the publication in", path))
+        redo_paths(&self.places, &image.header.name).into_iter().try_for_each(|path| {
+            let finished = redo::recover(&*self.storage, image, &path);
+            finished.map(drop).map_err(RegionError::io("finish the publication in", path))
+        })
     }
 
     /// The same before somebody reads, who would otherwise see a part of it.
-    pub(crate) fn finish_publication_of(&self, name: &RegionName) -> Result<()> {
-        if !redo::is_pending(&redo_path(self.places.pool(), name)) {
+    fn finish_publication_of(&self, name: &RegionName) -> Result<()> {
+        if !redo_paths(&self.places, name).iter().any(|path| redo::is_pending(path)) {
             return Ok(());
         }
         let _lock = self.lock(name, LockMode::Exclusive)?;
@@ -114,12 +131,6 @@ impl NameSpace {
     }
 
     fn open_cold(&self, stored: &Stored) -> Result<Image> {
-        // Without its image a redo log belongs to nothing. The new image may get the generation of the one that is gone,
-        // so it must not find it.
-        let redo = redo_path(self.places.pool(), &stored.base.header.name);
-        if redo.symlink_metadata().is_ok() {
-            self.remove_file(&redo)?;
-        }
         self.build_image(stored.image_header(), |file| stored.copy_to(&*self.storage, file))
     }
 
@@ -135,7 +146,7 @@ impl NameSpace {
         // Until the new image has its name, nobody else may choose an address.
         let _names = self.lock_names()?;
         if let Some((parent, _)) = name.parent_and_worker() {
-            self.check_quota(&parent, limit_bytes)?;
+            self.check_quota(&parent, name, limit_bytes)?;
         }
         let header = Header {
             sequence: 0,
@@ -159,7 +170,13 @@ impl NameSpace {
         let mut region = self.region(image, Opened::Created, lock);
         if region.medium() == Medium::File {
             // Without a checkpoint nothing would be left of the region, and of where it lies, after a power cut.
-            region.checkpoint().inspect_err(|_| drop(self.remove_file(&path)))?;
+            let base = base_path(self.places.store(), name);
+            region.checkpoint().inspect_err(|_| {
+                // The base may have its name already.
+                for path in [&base, &path] {
+                    let _ = self.remove_file(path);
+                }
+            })?;
         }
         Ok(region)
     }
@@ -178,6 +195,8 @@ impl NameSpace {
         let built =
             Image::build(&*self.storage, temporary.clone(), header, Backing::Allocated, |file, _| fill(file));
         let mut image = built.map_err(|error| self.build_error(error, &temporary, needed_bytes))?;
+        // Before the image has its name.
+        self.remove_redo_logs(&image.header.name).inspect_err(|_| drop(self.storage.remove(&temporary)))?;
         // Nobody else can have the file open yet; the lock only has to be there once it has its name.
         let named =
             try_lock(&image.file, LockMode::Exclusive).and_then(|_| image.rename(&*self.storage, path));

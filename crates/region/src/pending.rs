@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::ops::Range;
 
 use crate::sparse::PAGE_BYTES;
@@ -20,13 +21,18 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// Notes the pages that share a byte with a range.
-    pub(crate) fn insert(&mut self, bytes: Range<u64>) {
+    ///
+    /// # Errors
+    /// `OutOfMemory`; then none of them is noted.
+    pub(crate) fn insert(&mut self, bytes: Range<u64>) -> io::Result<()> {
         if bytes.is_empty() {
-            return;
+            return Ok(());
         }
         let (mut page, end) = (bytes.start / PAGE_BYTES, bytes.end.div_ceil(PAGE_BYTES));
         let words = end.div_ceil(WORD_BITS) as usize;
         if self.words.len() < words {
+            let more = self.words.try_reserve(words - self.words.len());
+            more.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
             self.words.resize(words, 0);
         }
         while page < end {
@@ -38,6 +44,7 @@ impl Pending {
             *word |= noted;
             page += count;
         }
+        Ok(())
     }
 
     /// Takes out the page that has a byte.
@@ -95,9 +102,9 @@ mod tests {
     fn pages_come_out_in_order_and_merged_until_they_are_cleared() {
         let mut pending = Pending::default();
         for pages in [63..65, 3..4, 64..130, 200..200, 191..192] {
-            pending.insert(pages.start * PAGE_BYTES..pages.end * PAGE_BYTES);
+            pending.insert(pages.start * PAGE_BYTES..pages.end * PAGE_BYTES).unwrap();
         }
-        pending.insert(3 * PAGE_BYTES + 7..4 * PAGE_BYTES + 1);
+        pending.insert(3 * PAGE_BYTES + 7..4 * PAGE_BYTES + 1).unwrap();
         let expected = [3..5, 63..130, 191..192]
             .map(|pages: Range<u64>| pages.start * PAGE_BYTES..pages.end * PAGE_BYTES);
         assert_eq!(pending.ranges(), expected);

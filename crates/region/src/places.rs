@@ -3,6 +3,9 @@
 //! Invariants: a [`Places`] that exists was checked. Its directories exist, belong to this user, are closed to
 //! others, and the pool is no symbolic link; so nobody else could have put a file there. Other users can
 //! create names in /dev/shm before us; they get us an error, never our data.
+//!
+//! A pool that is no memory keeps its files over a reboot, and a power cut leaves them in any state. What is in it is
+//! therefore of one boot, as are images on the disk: see [`Places::images`].
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +21,7 @@ use holdfast_sys::process::boot_id;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::medium::Medium;
+use crate::one_pool::take_into_use;
 
 /// The directories of one home. See the module for what is guaranteed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub struct Places {
     cache: PathBuf,
     pool: PathBuf,
     pool_is_volatile_memory: bool,
+    /// Where other boots have theirs, if the pool is on a disk.
+    pools: Option<PathBuf>,
     /// The directory of images on the disk, and in it the one of this boot.
     disk_images: PathBuf,
     images_of_boot: PathBuf,
@@ -65,7 +71,7 @@ pub enum PlaceError {
         path: PathBuf,
     },
     /// A path of ours is no directory (or, for a file, no regular file).
-    #[error("{} is not what it should be, a {expected}; move it away", path.display())]
+    #[error("{} is not what it should be, a {expected}; {}", path.display(), instead_of(expected))]
     WrongKind {
         /// The path.
         path: PathBuf,
@@ -86,7 +92,7 @@ pub enum PlaceError {
         us: u32,
     },
     /// Other users may enter a directory that must be private.
-    #[error("{0} has mode {mode:04o}, open to other users; `chmod {remedy_mode:04o} {0}` closes it", path.display())]
+    #[error("{} has mode {mode:04o}, open to other users; {}", path.display(), closed(path, *mode, *remedy_mode))]
     NotPrivate {
         /// The path.
         path: PathBuf,
@@ -94,6 +100,20 @@ pub enum PlaceError {
         mode: u32,
         /// The bits that it should have.
         remedy_mode: u32,
+    },
+    /// The heaps of the home have their images in another pool.
+    #[error(
+        "the heaps of {} are in the pool {}, and {} would make second copies of them; set HOLDFAST_POOL={1}, or move \
+         to the new pool: `HOLDFAST_POOL={1} holdfast heap checkpoint` and, for each heap, `HOLDFAST_POOL={1} holdfast \
+         heap rm --image NAME`", home.display(), in_use.display(), ours.display()
+    )]
+    OtherPool {
+        /// The home.
+        home: PathBuf,
+        /// The pool with images.
+        in_use: PathBuf,
+        /// The one that was asked for.
+        ours: PathBuf,
     },
     /// The kernel refused.
     #[error("cannot {step} {}: {source}; check its permissions, or set HOLDFAST_HOME and HOLDFAST_POOL", path.display())]
@@ -109,9 +129,36 @@ pub enum PlaceError {
 
 fn elsewhere(path: &Path) -> String {
     format!(
-        "remove {} if it is yours to remove, or set HOLDFAST_POOL (or HOLDFAST_HOME) to a directory of your own",
+        "remove {} if it is yours to remove, or choose a directory of your own with HOLDFAST_POOL (such as \
+         /dev/shm/NAME) or HOLDFAST_HOME",
         path.display()
     )
+}
+
+/// What to do about a path at which something else is. It may be a file of the system, to which a variable leads.
+fn instead_of(expected: &str) -> &'static str {
+    match expected {
+        "directory" => "choose a directory of your own with HOLDFAST_HOME and HOLDFAST_POOL",
+        _ => "move it away",
+    }
+}
+
+/// What to do about a path that is open to others. A directory that everybody may write to is the
+/// system's: nobody must be told to close /tmp.
+fn closed(path: &Path, mode: u32, remedy_mode: u32) -> String {
+    let close = format!("`chmod {remedy_mode:04o} {}`", path.display());
+    if remedy_mode & 0o100 == 0 {
+        return format!("{close} closes it");
+    }
+    let choose = format!(
+        "choose a directory of your own with HOLDFAST_HOME and HOLDFAST_POOL, such as {}",
+        path.join("NAME").display()
+    );
+    if mode & 0o1002 != 0 {
+        choose
+    } else {
+        format!("{choose}, or close this one if only Holdfast uses it: {close}")
+    }
 }
 
 impl Places {
@@ -196,12 +243,32 @@ impl Places {
         create_private(&pool)?;
         check_directory(&pool, true)?;
         let volatile = is_volatile_memory(&pool).map_err(io_error("examine", &pool))?;
-        note_home(&pool, &home)?;
+        note_home(&pool, &home);
         let disk_images = home.join("images");
         let boot = boot_id().map_err(io_error("examine", Path::new("/proc/sys/kernel/random/boot_id")))?;
-        let images_of_boot = disk_images.join(String::from_utf8_lossy(boot.trim_ascii()).as_ref());
+        let boot = String::from_utf8_lossy(boot.trim_ascii()).into_owned();
+        take_into_use(&home, &boot, &pool)?;
+        let images_of_boot = disk_images.join(&boot);
+        let (pool, pools) = if volatile {
+            (pool, None)
+        } else {
+            let of_boot = pool.join(&boot);
+            create_private(&of_boot)?;
+            check_directory(&of_boot, true)?;
+            (of_boot, Some(pool))
+        };
         let pool_is_volatile_memory = volatile;
-        Ok(Places { home, store, keys, cache, pool, pool_is_volatile_memory, disk_images, images_of_boot })
+        Ok(Places {
+            home,
+            store,
+            keys,
+            cache,
+            pool,
+            pool_is_volatile_memory,
+            pools,
+            disk_images,
+            images_of_boot,
+        })
     }
 
     /// The home directory, canonical.
@@ -228,7 +295,7 @@ impl Places {
         &self.cache
     }
 
-    /// Images and locks.
+    /// Images and locks; if the directory that was named is on a disk, the one of this boot in it.
     #[must_use]
     pub fn pool(&self) -> &Path {
         &self.pool
@@ -252,12 +319,14 @@ impl Places {
 
     /// What is left of earlier boots.
     pub(crate) fn images_of_other_boots(&self) -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(&self.disk_images) else { return Vec::new() };
-        entries.flatten().map(|entry| entry.path()).filter(|path| *path != self.images_of_boot).collect()
+        let directories = [Some(&self.disk_images), self.pools.as_ref()].into_iter().flatten();
+        let entries = directories.flat_map(std::fs::read_dir).flatten().flatten();
+        let others = entries.map(|entry| entry.path());
+        others.filter(|path| *path != self.images_of_boot && *path != self.pool && path.is_dir()).collect()
     }
 
     /// Whether the pool is memory (tmpfs): always so for the default pool. If not, the kernel writes every
-    /// changed page of an image back to a disk.
+    /// changed page of an image back to a disk, and no image counts after the next boot.
     #[must_use]
     pub fn pool_is_volatile_memory(&self) -> bool {
         self.pool_is_volatile_memory
@@ -306,15 +375,16 @@ pub(crate) fn check_owner(path: &Path, owner: u32) -> Result<(), PlaceError> {
     if owner == us { Ok(()) } else { Err(PlaceError::NotOurs { path: path.to_owned(), owner, us }) }
 }
 
-/// Leaves the home's path in the pool, whose own name is only a hash. For people: nothing reads it.
-fn note_home(pool: &Path, home: &Path) -> Result<(), PlaceError> {
+/// Leaves the home's path in the pool, whose own name is only a hash. For people: nothing reads it, and a full pool does
+/// without.
+fn note_home(pool: &Path, home: &Path) {
     let note = pool.join("home");
     if note.symlink_metadata().is_ok() {
-        return Ok(());
+        return;
     }
     let mut text = home.as_os_str().as_bytes().to_vec();
     text.push(b'\n');
-    std::fs::write(&note, text).map_err(io_error("write", &note))
+    let _ = std::fs::write(&note, text);
 }
 
 fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {

@@ -13,6 +13,7 @@ use crate::error::{RegionError, Result};
 use crate::format::DATA_OFFSET;
 use crate::image::Image;
 use crate::memory::ReadOnlyData;
+use crate::sparse::buffer;
 use crate::summary::RegionSummary;
 
 /// A region's data as it was when it was opened, from the image or, without one, from the store.
@@ -52,16 +53,17 @@ impl RegionReader {
     /// A copy of the backed data.
     ///
     /// # Errors
-    /// `Io`.
+    /// `NoMemory`, `Io`.
     pub fn read_all(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.data.bytes().len()];
         let path = self.summary.image.as_ref().or(self.summary.base.as_ref()).map(|file| file.path.clone());
-        let read = self.file.read_exact_at(&mut bytes, DATA_OFFSET);
-        read.map_err(RegionError::io("read", path.unwrap_or_default()))?;
-        Ok(bytes)
+        let read = buffer(self.backed_bytes).and_then(|mut bytes| {
+            self.file.read_exact_at(&mut bytes, DATA_OFFSET)?;
+            Ok(bytes)
+        });
+        read.map_err(RegionError::read_whole(path.unwrap_or_default(), self.backed_bytes))
     }
 
-    /// Whether the file was cut off while it was being read: what [`RegionReader::bytes`] gave is then partly
+    /// Whether the file was cut off while it was being read, or its disk failed: what [`RegionReader::bytes`] gave is then partly
     /// made up of zeros.
     #[must_use]
     pub fn lost_backing(&self) -> bool {

@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - The header is written after everything that it describes. A process that dies leaves what it wrote, in the
-//!   order in which it wrote it; a reset of the machine loses pool and redo log together.
+//!   order in which it wrote it; whatever loses the image loses the redo log with it: a reset of the machine, somebody who
+//!   empties the pool.
 //! - A log belongs to one image: another UUID or image generation makes it void.
 //! - Applying it twice gives the same bytes as once.
 
@@ -18,7 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::private_options;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::Xxh3;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -152,6 +153,12 @@ pub(crate) fn is_pending(path: &Path) -> bool {
     file.is_ok_and(|file| file.read_exact_at(&mut header, 0).is_ok() && header.starts_with(&MAGIC))
 }
 
+/// Whether there is a log with a commit in it that belongs to this image.
+pub(crate) fn counts(path: &Path, image: &Header) -> bool {
+    let file = private_options().read(true).open(path);
+    file.and_then(|file| read_table(&file, image)).is_ok_and(|table| table.is_some())
+}
+
 /// Finishes the commit of a writer that died in the middle of it, if there is one for this image; whether there
 /// was.
 pub(crate) fn recover(storage: &dyn Storage, image: &Image, path: &Path) -> io::Result<bool> {
@@ -177,7 +184,7 @@ pub(crate) fn replay(
     let Some(table) = read_table(file, image)? else { return Ok(false) };
     let mut at = payload_offset(table.len() as u64);
     let longest = table.iter().map(|entry| entry.bytes.get()).max().unwrap_or(0);
-    let mut piece = buffer(longest.min(PIECE_BYTES) as usize)?;
+    let mut piece = buffer(longest.min(PIECE_BYTES))?;
     for entry in &table {
         let (mut offset, end) = (entry.offset.get(), entry.offset.get() + entry.bytes.get());
         while offset < end {
@@ -216,13 +223,14 @@ fn read_table(file: &File, image: &Header) -> io::Result<Option<Vec<Entry>>> {
     if !ours || count > (file_bytes - TABLE_OFFSET) / ENTRY_BYTES {
         return Ok(None);
     }
-    let mut bytes = buffer((count * ENTRY_BYTES) as usize)?;
+    let mut bytes = buffer(count * ENTRY_BYTES)?;
     file.read_exact_at(&mut bytes, TABLE_OFFSET)?;
     if log.sum.get() != sum(&log, &bytes) {
         return Ok(None);
     }
     let mut payload_end = payload_offset(count);
-    let mut table = Vec::with_capacity(count as usize);
+    let mut table = Vec::new();
+    table.try_reserve_exact(count as usize).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
     for entry in bytes.chunks_exact(ENTRY_BYTES as usize) {
         let Ok(entry) = Entry::read_from_bytes(entry) else { return Ok(None) };
         payload_end = payload_end.saturating_add(entry.bytes.get());
@@ -241,5 +249,8 @@ fn payload_offset(count: u64) -> u64 {
 
 fn sum(log: &LogHeader, table: &[u8]) -> u64 {
     let head = &log.as_bytes()[..HEADER_BYTES - size_of::<U64>()];
-    xxh3_64(&[head, table].concat())
+    let mut sum = Xxh3::new();
+    sum.update(head);
+    sum.update(table);
+    sum.digest()
 }

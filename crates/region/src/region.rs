@@ -9,6 +9,7 @@
 //!   a header that says `Clean` means that base and image hold the same data.
 //! - `owed` is true when nobody knows what the store lacks: only a new base helps. A mapping is then writable
 //!   from the start. `pending` and `grown` are what is known to be lacking besides the stores to the mapping.
+//! - `unproven` is true after a cold open: what was read from the store may be in the kernel's cache only.
 //! - After a failed header write nobody knows which header is in force: the region is poisoned, and only the
 //!   next open, which reads the header again, can go on.
 //! - A region that is dropped without [`Region::close`] stays `Open` in its header: nothing is lost (stores
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -29,10 +31,12 @@ use crate::access::{Access, AccessError};
 use crate::address::address_window;
 use crate::atomic::Consistency;
 use crate::commit::{JournalSlot, Written};
+use crate::compartments::is_workers_key;
 use crate::dirty::{DirtySource, Tracking};
 use crate::error::{RegionError, Result};
 use crate::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES};
 use crate::image::Image;
+use crate::key::OwnerKey;
 use crate::medium::Medium;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
@@ -93,6 +97,7 @@ pub struct Region {
     pub(crate) relocating: Option<Relocating>,
     pub(crate) owed: bool,
     pub(crate) grown: bool,
+    pub(crate) unproven: bool,
     pub(crate) pending: Pending,
     /// Locked by whoever appends, which need not be who has the region.
     pub(crate) journal: Arc<Mutex<JournalSlot>>,
@@ -103,6 +108,8 @@ pub struct Region {
     pub(crate) quota_bytes: Option<u64>,
     /// Whether that key is the owner's.
     pub(crate) is_owner: bool,
+    /// Whether it is a compartment that was handed to its worker, or opened with the worker's key.
+    pub(crate) is_workers: bool,
     pub(crate) read_only: bool,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) places: Arc<Places>,
@@ -117,6 +124,8 @@ impl Region {
         places: Arc<Places>,
         lock: FileLock,
     ) -> Region {
+        // Until it is known that the key is that of the region above.
+        let is_workers = image.header.name.parent_and_worker().is_some();
         Region {
             mapped: None,
             image,
@@ -128,6 +137,7 @@ impl Region {
             relocating: None,
             owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
             grown: false,
+            unproven: opened == Opened::Cold,
             pending: Pending::default(),
             journal: Arc::new(Mutex::new(JournalSlot::Unread)),
             poisoned: false,
@@ -135,6 +145,7 @@ impl Region {
             growth_hint_bytes: GROWTH_STEP_BYTES,
             quota_bytes: None,
             is_owner: true,
+            is_workers,
             read_only: false,
             storage,
             places,
@@ -146,6 +157,12 @@ impl Region {
     pub(crate) fn with_access(mut self, access: Access) -> Region {
         self.quota_bytes = access.quota_bytes();
         self.is_owner = access == Access::Owner;
+        self
+    }
+
+    /// For whoever opened it by its name with this key.
+    pub(crate) fn with_key(mut self, key: &OwnerKey) -> Region {
+        self.is_workers = is_workers_key(&self.image.header, key);
         self
     }
 
@@ -226,8 +243,8 @@ impl Region {
             || matches!(*JournalSlot::lock(&self.journal), JournalSlot::Broken)
     }
 
-    /// Whether the image was found cut off under the mapping. What the applet reads and stores there is
-    /// scratch memory: stop it, and do not trust what it computes.
+    /// Whether the image was found cut off under the mapping, or its disk could not give a page of it. What the applet
+    /// reads and stores there is scratch memory: stop it, and do not trust what it computes.
     #[must_use]
     pub fn lost_backing(&self) -> bool {
         self.lost || self.mapped.as_ref().is_some_and(MappedData::lost_backing)
@@ -305,7 +322,11 @@ impl Region {
             self.gather_huge_pages();
         }
         if let Some(redo) = self.redo.take() {
-            self.storage.remove(redo.path()).map_err(RegionError::io("remove", redo.path()))?;
+            match self.storage.remove(redo.path()) {
+                // Somebody emptied the pool; the commit has everything.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                other => other.map_err(RegionError::io("remove", redo.path()))?,
+            }
         }
         let durable_sequence = match &*JournalSlot::lock(&self.journal) {
             JournalSlot::Ready(journal) => {
@@ -361,8 +382,16 @@ impl Region {
     }
 
     pub(crate) fn backing_lost(&self) -> RegionError {
-        let remedy = remedy_for_image(self.places.store(), self.name(), &self.image.path);
-        RegionError::BackingLost { path: self.image.path.clone(), remedy }
+        let path = self.image.path.clone();
+        let remedy = remedy_for_image(self.places.store(), self.name(), &path);
+        // The kernel's signal is the same for both; the length tells.
+        let is_whole =
+            self.image.file.metadata().is_ok_and(|found| found.len() >= self.image.header.file_bytes());
+        if is_whole {
+            RegionError::BackingFailed { path, remedy }
+        } else {
+            RegionError::BackingLost { path, remedy }
+        }
     }
 
     /// Whether the file that the path names is still ours and still whole.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 
 /// What a person can do about a file that cannot be used.
@@ -24,6 +25,18 @@ pub enum Remedy {
         journal: PathBuf,
         /// The base file that it continues.
         base: PathBuf,
+    },
+    /// The file is a stream, which is not read in place.
+    Import {
+        /// The stream.
+        path: PathBuf,
+    },
+    /// Somebody named a file that never was a region's.
+    NameAnother,
+    /// Everything is there, and a repair puts it together.
+    Repair {
+        /// Name of the region.
+        name: String,
     },
     /// Nothing in reach replaces the file.
     RestoreFile {
@@ -48,11 +61,60 @@ impl fmt::Display for Remedy {
                 journal.display(),
                 base.display()
             ),
+            Remedy::Import { path } => write!(
+                formatter,
+                "it is an exported heap: use `holdfast heap import {} NAME`",
+                path.display()
+            ),
+            Remedy::NameAnother => formatter
+                .write_str("name an image (NAME.image), a checkpoint (NAME.base) or a snapshot of a heap"),
+            Remedy::Repair { name } => write!(
+                formatter,
+                "nothing that was committed is lost: `holdfast heap repair {name}` makes one checkpoint of both files"
+            ),
             Remedy::RestoreFile { path } => write!(
                 formatter,
                 "no whole checkpoint replaces it: put a copy back at {0}, or move {0} away and start anew",
                 path.display()
             ),
         }
+    }
+}
+
+/// What a person can do about what the kernel said, where that is clear.
+pub(crate) fn io_remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; its file system is mounted read-only: make it writable, or choose another place with HOLDFAST_HOME (for \
+             images: HOLDFAST_POOL)"
+        }
+        io::ErrorKind::PermissionDenied => "; check its permissions, and those of its directory",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some room on its file system",
+        _ => "",
+    }
+}
+
+/// A size for a message: exact for programs, in a unit for people.
+pub(crate) fn in_units(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let fits = units.into_iter().zip(1..).take_while(|(_, power)| bytes >= 1 << (10 * power));
+    match fits.last() {
+        Some((unit, power)) => {
+            format!("{bytes} bytes ({:.1} {unit})", bytes as f64 / f64::from(2).powi(10 * power))
+        }
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_units;
+
+    #[test]
+    fn a_size_is_told_exactly_and_in_the_largest_unit_that_fits() {
+        assert_eq!(in_units(1023), "1023 bytes");
+        assert_eq!(in_units(1536), "1536 bytes (1.5 KiB)");
+        assert_eq!(in_units(64 << 20), "67108864 bytes (64.0 MiB)");
+        assert_eq!(in_units(3 << 41), "6597069766656 bytes (6.0 TiB)");
     }
 }

@@ -25,22 +25,26 @@ use serde::Serialize;
 use crate::base::{open_base, verify_base};
 use crate::error::{ErrorKind, RegionError, Result};
 use crate::files::{base_path, copies_path, journal_path, redo_path};
-use crate::format::{DATA_OFFSET, FileState, Header, SLOT_BYTES};
+use crate::format::{DATA_OFFSET, FileState, Header, LIMIT_BYTES_MAX, SLOT_BYTES, WINDOW_END};
 use crate::image::{FileFault, Image};
 use crate::journal::{
     Continuation, ReadFault, Sizes, find_journal, open_journal, remedy_for_journal, whole_records,
 };
 use crate::key::OwnerKey;
-use crate::medium::current_image_path;
+use crate::medium::{current_image_path, redo_paths};
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::opening::check_key;
 use crate::redo::{self, Redo};
 use crate::region::Region;
+use crate::sparse::{buffer, write_pages};
 use crate::stored::Stored;
 
 /// Bytes copied at once.
 const CHUNK_BYTES: u64 = 1 << 20;
+
+/// What a commit that was cut short leaves.
+const TORN: &str = "its end is torn";
 
 /// Something that is wrong with a file of a region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -83,7 +87,7 @@ impl NameSpace {
     ///
     /// # Errors
     /// `NotFound`, `Held`, `NotOwner`; one of the errors about a bad file when neither image nor base can be read, or when
-    /// a file is newer or another region's; `Io`.
+    /// a file is newer or another region's; `NoMemory`, `Io`.
     pub fn examine(&self, name: &RegionName, key: &OwnerKey) -> Result<Examination> {
         if !self.exists(name) {
             return Err(self.not_found(name));
@@ -99,14 +103,7 @@ impl NameSpace {
             .try_for_each(|file| check_key(name, file.header.owner_fingerprint, key))?;
         let (source, bytes) = match image {
             Ok(Some(image)) => {
-                if image.slot_damaged {
-                    findings.push(FileFinding {
-                        path: image.path.clone(),
-                        what: "one of its two headers is damaged".to_owned(),
-                        how: "written anew from the other",
-                        lost: None,
-                    });
-                }
+                findings.extend(lost_slot(&image));
                 self.examine_journal(name, base.as_ref(), &mut findings)?;
                 let bytes = self.image_bytes(&image.file, &image.header, image.slot_damaged)?;
                 (Source::Image, bytes)
@@ -140,6 +137,25 @@ impl NameSpace {
         };
         let (names, name, key) = (self.clone(), name.clone(), key.clone());
         Ok(Examination { names, name, key, findings, bytes, source, lock })
+    }
+
+    /// What is wrong with the files of a region whose newest data can be read: nothing is lost, but a copy of something
+    /// is, so that the next damage may cost more. [`Examination::mend`] mends it. Changes nothing, and needs no key.
+    ///
+    /// # Errors
+    /// As [`NameSpace::open_read`].
+    pub fn lost_redundancy(&self, name: &RegionName) -> Result<Vec<FileFinding>> {
+        let _lock = self.lock(name, LockMode::Shared)?;
+        let mut findings = Vec::new();
+        let image = self.image(name, LockMode::Shared)?;
+        findings.extend(image.as_ref().and_then(lost_slot));
+        let base = self.examine_base(name, &mut findings)?;
+        if image.is_some() {
+            self.examine_journal(name, base.as_ref(), &mut findings)?;
+            // What a killed writer leaves was never acknowledged.
+            findings.retain(|finding| finding.what != TORN);
+        }
+        Ok(findings)
     }
 
     /// The base if its header can be read; findings about it.
@@ -181,7 +197,7 @@ impl NameSpace {
         let Some(base) = base else { return Ok(()) };
         let path = journal_path(self.places.store(), name);
         let what = match find_journal(self.places.store(), name, &base.header, false) {
-            Ok(Some(found)) if found.extent.torn => "its end is torn".to_owned(),
+            Ok(Some(found)) if found.extent.torn => TORN.to_owned(),
             Ok(_) => return Ok(()),
             Err(error) if is_damage(&error) => first_clause(&error),
             Err(error) => return Err(error),
@@ -192,7 +208,7 @@ impl NameSpace {
     }
 
     /// The newest data of a store whose image is no use, and findings about the journal.
-    fn examine_store(&self, base: Image, findings: &mut Vec<FileFinding>) -> Result<(Source, Vec<u8>)> {
+    fn examine_store(&self, mut base: Image, findings: &mut Vec<FileFinding>) -> Result<(Source, Vec<u8>)> {
         verify_base(&base, None).map_err(|error| self.build_error(error, &base.path, 0))?;
         let (store, name) = (self.places.store(), base.header.name.clone());
         let path = journal_path(store, &name);
@@ -203,20 +219,32 @@ impl NameSpace {
         let journal = match open_journal(&path, &base.header, false, &remedy) {
             Ok(None) => None,
             Ok(Some((file, header))) => {
-                let read = whole_records(&file, &header, sizes);
-                let (extent, fault) = read.map_err(|fault| fault.into_error(&path, remedy.clone()))?;
+                let failed = |fault: ReadFault| fault.into_error(&path, remedy.clone());
+                let (mut extent, mut fault) = whole_records(&file, &header, sizes).map_err(failed)?;
+                if let Some(ReadFault::Misfit { sequence, backed_bytes, limit_bytes }) = fault {
+                    // The base's newest header is lost, the journal has seen it.
+                    let limit_bytes_max = LIMIT_BYTES_MAX.min(WINDOW_END - base.header.address);
+                    let sizes = Sizes { limit_bytes: limit_bytes_max, ..sizes };
+                    (extent, fault) = whole_records(&file, &header, sizes).map_err(failed)?;
+                    base.header = self.header_for_journal(&base.header, extent.backed_bytes)?;
+                    finding(
+                        format!(
+                            "record {sequence} makes the heap {backed_bytes} bytes large, where the base file \
+                             says a limit of {limit_bytes}"
+                        ),
+                        "folded into a new checkpoint with all its commits, and the limit raised that far",
+                        None,
+                    );
+                }
                 match fault {
+                    Some(fault @ ReadFault::Misfit { .. }) => return Err(failed(fault)),
                     Some(ReadFault::Damaged { sequence, offset }) => finding(
                         format!("record {sequence} at byte {offset} is damaged"),
                         "the commits before it are folded into a new checkpoint",
                         Some(format!("the commits from number {sequence} on")),
                     ),
                     _ if extent.torn => {
-                        finding(
-                            "its end is torn".to_owned(),
-                            "cut off: that commit was never acknowledged",
-                            None,
-                        );
+                        finding(TORN.to_owned(), "cut off: that commit was never acknowledged", None);
                     }
                     _ => {}
                 }
@@ -231,15 +259,17 @@ impl NameSpace {
         };
         let stored = Stored { base, journal };
         let copy = stored.copied()?;
-        let bytes = read_data(&copy.file, copy.header.backed_bytes);
-        Ok((Source::Store(stored), bytes.map_err(RegionError::io("read", &copy.path))?))
+        let backed_bytes = copy.header.backed_bytes;
+        let bytes = read_data(&copy.file, backed_bytes);
+        Ok((Source::Store(stored), bytes.map_err(RegionError::read_whole(&copy.path, backed_bytes))?))
     }
 
     /// What the lost headers of an image must have said.
     fn lost_header(&self, path: &Path, base: Option<&Image>, name: &RegionName) -> Result<(File, Header)> {
         let base = &base.ok_or_else(|| self.bad_base(name))?.header;
         let file = private_options().read(true).open(path).map_err(RegionError::io("open", path))?;
-        let generation = redo::generation(&redo_path(self.places.pool(), name));
+        let logs = redo_paths(&self.places, name);
+        let generation = logs.iter().filter_map(|path| redo::generation(path)).max();
         let header = Header {
             state: FileState::Open,
             image_generation: generation.unwrap_or(base.image_generation + 1),
@@ -263,9 +293,9 @@ impl NameSpace {
             let image = Image::unnamed(copy, path.clone(), header.clone());
             data_bytes = image.backed_bytes_by_length().map_err(failed())?;
         }
-        let mut bytes = read_data(file, data_bytes).map_err(failed())?;
-        let log = private_options().read(true).open(redo_path(self.places.pool(), &header.name));
-        if let Ok(log) = log {
+        let mut bytes = read_data(file, data_bytes).map_err(RegionError::read_whole(&path, data_bytes))?;
+        let logs = redo_paths(&self.places, &header.name);
+        for log in logs.iter().filter_map(|path| private_options().read(true).open(path).ok()) {
             let put = &mut |page: &[u8], offset: u64| {
                 let target = bytes.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..page.len()));
                 target.ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(page);
@@ -285,7 +315,7 @@ impl NameSpace {
 
     /// Copies all files of a region to a new directory in the store, durably.
     fn keep_copies(&self, name: &RegionName) -> Result<PathBuf> {
-        let (store, pool) = (self.places.store(), self.places.pool());
+        let (store, image) = (self.places.store(), current_image_path(&self.places, name));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let free = (now..now + (1 << 20)).map(|second| copies_path(store, name, second));
         let directory = free.into_iter().find(|path| path.symlink_metadata().is_err());
@@ -293,8 +323,8 @@ impl NameSpace {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         made.map_err(RegionError::io("create", &directory))?;
         let files = [
-            current_image_path(&self.places, name),
-            redo_path(pool, name),
+            redo_path(image.parent().unwrap_or(store), name),
+            image,
             base_path(store, name),
             journal_path(store, name),
         ];
@@ -320,15 +350,25 @@ impl NameSpace {
             while let Some(data) = next_data(&from, position)?.filter(|data| data.start < len) {
                 position = data.start;
                 while position < data.end.min(len) {
-                    let mut bytes = vec![0; (data.end.min(len) - position).min(CHUNK_BYTES) as usize];
+                    let mut bytes = buffer((data.end.min(len) - position).min(CHUNK_BYTES))?;
                     from.read_exact_at(&mut bytes, position)?;
-                    self.storage.write_at(&to, &bytes, position)?;
+                    // An image is allocated throughout; what of it is zero stays a hole in the copy.
+                    write_pages(&bytes, position, Some((&*self.storage, &to)))?;
                     position += bytes.len() as u64;
                 }
             }
         }
         self.storage.sync(&to)
     }
+}
+
+fn lost_slot(image: &Image) -> Option<FileFinding> {
+    image.slot_damaged.then(|| FileFinding {
+        path: image.path.clone(),
+        what: "one of its two headers is damaged".to_owned(),
+        how: "written anew from the other",
+        lost: None,
+    })
 }
 
 impl Examination {
@@ -387,7 +427,7 @@ impl Region {
         if pieces.is_empty() {
             return Ok(());
         }
-        let path = redo_path(self.places.pool(), self.name());
+        let path = self.redo_path();
         let failed = || RegionError::io("write", &path);
         let ranges: Vec<_> =
             pieces.iter().map(|(offset, bytes)| *offset..*offset + bytes.len() as u64).collect();
@@ -421,6 +461,7 @@ fn is_damage(error: &RegionError) -> bool {
             | RegionError::DataDamaged { .. }
             | RegionError::JournalDamaged { .. }
             | RegionError::JournalMismatch { .. }
+            | RegionError::JournalMisfit { .. }
     )
 }
 
@@ -431,7 +472,7 @@ fn first_clause(error: &RegionError) -> String {
 }
 
 fn read_data(file: &File, data_bytes: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(data_bytes).map_err(|_| io::ErrorKind::OutOfMemory)?];
+    let mut bytes = buffer(data_bytes)?;
     file.read_exact_at(&mut bytes, DATA_OFFSET)?;
     Ok(bytes)
 }

@@ -20,13 +20,15 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::{RegionError, Remedy, Result};
 use crate::format::{
     DATA_OFFSET, FORMAT_VERSION, GROWTH_HINT_BYTES_MAX, Header, HeaderFault, LIMIT_BYTES_MAX,
-    LIMIT_UNIT_BYTES, SLOTS_BYTES, choose, limit_for,
+    LIMIT_UNIT_BYTES, MAGIC, SLOTS_BYTES, choose, limit_for,
 };
 use crate::journal::{ReadFault, Sizes, apply, open_journal, whole_records};
 use crate::key::OwnerKey;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::redo;
+use crate::sparse::buffer;
+use crate::stream;
 use crate::transfer::{Origin, TransferReport, runs};
 
 /// What is left of a file's two header slots.
@@ -108,11 +110,27 @@ impl DamagedFile {
     /// an image, under the same name with their own endings. Takes as much memory as the file has data.
     ///
     /// # Errors
-    /// `NewerFormat`, `Truncated` when there is no data area at all, `Io`.
+    /// `Foreign` when it never was a file of a region, `NewerFormat`, `Truncated` when there is no data area at all,
+    /// `NoMemory`, `Io`.
     pub fn read(path: &Path) -> Result<DamagedFile> {
         let failed = |step| RegionError::io(step, path);
+        // Before it is opened: whoever opens a pipe waits for its writer, and a device may have no end.
+        if !path.metadata().map_err(failed("examine"))?.is_file() {
+            return Err(RegionError::Foreign { path: path.to_owned(), remedy: Remedy::NameAnother });
+        }
         let file = private_options().read(true).open(path).map_err(failed("open"))?;
         let found_bytes = file.metadata().map_err(failed("examine"))?.len();
+        let mut start = [0; MAGIC.len()];
+        let start_bytes = file.read_at(&mut start, 0).map_err(failed("read"))?;
+        let start = &start[..start_bytes];
+        if start == stream::MAGIC {
+            let path = path.to_owned();
+            return Err(RegionError::Foreign { remedy: Remedy::Import { path: path.clone() }, path });
+        }
+        // A larger file can have lost both headers, and still have its data.
+        if found_bytes <= DATA_OFFSET && !MAGIC.starts_with(start) {
+            return Err(RegionError::Foreign { path: path.to_owned(), remedy: Remedy::NameAnother });
+        }
         if found_bytes <= DATA_OFFSET {
             let (path, needed_bytes) = (path.to_owned(), DATA_OFFSET + LIMIT_UNIT_BYTES);
             let remedy = Remedy::RestoreFile { path: path.clone() };
@@ -137,7 +155,8 @@ impl DamagedFile {
             (None, _) => by_length,
         };
         let present_bytes = data_bytes.min(found_bytes - DATA_OFFSET);
-        let bytes = read_data(&file, data_bytes, present_bytes).map_err(failed("read"))?;
+        let bytes = read_data(&file, data_bytes, present_bytes);
+        let bytes = bytes.map_err(RegionError::read_whole(path, data_bytes))?;
         let expected = header.as_ref().map(|header| header.data_checksum).filter(|sum| *sum != 0);
         let report = DamageReport {
             path: path.to_owned(),
@@ -166,7 +185,8 @@ impl DamagedFile {
         let applied = open_journal(&path, base, false, &Remedy::RestoreFile { path: path.clone() });
         let applied = applied.transpose()?.and_then(|(file, journal)| {
             let (extent, fault) = whole_records(&file, &journal, sizes).map_err(damage)?;
-            self.grow(extent.backed_bytes);
+            self.grow(extent.backed_bytes)
+                .map_err(RegionError::read_whole(&self.report.path, extent.backed_bytes))?;
             apply(&file, &journal, extent, &mut |bytes, offset| self.put(bytes, offset)).map_err(damage)?;
             Ok((extent.last_sequence - u64::from(extent.marked), fault.map(damage)))
         });
@@ -188,13 +208,13 @@ impl DamagedFile {
         Some(ContinuationReport { path, commits, damaged })
     }
 
-    fn grow(&mut self, backed_bytes: u64) {
-        if let Ok(bytes) = usize::try_from(backed_bytes)
-            && bytes > self.bytes.len()
-        {
-            self.bytes.resize(bytes, 0);
-            self.report.data_bytes = backed_bytes;
+    fn grow(&mut self, backed_bytes: u64) -> io::Result<()> {
+        if backed_bytes > self.bytes.len() as u64 {
+            let mut bytes = buffer(backed_bytes)?;
+            bytes[..self.bytes.len()].copy_from_slice(&self.bytes);
+            (self.bytes, self.report.data_bytes) = (bytes, backed_bytes);
         }
+        Ok(())
     }
 
     fn put(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -218,7 +238,7 @@ impl DamagedFile {
 }
 
 fn read_data(file: &File, data_bytes: u64, present_bytes: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(data_bytes).map_err(|_| io::ErrorKind::OutOfMemory)?];
+    let mut bytes = buffer(data_bytes)?;
     let end = DATA_OFFSET + present_bytes;
     let mut position = DATA_OFFSET;
     while position < end {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use holdfast_sys::lock::{FileLock, LockMode};
 
 use crate::base::{open_base, target_error, verify_base, write_base};
-use crate::commit::next_base_header;
+use crate::commit::{adoptable, next_base_header};
 use crate::error::{RegionError, Result};
 use crate::files::{base_path, journal_path, remove_temporaries, temporary_path};
 use crate::format::{FileState, Header};
@@ -62,10 +62,12 @@ impl NameSpace {
         let in_order = image.header.state == FileState::Clean && !image.slot_damaged;
         // Bad files of the store are mended by a new base: the image has everything.
         if in_order
-            && let Ok(Some(stored)) = Stored::open(self.places.store(), name)
-            && stored.base.header.uuid == image.header.uuid
-            && stored.base.header.checkpoint_count == image.header.checkpoint_count
+            // A record that is known to be durable was appended to a journal: without it the base is an older state.
+            && image.header.journal_sequence == 0
+            && let Some(stored) = adoptable(self.places.store(), &image.header)
             && !stored.is_continued()
+            && stored.backed_bytes() == image.header.backed_bytes
+            && !stored.base.slot_damaged
         {
             return Ok((Some(image), stored.base));
         }

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - While a commit copies what changed no thread is between `enter` and the end of its guard. The copy is all
-//!   that keeps writers away; writing and syncing happen beside their next stores.
+//!   that keeps writers away; writing and syncing happen beside their next stores. The same goes for a publication in
+//!   the mode `atomic`.
 //! - Every call belongs to one batch. A batch takes calls until its copy begins, so each of its calls began
 //!   before the copy; its outcome, good or bad, is that of all of them.
 //! - Batches are carried out one at a time, in order, each by one of its own callers.
@@ -13,6 +14,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
+use crate::atomic::Consistency;
 use crate::commit::{CommitReport, Durability, JournalSlot, Prepared, Writers, append_error};
 use crate::error::{RegionError, Result};
 use crate::name::RegionName;
@@ -93,14 +95,26 @@ impl SharedRegion {
     /// As [`Region::commit`], for everything that was stored, by any thread, in stretches that ended before the
     /// call. Calls that come in while another one is being carried out share one sync.
     ///
+    /// In the mode `atomic` it publishes what all threads have stored, at every level that is offered, while no thread is
+    /// between [`SharedRegion::enter`] and the end of its guard: so each stretch counts whole.
+    ///
     /// # Errors
     /// As [`Region::commit`], inside a `SharedCommit`: the same for each call of a batch.
     pub fn commit(&self, durability: Durability) -> Result<CommitReport> {
         match durability {
-            Durability::Process => self.enter().commit_to_process(),
+            Durability::Process => self.commit_to_process(),
             Durability::System => self.enter().commit_to_system(),
             Durability::Power => self.commit_to_power().map_err(|cause| RegionError::SharedCommit { cause }),
         }
+    }
+
+    fn commit_to_process(&self) -> Result<CommitReport> {
+        let inside = self.enter();
+        if inside.consistency() == Consistency::Direct {
+            return inside.commit_to_process();
+        }
+        drop(inside);
+        self.region.write().unwrap_or_else(PoisonError::into_inner).commit(Durability::Process)
     }
 
     fn commit_to_power(&self) -> Outcome {
@@ -119,7 +133,7 @@ impl SharedRegion {
             let mut region = self.region.write().unwrap_or_else(PoisonError::into_inner);
             // Nobody joins any more; who calls from here on may have stored after the copy.
             self.queue().open = Batch::default();
-            region.prepare_commit(Writers::Many)
+            region.publish().and_then(|_| region.prepare_commit(Writers::Many))
         };
         let outcome = prepared.and_then(|prepared| self.finish(prepared)).map_err(Arc::new);
         batch.get_or_init(|| outcome).clone()

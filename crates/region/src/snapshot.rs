@@ -4,6 +4,9 @@
 //! Invariants:
 //! - A snapshot is made of verified data and gets its name when it is durable; it never changes afterwards.
 //! - A restored region is the old one until the rename of its new base, and the restored one from then on.
+//! - A restored region has the snapshot's limit where the rules for limits allow it now; data never come back at the cost
+//!   of another region's addresses or of what compartments were given.
+//! - Grants do not come back with a region that was removed.
 //! - What is read from a snapshot was verified against its checksum first.
 //! - Snapshots outlive their region, and only the key that owned it restores or removes them.
 
@@ -16,18 +19,19 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use holdfast_sys::lock::LockMode;
+use holdfast_sys::lock::{FileLock, LockMode};
 use holdfast_sys::mapping::Reservation;
 use serde::Serialize;
 
 use crate::base::{open_base, verify_base};
+use crate::compartments::{is_workers_key, parent_only};
 use crate::error::{ErrorKind, RegionError, Remedy, Result};
-use crate::files::{base_path, journal_path, names_in, redo_path, snapshot_path, snapshots_path};
+use crate::files::{base_path, journal_path, names_in, snapshot_path, snapshots_path};
 use crate::format::Header;
 use crate::image::{FileFault, Image};
 use crate::journal::continued_checkpoint;
 use crate::key::OwnerKey;
-use crate::medium::current_image_path;
+use crate::medium::{current_image_path, redo_paths};
 use crate::memory::ReadOnlyData;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
@@ -228,10 +232,16 @@ impl NameSpace {
 
     /// Puts a region back to a snapshot: data, size and limit. Unless `discard`, the state before becomes a
     /// snapshot of its own first. If the machine stops in the middle, the region is the old or the restored
-    /// one. A region that was removed comes back; one whose files are damaged needs `discard`.
+    /// one. A region that was removed comes back, without its grants; one whose files are damaged needs `discard`.
+    ///
+    /// Where the snapshot's limit does not fit any more (compartments were given more, a parent has less, another
+    /// region came behind it), the region keeps the limit that it has; where the data do not fit in that, it gets one that
+    /// holds them and its compartments. Restored with a worker's key, a compartment keeps its limit always.
     ///
     /// # Errors
-    /// `Missing`, `NotOwner`, `Held`, one of the errors about a bad file, `StoreFull`, `Io`.
+    /// `Missing`, `NotOwner`, `Held`, one of the errors about a bad file, `StoreFull`, `Io`; `Limit` (`NoPlace`) when
+    /// the data fit nowhere, `Access` when only the parent's key may give a compartment that much, `NotFound` about a
+    /// parent that is gone. The region is then as it was.
     pub fn restore(
         &self,
         name: &RegionName,
@@ -243,15 +253,10 @@ impl NameSpace {
         check_key(name, snapshot.header.owner_fingerprint, key)?;
         let _lock = self.lock(name, LockMode::Exclusive)?;
         let (mut kept, mut settled) = (None, None);
-        if self.exists(name) {
+        let existed = self.exists(name);
+        if existed {
             match self.settle_locked(name, key) {
-                Ok((image, base)) if discard => settled = Some((image, base.header)),
-                Ok((image, base)) => {
-                    let tag = self.free_tag(name);
-                    self.snapshot_of(&base, &tag)?;
-                    kept = Some(tag);
-                    settled = Some((image, base.header));
-                }
+                Ok((image, base)) => settled = Some((image, base)),
                 Err(RegionError::NotOwner { name }) => return Err(RegionError::NotOwner { name }),
                 Err(error) if discard && error.kind() == ErrorKind::BadFile => {
                     self.check_owner_of_rest(name, key)?;
@@ -260,9 +265,22 @@ impl NameSpace {
             }
         }
         let store = self.places.store();
-        let found = settled.as_ref().map(|(_, header)| header);
-        let header = self.header_after(&snapshot.header, found);
+        let found = settled.as_ref().map(|(_, base)| &base.header);
+        let mut header = self.header_after(&snapshot.header, found);
+        // Of a damaged region, what can still be read.
+        let current = found.cloned().or_else(|| self.header_of(name).ok());
+        header.limit_bytes = self.restored_limit(&header, current.as_ref(), key)?;
+        if let Some((_, base)) = settled.as_ref().filter(|_| !discard) {
+            let tag = self.free_tag(name);
+            self.snapshot_of(base, &tag)?;
+            kept = Some(tag);
+        }
+        if !existed {
+            // It has the identity that these were for.
+            self.remove_grants(name)?;
+        }
         let built = self.build_in_store(store, header, |file, _| self.fill_from(&snapshot, file))?;
+        let (names, built) = self.still_fits(built, current.as_ref())?;
         let (image, base) = (current_image_path(&self.places, name), base_path(store, name));
         if settled.is_some() {
             // Base and image hold the same: without the image the region is still the old one, and with the
@@ -277,15 +295,45 @@ impl NameSpace {
             self.publish_in_store(built, store, base)?;
             self.remove_image_durably(name, &image)?;
         }
+        drop(names);
         // It is stale beside the restored base; gone it cannot be in the way either.
         self.remove_file(&journal_path(store, name))?;
         Ok(RestoreReport { kept, backed_bytes: snapshot.header.backed_bytes })
     }
 
+    /// The limit of a region that is restored with this header.
+    fn restored_limit(&self, header: &Header, current: Option<&Header>, key: &OwnerKey) -> Result<u64> {
+        let current_bytes = current.map(|current| current.limit_bytes);
+        if is_workers_key(header, key) {
+            // Nobody but the parent's key makes a compartment, or changes what it may have.
+            let kept_bytes = current_bytes.filter(|limit_bytes| *limit_bytes >= header.backed_bytes);
+            return kept_bytes.ok_or_else(|| parent_only(&header.name));
+        }
+        let _names = self.lock_names()?;
+        let wanted_bytes: Vec<_> = [Some(header.limit_bytes), current_bytes].into_iter().flatten().collect();
+        self.limit_for_data(header, current, &wanted_bytes)
+    }
+
+    /// Locks the name space for the moment in which a restored base gets its name, if the limit that was chosen for it
+    /// still fits.
+    fn still_fits(&self, built: Image, current: Option<&Header>) -> Result<(FileLock, Image)> {
+        let limit_bytes = built.header.limit_bytes;
+        let locked = self.lock_names().and_then(|names| {
+            self.check_limit(&built.header, current, limit_bytes, limit_bytes).map(|()| names)
+        });
+        match locked {
+            Ok(names) => Ok((names, built)),
+            Err(error) => {
+                let _ = self.storage.remove(&built.path);
+                Err(error)
+            }
+        }
+    }
+
     /// The header of a restored base. Checkpoints and images count on from whatever is left of the region, also
     /// of one that was removed or damaged, so that no journal and no redo log of an earlier state fits.
     fn header_after(&self, snapshot: &Header, settled: Option<&Header>) -> Header {
-        let (store, pool, name) = (self.places.store(), self.places.pool(), &snapshot.name);
+        let (store, name) = (self.places.store(), &snapshot.name);
         let image =
             Image::open(current_image_path(&self.places, name), name, false).ok().map(|image| image.header);
         let base = open_base(store, name).ok().map(|base| base.header);
@@ -293,7 +341,8 @@ impl NameSpace {
         let checkpoints = headers().map(|header| header.checkpoint_count);
         let checkpoint = checkpoints.chain(continued_checkpoint(&journal_path(store, name))).max();
         let generations = headers().map(|header| header.image_generation);
-        let generation = generations.chain(redo::generation(&redo_path(pool, name))).max();
+        let logs = redo_paths(&self.places, name);
+        let generation = generations.chain(logs.iter().filter_map(|path| redo::generation(path))).max();
         Header {
             checkpoint_count: checkpoint.unwrap_or(0).saturating_add(1),
             image_generation: generation.unwrap_or(0),
@@ -307,7 +356,7 @@ impl NameSpace {
         // One on the other medium holds the same, or nothing that counts; without this one it would.
         self.remove_stale_images(name)?;
         // Before the image: alone it would wait for the next one.
-        self.remove_file(&redo_path(self.places.pool(), name))?;
+        self.remove_redo_logs(name)?;
         self.remove_file(image)?;
         let images = image.parent().unwrap_or(self.places.pool());
         self.storage.sync_directory(images).map_err(RegionError::io("make durable", images))

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use holdfast_sys::file::next_data;
+use holdfast_sys::zeroed::zeroed;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::format::DATA_OFFSET;
@@ -41,11 +42,8 @@ pub(crate) enum CopyError {
 }
 
 /// Zeros to read into. Without memory it is an error, where `vec!` would end the process.
-pub(crate) fn buffer(bytes: usize) -> io::Result<Vec<u8>> {
-    let mut buffer = Vec::new();
-    buffer.try_reserve_exact(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-    buffer.resize(bytes, 0);
-    Ok(buffer)
+pub(crate) fn buffer(bytes: u64) -> io::Result<Vec<u8>> {
+    zeroed(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// Sums the first `data_bytes` bytes of the data area of `source`; with a target, copies all pages that are
@@ -71,7 +69,7 @@ pub(crate) fn sum_each<E: From<CopyError>>(
     mut visit: impl FnMut(&[u8], u64) -> Result<(), E>,
 ) -> Result<u64, E> {
     let end = DATA_OFFSET + data_bytes;
-    let mut chunk = buffer(CHUNK_BYTES).map_err(CopyError::Read)?;
+    let mut chunk = buffer(CHUNK_BYTES as u64).map_err(CopyError::Read)?;
     let mut sum = Xxh3::new();
     let mut position = DATA_OFFSET;
     while position < end {
@@ -106,7 +104,11 @@ fn add_zeros(sum: &mut Xxh3, mut count: u64) {
 }
 
 /// Writes the runs of pages that are not zero; returns how many pages they have.
-fn write_pages(bytes: &[u8], position: u64, target: Option<(&dyn Storage, &File)>) -> io::Result<u64> {
+pub(crate) fn write_pages(
+    bytes: &[u8],
+    position: u64,
+    target: Option<(&dyn Storage, &File)>,
+) -> io::Result<u64> {
     let page_bytes = PAGE_BYTES as usize;
     let mut pages = 0;
     let mut offset = 0;

@@ -16,7 +16,7 @@ use crate::format::{
 };
 use crate::sparse::PAGE_BYTES;
 
-const MAGIC: [u8; 8] = *b"HOLDFSTX";
+pub(crate) const MAGIC: [u8; 8] = *b"HOLDFSTX";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 256;
 /// Longest block.
@@ -235,6 +235,8 @@ impl<'a> StreamReader<'a> {
             return Err(damaged("a block is longer than any"));
         }
         let mut payload = std::mem::take(&mut self.payload);
+        let more = payload.try_reserve(len_bytes.saturating_sub(payload.len()));
+        more.map_err(|_| StreamError::Unreadable { source: io::ErrorKind::OutOfMemory.into() })?;
         payload.resize(len_bytes, 0);
         self.read_whole(&mut payload)?;
         self.payload = payload;

@@ -16,6 +16,7 @@ use crate::files::{base_path, journal_path, lock_path};
 use crate::format::{FileState, Header};
 use crate::image::{FileFault, Image};
 use crate::journal::check_journal_header;
+use crate::key::KeyFingerprint;
 use crate::medium::{Medium, current_image_path};
 use crate::name::RegionName;
 use crate::places::Places;
@@ -45,9 +46,10 @@ pub struct FileSummary {
 pub enum RegionState {
     /// A living process writes it.
     Held,
-    /// Its image is in the pool, closed in order: the next open is warm.
+    /// Its image is there, closed in order: the next open is warm.
     Clean,
-    /// Its image is in the pool; its last writer died. The next open is warm.
+    /// Its image is there, not closed in order: its last writer died, or could not make the checkpoint that closing
+    /// makes. The next open is warm.
     Crashed,
     /// It is only in the store: the next open is cold.
     Cold,
@@ -63,6 +65,9 @@ pub struct RegionSummary {
     pub name: RegionName,
     /// Its identity; empty when no header can be read.
     pub uuid: String,
+    /// Fingerprint of the key that owns it (of a compartment: of the key derived for it); `None` when no header can be
+    /// read.
+    pub owner: Option<KeyFingerprint>,
     /// Its native address; zero when no header can be read, as all numbers below.
     pub address: u64,
     /// How far it may grow.
@@ -155,6 +160,7 @@ pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSumm
         uuid: header
             .as_ref()
             .map_or_else(String::new, |header| uuid::Uuid::from_bytes(header.uuid).to_string()),
+        owner: header.as_ref().map(|header| KeyFingerprint::from_bytes(header.owner_fingerprint)),
         address: number(|header| header.address),
         limit_bytes: number(|header| header.limit_bytes),
         backed_bytes: number(|header| header.backed_bytes),
@@ -171,7 +177,7 @@ pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSumm
     })
 }
 
-fn file_summary(path: &Path) -> Option<FileSummary> {
+pub(crate) fn file_summary(path: &Path) -> Option<FileSummary> {
     let found = path.symlink_metadata().ok()?;
     Some(FileSummary {
         path: path.to_owned(),

@@ -5,6 +5,7 @@
 //!   is a region of its own, with a new identity.
 //! - The address stays: the data may hold pointers to it. Two regions of one address are both usable; only one of
 //!   them can be mapped at it in one process, and the second is refused there (`AddressTaken`).
+//! - What a stream claims costs nothing before there is room for it. Its holes are no bytes of it, but are summed.
 //! - A new region appears when all of it is verified and durable, or not at all. Nothing is ever replaced.
 
 #![forbid(unsafe_code)]
@@ -18,13 +19,14 @@ use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{RegionError, Remedy, Result};
-use crate::files::{base_path, journal_path, lock_path, redo_path};
+use crate::files::{base_path, journal_path, lock_path};
 use crate::format::{DATA_OFFSET, FileState, Header};
 use crate::image::BuildError;
 use crate::key::OwnerKey;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::reader::RegionReader;
+use crate::region::no_room;
 use crate::settle::checksum_of;
 use crate::sparse::{PAGE_BYTES, is_zero};
 use crate::stream::{
@@ -104,16 +106,20 @@ pub(crate) fn runs(data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
 }
 
 impl NameSpace {
-    /// Makes a region from a stream. It is in the store then; the first open is a cold one.
+    /// Makes a region from a stream. It is in the store then; the first open is a cold one. A stream of few bytes can be
+    /// that of a large region that is nearly empty: what it may claim is bounded by the room in the pool or on the disk,
+    /// whichever has more, since no image of a larger one could be made.
     ///
     /// # Errors
-    /// `AlreadyExists`, `Held`; `Access` for the name of a compartment; `Stream` when the stream is cut off, damaged, foreign or newer; `StoreFull`,
-    /// `Io`. Nothing is left behind.
+    /// `AlreadyExists`, `Held`; `Access` for the name of a compartment; `Stream` when the stream is cut off, damaged,
+    /// foreign or newer; `NoRoom` and `NoRoomOnDisk`, before anything but its header is read; `StoreFull`, `Io`. Nothing
+    /// is left behind.
     pub fn import(&self, name: &RegionName, key: &OwnerKey, input: &mut dyn Read) -> Result<TransferReport> {
         // Before anything is read: a stream from a pipe cannot be read twice.
         self.check_free(name)?;
         let (mut stream, header) = StreamReader::new(input)?;
         let StreamHeader { address, limit_bytes, backed_bytes, .. } = header;
+        self.check_room(backed_bytes)?;
         self.make(name, key, &Origin { address, limit_bytes, backed_bytes }, |file| {
             let source = |error: StreamError| BuildError::Source(error.into());
             let expected = loop {
@@ -147,6 +153,16 @@ impl NameSpace {
             reader.check_whole().map_err(BuildError::Source)?;
             Ok(None)
         })
+    }
+
+    /// Whether an image of this size could be made, on one medium or the other.
+    fn check_room(&self, needed_bytes: u64) -> Result<()> {
+        let places = [self.places.pool(), self.places.home()];
+        let room_bytes = places.map(|path| self.storage.available_bytes(path).unwrap_or(0)).into_iter().max();
+        if room_bytes.is_some_and(|room_bytes| needed_bytes <= room_bytes) {
+            return Ok(());
+        }
+        Err(no_room(&*self.storage, &self.places, self.medium, needed_bytes))
     }
 
     /// Compartments are never made from anything else.
@@ -210,7 +226,7 @@ impl NameSpace {
         };
         // What a region that had the name may have left could not be applied to this one, but could be in its way.
         self.remove_file(&journal_path(self.places.store(), name))?;
-        self.remove_file(&redo_path(self.places.pool(), name))?;
+        self.remove_redo_logs(name)?;
         let store = self.places.store();
         let mut pages = 0;
         let built = self.build_in_store(store, header, |file, header| {

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{DATA_OFFSET, Home, MIB, PAGE_BYTES, flip, key, named, read, store};
-use holdfast_region::{CommitReport, Durability, Opened, Region, Written};
+use holdfast_region::{CommitReport, Durability, Opened, Region, RegionError, Written};
 
 fn open(home: &Home) -> Region {
     home.names().open(&named("words"), &key()).unwrap()
@@ -89,4 +89,25 @@ fn a_store_that_is_not_whole_and_changes_everywhere_make_a_base() {
     assert_eq!(report.written, Written::Base);
     std::fs::remove_file(home.base("words")).unwrap();
     assert_eq!(commit_after_kill(&home, &[(0, b"y")]).written, Written::Base);
+}
+
+#[test]
+fn an_image_with_commits_that_the_store_has_lost_is_not_removed() {
+    let home = Home::with_text("words", b"hello");
+    let old_base = std::fs::read(home.base("words")).unwrap();
+    let mut region = open(&home);
+    store(&mut region, 0, b"later");
+    region.close().unwrap();
+    let losses: [&dyn Fn(); 2] = [&|| std::fs::remove_file(home.journal("words")).unwrap(), &|| {
+        std::fs::write(home.base("words"), &old_base).unwrap();
+    }];
+    for lose in losses {
+        lose();
+        let error = home.names().remove_image(&named("words"), &key()).unwrap_err();
+        assert!(matches!(error, RegionError::StoreBehind { .. }), "{error}");
+        // What the message says.
+        open(&home).checkpoint().unwrap();
+    }
+    home.names().remove_image(&named("words"), &key()).unwrap();
+    assert_eq!(read(&open(&home), 0, 5), b"later");
 }

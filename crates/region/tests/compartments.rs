@@ -5,10 +5,11 @@
 mod common;
 
 use common::child::{Player, play};
+use common::noted::Notes;
 use common::{Home, MIB, key, load, named, other_key, read, store};
 use holdfast_region::{
-    AccessError, ErrorKind, Grant, KeyFingerprint, LimitError, NameSpace, Opened, OwnerKey, Region,
-    RegionError, RegionName, Result, Rights,
+    AccessError, Durability, ErrorKind, Grant, KeyFingerprint, LimitError, NameSpace, Opened, OwnerKey,
+    Region, RegionError, RegionName, Result, Rights, Written,
 };
 
 const WORKERS: [&str; 3] = ["a", "b", "c"];
@@ -156,6 +157,27 @@ fn compartments_and_parent_stay_below_the_parents_limit_together() {
 }
 
 #[test]
+fn the_size_of_a_parent_that_only_its_journal_knows_counts() {
+    let home = Home::new();
+    let names = home.names();
+    names.create(&named("words"), &key(), 12 * MIB).unwrap().close().unwrap();
+    let mut parent = names.open(&named("words"), &key()).unwrap();
+    let notes = Notes::of(&mut parent);
+    parent.grow(8 * MIB).unwrap();
+    notes.store(&mut parent, 0, b"parent");
+    assert_eq!(parent.commit(Durability::Power).unwrap().written, Written::Journal);
+    parent.close().unwrap();
+    std::fs::remove_file(home.image("words")).unwrap();
+    let full = names.open_compartment(&named("words"), &named("a"), &key(), 5 * MIB).map(drop).unwrap_err();
+    assert!(
+        matches!(full, RegionError::Access(AccessError::NoQuotaLeft { used_bytes, .. }) if used_bytes == 8 * MIB),
+        "{full}"
+    );
+    let made = names.open_compartment(&named("words"), &named("a"), &key(), 4 * MIB).unwrap();
+    assert_eq!((made.limit_bytes(), home.image("words").exists()), (4 * MIB, false));
+}
+
+#[test]
 fn a_changed_limit_keeps_parent_and_compartments_together_below_the_parents() {
     let home = home();
     let names = home.names();
@@ -171,6 +193,32 @@ fn a_changed_limit_keeps_parent_and_compartments_together_below_the_parents() {
     assert!(matches!(&error, RegionError::Access(AccessError::NoQuotaLeft { .. })), "{error}");
     assert_eq!(names.set_limit(&name_of("c"), &key(), 4 * MIB).unwrap(), 4 * MIB);
     assert_eq!(compartment(&names, "c").unwrap().limit_bytes(), 4 * MIB);
+}
+
+#[test]
+fn a_worker_may_remove_its_compartment_and_not_change_what_it_may_have() {
+    let home = home();
+    let names = home.names();
+    let refused = |result: Result<u64>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, RegionError::Access(AccessError::ParentOnly { .. })), "{error}");
+        assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("the key of that heap"));
+    };
+    for asked_bytes in [MIB, 3 * MIB] {
+        refused(names.set_limit(&name_of("a"), &key_of("a"), asked_bytes));
+        refused(names.open(&name_of("a"), &key_of("a")).unwrap().set_limit(asked_bytes));
+        // What the owner opens for a worker is the worker's, new or not.
+        refused(compartment(&names, "a").unwrap().set_limit(asked_bytes));
+        refused(compartment(&names, "d").unwrap().set_limit(asked_bytes));
+        let stranger = names.set_limit(&name_of("a"), &key_of("b"), asked_bytes);
+        assert!(matches!(stranger, Err(RegionError::NotOwner { .. })), "{stranger:?}");
+    }
+    assert_eq!(names.summary(&name_of("a")).unwrap().limit_bytes, 2 * MIB);
+    assert_eq!(names.set_limit(&name_of("a"), &key(), 3 * MIB).unwrap(), 3 * MIB);
+    assert_eq!(names.open(&name_of("a"), &key()).unwrap().set_limit(2 * MIB).unwrap(), 2 * MIB);
+    names.remove(&name_of("a"), &key_of("a")).unwrap();
+    let anew = names.open_compartment(&named("words"), &named("a"), &key_of("a"), MIB).map(drop);
+    assert!(matches!(anew, Err(RegionError::NotOwner { .. })), "{anew:?}");
 }
 
 #[test]

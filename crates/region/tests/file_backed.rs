@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,6 +14,7 @@ use common::child::{Player, places, role, say, wait_for_parent};
 use common::faulty::{Fault, FaultyStorage};
 use common::{DATA_OFFSET, Home, MIB, key, load, named, other_key, read, store};
 use holdfast_region::{Durability, ErrorKind, Medium, NameSpace, Opened, Region, RegionError, RegionState};
+use rustix::fs::FallocateFlags;
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -62,6 +64,7 @@ fn a_child_plays_its_role() {
             // It does not fit any more, and stays as it is.
             let error = names.set_medium(&named("heap"), &key(), Medium::Memory).unwrap_err();
             assert!(matches!(error, RegionError::NoRoom { .. }), "{error}");
+            assert_eq!(names.summary(&named("heap")).unwrap().state, RegionState::Clean);
             assert_eq!(names.open(&named("heap"), &key()).unwrap().medium(), Medium::File);
             say("done");
         }
@@ -91,6 +94,35 @@ fn a_child_plays_its_role() {
             let error = names.create(&named("second"), &key(), 64 * MIB).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NoRoom, "{error}");
             assert_eq!(names.list().unwrap().len(), 1);
+            say("done");
+        }
+        // The same, and a page of the image has lost its room behind our back.
+        "failing-disk" => {
+            let names = names.with_medium(Medium::File);
+            let mut region = names.create(&named("heap"), &key(), 4 * MIB).unwrap();
+            store(&mut region, 0, b"before");
+            region.commit(Durability::Power).unwrap();
+            let mut filler = std::fs::File::create(places().home().join("filler")).unwrap();
+            let path = places().images(Medium::File).join("heap.image");
+            let image = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&image, punch, DATA_OFFSET + 3 * MIB, MIB).unwrap();
+            while filler.write(&[1; 4096]).is_ok() {}
+            store(&mut region, 3 * MIB as usize, b"lost");
+            assert!(region.lost_backing());
+            let error = region.commit(Durability::Power).unwrap_err();
+            assert!(matches!(error, RegionError::BackingFailed { .. }), "{error}");
+            let text = error.to_string();
+            assert!(
+                !text.contains("cut off") && text.contains("disk") && text.contains("heap rm --image"),
+                "{text}"
+            );
+            drop(region);
+            // What the error says to do.
+            filler.set_len(0).unwrap();
+            names.remove_image(&named("heap"), &key()).unwrap();
+            let mut region = names.open(&named("heap"), &key()).unwrap();
+            assert_eq!((region.opened(), load(&mut region, 0, 6)), (Opened::Cold, b"before".to_vec()));
             say("done");
         }
         _ => panic!("unknown role {role:?}"),
@@ -212,6 +244,28 @@ fn a_power_cut_right_after_the_creation_leaves_an_empty_heap_on_the_disk() {
 }
 
 #[test]
+fn a_creation_on_the_disk_that_fails_in_any_step_leaves_nothing_behind() {
+    let home = Home::new();
+    for step in 0.. {
+        assert!(step < STEPS_MAX, "the creation never comes through");
+        let storage = Arc::new(FaultyStorage::new(Fault::Once(EIO)));
+        storage.arm(step);
+        let names = home.names_over(storage.clone()).with_medium(Medium::File);
+        let created = names.create(&named("words"), &key(), 8 * MIB).map(drop);
+        if !storage.struck() {
+            created.unwrap();
+            break;
+        }
+        // Whether old files could be cleared away is nothing that has to stop it.
+        if created.is_ok() {
+            names.remove(&named("words"), &key()).unwrap();
+        }
+        assert!(matches!(names.summary(&named("words")), Err(RegionError::NotFound { .. })), "step {step}");
+        assert!(home.leftovers().is_empty(), "step {step}");
+    }
+}
+
+#[test]
 fn removing_a_heap_or_its_image_removes_them_from_the_disk() {
     let home = Home::new();
     let names = on_disk(&home);
@@ -240,6 +294,12 @@ fn an_image_on_the_disk_that_is_cut_off_in_use_is_a_typed_error_and_no_signal() 
     assert!(region.lost_backing());
     let error = region.close().unwrap_err();
     assert!(matches!(error, RegionError::BackingLost { .. }), "{error}");
+}
+
+#[test]
+fn a_disk_that_fails_under_a_heap_in_use_is_not_called_a_heap_that_was_cut_off() {
+    let home = Home::new();
+    with_small_tmpfs(&home, home.path(), "failing-disk");
 }
 
 #[test]

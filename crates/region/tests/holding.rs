@@ -204,7 +204,55 @@ fn a_writer_killed_in_any_step_of_a_checkpoint_leaves_a_whole_base_and_no_rubbis
 }
 
 #[test]
+fn a_writer_leaves_the_temporary_files_of_a_region_with_a_similar_name_alone() {
+    let home = Home::new();
+    home.places();
+    let stores = [home.pool().to_owned(), home.path().join("store")];
+    let [others, left] = [".a.tmp-b.tmp-77", ".a.tmp-77"].map(|name| stores.clone().map(|at| at.join(name)));
+    others.iter().chain(&left).for_each(|path| std::fs::write(path, b"being built").unwrap());
+    let mut region = home.names().create(&named("a"), &key(), MIB).unwrap();
+    store(&mut region, 0, b"hello");
+    region.close().unwrap();
+    assert!(left.iter().all(|path| !path.exists()), "what a writer of this name left stays");
+    assert!(others.iter().all(|path| path.exists()), "another region's checkpoint is gone");
+    home.names().remove(&named("a"), &key()).unwrap();
+    assert!(others.iter().all(|path| path.exists()), "another region's checkpoint is gone");
+}
+
+#[test]
+fn what_a_living_writer_builds_is_no_leftover() {
+    let home = Home::with_text("words", b"before");
+    let region = home.names().open(&named("words"), &key()).unwrap();
+    let place = |pid: u32| home.path().join("store").join(format!(".words.tmp-{pid}"));
+    let (building, left) = (place(std::process::id()), place(u32::MAX));
+    for path in [&building, &left] {
+        std::fs::write(path, b"half").unwrap();
+    }
+    let found = home.names().leftovers().unwrap();
+    assert_eq!(found.iter().map(|found| &found.path).collect::<Vec<_>>(), [&left]);
+    // Nothing is removed beside a writer: who it is says only its lock.
+    let refused = home.names().remove_leftover(&found[0]).unwrap_err();
+    assert!(matches!(refused, RegionError::Held { .. }) && left.exists(), "{refused}");
+    drop(region);
+    let found = home.names().leftovers().unwrap();
+    assert_eq!(found.len(), 2);
+    found.iter().for_each(|found| home.names().remove_leftover(found).unwrap());
+    assert!(!building.exists() && !left.exists());
+    assert_eq!(read(&home.names().open(&named("words"), &key()).unwrap(), 0, 6), b"before");
+}
+
+#[test]
 fn a_full_pool_is_an_error_value_and_all_earlier_data_is_there() {
+    in_a_small_pool("fill words");
+}
+
+#[test]
+fn what_is_in_a_pool_without_any_room_can_be_used_moved_and_removed() {
+    in_a_small_pool("crowded words");
+}
+
+/// Has a child play a role that ends with a pool of 20 MiB filled.
+fn in_a_small_pool(role: &str) {
     let home = Home::new();
     home.places();
     let script = "mount -t tmpfs -o size=20m,mode=0700 none \"$POOL\" && exec \"$@\"";
@@ -222,7 +270,7 @@ fn a_full_pool_is_an_error_value_and_all_earlier_data_is_there() {
         .args(["-Urm", "sh", "-c", script, "sh"])
         .env("POOL", home.pool())
         .arg(std::env::current_exe().unwrap());
-    let mut child = Player::start_with(command, &home, "fill words");
+    let mut child = Player::start_with(command, &home, role);
     assert_eq!(child.hear(), "filled");
     child.finish();
 }

@@ -296,8 +296,48 @@ fn records_that_only_the_kernels_cache_may_have_are_synced_before_anything_follo
     storage.take_log();
     notes.store(&mut region, 0, b"two");
     region.commit(Durability::Power).unwrap();
-    let again = ["write_at", "sync_data", "sync_directory"];
+    // Once for the journal's name, and once for whatever is the newest name in the store.
+    let again = ["write_at", "sync_data", "sync_directory", "sync_directory"];
     assert_eq!(storage.take_log(), [&again[..], &["write_at", "sync_data"]].concat());
+}
+
+#[test]
+fn what_a_cold_open_found_is_durable_when_a_commit_says_so() {
+    // The writer died in a step of its commit, the pool was emptied, and only then the machine goes down.
+    for (earlier, stores) in [(0, false), (0, true), (2, false), (2, true)] {
+        for step in 0.. {
+            assert!(step < STEPS_MAX, "the commit never comes through");
+            let (home, _) = home_with_base();
+            let storage = Arc::new(PowerStorage::new(&home));
+            let names = home.names_over(storage.clone());
+            let mut region = names.open(&named("words"), &key()).unwrap();
+            let notes = Notes::of(&mut region);
+            for _ in 0..earlier {
+                notes.store(&mut region, 0, b"before");
+                region.commit(Durability::Power).unwrap();
+            }
+            notes.store(&mut region, 0, b"newest");
+            storage.arm(step);
+            let finished = region.commit(Durability::Power).is_ok();
+            drop(region);
+            storage.arm(usize::MAX >> 1);
+            std::fs::remove_file(home.image("words")).unwrap();
+            let mut region = names.open(&named("words"), &key()).unwrap();
+            let found = read(&region, 0, 6);
+            if stores {
+                Notes::of(&mut region).store(&mut region, PAGE, b"more");
+            }
+            region.commit(Durability::Power).unwrap();
+            let home = storage.after_cut(Kept::Nothing);
+            let region = home.names().open(&named("words"), &key()).unwrap();
+            assert_eq!(read(&region, 0, 6), found, "step {step} after {earlier} commits");
+            assert_eq!(read(&region, PAGE as u64, 4), if stores { b"more" } else { &[9; 4] });
+            if finished {
+                assert_eq!(found, b"newest");
+                break;
+            }
+        }
+    }
 }
 
 /// What can happen to a region.

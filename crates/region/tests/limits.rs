@@ -8,7 +8,8 @@ mod common;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::faulty::{Fault, FaultyStorage};
-use common::{Home, MIB, key, load, named, other_key, read, store};
+use common::noted::Notes;
+use common::{Home, MIB, flip, key, load, named, other_key, read, store};
 use holdfast_region::{
     AccessError, Consistency, Durability, Grant, KeyFingerprint, LimitError, NameSpace, Opened, Region,
     RegionError, RegionName, Rights, Written,
@@ -204,7 +205,8 @@ fn an_open_region_and_its_compartments_stay_together_below_its_limit() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     let compartment = || names.open_compartment(&words(), &named("a"), &key(), 2 * MIB).unwrap();
-    let mut worker = compartment();
+    compartment().close().unwrap();
+    let mut worker = names.open(&words().compartment(&named("a")).unwrap(), &key()).unwrap();
     let mut region = open(&names);
     // 8 MiB: 4 backed, 2 given out.
     let below = limit_error(region.set_limit(5 * MIB));
@@ -236,7 +238,11 @@ fn in_every_step(change: impl Fn(&NameSpace, &dyn Fn(), u64) -> Result<u64, Regi
                 assert_eq!(changed.is_err(), storage.struck(), "{changed:?}");
                 let limit_bytes = follow(&home);
                 if !storage.struck() {
-                    assert_eq!((limit_bytes, step > 2), (to, true), "two headers are written, one is synced");
+                    assert_eq!(
+                        (limit_bytes, step > 4),
+                        (to, true),
+                        "three headers are written, two are synced"
+                    );
                     break;
                 }
                 assert!([from, to].contains(&limit_bytes), "{limit_bytes}");
@@ -297,4 +303,73 @@ fn a_change_of_the_limit_at_rest_that_fails_or_dies_in_any_step_leaves_one_that_
         arm();
         names.set_limit(&words(), &key(), to)
     });
+}
+
+/// A region whose limit went from 4 to 16 MiB and whose last commit made it larger than the old one, without its image;
+/// and the base's headers from before the change.
+fn grown_past_its_old_limit(at_rest: bool) -> (Home, Vec<u8>) {
+    let home = Home::new();
+    let names = home.names();
+    let mut region = names.create(&words(), &key(), 4 * MIB).unwrap();
+    store(&mut region, 0, b"hello");
+    region.close().unwrap();
+    let headers = std::fs::read(home.base("words")).unwrap()[..8192].to_vec();
+    if at_rest {
+        names.set_limit(&words(), &key(), 16 * MIB).unwrap();
+    }
+    let mut region = open(&names);
+    if !at_rest {
+        region.set_limit(16 * MIB).unwrap();
+    }
+    region.grow(8 * MIB).unwrap();
+    let notes = Notes::of(&mut region);
+    notes.store(&mut region, 0, b"later");
+    assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
+    drop(region);
+    std::fs::remove_file(home.image("words")).unwrap();
+    (home, headers)
+}
+
+#[test]
+fn a_flipped_bit_in_either_header_of_the_base_after_a_change_of_the_limit_costs_no_commit() {
+    for at_rest in [true, false] {
+        for slot in [0, 4096] {
+            let (home, _) = grown_past_its_old_limit(at_rest);
+            flip(&home.base("words"), slot + 100);
+            let region = open(&home.names());
+            assert_eq!((region.limit_bytes(), region.backed_bytes()), (16 * MIB, 8 * MIB), "slot at {slot}");
+            assert_eq!(read(&region, 0, 5), b"later");
+        }
+    }
+}
+
+#[test]
+fn a_journal_that_goes_on_beyond_an_older_limit_of_the_base_is_reported_and_repaired_without_loss() {
+    let (home, headers) = grown_past_its_old_limit(true);
+    let base = std::fs::OpenOptions::new().write(true).open(home.base("words")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&base, &headers, 0).unwrap();
+    let names = home.names();
+    let files = || [home.base("words"), home.journal("words")].map(|path| std::fs::read(path).unwrap());
+    let before = files();
+    let (writing, reading) = (names.open(&words(), &key()).map(drop), names.open_read(&words()).map(drop));
+    let settling = names.snapshot(&words(), &key(), &named("first")).map(drop);
+    for refused in [writing, reading, settling] {
+        let error = refused.unwrap_err();
+        assert!(
+            matches!(error, RegionError::JournalMisfit { record: 1, backed_bytes, limit_bytes, .. }
+                if (backed_bytes, limit_bytes) == (8 * MIB, 4 * MIB)),
+            "{error}"
+        );
+        assert!(error.to_string().contains("`holdfast heap repair words`"), "{error}");
+    }
+    let examination = names.examine(&words(), &key()).unwrap();
+    assert!(files() == before);
+    assert_eq!(examination.findings().len(), 1);
+    assert_eq!(examination.findings()[0].lost, None);
+    assert!(examination.bytes().starts_with(b"later"));
+    examination.mend(&[]).unwrap();
+    std::fs::remove_file(home.image("words")).unwrap();
+    let region = open(&names);
+    assert_eq!((region.limit_bytes(), region.backed_bytes()), (8 * MIB, 8 * MIB));
+    assert_eq!(read(&region, 0, 5), b"later");
 }

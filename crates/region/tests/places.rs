@@ -9,8 +9,8 @@ use std::ffi::OsString;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use common::Home;
-use holdfast_region::{KeyError, OwnerKey, PlaceError, Places};
+use common::{Home, MIB, key, named, read, store};
+use holdfast_region::{Durability, KeyError, NameSpace, Opened, OwnerKey, PlaceError, Places};
 use holdfast_sys::file::effective_user;
 
 struct Scratch {
@@ -83,7 +83,8 @@ fn the_variables_are_obeyed_in_their_order() {
     let places = scratch.places(&[xdg, explicit].concat()).unwrap();
     assert_eq!(places.home(), own.canonicalize().unwrap());
     assert_eq!(places.cache(), own.join("cache"));
-    assert_eq!(places.pool(), pool);
+    // On a disk, what is in it is of this boot.
+    assert!(places.pool() == pool || places.pool().parent() == Some(&*pool));
     assert_eq!(mode(&pool), 0o700);
 }
 
@@ -131,16 +132,22 @@ fn the_default_pool_is_never_on_a_disk() {
 }
 
 #[test]
-fn a_pool_that_others_may_enter_is_refused_with_the_command_that_closes_it() {
+fn a_pool_that_others_may_enter_is_refused_and_nobody_is_told_to_close_one_of_the_system() {
     let scratch = Scratch::new();
     let pool = scratch.path("pool");
     std::fs::create_dir(&pool).unwrap();
-    for open in [0o755, 0o770, 0o701, 0o1777] {
+    for (open, may_be_closed) in
+        [(0o755, true), (0o770, true), (0o701, true), (0o777, false), (0o1777, false)]
+    {
         std::fs::set_permissions(&pool, PermissionsExt::from_mode(open)).unwrap();
         let error = Places::at(scratch.path("home"), &pool).unwrap_err();
         assert!(matches!(error, PlaceError::NotPrivate { mode, .. } if mode == open));
-        assert!(error.to_string().contains("chmod 0700"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("choose a directory of your own") && text.contains("pool/NAME"), "{text}");
+        assert_eq!(text.contains("chmod 0700"), may_be_closed, "{text}");
     }
+    let error = Places::at(Path::new("/etc/passwd"), &pool).unwrap_err().to_string();
+    assert!(error.contains("choose a directory of your own") && !error.contains("move it away"), "{error}");
     std::fs::set_permissions(&pool, PermissionsExt::from_mode(0o700)).unwrap();
     Places::at(scratch.path("home"), &pool).unwrap();
 }
@@ -226,4 +233,78 @@ fn a_key_file_that_is_damaged_open_to_others_or_a_link_is_refused() {
     symlink(&path, places.keys().join("l.key")).unwrap();
     let error = OwnerKey::load_or_create(&places, "l").unwrap_err();
     assert!(matches!(error, KeyError::Place(PlaceError::SymbolicLink { .. })), "{error}");
+}
+
+#[test]
+fn in_a_pool_on_a_disk_an_image_of_another_boot_does_not_hide_commits() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (home, pool) = (scratch.path().join("home"), scratch.path().join("pool"));
+    let places = Places::at(&home, &pool).unwrap();
+    if places.pool_is_volatile_memory() {
+        println!("not run: the directory for temporary files is a tmpfs");
+        return;
+    }
+    let names = NameSpace::new(places.clone());
+    let mut region = names.create(&named("words"), &key(), 8 * MIB).unwrap();
+    store(&mut region, 0, b"first");
+    region.close().unwrap();
+    let of_boot = places.pool().to_owned();
+    assert_eq!(of_boot.parent(), Some(pool.as_path()));
+    // As the power cut leaves it: closed in order, and older than what was committed.
+    let old = std::fs::read(of_boot.join("words.image")).unwrap();
+    let mut region = names.open(&named("words"), &key()).unwrap();
+    assert_eq!(region.opened(), Opened::Warm, "within a boot the image counts");
+    store(&mut region, 0, b"later");
+    region.commit(Durability::Power).unwrap();
+    drop(region);
+    std::fs::write(of_boot.join("words.image"), old).unwrap();
+    let of_another = pool.join("00000000-1111-2222-3333-444444444444");
+    std::fs::rename(&of_boot, &of_another).unwrap();
+    let names = NameSpace::new(Places::at(&home, &pool).unwrap());
+    assert_eq!(names.list().unwrap().len(), 1);
+    let region = names.open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"later".to_vec()));
+    region.close().unwrap();
+    assert!(!of_another.exists(), "the image of the other boot takes room for ever");
+}
+
+#[test]
+fn a_home_has_one_pool_at_a_time() {
+    let scratch = Scratch::new();
+    let (home, first) = (scratch.path("home"), scratch.tmpfs.path().join("first"));
+    let (second, third) = (scratch.tmpfs.path().join("second"), scratch.path("third, on a disk"));
+    let names = NameSpace::new(Places::at(&home, &first).unwrap());
+    // Nothing is in the first one yet.
+    Places::at(&home, &second).unwrap();
+    let places = Places::at(&home, &first).unwrap();
+    let mut region = names.create(&named("words"), &key(), 8 * MIB).unwrap();
+    store(&mut region, 0, b"first");
+    region.close().unwrap();
+    for other in [&second, &third] {
+        let error = Places::at(&home, other).unwrap_err();
+        let PlaceError::OtherPool { in_use, ours, .. } = &error else { panic!("{error}") };
+        assert_eq!((in_use, ours), (&first, other));
+        assert!(error.to_string().contains("HOLDFAST_POOL="));
+    }
+    // A home that cannot be written to can be used.
+    let record = home.join("pool-in-use");
+    std::fs::set_permissions(&record, std::fs::Permissions::from_mode(0o400)).unwrap();
+    assert_eq!(Places::at(&home, &first).unwrap(), places);
+    names.remove_image(&named("words"), &key()).unwrap();
+    std::fs::set_permissions(&record, std::fs::Permissions::from_mode(0o600)).unwrap();
+    for pool in [&third, &second] {
+        let names = NameSpace::new(Places::at(&home, pool).unwrap());
+        let mut region = names.open(&named("words"), &key()).unwrap();
+        assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::Cold, b"first".to_vec()));
+        region.close().unwrap();
+        assert!(Places::at(&home, &first).is_err());
+        names.remove_image(&named("words"), &key()).unwrap();
+        region = names.open(&named("words"), &key()).unwrap();
+        region.close().unwrap();
+        std::fs::remove_dir_all(pool).unwrap();
+    }
+    // As another boot leaves it.
+    std::fs::write(&record, "00000000-1111-2222-3333-444444444444\n/dev\n").unwrap();
+    Places::at(&home, &first).unwrap();
+    assert!(std::fs::read_to_string(&record).unwrap().ends_with("/first\n"));
 }

@@ -74,6 +74,8 @@ fn a_file_without_data_a_newer_one_and_a_name_that_is_taken_are_refused() {
     let home = home();
     let path = home.path().join("short");
     fs::write(&path, b"Dear diary, today").unwrap();
+    assert!(matches!(DamagedFile::read(&path), Err(RegionError::Foreign { .. })));
+    fs::write(&path, &fs::read(home.base("words")).unwrap()[..8192]).unwrap();
     assert!(matches!(DamagedFile::read(&path), Err(RegionError::Truncated { .. })));
     let damaged = DamagedFile::read(&home.base("words")).unwrap();
     let taken = home.names().salvage(&damaged, &named("words"), &key()).unwrap_err();

@@ -12,7 +12,7 @@ use common::faulty::{Fault, FaultyStorage};
 use common::noted::Notes;
 use common::power::{Kept, PowerStorage};
 use common::{Home, MIB, key, named};
-use holdfast_region::{Durability, ErrorKind, RegionError, SharedRegion, Storage, Written};
+use holdfast_region::{Consistency, Durability, ErrorKind, RegionError, SharedRegion, Storage, Written};
 
 const PAGE: usize = 4096;
 const THREADS: usize = 8;
@@ -168,6 +168,34 @@ fn one_failed_sync_is_told_to_those_it_concerns_and_no_acknowledged_store_is_los
         let found = numbers(&home_without_image(&home));
         for (found, acknowledged) in found.iter().zip(&acknowledged) {
             assert!(*found >= acknowledged.load(Ordering::SeqCst), "step {step}");
+        }
+    }
+}
+
+#[test]
+fn in_the_mode_atomic_commits_of_many_threads_publish_whole_stretches_and_none_is_lost() {
+    for durability in [Durability::Process, Durability::Power] {
+        let home = Home::new();
+        let mut region = home.names().create(&named("words"), &key(), MIB).unwrap();
+        region.set_consistency(Consistency::Atomic).unwrap();
+        common::map(&mut region);
+        let (shared, notes) = (SharedRegion::new(region), Notes::default());
+        in_threads(|thread| {
+            for number in 1..30 {
+                store_number(&shared, &notes, thread, number);
+                shared.commit(durability).unwrap();
+            }
+            store_number(&shared, &notes, thread, 77);
+        });
+        // As a kill would: what was committed last counts, whoever published it.
+        drop(shared);
+        for number in numbers(&home) {
+            assert!(number == 29 || number == 77, "{durability:?}: {number}");
+        }
+        if durability == Durability::Power {
+            for number in numbers(&home_without_image(&home)) {
+                assert!(number == 29 || number == 77, "without the image: {number}");
+            }
         }
     }
 }

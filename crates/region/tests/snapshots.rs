@@ -7,8 +7,9 @@ mod common;
 use std::sync::Arc;
 
 use common::faulty::{Fault, FaultyStorage};
+use common::noted::Notes;
 use common::{DATA_OFFSET, Home, MIB, flip, key, named, other_key, read, store};
-use holdfast_region::{ErrorKind, NameSpace, RegionError};
+use holdfast_region::{Durability, ErrorKind, NameSpace, RegionError, Written};
 
 const EIO: i32 = 5;
 /// More steps than any operation here has.
@@ -33,6 +34,22 @@ fn with_snapshot() -> Home {
     let home = Home::with_text("words", b"hello");
     home.names().snapshot(&named("words"), &key(), &named("first")).unwrap();
     change_to(&home.names(), b"later");
+    home
+}
+
+/// Commits a text to the journal, and closes in order.
+fn commit(home: &Home, text: &[u8]) {
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    let notes = Notes::of(&mut region);
+    notes.store(&mut region, 0, text);
+    assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Journal);
+    region.close().unwrap();
+}
+
+/// A region with "hello" in its base and "later" in its journal, closed in order.
+fn with_journal() -> Home {
+    let home = Home::with_text("words", b"hello");
+    commit(&home, b"later");
     home
 }
 
@@ -66,6 +83,24 @@ fn a_snapshot_holds_stores_that_were_never_checkpointed() {
     home.names().snapshot(&named("words"), &key(), &named("first")).unwrap();
     let snapshot = home.names().open_snapshot(&named("words"), &named("first")).unwrap();
     assert!(snapshot.bytes().starts_with(b"later"));
+}
+
+#[test]
+fn a_base_whose_journal_is_gone_is_not_taken_for_the_newest_state() {
+    let home = with_journal();
+    let names = home.names();
+    std::fs::remove_file(home.journal("words")).unwrap();
+    names.snapshot(&named("words"), &key(), &named("now")).unwrap();
+    assert!(names.open_snapshot(&named("words"), &named("now")).unwrap().bytes().starts_with(b"later"));
+    // A restore keeps what it replaces: the newest state as well.
+    let home = with_journal();
+    let names = home.names();
+    names.snapshot(&named("words"), &key(), &named("first")).unwrap();
+    commit(&home, b"newer");
+    std::fs::remove_file(home.journal("words")).unwrap();
+    let kept = names.restore(&named("words"), &key(), &named("first"), false).unwrap().kept.unwrap();
+    assert!(names.open_snapshot(&named("words"), &kept).unwrap().bytes().starts_with(b"newer"));
+    assert_eq!(content(&home), b"later");
 }
 
 #[test]

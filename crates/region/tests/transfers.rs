@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::faulty::{Fault, FaultyStorage};
 use common::{Home, MIB, key, named, other_key, read, store};
-use holdfast_region::{ErrorKind, LimitError, RegionError, StreamError};
+use holdfast_region::{ErrorKind, LimitError, Medium, RegionError, StreamError};
 
 const GIB: u64 = 1 << 30;
 
@@ -95,6 +95,38 @@ fn foreign_streams_and_longer_ones_are_refused() {
     assert!(matches!(foreign, RegionError::Stream(StreamError::Foreign)), "{foreign}");
     let longer = import(&home, "copy", &[&stream[..], b"x"].concat()).unwrap_err();
     assert!(matches!(longer, RegionError::Stream(StreamError::Damaged { .. })), "{longer}");
+    assert_nothing_is_left(&home, "copy");
+}
+
+#[test]
+fn what_a_stream_claims_is_refused_where_there_is_no_room_for_it_before_more_is_read() {
+    let (_, stream) = with_stream();
+    let mut header = stream[..256].to_vec();
+    for field in [40, 48] {
+        header[field..field + 8].copy_from_slice(&(64 * GIB).to_le_bytes());
+    }
+    let checksum = xxhash_rust::xxh3::xxh3_64(&header[..248]);
+    header[248..].copy_from_slice(&checksum.to_le_bytes());
+    let home = Home::new();
+    for medium in [Medium::Memory, Medium::File] {
+        let import = |room_bytes| {
+            let storage = Arc::new(FaultyStorage::with_room(Fault::Dead, room_bytes));
+            let names = home.names_over(storage).with_medium(medium);
+            names.import(&named("copy"), &key(), &mut &header[..]).unwrap_err()
+        };
+        let error = import(64 * GIB - 1);
+        assert_eq!(error.kind(), ErrorKind::NoRoom, "{error}");
+        let is_typed = match &error {
+            RegionError::NoRoom { needed_bytes, .. } => (medium, *needed_bytes) == (Medium::Memory, 64 * GIB),
+            RegionError::NoRoomOnDisk { needed_bytes, .. } => {
+                (medium, *needed_bytes) == (Medium::File, 64 * GIB)
+            }
+            _ => false,
+        };
+        assert!(is_typed, "{error}");
+        let read_on = import(64 * GIB);
+        assert!(matches!(read_on, RegionError::Stream(StreamError::Truncated { offset: 256 })), "{read_on}");
+    }
     assert_nothing_is_left(&home, "copy");
 }
 

@@ -54,8 +54,8 @@ impl WriteWatch {
         self.0.0.touched.load(Ordering::Acquire)
     }
 
-    /// Whether the file was found shorter than its mapping; scratch memory stands in for what is gone, and
-    /// nothing stored there lasts.
+    /// Whether the file was found shorter than its mapping, or a page of it could be neither read nor allocated (its
+    /// length tells which); scratch memory stands in for what is gone, and nothing stored there lasts.
     pub fn lost_backing(&self) -> bool {
         self.0.0.lost.load(Ordering::Acquire)
     }

@@ -13,3 +13,4 @@ pub mod private;
 pub mod probe;
 pub mod process;
 pub mod window;
+pub mod zeroed;

@@ -2,7 +2,7 @@
 //!
 //! It is `flock(2)` on a file of its own: the kernel drops it with the last descriptor, so a killed holder
 //! never blocks anybody. The writer leaves a record of itself in the file, for people and for messages; the
-//! record decides nothing.
+//! record decides nothing, and where it cannot be written (no room, not even for that) the lock is as good.
 //!
 //! Invariants:
 //! - A lock that was acquired is on the file that the path names *now*. A file that was unlinked while we
@@ -63,7 +63,7 @@ impl FileLock {
     /// about to write its record, or about to go, so the attempt is repeated for `patience`.
     ///
     /// # Errors
-    /// What the kernel reports on opening, locking or recording.
+    /// What the kernel reports on opening or locking.
     pub fn acquire(path: &Path, mode: LockMode, patience: Duration) -> io::Result<LockOutcome> {
         let started = Instant::now();
         let mut replaced = 0;
@@ -72,8 +72,9 @@ impl FileLock {
             if try_lock(&file, mode)? {
                 if path_names_file(path, &file)? {
                     let lock = FileLock { file, path: path.to_owned(), mode };
-                    if mode == LockMode::Exclusive {
-                        lock.write_record()?;
+                    if mode == LockMode::Exclusive && lock.write_record().is_err() {
+                        // What an earlier holder left must not name it.
+                        let _ = lock.file.set_len(0);
                     }
                     return Ok(LockOutcome::Acquired(lock));
                 }
@@ -204,6 +205,16 @@ mod tests {
         assert_eq!(recorded_holder(&path), None);
         let _reader = acquired(FileLock::acquire(&path, LockMode::Shared, SOON).unwrap());
         let outcome = FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap();
+        assert!(matches!(outcome, LockOutcome::Held(None)));
+    }
+
+    #[test]
+    fn a_lock_whose_record_cannot_be_written_is_held_all_the_same() {
+        // Every write to it says that there is no room.
+        let path = Path::new("/dev/full");
+        let lock = acquired(FileLock::acquire(path, LockMode::Exclusive, Duration::from_secs(20)).unwrap());
+        assert_eq!(lock.write_record().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        let outcome = FileLock::acquire(path, LockMode::Shared, SOON).unwrap();
         assert!(matches!(outcome, LockOutcome::Held(None)));
     }
 

@@ -21,6 +21,8 @@ use std::ops::Range;
 
 use armed::Armed;
 use copies::Copies;
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
 
 use crate::page_set::PageSet;
 
@@ -126,7 +128,8 @@ impl PrivatePages {
     /// The file has the bytes of all that was taken, and nobody has stored since.
     ///
     /// # Errors
-    /// What the kernel reports; then some copies are still there, and are found again.
+    /// What the kernel reports; then some copies that were to be dropped are still there: they have the bytes of the
+    /// file, and are dropped another time.
     pub fn settle(&mut self) -> io::Result<()> {
         self.publications = self.publications.saturating_add(1);
         if self.armed.is_none() && self.may_arm && self.publications >= PUBLICATIONS_BEFORE_ARMING {
@@ -180,9 +183,16 @@ impl PrivatePages {
 
     /// Drops the copies that stay; nobody may have stored to them since they were settled.
     fn drop_kept(&mut self) -> io::Result<()> {
-        let kept = self.kept.as_ref().map_or_else(Vec::new, |kept| kept.drain(self.len));
-        self.kept_bytes = 0;
-        kept.iter().try_for_each(|range| self.drop_copies(range))
+        let Some(kept) = &self.kept else { return Ok(()) };
+        let (mut dropped, mut left_bytes) = (Ok(()), 0);
+        for range in kept.drain(self.len) {
+            if let Err(error) = self.drop_copies(&range) {
+                left_bytes += kept.insert_new(range.start as usize..range.end as usize);
+                dropped = Err(error);
+            }
+        }
+        self.kept_bytes = left_bytes;
+        dropped
     }
 
     fn drop_copies(&self, range: &Range<u64>) -> io::Result<()> {
@@ -194,8 +204,12 @@ impl PrivatePages {
         // SAFETY: the range lies in the private mapping of the contract of `new`. What is dropped is as the file has
         // it, or, in `discard`, what its caller allows to change.
         unsafe {
-            let address = self.base.add(range.start as usize);
-            rustix::mm::madvise(address.cast(), len, rustix::mm::Advice::LinuxDontNeed)?;
+            let address = self.base.add(range.start as usize).cast();
+            match madvise(address, len, Advice::LinuxDontNeed) {
+                // Locked into memory (mlock(2)): from Linux 5.18 on such pages are dropped by another name.
+                Err(Errno::INVAL) => madvise(address, len, Advice::LinuxDontneedLocked)?,
+                other => other?,
+            }
         }
         Ok(())
     }

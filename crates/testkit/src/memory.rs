@@ -97,7 +97,13 @@ impl TestMemory {
     /// What a second process would find: same bytes, another address.
     #[must_use]
     pub fn copy(&self) -> TestMemory {
-        let mut other = TestMemory::new(self.limit);
+        self.with_limit(self.limit)
+    }
+
+    /// As [`TestMemory::copy`], after the limit was changed to one that is no smaller than what is backed.
+    #[must_use]
+    pub fn with_limit(&self, limit: u64) -> TestMemory {
+        let mut other = TestMemory::new(limit);
         other.backed = self.backed;
         other.bytes_mut().copy_from_slice(self.bytes());
         other

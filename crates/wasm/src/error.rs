@@ -130,7 +130,7 @@ pub enum WasmError {
     /// The heap is too large for a linear memory.
     #[error(
         "the heap {name:?} has a limit of {limit_bytes} bytes and a WebAssembly applet can use {MAX_HEAP_LIMIT_BYTES} \
-         at most; use a heap with a smaller limit"
+         (1792 MiB) at most; lower it with `holdfast heap limit {name} SIZE`, or use another heap"
     )]
     HeapTooLarge {
         /// The heap's name.

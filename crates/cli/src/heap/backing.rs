@@ -2,11 +2,12 @@
 
 use crate::args::BackingArgs;
 use crate::exit::Failure;
-use crate::output::with_progress;
+use crate::output::{print, with_progress};
 
 pub fn run(args: &BackingArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key(&names, &args.key, Some(&args.name))?;
     with_progress(&format!("moving {}", args.name), || names.set_medium(&args.name, &key, args.medium))?;
+    print(&format!("{}: lies on {} now\n", args.name, args.medium))?;
     Ok(0)
 }

@@ -1,7 +1,7 @@
 //! `holdfast heap check`.
 
 use holdfast_heap::{OpenError, Opened};
-use holdfast_region::{NameSpace, RegionName};
+use holdfast_region::{FileFinding, NameSpace, RegionName};
 use serde::Serialize;
 
 use super::{look, name_space};
@@ -27,6 +27,9 @@ struct Checked {
     finding_count: u64,
     /// The first of them.
     findings: Vec<FindingRow>,
+    /// Files that lack a second copy of something. The data is whole; `repair` mends it. No damage, as long as nothing
+    /// else gets lost.
+    lost_redundancy: Vec<FileFinding>,
     /// Why the heap cannot be opened at all.
     error: Option<String>,
 }
@@ -79,6 +82,7 @@ fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
         roots: 0,
         finding_count: 0,
         findings: look.findings.iter().map(|f| FindingRow { offset: f.offset, what: f.what }).collect(),
+        lost_redundancy: Vec::new(),
         error: None,
     };
     if reader.lost_backing() {
@@ -101,6 +105,8 @@ fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
         Err(OpenError::Empty) => checked.sound = true,
         Err(error) => checked.error = Some(error.to_string()),
     }
+    drop(reader);
+    checked.lost_redundancy = names.lost_redundancy(name)?;
     Ok(checked)
 }
 
@@ -117,8 +123,16 @@ fn text(checked: &Checked) -> String {
         if checked.roots == 1 { "" } else { "s" },
         if checked.open_transaction { "; the next run rolls back an open transaction" } else { "" }
     );
+    let mut redundancy = String::new();
+    for lost in &checked.lost_redundancy {
+        let path = lost.path.display();
+        redundancy.push_str(&format!(
+            "  lost redundancy: {path}: {}; `holdfast heap repair {name}` mends it\n",
+            lost.what
+        ));
+    }
     if checked.sound {
-        return format!("{name}: sound: {counts}\n");
+        return format!("{name}: sound: {counts}\n{redundancy}");
     }
     let mut text = format!("{name}: damaged: {} contradictions; {counts}\n", checked.finding_count);
     for finding in checked.findings.iter().take(FINDINGS_SHOWN_MAX) {
@@ -130,6 +144,7 @@ fn text(checked: &Checked) -> String {
             checked.findings.len() - FINDINGS_SHOWN_MAX
         ));
     }
+    text.push_str(&redundancy);
     text.push_str(&format!("  to go back to the last checkpoint: holdfast heap rm --image {name}\n"));
     text
 }

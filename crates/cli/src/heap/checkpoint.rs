@@ -18,23 +18,31 @@ struct Written {
 
 pub fn run(args: &CheckpointArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
-    let mut written = Vec::new();
+    let key = super::key(&names, &args.key, args.names.first())?;
+    let (mut written, mut worst) = (Vec::new(), 0);
     for name in &args.names {
-        let report = with_progress(&format!("writing {name} to the store"), || {
+        let done = with_progress(&format!("writing {name} to the store"), || {
             let mut region = names.open(name, &key)?;
             let report = region.checkpoint()?;
             region.close()?;
             Ok::<_, Failure>(report)
-        })?;
-        written.push(Written { name: name.clone(), report });
+        });
+        match done {
+            Ok(report) => written.push(Written { name: name.clone(), report }),
+            // One heap that cannot be written does not keep the others from it.
+            Err(failure) if args.names.len() > 1 => {
+                eprintln!("holdfast: {}", failure.message);
+                worst = worst.max(failure.code);
+            }
+            Err(failure) => return Err(failure),
+        }
     }
     if args.json {
         print_json(&written)?;
     } else {
         print(&written.iter().map(text).collect::<String>())?;
     }
-    Ok(0)
+    Ok(worst)
 }
 
 fn text(written: &Written) -> String {

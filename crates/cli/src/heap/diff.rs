@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use holdfast_region::RegionName;
 use serde::Serialize;
 
-use super::{look_at, name_space};
+use super::{Look, RootName, look_at, name_space};
 use crate::exit::{BAD_FILE, FOUND, Failure};
 use crate::heap_args::DiffArgs;
 use crate::output::{print, print_json, with_progress};
@@ -26,13 +26,13 @@ struct Difference {
     /// Pages of 4 KiB in which at least one byte differs.
     differing_pages: u64,
     differing_bytes: u64,
-    /// Roots that differ; absent when one of the two is no heap that can be read.
+    /// Roots that differ; absent when one of the two is no heap that can be read, or has too many to compare them.
     roots: Option<Vec<RootChange>>,
 }
 
 #[derive(Serialize)]
 struct RootChange {
-    name: String,
+    name: RootName,
     /// Size before; null when the root is new.
     older_bytes: Option<u64>,
     /// Size now; null when the root is gone.
@@ -97,10 +97,11 @@ fn compare(args: &DiffArgs, older: &[u8], newer: &[u8]) -> Difference {
 
 fn roots(older: &[u8], newer: &[u8]) -> Option<Vec<RootChange>> {
     let (older, newer) = (look_at(older), look_at(newer));
-    if older.inspection.is_err() || newer.inspection.is_err() {
+    let all = |look: &Look| look.inspection.is_ok() && look.root_count == look.roots.len() as u64;
+    if !all(&older) || !all(&newer) {
         return None;
     }
-    let mut sizes: BTreeMap<String, (Option<u64>, Option<u64>)> = BTreeMap::new();
+    let mut sizes: BTreeMap<RootName, (Option<u64>, Option<u64>)> = BTreeMap::new();
     for root in older.roots {
         sizes.entry(root.name).or_default().0 = Some(root.bytes);
     }
@@ -131,12 +132,12 @@ fn text(difference: &Difference, same: bool) -> String {
         text.push_str(&format!("  size: {older} -> {newer}\n"));
     }
     for root in difference.roots.iter().flatten() {
+        let name = &root.name;
         let line = match (root.older_bytes, root.newer_bytes) {
-            (None, Some(bytes)) => format!("  + root {} ({})\n", root.name, show_size(bytes)),
-            (Some(bytes), None) => format!("  - root {} ({})\n", root.name, show_size(bytes)),
+            (None, Some(bytes)) => format!("  + root {name} ({})\n", show_size(bytes)),
+            (Some(bytes), None) => format!("  - root {name} ({})\n", show_size(bytes)),
             (older, newer) => format!(
-                "  ~ root {} ({} -> {})\n",
-                root.name,
+                "  ~ root {name} ({} -> {})\n",
                 show_size(older.unwrap_or(0)),
                 show_size(newer.unwrap_or(0))
             ),
@@ -144,7 +145,10 @@ fn text(difference: &Difference, same: bool) -> String {
         text.push_str(&line);
     }
     if difference.roots.is_none() {
-        text.push_str("  roots are not compared: at least one of the two is no heap that can be read\n");
+        text.push_str(
+            "  roots are not compared: at least one of the two is no heap that can be read, or has \
+             too many\n",
+        );
     }
     text
 }

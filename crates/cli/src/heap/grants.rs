@@ -11,7 +11,7 @@ use crate::size::show_size;
 
 pub fn grant(args: &GrantArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let owner = super::key(&names, &args.key)?;
+    let owner = super::key(&names, &args.key, Some(&args.name))?;
     // Before a key is made: there must be something to grant, and it must be ours to grant.
     names.grants(&args.name, &owner)?;
     let (key, label) = grantee(&names, &args.to)?;
@@ -26,16 +26,13 @@ fn grantee(names: &NameSpace, text: &str) -> Result<(KeyFingerprint, Option<Regi
     if let Some(key) = KeyFingerprint::parse(text) {
         return Ok((key, None));
     }
-    if OwnerKey::load(names.places(), text)?.is_none() {
-        eprintln!("holdfast: there was no key {text}; it is made now");
-    }
-    let key = super::key(names, text)?;
+    let key = super::key_for_new(names, text)?;
     Ok((KeyFingerprint::from_bytes(key.fingerprint()), RegionName::parse(text).ok()))
 }
 
 pub fn revoke(args: &RevokeArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let owner = super::key(&names, &args.key)?;
+    let owner = super::key(&names, &args.key, Some(&args.name))?;
     let Some(from) = &args.from else {
         names.revoke_all(&args.name, &owner)?;
         print(&format!("{}: only its owner may use it from the next opening on\n", args.name))?;
@@ -60,7 +57,7 @@ pub fn revoke(args: &RevokeArgs) -> Result<u8, Failure> {
 
 pub fn list(args: &GrantsArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let owner = super::key(&names, &args.key)?;
+    let owner = super::key(&names, &args.key, Some(&args.name))?;
     let grants = names.grants(&args.name, &owner)?;
     if args.json {
         print_json(&grants)?;

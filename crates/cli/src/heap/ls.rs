@@ -14,17 +14,19 @@ pub fn run(args: &LsArgs) -> Result<u8, Failure> {
         return Ok(0);
     }
     let rows: Vec<_> = heaps.iter().map(row).collect();
-    print_table(&["NAME", "SIZE", "LIMIT", "ON", "CHECKPOINTS", "STATE"], &[1, 2, 4], &rows)?;
+    print_table(&["NAME", "SIZE", "LIMIT", "BACKING", "CHECKPOINTS", "STATE"], &[1, 2, 4], &rows)?;
     Ok(0)
 }
 
 fn row(heap: &RegionSummary) -> Vec<String> {
+    // Without a header only the name is known.
+    let known = |text: String| if heap.uuid.is_empty() { "-".to_owned() } else { text };
     vec![
         heap.name.to_string(),
-        show_size(heap.backed_bytes),
-        show_size(heap.limit_bytes),
-        heap.medium.to_string(),
-        heap.checkpoint_count.to_string(),
+        known(show_size(heap.backed_bytes)),
+        known(show_size(heap.limit_bytes)),
+        known(heap.medium.to_string()),
+        known(heap.checkpoint_count.to_string()),
         state(heap),
     ]
 }
@@ -35,7 +37,9 @@ pub fn state(heap: &RegionSummary) -> String {
         (RegionState::Held, Some(pid)) => format!("held by process {pid}"),
         (RegionState::Held, None) => "held".to_owned(),
         (RegionState::Clean, _) => "ready".to_owned(),
-        (RegionState::Crashed, _) => "ready (its last program was killed)".to_owned(),
+        (RegionState::Crashed, _) => {
+            "ready (not closed in order: killed, or its checkpoint failed)".to_owned()
+        }
         (RegionState::Cold, _) => "in the store only".to_owned(),
         (RegionState::Damaged, _) => "damaged: see `holdfast heap show`".to_owned(),
         _ => "unknown".to_owned(),

@@ -8,11 +8,12 @@ use std::path::Path;
 
 use holdfast_heap::layout::{CHUNK_BYTES, SEGMENT_CHUNKS};
 use holdfast_heap::survey::{ChunkKind, Survey};
+use serde::Serialize;
 
 use super::{cut_off, name_space};
 use crate::exit::{Failure, OTHER, USAGE};
 use crate::heap_args::MapArgs;
-use crate::output::{print, with_progress};
+use crate::output::{print, print_json, with_progress};
 use crate::size::show_size;
 
 /// Cells in a row of the terminal: a segment, with room for the offset on 80 columns.
@@ -25,7 +26,8 @@ const GAP: usize = 2;
 const SIDE: usize = CELL - GAP;
 
 /// What a chunk is, in the order of the legend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
 enum Kind {
     Small,
     Large,
@@ -77,6 +79,34 @@ struct Cell {
 
 const UNTOUCHED: Cell = Cell { kind: Kind::Untouched, fill: 0.0, goes_on: false };
 
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Map {
+    chunk_bytes: u64,
+    chunks: Vec<Chunk>,
+}
+
+#[derive(Serialize)]
+struct Chunk {
+    offset: u64,
+    kind: Kind,
+    used_bytes: u64,
+    /// Whether it goes on with the large object of the chunk before.
+    goes_on: bool,
+}
+
+impl Map {
+    fn new(cells: &[Cell]) -> Map {
+        let chunks = cells.iter().zip(0..).map(|(cell, index)| Chunk {
+            offset: index * CHUNK_BYTES,
+            kind: cell.kind,
+            used_bytes: (cell.fill * CHUNK_BYTES as f64).round() as u64,
+            goes_on: cell.goes_on,
+        });
+        Map { chunk_bytes: CHUNK_BYTES, chunks: chunks.collect() }
+    }
+}
+
 pub fn run(args: &MapArgs) -> Result<u8, Failure> {
     let reader = name_space()?.open_read(&args.name)?;
     let cells = with_progress(&format!("reading {}", args.name), || cells(reader.bytes()));
@@ -84,6 +114,7 @@ pub fn run(args: &MapArgs) -> Result<u8, Failure> {
         return Err(cut_off(&args.name));
     }
     match &args.svg {
+        _ if args.json => print_json(&Map::new(&cells))?,
         Some(path) => write_new(path, &svg(args.name.as_str(), &cells))?,
         None => {
             let colours = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -5,30 +5,55 @@ pub mod check;
 pub mod checkpoint;
 pub mod diff;
 pub mod grants;
+pub mod keys;
 pub mod leaks;
 pub mod ls;
 pub mod map;
 pub mod repair;
 pub mod rm;
+pub mod root_name;
 pub mod salvage;
 pub mod show;
 pub mod snapshot;
 pub mod stats;
+pub mod tidy;
 pub mod transfer;
 
 use holdfast_heap::{Finding, Inspection, OpenError, bytes_of, inspect};
-use holdfast_region::{NameSpace, OwnerKey, Places, RegionName, RegionReader};
+use holdfast_region::{KeyError, NameSpace, OwnerKey, Places, RegionError, RegionName, RegionReader};
+pub use root_name::RootName;
 use serde::Serialize;
 use zerocopy::IntoBytes;
 
 use crate::exit::{BAD_FILE, Failure};
 
+/// The key of whoever names none. That it is made is no news.
+pub const DEFAULT_KEY: &str = "default";
+
 pub fn name_space() -> Result<NameSpace, Failure> {
     Ok(NameSpace::new(Places::from_env()?))
 }
 
-pub fn key(names: &NameSpace, key_name: &str) -> Result<OwnerKey, Failure> {
-    Ok(OwnerKey::load_or_create(names.places(), key_name)?)
+/// The key of a command that uses what is there. `heap` is what it is about: without it the key does not matter.
+pub fn key(names: &NameSpace, key_name: &str, heap: Option<&RegionName>) -> Result<OwnerKey, Failure> {
+    OwnerKey::load_existing(names.places(), key_name).map_err(|error| {
+        match heap.map(|heap| names.summary(heap)) {
+            Some(Err(missing @ RegionError::NotFound { .. }))
+                if matches!(error, KeyError::Missing { .. }) =>
+            {
+                missing.into()
+            }
+            _ => error.into(),
+        }
+    })
+}
+
+/// The key of a command that makes something that the key will own or use: only these make keys, and they say so.
+pub fn key_for_new(names: &NameSpace, key_name: &str) -> Result<OwnerKey, KeyError> {
+    if OwnerKey::load(names.places(), key_name)?.is_none() && key_name != DEFAULT_KEY {
+        eprintln!("holdfast: there was no key {key_name}; it is made now");
+    }
+    OwnerKey::load_or_create(names.places(), key_name)
 }
 
 /// The failure of a command whose region's image was found shorter than its header says.
@@ -40,10 +65,13 @@ pub fn cut_off(name: &RegionName) -> Failure {
 /// Contradictions that are kept; all are counted. A hostile heap can have any number of them.
 const FINDINGS_KEPT_MAX: usize = 10_000;
 
+/// Roots that are kept; all are counted. A hostile heap can have one for every 8 of its bytes.
+const ROOTS_KEPT_MAX: usize = 100_000;
+
 /// A root as the tools show it.
 #[derive(Debug, Serialize)]
 pub struct RootRow {
-    pub name: String,
+    pub name: RootName,
     pub bytes: u64,
 }
 
@@ -51,7 +79,10 @@ pub struct RootRow {
 pub struct Look {
     pub inspection: Result<Inspection, OpenError>,
     pub findings: Vec<Finding>,
+    /// The first [`ROOTS_KEPT_MAX`], by name.
     pub roots: Vec<RootRow>,
+    /// How many there are.
+    pub root_count: u64,
     copy: Vec<u64>,
 }
 
@@ -71,15 +102,18 @@ pub fn look(reader: &RegionReader) -> Look {
 pub fn look_at(bytes: &[u8]) -> Look {
     let mut copy = vec![0_u64; bytes.len() / 8];
     copy.as_mut_bytes().copy_from_slice(&bytes[..bytes.len() / 8 * 8]);
-    let (mut findings, mut roots) = (Vec::new(), Vec::new());
+    let (mut findings, mut roots, mut root_count) = (Vec::new(), Vec::new(), 0);
     let mut keep = |finding| {
         if findings.len() < FINDINGS_KEPT_MAX {
             findings.push(finding);
         }
     };
     let inspection = inspect(&mut copy, &mut keep, &mut |name, bytes| {
-        roots.push(RootRow { name: name.to_owned(), bytes });
+        root_count += 1;
+        if roots.len() < ROOTS_KEPT_MAX {
+            roots.push(RootRow { name: name.into(), bytes });
+        }
     });
     roots.sort_by(|a, b| a.name.cmp(&b.name));
-    Look { inspection, findings, roots, copy }
+    Look { inspection, findings, roots, root_count, copy }
 }

@@ -43,7 +43,7 @@ struct Row {
 
 pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     let names = name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key(&names, &args.key, Some(&args.name))?;
     let name = &args.name;
     let repaired = with_progress(&format!("repairing {name}"), || {
         let examination = names.examine(name, &key).map_err(|error| unreadable(name, error))?;

@@ -1,26 +1,63 @@
 //! `holdfast heap rm`.
 
+use holdfast_region::{NameSpace, RegionName};
+
 use crate::args::RmArgs;
-use crate::exit::Failure;
+use crate::exit::{BAD_FILE, Failure};
+use crate::output::print;
+use crate::size::show_size;
 
 pub fn run(args: &RmArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    if args.damaged {
+        return remove_damaged(&names, &args.names);
+    }
+    let key = super::key(&names, &args.key, args.names.first())?;
     for name in &args.names {
         if let Some(tag) = &args.snapshot {
             names.remove_snapshot(name, &key, tag)?;
+            print(&format!("{name}: snapshot {tag} removed\n"))?;
         } else if args.image {
             names.remove_image(name, &key)?;
+            print(&format!("{name}: image removed; the next run starts from its last checkpoint\n"))?;
         } else if args.compartments {
             names.remove_with_compartments(name, &key)?;
+            print(&format!("{name}: removed with its compartments\n"))?;
         } else {
-            names.remove(name, &key)?;
+            names.remove(name, &key).map_err(|error| with_remedy(name, error.into()))?;
+            print(&format!("{name}: removed\n"))?;
             let left = names.snapshots(name).map_or(0, |snapshots| snapshots.len());
             if left > 0 {
                 eprintln!(
                     "holdfast: {left} snapshots of {name} stay; `holdfast heap snapshots {name}` lists them"
                 );
             }
+        }
+    }
+    Ok(0)
+}
+
+fn with_remedy(name: &RegionName, failure: Failure) -> Failure {
+    if failure.code != BAD_FILE {
+        return failure;
+    }
+    let message = format!(
+        "{}; `holdfast heap salvage FILE` tells what is left in it, and `holdfast heap rm --damaged {name}` removes the heap \
+         with all of its files",
+        failure.message
+    );
+    Failure { message, ..failure }
+}
+
+/// Nobody can be asked for a key when no file tells whose the heap is.
+fn remove_damaged(names: &NameSpace, heaps: &[RegionName]) -> Result<u8, Failure> {
+    for name in heaps {
+        for file in names.remove_damaged(name)? {
+            print(&format!(
+                "{name}: {} removed ({})\n",
+                file.path.display(),
+                show_size(file.allocated_bytes)
+            ))?;
         }
     }
     Ok(0)

@@ -2,10 +2,10 @@
 
 use holdfast_heap::OpenError;
 use holdfast_heap::survey::{ObjectView, RootView, Survey};
-use holdfast_region::{ContinuationReport, DamageReport, DamagedFile, HeaderState};
+use holdfast_region::{ContinuationReport, DamageReport, DamagedFile, HeaderState, RegionError, Remedy};
 use serde::Serialize;
 
-use super::{look_at, name_space};
+use super::{ROOTS_KEPT_MAX, RootName, look_at, name_space};
 use crate::exit::{BAD_FILE, FOUND, Failure, NOT_FOUND};
 use crate::heap_args::SalvageArgs;
 use crate::output::{print, print_json, with_progress};
@@ -24,16 +24,22 @@ struct Salvaged {
     findings: u64,
     /// Why it cannot be opened as a heap.
     error: Option<String>,
+    /// How many roots there are, and how many of them are not intact; of very many not all are listed.
+    root_count: u64,
+    roots_lost: u64,
     roots: Vec<Root>,
     /// Entries in the table of roots that cannot be read.
     unreadable_roots: u64,
     /// The heap that was made.
     made: Option<String>,
+    /// Neither headers nor data are a heap's.
+    #[serde(skip)]
+    is_foreign: bool,
 }
 
 #[derive(Serialize)]
 struct Root {
-    name: String,
+    name: RootName,
     offset: u64,
     bytes: u64,
     /// All of its bytes are in the file, in memory that is in use. Their content has no checksum of its own.
@@ -51,10 +57,14 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
         let salvaged = examine(&damaged);
         Ok::<_, Failure>((damaged, salvaged))
     })?;
+    if salvaged.is_foreign {
+        let (path, remedy) = (args.file.clone(), Remedy::NameAnother);
+        return Err(RegionError::Foreign { path, remedy }.into());
+    }
     let usable = salvaged.error.is_none() && salvaged.findings == 0;
     if let Some(name) = args.to.as_ref().filter(|_| usable) {
         let names = name_space()?;
-        let key = super::key(&names, &args.key)?;
+        let key = super::key_for_new(&names, &args.key)?;
         with_progress(&format!("making {name}"), || names.salvage(&damaged, name, &key))?;
         salvaged.made = Some(name.to_string());
     }
@@ -68,9 +78,7 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
                        what is left; restore a snapshot or another copy";
         return Err(Failure::new(BAD_FILE, message));
     }
-    let lost = salvaged.objects_cut_off > 0
-        || salvaged.unreadable_roots > 0
-        || salvaged.roots.iter().any(|root| !root.intact);
+    let lost = salvaged.objects_cut_off > 0 || salvaged.unreadable_roots > 0 || salvaged.roots_lost > 0;
     Ok(match () {
         () if salvaged.error.is_some() => BAD_FILE,
         () if lost || !usable || !salvaged.file.is_whole() => FOUND,
@@ -83,13 +91,17 @@ fn examine(damaged: &DamagedFile) -> Salvaged {
     let look = look_at(bytes);
     let survey = Survey::new(bytes);
     let (mut roots, mut unreadable_roots, mut objects_cut_off) = (Vec::new(), 0, 0);
+    let (mut root_count, mut roots_lost) = (0, 0);
     if let Some(survey) = &survey {
-        roots.extend(survey.roots().map(|root| Root {
-            name: root.name.to_owned(),
-            offset: root.offset,
-            bytes: root.bytes,
-            intact: is_intact(survey, &root, &file),
-        }));
+        for root in survey.roots() {
+            let intact = is_intact(survey, &root, &file);
+            root_count += 1;
+            roots_lost += u64::from(!intact);
+            if roots.len() < ROOTS_KEPT_MAX {
+                let RootView { name, offset, bytes, .. } = root;
+                roots.push(Root { name: name.into(), offset, bytes, intact });
+            }
+        }
         unreadable_roots = survey.unreadable_roots();
         let cut_off = |object: &ObjectView| file.lacks(object.offset..object.offset + object.bytes);
         objects_cut_off = survey.objects().filter(cut_off).count() as u64;
@@ -102,10 +114,15 @@ fn examine(damaged: &DamagedFile) -> Salvaged {
         objects_cut_off,
         findings: look.findings.len() as u64,
         error: None,
+        root_count,
+        roots_lost,
         roots,
         unreadable_roots,
         made: None,
+        is_foreign: false,
     };
+    salvaged.is_foreign =
+        salvaged.file.header == HeaderState::Lost && matches!(look.inspection, Err(OpenError::NotAHeap));
     match look.inspection {
         Ok(inspection) => {
             salvaged.objects = inspection.report.objects;
@@ -177,6 +194,11 @@ fn text(salvaged: &Salvaged) -> String {
         let state = if root.intact { "intact" } else { "LOST, wholly or in part" };
         let label = if index == 0 { "roots" } else { "" };
         lines.push((label, format!("{} ({}) {state}", root.name, show_size(root.bytes))));
+    }
+    let rest = salvaged.root_count.saturating_sub(salvaged.roots.len() as u64);
+    if rest > 0 {
+        let lost = salvaged.roots_lost;
+        lines.push(("", format!("and {rest} more; of all of them {lost} are LOST, wholly or in part")));
     }
     if salvaged.unreadable_roots > 0 {
         lines.push(("", format!("{} more cannot be read", salvaged.unreadable_roots)));

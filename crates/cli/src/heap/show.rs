@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use holdfast_region::{FileSummary, Medium, RegionError, RegionSummary};
+use holdfast_region::{FileSummary, Medium, RegionError, RegionState, RegionSummary};
 use serde::Serialize;
 
 use super::{Look, RootRow, look, ls, name_space};
@@ -22,6 +22,8 @@ struct Shown {
     objects: Option<u64>,
     object_bytes: Option<u64>,
     pointer_bytes: Option<u32>,
+    /// How many roots there are; of very many not all are listed.
+    root_count: Option<u64>,
     roots: Option<Vec<RootRow>>,
     /// Why there is no more to tell.
     note: Option<String>,
@@ -37,16 +39,18 @@ pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
         objects: None,
         object_bytes: None,
         pointer_bytes: None,
+        root_count: None,
         roots: None,
         note: None,
     };
     let looked =
         with_progress(&format!("reading {}", args.name), || names.open_read(&args.name).map(|r| look(&r)));
     match looked {
-        Ok(Look { inspection: Ok(inspection), roots, .. }) => {
+        Ok(Look { inspection: Ok(inspection), roots, root_count, .. }) => {
             shown.objects = Some(inspection.report.objects);
             shown.object_bytes = Some(inspection.report.object_bytes);
             shown.pointer_bytes = Some(inspection.pointers.bytes);
+            shown.root_count = Some(root_count);
             shown.roots = Some(roots);
         }
         Ok(Look { inspection: Err(error), .. }) => shown.note = Some(error.to_string()),
@@ -66,19 +70,22 @@ pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
 
 fn text(shown: &Shown) -> String {
     let summary = &shown.summary;
-    let mut lines = vec![
-        ("name", summary.name.to_string()),
-        ("state", ls::state(summary)),
-        (
-            "size",
-            format!("{} of at most {}", show_size(summary.backed_bytes), show_size(summary.limit_bytes)),
-        ),
-        ("uuid", summary.uuid.clone()),
-        ("created", time(summary.created_unix_s)),
-        ("backing", backing(summary.medium).to_owned()),
-        ("image", file(summary.image.as_ref())),
-        ("checkpoint", file(summary.base.as_ref())),
-    ];
+    let state = match summary.state {
+        RegionState::Damaged => "damaged".to_owned(),
+        _ => ls::state(summary),
+    };
+    let mut lines = vec![("name", summary.name.to_string()), ("state", state)];
+    // Without a header nothing of this is known.
+    if !summary.uuid.is_empty() {
+        let (size, limit) = (show_size(summary.backed_bytes), show_size(summary.limit_bytes));
+        lines.extend([
+            ("size", format!("{size} of at most {limit}")),
+            ("uuid", summary.uuid.clone()),
+            ("created", time(summary.created_unix_s)),
+            ("backing", backing(summary.medium).to_owned()),
+        ]);
+    }
+    lines.extend([("image", file(summary.image.as_ref())), ("checkpoint", file(summary.base.as_ref()))]);
     if let (Some(objects), Some(bytes)) = (shown.objects, shown.object_bytes) {
         lines.push(("objects", format!("{objects} in {}", show_size(bytes))));
     }
@@ -93,12 +100,17 @@ fn text(shown: &Shown) -> String {
         let label = if index == 0 { "roots" } else { "" };
         text.push_str(&format!("{label:<11} {} ({})\n", root.name, show_size(root.bytes)));
     }
+    let listed = shown.roots.as_ref().map_or(0, |roots| roots.len() as u64);
+    if let Some(rest @ 1..) = shown.root_count.map(|count| count.saturating_sub(listed)) {
+        text.push_str(&format!("{:<11} and {rest} more\n", ""));
+    }
     for (index, compartment) in shown.compartments.iter().enumerate() {
         let label = if index == 0 { "workers" } else { "" };
         let (size, limit) = (show_size(compartment.backed_bytes), show_size(compartment.limit_bytes));
         text.push_str(&format!("{label:<11} {} ({size} of at most {limit})\n", compartment.name));
     }
-    for note in summary.damaged.iter().chain(&shown.note) {
+    let more = shown.note.iter().filter(|note| summary.damaged.as_ref() != Some(note));
+    for note in summary.damaged.iter().chain(more) {
         text.push_str(&format!("{:<11} {note}\n", "note"));
     }
     text

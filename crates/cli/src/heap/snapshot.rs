@@ -11,7 +11,7 @@ use crate::size::show_size;
 
 pub fn take(args: &SnapshotArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key(&names, &args.key, Some(&args.name))?;
     let what = format!("taking a snapshot of {}", args.name);
     let taken = with_progress(&what, || names.snapshot(&args.name, &key, &args.tag))?;
     if args.json {
@@ -48,7 +48,7 @@ fn row(snapshot: &SnapshotSummary) -> Vec<String> {
 
 pub fn restore(args: &RestoreArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key(&names, &args.key, None)?;
     let what = format!("restoring {}", args.name);
     let restored = with_progress(&what, || names.restore(&args.name, &key, &args.tag, args.discard))?;
     if args.json {

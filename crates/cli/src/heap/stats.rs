@@ -11,7 +11,7 @@ use crate::heap_args::StatsArgs;
 use crate::output::{print, print_json, print_table, with_progress};
 use crate::size::show_size;
 
-/// Roots that the text lists; JSON has all.
+/// Roots that the text lists; JSON has more.
 const ROOTS_SHOWN_MAX: usize = 10;
 const CHUNK_BYTES: u64 = holdfast_heap::layout::CHUNK_BYTES;
 
@@ -45,6 +45,8 @@ struct Stats {
     leaked_objects: u64,
     leaked_bytes: u64,
     classes: Vec<Class>,
+    /// How many roots there are; of very many not all are listed.
+    root_count: u64,
     roots: Vec<RootRow>,
 }
 
@@ -100,6 +102,7 @@ fn gather(name: &RegionName, bytes: &[u8]) -> Result<Stats, Failure> {
         leaked_objects: 0,
         leaked_bytes: 0,
         classes: Vec::new(),
+        root_count: look.root_count,
         roots: std::mem::take(&mut look.roots),
     };
     stats.roots.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
@@ -170,11 +173,13 @@ fn show(stats: &Stats) -> Result<(), Failure> {
     if !stats.roots.is_empty() {
         print("\n")?;
         let shown = stats.roots.iter().take(ROOTS_SHOWN_MAX);
-        let rows: Vec<_> = shown.map(|root| vec![root.name.clone(), show_size(root.bytes)]).collect();
+        let rows: Vec<_> = shown.map(|root| vec![root.name.to_string(), show_size(root.bytes)]).collect();
         print_table(&["ROOT", "BYTES"], &[1], &rows)?;
-        let rest = stats.roots.len().saturating_sub(ROOTS_SHOWN_MAX);
+        let rest = stats.root_count.saturating_sub(ROOTS_SHOWN_MAX as u64);
         if rest > 0 {
-            print(&format!("and {rest} more (--json lists all)\n"))?;
+            let listed = stats.roots.len();
+            let lists = if stats.root_count == listed as u64 { "all".into() } else { listed.to_string() };
+            print(&format!("and {rest} more (--json lists {lists})\n"))?;
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use holdfast_region::TransferReport;
 use serde::Serialize;
@@ -25,7 +25,7 @@ struct Moved<'a> {
 
 pub fn cp(args: &CpArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key_for_new(&names, &args.key)?;
     let what = format!("copying {}", args.from);
     let report = with_progress(&what, || names.copy(&args.from, &args.to, &key))?;
     tell(args.json, args.to.as_str(), report, "copied")
@@ -33,7 +33,7 @@ pub fn cp(args: &CpArgs) -> Result<u8, Failure> {
 
 pub fn import(args: &ImportArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key_for_new(&names, &args.key)?;
     let mut input: Box<dyn Read> = if args.file == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {
@@ -73,16 +73,25 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
     let failed = |error: io::Error| {
         let remedy = match error.kind() {
             io::ErrorKind::AlreadyExists => "choose another name, or remove it",
-            _ => "check the path",
+            _ => "check the path, and whether there is room",
         };
         let code = if error.kind() == io::ErrorKind::AlreadyExists { USAGE } else { OTHER };
         Failure::new(code, format!("cannot write {}: {error}; {remedy}", args.file.display()))
     };
-    let file = OpenOptions::new().write(true).create_new(true).open(&args.file).map_err(failed)?;
+    let check_free = || match args.file.symlink_metadata() {
+        Ok(_) => Err(failed(io::ErrorKind::AlreadyExists.into())),
+        Err(_) => Ok(()),
+    };
+    check_free()?;
+    // Under its own name only when it is whole: who finds it must be able to rely on it.
+    let temporary = temporary_beside(&args.file);
+    let file = OpenOptions::new().write(true).create_new(true).open(&temporary).map_err(failed)?;
     let written = with_progress(&what, || {
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, &file);
         let report = reader.export(&mut out)?;
         out.flush().and_then(|()| file.sync_all()).map_err(failed)?;
+        check_free()?;
+        std::fs::rename(&temporary, &args.file).map_err(failed)?;
         Ok(report)
     });
     match written {
@@ -91,16 +100,21 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
             Ok(0)
         }
         Err(failure) => {
-            // Half a stream would be refused anyway; it is not left to be found out.
-            let _ = std::fs::remove_file(&args.file);
+            let _ = std::fs::remove_file(&temporary);
             Err(failure)
         }
     }
 }
 
+/// Where this process builds a file, in the directory where it will be.
+fn temporary_beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.tmp-{}", std::process::id()))
+}
+
 pub fn limit(args: &LimitArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
-    let key = super::key(&names, &args.key)?;
+    let key = super::key(&names, &args.key, Some(&args.name))?;
     let limit_bytes = names.set_limit(&args.name, &key, args.size)?;
     print(&format!("{}: may grow to {}\n", args.name, show_size(limit_bytes)))?;
     Ok(0)

@@ -1,6 +1,11 @@
 //! Heaps in plain memory, opened as an applet opens its own.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+#[cfg(feature = "crash-points")]
+pub mod crashes;
+#[cfg(feature = "crash-points")]
+pub mod kill;
+
 use std::ptr::NonNull;
 
 use holdfast_heap::{Heap, OpenOptions, Pointers, check};

@@ -5,6 +5,8 @@
 //!   records before it count.
 //! - A bad record is a *torn tail* when nothing follows that could be a later record of this journal; it is
 //!   *damage* when something does, because a record is written only after the one before it was durable.
+//! - A record whose checksums are right was written whole. Where its sizes do not fit the base, that is said; it is never
+//!   taken for a torn tail.
 //! - Nothing is written here: whoever applies a journal says where to.
 
 #![forbid(unsafe_code)]
@@ -52,6 +54,21 @@ pub(crate) enum ReadFault {
         sequence: u64,
         offset: u64,
     },
+    /// The record with this sequence is right, and the region cannot have the bytes that it says.
+    Misfit {
+        sequence: u64,
+        backed_bytes: u64,
+        limit_bytes: u64,
+    },
+}
+
+/// What is found of the body of a record whose head is right.
+enum Body {
+    Right,
+    /// Some of its bytes are not those that were written.
+    Wrong,
+    /// They are, and do not fit the region.
+    Misfit,
 }
 
 /// The sizes between which a region's backed bytes must lie.
@@ -87,11 +104,16 @@ pub(crate) fn whole_records(
     };
     while extent.end < len {
         let sequence = extent.last_sequence + 1;
-        let head = match head_at(file, journal, extent.end, len)? {
-            Some(head)
-                if head.sequence == sequence && body_is_right(file, journal, &head, extent, sizes, len)? =>
-            {
-                head
+        let head = head_at(file, journal, extent.end, len)?.filter(|head| head.sequence == sequence);
+        let body = match &head {
+            Some(head) => check_body(file, journal, head, extent, sizes)?,
+            None => Body::Wrong,
+        };
+        let head = match (head, body) {
+            (Some(head), Body::Right) => head,
+            (Some(head), Body::Misfit) => {
+                let (backed_bytes, limit_bytes) = (head.backed_bytes, sizes.limit_bytes);
+                return Ok((extent, Some(ReadFault::Misfit { sequence, backed_bytes, limit_bytes })));
             }
             _ if later_record_follows(file, journal, sequence, extent.end, len)? => {
                 return Ok((extent, Some(ReadFault::Damaged { sequence, offset: extent.end })));
@@ -133,7 +155,7 @@ pub(crate) fn apply(
             let entry = entry.filter(|entry| fits(entry, extent.backed_bytes)).ok_or_else(damaged)?;
             let mut page_offset = entry.first_page * PAGE_BYTES;
             let mut left = u64::from(entry.pages) * PAGE_BYTES;
-            let mut chunk = buffer(left.min(CHUNK_BYTES) as usize).map_err(ReadFault::Read)?;
+            let mut chunk = buffer(left.min(CHUNK_BYTES)).map_err(ReadFault::Read)?;
             while left > 0 {
                 let bytes = &mut chunk[..left.min(CHUNK_BYTES) as usize];
                 if !entry.zero {
@@ -176,22 +198,17 @@ fn head_at(
     }))
 }
 
-fn body_is_right(
+/// Checks a body that ends within the file, as [`head_at`] made sure.
+fn check_body(
     file: &File,
     journal: &JournalHeader,
     head: &RecordHead,
     extent: Extent,
     sizes: Sizes,
-    len: u64,
-) -> Result<bool, ReadFault> {
+) -> Result<Body, ReadFault> {
     let start = extent.end + RECORD_HEAD_BYTES as u64;
-    let fits_region = (extent.backed_bytes..=sizes.limit_bytes).contains(&head.backed_bytes)
-        && head.backed_bytes.is_multiple_of(LIMIT_UNIT_BYTES);
-    if !fits_region || start + head.body_bytes > len {
-        return Ok(false);
-    }
     let mut sum = Xxh3::with_seed(journal.seed(head.sequence));
-    let mut chunk = buffer(head.body_bytes.min(CHUNK_BYTES) as usize).map_err(ReadFault::Read)?;
+    let mut chunk = buffer(head.body_bytes.min(CHUNK_BYTES)).map_err(ReadFault::Read)?;
     let (mut position, end) = (start, start + head.body_bytes);
     while position < end {
         let bytes = &mut chunk[..(end - position).min(CHUNK_BYTES) as usize];
@@ -200,7 +217,12 @@ fn body_is_right(
         position += bytes.len() as u64;
     }
     if sum.digest() != head.body_checksum {
-        return Ok(false);
+        return Ok(Body::Wrong);
+    }
+    let fits_region = (extent.backed_bytes..=sizes.limit_bytes).contains(&head.backed_bytes)
+        && head.backed_bytes.is_multiple_of(LIMIT_UNIT_BYTES);
+    if !fits_region {
+        return Ok(Body::Misfit);
     }
     let table = table_of(file, head, extent.end)?;
     let mut data_pages = 0;
@@ -209,14 +231,15 @@ fn body_is_right(
             Some(entry) if fits(&entry, head.backed_bytes) => {
                 data_pages += if entry.zero { 0 } else { u64::from(entry.pages) };
             }
-            _ => return Ok(false),
+            _ => return Ok(Body::Misfit),
         }
     }
-    Ok(data_pages * PAGE_BYTES == head.body_bytes - head.table_bytes())
+    let is_whole = data_pages * PAGE_BYTES == head.body_bytes - head.table_bytes();
+    Ok(if is_whole { Body::Right } else { Body::Misfit })
 }
 
 fn table_of(file: &File, head: &RecordHead, offset: u64) -> Result<Vec<u8>, ReadFault> {
-    let mut table = buffer(head.table_bytes() as usize).map_err(ReadFault::Read)?;
+    let mut table = buffer(head.table_bytes()).map_err(ReadFault::Read)?;
     let at = offset + RECORD_HEAD_BYTES as u64 + head.body_bytes - head.table_bytes();
     file.read_exact_at(&mut table, at).map_err(ReadFault::Read)?;
     Ok(table)
@@ -242,7 +265,7 @@ fn later_record_follows(
     len: u64,
 ) -> Result<bool, ReadFault> {
     let overlap = RECORD_HEAD_BYTES as u64 - RECORD_UNIT_BYTES;
-    let mut chunk = buffer((CHUNK_BYTES + overlap) as usize).map_err(ReadFault::Read)?;
+    let mut chunk = buffer(CHUNK_BYTES + overlap).map_err(ReadFault::Read)?;
     let mut position = from;
     while position + RECORD_HEAD_BYTES as u64 <= len {
         let bytes = &mut chunk[..(len - position).min(CHUNK_BYTES + overlap) as usize];
@@ -302,6 +325,19 @@ mod tests {
             let extent = examine(&file, &header, SIZES).unwrap();
             assert_eq!((extent.last_sequence, extent.end), (1, second as u64), "length {len}");
             assert_eq!(extent.torn, len > second, "length {len}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_whole_and_does_not_fit_the_region_is_no_torn_tail() {
+        let (header, bytes, _) = two_records();
+        let file = file_of(&bytes);
+        for (backed_bytes, limit_bytes) in [(64 << 10, 32 << 10), (128 << 10, 1 << 20)] {
+            let fault = examine(&file, &header, Sizes { backed_bytes, limit_bytes }).unwrap_err();
+            assert!(
+                matches!(fault, ReadFault::Misfit { sequence: 1, backed_bytes: 65_536, .. }),
+                "{backed_bytes}, {limit_bytes}: {fault:?}"
+            );
         }
     }
 

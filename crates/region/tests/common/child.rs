@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
-use holdfast_region::{Consistency, NameSpace, Places, RegionError};
+use holdfast_region::{Consistency, Medium, NameSpace, Places, RegionError};
 
 use super::faulty::{Fault, FaultyStorage};
 use super::{Home, MIB, key, load, named, number, other_key, push, store, store_number};
@@ -100,6 +100,32 @@ pub(crate) fn play() {
             let reader = names().open_read(&named(name)).unwrap();
             assert!(reader.bytes().starts_with(b"before") && reader.bytes().ends_with(b"after"));
             assert_eq!(names().list().unwrap().len(), 1);
+            say("filled");
+        }
+        // Uses heaps in a pool that has no room for a single byte more.
+        ["crowded", name] => {
+            let mut region = names().create(&named(name), &key(), 4 * MIB).unwrap();
+            store(&mut region, 0, b"before");
+            region.close().unwrap();
+            let pool = places().pool().to_owned();
+            let mut filler = std::fs::File::create(pool.join("filler")).unwrap();
+            while filler.write(&[1; 4096]).is_ok() {}
+            // Another home would find no note of whose pool it is, and no room for one.
+            std::fs::rename(pool.join("home"), pool.join("away")).unwrap();
+            let mut region = names().open(&named(name), &key()).unwrap();
+            assert_eq!(load(&mut region, 0, 6), b"before");
+            store(&mut region, 0, b"after ");
+            region.close().unwrap();
+            assert!(names().open_read(&named(name)).unwrap().bytes().starts_with(b"after "));
+            names().snapshot(&named(name), &key(), &named("kept")).unwrap();
+            names().set_medium(&named(name), &key(), Medium::File).unwrap();
+            // What the image had taken is free again.
+            while filler.write(&[1; 4096]).is_ok() {}
+            let mut region = names().open(&named(name), &key()).unwrap();
+            assert_eq!(load(&mut region, 0, 6), b"after ");
+            region.close().unwrap();
+            names().remove(&named(name), &key()).unwrap();
+            assert!(names().list().unwrap().is_empty());
             say("filled");
         }
         _ => panic!("unknown role {role:?}"),

@@ -30,6 +30,7 @@ pub(crate) struct FaultyStorage {
     fault: Fault,
     log: Mutex<Vec<&'static str>>,
     sync_time: Duration,
+    room_bytes: Option<u64>,
 }
 
 impl FaultyStorage {
@@ -40,12 +41,18 @@ impl FaultyStorage {
             fault,
             log: Mutex::default(),
             sync_time: Duration::ZERO,
+            room_bytes: None,
         }
     }
 
     /// Healthy until armed, with syncs that take at least this long.
     pub(crate) fn with_slow_syncs(fault: Fault, sync_time: Duration) -> FaultyStorage {
         FaultyStorage { sync_time, ..FaultyStorage::new(fault) }
+    }
+
+    /// Healthy until armed, and says of every file system that it has this much room.
+    pub(crate) fn with_room(fault: Fault, room_bytes: u64) -> FaultyStorage {
+        FaultyStorage { room_bytes: Some(room_bytes), ..FaultyStorage::new(fault) }
     }
 
     /// The step after `steps` more fails.
@@ -142,6 +149,6 @@ impl Storage for FaultyStorage {
     }
 
     fn available_bytes(&self, path: &Path) -> io::Result<u64> {
-        KernelStorage.available_bytes(path)
+        self.room_bytes.map_or_else(|| KernelStorage.available_bytes(path), Ok)
     }
 }

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName, Storage};
+use holdfast_region::{Consistency, NameSpace, OwnerKey, Places, Region, RegionName, Storage};
 use holdfast_sys::mapping::Reservation;
 use tempfile::TempDir;
 
@@ -100,6 +100,13 @@ pub(crate) fn key() -> OwnerKey {
 
 pub(crate) fn other_key() -> OwnerKey {
     OwnerKey::from_bytes([2; 32])
+}
+
+/// The region `words`, in the mode `atomic`.
+pub(crate) fn open_atomic(names: &NameSpace) -> Region {
+    let mut region = names.open(&named("words"), &key()).unwrap();
+    region.set_consistency(Consistency::Atomic).unwrap();
+    region
 }
 
 /// Maps a region wherever there is room, if it is not mapped yet. Tests run side by side in one process, and

@@ -1,0 +1,85 @@
+//! `holdfast heap tidy`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use holdfast_region::{Leftover, LeftoverKind};
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::heap_args::TidyArgs;
+use crate::output::{print, print_json, print_table, with_progress};
+use crate::size::show_size;
+
+/// What `--json` prints for each leftover.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    leftover: Leftover,
+    removed: bool,
+}
+
+pub fn run(args: &TidyArgs) -> Result<u8, Failure> {
+    let names = super::name_space()?;
+    let (found, kept): (Vec<_>, Vec<_>) =
+        names.leftovers()?.into_iter().partition(|leftover| !is_young(leftover, args.keep));
+    let (mut rows, mut worst) = (Vec::new(), 0);
+    for leftover in found {
+        let mut removed = false;
+        if args.yes {
+            match with_progress("removing what no heap needs", || names.remove_leftover(&leftover)) {
+                Ok(()) => removed = true,
+                // One that stays does not keep the others.
+                Err(error) => {
+                    let failure = Failure::from(error);
+                    eprintln!("holdfast: {} stays: {}", leftover.path.display(), failure.message);
+                    worst = failure.code;
+                }
+            }
+        }
+        rows.push(Row { leftover, removed });
+    }
+    if !kept.is_empty() {
+        let (count, bytes) = (kept.len(), kept.iter().map(|leftover| leftover.allocated_bytes).sum());
+        eprintln!(
+            "holdfast: copies that repairs kept in the last {}, {} of them with {}, stay; --keep says how long",
+            humantime::format_duration(args.keep),
+            count,
+            show_size(bytes)
+        );
+    }
+    if args.json {
+        print_json(&rows)?;
+        return Ok(worst);
+    }
+    let cells: Vec<_> = rows.iter().map(|row| cells(&row.leftover)).collect();
+    print_table(&["WHAT", "HEAP", "SIZE", "WRITTEN", "PATH"], &[2], &cells)?;
+    if args.yes {
+        let removed = rows.iter().filter(|row| row.removed);
+        let (count, bytes) = (removed.clone().count(), removed.map(|row| row.leftover.allocated_bytes).sum());
+        print(&format!("removed {count} of these, {}\n", show_size(bytes)))?;
+    } else if !rows.is_empty() {
+        eprintln!("holdfast: nothing was removed; --yes removes these");
+    }
+    Ok(worst)
+}
+
+/// Whoever repaired a heap a moment ago may still want the copies. Of a temporary file nobody knows anything.
+fn is_young(leftover: &Leftover, keep: Duration) -> bool {
+    let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(leftover.modified_unix_s));
+    leftover.kind == LeftoverKind::RepairCopy && age.unwrap_or_default() < keep
+}
+
+fn cells(leftover: &Leftover) -> Vec<String> {
+    let what = match leftover.kind {
+        LeftoverKind::RepairCopy => "copy of a repair",
+        _ => "of a killed program",
+    };
+    let written = UNIX_EPOCH + Duration::from_secs(leftover.modified_unix_s);
+    vec![
+        what.to_owned(),
+        leftover.name.to_string(),
+        show_size(leftover.allocated_bytes),
+        humantime::format_rfc3339_seconds(written).to_string(),
+        leftover.path.display().to_string(),
+    ]
+}

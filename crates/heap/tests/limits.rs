@@ -1,0 +1,128 @@
+//! Heaps whose limit is no multiple of their segments, and what a limit that is raised later makes of them.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where an expectation fails")]
+
+mod common;
+
+use common::{TestMemory, assert_sound, open};
+use holdfast_heap::layout::*;
+use holdfast_heap::{Backing, Heap};
+
+/// What takes one chunk.
+const BYTES: u64 = 60_000;
+
+/// The same heap in a region with another limit, which has grown so far.
+fn raised(small: &TestMemory, limit: u64, backed: u64) -> TestMemory {
+    let mut large = small.with_limit(limit);
+    if backed > large.backed_bytes() {
+        large.grow(backed).unwrap();
+    }
+    large
+}
+
+fn fill(heap: &mut Heap<TestMemory>) -> u64 {
+    std::iter::from_fn(|| heap.alloc(BYTES).ok()).count() as u64
+}
+
+/// Chunks for objects in a heap of so many bytes.
+fn room(bytes: u64) -> u64 {
+    bytes / CHUNK_BYTES - bytes.div_ceil(SEGMENT_BYTES) - 1
+}
+
+#[test]
+fn what_a_raised_limit_adds_to_a_short_segment_is_used_and_no_damage() {
+    for small in [1 << 20, 5 << 20, 6 << 20, (8 << 20) - CHUNK_BYTES] {
+        for large in [small + 2 * CHUNK_BYTES, 8 << 20, (17 << 20) + CHUNK_BYTES] {
+            let context = format!("{small} bytes, then {large}");
+            let mut heap = open(TestMemory::new(small));
+            assert_eq!(fill(&mut heap), room(small), "{context}");
+            let full = heap.close();
+            for backed in [full.backed_bytes(), large] {
+                let memory = raised(&full, large, backed);
+                assert_sound(memory.bytes(), &context);
+                let mut heap = open(memory);
+                assert_eq!(fill(&mut heap), room(large) - room(small), "{context}");
+                assert_sound(heap.backing().bytes(), &context);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_short_segment_behind_which_a_large_object_lies_is_sound_and_filled_later() {
+    let mut heap = open(TestMemory::new(6 << 20));
+    fill(&mut heap);
+    let mut heap = open(raised(&heap.close(), 36 << 20, 8 << 20));
+    heap.alloc(20 << 20).unwrap();
+    assert_sound(heap.backing().bytes(), "with the large object");
+    // What is left: the rest of the short segment, and a segment at the end.
+    assert_eq!(fill(&mut heap), (2 << 20) / CHUNK_BYTES + SEGMENT_CHUNKS - 1);
+    assert_sound(heap.backing().bytes(), "full");
+}
+
+#[cfg(feature = "std")]
+#[test]
+fn a_repair_and_a_survey_find_nothing_to_do_in_a_heap_that_has_outgrown_its_short_segment() {
+    let mut heap = open(TestMemory::new(6 << 20));
+    let objects = fill(&mut heap);
+    let memory = raised(&heap.close(), 16 << 20, 12 << 20);
+    let mut words: Vec<u64> =
+        memory.bytes().as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let report = holdfast_heap::mend(&mut words, false).unwrap();
+    assert!(report.mended.is_empty() && report.left.is_empty(), "{report:?}");
+    assert_eq!(holdfast_heap::Survey::new(memory.bytes()).unwrap().objects().count() as u64, objects);
+}
+
+#[cfg(feature = "crash-points")]
+#[test]
+fn a_kill_in_any_step_of_the_growth_over_a_short_segment_leaves_a_sound_heap() {
+    use common::kill::{Left, killed_at};
+
+    let mut heap = open(TestMemory::new(6 << 20));
+    fill(&mut heap);
+    let full = heap.close();
+    let objects = assert_sound(full.bytes(), "full").objects;
+    let mut steps = 0;
+    loop {
+        let mut heap = open(raised(&full, 7 << 20, 6 << 20));
+        let died = killed_at(steps, Left::of(heap.backing()), || _ = fill(&mut heap));
+        let left = heap.backing().copy();
+        drop(heap);
+        let report = assert_sound(open(left).close().bytes(), &format!("step {steps}"));
+        assert!(report.objects >= objects);
+        if !died {
+            assert_eq!(report.objects, objects + (1 << 20) / CHUNK_BYTES);
+            break;
+        }
+        steps += 1;
+    }
+    assert!(steps > 16, "{steps}");
+}
+
+/// More segments than the checker has marks; nothing but roots is stored to, so most of the memory is not there.
+#[cfg(not(target_family = "wasm"))]
+#[test]
+fn the_checker_finds_the_object_of_every_root_in_a_heap_of_many_segments() {
+    let mut words = vec![0_u64; (2 << 30) / 8];
+    let size_bytes = size_of_val(words.as_slice()) as u64;
+    // SAFETY: the memory is this test's, outlives the heap, and nothing else refers to it while that is open.
+    let fixed = unsafe { holdfast_heap::Fixed::new(words.as_mut_ptr().cast(), size_bytes) };
+    let mut heap = Heap::open(fixed, common::OPTIONS).unwrap();
+    for index in 0..30 {
+        heap.alloc((20 + index) << 20).unwrap();
+        heap.create_root(&format!("in a segment {index}"), 3 << 20).unwrap();
+        heap.create_root(&format!("over segments {index}"), 5 << 20).unwrap();
+    }
+    let lost = heap.root("in a segment 29").and_then(|root| heap.offset_of(root.pointer)).unwrap();
+    heap.close();
+    let report = assert_sound(holdfast_heap::bytes_of(&words), "many segments");
+    assert!(report.segments > 300 && report.roots == 60, "{report:?}");
+    // One object that is gone is missed.
+    let used = (lost / SEGMENT_BYTES * SEGMENT_BYTES + DESC_USED_CHUNKS) / 8;
+    words[used as usize] &= !(1 << (lost % SEGMENT_BYTES / CHUNK_BYTES));
+    let mut roots = 0;
+    holdfast_heap::check(holdfast_heap::bytes_of(&words), &mut |finding| {
+        roots += u32::from(finding.what == "a root's object is not allocated with its size");
+    });
+    assert_eq!(roots, 1);
+}

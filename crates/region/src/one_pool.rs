@@ -1,0 +1,83 @@
+//! One pool at a time for a home: two would each have an image of the same region, and two writers.
+//!
+//! The home remembers the pool that is in use, and in which boot. Another one is refused for as long as the one in use
+//! has images. A pool that is gone, or was memory before the last boot, has none.
+//!
+//! What this cannot see: another mount at the same path, such as the tmpfs of a container that shares the home.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use holdfast_sys::file::private_options;
+use holdfast_sys::lock::{LockMode, try_lock};
+
+use crate::places::PlaceError;
+
+/// More than any path has.
+const RECORD_BYTES_MAX: u64 = 16 << 10;
+
+fn record_path(home: &Path) -> PathBuf {
+    home.join("pool-in-use")
+}
+
+fn record(boot: &str, pool: &Path) -> Vec<u8> {
+    [boot.as_bytes(), b"\n", pool.as_os_str().as_bytes(), b"\n"].concat()
+}
+
+/// Takes `pool` into use for a home; if it is on a disk, its images lie in the directory of the boot in it.
+///
+/// # Errors
+/// `OtherPool`. A record that cannot be read or written, on a full or a read-only disk, changes nothing.
+pub(crate) fn take_into_use(home: &Path, boot: &str, pool: &Path) -> Result<(), PlaceError> {
+    let ours = record(boot, pool);
+    let path = record_path(home);
+    let read = |mut file: &File| {
+        let mut found = Vec::new();
+        let _ =
+            file.seek(SeekFrom::Start(0)).and_then(|_| file.take(RECORD_BYTES_MAX).read_to_end(&mut found));
+        found
+    };
+    if let Ok(file) = private_options().read(true).open(&path)
+        && read(&file) == ours
+    {
+        return Ok(());
+    }
+    let Ok(file) = private_options().read(true).write(true).create(true).open(&path) else {
+        return File::open(&path).map_or(Ok(()), |file| check(home, boot, pool, &read(&file)));
+    };
+    // Of two who come at the same time one waits here; a holder needs microseconds.
+    for _ in 0..1000 {
+        match try_lock(&file, LockMode::Exclusive) {
+            Ok(false) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            _ => break,
+        }
+    }
+    check(home, boot, pool, &read(&file))?;
+    let written = file.set_len(0).and_then(|()| (&file).rewind()).and_then(|()| (&file).write_all(&ours));
+    if written.is_err() {
+        // Half a record names no pool.
+        let _ = file.set_len(0);
+    }
+    Ok(())
+}
+
+fn check(home: &Path, boot: &str, ours: &Path, found: &[u8]) -> Result<(), PlaceError> {
+    let Some(end) = found.iter().position(|byte| *byte == b'\n') else { return Ok(()) };
+    let (of_boot, rest) = (&found[..end], &found[end + 1..]);
+    let in_use = Path::new(OsStr::from_bytes(rest.strip_suffix(b"\n").unwrap_or_default()));
+    if of_boot != boot.as_bytes() || in_use == ours || !has_images(in_use) && !has_images(&in_use.join(boot))
+    {
+        return Ok(());
+    }
+    Err(PlaceError::OtherPool { home: home.to_owned(), in_use: in_use.to_owned(), ours: ours.to_owned() })
+}
+
+fn has_images(pool: &Path) -> bool {
+    let is_image = |entry: std::fs::DirEntry| entry.path().extension() == Some(OsStr::new("image"));
+    std::fs::read_dir(pool).is_ok_and(|entries| entries.flatten().any(is_image))
+}

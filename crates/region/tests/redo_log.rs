@@ -1,0 +1,165 @@
+//! Where the redo log of the mode `atomic` lies, which image it reaches, and which readers and writers finish it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::faulty::{Fault, FaultyStorage};
+use common::{Home, MIB, key, map, named, number, open_atomic, store_number};
+use holdfast_region::{Medium, Opened, Region, RegionError};
+
+const PAGE: usize = common::PAGE_BYTES;
+
+#[test]
+fn the_redo_log_of_another_image_is_left_alone() {
+    let home = Home::with_text("words", b"hello");
+    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+    let mut region = open_atomic(&home.names_over(storage.clone()));
+    store_number(&mut region, 2);
+    // Dies when the log counts.
+    storage.arm(2);
+    region.publish().unwrap_err();
+    drop(region);
+    let log = std::fs::read(home.pool().join("words.redo")).unwrap();
+    home.names().remove_image(&named("words"), &key()).unwrap();
+    std::fs::write(home.pool().join("words.redo"), log).unwrap();
+    // The image is built anew from the store: an older state, to which the log does not belong.
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 0));
+}
+
+/// Kills at random found this: the image was removed by hand, twice, with nothing committed in between. Both images
+/// that were built from the store had the same generation, so the second one took the redo log of the first for its own.
+#[test]
+fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_next_image_of_the_same_generation() {
+    let home = Home::with_text("words", b"hello");
+    std::fs::remove_file(home.image("words")).unwrap();
+    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+    let mut region = open_atomic(&home.names_over(storage.clone()));
+    store_number(&mut region, 1);
+    region.publish().unwrap();
+    store_number(&mut region, 2);
+    storage.arm(7);
+    region.publish().unwrap_err();
+    drop(region);
+    assert!(home.pool().join("words.redo").exists());
+    std::fs::remove_file(home.image("words")).unwrap();
+    // Built, and left by a process that dies; then found warm.
+    drop(home.names().open(&named("words"), &key()).unwrap());
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterCrash, 0));
+}
+
+/// The same for an image that is built because the region moves.
+#[test]
+fn the_redo_log_of_an_image_that_is_gone_does_not_reach_the_image_of_a_region_that_moves() {
+    let home = Home::with_text("words", b"hello");
+    std::fs::remove_file(home.image("words")).unwrap();
+    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+    let mut region = open_atomic(&home.names_over(storage.clone()));
+    publish_until_the_log_counts(&mut region, &storage, 1);
+    drop(region);
+    assert!(home.pool().join("words.redo").exists());
+    std::fs::remove_file(home.image("words")).unwrap();
+    home.names().set_medium(&named("words"), &key(), Medium::File).unwrap();
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.medium(), number(&mut region)), (Medium::File, 0));
+}
+
+/// The pool is emptied in the same boot: a logout with RemoveIPC does that. It must not take what is left of a
+/// publication from an image that lies elsewhere.
+#[test]
+fn a_heap_on_the_disk_that_dies_in_a_publication_is_whole_without_the_pool() {
+    let home = Home::new();
+    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+    let names = home.names_over(storage.clone()).with_medium(Medium::File);
+    let mut region = names.create(&named("words"), &key(), 8 * MIB).unwrap();
+    store_number(&mut region, 1);
+    region.close().unwrap();
+    let mut region = open_atomic(&names);
+    publish_until_the_log_counts(&mut region, &storage, 2);
+    drop(region);
+    std::fs::remove_dir_all(home.pool()).unwrap();
+    let reader = home.names().open_read(&named("words")).unwrap();
+    let image = home.places().images(Medium::File).join("words.image");
+    assert_eq!(reader.summary().image.as_ref().unwrap().path, image);
+    drop(reader);
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterCrash, 2));
+    region.close().unwrap();
+    home.names().remove(&named("words"), &key()).unwrap();
+    assert_eq!(std::fs::read_dir(image.parent().unwrap()).unwrap().count(), 0);
+}
+
+/// The reader has seen that there is nothing to finish, and waits for the lock of a writer who then dies.
+#[test]
+fn a_reader_that_waits_for_a_writer_who_dies_in_a_publication_sees_all_of_it() {
+    for with_key in [false, true] {
+        let home = Home::with_text("words", b"hello");
+        let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+        let mut region = open_atomic(&home.names_over(storage.clone()));
+        map(&mut region);
+        // Whoever finds no record of the holder waits for a while.
+        common::truncate(&home.pool().join("words.lock"), 0);
+        let names = home.names();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(move || {
+                if with_key {
+                    return number(&mut patiently(|| names.open_read_only(&named("words"), &key())));
+                }
+                let reader = patiently(|| names.open_read(&named("words")));
+                let word = |page: usize| reader.bytes()[page * PAGE + 8];
+                assert!([1, 2, 40, 300, 1000].iter().all(|page| word(*page) == word(0)), "torn");
+                u64::from(word(0))
+            });
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            publish_until_the_log_counts(&mut region, &storage, 2);
+            drop(region);
+            assert_eq!(reader.join().unwrap(), 2);
+        });
+    }
+}
+
+/// On a machine that has much to do the writer may take longer to die than one attempt waits.
+fn patiently<R>(open: impl Fn() -> Result<R, RegionError>) -> R {
+    let mut attempts = (0..200).map(|_| open());
+    attempts.find(|opened| !matches!(opened, Err(RegionError::Held { .. }))).unwrap().unwrap()
+}
+
+/// An earlier version kept the redo log of every image in the pool.
+#[test]
+fn a_publication_whose_log_an_earlier_version_left_in_the_pool_is_finished() {
+    let home = Home::new();
+    let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+    let names = home.names_over(storage.clone()).with_medium(Medium::File);
+    names.create(&named("words"), &key(), 8 * MIB).unwrap().close().unwrap();
+    let mut region = open_atomic(&names);
+    publish_until_the_log_counts(&mut region, &storage, 2);
+    drop(region);
+    let log = home.places().images(Medium::File).join("words.redo");
+    std::fs::copy(&log, home.pool().join("words.redo")).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    assert_eq!(number(&mut home.names().open(&named("words"), &key()).unwrap()), 2);
+}
+
+#[test]
+fn a_region_whose_image_and_redo_log_somebody_removed_in_use_is_closed_with_everything() {
+    let home = Home::with_text("words", b"hello");
+    let mut region = open_atomic(&home.names());
+    store_number(&mut region, 1);
+    region.publish().unwrap();
+    std::fs::remove_file(home.image("words")).unwrap();
+    std::fs::remove_file(home.pool().join("words.redo")).unwrap();
+    region.close().unwrap();
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::Cold, 1));
+}
+
+/// Publishes a number, and dies when the redo log counts and half of the first change is in the image.
+fn publish_until_the_log_counts(region: &mut Region, storage: &FaultyStorage, value: u64) {
+    store_number(region, value);
+    storage.arm(2 + 1);
+    region.publish().unwrap_err();
+}
