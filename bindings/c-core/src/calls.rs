@@ -8,7 +8,7 @@
 use core::fmt::{self, Write};
 use core::ptr::NonNull;
 
-use crate::codes::Code;
+use crate::call_error::CallError;
 use holdfast_heap::{Backing, GrowError, Heap, HeapError, Root, RootType};
 
 /// Alignment of what `nvmmap` returns, and the unit of its sizes.
@@ -28,94 +28,6 @@ pub enum Level {
     System,
     /// Loss of power.
     Power,
-}
-
-/// Why a call failed, apart from what only one of the libraries knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CallError {
-    /// The heap says no.
-    Heap(HeapError),
-    /// A range of that name exists and is smaller than asked for.
-    TooSmall {
-        /// What it has.
-        has_bytes: u64,
-        /// What was asked for.
-        wanted_bytes: u64,
-    },
-    /// Not the start of a range that `nvmmap` returned.
-    NotARange,
-    /// No such durability level.
-    NoSuchLevel,
-    /// The root has another layout than the program wants.
-    OtherLayout {
-        /// What it has; 0 is none.
-        stored: u64,
-        /// What the program wants.
-        wanted: u64,
-    },
-    /// A root's object stays where it is: its name says where that is.
-    IsRoot,
-}
-
-impl CallError {
-    /// The number for C.
-    #[must_use]
-    pub fn code(&self) -> Code {
-        match self {
-            Self::Heap(HeapError::OutOfMemory { cause: GrowError::LimitReached { .. }, .. }) => {
-                Code::LimitReached
-            }
-            Self::Heap(HeapError::OutOfMemory { cause: GrowError::NoRoom, .. }) => Code::NoRoom,
-            Self::Heap(HeapError::ReadOnly) => Code::ReadOnly,
-            Self::Heap(HeapError::NotAllocated) => Code::NotAllocated,
-            Self::Heap(HeapError::OutsideHeap) | Self::NotARange => Code::BadRange,
-            Self::Heap(HeapError::NameTaken) => Code::NameTaken,
-            Self::Heap(HeapError::NoSuchRoot) => Code::NoSuchRoot,
-            Self::Heap(HeapError::BadName) => Code::BadName,
-            Self::Heap(HeapError::TransactionState { expected_open: true }) => Code::NoTransaction,
-            Self::Heap(HeapError::TransactionState { expected_open: false }) => Code::InTransaction,
-            Self::Heap(HeapError::TransactionAborted) => Code::Aborted,
-            Self::Heap(HeapError::LayoutMismatch { .. }) => Code::Layout,
-            Self::Heap(HeapError::Alignment { .. }) => Code::Alignment,
-            Self::Heap(_) => Code::Failed,
-            Self::TooSmall { .. } => Code::TooSmall,
-            Self::NoSuchLevel => Code::Unsupported,
-            Self::OtherLayout { .. } => Code::Layout,
-            Self::IsRoot => Code::NotAllocated,
-        }
-    }
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Heap(error) => error.fmt(f),
-            Self::TooSmall { has_bytes, wanted_bytes } => write!(
-                f,
-                "the range has {has_bytes} bytes and {wanted_bytes} were asked for; ask for no more, or \
-                 nvremove it first"
-            ),
-            Self::NotARange => f.write_str("the pointer is no range that nvmmap returned; pass that one"),
-            Self::OtherLayout { stored, wanted } => write!(
-                f,
-                "the root has the layout {stored:#018x} (0: none), this program wants {wanted:#018x}; use the program \
-                 that made it, or nvread it as bytes"
-            ),
-            Self::IsRoot => f.write_str(
-                "the object is a root, which nvrealloc cannot move; make another one, copy, and nvremove this one",
-            ),
-            Self::NoSuchLevel => f.write_str("there is no such durability level; see enum nv_level"),
-        }
-    }
-}
-
-impl core::error::Error for CallError {}
-
-impl From<HeapError> for CallError {
-    fn from(error: HeapError) -> Self {
-        Self::Heap(error)
-    }
 }
 
 /// A heap and what C may do with it.
@@ -425,6 +337,7 @@ impl Write for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codes::Code;
     use holdfast_heap::OpenOptions;
     use holdfast_testkit::TestMemory;
 

@@ -115,7 +115,7 @@ impl Code {
                 c"the heap belongs to another key; its owner can let this one use it: `holdfast heap grant NAME --to KEY`"
             }
             Code::Aborted => {
-                c"an inner transaction was aborted, so all of it was rolled back; do all of it again, or give up"
+                c"a part of the transaction was aborted or failed, so all of it was rolled back; do all of it again, or give up"
             }
             Code::Layout => {
                 c"the root has another layout, or none; use the program that made it, or nvread it as bytes"

@@ -7,7 +7,8 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 
-use crate::calls::{CallError, Calls, Level};
+use crate::call_error::CallError;
+use crate::calls::{Calls, Level};
 use crate::codes::text_of;
 use holdfast_heap::{Backing, Heap, HeapError, Root};
 

@@ -1,5 +1,5 @@
 //! What the two C libraries share, so that `holdfast.h` means the same to an applet and to a native program:
-//! the error codes and their texts (`codes`), the calls on a heap (`calls`), and the functions that C sees
+//! the error codes and their texts (`codes`, `call_error`), the calls on a heap (`calls`), and the functions that C sees
 //! (`exports`). A library adds where its heap comes from and where its last error is kept: [`Library`].
 //!
 //! Invariants: `no_std`, no allocation of its own, no panic. Every failure has a code and a text.
@@ -12,11 +12,13 @@
 #[cfg(test)]
 extern crate std;
 
+mod call_error;
 mod calls;
 mod codes;
 #[allow(unsafe_code)]
 mod exports;
 
-pub use calls::{CallError, Calls, Level, PAGE_BYTES};
+pub use call_error::CallError;
+pub use calls::{Calls, Level, PAGE_BYTES};
 pub use codes::{Code, text_of};
 pub use exports::*;

@@ -72,7 +72,7 @@ enum nv_error {
     NV_BAD_FILE = 19,       /* a file of the heap is damaged, foreign or newer */
     NV_READ_ONLY = 20,      /* the run's key may only read the heap: nvread works, what would change it does not */
     NV_DENIED = 21,         /* the heap belongs to another key, which granted this one nothing */
-    NV_ABORTED = 22,        /* an inner transaction was aborted, so the outermost was rolled back, too */
+    NV_ABORTED = 22,        /* a part of the transaction was aborted or failed, so all of it was rolled back */
     NV_LAYOUT = 23,         /* the root has another layout, or none */
     NV_ALIGNMENT = 24       /* no power of two, or more than 2 MiB */
 };

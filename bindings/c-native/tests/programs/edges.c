@@ -28,7 +28,7 @@ static void nested(void) {
     MUST(nv_tx_add(root, sizeof *root) == 0 && nvfree(*root) == 0 && nvmalloc("late", 8));
     *root = NULL;
     MUST(nv_commit(NV_PROCESS) == NV_IN_TRANSACTION);
-    MUST(nv_tx_commit() == NV_ABORTED && strstr(nv_message(), "inner"));
+    MUST(nv_tx_commit() == NV_ABORTED && strstr(nv_message(), "aborted"));
     MUST(nv_tx_commit() == NV_NO_TRANSACTION);
     MUST(!nvread("late", NULL) && *root && !strcmp(*root, "precious"));
     MUST(nvmalloc(NULL, 100) != *root && nvfree(*root) == 0);
