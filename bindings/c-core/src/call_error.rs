@@ -31,7 +31,7 @@ pub enum CallError {
         /// What the program wants.
         wanted: u64,
     },
-    /// A root's object stays where it is: its name says where that is.
+    /// A root's object stays where it is, and as long as its name does.
     IsRoot,
 }
 
@@ -59,7 +59,7 @@ impl CallError {
             Self::TooSmall { .. } => Code::TooSmall,
             Self::NoSuchLevel => Code::Unsupported,
             Self::OtherLayout { .. } => Code::Layout,
-            Self::IsRoot => Code::NotAllocated,
+            Self::IsRoot => Code::IsRoot,
         }
     }
 }
@@ -80,7 +80,8 @@ impl fmt::Display for CallError {
                  that made it, or nvread it as bytes"
             ),
             Self::IsRoot => f.write_str(
-                "the object is a root, which nvrealloc cannot move; make another one, copy, and nvremove this one",
+                "the object is a root: only nvremove frees it, by its name; to give it another size, make another one, copy, \
+                 and nvremove this one",
             ),
             Self::NoSuchLevel => f.write_str("there is no such durability level; see enum nv_level"),
         }

@@ -9,6 +9,7 @@ use core::fmt::{self, Write};
 use core::ptr::NonNull;
 
 use crate::call_error::CallError;
+use crate::known_roots::KnownRoots;
 use holdfast_heap::{Backing, GrowError, Heap, HeapError, Root, RootType};
 
 /// Alignment of what `nvmmap` returns, and the unit of its sizes.
@@ -33,6 +34,7 @@ pub enum Level {
 /// A heap and what C may do with it.
 pub struct Calls<B: Backing> {
     heap: Heap<B>,
+    known_roots: KnownRoots,
 }
 
 type Result<T> = core::result::Result<T, CallError>;
@@ -40,7 +42,7 @@ type Result<T> = core::result::Result<T, CallError>;
 impl<B: Backing> Calls<B> {
     /// The calls on a heap that was just opened.
     pub fn new(heap: Heap<B>) -> Calls<B> {
-        Calls { heap }
+        Calls { heap, known_roots: KnownRoots::new() }
     }
 
     /// The heap.
@@ -56,7 +58,7 @@ impl<B: Backing> Calls<B> {
         self,
         work: impl FnOnce(Heap<B>) -> core::result::Result<Heap<B>, E>,
     ) -> core::result::Result<Calls<B>, E> {
-        Ok(Calls { heap: work(self.heap)? })
+        Ok(Calls::new(work(self.heap)?))
     }
 
     /// Ends it all; an open transaction is rolled back.
@@ -70,7 +72,7 @@ impl<B: Backing> Calls<B> {
     /// Those of [`Heap::create_root`].
     pub fn allocate(&mut self, name: Option<&str>, bytes: u64) -> Result<NonNull<u8>> {
         let allocated = match name {
-            Some(name) => self.heap.create_root(name, bytes),
+            Some(name) => self.heap.create_root(name, bytes).inspect(|root| self.known_roots.note(*root)),
             None => self.heap.alloc_zeroed(bytes),
         };
         allocated.map_err(|error| asked_for(error, bytes))
@@ -90,7 +92,8 @@ impl<B: Backing> Calls<B> {
     /// Those of [`Heap::create_root`].
     pub fn allocate_typed(&mut self, name: &str, bytes: u64, layout: u64) -> Result<NonNull<u8>> {
         let Some(root_type) = type_of(layout) else { return self.allocate(Some(name), bytes) };
-        self.heap.create_root_of(name, bytes, root_type).map_err(|error| asked_for(error, bytes))
+        let created = self.heap.create_root_of(name, bytes, root_type);
+        created.inspect(|root| self.known_roots.note(*root)).map_err(|error| asked_for(error, bytes))
     }
 
     /// A root, if it carries this layout (0: whatever it carries).
@@ -115,9 +118,7 @@ impl<B: Backing> Calls<B> {
     /// [`CallError::IsRoot`]; those of [`Heap::realloc`]. The object is as it was then.
     pub fn reallocate(&mut self, object: Option<NonNull<u8>>, bytes: u64) -> Result<NonNull<u8>> {
         let Some(object) = object else { return self.allocate(None, bytes) };
-        if self.heap.roots().any(|(_, root)| root.pointer == object) {
-            return Err(CallError::IsRoot);
-        }
+        self.check_anonymous(object)?;
         self.heap.realloc(object, bytes).map_err(|error| asked_for(error, bytes))
     }
 
@@ -127,7 +128,9 @@ impl<B: Backing> Calls<B> {
     /// Those of [`Heap::name_object`].
     pub fn name(&mut self, name: &str, object: Option<NonNull<u8>>, bytes: u64, layout: u64) -> Result<()> {
         let object = object.ok_or(HeapError::NotAllocated)?;
-        Ok(self.heap.name_object(name, object, bytes, type_of(layout))?)
+        self.heap.name_object(name, object, bytes, type_of(layout))?;
+        self.known_roots.note(object);
+        Ok(())
     }
 
     /// A root.
@@ -135,14 +138,28 @@ impl<B: Backing> Calls<B> {
     /// # Errors
     /// [`HeapError::NoSuchRoot`].
     pub fn read(&self, name: &str) -> Result<Root> {
-        Ok(self.heap.root(name).ok_or(HeapError::NoSuchRoot)?)
+        let root = self.heap.root(name).ok_or(HeapError::NoSuchRoot)?;
+        self.known_roots.note(root.pointer);
+        Ok(root)
+    }
+
+    /// Refuses a root that the program knows by its name, one of the latest few hundred.
+    fn check_anonymous(&self, object: NonNull<u8>) -> Result<()> {
+        if self.known_roots.may_have(object) && !self.heap.backing().is_read_only() {
+            if self.heap.roots().any(|(_, root)| root.pointer == object) {
+                return Err(CallError::IsRoot);
+            }
+            self.known_roots.forget(object);
+        }
+        Ok(())
     }
 
     /// Frees an anonymous object.
     ///
     /// # Errors
-    /// [`HeapError::NotAllocated`].
+    /// [`HeapError::NotAllocated`], [`CallError::IsRoot`].
     pub fn free(&mut self, object: NonNull<u8>) -> Result<()> {
+        self.check_anonymous(object)?;
         Ok(self.heap.free(object)?)
     }
 

@@ -31,11 +31,12 @@ pub enum Code {
     Aborted = 22,
     Layout = 23,
     Alignment = 24,
+    IsRoot = 25,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 24] = [
+    pub const ALL: [Code; 25] = [
         Code::NotGranted,
         Code::LimitReached,
         Code::NoRoom,
@@ -60,6 +61,7 @@ impl Code {
         Code::Aborted,
         Code::Layout,
         Code::Alignment,
+        Code::IsRoot,
     ];
 
     /// The number that C sees.
@@ -121,6 +123,7 @@ impl Code {
                 c"the root has another layout, or none; use the program that made it, or nvread it as bytes"
             }
             Code::Alignment => c"an alignment is a power of two up to 2 MiB",
+            Code::IsRoot => c"the object is a root: only nvremove frees it, by its name",
         }
     }
 }

@@ -17,6 +17,7 @@ mod calls;
 mod codes;
 #[allow(unsafe_code)]
 mod exports;
+mod known_roots;
 
 pub use call_error::CallError;
 pub use calls::{Calls, Level, PAGE_BYTES};

@@ -74,7 +74,8 @@ enum nv_error {
     NV_DENIED = 21,         /* the heap belongs to another key, which granted this one nothing */
     NV_ABORTED = 22,        /* a part of the transaction was aborted or failed, so all of it was rolled back */
     NV_LAYOUT = 23,         /* the root has another layout, or none */
-    NV_ALIGNMENT = 24       /* no power of two, or more than 2 MiB */
+    NV_ALIGNMENT = 24,      /* no power of two, or more than 2 MiB */
+    NV_IS_ROOT = 25         /* only nvremove frees a root, by its name */
 };
 
 /* Durability levels, named after the failure that they survive. */
@@ -124,14 +125,15 @@ void *nvaligned_alloc(size_t alignment, size_t size);
 /* Gives an anonymous object room for size bytes and returns where it lies then: in place where there is room, else
  * elsewhere, aligned to 16, with its content copied and the old place freed. New bytes are not zeroed. In a
  * transaction all of it belongs to that; the link to the object is the caller's, to be changed in the same one. With
- * NULL it is nvmalloc(NULL, size). A root is refused, with NV_NOT_ALLOCATED. On failure the object is as it was. */
+ * NULL it is nvmalloc(NULL, size). A root is refused, as by nvfree. On failure the object is as it was. */
 void *nvrealloc(void *object, size_t size);
 
 /* Gives an anonymous object a name, in one step: it is a root of size bytes from then on. So a root can be made ready
  * before anybody finds it. The layout is 0, or a number that the root carries. One name per object: NV_NAME_TAKEN. */
 int nvname(const char *name, void *object, size_t size, uint64_t layout);
 
-/* Frees an anonymous object; in a transaction, when it commits. NULL is no object, and no error. */
+/* Frees an anonymous object; in a transaction, when it commits. NULL is no object, and no error. A root is refused with
+ * NV_IS_ROOT, if it is one of the latest few hundred that this run has asked for by name; do not rely on it for others. */
 int nvfree(void *object);
 
 /* Removes a root and frees its object (not what the object points to). */

@@ -196,14 +196,20 @@ static void errors(void) {
     MUST(nvfree(&local) == NV_NOT_ALLOCATED && nvfree(NULL) == NV_OK);
     void *object = nvmalloc(NULL, 10);
     MUST(object && nvfree(object) == 0 && nvfree(object) == NV_NOT_ALLOCATED);
+    /* A root is not freed like what has no name; an address that was one's before is. */
+    char *root = nvmalloc("root", 100);
+    MUST(root && nvfree(root) == NV_IS_ROOT && strstr(nv_message(), "nvremove") && nvread("root", NULL) == root);
+    MUST(nvremove("root") == 0 && nvfree(root) == NV_NOT_ALLOCATED);
+    MUST(nv_tx_begin() == 0 && nvmalloc("root", 100) == root && nv_tx_abort() == 0);
+    MUST(nvmalloc(NULL, 100) == root && nvfree(root) == 0);
     MUST(nv_tx_add(object, 1) == NV_NO_TRANSACTION && nv_tx_commit() == NV_NO_TRANSACTION);
     MUST(nv_tx_begin() == 0 && nv_tx_add(&local, sizeof local) == NV_BAD_RANGE);
     MUST(nv_commit(NV_POWER) == NV_IN_TRANSACTION);
     MUST(nv_rollback() == NV_UNSUPPORTED && strstr(nv_message(), "nv_tx_abort") && strstr(nv_message(), "atomic"));
     MUST(nvmalloc("undone", 10) && nv_tx_abort() == 0 && !nvread("undone", NULL));
     MUST(nvmalloc("kept", 10) && nv_rollback() == NV_UNSUPPORTED && nvread("kept", NULL));
-    for (int error = 0; error <= NV_ALIGNMENT; error++) MUST(nv_strerror(error));
-    MUST(strstr(nv_strerror(-1), "nv_errno") && strstr(nv_strerror(NV_ALIGNMENT + 1), "nv_errno") && nv_strerror(999));
+    for (int error = 0; error <= NV_IS_ROOT; error++) MUST(nv_strerror(error));
+    MUST(strstr(nv_strerror(-1), "nv_errno") && strstr(nv_strerror(NV_IS_ROOT + 1), "nv_errno") && nv_strerror(999));
     MUST(nv_close() == 0 && !nvread("x", NULL) && nv_errno() == NV_NOT_GRANTED);
     MUST(nv_open("errors", 0) == 0 && nvmalloc("again", 1));
     MUST(nv_close() == 0 && nv_open("others", 0) == 0 && !nvread("again", NULL));
