@@ -214,7 +214,8 @@ impl Run<'_> {
         let (wasi, captured) = wasi::context(&arguments, &options.env, &options.dirs, &options.stdio)?;
         report.captured = captured;
         let limiter = Limiter::new(self.link.clone(), options.limits.memory_bytes);
-        let mut store = Store::new(engine, State { wasi, limiter, link: self.link.clone() });
+        let state = State { wasi, limiter, link: self.link.clone(), open_descriptors: 0 };
+        let mut store = Store::new(engine, state);
         store.limiter(|state| &mut state.limiter);
         if let Some(fuel) = options.limits.fuel {
             store.set_fuel(fuel).map_err(|error| host("give fuel", error))?;
