@@ -15,6 +15,7 @@ use crate::error::WasmError;
 use crate::heap_link::HeapLink;
 use crate::layout::LINEAR_MEMORY_BYTES;
 use crate::linear_memory::Creator;
+use crate::names;
 use crate::program::Program;
 use crate::stamped::{self, Stamped};
 
@@ -99,7 +100,7 @@ pub(crate) fn load(
     }
     let module = Module::new(&engine, &bytes).map_err(|error| WasmError::Invalid {
         applet: program.name().to_owned(),
-        reason: format!("{error:#}"),
+        reason: names::lines(&format!("{error:#}")),
     })?;
     if let (Some(cache), Some(entry)) = (cache, entry) {
         cache.keep(&entry, &module);

@@ -27,6 +27,7 @@ mod limits;
 #[allow(unsafe_code, reason = "implements wasmtime's unsafe memory traits")]
 mod linear_memory;
 mod metrics;
+mod names;
 mod program;
 mod run;
 #[allow(unsafe_code, reason = "loads compiled code whose file has not changed since its checksum was taken")]
