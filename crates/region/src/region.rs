@@ -19,6 +19,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -295,6 +296,23 @@ impl Region {
 
     /// Reads backed bytes, whether the region is mapped or not.
     ///
+    /// The same for a range of bytes, for as few pages as can be told apart; call it before every such store. A
+    /// mapping that is dirty need not be writable everywhere: what growth added, and pages that were committed, may not
+    /// be.
+    ///
+    /// # Errors
+    /// As [`Region::make_writable`].
+    pub fn make_range_writable(&mut self, bytes: Range<u64>) -> Result<()> {
+        self.check_writable()?;
+        match &mut self.mapped {
+            Some(mapped) => {
+                let made = mapped.make_range_writable(bytes);
+                made.map_err(RegionError::io("make writable", &self.image.path))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// # Errors
     /// `OutOfBounds`, `Io`.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
