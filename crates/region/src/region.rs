@@ -251,7 +251,7 @@ impl Region {
         self.lost || self.mapped.as_ref().is_some_and(MappedData::lost_backing)
     }
 
-    /// What to call when the backing is found lost, from the next mapping on. It runs in a signal handler, so it
+    /// What to call when the backing is found lost while the region is mapped next; [`Region::unmap`] forgets it. It runs in a signal handler, so it
     /// may only do what is async-signal-safe: store to an atomic, bump an epoch.
     ///
     /// In a region that may only be read, it also lets stores of host code pass into scratch memory, and is called for
@@ -275,6 +275,8 @@ impl Region {
             self.note_pending(&stored);
         }
         let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
+        // Whoever was to be told is gone with the mapping: an applet's engine, say.
+        self.lost_notify = None;
         ended.map_err(RegionError::io("unmap", &self.image.path))
     }
 
@@ -294,8 +296,6 @@ impl Region {
         }
     }
 
-    /// Reads backed bytes, whether the region is mapped or not.
-    ///
     /// The same for a range of bytes, for as few pages as can be told apart; call it before every such store. A
     /// mapping that is dirty need not be writable everywhere: what growth added, and pages that were committed, may not
     /// be.
@@ -313,6 +313,8 @@ impl Region {
         }
     }
 
+    /// Reads backed bytes, whether the region is mapped or not.
+    ///
     /// # Errors
     /// `OutOfBounds`, `Io`.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
