@@ -169,10 +169,12 @@ impl Run<'_> {
         };
 
         let mut clocks = Clocks::start();
+        let mut is_instantiated = false;
         let outcome = runtime.block_on(async {
             let work = async {
                 let instance = ready.instantiate_async(&mut store).await?;
                 report.metrics.instantiate_time = started.elapsed();
+                is_instantiated = true;
                 let start = instance.get_typed_func::<(), ()>(&mut store, "_start")?;
                 clocks = Clocks::start();
                 start.call_async(&mut store, ()).await
@@ -190,7 +192,7 @@ impl Run<'_> {
         if let Some(fuel) = limits.fuel {
             report.metrics.fuel_used = store.get_fuel().ok().map(|left| fuel.saturating_sub(left));
         }
-        self.verdict(&store, outcome)
+        self.verdict(&store, outcome, is_instantiated)
     }
 
     fn link_imports(&self, engine: &Engine, module: &Module) -> Result<InstancePre<State>, WasmError> {
@@ -224,7 +226,12 @@ impl Run<'_> {
     }
 
     /// Puts together what the call, the limits and the heap say about the end.
-    fn verdict(&self, store: &Store<State>, outcome: Option<Result<(), Error>>) -> Result<i32, WasmError> {
+    fn verdict(
+        &self,
+        store: &Store<State>,
+        outcome: Option<Result<(), Error>>,
+        is_instantiated: bool,
+    ) -> Result<i32, WasmError> {
         let (state, limits) = (store.data(), &self.options.limits);
         let time_limit = |function, waiting| WasmError::TimeLimit {
             limit: limits.timeout.unwrap_or_default(),
@@ -253,22 +260,22 @@ impl Run<'_> {
             Ended::OutOfFuel(function) => {
                 Err(WasmError::OutOfFuel { limit: limits.fuel.unwrap_or_default(), function })
             }
+            // Code of its own that ran already was not kept from it by a limit.
+            Ended::Trapped(report) if is_instantiated || !report.frames.is_empty() => {
+                Err(WasmError::Trap(report))
+            }
             Ended::Trapped(report) => Err(self.refused_start(state).unwrap_or(WasmError::Trap(report))),
         }
     }
 
-    /// The refusal of a limit, if that kept the applet from starting at all.
+    /// The refusal of a limit, in a run that ended before any code of the applet's ran.
     fn refused_start(&self, state: &State) -> Option<WasmError> {
         let applet = self.program.name().to_owned();
         if let Some(what) = &state.limiter.refused_table {
             return Some(WasmError::TableLimit { applet, what: what.clone() });
         }
         let hit = state.limiter.refused_memory?;
-        (state.limiter.peak_volatile_bytes == 0).then_some(WasmError::MemoryLimit {
-            applet,
-            needed_bytes: hit.wanted_bytes,
-            limit_bytes: hit.limit_bytes,
-        })
+        Some(WasmError::MemoryLimit { applet, needed_bytes: hit.wanted_bytes, limit_bytes: hit.limit_bytes })
     }
 }
 
