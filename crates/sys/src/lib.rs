@@ -9,6 +9,7 @@ pub mod file;
 pub mod lock;
 pub mod mapping;
 mod page_set;
+pub mod outlet;
 pub mod private;
 pub mod probe;
 pub mod process;

@@ -8,6 +8,8 @@ mod common;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio as ProcessStdio};
@@ -22,10 +24,10 @@ const POOL: &str = "HOLDFAST_TEST_CHILD_POOL";
 const TIME_LIMIT: Duration = Duration::from_millis(200);
 const EXIT_TIME_LIMIT_WAITING: i32 = 61;
 const EXIT_OTHER: i32 = 62;
-
-fn child(test: &str, scratch: &Scratch) -> Command {
 const EXIT_HOST_ACCESS: i32 = 63;
 const EXIT_READ_ONLY: i32 = 64;
+
+fn child(test: &str, scratch: &Scratch) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
@@ -75,8 +77,6 @@ fn what_was_stored_before_a_kill_is_there_in_the_next_run() {
     }
 }
 
-/// Runs a body with inherited streams and a time limit, and exits with how it ended.
-fn run_limited(body: &str) {
 /// A child that may have so many descriptors.
 fn child_with_descriptors(test: &str, scratch: &Scratch, limit: u32) -> Command {
     let plain = child(test, scratch);
@@ -206,6 +206,8 @@ fn an_applet_that_opens_files_without_end_leaves_descriptors_for_the_host() {
     }
 }
 
+/// Runs a body with inherited streams and a time limit, and exits with how it ended.
+fn run_limited(body: &str) {
     if child_places().is_none() {
         return;
     }
@@ -264,4 +266,31 @@ fn an_applet_that_waits_for_input_is_stopped() {
 #[test]
 fn an_applet_whose_output_nobody_reads_is_stopped() {
     ends_by_its_time_limit(child("child_that_writes_forever", &Scratch::new()).spawn().unwrap());
+    let (_reader, socket) = std::os::unix::net::UnixStream::pair().unwrap();
+    let scratch = Scratch::new();
+    let mut process = child("child_that_writes_forever", &scratch);
+    ends_by_its_time_limit(process.stdout(OwnedFd::from(socket)).spawn().unwrap());
+}
+
+/// Both ends of a terminal.
+fn terminal() -> Option<(OwnedFd, File)> {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let reader = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).ok()?;
+    grantpt(&reader).and_then(|()| unlockpt(&reader)).ok()?;
+    let name = ptsname(&reader, Vec::new()).ok()?.into_string().ok()?;
+    let no_controlling_terminal = rustix::fs::OFlags::NOCTTY.bits() as i32;
+    let mut options = File::options();
+    let writer = options.read(true).write(true).custom_flags(no_controlling_terminal).open(name).ok()?;
+    Some((reader, writer))
+}
+
+#[test]
+fn an_applet_that_writes_to_a_terminal_that_nobody_reads_is_stopped() {
+    let Some((_reader, writer)) = terminal() else {
+        println!("not run: no terminal can be made");
+        return;
+    };
+    let scratch = Scratch::new();
+    let mut process = child("child_that_writes_forever", &scratch);
+    ends_by_its_time_limit(process.stdout(writer).spawn().unwrap());
 }
