@@ -92,10 +92,10 @@ pub(crate) fn load(
     let engine = create(Compiler::With)?;
     let bytes = program.bytes()?;
     let entry = cache.map(|cache| cache.entry(&engine, &bytes));
-    if let Some((module, file)) = entry.as_ref().and_then(|entry| entry.load(&engine)) {
-        if let (Some(cache), Some(entry)) = (cache, entry) {
-            stamped::keep(cache, count_fuel, program, &entry, &file);
-        }
+    if let (Some(cache), Some(entry)) = (cache, &entry)
+        && let Some((module, file)) = entry.load(cache, &engine)
+    {
+        stamped::keep(cache, count_fuel, program, entry, &file);
         return Ok(Loaded { engine, module, compiled: false });
     }
     let module = Module::new(&engine, &bytes).map_err(|error| WasmError::Invalid {

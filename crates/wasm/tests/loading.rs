@@ -309,7 +309,35 @@ fn an_unusable_cache_is_noted_and_the_applet_runs() {
         assert_eq!(status(&finished), 5);
         let note = finished.cache_note.unwrap();
         assert!(note.contains(&path.display().to_string()), "{note}");
+        assert_eq!(note.contains("rm -r"), path.is_dir(), "{note}");
     }
+}
+
+#[test]
+fn compiled_code_that_another_user_may_have_put_there_is_compiled_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("cache");
+    let mut options = options();
+    options.cache_dir = Some(cache.clone());
+    let program = program("(call $exit (i32.const 4))");
+    let run = || {
+        let finished = holdfast_wasm::run(&program, &options, None);
+        (status(&finished), finished.metrics.compiled)
+    };
+    assert_eq!((run(), run()), ((4, true), (4, false)));
+    let code = files_with("cwasm", &cache).pop().unwrap();
+    let other = directory.path().join("other");
+
+    // The group may have written it while the directory was open to them.
+    std::fs::set_permissions(&code, PermissionsExt::from_mode(0o660)).unwrap();
+    assert_eq!((run(), run()), ((4, true), (4, false)));
+    // It has another name, under which it was made.
+    std::fs::hard_link(&code, &other).unwrap();
+    assert_eq!((run(), run()), ((4, true), (4, false)));
+    // It is a link to a file elsewhere.
+    std::fs::rename(&code, &other).unwrap();
+    std::os::unix::fs::symlink(&other, &code).unwrap();
+    assert_eq!((run(), run()), ((4, true), (4, false)));
 }
 
 #[test]
