@@ -14,6 +14,7 @@
 mod alarm;
 #[allow(unsafe_code, reason = "loads compiled code that it wrote itself")]
 mod cache;
+mod complexity;
 mod descriptors;
 mod engine;
 mod error;

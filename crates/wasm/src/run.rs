@@ -65,7 +65,8 @@ pub struct Finished {
 
 /// Runs an applet to its end on this thread, with `region` as its heap.
 ///
-/// A time limit covers the applet's own work and its waiting for streams and clocks. It cannot reach into
+/// A time limit covers the applet's own work and its waiting for streams and clocks; compiling has one of its own
+/// ([`Limits::compile_timeout`]), past which a thread may go on compiling for a while. A time limit cannot reach into
 /// the kernel: a granted directory on a file system that does not answer, or with a pipe in it, can delay
 /// the end.
 ///
@@ -123,9 +124,9 @@ impl Run<'_> {
             None => None,
         };
         let started = Instant::now();
-        let count_fuel = self.options.limits.fuel.is_some();
+        let limits = &self.options.limits;
         let engine_time = &mut report.metrics.engine_time;
-        let loaded = engine::load(&self.link, count_fuel, self.program, cache.as_ref(), engine_time)?;
+        let loaded = engine::load(&self.link, limits, self.program, cache.as_ref(), engine_time)?;
         report.metrics.load_time = started.elapsed().saturating_sub(report.metrics.engine_time);
         report.metrics.compiled = loaded.compiled;
         // The engine put its handler over ours, once per process; ours must be asked first.
