@@ -92,7 +92,8 @@ install_clang_runtime() {
 
 # The toolchain of rust-toolchain.toml, also where rustup is told not to install by itself.
 install_toolchain() {
-  command -v cargo >/dev/null || [ ! -x "$HOME/.cargo/bin/cargo" ] || PATH="$HOME/.cargo/bin:$PATH"
+  # A system's own cargo may come first in PATH and hide that there is a rustup.
+  command -v rustup >/dev/null || [ ! -x "$HOME/.cargo/bin/rustup" ] || PATH="$HOME/.cargo/bin:$PATH"
   if ! command -v rustup >/dev/null; then
     command -v cargo >/dev/null || fail "there is no Rust: install rustup (https://rustup.rs) and run this again"
     # A cargo without rustup has whatever its packager gave it; the build says what is missing.

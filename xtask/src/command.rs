@@ -15,11 +15,18 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// The same command under `timeout`, which ends it and its children (exit status 124) when it takes longer.
+/// Ends a command and its children in time, or with us.
+const BOUNDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bounded.sh");
+
+/// The same command under a time limit, at which it and its children are ended (exit status 124); so they are when
+/// this program is interrupted.
 pub(crate) fn with_timeout(command: &Command, timeout_s: u32) -> Command {
-    let mut bounded = Command::new("timeout");
-    bounded.args(["--kill-after=10", &timeout_s.to_string()]);
-    bounded.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
+    let mut bounded = Command::new(BOUNDED);
+    bounded
+        .arg(timeout_s.to_string())
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null());
     if let Some(directory) = command.get_current_dir() {
         bounded.current_dir(directory);
     }
@@ -71,4 +78,39 @@ pub(crate) fn text(command: &Command) -> String {
         let _ = write!(text, " {}", argument.to_string_lossy());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_bounded_command_has_its_own_status_and_124_when_it_takes_too_long() {
+        assert_eq!(with_timeout(&shell("exit 7"), 60).status().unwrap().code(), Some(7));
+        assert_eq!(with_timeout(&shell("sleep 60"), 1).status().unwrap().code(), Some(124));
+    }
+
+    #[test]
+    fn an_interrupt_reaches_the_children_of_a_bounded_command() {
+        // Each child holds the pipe's end; the end of all of them is the end of the output.
+        let mut bounded = with_timeout(&shell("echo begun; sleep 60 & sleep 60"), 60);
+        let mut child = bounded.stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+        let started = Instant::now();
+        let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(interrupted.unwrap().success());
+        std::io::Read::read_to_string(&mut output, &mut line).unwrap();
+        assert_eq!(line, "begun\n");
+        assert!(!child.wait().unwrap().success());
+        assert!(started.elapsed() < Duration::from_secs(30));
+    }
 }

@@ -98,17 +98,21 @@ fn in_sandbox(workspace: &Workspace) -> Result<Outcome> {
     let mut command = cargo(&workspace.root);
     command.args(["test", "--no-fail-fast", "--lib", "--tests", "-p", "holdfast-heap"]);
     command.args(["--features", "crash-points,std"]);
+    command.arg("--config").arg(runner(&holdfast.to_string_lossy()));
     // The first `--` is cargo's, the second the applet's. A panic ends an applet, with what was captured.
     command.args(["--target", applets::TARGET, "--", "--", "--nocapture"]);
-    command.env("CARGO_TARGET_WASM32_WASIP1_RUNNER", runner(&holdfast.to_string_lossy()));
     command.env("HOLDFAST_HOME", home.join("home")).env("HOLDFAST_POOL", home.join("pool"));
     let outcome = run_tests(&command);
     remove()?;
     outcome
 }
 
+/// What cargo runs a test program with, as a line of its configuration: an array, since it splits a text at blanks.
 fn runner(holdfast: &str) -> String {
-    format!("{holdfast} run --heap tests --heap-size 1GiB --timeout {APPLET_TIMEOUT_S}s")
+    let timeout = format!("{APPLET_TIMEOUT_S}s");
+    let words = [holdfast, "run", "--heap", "tests", "--heap-size", "1GiB", "--timeout", &timeout];
+    // Quoted strings are the same in TOML.
+    format!("target.{}.runner={}", applets::TARGET, serde_json::json!(words))
 }
 
 /// Builds applets, the C library and tests, so that a test's time limit is for the test alone.
@@ -160,4 +164,18 @@ fn run_tests(command: &Command) -> Result<Outcome> {
         outcome.failed += 1;
     }
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn the_runner_of_test_programs_may_have_blanks_in_its_path() {
+        let line = runner("/home/a b/\"c\"/holdfast");
+        assert!(
+            line.starts_with(r#"target.wasm32-wasip1.runner=["/home/a b/\"c\"/holdfast","run","--heap""#),
+            "{line}"
+        );
+    }
 }

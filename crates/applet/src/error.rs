@@ -83,6 +83,7 @@ impl AppletError {
                 WasmError::CannotRead { .. }
                 | WasmError::NotWasm { .. }
                 | WasmError::Invalid { .. }
+                | WasmError::TooComplex { .. }
                 | WasmError::UnknownImport { .. }
                 | WasmError::NoStart { .. }
                 | WasmError::MemoryLimit { .. }
@@ -91,7 +92,7 @@ impl AppletError {
                 | WasmError::OutOfFuel { .. }
                 | WasmError::HostAccess { .. }
                 | WasmError::ReadOnlyHeap { .. } => FailureKind::Trap,
-                WasmError::TimeLimit { .. } => FailureKind::TimeLimit,
+                WasmError::TimeLimit { .. } | WasmError::CompileTimeLimit { .. } => FailureKind::TimeLimit,
                 _ => FailureKind::Host,
             },
         }

@@ -294,6 +294,21 @@ impl MappedData {
         self.shared_watch().map_or(Ok(()), WriteWatch::make_writable)
     }
 
+    /// A range writable and dirty, without a fault. Where single pages are tracked the others stay clean, and elsewhere
+    /// all of the mapping may become dirty.
+    pub(crate) fn make_range_writable(&mut self, bytes: Range<u64>) -> io::Result<()> {
+        match &mut self.tracker {
+            Some(tracker) if tracker.kind() == Kind::Protect => {
+                tracker.make_writable(bytes)?;
+                if let Some(watch) = self.shared_watch() {
+                    watch.mark_dirty();
+                }
+                Ok(())
+            }
+            _ => self.make_writable(),
+        }
+    }
+
     /// A private mapping is always writable and never makes the file dirty; one that may only be read never is either.
     fn shared_watch(&self) -> Option<&WriteWatch> {
         match &self.watch {
@@ -444,5 +459,38 @@ impl Region {
     fn backed(&self) -> usize {
         // At most the limit, whose reservation proves that it fits.
         self.backed_bytes() as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use holdfast_sys::dirty::track;
+
+    use super::*;
+
+    #[test]
+    fn a_range_for_the_kernel_is_writable_under_page_protection_and_other_pages_stay_clean() {
+        let page = 4096;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(DATA_OFFSET + 16 * page).unwrap();
+        let (backed, mode) = (16 * page as usize, Mode::Stores(Consistency::Direct));
+        let range = Reservation::anywhere(backed, 4096).unwrap();
+        let mut mapped = MappedData::map_own(range, &file, backed, mode, None).unwrap();
+        let mapping = Mapping { base: mapped.base(), len: backed, limit: backed };
+        // SAFETY: the mapping made above, which lives as long as its tracker; the store and the buffer lie within it,
+        // and nothing else refers to them.
+        let buffer = unsafe {
+            mapped.tracker = Some(track(mapping, Kind::Protect).unwrap());
+            mapped.base().write_volatile(1);
+            std::slice::from_raw_parts_mut(mapped.base().add(2 * page as usize), 16)
+        };
+        assert!(mapped.is_dirty());
+        let zero = File::open("/dev/zero").unwrap();
+        assert!((&zero).read(buffer).is_err(), "dirty is not yet writable");
+        mapped.make_range_writable(2 * page..2 * page + 16).unwrap();
+        assert_eq!((&zero).read(buffer).unwrap(), 16);
+        assert_eq!(mapped.take_dirty(false).unwrap(), Some(vec![0..page, 2 * page..3 * page]));
     }
 }

@@ -19,6 +19,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
@@ -250,7 +251,7 @@ impl Region {
         self.lost || self.mapped.as_ref().is_some_and(MappedData::lost_backing)
     }
 
-    /// What to call when the backing is found lost, from the next mapping on. It runs in a signal handler, so it
+    /// What to call when the backing is found lost while the region is mapped next; [`Region::unmap`] forgets it. It runs in a signal handler, so it
     /// may only do what is async-signal-safe: store to an atomic, bump an epoch.
     ///
     /// In a region that may only be read, it also lets stores of host code pass into scratch memory, and is called for
@@ -274,6 +275,8 @@ impl Region {
             self.note_pending(&stored);
         }
         let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
+        // Whoever was to be told is gone with the mapping: an applet's engine, say.
+        self.lost_notify = None;
         ended.map_err(RegionError::io("unmap", &self.image.path))
     }
 
@@ -288,6 +291,23 @@ impl Region {
         match &mut self.mapped {
             Some(mapped) => {
                 mapped.make_writable().map_err(RegionError::io("make writable", &self.image.path))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The same for a range of bytes, for as few pages as can be told apart; call it before every such store. A
+    /// mapping that is dirty need not be writable everywhere: what growth added, and pages that were committed, may not
+    /// be.
+    ///
+    /// # Errors
+    /// As [`Region::make_writable`].
+    pub fn make_range_writable(&mut self, bytes: Range<u64>) -> Result<()> {
+        self.check_writable()?;
+        match &mut self.mapped {
+            Some(mapped) => {
+                let made = mapped.make_range_writable(bytes);
+                made.map_err(RegionError::io("make writable", &self.image.path))
             }
             None => Ok(()),
         }

@@ -5,8 +5,8 @@
 //! table of watched ranges, resolves the fault or passes it on to whoever was installed before.
 //!
 //! Invariants:
-//! - The handler only reads atomics and calls `mprotect`, `mmap`, `memfd_create`, `ftruncate`: it allocates
-//!   nothing, takes no lock and is async-signal-safe.
+//! - The handler only reads atomics and calls `mprotect`, `mmap`, `mremap`: it allocates nothing, takes no
+//!   lock, needs no descriptor and is async-signal-safe.
 //! - Between a slot's claim and its release only its owner (a guard in this module) writes it. A slot is live
 //!   only while its `kind` says so, and `kind` is stored last and cleared first.
 //! - A fault whose instruction lies in a [`CodeRange`] is a hole's business of that code's own runtime (a
@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 pub use first::{Resolve, ask_first, ask_no_more};
 pub use handler::install;
 pub(crate) use pages::PageWatch;
-use table::{CODE, Claim, HOLE, READ_WATCH, WRITE_WATCH};
+use table::{CODE, Claim, HOLE, READ_WATCH, Scratch, WRITE_WATCH};
 
 /// Called from the signal handler after a fault was resolved in a way that must stop the applet.
 pub type Notify = Arc<dyn Fn() + Send + Sync>;
@@ -67,6 +67,11 @@ impl WriteWatch {
     /// What `mprotect` reports.
     pub fn make_writable(&self) -> io::Result<()> {
         if handler::unlock(self.0.0) { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Says that the range is dirty, for stores that somebody else lets through: a tracker of single pages.
+    pub fn mark_dirty(&self) {
+        self.0.0.touched.store(true, Ordering::Release);
     }
 
     /// Tells the watch that the mapping now has `backed_bytes` bytes; the caller mapped the new part with
@@ -112,7 +117,8 @@ impl ReadWatch {
     pub unsafe fn new(address: *mut u8, backed_bytes: usize, notify: Option<Notify>) -> io::Result<Self> {
         install()?;
         let start = address as usize;
-        Claim::new(READ_WATCH, start..start + backed_bytes, notify).map(ReadWatch)
+        let scratch = notify.is_some().then(Scratch::new).transpose()?;
+        Claim::over_scratch(READ_WATCH, start..start + backed_bytes, notify, scratch).map(ReadWatch)
     }
 
     /// As [`WriteWatch::lost_backing`].
@@ -137,10 +143,10 @@ impl HoleGuard {
     /// `notify` runs in a signal handler: it must be async-signal-safe (no allocation, no locks).
     ///
     /// # Errors
-    /// When no handler can be installed or too many ranges are watched.
+    /// When no handler can be installed, too many ranges are watched, or there is no address space left.
     pub unsafe fn new(notify: Notify) -> io::Result<Self> {
         install()?;
-        Claim::new(HOLE, 0..0, Some(notify)).map(HoleGuard)
+        Claim::over_scratch(HOLE, 0..0, Some(notify), Some(Scratch::new()?)).map(HoleGuard)
     }
 
     /// Moves the guard to a hole; empty ranges guard nothing.

@@ -3,11 +3,13 @@
 //! One noun per module. Nothing here knows what a region or an applet is; everything returns `io::Error`
 //! with the kernel's code and leaves the wording to its callers. This is the crate to edit for a port.
 
+pub mod directory;
 pub mod dirty;
 pub mod fault;
 pub mod file;
 pub mod lock;
 pub mod mapping;
+pub mod outlet;
 mod page_set;
 pub mod private;
 pub mod probe;

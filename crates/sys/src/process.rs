@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -130,6 +131,25 @@ fn parse_mapping(line: &str) -> Option<Occupant> {
 pub fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Of every this many descriptors that the process may have, one is kept by [`may_open_more`], but not more than
+/// [`DESCRIPTORS_KEPT_MAX`].
+const DESCRIPTORS_KEPT_SHARE: u64 = 8;
+/// More than a checkpoint ever has open at once.
+const DESCRIPTORS_KEPT_MAX: u64 = 64;
+
+/// Whether somebody who may not use up all descriptors of this process may have another one. Some are kept back, for
+/// the process to do what must not fail: end, write a checkpoint, report.
+#[must_use]
+pub fn may_open_more() -> bool {
+    let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current else {
+        return true;
+    };
+    let kept = (limit / DESCRIPTORS_KEPT_SHARE).min(DESCRIPTORS_KEPT_MAX);
+    // The lowest free number is how many there are, or less.
+    let Ok(probe) = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 0) else { return false };
+    (probe.as_raw_fd() as u64) < limit.saturating_sub(kept)
 }
 
 #[cfg(test)]

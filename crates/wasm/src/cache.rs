@@ -4,23 +4,24 @@
 //! of some size (docs/adr/0004). Taking a file's checksum and mapping it costs a fraction of one.
 //!
 //! Invariants:
-//! - Compiled code is trusted like this program itself: the directory must belong to the user and be closed to
-//!   everybody else, and no file is believed whose checksum does not match.
+//! - Compiled code is trusted like this program itself: directory and files must belong to the user, be closed to
+//!   everybody else's writing and have no other name, and no file is believed whose checksum does not match. The
+//!   directory is opened once, so what was checked is what is used.
 //! - A file appears whole or not at all, and is never changed: it is replaced or unlinked, so what is mapped
 //!   stays what it was. A damaged one is compiled over.
 //! - The checksum is taken once in every boot, as long as the file's change time stays the same
 //!   ([`crate::stamped`]).
 //! - Without a usable directory an applet is compiled anew on every run; nothing else changes.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use holdfast_sys::file::private_options;
+use holdfast_sys::directory::{Entry as FileEntry, NotPrivate, PrivateDirectory};
 use sha2::{Digest, Sha256};
 use wasmtime::{Engine, Module};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
@@ -41,12 +42,12 @@ const TEMPORARY_SUFFIX: &str = "tmp";
 const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(3600);
 
 pub(crate) struct CodeCache {
-    directory: PathBuf,
+    directory: PrivateDirectory,
 }
 
 /// One applet's place in the cache.
 pub(crate) struct Entry {
-    path: PathBuf,
+    name: String,
     /// The applet's SHA-256.
     pub(crate) applet: [u8; 32],
     /// What tells the settings apart that it was compiled with.
@@ -56,9 +57,19 @@ pub(crate) struct Entry {
 impl CodeCache {
     /// Opens the cache in `directory`, creating it if need be; otherwise says why there is none.
     pub(crate) fn open(directory: &Path) -> Result<CodeCache, String> {
-        make_private(directory)
-            .map(|()| CodeCache { directory: directory.to_owned() })
-            .map_err(|reason| format!("no cache of compiled applets in {}: {reason}", directory.display()))
+        PrivateDirectory::open_or_create(directory).map(|directory| CodeCache { directory }).map_err(|reason| {
+            let place = directory.display();
+            let reason = match reason {
+                NotPrivate::Refused(error) => error.to_string(),
+                NotPrivate::NotADirectory => "it is not a directory".to_owned(),
+                NotPrivate::OfAnother => "it belongs to another user; name another one".to_owned(),
+                // Closing it to them now would leave in it what they wrote before.
+                NotPrivate::WritableByOthers => {
+                    format!("others may write to it, and may have; remove it (`rm -r {place}`), and it is made anew")
+                }
+            };
+            format!("no cache of compiled applets in {place}: {reason}")
+        })
     }
 
     /// The place of a program compiled by this engine. The program's part of the name has to withstand somebody
@@ -73,39 +84,34 @@ impl CodeCache {
     pub(crate) fn entry_of(&self, settings: u64, applet: [u8; 32]) -> Entry {
         let mut name: String = applet.iter().map(|byte| format!("{byte:02x}")).collect();
         name.push_str(&format!("-{settings:016x}.{SUFFIX}"));
-        Entry { path: self.directory.join(name), applet, settings }
+        Entry { name, applet, settings }
     }
 
-    /// A file of another kind that is kept here.
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+    /// A file that is kept here, if there is one of this user's.
+    pub(crate) fn open_file(&self, name: &str) -> Option<File> {
+        self.directory.open_own(name).ok()
     }
 
     /// Removes the oldest files while there is too much.
     fn prune(&self) {
-        let Ok(entries) = fs::read_dir(&self.directory) else { return };
-        let mut files: Vec<(SystemTime, u64, PathBuf)> = entries
-            .filter_map(|entry| {
-                let entry = entry.ok()?;
-                let metadata = entry.metadata().ok()?;
-                Some((metadata.modified().ok()?, metadata.len(), entry.path()))
-            })
-            .collect();
-        let has = |path: &Path, suffix: &str| path.extension().is_some_and(|extension| extension == suffix);
-        for (modified, _, path) in files.iter().filter(|(_, _, path)| has(path, TEMPORARY_SUFFIX)) {
-            if modified.elapsed().is_ok_and(|age| age > TEMPORARY_AGE_MAX) {
-                let _ = fs::remove_file(path);
+        let Ok(mut files) = self.directory.entries() else { return };
+        let has = |file: &FileEntry, suffix: &str| {
+            file.path().extension().is_some_and(|extension| extension == suffix)
+        };
+        for file in files.iter().filter(|file| has(file, TEMPORARY_SUFFIX)) {
+            if file.modified.elapsed().is_ok_and(|age| age > TEMPORARY_AGE_MAX) {
+                let _ = self.directory.remove(file.path());
             }
         }
-        files.retain(|(_, _, path)| has(path, SUFFIX) || has(path, stamped::SUFFIX));
-        files.sort();
-        let mut total: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
-        for (_, bytes, path) in files {
+        files.retain(|file| has(file, SUFFIX) || has(file, stamped::SUFFIX));
+        files.sort_by_key(|file| file.modified);
+        let mut total: u64 = files.iter().map(|file| file.bytes).sum();
+        for file in files {
             if total <= CACHE_BYTES_MAX {
                 break;
             }
-            if fs::remove_file(path).is_ok() {
-                total -= bytes;
+            if self.directory.remove(file.path()).is_ok() {
+                total -= file.bytes;
             }
         }
     }
@@ -114,22 +120,21 @@ impl CodeCache {
     pub(crate) fn keep(&self, entry: &Entry, module: &Module) {
         let Ok(code) = module.serialize() else { return };
         let sum = xxh3_64_with_seed(&code, entry.seed());
-        self.put(&entry.path, &[&code, MAGIC, &sum.to_le_bytes()]);
+        self.put(&entry.name, &[&code, MAGIC, &sum.to_le_bytes()]);
     }
 
     /// Makes or replaces a file, whole or not at all.
-    pub(crate) fn put(&self, path: &Path, parts: &[&[u8]]) {
+    pub(crate) fn put(&self, name: &str, parts: &[&[u8]]) {
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
         // A name that no other thread, and no process of another PID name space, uses at the same time: two
         // writers of one file could give one applet the code of another.
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let name = format!(".{}-{number}-{now:x}.{TEMPORARY_SUFFIX}", std::process::id());
-        let temporary = self.directory.join(name);
-        let Ok(mut file) = private_options().write(true).create_new(true).open(&temporary) else { return };
+        let temporary = format!(".{}-{number}-{now:x}.{TEMPORARY_SUFFIX}", std::process::id());
+        let Ok(mut file) = self.directory.create_new(&temporary) else { return };
         let written = parts.iter().try_for_each(|part| file.write_all(part));
-        if written.and_then(|()| fs::rename(&temporary, path)).is_err() {
-            let _ = fs::remove_file(&temporary);
+        if written.and_then(|()| self.directory.rename(&temporary, name)).is_err() {
+            let _ = self.directory.remove(&temporary);
         }
         self.prune();
     }
@@ -138,17 +143,17 @@ impl CodeCache {
 impl Entry {
     /// Ties the checksum to the file's name, so that one applet's code is not taken for another's.
     fn seed(&self) -> u64 {
-        xxh3_64(self.path.file_name().unwrap_or_default().as_encoded_bytes())
+        xxh3_64(self.name.as_bytes())
     }
 
     /// Its file, if there is one.
-    pub(crate) fn open(&self) -> Option<File> {
-        File::open(&self.path).ok()
+    pub(crate) fn open(&self, cache: &CodeCache) -> Option<File> {
+        cache.open_file(&self.name)
     }
 
     /// The compiled program and its file, if a whole one is there that this engine can use.
-    pub(crate) fn load(&self, engine: &Engine) -> Option<(Module, File)> {
-        let file = self.open()?;
+    pub(crate) fn load(&self, cache: &CodeCache, engine: &Engine) -> Option<(Module, File)> {
+        let file = self.open(cache)?;
         let again = file.try_clone().ok()?;
         let is_whole = is_whole(&file, self.seed()).ok()?;
         // SAFETY: it is whole.
@@ -163,7 +168,7 @@ impl Entry {
 /// `file` must be one of the cache, and its checksum must be right, or have been while its stamp was the same.
 pub(crate) unsafe fn map(engine: &Engine, file: File) -> Option<Module> {
     // SAFETY: the bytes are what `keep` wrote, that is, what wasmtime serialised: the checksum says that they
-    // are whole, only this user can write to the directory, and no file in it is ever changed. wasmtime itself
+    // are whole, only this user can have written the file, and no file of the cache is ever changed. wasmtime itself
     // refuses what another version or other settings made.
     unsafe { Module::deserialize_open_file(engine, file) }.ok()
 }
@@ -183,22 +188,4 @@ fn is_whole(file: &File, seed: u64) -> io::Result<bool> {
     let mut trailer = [0; TRAILER_BYTES];
     file.read_exact_at(&mut trailer, code_bytes)?;
     Ok(trailer[..8] == *MAGIC && trailer[8..] == sum.digest().to_le_bytes())
-}
-
-fn make_private(directory: &Path) -> Result<(), String> {
-    match fs::DirBuilder::new().recursive(true).mode(0o700).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.to_string()),
-        _ => {}
-    }
-    let metadata = fs::symlink_metadata(directory).map_err(|error| error.to_string())?;
-    if !metadata.is_dir() {
-        return Err("it is not a directory".to_owned());
-    }
-    if metadata.uid() != holdfast_sys::file::effective_user() {
-        return Err("it belongs to another user".to_owned());
-    }
-    if metadata.mode() & 0o022 != 0 {
-        return Err("others may write to it; `chmod 700` it".to_owned());
-    }
-    Ok(())
 }

@@ -6,15 +6,19 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use wasmtime::{Config, Engine, Module, OptLevel};
 
 use crate::cache::CodeCache;
+use crate::complexity;
 use crate::error::WasmError;
 use crate::heap_link::HeapLink;
 use crate::layout::LINEAR_MEMORY_BYTES;
+use crate::limits::Limits;
 use crate::linear_memory::Creator;
+use crate::names;
 use crate::program::Program;
 use crate::stamped::{self, Stamped};
 
@@ -71,11 +75,12 @@ fn create(link: &Arc<HeapLink>, count_fuel: bool, compiler: Compiler) -> Result<
 /// Finds the program in the cache, or compiles it. `engine_time` gets what the engine took.
 pub(crate) fn load(
     link: &Arc<HeapLink>,
-    count_fuel: bool,
+    limits: &Limits,
     program: &Program,
     cache: Option<&CodeCache>,
     engine_time: &mut Duration,
 ) -> Result<Loaded, WasmError> {
+    let count_fuel = limits.fuel.is_some();
     let mut create = |compiler| {
         let started = Instant::now();
         let engine = create(link, count_fuel, compiler);
@@ -91,18 +96,55 @@ pub(crate) fn load(
     let engine = create(Compiler::With)?;
     let bytes = program.bytes()?;
     let entry = cache.map(|cache| cache.entry(&engine, &bytes));
-    if let Some((module, file)) = entry.as_ref().and_then(|entry| entry.load(&engine)) {
-        if let (Some(cache), Some(entry)) = (cache, entry) {
-            stamped::keep(cache, count_fuel, program, &entry, &file);
-        }
+    if let (Some(cache), Some(entry)) = (cache, &entry)
+        && let Some((module, file)) = entry.load(cache, &engine)
+    {
+        stamped::keep(cache, count_fuel, program, entry, &file);
         return Ok(Loaded { engine, module, compiled: false });
     }
-    let module = Module::new(&engine, &bytes).map_err(|error| WasmError::Invalid {
-        applet: program.name().to_owned(),
-        reason: format!("{error:#}"),
-    })?;
+    let module = compile(&engine, program.name(), &bytes, limits.compile_limit())?;
     if let (Some(cache), Some(entry)) = (cache, entry) {
         cache.keep(&entry, &module);
     }
     Ok(Loaded { engine, module, compiled: true })
+}
+
+/// Compiles a program, for as long as it may take.
+fn compile(
+    engine: &Engine,
+    applet: &str,
+    bytes: &[u8],
+    limit: Option<Duration>,
+) -> Result<Module, WasmError> {
+    let invalid =
+        |reason: String| WasmError::Invalid { applet: applet.to_owned(), reason: names::lines(&reason) };
+    let binary = wat::parse_bytes(bytes).map_err(|error| invalid(error.to_string()))?;
+    complexity::check(applet, &binary)?;
+    let compiled = match limit {
+        None => Module::new(engine, &binary),
+        Some(limit) => {
+            // Nothing stops the compiler half-way. Past the limit its thread is left to itself; what it can still
+            // take up is bounded by what `complexity` lets pass.
+            let (done, outcome) = mpsc::sync_channel(1);
+            let (engine, binary) = (engine.clone(), binary.into_owned());
+            let work = move || drop(done.send(Module::new(&engine, &binary)));
+            std::thread::Builder::new()
+                .name("holdfast-compile".to_owned())
+                .spawn(work)
+                .map_err(|error| WasmError::Host { step: "start the compiler", reason: error.to_string() })?;
+            match outcome.recv_timeout(limit) {
+                Ok(compiled) => compiled,
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(WasmError::CompileTimeLimit { applet: applet.to_owned(), limit });
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(WasmError::Host {
+                        step: "compile",
+                        reason: "the compiler panicked".to_owned(),
+                    });
+                }
+            }
+        }
+    };
+    compiled.map_err(|error| invalid(format!("{error:#}")))
 }

@@ -38,6 +38,37 @@ pub enum WasmError {
         /// What is wrong with it.
         reason: String,
     },
+    /// One of its functions would take the compiler too long, or too much memory.
+    #[error(
+        "{applet} cannot be compiled in bounded time: its function {} has {found} {what}, and {limit} is the limit; \
+         split the function, or build it with another optimisation level",
+        match function { Some(name) => format!("`{name}`"), None => format!("number {function_index}") }
+    )]
+    TooComplex {
+        /// The applet.
+        applet: String,
+        /// Index of the function in the module.
+        function_index: u32,
+        /// Its demangled name, when the applet has names.
+        function: Option<String>,
+        /// What it has too much of.
+        what: &'static str,
+        /// How much it has.
+        found: usize,
+        /// How much it may have.
+        limit: usize,
+    },
+    /// Compiling it took longer than it may.
+    #[error(
+        "{applet} was not compiled within {limit:?}; run it once without a time limit (--timeout), and what was compiled \
+         is kept"
+    )]
+    CompileTimeLimit {
+        /// The applet.
+        applet: String,
+        /// The limit (wall time).
+        limit: Duration,
+    },
     /// It imports something that Holdfast does not offer.
     #[error("{applet} imports {module}.{name}, which does not exist here; {hint}")]
     UnknownImport {

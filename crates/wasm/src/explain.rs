@@ -7,10 +7,14 @@ use wasmtime_wasi::I32Exit;
 use crate::error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};
 use crate::imports;
 use crate::layout::Layout;
+use crate::names::{self, Bounded};
 use crate::state::Stop;
 
 /// How wasmtime words the address of a memory fault, for want of a typed accessor; a test notices a change.
 const FAULT_PREFIX: &str = "memory fault at wasm address 0x";
+
+/// Longer than the beginning of such a text, with the address and what follows it.
+const FAULT_BYTES_MAX: usize = 128;
 
 /// How a call into the applet ended, before limits and heap are considered.
 pub(crate) enum Ended {
@@ -45,7 +49,7 @@ pub(crate) fn ended(error: &Error, layout: &Layout, memory_limit: Option<MemoryL
     let cause = match error.downcast_ref::<Trap>() {
         Some(Trap::OutOfFuel) => return Ended::OutOfFuel(function),
         Some(trap) => trap_cause(*trap, error, layout),
-        None => TrapCause::HostCall { detail: error.root_cause().to_string() },
+        None => TrapCause::HostCall { detail: names::escaped(&error.root_cause().to_string()) },
     };
     Ended::Trapped(Box::new(TrapReport { cause, function, frames, memory_limit }))
 }
@@ -78,9 +82,10 @@ fn without_prefix(trap: Trap) -> String {
 
 fn fault_address(error: &Error) -> Option<u64> {
     error.chain().find_map(|cause| {
-        let text = cause.to_string();
+        // One of the causes is the whole backtrace, of which no more than the beginning is wanted.
+        let text = Bounded::show(cause, FAULT_BYTES_MAX).unwrap_or_else(|beginning| beginning);
         let digits = text.strip_prefix(FAULT_PREFIX)?;
-        let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
+        let end = digits.find(|c: char| !c.is_ascii_hexdigit())?;
         u64::from_str_radix(&digits[..end], 16).ok()
     })
 }
@@ -91,22 +96,11 @@ fn frames(error: &Error) -> Vec<Frame> {
         .frames()
         .iter()
         .map(|frame| Frame {
-            function: frame.func_name().map(demangle),
+            function: frame.func_name().map(names::function),
             function_index: frame.func_index(),
             module_offset: frame.module_offset(),
         })
         .collect()
-}
-
-/// The name as the programmer wrote it.
-fn demangle(name: &str) -> String {
-    if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        return format!("{rust:#}");
-    }
-    cpp_demangle::Symbol::new(name)
-        .ok()
-        .and_then(|symbol| symbol.demangle().ok())
-        .unwrap_or_else(|| name.to_owned())
 }
 
 /// Why a module could not be linked.
@@ -114,11 +108,11 @@ pub(crate) fn link_error(applet: &str, error: &Error) -> WasmError {
     let applet = applet.to_owned();
     match error.downcast_ref::<UnknownImportError>() {
         Some(unknown) => {
-            let (module, name) = (unknown.module().to_owned(), unknown.name().to_owned());
-            let hint = import_hint(&module);
+            let (module, name) = (names::shown(unknown.module()), names::shown(unknown.name()));
+            let hint = import_hint(unknown.module());
             WasmError::UnknownImport { applet, module, name, hint }
         }
-        None => WasmError::Invalid { applet, reason: format!("{error:#}") },
+        None => WasmError::Invalid { applet, reason: names::lines(&format!("{error:#}")) },
     }
 }
 

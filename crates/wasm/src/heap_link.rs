@@ -184,18 +184,17 @@ impl HeapLink {
     }
 
     /// Before the kernel itself writes to the applet's memory at `range`: such a write neither faults nor
-    /// traps, it fails, so a clean region is made writable first; a hole, and a heap that may only be read, is reported.
+    /// traps, it fails, so the pages are made writable first, dirty as the region may be; a hole, and a heap that may only be read, is reported.
     pub(crate) fn prepare_kernel_write(&self, range: &std::ops::Range<u64>) {
         let mut inner = self.lock();
         let Inner { region, layout, error, kernel_hole, kernel_store, .. } = &mut *inner;
         if let Some(region) = region
-            && layout.heap_part_of(range).is_some()
+            && let Some(part) = layout.heap_part_of(range)
         {
+            let bytes = part.start - HEAP_BASE..part.end - HEAP_BASE;
             if region.is_read_only() {
                 *kernel_store = true;
-            } else if !region.is_dirty()
-                && let Err(failure) = region.make_writable()
-            {
+            } else if let Err(failure) = region.make_range_writable(bytes) {
                 error.get_or_insert(failure);
             }
         }

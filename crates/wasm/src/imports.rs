@@ -9,7 +9,7 @@ use wasmtime::{Caller, Extern, Linker, Memory};
 
 use crate::guest_code::GuestCode;
 use crate::layout::{HEAP_BASE, WASM_PAGE_BYTES};
-use crate::state::State;
+use crate::state::{State, Stop};
 
 /// Name of the import module.
 pub const MODULE: &str = "holdfast";
@@ -30,16 +30,36 @@ const LEVEL_POWER: i32 = 2;
 
 /// Adds the module to a linker.
 pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
-    linker.func_wrap(MODULE, "attach", |mut caller: Caller<'_, State>, out: i32| {
-        attach(&mut caller, u64::from(out as u32)).as_i32()
-    })?;
-    linker.func_wrap(MODULE, "grow", |caller: Caller<'_, State>, at_least_bytes: i64| {
-        grow(&caller, at_least_bytes)
-    })?;
-    linker.func_wrap(MODULE, "commit", |caller: Caller<'_, State>, level: i32| {
-        commit(&caller, level).as_i32()
+    linker.func_wrap(
+        MODULE,
+        "attach",
+        |mut caller: Caller<'_, State>, out: i32| -> wasmtime::Result<i32> {
+            go_on(&caller)?;
+            Ok(attach(&mut caller, u64::from(out as u32)).as_i32())
+        },
+    )?;
+    linker.func_wrap(
+        MODULE,
+        "grow",
+        |caller: Caller<'_, State>, at_least_bytes: i64| -> wasmtime::Result<i64> {
+            go_on(&caller)?;
+            Ok(grow(&caller, at_least_bytes))
+        },
+    )?;
+    linker.func_wrap(MODULE, "commit", |caller: Caller<'_, State>, level: i32| -> wasmtime::Result<i32> {
+        go_on(&caller)?;
+        Ok(commit(&caller, level).as_i32())
     })?;
     Ok(())
+}
+
+/// Ends an applet that is to be stopped for what happened in host code: compiled code notices in its next loop or
+/// call only, and until then nothing of what it computes may be published.
+fn go_on(caller: &Caller<'_, State>) -> wasmtime::Result<()> {
+    match caller.data().link.host_fault() {
+        Some(_) => Err(Stop::HostFault.into()),
+        None => Ok(()),
+    }
 }
 
 fn attach(caller: &mut Caller<'_, State>, out: u64) -> GuestCode {

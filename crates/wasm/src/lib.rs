@@ -14,6 +14,8 @@
 mod alarm;
 #[allow(unsafe_code, reason = "loads compiled code that it wrote itself")]
 mod cache;
+mod complexity;
+mod descriptors;
 mod engine;
 mod error;
 mod explain;
@@ -26,6 +28,7 @@ mod limits;
 #[allow(unsafe_code, reason = "implements wasmtime's unsafe memory traits")]
 mod linear_memory;
 mod metrics;
+mod names;
 mod program;
 mod run;
 #[allow(unsafe_code, reason = "loads compiled code whose file has not changed since its checksum was taken")]

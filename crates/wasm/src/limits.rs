@@ -22,6 +22,9 @@ const TABLES_MAX: usize = 16;
 pub struct Limits {
     /// Wall time from instantiation to the end, waiting included; `None` is no limit.
     pub timeout: Option<Duration>,
+    /// Wall time for compiling an applet that is not in the cache. By default, as long as `timeout` allows, and at
+    /// least half a minute; without a `timeout`, no limit.
+    pub compile_timeout: Option<Duration>,
     /// Volatile linear memory.
     pub memory_bytes: u64,
     /// Fuel (about one unit per instruction); `None` is no limit and no cost of counting.
@@ -30,7 +33,17 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { timeout: None, memory_bytes: DEFAULT_MEMORY_LIMIT_BYTES, fuel: None }
+        Limits { timeout: None, compile_timeout: None, memory_bytes: DEFAULT_MEMORY_LIMIT_BYTES, fuel: None }
+    }
+}
+
+/// The least that compiling may take: it is done once, and what it costs does not depend on how short a run is to be.
+const COMPILE_TIMEOUT_MIN: Duration = Duration::from_secs(30);
+
+impl Limits {
+    /// What compiling may take.
+    pub(crate) fn compile_limit(&self) -> Option<Duration> {
+        self.compile_timeout.or(self.timeout.map(|timeout| timeout.max(COMPILE_TIMEOUT_MIN)))
     }
 }
 

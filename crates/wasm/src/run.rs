@@ -65,7 +65,8 @@ pub struct Finished {
 
 /// Runs an applet to its end on this thread, with `region` as its heap.
 ///
-/// A time limit covers the applet's own work and its waiting for streams and clocks. It cannot reach into
+/// A time limit covers the applet's own work and its waiting for streams and clocks; compiling has one of its own
+/// ([`Limits::compile_timeout`]), past which a thread may go on compiling for a while. A time limit cannot reach into
 /// the kernel: a granted directory on a file system that does not answer, or with a pipe in it, can delay
 /// the end.
 ///
@@ -123,9 +124,9 @@ impl Run<'_> {
             None => None,
         };
         let started = Instant::now();
-        let count_fuel = self.options.limits.fuel.is_some();
+        let limits = &self.options.limits;
         let engine_time = &mut report.metrics.engine_time;
-        let loaded = engine::load(&self.link, count_fuel, self.program, cache.as_ref(), engine_time)?;
+        let loaded = engine::load(&self.link, limits, self.program, cache.as_ref(), engine_time)?;
         report.metrics.load_time = started.elapsed().saturating_sub(report.metrics.engine_time);
         report.metrics.compiled = loaded.compiled;
         // The engine put its handler over ours, once per process; ours must be asked first.
@@ -169,10 +170,12 @@ impl Run<'_> {
         };
 
         let mut clocks = Clocks::start();
+        let mut is_instantiated = false;
         let outcome = runtime.block_on(async {
             let work = async {
                 let instance = ready.instantiate_async(&mut store).await?;
                 report.metrics.instantiate_time = started.elapsed();
+                is_instantiated = true;
                 let start = instance.get_typed_func::<(), ()>(&mut store, "_start")?;
                 clocks = Clocks::start();
                 start.call_async(&mut store, ()).await
@@ -190,7 +193,7 @@ impl Run<'_> {
         if let Some(fuel) = limits.fuel {
             report.metrics.fuel_used = store.get_fuel().ok().map(|left| fuel.saturating_sub(left));
         }
-        self.verdict(&store, outcome)
+        self.verdict(&store, outcome, is_instantiated)
     }
 
     fn link_imports(&self, engine: &Engine, module: &Module) -> Result<InstancePre<State>, WasmError> {
@@ -214,7 +217,8 @@ impl Run<'_> {
         let (wasi, captured) = wasi::context(&arguments, &options.env, &options.dirs, &options.stdio)?;
         report.captured = captured;
         let limiter = Limiter::new(self.link.clone(), options.limits.memory_bytes);
-        let mut store = Store::new(engine, State { wasi, limiter, link: self.link.clone() });
+        let state = State { wasi, limiter, link: self.link.clone(), open_descriptors: 0 };
+        let mut store = Store::new(engine, state);
         store.limiter(|state| &mut state.limiter);
         if let Some(fuel) = options.limits.fuel {
             store.set_fuel(fuel).map_err(|error| host("give fuel", error))?;
@@ -223,7 +227,12 @@ impl Run<'_> {
     }
 
     /// Puts together what the call, the limits and the heap say about the end.
-    fn verdict(&self, store: &Store<State>, outcome: Option<Result<(), Error>>) -> Result<i32, WasmError> {
+    fn verdict(
+        &self,
+        store: &Store<State>,
+        outcome: Option<Result<(), Error>>,
+        is_instantiated: bool,
+    ) -> Result<i32, WasmError> {
         let (state, limits) = (store.data(), &self.options.limits);
         let time_limit = |function, waiting| WasmError::TimeLimit {
             limit: limits.timeout.unwrap_or_default(),
@@ -252,22 +261,22 @@ impl Run<'_> {
             Ended::OutOfFuel(function) => {
                 Err(WasmError::OutOfFuel { limit: limits.fuel.unwrap_or_default(), function })
             }
+            // Code of its own that ran already was not kept from it by a limit.
+            Ended::Trapped(report) if is_instantiated || !report.frames.is_empty() => {
+                Err(WasmError::Trap(report))
+            }
             Ended::Trapped(report) => Err(self.refused_start(state).unwrap_or(WasmError::Trap(report))),
         }
     }
 
-    /// The refusal of a limit, if that kept the applet from starting at all.
+    /// The refusal of a limit, in a run that ended before any code of the applet's ran.
     fn refused_start(&self, state: &State) -> Option<WasmError> {
         let applet = self.program.name().to_owned();
         if let Some(what) = &state.limiter.refused_table {
             return Some(WasmError::TableLimit { applet, what: what.clone() });
         }
         let hit = state.limiter.refused_memory?;
-        (state.limiter.peak_volatile_bytes == 0).then_some(WasmError::MemoryLimit {
-            applet,
-            needed_bytes: hit.wanted_bytes,
-            limit_bytes: hit.limit_bytes,
-        })
+        Some(WasmError::MemoryLimit { applet, needed_bytes: hit.wanted_bytes, limit_bytes: hit.limit_bytes })
     }
 }
 

@@ -10,7 +10,8 @@
 //!   was writable before do not count: whoever changes programs in place like that runs the old code until the
 //!   file is touched.
 
-use std::fs::{self, File};
+use std::fs::File;
+use std::io::Read;
 
 use holdfast_sys::file::FileStamp;
 use holdfast_sys::process::boot_id;
@@ -33,12 +34,14 @@ impl Stamped {
     /// The applet's code, if a note tells which it is.
     pub(crate) fn find(cache: &CodeCache, count_fuel: bool, program: &Program) -> Option<Stamped> {
         let (_, stamp) = program.file()?;
-        let note = fs::read(cache.path(&note_name(count_fuel, &stamp))).ok()?;
+        let mut note = Vec::new();
+        let file = cache.open_file(&note_name(count_fuel, &stamp))?;
+        file.take(NOTE_BYTES as u64 + 1).read_to_end(&mut note).ok()?;
         let note: [u8; NOTE_BYTES] = note.try_into().ok()?;
         let (applet, rest) = note.split_first_chunk()?;
         let (settings, all) = rest.split_first_chunk()?;
         let entry = cache.entry_of(u64::from_le_bytes(*settings), *applet);
-        let code = entry.open()?;
+        let code = entry.open(cache)?;
         let code_stamp = FileStamp::of_settled(&code).ok()??;
         (all == sum(&entry, &stamp, &code_stamp)?).then_some(Stamped(code))
     }
@@ -63,7 +66,7 @@ pub(crate) fn keep(cache: &CodeCache, count_fuel: bool, program: &Program, entry
     }
     if let Some(all) = sum(entry, &stamp, &code_stamp) {
         let parts: [&[u8]; 3] = [&entry.applet, &entry.settings.to_le_bytes(), &all];
-        cache.put(&cache.path(&note_name(count_fuel, &stamp)), &parts);
+        cache.put(&note_name(count_fuel, &stamp), &parts);
     }
 }
 

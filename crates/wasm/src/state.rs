@@ -13,6 +13,15 @@ pub(crate) struct State {
     pub(crate) wasi: WasiP1Ctx,
     pub(crate) limiter: Limiter,
     pub(crate) link: Arc<HeapLink>,
+    /// Of those that the applet opened; see [`crate::descriptors`].
+    pub(crate) open_descriptors: u32,
+}
+
+impl State {
+    /// Counts a descriptor that was closed.
+    pub(crate) fn closed_if(&mut self, closed: bool) {
+        self.open_descriptors = self.open_descriptors.saturating_sub(u32::from(closed));
+    }
 }
 
 /// Why the host stopped the applet; travels through wasmtime as an error.

@@ -1,15 +1,14 @@
 //! Where an applet's standard streams go.
 //!
-//! Invariant: writing to an inherited stream never blocks the thread for long, because a time limit must
-//! reach an applet whose reader is asleep: a write happens only after the kernel said that there is room
-//! for a page, and is not larger than that (pipe(7): such a write does not block).
+//! Invariant: writing to an inherited stream never blocks the thread, because a time limit must reach an applet whose
+//! reader is asleep: [`Outlet`] writes what goes through at once, and the rest waits on the asynchronous timer.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-use bytes::Bytes;
-use holdfast_sys::file::is_writable_now;
+use bytes::{Buf, Bytes};
+use holdfast_sys::outlet::Outlet;
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::pipe::{MemoryInputPipe, MemoryOutputPipe};
@@ -125,33 +124,30 @@ impl Captured {
     }
 }
 
-/// What the kernel takes without blocking once it says that a stream is writable (PIPE_BUF).
+/// What is taken from an applet at a time.
 const CHUNK_BYTES: usize = 4096;
 const WAIT_FIRST: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_millis(16);
 
-#[derive(Clone, Copy)]
+/// One of the host process's streams.
+#[derive(Debug, Clone, Copy)]
 enum HostStream {
     Stdout,
     Stderr,
 }
 
 impl HostStream {
-    fn is_writable(self) -> bool {
+    fn outlet(self) -> Outlet {
         match self {
-            HostStream::Stdout => is_writable_now(io::stdout()),
-            HostStream::Stderr => is_writable_now(io::stderr()),
+            HostStream::Stdout => Outlet::of(io::stdout()),
+            HostStream::Stderr => Outlet::of(io::stderr()),
         }
     }
 
-    fn write_and_flush(self, bytes: &[u8]) -> io::Result<()> {
+    fn write_some(self, outlet: &Outlet, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            HostStream::Stdout => {
-                let mut stream = io::stdout().lock();
-                stream.write_all(bytes)?;
-                stream.flush()
-            }
-            HostStream::Stderr => io::stderr().lock().write_all(bytes),
+            HostStream::Stdout => outlet.write_some(io::stdout(), bytes),
+            HostStream::Stderr => outlet.write_some(io::stderr(), bytes),
         }
     }
 }
@@ -174,28 +170,76 @@ impl StdoutStream for HostStream {
     }
 
     fn p2_stream(&self) -> Box<dyn OutputStream> {
-        Box::new(*self)
+        // What the host wrote before comes first; the applet's bytes do not go through its buffer.
+        if let HostStream::Stdout = self {
+            let _ = io::stdout().flush();
+        }
+        Box::new(HostOutput { stream: *self, outlet: self.outlet(), pending: Bytes::new() })
     }
 }
 
-#[async_trait]
-impl Pollable for HostStream {
-    async fn ready(&mut self) {
+/// What an applet writes to, for a stream of the host process.
+struct HostOutput {
+    stream: HostStream,
+    outlet: Outlet,
+    /// Taken from the applet, and not yet written.
+    pending: Bytes,
+}
+
+impl HostOutput {
+    /// Writes what goes through now; says whether nothing is left.
+    fn drain(&mut self) -> StreamResult<bool> {
+        while !self.pending.is_empty() {
+            match self.stream.write_some(&self.outlet, &self.pending) {
+                Ok(written) => self.pending.advance(written),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(false),
+                    io::ErrorKind::Interrupted => {}
+                    io::ErrorKind::BrokenPipe => {
+                        self.pending.clear();
+                        return Err(StreamError::Closed);
+                    }
+                    _ => {
+                        self.pending.clear();
+                        return Err(StreamError::LastOperationFailed(error.into()));
+                    }
+                },
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until nothing is left, however long that takes.
+    async fn drained(&mut self) -> StreamResult<()> {
         let mut wait = WAIT_FIRST;
-        while !self.is_writable() {
+        let mut left = self.pending.len();
+        while !self.drain()? {
+            if self.pending.len() < left {
+                (left, wait) = (self.pending.len(), WAIT_FIRST);
+            }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(WAIT_MAX);
         }
+        Ok(())
     }
 }
 
 #[async_trait]
-impl OutputStream for HostStream {
+impl Pollable for HostOutput {
+    async fn ready(&mut self) {
+        // The next write reports what failed.
+        let _ = self.drained().await;
+    }
+}
+
+#[async_trait]
+impl OutputStream for HostOutput {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.write_and_flush(&bytes).map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => StreamError::Closed,
-            _ => StreamError::LastOperationFailed(error.into()),
-        })
+        if !self.pending.is_empty() {
+            return Err(StreamError::trap("a write without room for it"));
+        }
+        self.pending = bytes;
+        self.drain().map(drop)
     }
 
     fn flush(&mut self) -> StreamResult<()> {
@@ -203,15 +247,13 @@ impl OutputStream for HostStream {
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        Ok(if self.is_writable() { CHUNK_BYTES } else { 0 })
+        Ok(if self.drain()? { CHUNK_BYTES } else { 0 })
     }
 
-    /// As the default does, without waiting for room after the last write.
-    async fn blocking_write_and_flush(&mut self, mut bytes: Bytes) -> StreamResult<()> {
-        while !bytes.is_empty() {
-            self.ready().await;
-            self.write(bytes.split_to(bytes.len().min(CHUNK_BYTES)))?;
-        }
-        Ok(())
+    /// Also waits until everything is written: nothing is left for after the run.
+    async fn blocking_write_and_flush(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.drained().await?;
+        self.pending = bytes;
+        self.drained().await
     }
 }

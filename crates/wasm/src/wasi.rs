@@ -1,9 +1,10 @@
 //! WASI preview 1 for applets, with nothing granted that was not asked for.
 //!
-//! `wasmtime-wasi` does the work. Three of its functions are replaced at the linker, each for one reason:
+//! `wasmtime-wasi` does the work. Some of its functions are replaced at the linker, each for one reason:
 //! - `fd_read` lets the kernel write straight into linear memory; a clean region is mapped read-only, and
 //!   the kernel's write would fail there instead of faulting.
 //! - `poll_oneoff` sleeps on the thread for a single clock, where no time limit could reach it.
+//! - `path_open`, `fd_close` and `fd_renumber` do not count (see [`crate::descriptors`]).
 //! - `proc_exit` refuses statuses from 126 on, which ordinary programs use.
 #![forbid(unsafe_code)]
 
@@ -16,12 +17,13 @@ use wasmtime_wasi::p1::{self, WasiP1Ctx};
 use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder};
 use wiggle::GuestMemory;
 
+use crate::descriptors;
 use crate::error::WasmError;
 use crate::grant::{Access, DirGrant};
 use crate::state::{State, Stop};
 use crate::stdio::{Captured, Stdio};
 
-const MODULE: &str = "wasi_snapshot_preview1";
+pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
 
 /// Builds the WASI side of a run. `arguments` starts with the program's name.
 pub(crate) fn context(
@@ -92,11 +94,12 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
             })
         },
     )?;
+    descriptors::add_to_linker(linker)?;
     linker.allow_shadowing(false);
     Ok(())
 }
 
-fn memory_and_state<'a>(
+pub(crate) fn memory_and_state<'a>(
     caller: &'a mut Caller<'_, State>,
 ) -> wasmtime::Result<(&'a mut [u8], &'a mut State)> {
     match caller.get_export("memory") {

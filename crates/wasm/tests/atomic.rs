@@ -78,6 +78,20 @@ fn a_run_that_is_stopped_at_its_time_limit_counts_for_nothing() {
 }
 
 #[test]
+fn nothing_is_published_after_host_code_touched_a_hole_for_the_applet() {
+    for last in ["(drop (call $commit (i32.const 0)))", "(drop (call $commit (i32.const 2)))"] {
+        let scratch = Scratch::new();
+        let body = format!(
+            "{} (memory.fill (i32.const 0x40000000) (i32.const 1) (i32.const 1)) {last} (call $exit (i32.const 0))",
+            stores(8)
+        );
+        let finished = run_atomic(&scratch, &body);
+        assert!(matches!(finished.end, Err(WasmError::HostAccess { .. })), "{:?}", finished.end);
+        assert_eq!(number(finished.region.as_ref().unwrap()), 0, "{last}");
+    }
+}
+
+#[test]
 fn what_the_kernel_writes_and_what_grows_follows_the_same_rule() {
     let scratch = Scratch::new();
     let body = |end: &str| {

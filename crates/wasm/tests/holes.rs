@@ -156,6 +156,37 @@ fn a_file_can_be_read_into_a_clean_heap() {
 }
 
 #[test]
+fn a_file_can_be_read_into_what_growth_added_to_a_clean_heap() {
+    for call in [FD_READ, FD_PREAD] {
+        let scratch = Scratch::new();
+        drop(scratch.region("h", 16 * MIB));
+        clean_heap(&scratch);
+        let body = read_file_to("0x80500000", call).replace(
+            "(call $attach_heap)",
+            "(call $attach_heap)
+             (call $exit_unless (i64.eq (call $grow (i64.const 0x800000)) (i64.const 0x800000)) (i32.const 9))",
+        );
+        assert_eq!(status(&run_with_file(&scratch, &body)), i32::from(b'h'), "{call}");
+    }
+}
+
+#[test]
+fn a_file_can_be_read_into_a_heap_right_after_a_commit_and_a_store() {
+    for call in [FD_READ, FD_PREAD] {
+        let scratch = Scratch::new();
+        drop(scratch.region("h", 16 * MIB));
+        let body = read_file_to("0x80200000", call).replace(
+            "(call $attach_heap)",
+            "(call $attach_heap)
+             (i32.store (i32.const 0x80000000) (i32.const 7))
+             (call $exit_unless (i32.eqz (call $commit (i32.const 2))) (i32.const 9))
+             (i32.store (i32.const 0x80000000) (i32.const 8))",
+        );
+        assert_eq!(status(&run_with_file(&scratch, &body)), i32::from(b'h'), "{call}");
+    }
+}
+
+#[test]
 fn a_file_read_into_volatile_memory_leaves_the_heap_clean() {
     let scratch = Scratch::new();
     clean_heap(&scratch);

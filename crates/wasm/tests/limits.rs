@@ -6,7 +6,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{MIB, Scratch, error_text, options, program, program_with, status};
-use holdfast_wasm::{Finished, RunOptions, WasmError};
+use holdfast_wasm::{Finished, Program, RunOptions, WasmError};
 
 const SHORT: Duration = Duration::from_millis(150);
 /// Far more than any stop may take, also on a busy machine.
@@ -156,4 +156,27 @@ fn tables_are_limited_too() {
     assert_eq!(status(&finished), 1);
     let finished = holdfast_wasm::run(&program_with("2", "(table 100000000 funcref)", ""), &options(), None);
     assert!(matches!(finished.end, Err(WasmError::TableLimit { .. })), "{:?}", finished.end);
+}
+
+#[test]
+fn a_limit_that_was_refused_long_ago_is_not_blamed_for_a_later_trap() {
+    let mut options = options();
+    options.limits.memory_bytes = 1 << 20;
+    for (memory, grow) in
+        [("0", "(memory.grow (i32.const 60000))"), ("1", "(table.grow (ref.null func) (i32.const 2000000))")]
+    {
+        let text = format!(
+            "(module (memory (export \"memory\") {memory}) (table 1 funcref)
+               (func $work unreachable)
+               (func (export \"_start\") (drop {grow}) (call $work)))"
+        );
+        let finished = holdfast_wasm::run(&Program::from_bytes("t.wat", text).unwrap(), &options, None);
+        assert!(matches!(finished.end, Err(WasmError::Trap(_))), "{grow}: {:?}", finished.end);
+        assert!(error_text(&finished).contains("`work`"), "{}", error_text(&finished));
+    }
+    // Nor for one in code that runs while the applet is instantiated.
+    let text = r#"(module (memory (export "memory") 0) (start $begin) (func (export "_start"))
+      (func $begin (drop (memory.grow (i32.const 60000))) unreachable))"#;
+    let finished = holdfast_wasm::run(&Program::from_bytes("t.wat", text).unwrap(), &options, None);
+    assert!(error_text(&finished).contains("`begin`"), "{}", error_text(&finished));
 }

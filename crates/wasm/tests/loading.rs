@@ -309,7 +309,73 @@ fn an_unusable_cache_is_noted_and_the_applet_runs() {
         assert_eq!(status(&finished), 5);
         let note = finished.cache_note.unwrap();
         assert!(note.contains(&path.display().to_string()), "{note}");
+        assert_eq!(note.contains("rm -r"), path.is_dir(), "{note}");
     }
+}
+
+#[test]
+fn a_small_file_that_would_take_minutes_to_compile_is_refused_at_once_and_named() {
+    let (opened, closed) = ("loop ".repeat(30_000), "end ".repeat(30_000));
+    // Eight thousand conditions, each of which merges a thousand locals.
+    let mut merging = "(local ".to_owned() + &"i32 ".repeat(1000) + ")";
+    for step in 0..8000 {
+        let [a, b, c] = [7, 11, 13].map(|factor| step * factor % 1000);
+        merging.push_str(&format!(
+            "(if (local.get {a}) (then (local.set {b} (local.get {c}))) (else (local.set {c} (local.get {a}))))"
+        ));
+    }
+    for (body, what) in [(opened + &closed, "30000 loops"), (merging, "8000000 merges")] {
+        let started = std::time::Instant::now();
+        let text = format!(r#"(module (memory (export "memory") 1) (func $slow (export "_start") {body}))"#);
+        let finished = holdfast_wasm::run(
+            &Program::from_bytes("slow.wasm", wat::parse_str(text).unwrap()).unwrap(),
+            &options(),
+            None,
+        );
+        assert!(matches!(finished.end, Err(WasmError::TooComplex { .. })), "{:?}", finished.end);
+        let text = error_text(&finished);
+        assert!(text.contains("`slow`") && text.contains(what), "{text}");
+        assert!(started.elapsed() < std::time::Duration::from_secs(30));
+    }
+}
+
+#[test]
+fn compiling_has_a_time_limit() {
+    let mut options = options();
+    options.limits.compile_timeout = Some(std::time::Duration::from_nanos(1));
+    let slow =
+        program(&"(if (i32.load (i32.const 0)) (then (i32.store (i32.const 4) (i32.const 1))))".repeat(5000));
+    let finished = holdfast_wasm::run(&slow, &options, None);
+    assert!(matches!(finished.end, Err(WasmError::CompileTimeLimit { .. })), "{:?}", finished.end);
+    options.limits.compile_timeout = Some(std::time::Duration::from_secs(600));
+    assert_eq!(status(&holdfast_wasm::run(&slow, &options, None)), 0);
+}
+
+#[test]
+fn compiled_code_that_another_user_may_have_put_there_is_compiled_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("cache");
+    let mut options = options();
+    options.cache_dir = Some(cache.clone());
+    let program = program("(call $exit (i32.const 4))");
+    let run = || {
+        let finished = holdfast_wasm::run(&program, &options, None);
+        (status(&finished), finished.metrics.compiled)
+    };
+    assert_eq!((run(), run()), ((4, true), (4, false)));
+    let code = files_with("cwasm", &cache).pop().unwrap();
+    let other = directory.path().join("other");
+
+    // The group may have written it while the directory was open to them.
+    std::fs::set_permissions(&code, PermissionsExt::from_mode(0o660)).unwrap();
+    assert_eq!((run(), run()), ((4, true), (4, false)));
+    // It has another name, under which it was made.
+    std::fs::hard_link(&code, &other).unwrap();
+    assert_eq!((run(), run()), ((4, true), (4, false)));
+    // It is a link to a file elsewhere.
+    std::fs::rename(&code, &other).unwrap();
+    std::os::unix::fs::symlink(&other, &code).unwrap();
+    assert_eq!((run(), run()), ((4, true), (4, false)));
 }
 
 #[test]

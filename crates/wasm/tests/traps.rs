@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::{error_text, options, program_with};
 use holdfast_wasm::{Finished, TrapCause, WasmError};
 
@@ -91,4 +93,46 @@ fn a_pointer_past_the_memory_ends_the_applet_with_the_host_functions_reason() {
         assert!(matches!(cause(&finished), TrapCause::HostCall { .. }), "{:?}", finished.end);
         assert!(error_text(&finished).contains("out of bounds"), "{}", error_text(&finished));
     }
+}
+
+#[test]
+fn a_name_that_stands_for_endless_text_costs_nothing_and_hides_no_fault() {
+    // Six times fourteen to one: gigabytes of text from 300 bytes, asked for by each of the two ways to a name.
+    let mut name = "_Z1f1aIiE".to_owned();
+    for (step, class) in "bcdefg".chars().enumerate() {
+        let back = char::from_digit(2 * step as u32, 36).unwrap().to_ascii_uppercase();
+        name.push_str(&format!("1{class}I{}E", format!("S{back}_").repeat(14)));
+    }
+    let function =
+        format!("(func ${name} (drop (i32.load (i32.const -64)))) (func $culprit (call ${name}))",);
+    let started = Instant::now();
+    let finished = run_function(&function);
+    let place = Some("past the end of the applet's memory");
+    assert_eq!(cause(&finished), TrapCause::OutOfBounds { address: Some(0xffff_ffc0), place });
+    assert!(error_text(&finished).contains("`_Z1f1aIiE1bI"), "{}", error_text(&finished));
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+}
+
+#[test]
+fn names_of_c_functions_are_not_taken_for_types() {
+    for name in ["f", "i", "culprit"] {
+        let wrapper =
+            if name == "culprit" { String::new() } else { format!("(func $culprit (call ${name}))") };
+        let finished = run_function(&format!("(func ${name} unreachable) {wrapper}"));
+        assert!(error_text(&finished).contains(&format!("in `{name}`")), "{}", error_text(&finished));
+    }
+}
+
+#[test]
+fn control_characters_in_names_are_written_out() {
+    let name = r#"$"\1b[31mX\1b]0;pwned\07\n\nholdfast: everything is fine""#;
+    let finished = run_function(&format!("(func {name} unreachable) (func $culprit (call {name}))"));
+    let text = error_text(&finished);
+    assert!(!text.chars().any(char::is_control), "{text:?}");
+    assert!(text.contains(r"\u{1b}[31mX") && text.contains(r"\n\nholdfast"), "{text}");
+
+    let import = r#"(module (import "e\1b[2Jnv" "x\07" (func)) (memory (export "memory") 1) (func (export "_start")))"#;
+    let program = holdfast_wasm::Program::from_bytes("import.wat", import).unwrap();
+    let text = error_text(&holdfast_wasm::run(&program, &options(), None));
+    assert!(!text.chars().any(char::is_control) && text.contains(r"e\u{1b}[2Jnv.x\u{7}"), "{text:?}");
 }

@@ -208,27 +208,22 @@ fn replace_lost_page(slot: &Slot, address: usize) -> bool {
 /// appear throughout the hole, so a large `memory.fill` costs no more than they.
 fn put_scratch(slot: &Slot, address: usize) -> bool {
     slot.touched.store(true, Ordering::Release);
-    let mut fd = slot.scratch_fd.load(Ordering::Acquire);
-    // SAFETY: plain system calls on a descriptor that this slot owns; the mapping stays inside the hole,
-    // which its owner gave to this module.
+    let scratch = slot.scratch.load(Ordering::Acquire);
+    if scratch == 0 {
+        return false;
+    }
+    let window = address & !(SCRATCH_BYTES - 1);
+    let start = window.max(slot.start.load(Ordering::Acquire));
+    let end = (window + SCRATCH_BYTES).min(slot.end.load(Ordering::Acquire));
+    // SAFETY: the scratch memory lives as long as the slot; of a shared mapping, an old size of 0 maps the same pages
+    // once more (mremap(2)). The new mapping stays inside the hole, which its owner gave to this module.
     let put = unsafe {
-        if fd < 0 {
-            fd = libc::memfd_create(c"holdfast-scratch".as_ptr(), libc::MFD_CLOEXEC);
-            if fd < 0 || libc::ftruncate(fd, SCRATCH_BYTES as libc::off_t) != 0 {
-                return false;
-            }
-            slot.scratch_fd.store(fd, Ordering::Release);
-        }
-        let window = address & !(SCRATCH_BYTES - 1);
-        let start = window.max(slot.start.load(Ordering::Acquire));
-        let end = (window + SCRATCH_BYTES).min(slot.end.load(Ordering::Acquire));
-        libc::mmap(
-            start as *mut _,
+        libc::mremap(
+            (scratch + (start - window)) as *mut _,
+            0,
             end - start,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_FIXED,
-            fd,
-            (start - window) as libc::off_t,
+            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+            start as *mut libc::c_void,
         )
     };
     notify(slot);

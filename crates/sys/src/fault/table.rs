@@ -6,9 +6,10 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use super::Notify;
+use super::handler::SCRATCH_BYTES;
 use crate::page_set::PageSet;
 
 /// How many ranges can be watched at once in a process; a linear memory uses up to five.
@@ -30,7 +31,8 @@ pub(super) struct Slot {
     pub(super) touched: AtomicBool,
     /// `WRITE_WATCH`, `READ_WATCH`: the file behind the mapping was shorter than the mapping.
     pub(super) lost: AtomicBool,
-    pub(super) scratch_fd: AtomicI32,
+    /// `HOLE`, `READ_WATCH`: where the memory starts that stands in under host accesses; 0 is none.
+    pub(super) scratch: AtomicUsize,
     pub(super) notify: AtomicPtr<Notify>,
     /// `PAGE_WATCH`: what was stored to.
     pub(super) pages: AtomicPtr<PageSet>,
@@ -50,7 +52,7 @@ impl Slot {
             end: AtomicUsize::new(0),
             touched: AtomicBool::new(false),
             lost: AtomicBool::new(false),
-            scratch_fd: AtomicI32::new(-1),
+            scratch: AtomicUsize::new(0),
             notify: AtomicPtr::new(std::ptr::null_mut()),
             pages: AtomicPtr::new(std::ptr::null_mut()),
             runs: AtomicU32::new(0),
@@ -68,14 +70,53 @@ pub(super) static TABLE: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 /// Slots at and past this index were never used: bounds the handler's look-up.
 pub(super) static HIGH_WATER: AtomicUsize = AtomicUsize::new(0);
 
+/// Memory that stands in under host accesses. It is made before anything can fault, because then it may be too late:
+/// no descriptor and no file is behind it, so neither a full table of descriptors nor a limit of file sizes matters.
+pub(super) struct Scratch(usize);
+
+impl Scratch {
+    pub(super) fn new() -> io::Result<Scratch> {
+        // Shared, so that the handler can map the same pages again elsewhere.
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe {
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), SCRATCH_BYTES, prot, flags, -1, 0)
+        };
+        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Scratch(start as usize)) }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, which only the handler looks at, for ranges that are watched no more;
+        // what it mapped elsewhere keeps its pages. A failure would leave address space in use, no more.
+        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.0), SCRATCH_BYTES) };
+    }
+}
+
 /// A claimed slot; released on drop.
 pub(super) struct Claim(pub(super) &'static Slot);
 
 impl Claim {
     pub(super) fn new(kind: u32, range: Range<usize>, notify: Option<Notify>) -> io::Result<Claim> {
+        Claim::over_scratch(kind, range, notify, None)
+    }
+
+    /// The same, with memory that the handler may put under host accesses.
+    pub(super) fn over_scratch(
+        kind: u32,
+        range: Range<usize>,
+        notify: Option<Notify>,
+        scratch: Option<Scratch>,
+    ) -> io::Result<Claim> {
         let notify = notify.map_or(std::ptr::null_mut(), |f| Box::into_raw(Box::new(f)));
-        let claim = Claim::with(kind, range, notify, std::ptr::null_mut());
-        if claim.is_err() && !notify.is_null() {
+        let address = scratch.as_ref().map_or(0, |scratch| scratch.0);
+        let claim = Claim::with(kind, range, notify, std::ptr::null_mut(), address);
+        if claim.is_ok() {
+            // The slot's from now on.
+            std::mem::forget(scratch);
+        } else if !notify.is_null() {
             // SAFETY: made above, and no slot has it.
             drop(unsafe { Box::from_raw(notify) });
         }
@@ -84,10 +125,16 @@ impl Claim {
 
     /// A `PAGE_WATCH` over the range. The caller keeps the set until the claim is dropped.
     pub(super) fn on_pages(range: Range<usize>, pages: &Arc<PageSet>) -> io::Result<Claim> {
-        Claim::with(PAGE_WATCH, range, std::ptr::null_mut(), Arc::as_ptr(pages).cast_mut())
+        Claim::with(PAGE_WATCH, range, std::ptr::null_mut(), Arc::as_ptr(pages).cast_mut(), 0)
     }
 
-    fn with(kind: u32, range: Range<usize>, notify: *mut Notify, pages: *mut PageSet) -> io::Result<Claim> {
+    fn with(
+        kind: u32,
+        range: Range<usize>,
+        notify: *mut Notify,
+        pages: *mut PageSet,
+        scratch: usize,
+    ) -> io::Result<Claim> {
         for (index, slot) in TABLE.iter().enumerate() {
             if slot.kind.compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
@@ -98,6 +145,7 @@ impl Claim {
             slot.lost.store(false, Ordering::Release);
             slot.notify.store(notify, Ordering::Release);
             slot.pages.store(pages, Ordering::Release);
+            slot.scratch.store(scratch, Ordering::Release);
             slot.runs.store(0, Ordering::Release);
             HIGH_WATER.fetch_max(index + 1, Ordering::AcqRel);
             slot.kind.store(kind, Ordering::Release);
@@ -118,10 +166,9 @@ impl Drop for Claim {
             // the handler reads it only for faults in this range, whose owner is being dropped.
             drop(unsafe { Box::from_raw(notify) });
         }
-        let fd = self.0.scratch_fd.swap(-1, Ordering::AcqRel);
-        if fd >= 0 {
-            // SAFETY: the descriptor was made by the handler for this slot alone and is swapped out once.
-            unsafe { libc::close(fd) };
+        let scratch = self.0.scratch.swap(0, Ordering::AcqRel);
+        if scratch != 0 {
+            drop(Scratch(scratch));
         }
         self.0.pages.store(std::ptr::null_mut(), Ordering::Release);
         self.0.start.store(0, Ordering::Release);

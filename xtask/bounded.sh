@@ -1,0 +1,17 @@
+#!/bin/sh
+# bounded.sh SECONDS COMMAND...: runs a command with all its children in a process group of their own, and ends all of
+# them when it takes longer (exit status 124), or when whoever started this is interrupted: the terminal's Ctrl-C does
+# not reach that group.
+seconds=$1
+shift
+timeout --kill-after=10 "$seconds" "$@" &
+child=$!
+trap 'kill -TERM "$child" 2>/dev/null' INT TERM HUP
+wait "$child"
+status=$?
+# A signal ends the waiting, not the command.
+while kill -0 "$child" 2>/dev/null; do
+  wait "$child"
+  status=$?
+done
+exit "$status"
