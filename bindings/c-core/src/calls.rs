@@ -9,7 +9,7 @@ use core::fmt::{self, Write};
 use core::ptr::NonNull;
 
 use crate::call_error::CallError;
-use crate::known_roots::KnownRoots;
+use crate::known_roots;
 use holdfast_heap::{Backing, GrowError, Heap, HeapError, Root, RootType};
 
 /// Alignment of what `nvmmap` returns, and the unit of its sizes.
@@ -34,7 +34,6 @@ pub enum Level {
 /// A heap and what C may do with it.
 pub struct Calls<B: Backing> {
     heap: Heap<B>,
-    known_roots: KnownRoots,
 }
 
 type Result<T> = core::result::Result<T, CallError>;
@@ -42,7 +41,7 @@ type Result<T> = core::result::Result<T, CallError>;
 impl<B: Backing> Calls<B> {
     /// The calls on a heap that was just opened.
     pub fn new(heap: Heap<B>) -> Calls<B> {
-        Calls { heap, known_roots: KnownRoots::new() }
+        Calls { heap }
     }
 
     /// The heap.
@@ -72,7 +71,7 @@ impl<B: Backing> Calls<B> {
     /// Those of [`Heap::create_root`].
     pub fn allocate(&mut self, name: Option<&str>, bytes: u64) -> Result<NonNull<u8>> {
         let allocated = match name {
-            Some(name) => self.heap.create_root(name, bytes).inspect(|root| self.known_roots.note(*root)),
+            Some(name) => self.heap.create_root(name, bytes).inspect(|root| known_roots::note(*root)),
             None => self.heap.alloc_zeroed(bytes),
         };
         allocated.map_err(|error| asked_for(error, bytes))
@@ -93,7 +92,7 @@ impl<B: Backing> Calls<B> {
     pub fn allocate_typed(&mut self, name: &str, bytes: u64, layout: u64) -> Result<NonNull<u8>> {
         let Some(root_type) = type_of(layout) else { return self.allocate(Some(name), bytes) };
         let created = self.heap.create_root_of(name, bytes, root_type);
-        created.inspect(|root| self.known_roots.note(*root)).map_err(|error| asked_for(error, bytes))
+        created.inspect(|root| known_roots::note(*root)).map_err(|error| asked_for(error, bytes))
     }
 
     /// A root, if it carries this layout (0: whatever it carries).
@@ -129,7 +128,7 @@ impl<B: Backing> Calls<B> {
     pub fn name(&mut self, name: &str, object: Option<NonNull<u8>>, bytes: u64, layout: u64) -> Result<()> {
         let object = object.ok_or(HeapError::NotAllocated)?;
         self.heap.name_object(name, object, bytes, type_of(layout))?;
-        self.known_roots.note(object);
+        known_roots::note(object);
         Ok(())
     }
 
@@ -139,17 +138,17 @@ impl<B: Backing> Calls<B> {
     /// [`HeapError::NoSuchRoot`].
     pub fn read(&self, name: &str) -> Result<Root> {
         let root = self.heap.root(name).ok_or(HeapError::NoSuchRoot)?;
-        self.known_roots.note(root.pointer);
+        known_roots::note(root.pointer);
         Ok(root)
     }
 
     /// Refuses a root that the program knows by its name, one of the latest few hundred.
     fn check_anonymous(&self, object: NonNull<u8>) -> Result<()> {
-        if self.known_roots.may_have(object) && !self.heap.backing().is_read_only() {
+        if known_roots::may_be(object) && !self.heap.backing().is_read_only() {
             if self.heap.roots().any(|(_, root)| root.pointer == object) {
                 return Err(CallError::IsRoot);
             }
-            self.known_roots.forget(object);
+            known_roots::forget(object);
         }
         Ok(())
     }

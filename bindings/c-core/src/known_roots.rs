@@ -1,42 +1,37 @@
 //! The roots whose addresses a program was given, so that it does not free one as if it had no name.
 //!
 //! To look through all roots at every free would cost too much; to remember the latest addresses costs one comparison.
-//! An address that is found here may be stale (its root was removed, or rolled back): whoever finds it looks.
+//! An address that is found here may be stale (its root was removed, or rolled back, or is another heap's): whoever finds
+//! it looks.
+//!
+//! The table is the process's, because an applet's stack has 64 KiB: a heap that carries it would not be moved there.
 
-use core::cell::Cell;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// Two to the power of the bits that the hash keeps: 64 - 55.
 const PLACES: usize = 512;
 /// Objects are aligned to it.
 const UNIT_BYTES: usize = 16;
 
-/// See the module.
-pub(crate) struct KnownRoots([Cell<usize>; PLACES]);
+static ADDRESSES: [AtomicUsize; PLACES] = [const { AtomicUsize::new(0) }; PLACES];
 
-impl KnownRoots {
-    pub(crate) fn new() -> KnownRoots {
-        KnownRoots([const { Cell::new(0) }; PLACES])
-    }
+fn place(object: NonNull<u8>) -> &'static AtomicUsize {
+    // Fibonacci hashing: neighbours fall apart.
+    let unit = object.addr().get() / UNIT_BYTES;
+    &ADDRESSES[((unit as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 55) as usize]
+}
 
-    fn place(&self, object: NonNull<u8>) -> &Cell<usize> {
-        // Fibonacci hashing: neighbours fall apart.
-        let unit = object.addr().get() / UNIT_BYTES;
-        &self.0[((unit as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 55) as usize]
-    }
+/// Remembers an address, and forgets the one that had its place.
+pub(crate) fn note(object: NonNull<u8>) {
+    place(object).store(object.addr().get(), Ordering::Relaxed);
+}
 
-    /// Remembers an address, and forgets the one that had its place.
-    pub(crate) fn note(&self, object: NonNull<u8>) {
-        self.place(object).set(object.addr().get());
-    }
+pub(crate) fn may_be(object: NonNull<u8>) -> bool {
+    place(object).load(Ordering::Relaxed) == object.addr().get()
+}
 
-    pub(crate) fn may_have(&self, object: NonNull<u8>) -> bool {
-        self.place(object).get() == object.addr().get()
-    }
-
-    pub(crate) fn forget(&self, object: NonNull<u8>) {
-        if self.may_have(object) {
-            self.place(object).set(0);
-        }
-    }
+/// Another thread may have noted another address in its place, which is then forgotten.
+pub(crate) fn forget(object: NonNull<u8>) {
+    place(object).store(0, Ordering::Relaxed);
 }

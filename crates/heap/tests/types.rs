@@ -166,3 +166,10 @@ fn a_heap_of_version_1_is_opened_recovered_used_and_raised_only_when_it_must_be(
     assert!(heap.root_typed::<u64>("counter").unwrap().is_some());
     assert_sound(heap.backing().bytes(), "raised");
 }
+
+/// Opening one moves it a few times, on an applet's stack of 64 KiB.
+#[test]
+fn a_heap_is_small_enough_for_the_stack_of_an_applet() {
+    let bytes = size_of::<Heap<TestMemory>>();
+    assert!(bytes <= 15 << 10, "{bytes} bytes");
+}
