@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -75,14 +76,16 @@ pub(crate) fn temporary_path(directory: &Path, name: &RegionName) -> PathBuf {
     directory.join(format!(".{name}.tmp-{}", std::process::id()))
 }
 
+/// The region and the process that a temporary file is named after. After the mark there are digits and nothing else: a
+/// region named `NAME.tmp-b` has temporary files of its own.
+pub(crate) fn builder_of(file_name: &OsStr) -> Option<(RegionName, &str)> {
+    let (name, pid) = file_name.to_str()?.strip_prefix('.')?.rsplit_once(".tmp-")?;
+    let is_pid = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+    Some((RegionName::parse_any(name).ok().filter(|_| is_pid)?, pid))
+}
+
 /// Removes what writers that died left for this name. The caller holds the name's lock, so nobody builds now.
 pub(crate) fn remove_temporaries(storage: &dyn Storage, directory: &Path, name: &RegionName) -> Result<()> {
-    let prefix = format!(".{name}.tmp-");
-    // Digits and nothing else: a region named `NAME.tmp-b` has temporary files of its own.
-    let is_ours = |file_name: &[u8]| {
-        let pid = file_name.strip_prefix(prefix.as_bytes());
-        pid.is_some_and(|pid| !pid.is_empty() && pid.iter().all(u8::is_ascii_digit))
-    };
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -90,7 +93,7 @@ pub(crate) fn remove_temporaries(storage: &dyn Storage, directory: &Path, name: 
     };
     for entry in entries {
         let entry = entry.map_err(RegionError::io("list", directory))?;
-        if is_ours(entry.file_name().as_encoded_bytes()) {
+        if builder_of(&entry.file_name()).is_some_and(|(of, _)| of == *name) {
             storage.remove(&entry.path()).map_err(RegionError::io("remove", entry.path()))?;
         }
     }
@@ -111,4 +114,29 @@ pub(crate) fn names_in(directory: &Path, extension: &str) -> Result<Vec<RegionNa
         names.extend(stem.and_then(|stem| RegionName::parse_any(stem).ok()));
     }
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_named_like_a_temporary_file_is_one() {
+        let name =
+            |text: &str| builder_of(OsStr::new(text)).map(|(name, pid)| (name.to_string(), pid.to_owned()));
+        assert_eq!(name(".words.tmp-17"), Some(("words".to_owned(), "17".to_owned())));
+        assert_eq!(name(".words.tmp-b.tmp-17"), Some(("words.tmp-b".to_owned(), "17".to_owned())));
+        assert_eq!(name(".jobs+w1.tmp-1"), Some(("jobs+w1".to_owned(), "1".to_owned())));
+        for other in [
+            "words.tmp-17",
+            ".words.tmp-",
+            ".words.tmp-x",
+            ".tmp-17",
+            ".words.grants-tmp",
+            ".names.lock",
+            "..",
+        ] {
+            assert_eq!(name(other), None, "{other}");
+        }
+    }
 }

@@ -16,7 +16,7 @@ use holdfast_sys::lock::{LockMode, recorded_holder};
 use serde::Serialize;
 
 use crate::error::{RegionError, Result};
-use crate::files::{copies_directory, lock_path};
+use crate::files::{builder_of, copies_directory, lock_path};
 use crate::medium::Medium;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
@@ -105,13 +105,6 @@ impl NameSpace {
     }
 }
 
-/// The region and the process of a temporary file, by its name: `.NAME.tmp-PID`.
-fn builder_of(file_name: &OsStr) -> Option<(RegionName, &str)> {
-    let (name, pid) = file_name.to_str()?.strip_prefix('.')?.rsplit_once(".tmp-")?;
-    let is_pid = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
-    Some((RegionName::parse_any(name).ok().filter(|_| is_pid)?, pid))
-}
-
 /// `None` when it is gone by now.
 fn leftover(kind: LeftoverKind, name: RegionName, path: PathBuf, parts: &[PathBuf]) -> Option<Leftover> {
     let found = path.symlink_metadata().ok()?;
@@ -140,29 +133,4 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
 
 fn is_gone(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_is_named_like_a_temporary_file_is_one() {
-        let name =
-            |text: &str| builder_of(OsStr::new(text)).map(|(name, pid)| (name.to_string(), pid.to_owned()));
-        assert_eq!(name(".words.tmp-17"), Some(("words".to_owned(), "17".to_owned())));
-        assert_eq!(name(".words.tmp-b.tmp-17"), Some(("words.tmp-b".to_owned(), "17".to_owned())));
-        assert_eq!(name(".jobs+w1.tmp-1"), Some(("jobs+w1".to_owned(), "1".to_owned())));
-        for other in [
-            "words.tmp-17",
-            ".words.tmp-",
-            ".words.tmp-x",
-            ".tmp-17",
-            ".words.grants-tmp",
-            ".names.lock",
-            "..",
-        ] {
-            assert_eq!(name(other), None, "{other}");
-        }
-    }
 }
