@@ -235,8 +235,8 @@ impl NameSpace {
     /// one. A region that was removed comes back, without its grants; one whose files are damaged needs `discard`.
     ///
     /// Where the snapshot's limit does not fit any more (compartments were given more, a parent has less, another
-    /// region came behind it), the region keeps the limit that it has; where the data do not fit in that, it gets one that
-    /// holds them and its compartments. Restored with a worker's key, a compartment keeps its limit always.
+    /// region came behind it), the region keeps the limit that it has; where the data do not fit in that, it gets one
+    /// that holds them and its compartments. Restored with a worker's key, a compartment keeps its limit always.
     ///
     /// # Errors
     /// `Missing`, `NotOwner`, `Held`, one of the errors about a bad file, `StoreFull`, `Io`; `Limit` (`NoPlace`) when
@@ -351,13 +351,13 @@ impl NameSpace {
         }
     }
 
-    /// Removes the image, and the redo log before it.
+    /// Removes the image, and then its redo log: without it the image could be half of a publication, and without the
+    /// image a log that stays waits for no other one (see [`NameSpace::build_image`]).
     pub(crate) fn remove_image_durably(&self, name: &RegionName, image: &Path) -> Result<()> {
         // One on the other medium holds the same, or nothing that counts; without this one it would.
         self.remove_stale_images(name)?;
-        // Before the image: alone it would wait for the next one.
-        self.remove_redo_logs(name)?;
         self.remove_file(image)?;
+        self.remove_redo_logs(name)?;
         let images = image.parent().unwrap_or(self.places.pool());
         self.storage.sync_directory(images).map_err(RegionError::io("make durable", images))
     }
