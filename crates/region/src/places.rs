@@ -9,7 +9,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -321,8 +321,12 @@ impl Places {
     pub(crate) fn images_of_other_boots(&self) -> Vec<PathBuf> {
         let directories = [Some(&self.disk_images), self.pools.as_ref()].into_iter().flatten();
         let entries = directories.flat_map(std::fs::read_dir).flatten().flatten();
-        let others = entries.map(|entry| entry.path());
-        others.filter(|path| *path != self.images_of_boot && *path != self.pool && path.is_dir()).collect()
+        // In a directory that somebody chose for a pool there may be others' directories.
+        let is_of_boot = |path: &PathBuf| {
+            path.file_name().and_then(OsStr::to_str).is_some_and(|name| uuid::Uuid::try_parse(name).is_ok())
+        };
+        let others = entries.map(|entry| entry.path()).filter(is_of_boot);
+        others.filter(|path| *path != self.images_of_boot && *path != self.pool).collect()
     }
 
     /// Whether the pool is memory (tmpfs): always so for the default pool. If not, the kernel writes every
