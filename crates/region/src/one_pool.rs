@@ -9,8 +9,9 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::private_options;
@@ -36,19 +37,12 @@ fn record(boot: &str, pool: &Path) -> Vec<u8> {
 pub(crate) fn take_into_use(home: &Path, boot: &str, pool: &Path) -> Result<(), PlaceError> {
     let ours = record(boot, pool);
     let path = record_path(home);
-    let read = |mut file: &File| {
-        let mut found = Vec::new();
-        let _ =
-            file.seek(SeekFrom::Start(0)).and_then(|_| file.take(RECORD_BYTES_MAX).read_to_end(&mut found));
-        found
-    };
-    if let Ok(file) = private_options().read(true).open(&path)
-        && read(&file) == ours
-    {
+    let found = private_options().read(true).open(&path).map(|file| read(&file)).unwrap_or_default();
+    if found == ours {
         return Ok(());
     }
     let Ok(file) = private_options().read(true).write(true).create(true).open(&path) else {
-        return File::open(&path).map_or(Ok(()), |file| check(home, boot, pool, &read(&file)));
+        return check(home, boot, pool, &found);
     };
     // Of two who come at the same time one waits here; a holder needs microseconds.
     for _ in 0..1000 {
@@ -58,12 +52,19 @@ pub(crate) fn take_into_use(home: &Path, boot: &str, pool: &Path) -> Result<(), 
         }
     }
     check(home, boot, pool, &read(&file))?;
-    let written = file.set_len(0).and_then(|()| (&file).rewind()).and_then(|()| (&file).write_all(&ours));
+    let written = file.set_len(0).and_then(|()| file.write_all_at(&ours, 0));
     if written.is_err() {
         // Half a record names no pool.
         let _ = file.set_len(0);
     }
     Ok(())
+}
+
+/// What is recorded; nothing when it cannot be read.
+fn read(file: &File) -> Vec<u8> {
+    let mut found = Vec::new();
+    let _ = file.take(RECORD_BYTES_MAX).read_to_end(&mut found);
+    found
 }
 
 fn check(home: &Path, boot: &str, ours: &Path, found: &[u8]) -> Result<(), PlaceError> {
