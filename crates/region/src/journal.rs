@@ -201,10 +201,8 @@ impl Journal {
     ) -> io::Result<Option<Journal>> {
         let Continuation { file, header, extent, .. } = found;
         // The next record takes the place of the mark.
-        let (last_sequence, end) = match extent.marked {
-            true => (extent.last_sequence - 1, extent.last_start),
-            false => (extent.last_sequence, extent.end),
-        };
+        let last_sequence = extent.commits();
+        let end = if extent.marked { extent.last_start } else { extent.end };
         if last_sequence < durable_sequence {
             return Ok(None);
         }

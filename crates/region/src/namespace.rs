@@ -4,7 +4,8 @@
 //! - Whoever changes a region's files holds its lock, from before the first look to after the last step.
 //! - Locks are taken in one order: the region's, then the one of all names. The latter is held only while an
 //!   address is chosen and the new image gets its name, while a region grows or is removed (which compartments it has
-//!   must not change) or gets another limit, while a restored base gets its name, and while an access table is replaced. Whoever holds it waits for no region's lock.
+//!   must not change) or gets another limit, while a restored base gets its name, and while an access table is
+//!   replaced. Whoever holds it waits for no region's lock.
 //! - Ownership and every check come before the first byte is written.
 //! - An image, if there is one, is newer than the base. The base is used only where there is no image; a
 //!   damaged image is never passed over in silence.
@@ -17,12 +18,10 @@ use holdfast_sys::lock::{FileLock, LockMode};
 
 use crate::base::open_base;
 use crate::error::{RegionError, Remedy, Result};
-use crate::files::{
-    base_path, grants_path, image_path, journal_path, lock_path, redo_path, remove_temporaries,
-};
+use crate::files::{base_path, grants_path, image_path, journal_path, lock_path, remove_temporaries};
 use crate::image::{FileFault, Image};
 use crate::key::OwnerKey;
-use crate::medium::{Medium, image_paths};
+use crate::medium::{Medium, image_paths, redo_paths};
 use crate::name::RegionName;
 use crate::opening::check_key;
 use crate::places::Places;
@@ -187,8 +186,8 @@ impl NameSpace {
     /// asked for. What may be left of its data goes, too. Returns the files that were removed.
     ///
     /// # Errors
-    /// `NotFound`, `Held`, `OwnerKnown`; `Access` when it has compartments; one of the errors about a bad file for one that is
-    /// another region's or newer; `Io`.
+    /// `NotFound`, `Held`, `OwnerKnown`; `Access` when it has compartments; one of the errors about a bad file for one
+    /// that is another region's or newer; `Io`.
     pub fn remove_damaged(&self, name: &RegionName) -> Result<Vec<FileSummary>> {
         if !self.exists(name) {
             return Err(self.not_found(name));
@@ -211,8 +210,7 @@ impl NameSpace {
         let _names = self.lock_names()?;
         self.check_no_compartments(name)?;
         let store = self.places.store();
-        let [log, disk_log] =
-            [Medium::Memory, Medium::File].map(|medium| redo_path(self.places.images(medium), name));
+        let [log, disk_log] = redo_paths(&self.places, name);
         let files = [pool, disk, log, disk_log, base, journal_path(store, name), grants_path(store, name)];
         let removed = files.iter().filter_map(|path| file_summary(path)).collect();
         self.remove_locked(name, lock)?;
@@ -251,8 +249,8 @@ impl NameSpace {
     /// is verified first.
     ///
     /// # Errors
-    /// `NotFound`, `Held`, `NotOwner`, `OnlyCopy` when there is no base, `StoreBehind`, one of the errors about a bad file
-    /// when the base is bad.
+    /// `NotFound`, `Held`, `NotOwner`, `OnlyCopy` when there is no base, `StoreBehind`, one of the errors about a bad
+    /// file when the base is bad.
     pub fn remove_image(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         if !self.exists(name) {
             return Err(self.not_found(name));
@@ -289,7 +287,7 @@ impl NameSpace {
 /// proves nothing.
 fn is_behind(stored: &Stored, image: &Image) -> bool {
     let (base, header) = (&stored.base.header, &image.header);
-    let last_sequence = stored.journal.as_ref().map_or(0, |journal| journal.extent.last_sequence);
+    let commits = stored.journal.as_ref().map_or(0, |journal| journal.extent.commits());
     let known = (header.checkpoint_count, header.journal_sequence);
-    base.uuid == header.uuid && !image.slot_damaged && (base.checkpoint_count, last_sequence) < known
+    base.uuid == header.uuid && !image.slot_damaged && (base.checkpoint_count, commits) < known
 }

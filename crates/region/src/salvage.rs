@@ -29,7 +29,7 @@ use crate::namespace::NameSpace;
 use crate::redo;
 use crate::sparse::buffer;
 use crate::stream;
-use crate::transfer::{Origin, TransferReport, runs};
+use crate::transfer::{Origin, TransferReport};
 
 /// What is left of a file's two header slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -188,7 +188,7 @@ impl DamagedFile {
             self.grow(extent.backed_bytes)
                 .map_err(RegionError::read_whole(&self.report.path, extent.backed_bytes))?;
             apply(&file, &journal, extent, &mut |bytes, offset| self.put(bytes, offset)).map_err(damage)?;
-            Ok((extent.last_sequence - u64::from(extent.marked), fault.map(damage)))
+            Ok((extent.commits(), fault.map(damage)))
         });
         let (commits, damaged) = applied.unwrap_or_else(|error| (0, Some(error)));
         let damaged = damaged.map(|error| error.to_string());
@@ -282,9 +282,7 @@ impl NameSpace {
             }
         };
         let made = self.make(name, key, &origin, |file| {
-            for (offset, run) in runs(&damaged.bytes) {
-                self.write_data(file, run, offset)?;
-            }
+            self.write_data(file, &damaged.bytes, 0)?;
             Ok(None)
         });
         drop(names);

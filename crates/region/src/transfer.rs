@@ -28,7 +28,7 @@ use crate::namespace::NameSpace;
 use crate::reader::RegionReader;
 use crate::region::no_room;
 use crate::settle::checksum_of;
-use crate::sparse::{PAGE_BYTES, is_zero};
+use crate::sparse::{self, PAGE_BYTES, is_zero};
 use crate::stream::{
     BLOCK_BYTES_MAX, Part, StreamError, StreamHeader, StreamReader, write_end, write_header, write_pages,
 };
@@ -91,7 +91,7 @@ impl RegionReader {
 }
 
 /// The runs of pages that are not zero, cut where a block would get too long.
-pub(crate) fn runs(data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+fn runs(data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let page_bytes = PAGE_BYTES as usize;
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -147,9 +147,7 @@ impl NameSpace {
             backed_bytes: reader.bytes().len() as u64,
         };
         self.make(to, key, &origin, |file| {
-            for (offset, run) in runs(reader.bytes()) {
-                self.write_data(file, run, offset)?;
-            }
+            self.write_data(file, reader.bytes(), 0)?;
             reader.check_whole().map_err(BuildError::Source)?;
             Ok(None)
         })
@@ -171,14 +169,15 @@ impl NameSpace {
         if self.exists(name) { Err(RegionError::AlreadyExists { name: name.to_string() }) } else { Ok(()) }
     }
 
+    /// Writes data to a new file, but for pages that are all zero, which are holes there.
     pub(crate) fn write_data(
         &self,
         file: &File,
         bytes: &[u8],
         offset: u64,
     ) -> std::result::Result<(), BuildError> {
-        let written = self.storage.write_at(file, bytes, DATA_OFFSET + offset);
-        written.map_err(|source| BuildError::Target { step: "write", source })
+        let written = sparse::write_pages(bytes, DATA_OFFSET + offset, Some((&*self.storage, file)));
+        written.map(drop).map_err(|source| BuildError::Target { step: "write", source })
     }
 
     /// Makes a base file under a new name. `fill` writes its data, and says which checksum it must have if

@@ -44,6 +44,13 @@ pub(crate) struct Extent {
     pub(crate) torn: bool,
 }
 
+impl Extent {
+    /// Sequence of the last commit: the mark is none.
+    pub(crate) fn commits(&self) -> u64 {
+        self.last_sequence - u64::from(self.marked)
+    }
+}
+
 /// Why a journal cannot be read or applied.
 #[derive(Debug)]
 pub(crate) enum ReadFault {
