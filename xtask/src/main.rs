@@ -6,7 +6,8 @@
 //! builds and runs what is in `fuzz/`, `release` builds the command as it is shipped, `measure`
 //! starts the programs of `bench/` with it.
 //!
-//! What it must not do: install anything (that is `setup.sh`; but `miri` asks rustup for its toolchain), or need more than cargo and a C compiler.
+//! What it must not do: install anything (that is `setup.sh`; but `miri` asks rustup for its toolchain), or need more
+//! than cargo and a C compiler.
 
 #![forbid(unsafe_code)]
 

@@ -48,7 +48,8 @@ impl<B: Backing> Heap<B> {
         (1..SEGMENT_CHUNKS).rev().take_while(is_absent).fold(0, |absent, chunk| absent | 1 << chunk)
     }
 
-    /// Makes the region reach over the last segment. If it does not, there is no more room, as whoever wants some is told.
+    /// Makes the region reach over the last segment. If it does not, there is no more room, as whoever wants some is
+    /// told.
     fn fill_segment(&mut self, segment: u64) {
         let limit_bytes = self.backing.limit_bytes() & !(CHUNK_BYTES - 1);
         let end = ((segment + 1) * SEGMENT_BYTES).min(limit_bytes);

@@ -89,8 +89,8 @@ struct Checker<'a> {
     probes_left: u64,
     /// With so many findings it may end.
     findings_max: u64,
-    /// Number *i* is the segment that the segment *i* times `stride` belongs to, as far as the walk over them came: a heap
-    /// has many, and only a walk tells a segment from the inside of a large object.
+    /// Number *i* is the segment that the segment *i* times `stride` belongs to, as far as the walk over them came: a
+    /// heap has many, and only a walk tells a segment from the inside of a large object.
     waymarks: [u64; WAYMARKS],
     stride: u64,
 }
@@ -214,7 +214,8 @@ impl Checker<'_> {
                 chunk += 1;
                 continue;
             };
-            // One that is there may still be described as absent: the region has grown, and the heap had other room since.
+            // One that is there may still be described as absent: the region has grown, and the heap had other room
+            // since.
             let absent = head.kind == Kind::Absent;
             self.expect(absent || chunk < present, descriptor, "a chunk's presence is told wrongly");
             self.report.chunks += u64::from(!absent) * u64::from(head.span);

@@ -43,7 +43,8 @@ const LOG_OF_NOBODY: &str = "a part of the log belongs to no transaction";
 pub struct MendReport {
     /// What was done, in order.
     pub mended: Vec<Mended>,
-    /// What is left, when it could not be mended: the first of it, when it is very much. Empty: the bytes are those of a sound heap now.
+    /// What is left, when it could not be mended: the first of it, when it is very much. Empty: the bytes are those of
+    /// a sound heap now.
     pub left: Vec<Finding>,
 }
 

@@ -30,9 +30,9 @@ const DESC_WORDS_BYTES: u64 = 24;
 const SEGMENT_RECORDS_BYTES: u64 = RECORD_BYTES + 4 * (RECORD_BYTES + DESC_WORDS_BYTES);
 
 impl<B: Backing> Heap<B> {
-    /// Gives the object at `pointer` room for `bytes`; returns where it lies then. In place, if the slot has
-    /// room or the chunks or segments behind it are free; else in a new place (aligned to 16, whatever it was before), with
-    /// the content copied and the old place freed. The content of what is new is whatever was there before.
+    /// Gives the object at `pointer` room for `bytes`; returns where it lies then. In place, if the slot has room or
+    /// the chunks or segments behind it are free; else in a new place (aligned to 16, whatever it was before), with the
+    /// content copied and the old place freed. The content of what is new is whatever was there before.
     ///
     /// In an open transaction all of it belongs to that: a rollback or a kill leaves the object in its old place,
     /// with its old size (its content as far as [`Heap::add_range`] was told), and the old place is not given

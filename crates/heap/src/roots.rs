@@ -157,7 +157,8 @@ impl<B: Backing> Heap<B> {
         Ok(at)
     }
 
-    /// Removes a root and frees its object (not what the object points to), also a root whose object was freed by mistake.
+    /// Removes a root and frees its object (not what the object points to), also a root whose object was freed by
+    /// mistake.
     ///
     /// # Errors
     /// [`HeapError::NoSuchRoot`].

@@ -60,8 +60,8 @@ impl Region {
     /// the other tomorrow.
     ///
     /// # Errors
-    /// `AlreadyMapped`; `NoRoom`, `NoRoomOnDisk` or `Io` when the redo log cannot be made; `Access` for the mode `atomic` of a region that
-    /// may only be read.
+    /// `AlreadyMapped`; `NoRoom`, `NoRoomOnDisk` or `Io` when the redo log cannot be made; `Access` for the mode
+    /// `atomic` of a region that may only be read.
     pub fn set_consistency(&mut self, consistency: Consistency) -> Result<()> {
         self.check_mappable()?;
         if consistency == Consistency::Atomic {
@@ -86,9 +86,9 @@ impl Region {
     /// region meanwhile.
     ///
     /// # Errors
-    /// `NoRoom`, `NoRoomOnDisk` and `Io` before it counts: nothing is lost, try again or roll back. An error afterwards, while the image
-    /// is written, poisons the region: what was stored counts, the next open finishes it, and everything else here is
-    /// refused (`Poisoned`).
+    /// `NoRoom`, `NoRoomOnDisk` and `Io` before it counts: nothing is lost, try again or roll back. An error
+    /// afterwards, while the image is written, poisons the region: what was stored counts, the next open finishes it,
+    /// and everything else here is refused (`Poisoned`).
     pub fn publish(&mut self) -> Result<PublishReport> {
         self.check_usable()?;
         let pages = self.stored_to()?;
@@ -133,9 +133,8 @@ impl Region {
     ///
     /// # Errors
     /// `NotAtomic` in the mode `direct`, where stores count at once. `Poisoned` when a publication broke off half-way:
-    /// it counts, and the next open finishes it. `BackingLost`, `BackingFailed` and `Displaced`: the last publication is not there any
-    /// more. `Io`: some pages may be rolled back and some not, so nothing may be
-    /// published any more.
+    /// it counts, and the next open finishes it. `BackingLost`, `BackingFailed` and `Displaced`: the last publication
+    /// is not there any more. `Io`: some pages may be rolled back and some not, so nothing may be published any more.
     pub fn rollback(&mut self) -> Result<PublishReport> {
         self.check_usable()?;
         if self.consistency == Consistency::Direct {

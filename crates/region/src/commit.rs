@@ -141,14 +141,14 @@ impl Region {
     /// Makes everything stored so far count and survive the failure that the level names. No thread may store to the
     /// region meanwhile; [`crate::SharedRegion`] sees to that for many.
     ///
-    /// At level `power`, the pages that changed are appended to the journal and synced; where these are not
-    /// known, or the journal has grown too long, a new base is made.
+    /// At level `power`, the pages that changed are appended to the journal and synced. Where these are not known, image
+    /// and store are compared; where most has changed, or the journal has grown too long, a new base is made.
     ///
     /// # Errors
     /// `LevelNotOffered` for `system`. `StoreFull` and most `Io` errors mean that nothing is promised about the
     /// stores since the last commit; what was durable before is, the image has everything, and the next commit
-    /// makes a new base. `BackingLost`, `BackingFailed` and `Displaced` refuse to let a bad image into the store and poison the
-    /// region.
+    /// makes a new base. `BackingLost`, `BackingFailed` and `Displaced` refuse to let a bad image into the store and
+    /// poison the region.
     pub fn commit(&mut self, durability: Durability) -> Result<CommitReport> {
         self.publish()?;
         match durability {
@@ -158,8 +158,8 @@ impl Region {
         }
     }
 
-    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing is published. The first one
-    /// of a session also looks whether the store has what it should have, and makes it anew if a file was lost.
+    /// As [`Region::commit`] at level `power`, of what counts already: in the mode `atomic` nothing is published. The
+    /// first one of a session also looks whether the store has what it should have, and makes it anew if a file was lost.
     ///
     /// # Errors
     /// As there.

@@ -34,8 +34,8 @@ pub trait DirtySource: fmt::Debug + Send + Sync {
 }
 
 impl Region {
-    /// From now on, ask `source` which pages were stored to, instead of the kernel. It must know of all stores since the last
-    /// checkpoint, or the caller must not have stored yet.
+    /// From now on, ask `source` which pages were stored to, instead of the kernel. It must know of all stores since
+    /// the last checkpoint, or the caller must not have stored yet.
     pub fn set_dirty_source(&mut self, source: Box<dyn DirtySource>) {
         self.dirty_source = Some(source);
     }

@@ -116,7 +116,8 @@ impl NameSpace {
     ///
     /// # Errors
     /// `BelowSize`, `BelowCompartments`, `Blocked`, `LimitOutOfRange`; `Access` when a compartment's parent has no room
-    /// for it, or the key is but the compartment's; as [`NameSpace::open`] (`Held` while it is in use: then whoever has it calls [`Region::set_limit`]).
+    /// for it, or the key is but the compartment's; as [`NameSpace::open`] (`Held` while it is in use: then whoever has
+    /// it calls [`Region::set_limit`]).
     pub fn set_limit(&self, name: &RegionName, key: &OwnerKey, asked_bytes: u64) -> Result<u64> {
         let limit_bytes = rounded(asked_bytes)?;
         self.check_sets_limit(name, key)?;
@@ -170,8 +171,8 @@ impl NameSpace {
         Ok(())
     }
 
-    /// The first of some limits that a region of this size and address may have, or the smallest one that holds it and its
-    /// compartments. For data that is to come back; `current` and the locks are as for [`NameSpace::check_limit`].
+    /// The first of some limits that a region of this size and address may have, or the smallest one that holds it and
+    /// its compartments. For data that is to come back; `current` and the locks are as for [`NameSpace::check_limit`].
     ///
     /// # Errors
     /// `NoPlace` when there is none.
@@ -236,15 +237,15 @@ impl Region {
     /// As [`NameSpace::set_limit`], for the process that has the region open with its owner's key, mapped or not. The
     /// mapping stays where it is. No thread may store to the region meanwhile.
     ///
-    /// A mapping made by [`Region::map_into`] keeps the range that it was given: its limit shrinks, and grows again, within
-    /// that.
+    /// A mapping made by [`Region::map_into`] keeps the range that it was given: its limit shrinks, and grows again,
+    /// within that.
     ///
     /// # Errors
-    /// `BelowSize`, `BelowCompartments`, `Blocked`, `TakenHere`, `Placed`, `LimitOutOfRange`, `AddressSpace`, `NamesBusy`,
-    /// `NotOwner`, `Access` (the region may only be read; a compartment's parent has no room; or it is a compartment
-    /// that was not opened by its name with the parent's key) and `AlreadyMapped` (a
-    /// relocation is under way) change nothing. `BackingLost` and `Displaced` as for [`Region::commit`]. `Io` keeps the old
-    /// limit, or poisons the region if it comes while the image's header is written.
+    /// `BelowSize`, `BelowCompartments`, `Blocked`, `TakenHere`, `Placed`, `LimitOutOfRange`, `AddressSpace`,
+    /// `NamesBusy`, `NotOwner`, `Access` (the region may only be read; a compartment's parent has no room; or it is a
+    /// compartment that was not opened by its name with the parent's key) and `AlreadyMapped` (a relocation is under
+    /// way) change nothing. `BackingLost` and `Displaced` as for [`Region::commit`]. `Io` keeps the old limit, or
+    /// poisons the region if it comes while the image's header is written.
     pub fn set_limit(&mut self, asked_bytes: u64) -> Result<u64> {
         self.check_usable()?;
         self.check_writable()?;

@@ -78,8 +78,8 @@ pub(crate) fn image_paths(places: &Places, name: &RegionName) -> [PathBuf; 2] {
     [Medium::Memory, Medium::File].map(|medium| image_path(places.images(medium), name))
 }
 
-/// Where the redo log of an image is, or would be, on each medium. It lies beside its image; writers of an earlier version
-/// put that of an image on the disk into the pool.
+/// Where the redo log of an image is, or would be, on each medium. It lies beside its image; writers of an earlier
+/// version put that of an image on the disk into the pool.
 pub(crate) fn redo_paths(places: &Places, name: &RegionName) -> [PathBuf; 2] {
     [Medium::Memory, Medium::File].map(|medium| redo_path(places.images(medium), name))
 }
@@ -165,8 +165,8 @@ impl NameSpace {
         Ok(new)
     }
 
-    /// Removes redo logs whose image is gone, or has all that they say. One that stayed could be of the generation that the
-    /// next image gets.
+    /// Removes redo logs whose image is gone, or has all that they say. One that stayed could be of the generation that
+    /// the next image gets.
     pub(crate) fn remove_redo_logs(&self, name: &RegionName) -> Result<()> {
         for path in redo_paths(&self.places, name) {
             if path.symlink_metadata().is_ok() {

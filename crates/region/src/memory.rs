@@ -95,8 +95,8 @@ impl MappedData {
     /// Maps `backed` bytes of the data area of `file` at `base`.
     ///
     /// # Safety
-    /// `base` is page-aligned and starts reserved address space of the caller's, of `limit` bytes; it stays reserved, and nobody else maps there,
-    /// until the value is dropped.
+    /// `base` is page-aligned and starts reserved address space of the caller's, of `limit` bytes; it stays reserved,
+    /// and nobody else maps there, until the value is dropped.
     pub(crate) unsafe fn map(
         base: *mut u8,
         file: &File,
@@ -420,9 +420,10 @@ impl Region {
     /// noticed) writable. The rest of the limit stays inaccessible until [`Region::grow`].
     ///
     /// # Safety
-    /// `base` is page-aligned and starts [`Region::limit_bytes`] bytes of reserved, inaccessible address space
-    /// of the caller's (a later [`Region::set_limit`] wants no more of it). It stays reserved, and nobody else maps there, until the region is unmapped or dropped;
-    /// the range is then reserved and inaccessible again. No reference into it may outlive that.
+    /// `base` is page-aligned and starts [`Region::limit_bytes`] bytes of reserved, inaccessible address space of the
+    /// caller's (a later [`Region::set_limit`] wants no more of it). It stays reserved, and nobody else maps there,
+    /// until the region is unmapped or dropped; the range is then reserved and inaccessible again. No reference into it
+    /// may outlive that.
     ///
     /// # Errors
     /// `AlreadyMapped`, `Io`.

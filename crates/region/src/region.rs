@@ -7,7 +7,7 @@
 //! - A region that may only be read is never dirty, never grows, and writes to no file.
 //! - The header says `Open` from before the first store can happen until after the last checkpoint is durable;
 //!   a header that says `Clean` means that base and image hold the same data.
-//! - `owed` is true when nobody knows what the store lacks: only a new base helps. A mapping is then writable
+//! - `owed` is true when nobody knows what the store lacks: a comparison or a new base helps. A mapping is then writable
 //!   from the start. `pending` and `grown` are what is known to be lacking besides the stores to the mapping.
 //! - `unproven` is true after a cold open: what was read from the store may be in the kernel's cache only.
 //! - After a failed header write nobody knows which header is in force: the region is poisoned, and only the
@@ -251,8 +251,8 @@ impl Region {
         self.lost || self.mapped.as_ref().is_some_and(MappedData::lost_backing)
     }
 
-    /// What to call when the backing is found lost while the region is mapped next; [`Region::unmap`] forgets it. It runs in a signal handler, so it
-    /// may only do what is async-signal-safe: store to an atomic, bump an epoch.
+    /// What to call when the backing is found lost while the region is mapped next; [`Region::unmap`] forgets it. It
+    /// runs in a signal handler, so it may only do what is async-signal-safe: store to an atomic, bump an epoch.
     ///
     /// In a region that may only be read, it also lets stores of host code pass into scratch memory, and is called for
     /// them (see [`Region::refused_store`]). Without it such a store ends the process.

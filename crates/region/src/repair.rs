@@ -86,8 +86,8 @@ impl NameSpace {
     /// Looks at all files of a region, and reads its newest data into memory. Changes nothing.
     ///
     /// # Errors
-    /// `NotFound`, `Held`, `NotOwner`; one of the errors about a bad file when neither image nor base can be read, or when
-    /// a file is newer or another region's; `NoMemory`, `Io`.
+    /// `NotFound`, `Held`, `NotOwner`; one of the errors about a bad file when neither image nor base can be read, or
+    /// when a file is newer or another region's; `NoMemory`, `Io`.
     pub fn examine(&self, name: &RegionName, key: &OwnerKey) -> Result<Examination> {
         if !self.exists(name) {
             return Err(self.not_found(name));

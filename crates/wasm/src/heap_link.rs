@@ -183,8 +183,9 @@ impl HeapLink {
         }
     }
 
-    /// Before the kernel itself writes to the applet's memory at `range`: such a write neither faults nor
-    /// traps, it fails, so the pages are made writable first, dirty as the region may be; a hole, and a heap that may only be read, is reported.
+    /// Before the kernel itself writes to the applet's memory at `range`: such a write neither faults nor traps, it
+    /// fails, so the pages are made writable first, dirty as the region may be; a hole, and a heap that may only be
+    /// read, is reported.
     pub(crate) fn prepare_kernel_write(&self, range: &std::ops::Range<u64>) {
         let mut inner = self.lock();
         let Inner { region, layout, error, kernel_hole, kernel_store, .. } = &mut *inner;

@@ -181,8 +181,8 @@ pub(super) fn unlock(slot: &Slot) -> bool {
     unsafe { libc::mprotect(start as *mut _, end - start, libc::PROT_READ | libc::PROT_WRITE) == 0 }
 }
 
-/// The file ends before its mapping, or its disk failed or was full: an anonymous page stands in, so that the thread goes on to where the
-/// loss can be reported.
+/// The file ends before its mapping, or its disk failed or was full: an anonymous page stands in, so that the thread
+/// goes on to where the loss can be reported.
 fn replace_lost_page(slot: &Slot, address: usize) -> bool {
     slot.lost.store(true, Ordering::Release);
     // SAFETY: sysconf has no preconditions.
