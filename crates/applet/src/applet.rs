@@ -1,182 +1,368 @@
-//! The builder of a run, and what a finished run hands back.
+//! A serving applet: functions that can be called, by any thread, until it dies or is closed.
+//!
+//! Invariants:
+//! - One call at a time; callers wait for each other. For calls beside each other, use several applets ([`crate::Pool`]).
+//! - However an applet dies, the host goes on, the caller gets [`CallError::Died`], and the heap is at its last
+//!   consistent state and still held, so that [`Applet::respawn`] needs nothing from outside.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use holdfast_region::{NameSpace, OwnerKey, Region, RegionError, RegionName};
-use holdfast_wasm::{DirGrant, Finished, Limits, Metrics, Program, RunOptions, Stdio, WasmError};
+use holdfast_region::{CloseReport, Region, RegionError};
 
-use crate::error::{AppletError, Failure, HeapAfterFailure};
-use crate::heap_recovery;
+use crate::buffer::SharedBuffer;
+use crate::command::{Command, Plan};
+use crate::control::Control;
+use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
+use crate::grants::Grants;
+use crate::limits::Limits;
+use crate::metrics::{CallMetrics, Metrics};
+use crate::sandbox::{self, Ended, NotStarted, Sandbox};
+use crate::session::{Over, Request, Session, Step};
+use crate::stream::Stream;
 
-/// How a native executable starts.
-const ELF_MAGIC: &[u8] = b"\x7fELF";
-
-/// A run that is being prepared. Nothing is granted but what is added here.
-#[must_use = "an applet does nothing until `run` is called"]
+/// See the module.
 pub struct Applet {
-    path: PathBuf,
-    options: RunOptions,
-    region: Option<Region>,
+    plan: Plan,
+    state: Mutex<State>,
+    control: Mutex<Arc<Control>>,
 }
 
-/// A run that ended with an exit status.
+/// What there is of an applet.
+pub(crate) enum State {
+    /// It serves.
+    Serving(Box<Session>),
+    /// It died of this; its heap is held for the next start.
+    Dead(Arc<AppletError>, Option<Region>),
+    /// While one state becomes another.
+    Between,
+}
+
+/// A call with all its options.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Call<'a> {
+    function: &'a str,
+    input: &'a [u8],
+    buffer: Option<&'a SharedBuffer>,
+    time_limit: Option<Duration>,
+}
+
+/// The result of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Outcome {
-    /// The applet's own exit status; 0 when it returned from its entry point.
-    pub exit_status: i32,
-    /// What the run cost.
+pub struct Response {
+    /// What the function answered; streamed parts in order, and then the result.
+    pub bytes: Vec<u8>,
+    /// What the call cost.
+    pub metrics: CallMetrics,
+}
+
+/// What is left of an applet that was closed.
+#[non_exhaustive]
+pub struct Closed {
+    /// What it cost.
     pub metrics: Metrics,
-    /// The heap's region, still open: close it to make a checkpoint.
-    pub region: Option<Region>,
-    /// A failure of the heap that the applet was told only as a number.
-    pub heap_error: Option<RegionError>,
-    /// Things that did not stop the run but cost something, in words.
-    pub notes: Vec<String>,
+    /// The checkpoint of its heap; `None` when it had none.
+    pub heap: Option<CloseReport>,
     /// Captured standard output.
     pub stdout: Vec<u8>,
     /// Captured standard error.
     pub stderr: Vec<u8>,
 }
 
+impl<'a> Call<'a> {
+    /// Of a function, with its input.
+    pub fn new(function: &'a str, input: &'a [u8]) -> Call<'a> {
+        Call { function, input, buffer: None, time_limit: None }
+    }
+
+    /// Hands the function a shared buffer, without a copy.
+    #[must_use]
+    pub fn buffer(self, buffer: &'a SharedBuffer) -> Call<'a> {
+        Call { buffer: Some(buffer), ..self }
+    }
+
+    /// Limits its wall time, instead of [`Limits::call_timeout`]. Past it the applet is killed.
+    #[must_use]
+    pub fn time_limit(self, limit: Duration) -> Call<'a> {
+        Call { time_limit: Some(limit), ..self }
+    }
+}
+
 impl Applet {
-    /// The program in a file: WebAssembly, in binary or text form.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Applet { path: path.into(), options: RunOptions::default(), region: None }
-    }
-
-    /// Adds one argument; the program's name is there already.
-    pub fn arg(mut self, argument: impl Into<String>) -> Self {
-        self.options.args.push(argument.into());
-        self
-    }
-
-    /// Adds arguments.
-    pub fn args(mut self, arguments: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.options.args.extend(arguments.into_iter().map(Into::into));
-        self
-    }
-
-    /// Adds an environment variable; the applet sees no others.
-    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.options.env.push((name.into(), value.into()));
-        self
-    }
-
-    /// Grants a directory.
-    pub fn dir(mut self, grant: DirGrant) -> Self {
-        self.options.dirs.push(grant);
-        self
-    }
-
-    /// Connects the standard streams; without this the applet reads nothing and its output is discarded.
-    pub fn stdio(mut self, stdio: Stdio) -> Self {
-        self.options.stdio = stdio;
-        self
-    }
-
-    /// Replaces all limits.
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.options.limits = limits;
-        self
-    }
-
-    /// Limits the wall time of the run.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.options.limits.timeout = Some(timeout);
-        self
-    }
-
-    /// Limits the volatile memory.
-    pub fn memory_limit_bytes(mut self, memory_bytes: u64) -> Self {
-        self.options.limits.memory_bytes = memory_bytes;
-        self
-    }
-
-    /// Limits the instructions.
-    pub fn fuel(mut self, fuel: u64) -> Self {
-        self.options.limits.fuel = Some(fuel);
-        self
-    }
-
-    /// Keeps compiled applets in a directory, so that later runs start faster.
-    pub fn cache_dir(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.options.cache_dir = Some(directory.into());
-        self
-    }
-
-    /// Gives the applet a heap.
-    pub fn heap(mut self, region: Region) -> Self {
-        self.region = Some(region);
-        self
-    }
-
-    /// Gives the applet the private compartment that `worker` has in the region `parent`, made if there is none: see
-    /// [`NameSpace::open_compartment`]. Workers run beside each other, each with its own.
+    /// Starts an applet to be called: short for [`Command::spawn`].
     ///
     /// # Errors
-    /// Those of opening the compartment.
-    pub fn compartment(
-        self,
-        names: &NameSpace,
-        parent: &RegionName,
-        worker: &RegionName,
-        owner: &OwnerKey,
-        quota_bytes: u64,
-    ) -> Result<Self, RegionError> {
-        Ok(self.heap(names.open_compartment(parent, worker, owner, quota_bytes)?))
+    /// As there.
+    pub fn spawn(path: impl Into<PathBuf>, limits: Limits, grants: Grants) -> Result<Applet, Box<AppletError>> {
+        Command::new(path, grants).limits(limits).spawn()
     }
 
-    /// Runs the applet to its end on this thread.
-    ///
-    /// # Errors
-    /// [`AppletError`] when there is no exit status. The heap was then rolled back to its last consistent
-    /// state and closed, as [`AppletError::heap`] says.
-    pub fn run(self) -> Result<Outcome, Box<AppletError>> {
-        let Applet { path, options, region } = self;
-        let program = match Program::open(&path) {
-            Ok(program) => program,
-            Err(error) => {
-                let failure = load_failure(&path, error);
-                return Err(Box::new(AppletError {
-                    failure,
-                    metrics: Metrics::default(),
-                    heap: region.map(|region| close_after_failure(region, None)),
-                    stdout: Vec::new(),
-                    stderr: Vec::new(),
-                }));
+    pub(crate) fn start(command: Command) -> Result<Applet, Box<AppletError>> {
+        let Command { plan, region } = command;
+        match begin(&plan, region) {
+            Ok(session) => {
+                let control = Mutex::new(session.control.clone());
+                Ok(Applet { plan, state: Mutex::new(State::Serving(Box::new(session))), control })
             }
+            Err((mut error, region)) => {
+                if let (Some(heap), Some(region)) = (&mut error.heap, region) {
+                    heap.close = Some(region.close());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The file that it runs.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.plan.path
+    }
+
+    /// The names of its functions, in the order in which it registered them; none while it is dead.
+    #[must_use]
+    pub fn functions(&self) -> Vec<String> {
+        match &*self.lock() {
+            State::Serving(session) => session.functions().to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Calls a function and waits for its result. What it streams comes before what it returns.
+    ///
+    /// # Errors
+    /// [`CallError`]; only after `Died` the applet is gone.
+    pub fn call(&self, function: &str, input: &[u8]) -> Result<Vec<u8>, CallError> {
+        self.call_with(Call::new(function, input)).map(|response| response.bytes)
+    }
+
+    /// Calls a function that works in a shared buffer, without copying it.
+    ///
+    /// # Errors
+    /// As [`Applet::call`]; `ForeignBuffer`.
+    pub fn call_with_buffer(&self, function: &str, input: &[u8], buffer: &SharedBuffer) -> Result<Vec<u8>, CallError> {
+        self.call_with(Call::new(function, input).buffer(buffer)).map(|response| response.bytes)
+    }
+
+    /// Calls a function, with options, and says what it cost.
+    ///
+    /// # Errors
+    /// As [`Applet::call_with_buffer`].
+    pub fn call_with(&self, call: Call<'_>) -> Result<Response, CallError> {
+        let mut state = self.lock();
+        self.begin_call(&mut state, call)?;
+        let mut bytes = Vec::new();
+        let limit_bytes = self.plan.limits.result_bytes;
+        loop {
+            match self.step(&mut state)? {
+                Step::Chunk(part, _) if part.len() <= limit_bytes - bytes.len() => bytes.extend_from_slice(&part),
+                Step::Done(last) if last.len() <= limit_bytes - bytes.len() => {
+                    let bytes = if bytes.is_empty() { last } else { [bytes, last].concat() };
+                    return Ok(Response { bytes, metrics: state.last_call() });
+                }
+                Step::Chunk(..) => {
+                    // The rest is thrown away, for as long as the grace of a cancelled call lasts.
+                    drop(Stream::new(self, state));
+                    return Err(CallError::ResultTooLarge { limit_bytes });
+                }
+                Step::Done(_) => return Err(CallError::ResultTooLarge { limit_bytes }),
+                Step::Refused(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Calls a function and hands its result out part by part, as it comes. Other calls wait until the stream is used up
+    /// or dropped; dropping it early cancels the call.
+    ///
+    /// # Errors
+    /// As [`Applet::call_with_buffer`].
+    pub fn stream(&self, call: Call<'_>) -> Result<Stream<'_>, CallError> {
+        let mut state = self.lock();
+        self.begin_call(&mut state, call)?;
+        Ok(Stream::new(self, state))
+    }
+
+    /// Cancels the call that is under way, from another thread, and says whether there was one. A native applet is told,
+    /// and killed if it goes on for longer than [`Limits::grace`]; what serves on afterwards returned in time.
+    pub fn cancel(&self) -> bool {
+        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        control.cancel()
+    }
+
+    /// A buffer in memory that host and applet share, zeroed; freed when it is dropped.
+    ///
+    /// # Errors
+    /// `NoBuffer` beyond [`Limits::buffer_bytes`], or when memory is full; `Died`.
+    pub fn buffer(&self, bytes: usize) -> Result<SharedBuffer, CallError> {
+        match &mut *self.lock() {
+            State::Serving(session) => session.sandbox.buffer(bytes),
+            state => Err(state.death()),
+        }
+    }
+
+    /// What it cost so far; after its death, what it had cost.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        match &*self.lock() {
+            State::Serving(session) => session.metrics(),
+            State::Dead(error, _) => error.metrics.clone(),
+            State::Between => Metrics::new(crate::Kind::Native),
+        }
+    }
+
+    /// What it died of, if it is dead. It may be dead without anybody having noticed yet: then the next call says so.
+    #[must_use]
+    pub fn cause_of_death(&self) -> Option<Arc<AppletError>> {
+        match &*self.lock() {
+            State::Dead(error, _) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
+    /// What this machine could not give to the sandbox, in words with the remedy; nothing when the sandbox is whole.
+    #[must_use]
+    pub fn weaker(&self) -> Vec<String> {
+        match &*self.lock() {
+            State::Serving(session) => session.sandbox.weaker(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Starts it anew on the same heap: after its death, or, if it serves, after it was asked to end. Buffers of before
+    /// are void.
+    ///
+    /// # Errors
+    /// As [`Command::spawn`]; the applet is dead then, still has its heap, and this may be tried again.
+    pub fn respawn(&self) -> Result<(), Arc<AppletError>> {
+        let mut state = self.lock();
+        let region = match std::mem::replace(&mut *state, State::Between) {
+            State::Serving(mut session) => {
+                session.dismiss();
+                let (_, region) = end(*session, None);
+                region
+            }
+            State::Dead(_, region) => region,
+            State::Between => None,
         };
-        let Finished { end, metrics, region, heap_error, cache_note, stdout, stderr, .. } =
-            holdfast_wasm::run(&program, &options, region);
-        match end {
-            Ok(exit_status) => {
-                let notes = cache_note.into_iter().collect();
-                Ok(Outcome { exit_status, metrics, region, heap_error, notes, stdout, stderr })
+        match begin(&self.plan, region) {
+            Ok(session) => {
+                *self.control.lock().unwrap_or_else(PoisonError::into_inner) = session.control.clone();
+                *state = State::Serving(Box::new(session));
+                Ok(())
             }
-            Err(error) => Err(Box::new(AppletError {
-                failure: Failure::Wasm(error),
-                metrics,
-                heap: region.map(|region| close_after_failure(region, heap_error)),
-                stdout,
-                stderr,
-            })),
+            Err((error, region)) => {
+                let error: Arc<AppletError> = Arc::from(error);
+                *state = State::Dead(error.clone(), region);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the applet in order and closes its heap.
+    ///
+    /// # Errors
+    /// Those of closing the heap, which is then as after a kill: nothing in it is lost.
+    pub fn close(self) -> Result<Closed, RegionError> {
+        let (error, region) = match std::mem::replace(&mut *self.lock(), State::Between) {
+            State::Serving(mut session) => {
+                session.dismiss();
+                let (error, region) = end(*session, None);
+                (Arc::from(error), region)
+            }
+            State::Dead(error, region) => (error, region),
+            State::Between => return Err(RegionError::AlreadyMapped),
+        };
+        let heap = region.map(Region::close).transpose()?;
+        let (metrics, stdout, stderr) = (error.metrics.clone(), error.stdout.clone(), error.stderr.clone());
+        Ok(Closed { metrics, heap, stdout, stderr })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic in between leaves a state of which every method says what it is.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin_call(&self, state: &mut State, call: Call<'_>) -> Result<(), CallError> {
+        let State::Serving(session) = state else { return Err(state.death()) };
+        let buffer = match call.buffer {
+            Some(buffer) => session.sandbox.handle_of(buffer)?,
+            None => Default::default(),
+        };
+        let time_limit = call.time_limit.or(self.plan.limits.call_timeout);
+        let request = Request { function: call.function, input: call.input, buffer, time_limit };
+        match session.call(&request) {
+            Ok(begun) => begun,
+            Err(over) => Err(state.die(over)),
+        }
+    }
+
+    pub(crate) fn step(&self, state: &mut State) -> Result<Step, CallError> {
+        let State::Serving(session) = state else { return Err(state.death()) };
+        session.step().map_err(|over| state.die(over))
+    }
+}
+
+impl Drop for Applet {
+    fn drop(&mut self) {
+        if let State::Serving(session) = std::mem::replace(&mut *self.lock(), State::Between) {
+            let (_, region) = end(*session, None);
+            // Whoever wants to know calls `close`; a heap that is not closed in order loses nothing.
+            let _ = region.map(Region::close);
         }
     }
 }
 
-fn load_failure(path: &Path, error: WasmError) -> Failure {
-    match error {
-        WasmError::NotWasm { start, .. } if start.starts_with(ELF_MAGIC) => {
-            Failure::Native { path: path.to_owned() }
+impl State {
+    pub(crate) fn last_call(&self) -> CallMetrics {
+        match self {
+            State::Serving(session) => session.last_call,
+            _ => CallMetrics::default(),
         }
-        other => Failure::Wasm(other),
+    }
+
+    fn death(&self) -> CallError {
+        match self {
+            State::Dead(error, _) => CallError::Died(error.clone()),
+            _ => CallError::Cancelled,
+        }
+    }
+
+    fn die(&mut self, over: Over) -> CallError {
+        if let State::Serving(session) = std::mem::replace(self, State::Between) {
+            let (error, region) = end(*session, over.0);
+            *self = State::Dead(Arc::from(error), region);
+        }
+        self.death()
     }
 }
 
-fn close_after_failure(mut region: Region, error: Option<RegionError>) -> HeapAfterFailure {
-    let name = region.name().to_string();
-    let recovery = region.is_dirty().then(|| heap_recovery::recover(&mut region));
-    HeapAfterFailure { name, recovery, close: region.close(), error }
+fn begin(plan: &Plan, region: Option<Region>) -> Result<Session, NotStarted> {
+    let sandbox = sandbox::start(plan, region)?;
+    let (start, grace) = (plan.limits.start_timeout, plan.limits.grace);
+    Session::begin(sandbox, start, grace).map_err(|(sandbox, Over(failure))| {
+        let metrics = sandbox.metrics();
+        conclude(sandbox, failure, metrics)
+    })
+}
+
+/// Ends the process or the instance, and brings the heap to its last consistent state.
+fn end(session: Session, failure: Option<Failure>) -> NotStarted {
+    let metrics = session.metrics();
+    conclude(session.sandbox, failure, metrics)
+}
+
+/// `counted` has what the session counted.
+fn conclude(sandbox: Box<dyn Sandbox>, failure: Option<Failure>, counted: Metrics) -> NotStarted {
+    let Ended { failure: found, mut region, heap_error, stdout, stderr, mut metrics } =
+        sandbox.finish(failure.as_ref());
+    metrics.take_calls(&counted);
+    let heap = region.as_mut().map(|region| HeapAfterFailure::open(region, heap_error));
+    let failure = match (failure, found) {
+        (Some(failure), _) => failure,
+        (None, found) => found,
+    };
+    (Box::new(AppletError { failure, metrics, heap, stdout, stderr }), region)
 }

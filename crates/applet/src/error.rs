@@ -1,22 +1,26 @@
-//! How a run fails, and what became of the heap.
+//! How a run or a call fails, and what became of the heap.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use holdfast_region::{CloseReport, RegionError};
-use holdfast_wasm::{Metrics, WasmError};
+use holdfast_jail::{End, JailError, KillReason, LimitHit};
+use holdfast_region::{CloseReport, Region, RegionError};
+use holdfast_wasm::WasmError;
 
-use crate::heap_recovery::{Recovery, RecoveryError};
+use crate::heap_recovery::{Recovery, RecoveryError, recover};
+use crate::kind::Kind;
+use crate::metrics::Metrics;
 
-/// A run without an exit status. The heap, if there was one, is closed.
+/// An applet that is gone, or never came to life. Its heap, if there was one, is at its last consistent state.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AppletError {
-    /// Why there is no exit status.
+    /// Why.
     pub failure: Failure,
-    /// What the run cost up to there.
+    /// What it cost up to there.
     pub metrics: Metrics,
     /// What became of the heap; `None` when the applet had none.
     pub heap: Option<HeapAfterFailure>,
@@ -26,19 +30,76 @@ pub struct AppletError {
     pub stderr: Vec<u8>,
 }
 
-/// Why an applet has no exit status.
+/// Why an applet has no exit status, or no longer serves.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The file is a native program.
-    #[error("{}: native applets are not supported by this build yet; build it for wasm32-wasip1", path.display())]
-    Native {
-        /// The file.
-        path: PathBuf,
-    },
     /// The WebAssembly sandbox says why.
     #[error(transparent)]
     Wasm(#[from] WasmError),
+    /// The sandbox for native programs could not start it.
+    #[error(transparent)]
+    Jail(#[from] JailError),
+    /// The native applet's process ended: by itself, by what it did, or by what it used up.
+    #[error("the applet was stopped: {end}")]
+    Ended {
+        /// How.
+        end: End,
+    },
+    /// A limit that this kind of applet cannot be held to.
+    #[error("a {kind} applet cannot be given the limit `{limit}`; {instead}")]
+    LimitNotOffered {
+        /// The field of [`crate::Limits`].
+        limit: &'static str,
+        /// The kind.
+        kind: Kind,
+        /// What to do.
+        instead: &'static str,
+    },
+    /// It was to be called, and ended without having served.
+    #[error(
+        "the applet ended with status {status} without serving calls; it has to register functions (holdfast_export) \
+         and call holdfast_serve, or be run to its end with `holdfast run`"
+    )]
+    NotServing {
+        /// Its exit status.
+        status: i32,
+    },
+    /// It did not serve in time.
+    #[error("the applet did not serve within {limit:?}; raise the limit (start_timeout) if it needs longer")]
+    StartTimeLimit {
+        /// The limit (wall time).
+        limit: Duration,
+    },
+    /// A call ran past its deadline.
+    #[error("the applet was stopped: its call took longer than {limit:?}; raise the limit (call_timeout) if it needs longer")]
+    CallTimeLimit {
+        /// The limit (wall time).
+        limit: Duration,
+    },
+    /// It went on with a call that was cancelled.
+    #[error("the applet was stopped: it went on for {grace:?} with a call that was cancelled")]
+    IgnoredCancel {
+        /// How long it was waited for.
+        grace: Duration,
+    },
+    /// It broke the protocol.
+    #[error("the applet was stopped: it broke the protocol: {what}; link it with this version's library")]
+    Protocol {
+        /// How.
+        what: String,
+    },
+    /// The heap failed on the trusted side.
+    #[error("the heap failed: {0}")]
+    Heap(#[from] RegionError),
+    /// The host itself failed.
+    #[error("could not {step}: {source}")]
+    Host {
+        /// What it was doing.
+        step: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
 }
 
 /// What failed, for callers that only branch (exit codes, retries).
@@ -47,17 +108,19 @@ pub enum Failure {
 pub enum FailureKind {
     /// The applet's file does not exist.
     NotFound,
-    /// It cannot be loaded: another format, a missing import, no entry point.
+    /// It cannot be loaded: another format, a missing import, no entry point, a limit or layer that there is not.
     CannotLoad,
-    /// It did something forbidden, or used up what it was given other than time.
+    /// It crashed, or used up what it was given other than time.
     Trap,
+    /// It asked the kernel for something that it may not have.
+    PolicyViolation,
     /// It ran longer than it was allowed to.
     TimeLimit,
     /// The host or the heap failed.
     Host,
 }
 
-/// What became of the heap after a failed run.
+/// What became of the heap after a failure.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct HeapAfterFailure {
@@ -65,37 +128,84 @@ pub struct HeapAfterFailure {
     pub name: String,
     /// Whether unfinished changes were rolled back; `None` when the run had changed nothing.
     pub recovery: Option<Result<Recovery, RecoveryError>>,
-    /// The checkpoint that closing makes.
-    pub close: Result<CloseReport, RegionError>,
+    /// The checkpoint that closing made; `None` while the heap is still open, for another start.
+    pub close: Option<Result<CloseReport, RegionError>>,
     /// A failure of the heap that the applet was told only as a number.
     pub error: Option<RegionError>,
+}
+
+impl HeapAfterFailure {
+    /// Rolls back and leaves the region open.
+    pub(crate) fn open(region: &mut Region, error: Option<RegionError>) -> HeapAfterFailure {
+        let recovery = region.is_dirty().then(|| recover(region));
+        HeapAfterFailure { name: region.name().to_string(), recovery, close: None, error }
+    }
+
+    /// Rolls back and closes.
+    pub(crate) fn closed(mut region: Region, error: Option<RegionError>) -> HeapAfterFailure {
+        let after = HeapAfterFailure::open(&mut region, error);
+        HeapAfterFailure { close: Some(region.close()), ..after }
+    }
+}
+
+impl Failure {
+    /// What failed, for callers that only branch.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Failure::Wasm(error) => wasm_kind(error),
+            Failure::Jail(error) => jail_kind(error),
+            Failure::LimitNotOffered { .. } | Failure::NotServing { .. } => FailureKind::CannotLoad,
+            Failure::Ended { end } => match end {
+                End::Violation(_) => FailureKind::PolicyViolation,
+                End::Killed(KillReason::Deadline { .. })
+                | End::Limit(LimitHit::CpuTime { .. } | LimitHit::WallTime { .. }) => FailureKind::TimeLimit,
+                _ => FailureKind::Trap,
+            },
+            Failure::Protocol { .. } => FailureKind::Trap,
+            Failure::StartTimeLimit { .. } | Failure::CallTimeLimit { .. } | Failure::IgnoredCancel { .. } => {
+                FailureKind::TimeLimit
+            }
+            Failure::Heap(_) | Failure::Host { .. } => FailureKind::Host,
+        }
+    }
+}
+
+fn jail_kind(error: &JailError) -> FailureKind {
+    match error {
+        JailError::Program { source, .. } if source.kind() == io::ErrorKind::NotFound => FailureKind::NotFound,
+        JailError::Step { .. }
+        | JailError::Died { .. }
+        | JailError::Stuck { .. }
+        | JailError::Host { .. }
+        | JailError::Ended => FailureKind::Host,
+        _ => FailureKind::CannotLoad,
+    }
+}
+
+fn wasm_kind(error: &WasmError) -> FailureKind {
+    match error {
+        WasmError::CannotRead { source, .. } if source.kind() == io::ErrorKind::NotFound => FailureKind::NotFound,
+        WasmError::CannotRead { .. }
+        | WasmError::NotWasm { .. }
+        | WasmError::Invalid { .. }
+        | WasmError::TooComplex { .. }
+        | WasmError::UnknownImport { .. }
+        | WasmError::NoStart { .. }
+        | WasmError::MemoryLimit { .. }
+        | WasmError::TableLimit { .. } => FailureKind::CannotLoad,
+        WasmError::Trap(_)
+        | WasmError::OutOfFuel { .. }
+        | WasmError::HostAccess { .. }
+        | WasmError::ReadOnlyHeap { .. } => FailureKind::Trap,
+        WasmError::TimeLimit { .. } | WasmError::CompileTimeLimit { .. } => FailureKind::TimeLimit,
+        _ => FailureKind::Host,
+    }
 }
 
 impl AppletError {
     /// What failed, for callers that only branch.
     pub fn kind(&self) -> FailureKind {
-        match &self.failure {
-            Failure::Native { .. } => FailureKind::CannotLoad,
-            Failure::Wasm(error) => match error {
-                WasmError::CannotRead { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                    FailureKind::NotFound
-                }
-                WasmError::CannotRead { .. }
-                | WasmError::NotWasm { .. }
-                | WasmError::Invalid { .. }
-                | WasmError::TooComplex { .. }
-                | WasmError::UnknownImport { .. }
-                | WasmError::NoStart { .. }
-                | WasmError::MemoryLimit { .. }
-                | WasmError::TableLimit { .. } => FailureKind::CannotLoad,
-                WasmError::Trap(_)
-                | WasmError::OutOfFuel { .. }
-                | WasmError::HostAccess { .. }
-                | WasmError::ReadOnlyHeap { .. } => FailureKind::Trap,
-                WasmError::TimeLimit { .. } | WasmError::CompileTimeLimit { .. } => FailureKind::TimeLimit,
-                _ => FailureKind::Host,
-            },
-        }
+        self.failure.kind()
     }
 }
 
@@ -106,7 +216,7 @@ impl fmt::Display for AppletError {
             if let Some(Err(error)) = &heap.recovery {
                 write!(formatter, "; the heap {:?} was left as it is: {error}", heap.name)?;
             }
-            if let Err(error) = &heap.close {
+            if let Some(Err(error)) = &heap.close {
                 write!(formatter, "; the heap {:?} could not be closed in order: {error}", heap.name)?;
             }
         }
@@ -117,5 +227,60 @@ impl fmt::Display for AppletError {
 impl std::error::Error for AppletError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.failure)
+    }
+}
+
+/// Why a call has no result. Only after [`CallError::Died`] the applet is gone.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The applet has no function of that name.
+    #[error("the applet has no function {name:?}; it has {}", show_names(known))]
+    UnknownFunction {
+        /// The name that was called.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// The function returned a failure. In the mode `atomic` nothing that it stored counts.
+    #[error("the function failed with code {code}{}{message}", if message.is_empty() { "" } else { ": " })]
+    Failed {
+        /// The function's own code, never 0.
+        code: i32,
+        /// The function's own words: untrusted, cleaned of control characters.
+        message: String,
+    },
+    /// The result is larger than it may be. The call was cancelled.
+    #[error("the result has more than {limit_bytes} bytes; use `stream`, or raise the limit (result_bytes)")]
+    ResultTooLarge {
+        /// The limit.
+        limit_bytes: usize,
+    },
+    /// The call was cancelled, and the applet gave up in time.
+    #[error("the call was cancelled")]
+    Cancelled,
+    /// A buffer of another applet, or one that has been freed.
+    #[error("the buffer does not belong to this applet; make it with Applet::buffer, and again after a respawn")]
+    ForeignBuffer,
+    /// There is no room for a shared buffer.
+    #[error("no shared buffer of {asked_bytes} bytes: {reason}; raise the limit buffer_bytes, or free a buffer first")]
+    NoBuffer {
+        /// The size.
+        asked_bytes: u64,
+        /// Why.
+        reason: String,
+    },
+    /// What the call stored could not be made to count (mode `atomic`): it was rolled back, and the applet serves on.
+    #[error("the call's stores do not count: {0}")]
+    NotPublished(Arc<RegionError>),
+    /// The applet is gone: this call killed it, or an earlier one did. `respawn` starts it anew.
+    #[error("{0}")]
+    Died(Arc<AppletError>),
+}
+
+fn show_names(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names => names.iter().take(20).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
     }
 }

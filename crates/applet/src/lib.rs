@@ -1,23 +1,58 @@
-//! One API to run an untrusted applet against a persistent heap.
+//! One API to run untrusted applets, native and WebAssembly, against persistent heaps.
 //!
-//! [`Applet`] is a builder: what runs, what it may use, which region is its heap. [`Applet::run`] returns an
-//! [`Outcome`] (with the region, still open) or an [`AppletError`]; after a failure the heap was rolled back
-//! to its last consistent state and closed.
+//! - [`Command`]: what runs, what it may use, which region is its heap. [`Command::run`] runs it to its end and returns an
+//!   [`Outcome`] (with the region, still open) or an [`AppletError`]; after a failure the heap was rolled back to its last
+//!   consistent state and closed.
+//! - [`Applet`]: a command that was started to be called. [`Applet::call`] returns bytes or a [`CallError`]; an applet that
+//!   dies takes nothing with it, and [`Applet::respawn`] goes on with the heap as of its last commit.
+//! - [`Pool`]: applets that are started before they are needed.
+//!
+//! ```no_run
+//! use holdfast_applet::{Applet, Grants, Limits};
+//!
+//! let applet = Applet::spawn("target/applets/native/md5", Limits::default(), Grants::none())?;
+//! let digest = applet.call("digest", b"message digest")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! Invariants:
 //! - However a run ends, the region's file is consistent and its lock is held by nobody but the caller.
-//! - Nothing is granted that the builder was not told.
+//! - Nothing is granted that was not asked for, and no limit is dropped in silence.
+//! - Nothing that an applet sends is believed before it was checked, in a copy of its own.
 #![deny(unsafe_code)]
 
 mod applet;
+mod buffer;
+mod command;
+mod control;
 mod error;
+mod grants;
 #[allow(unsafe_code, reason = "maps the region for the recovery of the heap in it")]
 mod heap_recovery;
+mod kind;
+mod limits;
+mod metrics;
+mod native;
+mod pool;
+mod sandbox;
+mod session;
+mod stream;
+mod wasm;
 
-pub use applet::{Applet, Outcome};
-pub use error::{AppletError, Failure, FailureKind, HeapAfterFailure};
+pub use applet::{Applet, Call, Closed, Response};
+pub use buffer::{Part, SharedBuffer};
+pub use command::{Command, Outcome};
+pub use error::{AppletError, CallError, Failure, FailureKind, HeapAfterFailure};
+pub use grants::Grants;
 pub use heap_recovery::{Recovery, RecoveryError, recover};
+pub use kind::Kind;
+pub use limits::Limits;
+pub use metrics::{CallMetrics, Metrics};
+pub use pool::{Pool, Pooled};
+pub use stream::{Chunk, Stream};
+
+pub use holdfast_jail::{End, JailError, KillReason, Violation};
 pub use holdfast_wasm::{
-    Access, DirGrant, Frame, GrantError, Input, Limits, MAX_HEAP_LIMIT_BYTES, MemoryLimitHit, Metrics,
-    Output, Stdio, TrapCause, TrapReport, WasmError,
+    Access, DirGrant, Frame, GrantError, Input, MAX_HEAP_LIMIT_BYTES, MemoryLimitHit, Output, Stdio, TrapCause,
+    TrapReport, WasmError,
 };

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_applet::{Applet, AppletError, Failure, FailureKind, Outcome, Recovery, Stdio, recover};
+use holdfast_applet::{AppletError, Command, Failure, FailureKind, Grants, JailError, Outcome, Recovery, Stdio, recover};
 use holdfast_heap::{Fixed, Heap, OpenOptions, Opened};
 use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
 use tempfile::TempDir;
@@ -32,7 +32,7 @@ impl Scratch {
         path
     }
 
-    fn applet(&self, body: &str) -> Applet {
+    fn applet(&self, body: &str, region: Region) -> Command {
         let text = format!(
             r#"(module
               (import "holdfast" "attach" (func $attach (param i32) (result i32)))
@@ -42,7 +42,7 @@ impl Scratch {
                 (if (call $attach (i32.const 64)) (then (call $exit (i32.const 99))))
                 {body}))"#
         );
-        Applet::new(self.file("applet.wat", text.as_bytes()))
+        Command::new(self.file("applet.wat", text.as_bytes()), Grants::none().heap(region))
     }
 }
 
@@ -56,9 +56,8 @@ fn error(result: Result<Outcome, Box<AppletError>>) -> Box<AppletError> {
 #[test]
 fn an_outcome_hands_the_heap_back_open() {
     let scratch = Scratch::new();
-    let applet =
-        scratch.applet("(i32.store (i32.const 0x80000000) (i32.const 5)) (call $exit (i32.const 7))");
-    let outcome = applet.heap(scratch.region()).stdio(Stdio::capture(1000)).run().unwrap();
+    let body = "(i32.store (i32.const 0x80000000) (i32.const 5)) (call $exit (i32.const 7))";
+    let outcome = scratch.applet(body, scratch.region()).stdio(Stdio::capture(1000)).run().unwrap();
     assert_eq!(outcome.exit_status, 7);
     assert!(outcome.metrics.heap_dirty && outcome.notes.is_empty() && outcome.heap_error.is_none());
     let report = outcome.region.unwrap().close().unwrap();
@@ -69,14 +68,14 @@ fn an_outcome_hands_the_heap_back_open() {
 #[test]
 fn after_a_trap_the_heap_is_closed_with_a_checkpoint() {
     let scratch = Scratch::new();
-    let applet = scratch.applet("(i32.store (i32.const 0x80000000) (i32.const 5)) unreachable");
-    let error = error(applet.heap(scratch.region()).run());
+    let body = "(i32.store (i32.const 0x80000000) (i32.const 5)) unreachable";
+    let error = error(scratch.applet(body, scratch.region()).run());
     assert_eq!(error.kind(), FailureKind::Trap);
     assert!(error.to_string().contains("`main`"), "{error}");
     let heap = error.heap.unwrap();
     // Bytes that are no heap are left as they are.
     assert!(matches!(heap.recovery, Some(Ok(Recovery::NoHeap))), "{:?}", heap.recovery);
-    assert!(!heap.close.unwrap().checkpoint.skipped);
+    assert!(!heap.close.unwrap().unwrap().checkpoint.skipped);
     let mut value = [0; 4];
     scratch.region().read_at(0, &mut value).unwrap();
     assert_eq!(u32::from_le_bytes(value), 5);
@@ -85,10 +84,10 @@ fn after_a_trap_the_heap_is_closed_with_a_checkpoint() {
 #[test]
 fn a_time_limit_ends_the_run_and_frees_the_heap() {
     let scratch = Scratch::new();
-    let applet = scratch.applet("(loop $forever (br $forever))").timeout(Duration::from_millis(100));
-    let error = error(applet.heap(scratch.region()).run());
+    let applet = scratch.applet("(loop $forever (br $forever))", scratch.region());
+    let error = error(applet.timeout(Duration::from_millis(100)).run());
     assert_eq!(error.kind(), FailureKind::TimeLimit);
-    assert!(error.heap.unwrap().close.is_ok());
+    assert!(error.heap.unwrap().close.unwrap().is_ok());
     drop(scratch.region());
 }
 
@@ -127,11 +126,10 @@ fn an_open_transaction_is_rolled_back_by_the_host_after_a_trap() {
     let scratch = Scratch::new();
     let mut region = scratch.region();
     leave_a_transaction_open(&mut region);
-    let applet = scratch.applet("unreachable");
-    let error = error(applet.heap(region).run());
+    let error = error(scratch.applet("unreachable", region).run());
     let heap = error.heap.unwrap();
     assert!(matches!(heap.recovery, Some(Ok(Recovery::RolledBack))), "{:?}", heap.recovery);
-    heap.close.unwrap();
+    heap.close.unwrap().unwrap();
     let mut region = scratch.region();
     assert_eq!(read_value(&mut region), (1, Opened::Clean));
     assert_eq!(recover(&mut region).unwrap(), Recovery::InOrder);
@@ -147,17 +145,17 @@ fn files_that_cannot_be_run_are_told_apart() {
         (
             &scratch.file("elf", b"\x7fELF\x02\x01\x01"),
             FailureKind::CannotLoad,
-            "not supported by this build yet",
+            "x86-64",
         ),
         (&scratch.file("empty.wat", b"(module)"), FailureKind::CannotLoad, "_start"),
     ];
     for (path, kind, text) in cases {
-        let error = error(Applet::new(path).heap(scratch.region()).run());
+        let error = error(Command::new(path, Grants::none().heap(scratch.region())).run());
         assert_eq!(error.kind(), kind);
         assert!(error.to_string().contains(text), "{error}");
         // Nothing was stored: closing had nothing to do beyond the fresh region's first checkpoint.
-        assert!(error.heap.unwrap().close.is_ok());
+        assert!(error.heap.unwrap().close.unwrap().is_ok());
     }
-    let error = error(Applet::new(scratch.file("elf", b"\x7fELF\x02")).run());
-    assert!(matches!(error.failure, Failure::Native { .. }) && error.heap.is_none());
+    let error = error(Command::new(scratch.file("elf", b"\x7fELF\x02"), Grants::none()).run());
+    assert!(matches!(error.failure, Failure::Jail(JailError::NotNative { .. })) && error.heap.is_none());
 }

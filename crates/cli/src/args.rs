@@ -4,18 +4,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use holdfast_applet::DirGrant;
-use holdfast_region::{Medium, MediumError, RegionName};
+use holdfast_region::{Medium, RegionName};
 
+use crate::applet_args::AppletArgs;
 use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, REVOKE_HELP, RevokeArgs};
 use crate::heap_args::*;
-use crate::size::parse_size;
 
 /// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
 const EXIT_CODES: &str = "\
-Exit codes of `run`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap failed (no \
-such key, not its key, held, damaged, no room); 126 the applet cannot be loaded; 127 there is no such applet; 134 the \
-applet trapped, or used up its fuel.
+Exit codes of `run` and `call`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
+failed (no such key, not its key, held, damaged, no room); 126 the applet cannot be loaded, or not in this sandbox; 127 \
+there is no such applet; 134 the applet trapped or crashed, or used up what it was given; 159 it made a system call that \
+it may not make.
 
 Exit codes of the other commands: 0 done; 1 `check` or `salvage` found damage, `diff` differences or `doctor` a \
 blocking lack; 2 wrong arguments; 3 no such heap, snapshot, key or file; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
@@ -35,6 +35,8 @@ pub struct Cli {
 pub enum Command {
     /// Run an untrusted program with a heap that is there again next time
     Run(RunArgs),
+    /// Call a function of an applet that serves, and print its result
+    Call(CallArgs),
     /// List, inspect, check, copy, restore and remove heaps
     #[command(subcommand)]
     Heap(HeapCommand),
@@ -54,6 +56,7 @@ Examples:
   holdfast run server.wasm --timeout 2s --memory 32MiB --env LANG
   holdfast run guestbook.wasm --heap guests --key reader -- list   # after: holdfast heap grant guests --to reader
   holdfast run worker.wasm --heap jobs --compartment worker-3
+  holdfast run ./native-tool --strict --cpu-time 5s -- --fast   # ELF: its own process, no network, no files
 
 The applet gets its arguments, standard input, output and error, clocks and random numbers; files and \
 environment variables only as granted. Without --heap it has no persistent memory.
@@ -64,65 +67,50 @@ nothing that it had stored; a transaction that it left open is rolled back at th
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {
-    /// The program: a WebAssembly file for wasm32-wasip1 (.wasm or .wat)
-    pub applet: PathBuf,
+    #[command(flatten)]
+    pub applet: AppletArgs,
 
     /// Arguments of the applet
     #[arg(last = true, value_name = "ARGS")]
     pub args: Vec<String>,
 
-    /// Name of the heap; made when there is none
-    #[arg(long, value_name = "NAME", value_parser = parse_heap)]
-    pub heap: Option<RegionName>,
-
-    /// How large a new heap may ever get (an existing one keeps its limit)
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size, requires = "heap")]
-    pub heap_size: u64,
-
-    /// Where a new heap lies: in the pool, or on the disk of the home, for heaps larger than the pool (an existing one
-    /// stays where it is)
-    #[arg(long, value_name = "memory|file", default_value_t, value_parser = parse_medium, requires = "heap")]
-    pub backing: Medium,
-
-    /// Let the applet's stores to the heap count only together: when it ends by itself, or commits
-    #[arg(long, requires = "heap")]
-    pub atomic: bool,
-
-    /// Name of the key that opens the heap: the owner's, or one that was granted something; made with a new heap
-    #[arg(long, value_name = "KEY", default_value = "default", requires = "heap")]
-    pub key: String,
-
-    /// Give the applet the private compartment that this worker has in the heap, instead of the heap itself
-    #[arg(long, value_name = "WORKER", requires = "heap", value_parser = RegionName::parse)]
-    pub compartment: Option<RegionName>,
-
-    /// How large a new compartment may ever get; counts against the limit of the heap
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size, requires = "compartment")]
-    pub quota: u64,
-
-    /// Grant a directory, optionally under another path, optionally read-only
-    #[arg(long = "dir", value_name = "HOST[::GUEST][:ro]")]
-    pub dirs: Vec<DirGrant>,
-
-    /// Set an environment variable; without a value it is passed through
-    #[arg(long = "env", value_name = "NAME[=VALUE]", value_parser = parse_variable)]
-    pub env: Vec<String>,
-
     /// Stop the applet after this time (500ms, 10s, 2min)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub timeout: Option<Duration>,
+}
 
-    /// Limit of volatile memory; the heap does not count
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
-    pub memory: u64,
+const CALL_EXAMPLES: &str = "\
+Examples:
+  holdfast call md5                                      # lists its functions
+  holdfast call md5 digest --input /etc/services | xxd -p
+  echo -n hello | holdfast call echo reverse --input -
+  holdfast call tally.wasm add 3 --heap numbers --timeout 1s
 
-    /// Limit of fuel, about one unit an instruction
-    #[arg(long, value_name = "UNITS")]
-    pub fuel: Option<u64>,
+The result goes to standard output as it is, streamed parts as they come.
 
-    /// Say on standard error what the run cost
-    #[arg(long)]
-    pub metrics: bool,
+Exit codes: 0 done; 1 the function failed by itself; all others as of `run`.";
+
+/// Call a function
+#[derive(Debug, Args)]
+#[command(after_help = CALL_EXAMPLES)]
+pub struct CallArgs {
+    #[command(flatten)]
+    pub applet: AppletArgs,
+
+    /// Name of the function; without it, the functions are listed
+    pub function: Option<String>,
+
+    /// The input, as text
+    #[arg(conflicts_with = "from")]
+    pub text: Option<String>,
+
+    /// The input, from a file; - is standard input
+    #[arg(long = "input", value_name = "FILE")]
+    pub from: Option<PathBuf>,
+
+    /// Stop the applet when the call takes longer than this (500ms, 10s, 2min)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub timeout: Option<Duration>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -296,26 +284,6 @@ pub struct CompletionsArgs {
 }
 
 /// The name of a heap; whoever names a compartment is told how.
-fn parse_heap(text: &str) -> Result<RegionName, String> {
-    match RegionName::parse_any(text).map(|name| name.parent_and_worker()) {
-        Ok(Some((heap, worker))) => {
-            Err(format!("{text} is a compartment; write --heap {heap} --compartment {worker}"))
-        }
-        _ => RegionName::parse(text).map_err(|error| error.to_string()),
-    }
-}
-
-fn parse_variable(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.starts_with('=') {
-        return Err("it has no name; write NAME=VALUE, or NAME to pass the value through".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-fn parse_medium(text: &str) -> Result<Medium, MediumError> {
-    text.parse()
-}
-
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write a number and a unit: 500ms, 10s, 2min"))
@@ -337,8 +305,8 @@ mod tests {
             Cli::try_parse_from(["holdfast", "run", "a.wasm", "--heap", "h", "--", "--heap", "x"]).unwrap();
         let Command::Run(run) = cli.command else { panic!("not a run") };
         assert_eq!(run.args, ["--heap", "x"]);
-        assert_eq!(run.heap.unwrap().as_str(), "h");
-        assert_eq!(run.heap_size, 64 << 20);
+        assert_eq!(run.applet.heap.unwrap().as_str(), "h");
+        assert_eq!(run.applet.heap_size, 64 << 20);
     }
 
     #[test]

@@ -26,8 +26,10 @@ pub const HOST_FAILED: u8 = 125;
 pub const NOT_LOADABLE: u8 = 126;
 /// `run`: there is no such applet.
 pub const NO_APPLET: u8 = 127;
-/// `run`: the applet trapped, as if it had aborted, or used up its fuel.
+/// `run`: the applet trapped or crashed, as if it had aborted, or used up what it was given.
 pub const TRAPPED: u8 = 134;
+/// `run`: the applet made a system call that it may not make, as if SIGSYS had killed it.
+pub const VIOLATION: u8 = 159;
 
 /// The end of a command that failed.
 #[derive(Debug)]

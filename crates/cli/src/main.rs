@@ -7,11 +7,14 @@
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "a program: what its modules share is public inside of it")]
 
+mod applet_args;
 mod args;
+mod call;
 mod completions;
 mod doctor;
 mod exit;
 mod grant_args;
+mod granted;
 mod heap;
 mod heap_args;
 mod output;
@@ -53,6 +56,7 @@ fn tell(error: &clap::Error) -> Result<u8, Failure> {
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Run(options) => run::run(options),
+        Command::Call(options) => call::run(options),
         Command::Heap(HeapCommand::Ls(options)) => heap::ls::run(&options),
         Command::Heap(HeapCommand::Show(options)) => heap::show::run(&options),
         Command::Heap(HeapCommand::Check(options)) => heap::check::run(&options),

@@ -1,0 +1,76 @@
+//! What an applet is given besides processor and memory.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+
+use holdfast_region::{NameSpace, OwnerKey, Region, RegionError, RegionName};
+use holdfast_wasm::DirGrant;
+
+/// What an applet may use. By default: no heap, no directory, no environment, no arguments.
+#[derive(Default)]
+pub struct Grants {
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) dirs: Vec<DirGrant>,
+    pub(crate) region: Option<Region>,
+    pub(crate) cache_dir: Option<PathBuf>,
+}
+
+impl Grants {
+    /// Nothing.
+    #[must_use]
+    pub fn none() -> Grants {
+        Grants::default()
+    }
+
+    /// A heap.
+    #[must_use]
+    pub fn heap(mut self, region: Region) -> Grants {
+        self.region = Some(region);
+        self
+    }
+
+    /// The private compartment that `worker` has in the region `parent`, made if there is none: see
+    /// [`NameSpace::open_compartment`]. Workers run beside each other, each with its own.
+    ///
+    /// # Errors
+    /// Those of opening the compartment.
+    pub fn compartment(
+        self,
+        names: &NameSpace,
+        parent: &RegionName,
+        worker: &RegionName,
+        owner: &OwnerKey,
+        quota_bytes: u64,
+    ) -> Result<Grants, RegionError> {
+        Ok(self.heap(names.open_compartment(parent, worker, owner, quota_bytes)?))
+    }
+
+    /// One argument more; the program's name is there already.
+    #[must_use]
+    pub fn arg(mut self, argument: impl Into<String>) -> Grants {
+        self.args.push(argument.into());
+        self
+    }
+
+    /// An environment variable; the applet sees no others.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Grants {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// A directory.
+    #[must_use]
+    pub fn dir(mut self, grant: DirGrant) -> Grants {
+        self.dirs.push(grant);
+        self
+    }
+
+    /// A directory where compiled WebAssembly is kept, so that later starts are faster.
+    #[must_use]
+    pub fn cache_dir(mut self, directory: impl Into<PathBuf>) -> Grants {
+        self.cache_dir = Some(directory.into());
+        self
+    }
+}

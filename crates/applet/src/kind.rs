@@ -1,0 +1,47 @@
+//! Which of the two sandboxes a file is for.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use serde::Serialize;
+
+/// How a native executable starts.
+const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
+
+/// The kind of an applet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// An ELF program, in a process of its own.
+    Native,
+    /// WebAssembly, in this process.
+    Wasm,
+}
+
+impl Kind {
+    /// The kind of a file, by its first bytes; whatever is no ELF program the WebAssembly sandbox has to judge.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn of(path: &Path) -> io::Result<Kind> {
+        let mut start = [0; ELF_MAGIC.len()];
+        match File::open(path)?.read_exact(&mut start) {
+            Ok(()) if start == ELF_MAGIC => Ok(Kind::Native),
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+            _ => Ok(Kind::Wasm),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Kind::Native => "native",
+            Kind::Wasm => "WebAssembly",
+        })
+    }
+}

@@ -1,0 +1,386 @@
+//! A native applet: a process of its own in the jail, a channel to it, and its region, which it maps by itself.
+//!
+//! Invariants:
+//! - The region is lent from the start of the process until it is gone, and used by nobody else meanwhile.
+//! - Requests about the heap are answered here and nowhere else; they are checked against what was lent.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_channel::boot::{BootRegion, CHANNEL_FD, REGION_FD};
+use holdfast_channel::header::Header;
+use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, status};
+use holdfast_channel::wait::{Deadline, Wait};
+use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
+use holdfast_jail::{End, Jail, JailStdio, Jailed, KillReason, PathAccess, PathGrant};
+use holdfast_region::{Durability, ErrorKind, Lent, Region, RegionError};
+use holdfast_wasm::{Access, Output};
+
+use crate::buffer::SharedBuffer;
+use crate::command::{Outcome, Plan, refused};
+use crate::control::Control;
+use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
+use crate::kind::Kind;
+use crate::metrics::Metrics;
+use crate::sandbox::{Ended, NotStarted, Sandbox, Stop};
+
+/// How long the kernel may take to bring an end about that was asked for.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// See the module.
+pub(crate) struct Native {
+    // Before the memory that it reads and writes.
+    endpoint: Endpoint<HostWait>,
+    memory: Arc<ChannelMemory>,
+    jailed: Jailed,
+    region: Option<Region>,
+    lent: Option<LentRegion>,
+    control: Arc<Control>,
+    result_bytes: u64,
+    start_time: Duration,
+    started: Instant,
+    /// Messages that the session does not see.
+    messages: u64,
+    heap_error: Option<RegionError>,
+}
+
+/// What of a loan is needed while it lasts.
+#[derive(Clone, Copy)]
+struct LentRegion {
+    address: u64,
+    is_private: bool,
+}
+
+impl Native {
+    pub(crate) fn start(plan: &Plan, mut region: Option<Region>, serve: bool) -> Result<Native, NotStarted> {
+        let started = Instant::now();
+        match begin(plan, region.as_mut(), serve) {
+            Ok((memory, endpoint, bell, jailed, lent)) => {
+                let control = Arc::new(Control::new(move || bell.interrupt()));
+                Ok(Native {
+                    endpoint,
+                    memory,
+                    jailed,
+                    region,
+                    lent,
+                    control,
+                    result_bytes: plan.limits.result_bytes as u64,
+                    start_time: started.elapsed(),
+                    started,
+                    messages: 0,
+                    heap_error: None,
+                })
+            }
+            Err(failure) => {
+                let heap_error = region.as_mut().and_then(|region| region.end_lending().err());
+                let mut error = refused(failure, Kind::Native, None);
+                error.heap = region.as_mut().map(|region| HeapAfterFailure::open(region, heap_error));
+                Err((error, region))
+            }
+        }
+    }
+
+    fn deadline(&self, deadline: Option<Instant>) -> Deadline {
+        deadline.map_or(Deadline::NEVER, |deadline| {
+            Deadline::after(self.endpoint.waiter().now_ns(), deadline.saturating_duration_since(Instant::now()))
+        })
+    }
+
+    /// Answers a request about the heap; `false`: the message is something else.
+    fn serve_heap(&mut self, message: &AppletMessage, deadline: Option<Instant>) -> Result<bool, Stop> {
+        let (status, value) = match message {
+            AppletMessage::Grow { at_least_bytes } => match self.grow(*at_least_bytes) {
+                Ok(backed_bytes) => (status::OK, backed_bytes),
+                Err(status) => (status, 0),
+            },
+            AppletMessage::Commit { level } => (self.commit(*level), 0),
+            _ => return Ok(false),
+        };
+        self.messages += 2;
+        let reply = Header::from(HostMessage::Reply { status, value });
+        self.send(&reply, &[], deadline)?;
+        Ok(true)
+    }
+
+    fn grow(&mut self, at_least_bytes: u64) -> Result<u64, i32> {
+        let Some(region) = &mut self.region else { return Err(status::NOT_GRANTED) };
+        region.grow(at_least_bytes).map_err(|error| {
+            let status = match &error {
+                RegionError::LimitReached { .. } => status::LIMIT_REACHED,
+                RegionError::Access(_) if region.is_read_only() => status::READ_ONLY,
+                RegionError::Access(_) => status::LIMIT_REACHED,
+                error if error.kind() == ErrorKind::NoRoom => status::NO_ROOM,
+                _ => status::FAILED,
+            };
+            self.heap_error = Some(error);
+            status
+        })
+    }
+
+    fn commit(&mut self, level: u32) -> i32 {
+        let durability = match level {
+            0 => Durability::Process,
+            1 => return status::UNSUPPORTED,
+            _ => Durability::Power,
+        };
+        let published = self.publish();
+        let Some(region) = &mut self.region else { return status::NOT_GRANTED };
+        match published.and_then(|()| region.commit(durability)) {
+            Ok(_) => status::OK,
+            Err(error) => {
+                self.heap_error = Some(error);
+                status::FAILED
+            }
+        }
+    }
+
+    /// Takes the pages over that the applet changed in its private mapping.
+    fn copy_changes(&mut self, lent: LentRegion) -> Result<(), RegionError> {
+        let Some(region) = &mut self.region else { return Ok(()) };
+        let io = |source| RegionError::Io { step: "read the applet's stores to", path: region.name().to_string().into(), source };
+        let range = lent.address..lent.address + region.backed_bytes();
+        let pages = self.jailed.changed_pages(range).map_err(io)?;
+        let (mut stored, mut known) = (vec![0; PAGE_BYTES as usize], vec![0; PAGE_BYTES as usize]);
+        for run in pages {
+            for address in run.step_by(PAGE_BYTES as usize) {
+                let offset = address - lent.address;
+                self.jailed.read_memory(address, &mut stored).map_err(io)?;
+                region.read_at(offset, &mut known)?;
+                if stored != known {
+                    region.copy_in(offset, &stored)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the process if it has not ended, and waits until nothing of it is left.
+    fn wait_for_end(&mut self, why: KillReason) -> End {
+        if self.jailed.end().is_none() {
+            self.jailed.kill(why);
+        }
+        self.jailed.wait(Some(KILL_PATIENCE)).unwrap_or(End::Killed(KillReason::Dropped))
+    }
+}
+
+/// Everything up to the first instruction of the applet.
+type Begun = (Arc<ChannelMemory>, Endpoint<HostWait>, Bell, Jailed, Option<LentRegion>);
+
+fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun, Failure> {
+    let host = |step| move |source| Failure::Host { step, source };
+    let lent = region.map(Region::lend).transpose()?;
+    let arena_bytes = if serve { plan.limits.buffer_bytes.next_multiple_of(PAGE_BYTES) } else { 0 };
+    let layout = Layout::new(RING_BYTES_DEFAULT, arena_bytes)
+        .map_err(|error| Failure::Host { step: "lay out the channel", source: std::io::Error::other(error) })?;
+    let memory = ChannelMemory::create(layout, lent.as_ref().map(boot_region), serve)
+        .map_err(|error| Failure::Host { step: "make the channel", source: std::io::Error::other(error) })?;
+    let (endpoint, bell) = memory.host().ok_or_else(|| Failure::Host {
+        step: "lay out the channel",
+        source: std::io::ErrorKind::InvalidData.into(),
+    })?;
+    let mapped_bytes = layout.total_bytes() + lent.as_ref().map_or(0, |lent| lent.limit_bytes);
+    let gone = bell.clone();
+    let mut jail = Jail::new(&plan.path)
+        .args(plan.args.iter().cloned())
+        .envs(plan.env.iter().cloned())
+        .limits(plan.limits.for_jail(mapped_bytes)?)
+        .strict(plan.is_strict)
+        .stdio(stdio(plan)?)
+        .descriptor(CHANNEL_FD, memory.descriptor().map_err(host("hand the channel over"))?)
+        .on_end(Arc::new(move || gone.peer_is_gone()));
+    for grant in &plan.dirs {
+        let access = match grant.access {
+            Access::ReadOnly => PathAccess::ReadOnly,
+            Access::ReadWrite => PathAccess::ReadWrite,
+        };
+        jail = jail.path(PathGrant { host: grant.host.clone(), guest: grant.guest.clone().into(), access });
+    }
+    let mut loan = None;
+    if let Some(Lent { file, data_offset, address, is_private, .. }) = lent {
+        jail = jail.descriptor(REGION_FD, file.into()).region_data_offset(data_offset);
+        loan = Some(LentRegion { address, is_private });
+    }
+    Ok((memory, endpoint, bell, jail.spawn()?, loan))
+}
+
+fn boot_region(lent: &Lent) -> BootRegion {
+    BootRegion {
+        address: lent.address,
+        data_offset: lent.data_offset,
+        backed_bytes: lent.backed_bytes,
+        limit_bytes: lent.limit_bytes,
+        is_new: lent.is_new,
+        is_read_only: lent.is_read_only,
+        is_atomic: lent.is_private,
+    }
+}
+
+fn stdio(plan: &Plan) -> Result<JailStdio, Failure> {
+    let stdio = &plan.stdio;
+    let _ = &stdio.stdin;
+    Ok(match (&stdio.stdout, &stdio.stderr) {
+        (Output::Capture { limit_bytes }, _) | (_, Output::Capture { limit_bytes }) => {
+            JailStdio::Capture { limit_bytes: *limit_bytes as u64 }
+        }
+        (Output::Inherit, _) | (_, Output::Inherit) => JailStdio::Relay,
+        _ => JailStdio::Null,
+    })
+}
+
+impl Sandbox for Native {
+    fn control(&self) -> Arc<Control> {
+        self.control.clone()
+    }
+
+    fn send(&mut self, header: &Header, payload: &[u8], deadline: Option<Instant>) -> Result<(), Stop> {
+        let deadline = self.deadline(deadline);
+        self.endpoint.send(header, payload, deadline).map_err(stop)
+    }
+
+    fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop> {
+        loop {
+            let until = self.deadline(deadline);
+            let header = self.endpoint.receive(payload, self.result_bytes, until).map_err(stop)?;
+            let message = AppletMessage::parse(&header).map_err(|what| Stop::Broken(format!("it {what}")))?;
+            if message == AppletMessage::Seal {
+                self.messages += 1;
+                self.seal().map_err(|_| Stop::Ended)?;
+            } else if !self.serve_heap(&message, deadline)? {
+                return Ok(header);
+            }
+            // One that asks and asks must stop in time all the same.
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(Stop::Deadline);
+            }
+        }
+    }
+
+    fn seal(&mut self) -> Result<(), Failure> {
+        Ok(self.jailed.seal()?)
+    }
+
+    fn publish(&mut self) -> Result<(), RegionError> {
+        let Some(lent) = self.lent.filter(|lent| lent.is_private) else { return Ok(()) };
+        let copied = self.copy_changes(lent);
+        let Some(region) = &mut self.region else { return copied };
+        copied.and_then(|()| region.publish().map(drop)).inspect_err(|_| {
+            // The applet forgets what it stored with the next call; what was copied goes the same way.
+            let _ = region.rollback();
+        })
+    }
+
+    fn is_atomic(&self) -> bool {
+        self.lent.is_some_and(|lent| lent.is_private)
+    }
+
+    fn cpu_time(&self) -> Duration {
+        self.jailed.cpu_time()
+    }
+
+    fn heap_backed_bytes(&self) -> u64 {
+        self.region.as_ref().map_or(0, Region::backed_bytes)
+    }
+
+    fn metrics(&self) -> Metrics {
+        let usage = self.jailed.usage();
+        let mut metrics = Metrics::new(Kind::Native);
+        metrics.start_time = self.start_time;
+        metrics.wall_time = self.started.elapsed();
+        metrics.cpu_time = usage.cpu_time;
+        metrics.peak_memory_bytes = usage.peak_memory_bytes;
+        metrics.heap_backed_bytes = self.heap_backed_bytes();
+        metrics.heap_dirty = self.region.as_ref().is_some_and(Region::is_dirty);
+        metrics.messages = self.messages;
+        metrics
+    }
+
+    fn weaker(&self) -> Vec<String> {
+        self.jailed.weaker().iter().map(ToString::to_string).collect()
+    }
+
+    fn buffer(&mut self, bytes: usize) -> Result<SharedBuffer, CallError> {
+        SharedBuffer::new(&self.memory, bytes)
+    }
+
+    fn handle_of(&self, buffer: &SharedBuffer) -> Result<Handle, CallError> {
+        buffer.handle_in(&self.memory)
+    }
+
+    fn finish(mut self: Box<Self>, failure: Option<&Failure>) -> Ended {
+        let why = match failure {
+            None => KillReason::Finished,
+            Some(Failure::CallTimeLimit { limit } | Failure::StartTimeLimit { limit }) => {
+                KillReason::Deadline { limit: *limit }
+            }
+            Some(Failure::IgnoredCancel { .. }) => KillReason::Cancelled,
+            Some(other) => KillReason::Other { what: other.to_string() },
+        };
+        let end = self.wait_for_end(why);
+        let mut metrics = self.metrics();
+        if let Some(region) = &mut self.region
+            && let Err(error) = region.end_lending()
+        {
+            self.heap_error = Some(error);
+        }
+        metrics.heap_dirty = self.region.as_ref().is_some_and(Region::is_dirty);
+        Ended {
+            failure: Failure::Ended { end },
+            heap_error: self.heap_error.take(),
+            stdout: self.jailed.stdout(),
+            stderr: self.jailed.stderr(),
+            region: self.region.take(),
+            metrics,
+        }
+    }
+}
+
+fn stop(error: ChannelError) -> Stop {
+    match error {
+        ChannelError::PeerGone => Stop::Ended,
+        ChannelError::TimedOut => Stop::Deadline,
+        ChannelError::Interrupted => Stop::Nudged,
+        ChannelError::PeerBroke { what } => Stop::Broken(format!("it {what}")),
+        other => Stop::Broken(other.to_string()),
+    }
+}
+
+/// Runs a native applet to its end.
+pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletError>> {
+    let mut native = match Native::start(plan, region, false) {
+        Ok(native) => native,
+        Err((mut error, region)) => {
+            if let (Some(heap), Some(region)) = (&mut error.heap, region) {
+                heap.close = Some(region.close());
+            }
+            return Err(error);
+        }
+    };
+    let deadline = plan.limits.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut payload = Vec::new();
+    let failure = loop {
+        match native.receive(&mut payload, deadline) {
+            Ok(_) => break Some(Failure::Protocol { what: "it answers calls that nobody made".to_owned() }),
+            Err(Stop::Nudged) => {}
+            Err(Stop::Ended) => break None,
+            Err(Stop::Deadline) => {
+                let limit = plan.limits.timeout.unwrap_or_default();
+                break Some(Failure::Ended { end: End::Killed(KillReason::Deadline { limit }) });
+            }
+            Err(Stop::Broken(what)) => break Some(Failure::Protocol { what }),
+        }
+    };
+    let notes = native.weaker();
+    let Ended { failure: found, region, heap_error, stdout, stderr, metrics } =
+        Box::new(native).finish(failure.as_ref());
+    match (failure, found) {
+        (None, Failure::Ended { end: End::Exited { status } }) => {
+            Ok(Outcome { exit_status: status, metrics, region, heap_error, notes, stdout, stderr })
+        }
+        (failure, found) => {
+            let heap = region.map(|region| HeapAfterFailure::closed(region, heap_error));
+            Err(Box::new(AppletError { failure: failure.unwrap_or(found), metrics, heap, stdout, stderr }))
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Applets that are started before they are needed.
+//!
+//! Invariants:
+//! - What [`Pool::take`] gives has served nobody else, unless the pool was told to take applets back.
+//! - The pool's thread ends with the pool, and every applet in it.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::applet::Applet;
+use crate::command::Command;
+use crate::error::AppletError;
+
+/// How long the pool waits after a start that failed, before it tries again.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
+
+/// Makes the command for one more applet: each its own compartment, say.
+type Source = Box<dyn Fn() -> Result<Command, Box<AppletError>> + Send + Sync>;
+
+/// A pool of warm applets. See the module.
+pub struct Pool {
+    shared: Arc<Shared>,
+    filler: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    source: Source,
+    size: usize,
+    reuses: bool,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    ready: VecDeque<Applet>,
+    is_closed: bool,
+    /// The last start in the background failed.
+    has_failed: bool,
+}
+
+/// An applet out of a pool. When it is dropped it is ended, or goes back if the pool takes applets back and it lives.
+pub struct Pooled {
+    applet: Option<Applet>,
+    shared: Arc<Shared>,
+}
+
+impl Pool {
+    /// A pool that keeps `size` applets ready, each made with a command from `source`. With `reuses`, an applet that is
+    /// given back serves the next one, with whatever it remembers; without, everybody gets a fresh one.
+    ///
+    /// # Errors
+    /// Of the first start, which is tried here, so that a mistake shows at once.
+    pub fn new(
+        size: usize,
+        reuses: bool,
+        source: impl Fn() -> Result<Command, Box<AppletError>> + Send + Sync + 'static,
+    ) -> Result<Pool, Box<AppletError>> {
+        let first = source()?.spawn()?;
+        let shared = Arc::new(Shared {
+            source: Box::new(source),
+            size: size.max(1),
+            reuses,
+            inner: Mutex::new(Inner { ready: VecDeque::from([first]), ..Inner::default() }),
+            changed: Condvar::new(),
+        });
+        let filled = shared.clone();
+        // Without a thread the pool works, cold.
+        let filler = thread::Builder::new().name("holdfast-pool".into()).spawn(move || filled.fill()).ok();
+        Ok(Pool { shared, filler })
+    }
+
+    /// An applet that serves: a warm one, or, when there is none, one that is started now.
+    ///
+    /// # Errors
+    /// Of that start.
+    pub fn take(&self) -> Result<Pooled, Box<AppletError>> {
+        let warm = self.shared.lock().ready.pop_front();
+        self.shared.changed.notify_all();
+        let applet = match warm {
+            Some(applet) => applet,
+            None => (self.shared.source)()?.spawn()?,
+        };
+        Ok(Pooled { applet: Some(applet), shared: self.shared.clone() })
+    }
+
+    /// How many are ready now.
+    #[must_use]
+    pub fn ready(&self) -> usize {
+        self.shared.lock().ready.len()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Whatever a panic left is a list of applets.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fill(&self) {
+        loop {
+            let mut inner = self.lock();
+            while !inner.is_closed && inner.ready.len() >= self.size {
+                inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            }
+            if std::mem::take(&mut inner.has_failed) && !inner.is_closed {
+                let waited = self.changed.wait_timeout(inner, PAUSE_AFTER_FAILURE);
+                inner = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            if inner.is_closed {
+                return;
+            }
+            drop(inner);
+            let started = (self.source)().and_then(Command::spawn);
+            let mut inner = self.lock();
+            match started {
+                Ok(applet) if !inner.is_closed => inner.ready.push_back(applet),
+                Ok(_) => return,
+                // Whoever takes one hears of it.
+                Err(_) => inner.has_failed = true,
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let ready = {
+            let mut inner = self.shared.lock();
+            inner.is_closed = true;
+            std::mem::take(&mut inner.ready)
+        };
+        self.shared.changed.notify_all();
+        drop(ready);
+        if let Some(filler) = self.filler.take() {
+            // Its panic would be ours; there is nothing left to do.
+            let _ = filler.join();
+        }
+    }
+}
+
+impl Deref for Pooled {
+    type Target = Applet;
+
+    fn deref(&self) -> &Applet {
+        match &self.applet {
+            Some(applet) => applet,
+            // It is taken out in `drop` only.
+            None => unreachable!("a pooled applet lives as long as its handle"),
+        }
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        let Some(applet) = self.applet.take() else { return };
+        if !self.shared.reuses || applet.cause_of_death().is_some() {
+            return;
+        }
+        let mut inner = self.shared.lock();
+        if !inner.is_closed && inner.ready.len() < self.shared.size {
+            inner.ready.push_back(applet);
+        }
+    }
+}

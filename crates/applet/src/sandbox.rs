@@ -1,0 +1,99 @@
+//! What a session needs of a sandbox, whichever it is.
+//!
+//! Invariant: whatever an implementation returns was checked; nothing of it is the applet's word alone.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_channel::header::Header;
+use holdfast_channel::layout::Handle;
+use holdfast_region::{Region, RegionError};
+
+use crate::buffer::SharedBuffer;
+use crate::command::{Plan, cannot_read, refused};
+use crate::control::Control;
+use crate::error::{AppletError, CallError, Failure};
+use crate::kind::Kind;
+use crate::metrics::Metrics;
+use crate::native::Native;
+use crate::wasm::Wasm;
+
+/// Why nothing more comes, or not now.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The applet is gone, or stopped for a reason that its end tells.
+    Ended,
+    /// The deadline has passed.
+    Deadline,
+    /// Somebody wants the waiting thread to look at the call's control.
+    Nudged,
+    /// The applet broke the protocol.
+    Broken(String),
+}
+
+/// How an applet ended, and what is left of it.
+pub(crate) struct Ended {
+    /// Why it ended, in its sandbox's words.
+    pub(crate) failure: Failure,
+    /// Its region, no longer mapped by anybody else.
+    pub(crate) region: Option<Region>,
+    pub(crate) heap_error: Option<RegionError>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) metrics: Metrics,
+}
+
+/// See the module.
+pub(crate) trait Sandbox: Send {
+    /// What another thread may do to it.
+    fn control(&self) -> Arc<Control>;
+
+    /// Sends a message.
+    fn send(&mut self, header: &Header, payload: &[u8], deadline: Option<Instant>) -> Result<(), Stop>;
+
+    /// Waits for a message that belongs to calls; answers those about the heap by itself.
+    fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop>;
+
+    /// The applet has started up: from now on it needs no more than to compute.
+    fn seal(&mut self) -> Result<(), Failure>;
+
+    /// In the mode `atomic`: makes count what the applet has stored. The applet must be waiting for a call.
+    fn publish(&mut self) -> Result<(), RegionError>;
+
+    /// Whether what a failed call stored must be forgotten.
+    fn is_atomic(&self) -> bool;
+
+    /// Processor time so far.
+    fn cpu_time(&self) -> Duration;
+
+    /// Backed bytes of the heap; 0 without one.
+    fn heap_backed_bytes(&self) -> u64;
+
+    /// The account so far, but for what the session counts.
+    fn metrics(&self) -> Metrics;
+
+    /// What this machine could not give.
+    fn weaker(&self) -> Vec<String>;
+
+    /// A shared buffer.
+    fn buffer(&mut self, bytes: usize) -> Result<SharedBuffer, CallError>;
+
+    /// How to name a buffer to the applet.
+    fn handle_of(&self, buffer: &SharedBuffer) -> Result<Handle, CallError>;
+
+    /// Ends it, if it has not ended, and waits for that. `failure` is why, when the session knows better.
+    fn finish(self: Box<Self>, failure: Option<&Failure>) -> Ended;
+}
+
+/// What could not be started, and its heap, rolled back and still open.
+pub(crate) type NotStarted = (Box<AppletError>, Option<Region>);
+
+/// Starts the sandbox that an applet is for.
+pub(crate) fn start(plan: &Plan, region: Option<Region>) -> Result<Box<dyn Sandbox>, NotStarted> {
+    match Kind::of(&plan.path) {
+        Ok(Kind::Native) => Native::start(plan, region, true).map(|native| Box::new(native) as Box<dyn Sandbox>),
+        Ok(Kind::Wasm) => Wasm::start(plan, region).map(|wasm| Box::new(wasm) as Box<dyn Sandbox>),
+        Err(source) => Err((refused(cannot_read(&plan.path, source), Kind::Wasm, None), region)),
+    }
+}

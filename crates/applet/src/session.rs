@@ -1,0 +1,301 @@
+//! One serving applet: its functions by name, and calls in the order of the protocol.
+//!
+//! Invariants:
+//! - One call at a time. Whatever an applet sends that does not belong to it is a breach of the protocol, and ends it.
+//! - A session that returned [`Over`] is used for nothing but its end.
+//! - In the mode `atomic` a call's stores count before its result is given out; those of a call that failed never do.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_channel::hello::Names;
+use holdfast_channel::layout::Handle;
+use holdfast_channel::protocol::{AppletMessage, HostMessage};
+use holdfast_channel::header::{FORGET, Header};
+
+use crate::control::Control;
+use crate::error::{CallError, Failure};
+use crate::metrics::{CallMetrics, Metrics};
+use crate::sandbox::{Sandbox, Stop};
+
+/// What is being talked to.
+type Boxed = Box<dyn Sandbox>;
+
+/// The applet must be ended, because of this.
+pub(crate) struct Over(pub(crate) Option<Failure>);
+
+/// What an applet says in a call.
+pub(crate) enum Step {
+    /// A part of a streamed result: bytes, and a part of the shared buffers.
+    Chunk(Vec<u8>, Handle),
+    /// The end of the result.
+    Done(Vec<u8>),
+    /// The call has none.
+    Refused(CallError),
+}
+
+/// What is to be called.
+pub(crate) struct Request<'a> {
+    pub(crate) function: &'a str,
+    pub(crate) input: &'a [u8],
+    pub(crate) buffer: Handle,
+    pub(crate) time_limit: Option<Duration>,
+}
+
+/// A call that is under way.
+struct Pending {
+    call: u64,
+    started: Instant,
+    time_limit: Option<Duration>,
+    /// When the grace of a cancelled call ends.
+    patience: Option<Instant>,
+    metrics: CallMetrics,
+}
+
+/// See the module.
+pub(crate) struct Session {
+    pub(crate) sandbox: Boxed,
+    pub(crate) control: Arc<Control>,
+    functions: Vec<String>,
+    grace: Duration,
+    pending: Option<Pending>,
+    calls: u64,
+    /// The next call begins with the last commit.
+    forget: bool,
+    wall_time: Duration,
+    messages: u64,
+    message_bytes: u64,
+    cpu_time: Duration,
+    pub(crate) last_call: CallMetrics,
+}
+
+impl Session {
+    /// Waits for the applet to serve.
+    pub(crate) fn begin(mut sandbox: Boxed, start: Duration, grace: Duration) -> Result<Session, (Boxed, Over)> {
+        let control = sandbox.control();
+        let mut payload = Vec::new();
+        let greeted = sandbox.receive(&mut payload, Instant::now().checked_add(start));
+        let functions = match greeted {
+            Ok(header) => match Names::parse(&header, &payload) {
+                Ok(names) => Ok(names.iter().map(str::to_owned).collect()),
+                Err(what) => Err(Some(Failure::Protocol { what: format!("it {what}") })),
+            },
+            Err(Stop::Deadline) => Err(Some(Failure::StartTimeLimit { limit: start })),
+            Err(Stop::Broken(what)) => Err(Some(Failure::Protocol { what })),
+            Err(Stop::Ended | Stop::Nudged) => Err(None),
+        };
+        let functions = match functions.and_then(|functions| {
+            sandbox.seal().map_err(Some)?;
+            Ok(functions)
+        }) {
+            Ok(functions) => functions,
+            Err(failure) => return Err((sandbox, Over(failure))),
+        };
+        let cpu_time = sandbox.cpu_time();
+        Ok(Session {
+            sandbox,
+            control,
+            functions,
+            grace,
+            pending: None,
+            calls: 0,
+            forget: false,
+            wall_time: Duration::ZERO,
+            messages: 1,
+            message_bytes: payload.len() as u64,
+            cpu_time,
+            last_call: CallMetrics::default(),
+        })
+    }
+
+    /// The names of the applet's functions, in the order in which it registered them.
+    pub(crate) fn functions(&self) -> &[String] {
+        &self.functions
+    }
+
+    pub(crate) fn is_calling(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Begins a call.
+    pub(crate) fn call(&mut self, request: &Request) -> Result<Result<(), CallError>, Over> {
+        let Some(index) = self.functions.iter().position(|name| name == request.function) else {
+            let (name, known) = (request.function.to_owned(), self.functions.clone());
+            return Ok(Err(CallError::UnknownFunction { name, known }));
+        };
+        self.calls += 1;
+        let started = Instant::now();
+        let time_ns = request.time_limit.map_or(0, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1));
+        let message =
+            HostMessage::Call { call: self.calls, index: index as u32, buffer: request.buffer, time_ns };
+        let mut header = Header::from(message);
+        if std::mem::take(&mut self.forget) {
+            header.flags |= FORGET;
+        }
+        let pending = Pending {
+            call: self.calls,
+            started,
+            time_limit: request.time_limit,
+            patience: None,
+            metrics: CallMetrics::default(),
+        };
+        let deadline = pending.deadline();
+        self.pending = Some(pending);
+        self.control.begin(self.calls);
+        self.count(request.input.len());
+        // A call that is cancelled meanwhile is told so with the first step.
+        loop {
+            match self.sandbox.send(&header, request.input, deadline) {
+                Ok(()) => return Ok(Ok(())),
+                Err(Stop::Nudged) => continue,
+                Err(stop) => return Err(self.over(stop)),
+            }
+        }
+    }
+
+    /// The next thing that the applet says; after a result or a refusal the call is over.
+    pub(crate) fn step(&mut self) -> Result<Step, Over> {
+        let mut payload = Vec::new();
+        loop {
+            self.pass_on_cancel()?;
+            let Some(pending) = &self.pending else {
+                return Err(Over(Some(Failure::Protocol { what: "there is no call".to_owned() })));
+            };
+            let (call, deadline) = (pending.call, pending.deadline());
+            // An applet that never stops talking has to stop in time all the same.
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(self.over(Stop::Deadline));
+            }
+            payload.clear();
+            let header = match self.sandbox.receive(&mut payload, deadline) {
+                Ok(header) => header,
+                Err(Stop::Nudged) => continue,
+                Err(stop) => return Err(self.over(stop)),
+            };
+            self.count(payload.len());
+            let message = AppletMessage::parse(&header).map_err(broken)?;
+            match message {
+                AppletMessage::Chunk { call: of, part } if of == call => return Ok(Step::Chunk(payload, part)),
+                AppletMessage::Result { call: of } if of == call => return Ok(self.done(payload)),
+                AppletMessage::Failure { call: of, code } if of == call => return Ok(self.failed(code, &payload)),
+                AppletMessage::Chunk { .. } | AppletMessage::Result { .. } | AppletMessage::Failure { .. } => {
+                    return Err(broken("answered a call that is not under way"));
+                }
+                _ => return Err(broken("sent what does not belong into a call")),
+            }
+        }
+    }
+
+    fn pass_on_cancel(&mut self) -> Result<(), Over> {
+        let Some(pending) = &mut self.pending else { return Ok(()) };
+        if pending.patience.is_some() || !self.control.is_cancelled(pending.call) {
+            return Ok(());
+        }
+        let patience = Instant::now() + self.grace;
+        pending.patience = Some(patience);
+        let header = Header::from(HostMessage::Cancel { call: pending.call });
+        self.count(0);
+        match self.sandbox.send(&header, &[], Some(patience)) {
+            Ok(()) | Err(Stop::Nudged) => Ok(()),
+            Err(stop) => Err(self.over(stop)),
+        }
+    }
+
+    fn done(&mut self, result: Vec<u8>) -> Step {
+        let was_cancelled = self.finish_call();
+        match self.sandbox.publish() {
+            Ok(()) if was_cancelled => Step::Refused(CallError::Cancelled),
+            Ok(()) => Step::Done(result),
+            Err(error) => {
+                self.forget = true;
+                Step::Refused(CallError::NotPublished(Arc::new(error)))
+            }
+        }
+    }
+
+    fn failed(&mut self, code: i32, text: &[u8]) -> Step {
+        let was_cancelled = self.finish_call();
+        self.forget = self.sandbox.is_atomic();
+        if was_cancelled {
+            return Step::Refused(CallError::Cancelled);
+        }
+        let message = String::from_utf8_lossy(text);
+        let message = message.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+        Step::Refused(CallError::Failed { code, message })
+    }
+
+    /// Whether the call had been cancelled.
+    fn finish_call(&mut self) -> bool {
+        self.control.end();
+        let Some(pending) = self.pending.take() else { return false };
+        let mut metrics = pending.metrics;
+        metrics.wall_time = pending.started.elapsed();
+        self.wall_time += metrics.wall_time;
+        let cpu_time = self.sandbox.cpu_time();
+        metrics.cpu_time = Some(cpu_time.saturating_sub(self.cpu_time));
+        self.cpu_time = cpu_time;
+        metrics.heap_backed_bytes = self.sandbox.heap_backed_bytes();
+        self.last_call = metrics;
+        pending.patience.is_some()
+    }
+
+    fn over(&mut self, stop: Stop) -> Over {
+        let failure = match stop {
+            Stop::Ended | Stop::Nudged => None,
+            Stop::Broken(what) => Some(Failure::Protocol { what }),
+            Stop::Deadline => match &self.pending {
+                Some(Pending { patience: Some(_), .. }) => Some(Failure::IgnoredCancel { grace: self.grace }),
+                Some(Pending { time_limit: Some(limit), .. }) => Some(Failure::CallTimeLimit { limit: *limit }),
+                _ => None,
+            },
+        };
+        Over(failure)
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.messages += 1;
+        self.message_bytes += bytes as u64;
+        if let Some(pending) = &mut self.pending {
+            pending.metrics.messages += 1;
+            pending.metrics.message_bytes += bytes as u64;
+        }
+    }
+
+    /// The account so far.
+    pub(crate) fn metrics(&self) -> Metrics {
+        let mut metrics = self.sandbox.metrics();
+        metrics.wall_time = self.wall_time;
+        metrics.calls = self.calls;
+        metrics.messages += self.messages;
+        metrics.message_bytes = self.message_bytes;
+        metrics
+    }
+
+    /// Asks the applet to return from serving, and waits for that as long as the grace says.
+    pub(crate) fn dismiss(&mut self) {
+        let patience = Some(Instant::now() + self.grace);
+        if self.sandbox.send(&Header::from(HostMessage::End), &[], patience).is_err() {
+            return;
+        }
+        let mut payload = Vec::new();
+        // Whatever it still says nobody wants to hear.
+        while let Ok(_) | Err(Stop::Nudged) = self.sandbox.receive(&mut payload, patience) {
+            payload.clear();
+            if patience.is_some_and(|patience| Instant::now() >= patience) {
+                return;
+            }
+        }
+    }
+}
+
+impl Pending {
+    fn deadline(&self) -> Option<Instant> {
+        let limit = self.time_limit.and_then(|limit| self.started.checked_add(limit));
+        [limit, self.patience].into_iter().flatten().min()
+    }
+}
+
+fn broken(what: &'static str) -> Over {
+    Over(Some(Failure::Protocol { what: format!("it {what}") }))
+}

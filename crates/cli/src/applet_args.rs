@@ -1,0 +1,98 @@
+//! What `run` and `call` have in common: which applet, what it is granted, what it may use up.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use holdfast_applet::DirGrant;
+use holdfast_region::{Medium, MediumError, RegionName};
+
+use crate::args::parse_time;
+use crate::size::parse_size;
+
+#[derive(Debug, Args)]
+pub struct AppletArgs {
+    /// The program: ELF for this machine, or WebAssembly for wasm32-wasip1 (.wasm or .wat)
+    pub applet: PathBuf,
+
+    /// Name of the heap; made when there is none
+    #[arg(long, value_name = "NAME", value_parser = parse_heap)]
+    pub heap: Option<RegionName>,
+
+    /// How large a new heap may ever get (an existing one keeps its limit)
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size, requires = "heap")]
+    pub heap_size: u64,
+
+    /// Where a new heap lies: in the pool, or on the disk of the home, for heaps larger than the pool (an existing one
+    /// stays where it is)
+    #[arg(long, value_name = "memory|file", default_value_t, value_parser = parse_medium, requires = "heap")]
+    pub backing: Medium,
+
+    /// Let the applet's stores to the heap count only together: when it ends by itself, commits, or answers a call
+    #[arg(long, requires = "heap")]
+    pub atomic: bool,
+
+    /// Name of the key that opens the heap: the owner's, or one that was granted something; made with a new heap
+    #[arg(long, value_name = "KEY", default_value = "default", requires = "heap")]
+    pub key: String,
+
+    /// Give the applet the private compartment that this worker has in the heap, instead of the heap itself
+    #[arg(long, value_name = "WORKER", requires = "heap", value_parser = RegionName::parse)]
+    pub compartment: Option<RegionName>,
+
+    /// How large a new compartment may ever get; counts against the limit of the heap
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size, requires = "compartment")]
+    pub quota: u64,
+
+    /// Grant a directory, optionally under another path, optionally read-only
+    #[arg(long = "dir", value_name = "HOST[::GUEST][:ro]")]
+    pub dirs: Vec<DirGrant>,
+
+    /// Set an environment variable; without a value it is passed through
+    #[arg(long = "env", value_name = "NAME[=VALUE]", value_parser = parse_variable)]
+    pub env: Vec<String>,
+
+    /// Limit of volatile memory; the heap does not count
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
+    pub memory: u64,
+
+    /// WebAssembly: limit of fuel, about one unit an instruction; of each call where functions are called
+    #[arg(long, value_name = "UNITS")]
+    pub fuel: Option<u64>,
+
+    /// Native: limit of processor time in all, rounded up to seconds
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub cpu_time: Option<Duration>,
+
+    /// Native: limit of threads at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 16)]
+    pub threads: u32,
+
+    /// Native: refuse to run where this machine lacks a layer of the sandbox, instead of saying so and going on
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Say on standard error what it cost
+    #[arg(long)]
+    pub metrics: bool,
+}
+
+fn parse_heap(text: &str) -> Result<RegionName, String> {
+    match RegionName::parse_any(text).map(|name| name.parent_and_worker()) {
+        Ok(Some((heap, worker))) => {
+            Err(format!("{text} is a compartment; write --heap {heap} --compartment {worker}"))
+        }
+        _ => RegionName::parse(text).map_err(|error| error.to_string()),
+    }
+}
+
+fn parse_variable(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.starts_with('=') {
+        return Err("it has no name; write NAME=VALUE, or NAME to pass the value through".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn parse_medium(text: &str) -> Result<Medium, MediumError> {
+    text.parse()
+}

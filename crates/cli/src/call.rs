@@ -1,0 +1,91 @@
+//! `holdfast call`.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::path::Path;
+
+use holdfast_applet::{Applet, Call, CallError, Stdio};
+
+use crate::args::CallArgs;
+use crate::exit::{FOUND, Failure};
+use crate::granted::{host, prepare, usage};
+use crate::output::print;
+use crate::run::{explain, show_metrics};
+
+/// Captured output of an applet that is called, which has no streams of its own.
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
+
+pub fn run(args: CallArgs) -> Result<u8, Failure> {
+    let input = input(&args)?;
+    let metrics = args.applet.metrics;
+    let (command, mut limits, heap) = prepare(args.applet, Vec::new())?;
+    limits.call_timeout = args.timeout;
+    let applet = match command.limits(limits).stdio(Stdio::capture(OUTPUT_BYTES_MAX)).spawn() {
+        Ok(applet) => applet,
+        Err(error) => return Err(explain(&error, heap)),
+    };
+    for note in applet.weaker() {
+        eprintln!("holdfast: {note}");
+    }
+    let done = match &args.function {
+        None => list(&applet),
+        Some(function) => call(&applet, function, &input),
+    };
+    let cost = applet.metrics();
+    let said = applet.close().map_err(host)?;
+    // What it wrote belongs to the person, not to the result.
+    let _ = std::io::stderr().write_all(&[said.stdout, said.stderr].concat());
+    if metrics {
+        show_metrics(&cost);
+    }
+    done
+}
+
+fn input(args: &CallArgs) -> Result<Vec<u8>, Failure> {
+    let read = |mut source: Box<dyn Read>| {
+        let mut bytes = Vec::new();
+        source.read_to_end(&mut bytes).map(|_| bytes)
+    };
+    match (&args.from, &args.text) {
+        (Some(path), _) if path == Path::new("-") => {
+            read(Box::new(std::io::stdin())).map_err(|error| host(format!("cannot read standard input: {error}")))
+        }
+        (Some(path), _) => File::open(path).and_then(|file| read(Box::new(file))).map_err(|error| {
+            usage(format!("cannot read {}: {error}; check the path after --input", path.display()))
+        }),
+        (None, text) => Ok(text.clone().unwrap_or_default().into_bytes()),
+    }
+}
+
+fn list(applet: &Applet) -> Result<u8, Failure> {
+    let mut text = applet.functions().join("\n");
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    print(&text)?;
+    Ok(0)
+}
+
+fn call(applet: &Applet, function: &str, input: &[u8]) -> Result<u8, Failure> {
+    let parts = applet.stream(Call::new(function, input)).map_err(failure)?;
+    let mut out = std::io::stdout().lock();
+    for part in parts {
+        let part = part.map_err(failure)?;
+        match out.write_all(&part.bytes).and_then(|()| out.flush()) {
+            Ok(()) => {}
+            // Whoever reads has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(0),
+            Err(error) => return Err(host(format!("cannot write the result: {error}"))),
+        }
+    }
+    Ok(0)
+}
+
+fn failure(error: CallError) -> Failure {
+    match &error {
+        CallError::Died(death) => explain(death, None),
+        CallError::UnknownFunction { .. } => usage(error),
+        CallError::Failed { .. } => Failure::new(FOUND, error),
+        _ => host(error),
+    }
+}

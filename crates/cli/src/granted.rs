@@ -1,0 +1,189 @@
+//! What an applet is granted, from the command line: its heap, directories, environment and limits.
+
+use holdfast_applet::{Command, Grants, Kind, Limits, MAX_HEAP_LIMIT_BYTES};
+use holdfast_region::{Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName};
+
+use crate::applet_args::AppletArgs;
+use crate::exit::{Failure, HOST_FAILED, NO_APPLET, USAGE};
+use crate::heap::key_for_new;
+use crate::output::with_progress;
+use crate::size::show_size;
+
+/// The command for an applet, without arguments and streams, and its heap.
+pub fn prepare(args: AppletArgs, arguments: Vec<String>) -> Result<(Command, Limits, Option<Granted>), Failure> {
+    if !args.applet.exists() {
+        let path = args.applet.display();
+        return Err(Failure::new(NO_APPLET, format!("there is no applet {path}; check the path")));
+    }
+    let places = Places::from_env().map_err(host)?;
+    let mut limits = Limits::default();
+    limits.memory_bytes = args.memory;
+    limits.fuel = args.fuel;
+    limits.cpu_time = args.cpu_time;
+    limits.threads = args.threads;
+    let mut grants = Grants::none().cache_dir(places.cache());
+    for argument in arguments {
+        grants = grants.arg(argument);
+    }
+    for variable in &args.env {
+        let (name, value) = environment(variable)?;
+        grants = grants.env(name, value);
+    }
+    for grant in args.dirs {
+        if !grant.host.is_dir() {
+            let path = grant.host.display();
+            return Err(usage(format!(
+                "cannot grant {path}: there is no such directory; check the path after --dir"
+            )));
+        }
+        grants = grants.dir(grant);
+    }
+    let mut heap = None;
+    if let Some(name) = args.heap {
+        let names = NameSpace::new(places).with_medium(args.backing);
+        // Only there the heap has to fit into an address space of 4 GiB.
+        if !matches!(Kind::of(&args.applet), Ok(Kind::Native)) {
+            match &args.compartment {
+                Some(worker) => {
+                    check_size(&names, &name.compartment(worker).map_err(usage)?, "--quota", args.quota)?;
+                }
+                None => check_size(&names, &name, "--heap-size", args.heap_size)?,
+            }
+        }
+        let key = key(&names, &args.key, &name)?;
+        let (granted, mut region) = match args.compartment {
+            Some(worker) => Granted::compartment(names, &name, &worker, key, args.heap_size, args.quota)?,
+            None => Granted::open(names, name, key, args.heap_size)?,
+        };
+        // An applet that may only read has nothing to publish.
+        if args.atomic && !region.is_read_only() {
+            region.set_consistency(Consistency::Atomic).map_err(host)?;
+        }
+        grants = grants.heap(region);
+        heap = Some(granted);
+    }
+    Ok((Command::new(args.applet, grants).strict(args.strict), limits, heap))
+}
+
+/// The heap of an applet, for what has to be done when it fails.
+pub struct Granted {
+    names: NameSpace,
+    name: RegionName,
+    key: OwnerKey,
+    made_now: bool,
+}
+
+impl Granted {
+    fn open(
+        names: NameSpace,
+        name: RegionName,
+        key: OwnerKey,
+        limit_bytes: u64,
+    ) -> Result<(Granted, Region), Failure> {
+        let region = with_progress(&format!("opening {name}"), || match names.access(&name, &key) {
+            Ok(access) if !access.may_write() => names.open_read_only(&name, &key),
+            // Whatever else there is to say is said by the opening.
+            _ => names.open_or_create(&name, &key, limit_bytes),
+        });
+        Ok(Granted::with(names, name, key, region.map_err(host)?))
+    }
+
+    /// The compartment of a worker, below a heap that is made if there is none.
+    fn compartment(
+        names: NameSpace,
+        parent: &RegionName,
+        worker: &RegionName,
+        key: OwnerKey,
+        limit_bytes: u64,
+        quota_bytes: u64,
+    ) -> Result<(Granted, Region), Failure> {
+        let open = || names.open_compartment(parent, worker, &key, quota_bytes);
+        let region = match with_progress(&format!("opening {worker} of {parent}"), open) {
+            Err(RegionError::NotFound { .. }) => {
+                match names.create(parent, &key, limit_bytes) {
+                    Ok(parent) => drop(parent.close().map_err(host)?),
+                    // Another worker made it.
+                    Err(RegionError::AlreadyExists { .. }) => {}
+                    Err(error @ RegionError::LimitOutOfRange { .. }) => return Err(error.into()),
+                    Err(error) => return Err(host(error)),
+                }
+                open()
+            }
+            other => other,
+        };
+        let name = parent.compartment(worker).map_err(host)?;
+        Ok(Granted::with(names, name, key, region.map_err(host)?))
+    }
+
+    fn with(names: NameSpace, name: RegionName, key: OwnerKey, region: Region) -> (Granted, Region) {
+        let made_now = region.opened() == Opened::Created;
+        (Granted { names, name, key, made_now }, region)
+    }
+
+    /// A program that was never started leaves no empty heap behind.
+    pub fn forget_if_made_now(self) {
+        if self.made_now
+            && let Err(error) = self.names.remove(&self.name, &self.key)
+        {
+            eprintln!("holdfast: the new heap {} could not be removed again: {error}", self.name);
+        }
+    }
+}
+
+/// The key of the run. Only with a new heap one is made; whoever mistypes the name of a key gets none.
+fn key(names: &NameSpace, key_name: &str, heap: &RegionName) -> Result<OwnerKey, Failure> {
+    let key = if is_new(names, heap) {
+        key_for_new(names, key_name)
+    } else {
+        OwnerKey::load_existing(names.places(), key_name)
+    };
+    key.map_err(|error| match error {
+        KeyError::Name(_) => error.into(),
+        KeyError::Missing { .. } => host(format!(
+            "{error}; a key that is to use this heap is made by its owner: `holdfast heap grant {heap} --to KEY`"
+        )),
+        _ => host(error),
+    })
+}
+
+/// Whether a run would make this heap.
+fn is_new(names: &NameSpace, name: &RegionName) -> bool {
+    matches!(names.summary(name), Err(RegionError::NotFound { .. }))
+}
+
+/// Asked before a heap is made: one that no applet can use would stay behind.
+fn check_size(names: &NameSpace, name: &RegionName, option: &str, asked_bytes: u64) -> Result<(), Failure> {
+    if asked_bytes <= MAX_HEAP_LIMIT_BYTES || !is_new(names, name) {
+        return Ok(());
+    }
+    let message = format!(
+        "{option} is {} and a WebAssembly applet can use a heap of {} MiB at most; choose a smaller size (`holdfast heap \
+         limit NAME SIZE` raises it later)",
+        show_size(asked_bytes),
+        MAX_HEAP_LIMIT_BYTES >> 20
+    );
+    Err(Failure::new(USAGE, message))
+}
+
+/// `NAME=VALUE`, or `NAME` with the value that this process has.
+fn environment(variable: &str) -> Result<(String, String), Failure> {
+    if let Some((name, value)) = variable.split_once('=') {
+        return Ok((name.to_owned(), value.to_owned()));
+    }
+    let value = std::env::var(variable).map_err(|_| {
+        let message = format!(
+            "the environment has no variable {variable} to pass through; write --env {variable}=VALUE"
+        );
+        Failure::new(USAGE, message)
+    })?;
+    Ok((variable.to_owned(), value))
+}
+
+pub fn usage(error: impl ToString) -> Failure {
+    Failure::new(USAGE, error)
+}
+
+/// In `run` and `call`, exit codes below 124 are the applet's own: whatever fails on our side is one of ours.
+pub fn host(error: impl ToString) -> Failure {
+    Failure::new(HOST_FAILED, error)
+}
