@@ -1,0 +1,86 @@
+//! Why a program could not be jailed. After any of these it has not run a single instruction.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::layers::Weakness;
+
+/// Why a program could not be jailed, or not be sealed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JailError {
+    /// The program's file cannot be opened.
+    #[error("{}: {source}; check the path and its permissions", path.display())]
+    Program {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program's file is not a native program for this machine.
+    #[error("{}: {what}; build it as an x86-64 Linux program", path.display())]
+    NotNative {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        what: &'static str,
+    },
+    /// Strict confinement was asked for, and the machine lacks a layer.
+    #[error("{0}; or allow weaker confinement by not asking for `strict`")]
+    Weaker(Weakness),
+    /// Directories were granted, and nothing on this machine can keep the program to them.
+    #[error(
+        "directories cannot be granted here: neither Landlock nor mount name spaces can be used ({0}); grant none"
+    )]
+    Unconfined(Weakness),
+    /// A descriptor was asked for at a number that it cannot have.
+    #[error("no descriptor can be installed at {number}; numbers from 3 to 63 can be chosen, each once")]
+    Descriptor {
+        /// The number.
+        number: i32,
+    },
+    /// A path, an argument or a variable cannot be passed on.
+    #[error("{what} {value:?} cannot be passed to a program; remove the NUL byte, or name an absolute path")]
+    Text {
+        /// What it is: an argument, a variable, a granted path.
+        what: &'static str,
+        /// As it was given.
+        value: String,
+    },
+    /// A step of the set-up failed.
+    #[error("the jail's step {step:?} failed: {source}; `holdfast doctor` tells what this machine offers")]
+    Step {
+        /// The step.
+        step: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The child ended during the set-up without saying why: somebody killed it.
+    #[error("the child was killed during the jail's step {step:?}; look for memory shortage, and try again")]
+    Died {
+        /// The step that it was at.
+        step: &'static str,
+    },
+    /// The set-up did not come to its end in time.
+    #[error("the jail's step {step:?} did not end within {limit:?}; the machine is overloaded, try again")]
+    Stuck {
+        /// The step that the child was at.
+        step: &'static str,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// The host itself could not do something.
+    #[error("{what}: {source}; free some resources (descriptors, memory, processes) and try again")]
+    Host {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program has ended already.
+    #[error("the program has ended; ask `end` how")]
+    Ended,
+}

@@ -1,0 +1,195 @@
+//! The builder: what runs, with what, under which limits and layers.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::JailError;
+use crate::jailed::Jailed;
+use crate::layers::{Layer, Layers};
+use crate::limits::JailLimits;
+use crate::policy::Policy;
+
+/// What a program's standard output and standard error are. Its standard input is always empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum JailStdio {
+    /// What it writes is gone.
+    #[default]
+    Null,
+    /// What it writes is kept, up to this many bytes of each of the two; the rest is read and gone.
+    Capture {
+        /// Bytes of each that are kept.
+        limit_bytes: usize,
+    },
+    /// What it writes goes to the host's own standard output and standard error.
+    Relay,
+}
+
+/// How a granted directory (or file) may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read.
+    ReadOnly,
+    /// Read, written, created and removed.
+    ReadWrite,
+}
+
+/// A directory or a file that a program may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathGrant {
+    /// Where it is.
+    pub host: PathBuf,
+    /// Where the program finds it, an absolute path. On a machine without mount name spaces it must equal `host`.
+    pub guest: PathBuf,
+    /// How it may be used.
+    pub access: Access,
+}
+
+/// A program to be started in a jail.
+#[must_use = "nothing runs until `spawn`"]
+pub struct Jail {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<OsString>,
+    pub(crate) env: Vec<(OsString, OsString)>,
+    pub(crate) limits: JailLimits,
+    pub(crate) policy: Policy,
+    pub(crate) layers: Layers,
+    pub(crate) strict: bool,
+    pub(crate) descriptors: BTreeMap<RawFd, OwnedFd>,
+    pub(crate) wrong_descriptor: Option<RawFd>,
+    pub(crate) region_data_offset: u64,
+    pub(crate) stdio: JailStdio,
+    pub(crate) paths: Vec<PathGrant>,
+    pub(crate) on_end: Vec<Arc<dyn Fn() + Send + Sync>>,
+    pub(crate) masked: Vec<Layer>,
+    pub(crate) failing_step: Option<usize>,
+}
+
+impl Jail {
+    /// A program with all layers, the default limits and policy, no arguments, no environment, no output.
+    pub fn new(program: impl Into<PathBuf>) -> Jail {
+        Jail {
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            limits: JailLimits::default(),
+            policy: Policy::default(),
+            layers: Layers::default(),
+            strict: false,
+            descriptors: BTreeMap::new(),
+            wrong_descriptor: None,
+            region_data_offset: 0,
+            stdio: JailStdio::default(),
+            paths: Vec::new(),
+            on_end: Vec::new(),
+            masked: Vec::new(),
+            failing_step: None,
+        }
+    }
+
+    /// Arguments after the program's name; in place of those set before.
+    pub fn args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Jail {
+        self.args = args.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Environment variables; in place of those set before. Without this there are none.
+    pub fn env<K, V>(mut self, variables: impl IntoIterator<Item = (K, V)>) -> Jail
+    where
+        K: Into<OsString>,
+        V: Into<OsString>,
+    {
+        self.env = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        self
+    }
+
+    /// What it may use up.
+    pub fn limits(mut self, limits: JailLimits) -> Jail {
+        self.limits = limits;
+        self
+    }
+
+    /// Which system calls it may make.
+    pub fn policy(mut self, policy: Policy) -> Jail {
+        self.policy = policy;
+        self
+    }
+
+    /// Which layers it is under.
+    pub fn layers(mut self, layers: Layers) -> Jail {
+        self.layers = layers;
+        self
+    }
+
+    /// Whether a layer that this machine cannot give is refused rather than listed in [`Jailed::weaker`].
+    pub fn strict(mut self, strict: bool) -> Jail {
+        self.strict = strict;
+        self
+    }
+
+    /// A descriptor that the program has at `number`, 3 or above, from its first instruction.
+    pub fn descriptor(mut self, number: RawFd, descriptor: OwnedFd) -> Jail {
+        if !(3..64).contains(&number) || self.descriptors.insert(number, descriptor).is_some() {
+            self.wrong_descriptor = Some(number);
+        }
+        self
+    }
+
+    /// Where the region's data begins in the file of descriptor 4: what lies before cannot be mapped. Bytes.
+    pub fn region_data_offset(mut self, bytes: u64) -> Jail {
+        self.region_data_offset = bytes;
+        self
+    }
+
+    /// Its standard output and standard error.
+    pub fn stdio(mut self, stdio: JailStdio) -> Jail {
+        self.stdio = stdio;
+        self
+    }
+
+    /// A directory or file that it may use; may be called several times.
+    pub fn path(mut self, grant: PathGrant) -> Jail {
+        self.paths.push(grant);
+        self
+    }
+
+    /// Is called once, on the supervisor's thread, when the process is gone and its end is known. It must be quick,
+    /// and must not start a jail: all jails of the process wait for it meanwhile.
+    pub fn on_end(mut self, callback: Arc<dyn Fn() + Send + Sync>) -> Jail {
+        self.on_end.push(callback);
+        self
+    }
+
+    /// Behaves as if the machine did not have a layer. For tests.
+    #[doc(hidden)]
+    pub fn mask(mut self, layer: Layer) -> Jail {
+        self.masked.push(layer);
+        self
+    }
+
+    /// Behaves as if the n-th step of the set-up failed. For tests.
+    #[doc(hidden)]
+    pub fn fail_step(mut self, step: usize) -> Jail {
+        self.failing_step = Some(step);
+        self
+    }
+
+    /// Starts it, and returns once it is the program that runs.
+    ///
+    /// # Errors
+    /// [`JailError`]; the program has not run a single instruction then.
+    pub fn spawn(self) -> Result<Jailed, JailError> {
+        crate::jailed::spawn(self)
+    }
+}
+
+impl fmt::Debug for Jail {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Jail").field("program", &self.program).finish_non_exhaustive()
+    }
+}

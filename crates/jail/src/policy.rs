@@ -1,0 +1,391 @@
+//! Which system calls a jailed program may make: tables of rules, and their evaluation.
+//!
+//! A rule is data: a system call, conditions on its arguments, what happens, and when. For a call, the first rule in
+//! order whose conditions hold and whose step is the current one decides; a call that no rule covers is a
+//! *violation*. [`crate::filter`] compiles the same rules for the kernel, which decides alone wherever the answer
+//! depends on neither the step nor a count; everything else reaches the supervisor, which evaluates the rules here.
+//!
+//! Conditions look at numbers only, never at memory that an argument points to: that could change between look and
+//! use.
+
+#![forbid(unsafe_code)]
+
+mod base;
+mod directories;
+mod loader;
+mod output;
+mod threads;
+
+use std::fmt;
+
+use syscalls::Sysno;
+
+/// How far a program is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// From its first instruction until the host seals the jail: the loader may open and map files.
+    Loader,
+    /// Sealed.
+    Final,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Step::Loader => "while loading",
+            Step::Final => "sealed",
+        })
+    }
+}
+
+/// In which steps a rule holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// While loading.
+    Loader,
+    /// Once sealed.
+    Final,
+    /// Always.
+    Both,
+}
+
+impl When {
+    /// Whether the rule holds in a step.
+    #[must_use]
+    pub fn covers(self, step: Step) -> bool {
+        matches!((self, step), (When::Both, _) | (When::Loader, Step::Loader) | (When::Final, Step::Final))
+    }
+}
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// It is carried out.
+    Allow,
+    /// It fails with this error number, and the program goes on.
+    Errno(i32),
+    /// The supervisor decides.
+    Ask(Question),
+}
+
+/// What the supervisor decides on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// Carried out once, by the child that becomes the program; a violation ever after.
+    Program,
+    /// Carried out while the program has fewer threads than it may have.
+    Thread,
+    /// `abort()`: the program is ended as if by `SIGABRT`.
+    Abort,
+}
+
+/// Bits of an argument that the kernel looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Width {
+    /// The lower half: what the kernel takes as an `int`.
+    Word,
+    /// All.
+    Double,
+}
+
+/// How an argument is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// The argument, under a mask, equals the operand.
+    Equal {
+        /// Bits that count.
+        mask: u64,
+    },
+    /// The argument is the operand or more.
+    AtLeast,
+    /// The argument is the operand or less.
+    AtMost,
+}
+
+/// What an argument is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operand {
+    /// A number.
+    Value(u64),
+    /// The lowest descriptor that was not given to the program.
+    FirstFreeDescriptor,
+    /// Where the data of the region begins in the file of descriptor 4.
+    RegionDataOffset,
+    /// The descriptor of the program's file, before it runs.
+    ProgramDescriptor,
+}
+
+/// A condition on one argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Condition {
+    /// Which argument, 0 to 5.
+    pub argument: u8,
+    /// Its width.
+    pub width: Width,
+    /// How it is compared.
+    pub comparison: Comparison,
+    /// With what.
+    pub operand: Operand,
+}
+
+/// A rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// The system call's number.
+    pub syscall: i64,
+    /// All must hold.
+    pub conditions: &'static [Condition],
+    /// What happens then.
+    pub action: Action,
+    /// When.
+    pub when: When,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// Rules that belong together and that can be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Group {
+    /// Memory, time, signals, synchronisation, and the end: what every program does.
+    Base,
+    /// What the dynamic loader and the C library do before the program's own work.
+    Loader,
+    /// Writing to standard output and standard error.
+    Output,
+    /// Starting threads.
+    Threads,
+    /// Files in granted directories. Added when a directory is granted.
+    Directories,
+}
+
+impl Group {
+    /// All of them, in the order in which their rules are tried.
+    pub const ALL: [Group; 5] =
+        [Group::Base, Group::Output, Group::Threads, Group::Directories, Group::Loader];
+
+    /// Its rules, in order.
+    #[must_use]
+    pub fn rules(self) -> &'static [Rule] {
+        match self {
+            Group::Base => base::RULES,
+            Group::Loader => loader::RULES,
+            Group::Output => output::RULES,
+            Group::Threads => threads::RULES,
+            Group::Directories => directories::RULES,
+        }
+    }
+
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// The rules that a program runs under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    groups: u8,
+    open: bool,
+}
+
+impl Default for Policy {
+    /// Every group but granted directories.
+    fn default() -> Policy {
+        let all = Group::ALL.into_iter().fold(0, |groups, group| groups | group.bit());
+        Policy { groups: all, open: false }.without(Group::Directories)
+    }
+}
+
+impl Policy {
+    /// The same with one more group of rules.
+    #[must_use]
+    pub fn with(self, group: Group) -> Policy {
+        Policy { groups: self.groups | group.bit(), ..self }
+    }
+
+    /// The same with one less group of rules.
+    #[must_use]
+    pub fn without(self, group: Group) -> Policy {
+        Policy { groups: self.groups & !group.bit(), ..self }
+    }
+
+    /// Whether a group is part of it.
+    #[must_use]
+    pub fn has(self, group: Group) -> bool {
+        self.groups & group.bit() != 0
+    }
+
+    /// A policy that allows every call of x86-64, for tests of the other layers.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn open() -> Policy {
+        Policy { open: true, ..Policy::default() }
+    }
+
+    pub(crate) fn is_open(self) -> bool {
+        self.open
+    }
+
+    /// All its rules, in the order in which they are tried.
+    pub fn rules(self) -> impl Iterator<Item = &'static Rule> {
+        Group::ALL.into_iter().filter(move |group| self.has(*group)).flat_map(Group::rules)
+    }
+
+    /// The first rule that covers a call.
+    #[must_use]
+    pub fn rule(self, given: &Given, step: Step, syscall: i64, args: &[u64; 6]) -> Option<&'static Rule> {
+        self.rules().find(|rule| {
+            rule.syscall == syscall
+                && rule.when.covers(step)
+                && rule.conditions.iter().all(|condition| condition.holds(given, args))
+        })
+    }
+}
+
+/// What operands stand for in one jail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// See [`Operand::FirstFreeDescriptor`].
+    pub first_free_descriptor: u32,
+    /// See [`Operand::RegionDataOffset`].
+    pub region_data_offset: u64,
+    /// See [`Operand::ProgramDescriptor`].
+    pub program_descriptor: u32,
+}
+
+impl Operand {
+    /// Its value in one jail.
+    #[must_use]
+    pub fn value(self, given: &Given) -> u64 {
+        match self {
+            Operand::Value(value) => value,
+            Operand::FirstFreeDescriptor => given.first_free_descriptor.into(),
+            Operand::RegionDataOffset => given.region_data_offset,
+            Operand::ProgramDescriptor => given.program_descriptor.into(),
+        }
+    }
+}
+
+impl Condition {
+    /// Whether it holds for the arguments of a call.
+    #[must_use]
+    pub fn holds(&self, given: &Given, args: &[u64; 6]) -> bool {
+        let kept = match self.width {
+            Width::Word => u64::from(u32::MAX),
+            Width::Double => u64::MAX,
+        };
+        let Some(argument) = args.get(usize::from(self.argument)) else { return false };
+        let argument = argument & kept;
+        let value = self.operand.value(given) & kept;
+        match self.comparison {
+            Comparison::Equal { mask } => argument & mask & kept == value & mask,
+            Comparison::AtLeast => argument >= value,
+            Comparison::AtMost => argument <= value,
+        }
+    }
+}
+
+/// The name of a system call of x86-64; `unknown` when there is none.
+#[must_use]
+pub fn name(syscall: i64) -> &'static str {
+    usize::try_from(syscall).ok().and_then(Sysno::new).map_or("unknown", |known| known.name())
+}
+
+const ALL_BITS: u64 = u64::MAX;
+
+/// The lower half of an argument equals a number.
+const fn is(argument: u8, value: u64) -> Condition {
+    bits(argument, ALL_BITS, value)
+}
+
+/// The lower half of an argument, under a mask, equals a number.
+const fn bits(argument: u8, mask: u64, value: u64) -> Condition {
+    let (width, operand) = (Width::Word, Operand::Value(value));
+    Condition { argument, width, comparison: Comparison::Equal { mask }, operand }
+}
+
+/// All of an argument equals a number.
+const fn is_double(argument: u8, value: u64) -> Condition {
+    let (width, operand) = (Width::Double, Operand::Value(value));
+    Condition { argument, width, comparison: Comparison::Equal { mask: ALL_BITS }, operand }
+}
+
+/// The lower half of an argument is at most a number.
+const fn at_most(argument: u8, value: u64) -> Condition {
+    let (width, operand) = (Width::Word, Operand::Value(value));
+    Condition { argument, width, comparison: Comparison::AtMost, operand }
+}
+
+/// An argument is a descriptor that the program opened itself.
+const fn own_descriptor(argument: u8) -> Condition {
+    let operand = Operand::FirstFreeDescriptor;
+    Condition { argument, width: Width::Word, comparison: Comparison::AtLeast, operand }
+}
+
+/// A rule for a call whatever its arguments, always.
+const fn plain(syscall: i64, action: Action, reason: &'static str) -> Rule {
+    Rule { syscall, conditions: &[], action, when: When::Both, reason }
+}
+
+/// A rule with conditions, always.
+const fn rule(syscall: i64, conditions: &'static [Condition], action: Action, reason: &'static str) -> Rule {
+    Rule { syscall, conditions, action, when: When::Both, reason }
+}
+
+/// A rule with conditions, in one step.
+const fn during(
+    when: When,
+    syscall: i64,
+    conditions: &'static [Condition],
+    action: Action,
+    reason: &'static str,
+) -> Rule {
+    Rule { syscall, conditions, action, when, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIVEN: Given = Given { first_free_descriptor: 5, region_data_offset: 8192, program_descriptor: 5 };
+
+    fn action(step: Step, syscall: i64, args: [u64; 6]) -> Option<Action> {
+        Policy::default().rule(&GIVEN, step, syscall, &args).map(|rule| rule.action)
+    }
+
+    #[test]
+    fn every_rule_has_a_reason_and_a_known_call() {
+        for rule in Group::ALL.into_iter().flat_map(Group::rules) {
+            assert!(rule.reason.len() > 10, "{}: {:?}", name(rule.syscall), rule.reason);
+            assert_ne!(name(rule.syscall), "unknown");
+            assert!(rule.conditions.iter().all(|condition| condition.argument < 6));
+        }
+    }
+
+    #[test]
+    fn only_x86_64_numbers_have_names() {
+        assert_eq!(name(libc::SYS_read), "read");
+        assert_eq!(name(-1), "unknown");
+        assert_eq!(name(0x4000_0000), "unknown");
+    }
+
+    #[test]
+    fn files_are_opened_for_reading_while_loading_only() {
+        let open = |flags: i32| [0, 0x1000, flags as u64, 0, 0, 0];
+        assert_eq!(action(Step::Loader, libc::SYS_openat, open(libc::O_CLOEXEC)), Some(Action::Allow));
+        assert_eq!(action(Step::Final, libc::SYS_openat, open(libc::O_CLOEXEC)), None);
+        for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_CREAT, libc::O_TRUNC, libc::O_TMPFILE] {
+            assert_eq!(action(Step::Loader, libc::SYS_openat, open(flags)), None, "{flags:#x}");
+        }
+    }
+
+    #[test]
+    fn the_regions_header_cannot_be_mapped_shared() {
+        let shared =
+            |fd: u64, offset: u64| [0, 4096, libc::PROT_READ as u64, libc::MAP_SHARED as u64, fd, offset];
+        assert_eq!(action(Step::Final, libc::SYS_mmap, shared(4, 8192)), Some(Action::Allow));
+        assert_eq!(action(Step::Final, libc::SYS_mmap, shared(4, 4096)), None);
+        assert_eq!(action(Step::Loader, libc::SYS_mmap, shared(4, 0)), None);
+        assert_eq!(action(Step::Final, libc::SYS_mmap, shared(3, 0)), Some(Action::Allow));
+    }
+}

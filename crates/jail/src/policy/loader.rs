@@ -1,0 +1,111 @@
+//! What the dynamic loader and the C library do before the program's own work, and what ends with it.
+//!
+//! Paths are not looked at: the program's own root and Landlock decide on those. What remains of these calls once
+//! the jail is sealed is an error that the C library's streams live with.
+
+#![forbid(unsafe_code)]
+
+use libc::{
+    ENOENT, ENOSYS, MAP_ANONYMOUS, MAP_HUGETLB, MAP_PRIVATE, MAP_SHARED, O_ACCMODE, O_APPEND, O_CREAT,
+    O_TRUNC, PROT_EXEC, PROT_WRITE,
+};
+
+use super::Action::{Allow, Ask, Errno};
+use super::{
+    Comparison, Condition, Operand, Question, Rule, When, Width, bits, during, is, own_descriptor, plain,
+};
+
+/// The bit that `O_TMPFILE` has besides `O_DIRECTORY`.
+const TMPFILE: u64 = 0o20_000_000;
+const FOR_READING: Condition = bits(2, (O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND) as u64 | TMPFILE, 0);
+const MAP_TYPE: u64 = 0xf;
+const PRIVATE: Condition = bits(3, MAP_TYPE | MAP_HUGETLB as u64, MAP_PRIVATE as u64);
+const SHARED_FILE: Condition =
+    bits(3, MAP_TYPE | MAP_ANONYMOUS as u64 | MAP_HUGETLB as u64, MAP_SHARED as u64);
+const EXECUTABLE_NOT_WRITABLE: Condition = bits(2, (PROT_EXEC | PROT_WRITE) as u64, PROT_EXEC as u64);
+const NOT_EXECUTABLE: Condition = bits(2, PROT_EXEC as u64, 0);
+const NOT_WRITABLE: Condition = bits(2, (PROT_EXEC | PROT_WRITE) as u64, 0);
+const OWN_PROGRAM: Condition = Condition {
+    argument: 0,
+    width: Width::Word,
+    comparison: Comparison::Equal { mask: u64::MAX },
+    operand: Operand::ProgramDescriptor,
+};
+
+pub(super) const RULES: &[Rule] = &[
+    during(
+        When::Loader,
+        libc::SYS_execveat,
+        &[OWN_PROGRAM, is(4, libc::AT_EMPTY_PATH as u64)],
+        Ask(Question::Program),
+        "the start of the program itself, once",
+    ),
+    during(
+        When::Loader,
+        libc::SYS_openat,
+        &[FOR_READING],
+        Allow,
+        "shared libraries and their cache, to read",
+    ),
+    during(
+        When::Loader,
+        libc::SYS_open,
+        &[bits(1, (O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND) as u64 | TMPFILE, 0)],
+        Allow,
+        "shared libraries, to read; musl says open",
+    ),
+    during(When::Loader, libc::SYS_read, &[own_descriptor(0)], Allow, "headers of shared libraries"),
+    during(When::Loader, libc::SYS_pread64, &[own_descriptor(0)], Allow, "headers of shared libraries"),
+    during(
+        When::Loader,
+        libc::SYS_mmap,
+        &[NOT_EXECUTABLE, PRIVATE, own_descriptor(4)],
+        Allow,
+        "data of shared libraries",
+    ),
+    during(
+        When::Loader,
+        libc::SYS_mmap,
+        &[NOT_WRITABLE, SHARED_FILE, own_descriptor(4)],
+        Allow,
+        "the C library's caches, to read",
+    ),
+    during(
+        When::Loader,
+        libc::SYS_mmap,
+        &[EXECUTABLE_NOT_WRITABLE, PRIVATE],
+        Allow,
+        "code of shared libraries",
+    ),
+    during(
+        When::Loader,
+        libc::SYS_mprotect,
+        &[EXECUTABLE_NOT_WRITABLE],
+        Allow,
+        "code that had to be relocated",
+    ),
+    during(When::Loader, libc::SYS_newfstatat, &[], Allow, "which library is which"),
+    during(When::Loader, libc::SYS_stat, &[], Allow, "which library is which"),
+    during(When::Loader, libc::SYS_lstat, &[], Allow, "which library is which"),
+    during(When::Loader, libc::SYS_statx, &[], Allow, "which library is which"),
+    during(When::Loader, libc::SYS_readlink, &[], Allow, "where the program is; libraries may be beside it"),
+    during(
+        When::Loader,
+        libc::SYS_readlinkat,
+        &[],
+        Allow,
+        "where the program is; libraries may be beside it",
+    ),
+    during(When::Loader, libc::SYS_getdents64, &[own_descriptor(0)], Allow, "the C++ library lists locales"),
+    during(
+        When::Final,
+        libc::SYS_newfstatat,
+        &[],
+        Errno(ENOSYS),
+        "the C library's streams ask for a block size",
+    ),
+    during(When::Final, libc::SYS_statx, &[], Errno(ENOSYS), "the C library's streams ask for a block size"),
+    plain(libc::SYS_access, Errno(ENOENT), "the loader looks for /etc/ld.so.preload; there is none"),
+    plain(libc::SYS_faccessat, Errno(ENOENT), "as access"),
+    plain(libc::SYS_faccessat2, Errno(ENOENT), "as access"),
+];

@@ -1,0 +1,28 @@
+//! Starting threads: counted by the supervisor. Processes cannot be started at all.
+
+#![forbid(unsafe_code)]
+
+use super::Action::Ask;
+use super::{Comparison, Condition, Operand, Question, Rule, Width, rule};
+
+/// What makes a thread a thread, and nothing that makes it anything else.
+const THREAD: u64 = (libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD
+    | libc::CLONE_SYSVSEM
+    | libc::CLONE_SETTLS
+    | libc::CLONE_PARENT_SETTID
+    | libc::CLONE_CHILD_CLEARTID) as u64;
+/// Has had no meaning since Linux 2.6; musl still sets it.
+const DETACHED: u64 = libc::CLONE_DETACHED as u64;
+const MAKES_A_THREAD: Condition = Condition {
+    argument: 0,
+    width: Width::Double,
+    comparison: Comparison::Equal { mask: !DETACHED },
+    operand: Operand::Value(THREAD),
+};
+
+pub(super) const RULES: &[Rule] =
+    &[rule(libc::SYS_clone, &[MAKES_A_THREAD], Ask(Question::Thread), "pthread_create of glibc and musl")];
