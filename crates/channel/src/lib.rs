@@ -29,13 +29,20 @@
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+#[cfg(feature = "std")]
+mod arena;
 pub mod boot;
 #[allow(unsafe_code, reason = "takes over the memory that its maker promises")]
 mod endpoint;
 mod error;
 pub mod header;
 pub mod hello;
+#[cfg(feature = "std")]
+mod host;
 pub mod layout;
+#[cfg(feature = "std")]
+#[allow(unsafe_code, reason = "owns the mapping that ranges of shared memory lead to")]
+mod memory;
 pub mod protocol;
 pub mod ring;
 #[allow(unsafe_code, reason = "the only place that touches shared memory")]
@@ -43,11 +50,17 @@ mod shared;
 mod sink;
 pub mod wait;
 
+#[cfg(feature = "std")]
+pub use arena::{BufferError, SharedBuffer};
 pub use boot::{Boot, CHANNEL_FD, REGION_FD};
 pub use endpoint::{Endpoint, RECEIVE_BYTES_MAX};
 pub use error::{BootError, ChannelError};
 pub use header::Header;
+#[cfg(feature = "std")]
+pub use host::{Bell, HostWait};
 pub use layout::{Handle, Layout, LayoutError};
+#[cfg(feature = "std")]
+pub use memory::{ChannelMemory, MemoryError};
 pub use ring::{Consumer, Producer};
 pub use shared::Shared;
 pub use sink::{Refused, Sink, SliceSink};
