@@ -82,7 +82,7 @@ impl<W: Wait> Endpoint<W> {
         Deadline::after(self.wait.now_ns(), time)
     }
 
-    /// Sends a message. Length and flags of the header are set here; the rest goes out as it is.
+    /// Sends a message. Length and [`MORE`] of the header are set here; the rest goes out as it is.
     ///
     /// # Errors
     /// `PeerBroke`, `PeerGone`, `TimedOut` and `Interrupted` while waiting for room; `TooLarge` for a payload of 4 GiB or
@@ -103,7 +103,7 @@ impl<W: Wait> Endpoint<W> {
         let mut is_first = true;
         loop {
             let (piece, behind) = rest.split_at(left.min(most) as usize);
-            let flags = if left > most { MORE } else { 0 };
+            let flags = header.flags & !MORE | if left > most { MORE } else { 0 };
             let header = Header { payload_bytes: left, flags, ..*header };
             let pushed = self.push(&header, piece, deadline);
             self.keep(pushed, !is_first)?;
@@ -127,11 +127,11 @@ impl<W: Wait> Endpoint<W> {
         }
         let record = self.first(deadline);
         let record = self.keep(record, false)?;
-        Ok(Header { flags: 0, ..record.header })
+        Ok(Header { flags: record.header.flags & !MORE, ..record.header })
     }
 
     /// Waits for a message and takes it: the payload goes to `sink`, the header is returned, with the length of the
-    /// whole and no flags.
+    /// whole and without [`MORE`].
     ///
     /// # Errors
     /// As [`Endpoint::peek`]; `TooLarge` when the payload exceeds `limit_bytes` and `NoRoom` when the sink refuses it: the

@@ -15,6 +15,9 @@ use crate::protocol::Kind;
 pub const HEADER_BYTES: u32 = 48;
 /// Flag: the payload goes on in the next record, which has the same kind and call.
 pub const MORE: u16 = 1;
+/// Flag of a `Call`: what the applet has stored to a region of the mode `atomic` was published or given up, so it is to drop its
+/// own copies of pages, and to forget what it remembers of the heap.
+pub const FORGET: u16 = 1 << 1;
 
 /// What stands before a payload. What the fields mean beyond the first three is up to the kind; see
 /// [`protocol`](crate::protocol).
@@ -25,7 +28,7 @@ pub struct Header {
     pub payload_bytes: u32,
     /// A [`Kind`].
     pub kind: u16,
-    /// [`MORE`] or nothing; set by the endpoint.
+    /// [`MORE`], set by the endpoint, and [`FORGET`].
     pub flags: u16,
     /// Number of the call that it is about.
     pub call: u64,

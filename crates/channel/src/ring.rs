@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::ChannelError;
-use crate::header::{HEADER_BYTES, Header, MORE, piece_bytes_max, record_bytes};
+use crate::header::{FORGET, HEADER_BYTES, Header, MORE, piece_bytes_max, record_bytes};
 use crate::layout::CONTROL_BYTES;
 use crate::shared::Shared;
 
@@ -280,7 +280,7 @@ impl Consumer {
         let mut bytes = [0; HEADER_BYTES as usize];
         self.ring.read(self.tail, &mut bytes)?;
         let Ok(header) = Header::read_from_bytes(&bytes) else { return Err(OUTSIDE) };
-        if header.flags & !MORE != 0 {
+        if header.flags & !(MORE | FORGET) != 0 {
             return broke("set flags in a header that mean nothing");
         }
         let most = piece_bytes_max(self.ring.ring_bytes);
