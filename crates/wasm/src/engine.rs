@@ -1,7 +1,7 @@
-//! The wasmtime engine of one run and the compiled module in it.
+//! The wasmtime engine of a program and the compiled module in it.
 //!
-//! Every run has an engine of its own, because the engine's memory creator is tied to the run's region and
-//! its epoch to the run's time limit. Creating one takes a fraction of a millisecond.
+//! Every program has an engine of its own, so that an epoch that is bumped to stop one applet disturbs only applets of
+//! the same program. Creating one takes a fraction of a millisecond.
 #![forbid(unsafe_code)]
 
 use std::num::NonZeroUsize;
@@ -14,7 +14,6 @@ use wasmtime::{Config, Engine, Module, OptLevel};
 use crate::cache::CodeCache;
 use crate::complexity;
 use crate::error::WasmError;
-use crate::heap_link::HeapLink;
 use crate::layout::LINEAR_MEMORY_BYTES;
 use crate::limits::Limits;
 use crate::linear_memory::Creator;
@@ -46,10 +45,10 @@ pub(crate) enum Compiler {
     Without,
 }
 
-fn create(link: &Arc<HeapLink>, count_fuel: bool, compiler: Compiler) -> Result<Engine, WasmError> {
+fn create(count_fuel: bool, compiler: Compiler) -> Result<Engine, WasmError> {
     let mut config = Config::new();
     config
-        .with_host_memory(Arc::new(Creator { link: link.clone() }))
+        .with_host_memory(Arc::new(Creator))
         .memory_reservation(LINEAR_MEMORY_BYTES)
         .memory_guard_size(GUARD_BYTES)
         .memory_may_move(false)
@@ -74,7 +73,6 @@ fn create(link: &Arc<HeapLink>, count_fuel: bool, compiler: Compiler) -> Result<
 
 /// Finds the program in the cache, or compiles it. `engine_time` gets what the engine took.
 pub(crate) fn load(
-    link: &Arc<HeapLink>,
     limits: &Limits,
     program: &Program,
     cache: Option<&CodeCache>,
@@ -83,7 +81,7 @@ pub(crate) fn load(
     let count_fuel = limits.fuel.is_some();
     let mut create = |compiler| {
         let started = Instant::now();
-        let engine = create(link, count_fuel, compiler);
+        let engine = create(count_fuel, compiler);
         *engine_time += started.elapsed();
         engine
     };

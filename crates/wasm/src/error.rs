@@ -105,6 +105,19 @@ pub enum WasmError {
         /// Whether the applet was waiting in a host call rather than computing.
         waiting: bool,
     },
+    /// Somebody stopped it: see [`Interrupt`](crate::Interrupt).
+    #[error(
+        "the applet was stopped {}: {reason}",
+        if *waiting { "while it waited".to_owned() } else { in_function(function) }
+    )]
+    Interrupted {
+        /// The words of whoever stopped it.
+        reason: String,
+        /// The function that was running, when known.
+        function: Option<String>,
+        /// Whether the applet was waiting in a host call rather than computing.
+        waiting: bool,
+    },
     /// It used up its fuel.
     #[error(
         "the applet was stopped {} after its {limit} units of fuel; give it more (--fuel)",
@@ -305,6 +318,12 @@ impl fmt::Display for TrapReport {
             )?;
         }
         Ok(())
+    }
+}
+
+impl WasmError {
+    pub(crate) fn host(step: &'static str, reason: impl ToString) -> WasmError {
+        WasmError::Host { step, reason: reason.to_string() }
     }
 }
 

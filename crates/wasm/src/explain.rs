@@ -19,8 +19,8 @@ const FAULT_BYTES_MAX: usize = 128;
 /// How a call into the applet ended, before limits and heap are considered.
 pub(crate) enum Ended {
     Exited(i32),
-    /// By the host: its time was over, or a host fault happened.
-    Stopped(Option<String>),
+    /// By the host.
+    Stopped(Stop, Option<String>),
     OutOfFuel(Option<String>),
     Trapped(Box<TrapReport>),
 }
@@ -29,7 +29,7 @@ impl Ended {
     /// The function that was running at the end, as far as that is known.
     pub(crate) fn function(&self) -> Option<String> {
         match self {
-            Ended::Stopped(function) | Ended::OutOfFuel(function) => function.clone(),
+            Ended::Stopped(_, function) | Ended::OutOfFuel(function) => function.clone(),
             Ended::Trapped(report) => report.function.clone(),
             Ended::Exited(_) => None,
         }
@@ -43,8 +43,8 @@ pub(crate) fn ended(error: &Error, layout: &Layout, memory_limit: Option<MemoryL
     }
     let frames = frames(error);
     let function = frames.iter().find_map(|frame| frame.function.clone());
-    if error.is::<Stop>() {
-        return Ended::Stopped(function);
+    if let Some(stop) = error.downcast_ref::<Stop>() {
+        return Ended::Stopped(*stop, function);
     }
     let cause = match error.downcast_ref::<Trap>() {
         Some(Trap::OutOfFuel) => return Ended::OutOfFuel(function),

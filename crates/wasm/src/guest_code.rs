@@ -27,6 +27,8 @@ pub enum GuestCode {
     MemoryShape = 7,
     /// The run may only read the heap.
     ReadOnly = 8,
+    /// A message is longer than a message may be.
+    TooLarge = 9,
 }
 
 impl GuestCode {

@@ -97,6 +97,11 @@ impl HeapLink {
         self.lock().region.as_ref().map(|region| (region.name().to_string(), region.limit_bytes()))
     }
 
+    /// Bytes that the heap has, and whether it was stored to.
+    pub(crate) fn backed_and_dirty(&self) -> Option<(u64, bool)> {
+        self.lock().region.as_ref().map(|region| (region.backed_bytes(), region.is_dirty()))
+    }
+
     pub(crate) fn attached(&self) -> Option<Attached> {
         let inner = self.lock();
         let (heap, region) = (inner.layout.heap?, inner.region.as_ref()?);
@@ -156,7 +161,7 @@ impl HeapLink {
         self.with_attached(|region| region.publish().and_then(|_| region.checkpoint()).map(drop))
     }
 
-    /// Publishes at the end of a run that was not stopped.
+    /// Publishes what was stored, after a call or at the end of a run that was not stopped.
     pub(crate) fn publish_at_end(&self) -> Result<(), RegionError> {
         let mut inner = self.lock();
         match &mut *inner {

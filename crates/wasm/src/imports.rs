@@ -1,4 +1,5 @@
-//! The imports of module `holdfast`: how an applet reaches its heap. Allocation itself needs none of them.
+//! The imports of module `holdfast` with which an applet reaches its heap (those with which it serves are in
+//! [`crate::messages`]). Allocation itself needs none of them.
 //!
 //! The applet is not trusted: every argument is checked, and nothing is believed about the heap's content.
 #![forbid(unsafe_code)]
@@ -14,8 +15,8 @@ use crate::state::{State, Stop};
 /// Name of the import module.
 pub const MODULE: &str = "holdfast";
 /// What it offers, as shown to someone whose applet asks for something else.
-pub(crate) const OFFER: &str =
-    "attach(out: i32) -> i32, grow(at_least_bytes: i64) -> i64 and commit(level: i32) -> i32";
+pub(crate) const OFFER: &str = "attach(out: i32) -> i32, grow(at_least_bytes: i64) -> i64, commit(level: i32) -> i32, \
+     receive(header: i32, payload: i32, capacity: i32) -> i32 and send(header: i32, payload: i32) -> i32";
 
 /// Size of what `attach` writes: base, backed, limit and flags, each a little-endian u64.
 const ATTACH_RECORD_BYTES: u64 = 32;
@@ -55,7 +56,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
 
 /// Ends an applet that is to be stopped for what happened in host code: compiled code notices in its next loop or
 /// call only, and until then nothing of what it computes may be published.
-fn go_on(caller: &Caller<'_, State>) -> wasmtime::Result<()> {
+pub(crate) fn go_on(caller: &Caller<'_, State>) -> wasmtime::Result<()> {
     match caller.data().link.host_fault() {
         Some(_) => Err(Stop::HostFault.into()),
         None => Ok(()),

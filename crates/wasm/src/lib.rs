@@ -11,13 +11,15 @@
 //! - This crate knows nothing of what is *in* a region.
 #![deny(unsafe_code)]
 
-mod alarm;
 #[allow(unsafe_code, reason = "loads compiled code that it wrote itself")]
 mod cache;
+mod code;
 mod complexity;
+mod control;
 mod descriptors;
 mod engine;
 mod error;
+mod execution;
 mod explain;
 mod grant;
 mod guest_code;
@@ -27,23 +29,31 @@ mod layout;
 mod limits;
 #[allow(unsafe_code, reason = "implements wasmtime's unsafe memory traits")]
 mod linear_memory;
+mod mailbox;
+mod message;
+mod messages;
 mod metrics;
 mod names;
 mod program;
 mod run;
+mod serving;
 #[allow(unsafe_code, reason = "loads compiled code whose file has not changed since its checksum was taken")]
 mod stamped;
 mod state;
 mod stdio;
+mod ticker;
 mod wasi;
 
+pub use control::Interrupt;
 pub use error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};
 pub use grant::{Access, DirGrant, GrantError};
 pub use guest_code::GuestCode;
 pub use imports::MODULE as IMPORT_MODULE;
 pub use layout::{HEAP_BASE, MAX_HEAP_LIMIT_BYTES};
 pub use limits::{DEFAULT_MEMORY_LIMIT_BYTES, Limits};
+pub use message::{Header, PAYLOAD_BYTES_MAX};
 pub use metrics::Metrics;
 pub use program::Program;
 pub use run::{Finished, RunOptions, run};
+pub use serving::{Received, SendError, Serving, serve};
 pub use stdio::{Input, Output, Stdio};

@@ -7,7 +7,10 @@
 //! Invariants: compiled code may address every byte of the reservation, so nothing but this memory's own
 //! content may ever be mapped there; the region is taken out before the reservation is given back.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 
 use holdfast_sys::mapping::{self, HUGE_PAGE_BYTES, Prot, Reservation};
@@ -16,9 +19,24 @@ use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 use crate::heap_link::HeapLink;
 use crate::layout::LINEAR_MEMORY_BYTES;
 
-/// Creates the one memory of one applet.
-pub(crate) struct Creator {
-    pub(crate) link: Arc<HeapLink>,
+thread_local! {
+    /// The link of the applet that is being instantiated on this thread: engines are shared by applets.
+    static INSTANTIATING: RefCell<Option<Arc<HeapLink>>> = const { RefCell::new(None) };
+}
+
+/// Creates the one memory of each applet of an engine.
+pub(crate) struct Creator;
+
+/// Instantiates an applet: memory that is created meanwhile is tied to `link`.
+pub(crate) async fn instantiate<T>(link: Arc<HeapLink>, instantiation: impl Future<Output = T>) -> T {
+    let mut instantiation = pin!(instantiation);
+    poll_fn(|context| {
+        INSTANTIATING.set(Some(link.clone()));
+        let polled = instantiation.as_mut().poll(context);
+        INSTANTIATING.set(None);
+        polled
+    })
+    .await
 }
 
 struct AppletMemory {
@@ -40,7 +58,8 @@ unsafe impl MemoryCreator for Creator {
         guard_size_in_bytes: usize,
     ) -> Result<Box<dyn LinearMemory>, String> {
         let capacity_bytes = reserved_size_in_bytes.unwrap_or(LINEAR_MEMORY_BYTES as usize);
-        AppletMemory::new(self.link.clone(), minimum, capacity_bytes, guard_size_in_bytes)
+        let link = INSTANTIATING.take().ok_or("a memory that belongs to no applet")?;
+        AppletMemory::new(link, minimum, capacity_bytes, guard_size_in_bytes)
             .map(|memory| Box::new(memory) as Box<dyn LinearMemory>)
             .map_err(|error| format!("reserving {capacity_bytes} bytes of address space: {error}"))
     }

@@ -17,11 +17,12 @@ pub struct Metrics {
     pub compiled: bool,
     /// Linking, memory, and active data segments.
     pub instantiate_time: Duration,
-    /// From the first to the last instruction of the applet, wall time.
+    /// From the first to the last instruction of the applet, wall time; of an applet that serves, without the time that
+    /// it was not asked for anything.
     pub wall_time: Duration,
-    /// The same in CPU time of this thread.
+    /// The same in CPU time of the thread that ran it.
     pub cpu_time: Duration,
-    /// Fuel used, when it was counted.
+    /// Fuel used, when it was counted; of an applet that serves, since its last call began.
     pub fuel_used: Option<u64>,
     /// The most volatile linear memory that the applet had.
     pub peak_volatile_bytes: u64,
@@ -42,8 +43,8 @@ impl Clocks {
         Clocks { wall: Instant::now(), cpu: thread_cpu_time() }
     }
 
-    pub(crate) fn stop(&self, metrics: &mut Metrics) {
-        metrics.wall_time = self.wall.elapsed();
-        metrics.cpu_time = thread_cpu_time().saturating_sub(self.cpu);
+    /// Wall and CPU time since the start, which must have been on this thread.
+    pub(crate) fn elapsed(&self) -> (Duration, Duration) {
+        (self.wall.elapsed(), thread_cpu_time().saturating_sub(self.cpu))
     }
 }

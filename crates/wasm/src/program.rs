@@ -6,8 +6,10 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use holdfast_sys::file::FileStamp;
+use sha2::{Digest, Sha256};
 
 use crate::error::WasmError;
 
@@ -23,6 +25,14 @@ const CORE_VERSION: &[u8] = &[1, 0, 0, 0];
 pub struct Program {
     name: String,
     code: Code,
+    sha256: OnceLock<[u8; 32]>,
+}
+
+/// What tells the code of one program from that of any other in this boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Identity {
+    Sha256([u8; 32]),
+    File([u8; 56]),
 }
 
 #[derive(Debug)]
@@ -55,7 +65,7 @@ impl Program {
                 Err(error) => return Err(cannot_read(error)),
             };
             if is_module {
-                return Ok(Program { name, code: Code::File { path: path.to_owned(), file, stamp } });
+                return Ok(Program::new(name, Code::File { path: path.to_owned(), file, stamp }));
             }
         }
         Self::from_bytes(name, read_all(path, &file)?)
@@ -69,7 +79,7 @@ impl Program {
     pub fn from_bytes(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Result<Self, WasmError> {
         let (name, bytes) = (name.into(), bytes.into());
         match bytes.strip_prefix(MAGIC) {
-            Some(rest) if rest.starts_with(CORE_VERSION) => Ok(Program { name, code: Code::Bytes(bytes) }),
+            Some(rest) if rest.starts_with(CORE_VERSION) => Ok(Program::new(name, Code::Bytes(bytes))),
             Some(rest) => {
                 let reason = if rest.len() < CORE_VERSION.len() {
                     "the file is cut off"
@@ -78,8 +88,30 @@ impl Program {
                 };
                 Err(WasmError::Invalid { applet: name, reason: reason.to_owned() })
             }
-            None if looks_like_text(&bytes) => Ok(Program { name, code: Code::Bytes(bytes) }),
+            None if looks_like_text(&bytes) => Ok(Program::new(name, Code::Bytes(bytes))),
             None => Err(WasmError::NotWasm { applet: name, start: bytes.into_iter().take(8).collect() }),
+        }
+    }
+
+    fn new(name: String, code: Code) -> Program {
+        Program { name, code, sha256: OnceLock::new() }
+    }
+
+    /// Taken once for each program.
+    pub(crate) fn identity(&self) -> Identity {
+        match &self.code {
+            Code::Bytes(bytes) => Identity::Sha256(*self.sha256.get_or_init(|| Sha256::digest(bytes).into())),
+            Code::File { stamp, .. } => Identity::File(stamp.to_bytes()),
+        }
+    }
+
+    /// Whether what was read of it is what [`Program::identity`] stands for.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        match &self.code {
+            Code::Bytes(_) => true,
+            Code::File { file, stamp, .. } => {
+                FileStamp::of_settled(file).is_ok_and(|now| now == Some(*stamp))
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use wasmtime_wasi::p1::WasiP1Ctx;
 
 use crate::heap_link::HeapLink;
 use crate::limits::Limiter;
+use crate::mailbox::Mailbox;
 
 pub(crate) struct State {
     pub(crate) wasi: WasiP1Ctx,
@@ -15,6 +16,9 @@ pub(crate) struct State {
     pub(crate) link: Arc<HeapLink>,
     /// Of those that the applet opened; see [`crate::descriptors`].
     pub(crate) open_descriptors: u32,
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// What the applet gets for each call.
+    pub(crate) fuel: Option<u64>,
 }
 
 impl State {
@@ -29,12 +33,14 @@ impl State {
 pub(crate) enum Stop {
     TimeLimit,
     HostFault,
+    Interrupted,
 }
 
 impl fmt::Display for Stop {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Stop::TimeLimit => write!(formatter, "time limit"),
+            Stop::Interrupted => write!(formatter, "stopped by the host"),
             Stop::HostFault => write!(formatter, "fault in host code on the applet's behalf"),
         }
     }

@@ -1,6 +1,8 @@
 //! What the behaviour tests share: a scratch home with its pool, and small programs in the text format.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub(crate) mod serve;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -52,6 +54,8 @@ const PRELUDE: &str = r#"
   (import "holdfast" "attach" (func $attach (param i32) (result i32)))
   (import "holdfast" "grow" (func $grow (param i64) (result i64)))
   (import "holdfast" "commit" (func $commit (param i32) (result i32)))
+  (import "holdfast" "receive" (func $receive (param i32 i32 i32) (result i32)))
+  (import "holdfast" "send" (func $send (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
   (import "wasi_snapshot_preview1" "fd_close" (func $fd_close (param i32) (result i32)))
   (import "wasi_snapshot_preview1" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))

@@ -1,0 +1,138 @@
+//! One execution of an applet, from its instantiation to its end, as a future that is polled whenever the applet is to go
+//! on; and what its end means.
+//!
+//! Invariants: the future owns the store, and gives it back at every end, also when the applet is stopped while it
+//! waits; it looks whether the applet is to be stopped before it lets it go on.
+#![forbid(unsafe_code)]
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use wasmtime::{Error, Store, UpdateDeadline};
+
+use crate::code::Code;
+use crate::control::Control;
+use crate::error::WasmError;
+use crate::explain::{self, Ended};
+use crate::heap_link::{HeapLink, HostFault};
+use crate::linear_memory;
+use crate::metrics::Clocks;
+use crate::state::{State, Stop};
+
+/// An execution that has ended.
+pub(crate) struct Done {
+    pub(crate) store: Store<State>,
+    /// How the call into the applet ended; or why it was stopped while it waited.
+    outcome: Result<Result<(), Error>, Stop>,
+    is_instantiated: bool,
+}
+
+pub(crate) type Execution = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+/// Begins an execution; nothing happens before it is polled.
+pub(crate) fn begin(code: &Arc<Code>, mut store: Store<State>, control: Arc<Control>) -> Execution {
+    stop_if_told(&mut store, control.clone());
+    let ready = code.ready.clone();
+    Box::pin(async move {
+        let mailbox = store.data().mailbox.clone();
+        let outcome = {
+            let mut work = pin!(async {
+                let clocks = Clocks::start();
+                let link = store.data().link.clone();
+                let instance = linear_memory::instantiate(link, ready.instantiate_async(&mut store)).await?;
+                mailbox.note(|progress| progress.instantiated = Some(clocks.elapsed()));
+                let start = instance.get_typed_func::<(), ()>(&mut store, "_start")?;
+                start.call_async(&mut store, ()).await
+            });
+            poll_fn(|context| match control.stop() {
+                Some(stop) => Poll::Ready(Err(stop)),
+                None => work.as_mut().poll(context).map(Ok),
+            })
+            .await
+        };
+        let is_instantiated = mailbox.progress().instantiated.is_some();
+        Done { store, outcome, is_instantiated }
+    })
+}
+
+/// Ends the applet in its next loop or call once it is to be stopped, or a host fault happened; whoever notices that
+/// bumps the epoch.
+fn stop_if_told(store: &mut Store<State>, control: Arc<Control>) {
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_callback(move |context| {
+        if context.data().link.host_fault().is_some() {
+            return Err(Stop::HostFault.into());
+        }
+        match control.stop() {
+            Some(stop) => Err(stop.into()),
+            // Meant for another applet of the same program.
+            None => Ok(UpdateDeadline::Continue(1)),
+        }
+    });
+}
+
+/// What the end of an execution is judged by.
+pub(crate) struct Terms<'a> {
+    pub(crate) applet: &'a str,
+    pub(crate) control: &'a Control,
+    pub(crate) time_limit: Duration,
+    pub(crate) fuel: Option<u64>,
+}
+
+impl Done {
+    /// Puts together what the call, the limits and the heap say about the end.
+    pub(crate) fn verdict(&self, terms: &Terms<'_>) -> Result<i32, WasmError> {
+        let state = self.store.data();
+        let link = &state.link;
+        let ended = match &self.outcome {
+            Ok(Ok(())) => Ended::Exited(0),
+            Ok(Err(error)) => explain::ended(error, &link.layout(), state.limiter.refused_memory),
+            Err(stop) => Ended::Stopped(*stop, None),
+        };
+        // What happened in host code explains whatever came after it.
+        host_fault(link, ended.function())?;
+        let waiting = self.outcome.is_err();
+        match ended {
+            Ended::Exited(status) => link.publish_at_end().map(|()| status).map_err(WasmError::Heap),
+            Ended::Stopped(Stop::Interrupted, function) => {
+                Err(WasmError::Interrupted { reason: terms.control.reason(), function, waiting })
+            }
+            Ended::Stopped(Stop::TimeLimit | Stop::HostFault, function) => {
+                Err(WasmError::TimeLimit { limit: terms.time_limit, function, waiting })
+            }
+            Ended::OutOfFuel(function) => {
+                Err(WasmError::OutOfFuel { limit: terms.fuel.unwrap_or_default(), function })
+            }
+            // Code of its own that ran already was not kept from it by a limit.
+            Ended::Trapped(report) if self.is_instantiated || !report.frames.is_empty() => {
+                Err(WasmError::Trap(report))
+            }
+            Ended::Trapped(report) => {
+                Err(refused_start(terms.applet, state).unwrap_or(WasmError::Trap(report)))
+            }
+        }
+    }
+}
+
+/// The error for what happened in host code, if anything did.
+pub(crate) fn host_fault(link: &HeapLink, function: Option<String>) -> Result<(), WasmError> {
+    match link.host_fault() {
+        Some(HostFault::BackingLost) => Err(link.backing_lost()),
+        Some(HostFault::ReadOnly) => Err(WasmError::ReadOnlyHeap { function }),
+        Some(HostFault::Hole(place)) => Err(WasmError::HostAccess { function, place }),
+        None => Ok(()),
+    }
+}
+
+/// The refusal of a limit, in a run that ended before any code of the applet's ran.
+fn refused_start(applet: &str, state: &State) -> Option<WasmError> {
+    let applet = applet.to_owned();
+    if let Some(what) = &state.limiter.refused_table {
+        return Some(WasmError::TableLimit { applet, what: what.clone() });
+    }
+    let hit = state.limiter.refused_memory?;
+    Some(WasmError::MemoryLimit { applet, needed_bytes: hit.wanted_bytes, limit_bytes: hit.limit_bytes })
+}

@@ -1,0 +1,139 @@
+//! The imports with which an applet serves: `receive` waits for a message of the host, `send` hands it one.
+//!
+//! The applet is not trusted: what it points to is checked against what exists before it is touched, its header is copied
+//! once, and it does not go on before the host has taken what it sent.
+#![forbid(unsafe_code)]
+
+use std::future::poll_fn;
+use std::ops::Range;
+
+use wasmtime::{AsContext, AsContextMut, Caller, Linker, bail};
+
+use crate::guest_code::GuestCode;
+use crate::imports::{MODULE, go_on};
+use crate::mailbox::{Message, Next};
+use crate::message::{HEADER_BYTES, Header, KIND_CALL, PAYLOAD_BYTES_MAX};
+use crate::state::State;
+use crate::wasi::memory_and_state;
+
+/// Adds both to a linker.
+pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    linker.func_wrap_async(
+        MODULE,
+        "receive",
+        |mut caller: Caller<'_, State>, (header, payload, capacity): (i32, i32, i32)| {
+            Box::new(async move {
+                let to = Places::new("receive", &mut caller, header, payload, capacity as u32)?;
+                receive(&mut caller, &to).await
+            })
+        },
+    )?;
+    linker.func_wrap_async(
+        MODULE,
+        "send",
+        |mut caller: Caller<'_, State>, (header, payload): (i32, i32)| {
+            Box::new(async move { send(&mut caller, header, payload).await })
+        },
+    )?;
+    Ok(())
+}
+
+/// Where in its memory an applet has a header and a payload; both exist.
+struct Places {
+    header: Range<usize>,
+    payload: Range<usize>,
+}
+
+impl Places {
+    fn new(
+        import: &str,
+        caller: &mut Caller<'_, State>,
+        header: i32,
+        payload: i32,
+        payload_bytes: u32,
+    ) -> wasmtime::Result<Places> {
+        go_on(caller)?;
+        Ok(Places {
+            header: place(import, "header", caller, header, HEADER_BYTES as u32)?,
+            payload: place(import, "payload", caller, payload, payload_bytes)?,
+        })
+    }
+}
+
+/// A range of the applet's memory, all of which exists: volatile, or backed by the region.
+fn place(
+    import: &str,
+    what: &str,
+    caller: &Caller<'_, State>,
+    start: i32,
+    bytes: u32,
+) -> wasmtime::Result<Range<usize>> {
+    let start = u64::from(start as u32);
+    let range = start..start + u64::from(bytes);
+    let layout = caller.data().link.layout();
+    if !layout.is_present(&range) {
+        let place = layout.describe(layout.first_absent(&range));
+        bail!("the {what} for holdfast.{import} ({bytes} bytes at {start:#x}) lies {place}");
+    }
+    Ok(range.start as usize..range.end as usize)
+}
+
+/// What the host may see of the applet while it is suspended.
+fn note_progress(caller: &Caller<'_, State>) {
+    let fuel_left = caller.as_context().get_fuel().ok();
+    let state = caller.data();
+    state.mailbox.note(|progress| {
+        progress.fuel_left = fuel_left;
+        progress.peak_volatile_bytes = state.limiter.peak_volatile_bytes;
+    });
+}
+
+/// Returns the bytes of the payload; minus the bytes that it needs if there is no room for them.
+async fn receive(caller: &mut Caller<'_, State>, to: &Places) -> wasmtime::Result<i32> {
+    note_progress(caller);
+    let mailbox = caller.data().mailbox.clone();
+    let message = match poll_fn(|_| mailbox.poll_next(to.payload.len())).await {
+        Next::Message(message) => message,
+        // No payload is longer than `PAYLOAD_BYTES_MAX`.
+        Next::Larger(needed) => return Ok(-(needed as i32)),
+    };
+    if message.header.kind == KIND_CALL
+        && let Some(fuel) = caller.data().fuel
+    {
+        caller.as_context_mut().set_fuel(fuel)?;
+    }
+    let (memory, _) = memory_and_state(caller)?;
+    let bytes = message.payload.len();
+    let Some(target) = memory.get_mut(to.payload.clone()) else { bail!("the memory has shrunk") };
+    target[..bytes].copy_from_slice(&message.payload);
+    let Some(target) = memory.get_mut(to.header.clone()) else { bail!("the memory has shrunk") };
+    target.copy_from_slice(&message.header.to_bytes());
+    Ok(bytes as i32)
+}
+
+async fn send(caller: &mut Caller<'_, State>, header: i32, payload: i32) -> wasmtime::Result<i32> {
+    let header = Places::new("send", caller, header, 0, 0)?.header;
+    let (memory, _) = memory_and_state(caller)?;
+    let Some(bytes) = memory.get(header).and_then(|bytes| bytes.try_into().ok()) else {
+        bail!("the memory has shrunk")
+    };
+    let header = Header::from_bytes(bytes);
+    if header.payload_bytes as usize > PAYLOAD_BYTES_MAX {
+        return Ok(GuestCode::TooLarge.as_i32());
+    }
+    let payload = place("send", "payload", caller, payload, header.payload_bytes)?;
+    let mut copy = Vec::new();
+    if copy.try_reserve_exact(payload.len()).is_err() {
+        return Ok(GuestCode::NoRoom.as_i32());
+    }
+    let (memory, _) = memory_and_state(caller)?;
+    let Some(bytes) = memory.get(payload) else { bail!("the memory has shrunk") };
+    copy.extend_from_slice(bytes);
+    // The host's own access may have found that the image is gone.
+    go_on(caller)?;
+    note_progress(caller);
+    let mailbox = caller.data().mailbox.clone();
+    mailbox.show(Message { header, payload: copy });
+    poll_fn(|_| mailbox.poll_taken()).await;
+    Ok(GuestCode::Ok.as_i32())
+}

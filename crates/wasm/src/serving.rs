@@ -1,0 +1,436 @@
+//! An applet that stays alive and is called any number of times; and, because a run is the same without a call, the one
+//! place where an applet is run.
+//!
+//! The applet runs on the thread that calls [`Serving::receive`], and only while it does: between two such calls it is
+//! suspended in an import. So nothing runs while the host looks at the heap, and a `Serving` may move between threads.
+//!
+//! Invariants:
+//! - Whatever happens, the store is dropped and the region unmapped before the region goes back to the caller, who
+//!   recovers and closes it.
+//! - An applet that has ended, for whatever reason, never runs again.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use holdfast_region::Region;
+use tokio::runtime::{Handle, Runtime};
+use wasmtime::Store;
+
+use crate::code::{Code, LoadReport};
+use crate::control::{Control, Interrupt};
+use crate::error::WasmError;
+use crate::execution::{self, Done, Execution, Terms};
+use crate::heap_link::HeapLink;
+use crate::layout::MAX_HEAP_LIMIT_BYTES;
+use crate::limits::{Limiter, Limits};
+use crate::mailbox::{Mailbox, Message, Seen};
+use crate::message::{Header, KIND_CALL, KIND_END, PAYLOAD_BYTES_MAX};
+use crate::metrics::{Clocks, Metrics};
+use crate::program::Program;
+use crate::run::{Finished, RunOptions};
+use crate::state::State;
+use crate::stdio::Captured;
+use crate::wasi;
+
+/// What [`Serving::receive`] comes back with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Received {
+    /// The applet sent a message, and waits until [`Serving::receive`] is called again.
+    Message {
+        /// As the applet wrote it, but for `payload_bytes`, which is right. Nothing else was checked.
+        header: Header,
+        /// A copy; at most [`PAYLOAD_BYTES_MAX`].
+        payload: Vec<u8>,
+    },
+    /// It waits for a message, and there is none for it.
+    Idle,
+    /// It has ended: [`Serving::finish`] says how.
+    Ended,
+}
+
+/// Why a message was not sent. The applet is as before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The payload is too long.
+    #[error(
+        "a message of {bytes} bytes exceeds the limit of {limit_bytes} bytes; split it, or hand the data over in a \
+         shared buffer"
+    )]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+        /// [`PAYLOAD_BYTES_MAX`].
+        limit_bytes: usize,
+    },
+    /// The applet has not taken what was sent before.
+    #[error("{queued_bytes} bytes wait for the applet already; let it run (`receive`) before more is sent")]
+    Full {
+        /// What waits for it.
+        queued_bytes: usize,
+    },
+    /// The applet has ended.
+    #[error("the applet has ended; start it anew")]
+    Ended,
+}
+
+/// An applet that serves. Dropping it ends the applet, and its region is left as if this process had died; to have the
+/// region back call [`Serving::finish`].
+pub struct Serving {
+    /// `None` once it has ended.
+    execution: Option<Execution>,
+    runtime: Option<Runtime>,
+    mailbox: Arc<Mailbox>,
+    control: Arc<Control>,
+    link: Arc<HeapLink>,
+    /// Outlives the execution, which is dropped first.
+    _code: Arc<Code>,
+    applet: String,
+    fuel: Option<u64>,
+    report: LoadReport,
+    captured: Captured,
+    end: Option<Result<i32, WasmError>>,
+    /// When the current call began: its deadline is counted from there in messages.
+    called: Instant,
+    time_limit: Option<Duration>,
+}
+
+/// Starts an applet that is going to be called, with `region` as its heap. Nothing of it runs before the first
+/// [`Serving::receive`]. Code is shared with all applets of the same program in this process, and is found at once when
+/// the program was served before.
+///
+/// Of [`RunOptions::limits`], `timeout` limits nothing but the time for compiling: each call has the deadline that
+/// [`Serving::receive`] is given. Fuel is given anew with each call.
+///
+/// # Errors
+/// Why it cannot be started; the region is in there.
+pub fn serve(
+    program: &Program,
+    options: &RunOptions,
+    region: Option<Region>,
+) -> Result<Serving, Box<Finished>> {
+    Serving::start(program, options, region, Code::shared)
+}
+
+/// How the code of a program is come by: of its own, or shared.
+pub(crate) type Load = fn(&Program, &Limits, Option<&Path>, &mut LoadReport) -> Result<Arc<Code>, WasmError>;
+
+impl Serving {
+    pub(crate) fn start(
+        program: &Program,
+        options: &RunOptions,
+        region: Option<Region>,
+        load: Load,
+    ) -> Result<Serving, Box<Finished>> {
+        let link = HeapLink::new(region);
+        let mut report = LoadReport::default();
+        let started = check_heap_fits(&link).and_then(|()| {
+            let code = load(program, &options.limits, options.cache_dir.as_deref(), &mut report)?;
+            Ok((new_store(program, options, &code, &link)?, code))
+        });
+        let ((store, captured), code) = match started {
+            Ok(started) => started,
+            Err(error) => return Err(Box::new(finished(Err(error), report, &Captured::default(), &link))),
+        };
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                let end = Err(WasmError::host("start the timer", error));
+                return Err(Box::new(finished(end, report, &captured, &link)));
+            }
+        };
+        let mailbox = store.data().mailbox.clone();
+        let control = Control::new(&code.engine);
+        Ok(Serving {
+            execution: Some(execution::begin(&code, store, control.clone())),
+            runtime: Some(runtime),
+            mailbox,
+            control,
+            link,
+            _code: code,
+            applet: program.name().to_owned(),
+            fuel: options.limits.fuel,
+            report,
+            captured,
+            end: None,
+            called: Instant::now(),
+            time_limit: None,
+        })
+    }
+
+    /// Puts a message at the end of what waits for the applet; it gets it when it runs, in [`Serving::receive`].
+    /// `payload_bytes` is set here. A header of the kind `Call` begins a call: its fuel, its time.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send(&mut self, header: Header, payload: impl Into<Vec<u8>>) -> Result<(), SendError> {
+        if self.execution.is_none() {
+            return Err(SendError::Ended);
+        }
+        let payload = payload.into();
+        let bytes = payload.len();
+        if bytes > PAYLOAD_BYTES_MAX {
+            return Err(SendError::TooLarge { bytes, limit_bytes: PAYLOAD_BYTES_MAX });
+        }
+        if header.kind == KIND_CALL {
+            self.called = Instant::now();
+        }
+        let header = Header { payload_bytes: bytes as u32, ..header };
+        self.mailbox
+            .post(Message { header, payload })
+            .map_err(|queued_bytes| SendError::Full { queued_bytes })
+    }
+
+    /// Runs the applet on this thread until it sends a message, waits for one while there is none for it, or ends. Past
+    /// the deadline it is stopped, and has ended. Ends at once when the applet has ended.
+    ///
+    /// May be called in an asynchronous context, whose thread it blocks.
+    pub fn receive(&mut self, deadline: Option<Instant>) -> Received {
+        if self.execution.is_none() {
+            return Received::Ended;
+        }
+        if let Err(error) = self.control.arm(deadline) {
+            return self.fail(WasmError::host("start the thread for deadlines", error));
+        }
+        let started = Instant::now();
+        let event = self.go_on();
+        self.report.metrics.wall_time += started.elapsed();
+        if deadline.is_some() {
+            // Cannot fail: without a deadline there is nothing to be started.
+            let _ = self.control.arm(None);
+        }
+        match event {
+            Ok(Event::Suspended(Seen::Sent(Message { header, payload }))) => {
+                Received::Message { header, payload }
+            }
+            Ok(Event::Suspended(_)) => Received::Idle,
+            Ok(Event::Done(done)) => {
+                self.conclude(&done, deadline);
+                Received::Ended
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Stops the applet from another thread.
+    pub fn interrupt(&self) -> Interrupt {
+        Interrupt(self.control.clone())
+    }
+
+    /// How the applet ended, once it has.
+    pub fn end(&self) -> Option<&Result<i32, WasmError>> {
+        self.end.as_ref()
+    }
+
+    /// What the applet has cost so far.
+    pub fn metrics(&self) -> Metrics {
+        let mut metrics = self.report.metrics;
+        let progress = self.mailbox.progress();
+        let (wall_time, cpu_time) = progress.instantiated.unwrap_or((metrics.wall_time, metrics.cpu_time));
+        metrics.instantiate_time += wall_time;
+        metrics.wall_time = metrics.wall_time.saturating_sub(wall_time);
+        metrics.cpu_time = metrics.cpu_time.saturating_sub(cpu_time);
+        metrics.peak_volatile_bytes = progress.peak_volatile_bytes;
+        metrics.fuel_used = self.fuel.zip(progress.fuel_left).map(|(fuel, left)| fuel.saturating_sub(left));
+        if let Some((backed_bytes, is_dirty)) = self.link.backed_and_dirty() {
+            (metrics.heap_backed_bytes, metrics.heap_dirty) = (backed_bytes, is_dirty);
+        }
+        metrics
+    }
+
+    /// Makes what the applet has stored to its heap so far count, if its mode is `atomic`; in the mode `direct` it
+    /// does already. To be called after a call that counts.
+    ///
+    /// # Errors
+    /// [`WasmError::Heap`] when it was not published; the applet goes on, and it can be tried again.
+    /// [`WasmError::HostAccess`] and others when the applet is to be stopped for what it did: nothing is published.
+    pub fn publish(&mut self) -> Result<(), WasmError> {
+        if self.execution.is_none() {
+            return Err(WasmError::host("publish what the applet stored", "it has ended"));
+        }
+        execution::host_fault(&self.link, None)?;
+        self.link.publish_at_end().map_err(WasmError::Heap)
+    }
+
+    /// Ends the applet, if it has not ended, and gives the region back. An applet that is ended here is
+    /// [`WasmError::Interrupted`]; to let it come to its own end, send it `End` and receive until it has ended.
+    pub fn finish(mut self) -> Finished {
+        if self.execution.is_some() {
+            self.control.interrupt("its host let it go".to_owned());
+            while self.receive(None) != Received::Ended {}
+        }
+        let metrics = self.metrics();
+        let end = self.end.take().unwrap_or_else(|| Err(WasmError::host("run the applet", "it is gone")));
+        let report = LoadReport { metrics, cache_note: self.report.cache_note.take() };
+        finished(end, report, &self.captured, &self.link)
+    }
+
+    /// Lets the applet run to its end without ever calling it.
+    pub(crate) fn run_to_end(mut self, timeout: Option<Duration>) -> Finished {
+        self.time_limit = timeout;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            match self.receive(deadline) {
+                Received::Message { .. } => {}
+                Received::Idle => {
+                    let header = Header { kind: KIND_END, ..Header::default() };
+                    // It waits, so there is room.
+                    let _ = self.send(header, Vec::new());
+                }
+                Received::Ended => return self.finish(),
+            }
+        }
+    }
+
+    /// Polls the execution until there is something for the host.
+    fn go_on(&mut self) -> Result<Event, WasmError> {
+        let (Some(execution), Some(runtime)) = (&mut self.execution, &self.runtime) else {
+            return Ok(Event::Suspended(Seen::Idle));
+        };
+        let mailbox = &self.mailbox;
+        let mut poll = |context: &mut Context<'_>| match execution.as_mut().poll(context) {
+            Poll::Ready(done) => Some(Event::Done(Box::new(done))),
+            Poll::Pending => match mailbox.look() {
+                Seen::Waiting => None,
+                seen => Some(Event::Suspended(seen)),
+            },
+        };
+        // Nearly always this is all there is to it. Timers and streams need the runtime around them.
+        let clocks = Clocks::start();
+        let event = {
+            let _inside = runtime.enter();
+            poll(&mut Context::from_waker(Waker::noop()))
+        };
+        self.report.metrics.cpu_time += clocks.elapsed().1;
+        if let Some(event) = event {
+            return Ok(event);
+        }
+        let control = &self.control;
+        let mut wait = || {
+            let clocks = Clocks::start();
+            let event = runtime.block_on(std::future::poll_fn(|context| {
+                control.set_waker(context.waker());
+                poll(context).map_or(Poll::Pending, Poll::Ready)
+            }));
+            (event, clocks.elapsed().1)
+        };
+        let (event, cpu_time) = if Handle::try_current().is_ok() {
+            // A runtime cannot wait inside of another one on the same thread.
+            std::thread::scope(|scope| scope.spawn(wait).join())
+                .map_err(|_| WasmError::host("run the applet", "its thread panicked"))?
+        } else {
+            wait()
+        };
+        self.report.metrics.cpu_time += cpu_time;
+        Ok(event)
+    }
+
+    fn fail(&mut self, error: WasmError) -> Received {
+        self.execution = None;
+        self.end = Some(Err(error));
+        Received::Ended
+    }
+
+    fn conclude(&mut self, done: &Done, deadline: Option<Instant>) {
+        // To whole milliseconds: the deadline was reckoned a moment before or after the call.
+        let limit = deadline.map(|deadline| {
+            let exact = deadline.saturating_duration_since(self.called);
+            Duration::from_millis((exact + Duration::from_micros(500)).as_millis() as u64)
+        });
+        let terms = Terms {
+            applet: &self.applet,
+            control: &self.control,
+            time_limit: self.time_limit.or(limit).unwrap_or_default(),
+            fuel: self.fuel,
+        };
+        self.end = Some(done.verdict(&terms));
+        self.mailbox.note(|progress| {
+            progress.fuel_left = done.store.get_fuel().ok();
+            progress.peak_volatile_bytes = done.store.data().limiter.peak_volatile_bytes;
+        });
+        // Its store is in `done`, which the caller drops.
+        self.execution = None;
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.execution = None;
+        if let Some(runtime) = self.runtime.take() {
+            // Tasks on other threads (a read from standard input) must not delay the end.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl std::fmt::Debug for Serving {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Serving").field("applet", &self.applet).field("end", &self.end).finish()
+    }
+}
+
+enum Event {
+    Suspended(Seen),
+    Done(Box<Done>),
+}
+
+fn check_heap_fits(link: &HeapLink) -> Result<(), WasmError> {
+    match link.name_and_limit() {
+        Some((name, limit_bytes)) if limit_bytes > MAX_HEAP_LIMIT_BYTES => {
+            Err(WasmError::HeapTooLarge { name, limit_bytes })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn new_store(
+    program: &Program,
+    options: &RunOptions,
+    code: &Code,
+    link: &Arc<HeapLink>,
+) -> Result<(Store<State>, Captured), WasmError> {
+    let mut arguments = vec![program.name().to_owned()];
+    arguments.extend(options.args.iter().cloned());
+    let (wasi, captured) = wasi::context(&arguments, &options.env, &options.dirs, &options.stdio)?;
+    let fuel = options.limits.fuel;
+    let state = State {
+        wasi,
+        limiter: Limiter::new(link.clone(), options.limits.memory_bytes),
+        link: link.clone(),
+        open_descriptors: 0,
+        mailbox: Mailbox::new(),
+        fuel,
+    };
+    let mut store = Store::new(&code.engine, state);
+    store.limiter(|state| &mut state.limiter);
+    if let Some(fuel) = fuel {
+        store.set_fuel(fuel).map_err(|error| WasmError::host("give fuel", error))?;
+    }
+    Ok((store, captured))
+}
+
+fn finished(
+    end: Result<i32, WasmError>,
+    report: LoadReport,
+    captured: &Captured,
+    link: &HeapLink,
+) -> Finished {
+    let region = link.take_region();
+    let mut metrics = report.metrics;
+    if let Some(region) = &region {
+        metrics.heap_backed_bytes = region.backed_bytes();
+        metrics.heap_dirty = region.is_dirty();
+    }
+    Finished {
+        end,
+        metrics,
+        heap_error: link.take_error(),
+        region,
+        cache_note: report.cache_note,
+        stdout: captured.stdout(),
+        stderr: captured.stderr(),
+    }
+}
