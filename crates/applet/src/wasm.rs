@@ -1,0 +1,95 @@
+//! A WebAssembly applet that serves, in this process.
+//!
+//! Invariant: it runs only while a message is waited for, so nothing runs while the host looks at its heap.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use holdfast_channel::ChannelMemory;
+use holdfast_channel::header::Header;
+use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_MIN};
+use holdfast_region::{Consistency, Region, RegionError};
+use holdfast_wasm::{Program, Received, SendError, Serving, WasmError};
+
+use crate::buffer::SharedBuffer;
+use crate::command::{Plan, refused};
+use crate::control::Control;
+use crate::error::{CallError, Failure, HeapAfterFailure};
+use crate::kind::Kind;
+use crate::metrics::Metrics;
+use crate::sandbox::{Ended, NotStarted, Sandbox, Stop};
+
+/// See the module.
+pub(crate) struct Wasm {
+    serving: Serving,
+    control: Arc<Control>,
+    is_atomic: bool,
+    note: Option<String>,
+}
+
+impl Wasm {
+    pub(crate) fn start(plan: &Plan, region: Option<Region>) -> Result<Wasm, NotStarted> {
+        let ready = plan.wasm_options().and_then(|options| Ok((Program::open(&plan.path)?, options)));
+        let (program, options) = match ready {
+            Ok(ready) => ready,
+            Err(failure) => return Err((refused(failure, Kind::Wasm, None), region)),
+        };
+        let is_atomic = region.as_ref().is_some_and(|region| region.consistency() == Consistency::Atomic);
+        match holdfast_wasm::serve(&program, &options, region) {
+            Ok(serving) => {
+                let interrupt = serving.interrupt();
+                let control = Arc::new(Control::new(move || interrupt.stop("the call was cancelled")));
+                Ok(Wasm { serving, control, is_atomic, note: None })
+            }
+            Err(finished) => {
+                let mut ended = ended(*finished);
+                let mut error = refused(ended.failure, Kind::Wasm, None);
+                error.metrics = ended.metrics;
+                error.heap = ended.region.as_mut().map(|region| HeapAfterFailure::open(region, ended.heap_error));
+                Err((error, ended.region))
+            }
+        }
+    }
+}
+
+fn ended(finished: holdfast_wasm::Finished) -> Ended {
+    let mut metrics = Metrics::new(Kind::Wasm);
+    metrics.take_wasm(&finished.metrics);
+    let failure = match finished.end {
+        Ok(status) => Failure::NotServing { status },
+        Err(error) => Failure::Wasm(error),
+    };
+    Ended {
+        failure,
+        region: finished.region,
+        heap_error: finished.heap_error,
+        stdout: finished.stdout,
+        stderr: finished.stderr,
+        metrics,
+    }
+}
+
+impl Sandbox for Wasm {
+    fn control(&self) -> Arc<Control> {
+        self.control.clone()
+    }
+
+    fn send(&mut self, header: &Header, payload: &[u8], _: Option<Instant>) -> Result<(), Stop> {
+        self.serving.send(*header, payload).map_err(|error| match error {
+            SendError::Ended => Stop::Ended,
+            error => Stop::Broken(error.to_string()),
+        })
+    }
+
+    fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop> {
+        match self.serving.receive(deadline) {
+            Received::Message { header, payload: found } => {
+                *payload = found;
+                Ok(header)
+            }
+            Received::Idle => Err(Stop::Broken("it waits for another call in the middle of one".to_owned())),
+            Received::Ended => Err(Stop::Ended),
+        }
+    }
+}
