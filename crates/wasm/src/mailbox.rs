@@ -12,8 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::message::{Header, PAYLOAD_BYTES_MAX};
+use holdfast_channel::Header;
 
+/// The longest payload of one message, in either direction.
+pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 /// What may wait for the applet, in bytes; a single message always may.
 pub(crate) const QUEUE_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX;
 /// How many messages may wait for the applet.

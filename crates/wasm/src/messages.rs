@@ -7,12 +7,15 @@
 use std::future::poll_fn;
 use std::ops::Range;
 
+use holdfast_channel::Header;
+use holdfast_channel::header::HEADER_BYTES;
+use holdfast_channel::protocol::Kind;
 use wasmtime::{AsContext, AsContextMut, Caller, Linker, bail};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::guest_code::GuestCode;
 use crate::imports::{MODULE, go_on};
-use crate::mailbox::{Message, Next};
-use crate::message::{HEADER_BYTES, Header, KIND_CALL, PAYLOAD_BYTES_MAX};
+use crate::mailbox::{Message, Next, PAYLOAD_BYTES_MAX};
 use crate::state::State;
 use crate::wasi::memory_and_state;
 
@@ -54,7 +57,7 @@ impl Places {
     ) -> wasmtime::Result<Places> {
         go_on(caller)?;
         Ok(Places {
-            header: place(import, "header", caller, header, HEADER_BYTES as u32)?,
+            header: place(import, "header", caller, header, HEADER_BYTES)?,
             payload: place(import, "payload", caller, payload, payload_bytes)?,
         })
     }
@@ -97,7 +100,7 @@ async fn receive(caller: &mut Caller<'_, State>, to: &Places) -> wasmtime::Resul
         // No payload is longer than `PAYLOAD_BYTES_MAX`.
         Next::Larger(needed) => return Ok(-(needed as i32)),
     };
-    if message.header.kind == KIND_CALL
+    if message.header.kind() == Some(Kind::Call)
         && let Some(fuel) = caller.data().fuel
     {
         caller.as_context_mut().set_fuel(fuel)?;
@@ -107,17 +110,16 @@ async fn receive(caller: &mut Caller<'_, State>, to: &Places) -> wasmtime::Resul
     let Some(target) = memory.get_mut(to.payload.clone()) else { bail!("the memory has shrunk") };
     target[..bytes].copy_from_slice(&message.payload);
     let Some(target) = memory.get_mut(to.header.clone()) else { bail!("the memory has shrunk") };
-    target.copy_from_slice(&message.header.to_bytes());
+    target.copy_from_slice(message.header.as_bytes());
     Ok(bytes as i32)
 }
 
 async fn send(caller: &mut Caller<'_, State>, header: i32, payload: i32) -> wasmtime::Result<i32> {
     let header = Places::new("send", caller, header, 0, 0)?.header;
     let (memory, _) = memory_and_state(caller)?;
-    let Some(bytes) = memory.get(header).and_then(|bytes| bytes.try_into().ok()) else {
+    let Some(header) = memory.get(header).and_then(|bytes| Header::read_from_bytes(bytes).ok()) else {
         bail!("the memory has shrunk")
     };
-    let header = Header::from_bytes(bytes);
     if header.payload_bytes as usize > PAYLOAD_BYTES_MAX {
         return Ok(GuestCode::TooLarge.as_i32());
     }

@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use holdfast_channel::Header;
+use holdfast_channel::protocol::{HostMessage, Kind};
 use holdfast_region::Region;
 use tokio::runtime::{Handle, Runtime};
 use wasmtime::Store;
@@ -26,8 +28,7 @@ use crate::execution::{self, Done, Execution, Terms};
 use crate::heap_link::HeapLink;
 use crate::layout::MAX_HEAP_LIMIT_BYTES;
 use crate::limits::{Limiter, Limits};
-use crate::mailbox::{Mailbox, Message, Seen};
-use crate::message::{Header, KIND_CALL, KIND_END, PAYLOAD_BYTES_MAX};
+use crate::mailbox::{Mailbox, Message, PAYLOAD_BYTES_MAX, Seen};
 use crate::metrics::{Clocks, Metrics};
 use crate::program::Program;
 use crate::run::{Finished, RunOptions};
@@ -175,7 +176,7 @@ impl Serving {
         if bytes > PAYLOAD_BYTES_MAX {
             return Err(SendError::TooLarge { bytes, limit_bytes: PAYLOAD_BYTES_MAX });
         }
-        if header.kind == KIND_CALL {
+        if header.kind() == Some(Kind::Call) {
             self.called = Instant::now();
         }
         let header = Header { payload_bytes: bytes as u32, ..header };
@@ -276,9 +277,8 @@ impl Serving {
             match self.receive(deadline) {
                 Received::Message { .. } => {}
                 Received::Idle => {
-                    let header = Header { kind: KIND_END, ..Header::default() };
                     // It waits, so there is room.
-                    let _ = self.send(header, Vec::new());
+                    let _ = self.send(HostMessage::End.into(), Vec::new());
                 }
                 Received::Ended => return self.finish(),
             }
