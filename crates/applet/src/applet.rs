@@ -96,7 +96,11 @@ impl Applet {
     ///
     /// # Errors
     /// As there.
-    pub fn spawn(path: impl Into<PathBuf>, limits: Limits, grants: Grants) -> Result<Applet, Box<AppletError>> {
+    pub fn spawn(
+        path: impl Into<PathBuf>,
+        limits: Limits,
+        grants: Grants,
+    ) -> Result<Applet, Box<AppletError>> {
         Command::new(path, grants).limits(limits).spawn()
     }
 
@@ -143,7 +147,12 @@ impl Applet {
     ///
     /// # Errors
     /// As [`Applet::call`]; `ForeignBuffer`.
-    pub fn call_with_buffer(&self, function: &str, input: &[u8], buffer: &SharedBuffer) -> Result<Vec<u8>, CallError> {
+    pub fn call_with_buffer(
+        &self,
+        function: &str,
+        input: &[u8],
+        buffer: &SharedBuffer,
+    ) -> Result<Vec<u8>, CallError> {
         self.call_with(Call::new(function, input).buffer(buffer)).map(|response| response.bytes)
     }
 
@@ -158,7 +167,9 @@ impl Applet {
         let limit_bytes = self.plan.limits.result_bytes;
         loop {
             match self.step(&mut state)? {
-                Step::Chunk(part, _) if part.len() <= limit_bytes - bytes.len() => bytes.extend_from_slice(&part),
+                Step::Chunk(part, _) if part.len() <= limit_bytes - bytes.len() => {
+                    bytes.extend_from_slice(&part)
+                }
                 Step::Done(last) if last.len() <= limit_bytes - bytes.len() => {
                     let bytes = if bytes.is_empty() { last } else { [bytes, last].concat() };
                     return Ok(Response { bytes, metrics: state.last_call() });

@@ -41,7 +41,11 @@ impl SharedBuffer {
 
     /// How to name it to the applet that has this memory.
     pub(crate) fn handle_in(&self, memory: &Arc<ChannelMemory>) -> Result<Handle, CallError> {
-        if Arc::ptr_eq(&self.memory, memory) { Ok(self.buffer.handle()) } else { Err(CallError::ForeignBuffer) }
+        if Arc::ptr_eq(&self.memory, memory) {
+            Ok(self.buffer.handle())
+        } else {
+            Err(CallError::ForeignBuffer)
+        }
     }
 
     /// Its bytes; at least one.
@@ -89,4 +93,3 @@ impl SharedBuffer {
         self.buffer.as_ptr()
     }
 }
-

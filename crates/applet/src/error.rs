@@ -72,7 +72,9 @@ pub enum Failure {
         limit: Duration,
     },
     /// A call ran past its deadline.
-    #[error("the applet was stopped: its call took longer than {limit:?}; raise the limit (call_timeout) if it needs longer")]
+    #[error(
+        "the applet was stopped: its call took longer than {limit:?}; raise the limit (call_timeout) if it needs longer"
+    )]
     CallTimeLimit {
         /// The limit (wall time).
         limit: Duration,
@@ -162,9 +164,9 @@ impl Failure {
                 _ => FailureKind::Trap,
             },
             Failure::Protocol { .. } => FailureKind::Trap,
-            Failure::StartTimeLimit { .. } | Failure::CallTimeLimit { .. } | Failure::IgnoredCancel { .. } => {
-                FailureKind::TimeLimit
-            }
+            Failure::StartTimeLimit { .. }
+            | Failure::CallTimeLimit { .. }
+            | Failure::IgnoredCancel { .. } => FailureKind::TimeLimit,
             Failure::Heap(_) | Failure::Host { .. } => FailureKind::Host,
         }
     }
@@ -172,7 +174,9 @@ impl Failure {
 
 fn jail_kind(error: &JailError) -> FailureKind {
     match error {
-        JailError::Program { source, .. } if source.kind() == io::ErrorKind::NotFound => FailureKind::NotFound,
+        JailError::Program { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            FailureKind::NotFound
+        }
         JailError::Step { .. }
         | JailError::Died { .. }
         | JailError::Stuck { .. }
@@ -184,7 +188,9 @@ fn jail_kind(error: &JailError) -> FailureKind {
 
 fn wasm_kind(error: &WasmError) -> FailureKind {
     match error {
-        WasmError::CannotRead { source, .. } if source.kind() == io::ErrorKind::NotFound => FailureKind::NotFound,
+        WasmError::CannotRead { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            FailureKind::NotFound
+        }
         WasmError::CannotRead { .. }
         | WasmError::NotWasm { .. }
         | WasmError::Invalid { .. }
@@ -260,10 +266,14 @@ pub enum CallError {
     #[error("the call was cancelled")]
     Cancelled,
     /// A buffer of another applet, or one that has been freed.
-    #[error("the buffer does not belong to this applet; make it with Applet::buffer, and again after a respawn")]
+    #[error(
+        "the buffer does not belong to this applet; make it with Applet::buffer, and again after a respawn"
+    )]
     ForeignBuffer,
     /// There is no room for a shared buffer.
-    #[error("no shared buffer of {asked_bytes} bytes: {reason}; raise the limit buffer_bytes, or free a buffer first")]
+    #[error(
+        "no shared buffer of {asked_bytes} bytes: {reason}; raise the limit buffer_bytes, or free a buffer first"
+    )]
     NoBuffer {
         /// The size.
         asked_bytes: u64,

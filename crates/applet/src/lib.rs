@@ -53,6 +53,6 @@ pub use stream::{Chunk, Stream};
 
 pub use holdfast_jail::{End, JailError, KillReason, Violation};
 pub use holdfast_wasm::{
-    Access, DirGrant, Frame, GrantError, Input, MAX_HEAP_LIMIT_BYTES, MemoryLimitHit, Output, Stdio, TrapCause,
-    TrapReport, WasmError,
+    Access, DirGrant, Frame, GrantError, Input, MAX_HEAP_LIMIT_BYTES, MemoryLimitHit, Output, Stdio,
+    TrapCause, TrapReport, WasmError,
 };

@@ -14,7 +14,7 @@ use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
 use holdfast_channel::protocol::{AppletMessage, HostMessage, status};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
-use holdfast_jail::{End, Jail, JailStdio, Jailed, KillReason, PathAccess, PathGrant};
+use holdfast_jail::{Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, PathGrant};
 use holdfast_region::{Durability, ErrorKind, Lent, Region, RegionError};
 use holdfast_wasm::{Access, Output};
 
@@ -24,7 +24,7 @@ use crate::control::Control;
 use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
 use crate::kind::Kind;
 use crate::metrics::Metrics;
-use crate::sandbox::{Ended, NotStarted, Sandbox, Stop};
+use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished};
 
 /// How long the kernel may take to bring an end about that was asked for.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -84,7 +84,10 @@ impl Native {
 
     fn deadline(&self, deadline: Option<Instant>) -> Deadline {
         deadline.map_or(Deadline::NEVER, |deadline| {
-            Deadline::after(self.endpoint.waiter().now_ns(), deadline.saturating_duration_since(Instant::now()))
+            Deadline::after(
+                self.endpoint.waiter().now_ns(),
+                deadline.saturating_duration_since(Instant::now()),
+            )
         })
     }
 
@@ -125,7 +128,7 @@ impl Native {
             1 => return status::UNSUPPORTED,
             _ => Durability::Power,
         };
-        let published = self.publish();
+        let published = self.publish_changes();
         let Some(region) = &mut self.region else { return status::NOT_GRANTED };
         match published.and_then(|()| region.commit(durability)) {
             Ok(_) => status::OK,
@@ -136,10 +139,19 @@ impl Native {
         }
     }
 
+    /// In the mode `atomic`, publishes what the applet has stored.
+    fn publish_changes(&mut self) -> Result<(), RegionError> {
+        let Some(lent) = self.lent.filter(|lent| lent.is_private) else { return Ok(()) };
+        self.copy_changes(lent)?;
+        self.region.as_mut().map_or(Ok(()), |region| region.publish().map(drop))
+    }
+
     /// Takes the pages over that the applet changed in its private mapping.
     fn copy_changes(&mut self, lent: LentRegion) -> Result<(), RegionError> {
         let Some(region) = &mut self.region else { return Ok(()) };
-        let io = |source| RegionError::Io { step: "read the applet's stores to", path: region.name().to_string().into(), source };
+        let name = region.name().to_string();
+        let io =
+            |source| RegionError::Io { step: "read the applet's stores to", path: (&name).into(), source };
         let range = lent.address..lent.address + region.backed_bytes();
         let pages = self.jailed.changed_pages(range).map_err(io)?;
         let (mut stored, mut known) = (vec![0; PAGE_BYTES as usize], vec![0; PAGE_BYTES as usize]);
@@ -172,8 +184,10 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun,
     let host = |step| move |source| Failure::Host { step, source };
     let lent = region.map(Region::lend).transpose()?;
     let arena_bytes = if serve { plan.limits.buffer_bytes.next_multiple_of(PAGE_BYTES) } else { 0 };
-    let layout = Layout::new(RING_BYTES_DEFAULT, arena_bytes)
-        .map_err(|error| Failure::Host { step: "lay out the channel", source: std::io::Error::other(error) })?;
+    let layout = Layout::new(RING_BYTES_DEFAULT, arena_bytes).map_err(|error| Failure::Host {
+        step: "lay out the channel",
+        source: std::io::Error::other(error),
+    })?;
     let memory = ChannelMemory::create(layout, lent.as_ref().map(boot_region), serve)
         .map_err(|error| Failure::Host { step: "make the channel", source: std::io::Error::other(error) })?;
     let (endpoint, bell) = memory.host().ok_or_else(|| Failure::Host {
@@ -184,7 +198,7 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun,
     let gone = bell.clone();
     let mut jail = Jail::new(&plan.path)
         .args(plan.args.iter().cloned())
-        .envs(plan.env.iter().cloned())
+        .env(plan.env.iter().cloned())
         .limits(plan.limits.for_jail(mapped_bytes)?)
         .strict(plan.is_strict)
         .stdio(stdio(plan)?)
@@ -222,7 +236,7 @@ fn stdio(plan: &Plan) -> Result<JailStdio, Failure> {
     let _ = &stdio.stdin;
     Ok(match (&stdio.stdout, &stdio.stderr) {
         (Output::Capture { limit_bytes }, _) | (_, Output::Capture { limit_bytes }) => {
-            JailStdio::Capture { limit_bytes: *limit_bytes as u64 }
+            JailStdio::Capture { limit_bytes: *limit_bytes }
         }
         (Output::Inherit, _) | (_, Output::Inherit) => JailStdio::Relay,
         _ => JailStdio::Null,
@@ -261,14 +275,19 @@ impl Sandbox for Native {
         Ok(self.jailed.seal()?)
     }
 
-    fn publish(&mut self) -> Result<(), RegionError> {
-        let Some(lent) = self.lent.filter(|lent| lent.is_private) else { return Ok(()) };
-        let copied = self.copy_changes(lent);
-        let Some(region) = &mut self.region else { return copied };
-        copied.and_then(|()| region.publish().map(drop)).inspect_err(|_| {
+    fn publish(&mut self) -> Result<(), Unpublished> {
+        self.publish_changes().map_err(|error| {
             // The applet forgets what it stored with the next call; what was copied goes the same way.
-            let _ = region.rollback();
+            match self.region.as_mut().map_or(Ok(()), |region| region.rollback().map(drop)) {
+                Ok(()) => Unpublished::RolledBack(error),
+                Err(error) => Unpublished::Over(error.into()),
+            }
         })
+    }
+
+    fn roll_back(&mut self) -> Result<(), Failure> {
+        // Nothing of it was copied.
+        Ok(())
     }
 
     fn is_atomic(&self) -> bool {

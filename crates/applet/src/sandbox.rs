@@ -32,6 +32,14 @@ pub(crate) enum Stop {
     Broken(String),
 }
 
+/// Why stores do not count.
+pub(crate) enum Unpublished {
+    /// The heap is as of the last commit, and the applet may go on once it has forgotten the rest.
+    RolledBack(RegionError),
+    /// The applet must be ended.
+    Over(Failure),
+}
+
 /// How an applet ended, and what is left of it.
 pub(crate) struct Ended {
     /// Why it ended, in its sandbox's words.
@@ -59,7 +67,10 @@ pub(crate) trait Sandbox: Send {
     fn seal(&mut self) -> Result<(), Failure>;
 
     /// In the mode `atomic`: makes count what the applet has stored. The applet must be waiting for a call.
-    fn publish(&mut self) -> Result<(), RegionError>;
+    fn publish(&mut self) -> Result<(), Unpublished>;
+
+    /// In the mode `atomic`: undoes what the applet has stored. It is told to forget it with the next call.
+    fn roll_back(&mut self) -> Result<(), Failure>;
 
     /// Whether what a failed call stored must be forgotten.
     fn is_atomic(&self) -> bool;
@@ -92,7 +103,9 @@ pub(crate) type NotStarted = (Box<AppletError>, Option<Region>);
 /// Starts the sandbox that an applet is for.
 pub(crate) fn start(plan: &Plan, region: Option<Region>) -> Result<Box<dyn Sandbox>, NotStarted> {
     match Kind::of(&plan.path) {
-        Ok(Kind::Native) => Native::start(plan, region, true).map(|native| Box::new(native) as Box<dyn Sandbox>),
+        Ok(Kind::Native) => {
+            Native::start(plan, region, true).map(|native| Box::new(native) as Box<dyn Sandbox>)
+        }
         Ok(Kind::Wasm) => Wasm::start(plan, region).map(|wasm| Box::new(wasm) as Box<dyn Sandbox>),
         Err(source) => Err((refused(cannot_read(&plan.path, source), Kind::Wasm, None), region)),
     }

@@ -9,15 +9,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use holdfast_channel::header::{FORGET, Header};
 use holdfast_channel::hello::Names;
 use holdfast_channel::layout::Handle;
 use holdfast_channel::protocol::{AppletMessage, HostMessage};
-use holdfast_channel::header::{FORGET, Header};
 
 use crate::control::Control;
 use crate::error::{CallError, Failure};
 use crate::metrics::{CallMetrics, Metrics};
-use crate::sandbox::{Sandbox, Stop};
+use crate::sandbox::{Sandbox, Stop, Unpublished};
 
 /// What is being talked to.
 type Boxed = Box<dyn Sandbox>;
@@ -72,7 +72,11 @@ pub(crate) struct Session {
 
 impl Session {
     /// Waits for the applet to serve.
-    pub(crate) fn begin(mut sandbox: Boxed, start: Duration, grace: Duration) -> Result<Session, (Boxed, Over)> {
+    pub(crate) fn begin(
+        mut sandbox: Boxed,
+        start: Duration,
+        grace: Duration,
+    ) -> Result<Session, (Boxed, Over)> {
         let control = sandbox.control();
         let mut payload = Vec::new();
         let greeted = sandbox.receive(&mut payload, Instant::now().checked_add(start));
@@ -114,10 +118,6 @@ impl Session {
         &self.functions
     }
 
-    pub(crate) fn is_calling(&self) -> bool {
-        self.pending.is_some()
-    }
-
     /// Begins a call.
     pub(crate) fn call(&mut self, request: &Request) -> Result<Result<(), CallError>, Over> {
         let Some(index) = self.functions.iter().position(|name| name == request.function) else {
@@ -126,7 +126,8 @@ impl Session {
         };
         self.calls += 1;
         let started = Instant::now();
-        let time_ns = request.time_limit.map_or(0, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1));
+        let time_ns =
+            request.time_limit.map_or(0, |limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1));
         let message =
             HostMessage::Call { call: self.calls, index: index as u32, buffer: request.buffer, time_ns };
         let mut header = Header::from(message);
@@ -176,10 +177,16 @@ impl Session {
             self.count(payload.len());
             let message = AppletMessage::parse(&header).map_err(broken)?;
             match message {
-                AppletMessage::Chunk { call: of, part } if of == call => return Ok(Step::Chunk(payload, part)),
-                AppletMessage::Result { call: of } if of == call => return Ok(self.done(payload)),
-                AppletMessage::Failure { call: of, code } if of == call => return Ok(self.failed(code, &payload)),
-                AppletMessage::Chunk { .. } | AppletMessage::Result { .. } | AppletMessage::Failure { .. } => {
+                AppletMessage::Chunk { call: of, part } if of == call => {
+                    return Ok(Step::Chunk(payload, part));
+                }
+                AppletMessage::Result { call: of } if of == call => return self.done(payload),
+                AppletMessage::Failure { call: of, code } if of == call => {
+                    return self.failed(code, &payload);
+                }
+                AppletMessage::Chunk { .. }
+                | AppletMessage::Result { .. }
+                | AppletMessage::Failure { .. } => {
                     return Err(broken("answered a call that is not under way"));
                 }
                 _ => return Err(broken("sent what does not belong into a call")),
@@ -202,27 +209,32 @@ impl Session {
         }
     }
 
-    fn done(&mut self, result: Vec<u8>) -> Step {
-        let was_cancelled = self.finish_call();
-        match self.sandbox.publish() {
-            Ok(()) if was_cancelled => Step::Refused(CallError::Cancelled),
-            Ok(()) => Step::Done(result),
-            Err(error) => {
+    fn done(&mut self, result: Vec<u8>) -> Result<Step, Over> {
+        let published = self.sandbox.publish();
+        // What it costs to make the stores count belongs to the call.
+        // A cancellation that came too late to stop it changes nothing: its stores count, so it has a result.
+        self.finish_call();
+        match published {
+            Ok(()) => Ok(Step::Done(result)),
+            Err(Unpublished::RolledBack(error)) => {
                 self.forget = true;
-                Step::Refused(CallError::NotPublished(Arc::new(error)))
+                Ok(Step::Refused(CallError::NotPublished(Arc::new(error))))
             }
+            Err(Unpublished::Over(failure)) => Err(Over(Some(failure))),
         }
     }
 
-    fn failed(&mut self, code: i32, text: &[u8]) -> Step {
+    fn failed(&mut self, code: i32, text: &[u8]) -> Result<Step, Over> {
         let was_cancelled = self.finish_call();
         self.forget = self.sandbox.is_atomic();
+        self.sandbox.roll_back().map_err(|failure| Over(Some(failure)))?;
         if was_cancelled {
-            return Step::Refused(CallError::Cancelled);
+            return Ok(Step::Refused(CallError::Cancelled));
         }
         let message = String::from_utf8_lossy(text);
-        let message = message.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
-        Step::Refused(CallError::Failed { code, message })
+        let message =
+            message.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+        Ok(Step::Refused(CallError::Failed { code, message }))
     }
 
     /// Whether the call had been cancelled.
@@ -246,7 +258,9 @@ impl Session {
             Stop::Broken(what) => Some(Failure::Protocol { what }),
             Stop::Deadline => match &self.pending {
                 Some(Pending { patience: Some(_), .. }) => Some(Failure::IgnoredCancel { grace: self.grace }),
-                Some(Pending { time_limit: Some(limit), .. }) => Some(Failure::CallTimeLimit { limit: *limit }),
+                Some(Pending { time_limit: Some(limit), .. }) => {
+                    Some(Failure::CallTimeLimit { limit: *limit })
+                }
                 _ => None,
             },
         };

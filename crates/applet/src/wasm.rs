@@ -6,10 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_channel::ChannelMemory;
 use holdfast_channel::header::Header;
-use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_MIN};
-use holdfast_region::{Consistency, Region, RegionError};
+use holdfast_channel::layout::Handle;
+use holdfast_region::{Consistency, Region};
 use holdfast_wasm::{Program, Received, SendError, Serving, WasmError};
 
 use crate::buffer::SharedBuffer;
@@ -18,14 +17,13 @@ use crate::control::Control;
 use crate::error::{CallError, Failure, HeapAfterFailure};
 use crate::kind::Kind;
 use crate::metrics::Metrics;
-use crate::sandbox::{Ended, NotStarted, Sandbox, Stop};
+use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished};
 
 /// See the module.
 pub(crate) struct Wasm {
     serving: Serving,
     control: Arc<Control>,
     is_atomic: bool,
-    note: Option<String>,
 }
 
 impl Wasm {
@@ -40,13 +38,14 @@ impl Wasm {
             Ok(serving) => {
                 let interrupt = serving.interrupt();
                 let control = Arc::new(Control::new(move || interrupt.stop("the call was cancelled")));
-                Ok(Wasm { serving, control, is_atomic, note: None })
+                Ok(Wasm { serving, control, is_atomic })
             }
             Err(finished) => {
                 let mut ended = ended(*finished);
                 let mut error = refused(ended.failure, Kind::Wasm, None);
                 error.metrics = ended.metrics;
-                error.heap = ended.region.as_mut().map(|region| HeapAfterFailure::open(region, ended.heap_error));
+                error.heap =
+                    ended.region.as_mut().map(|region| HeapAfterFailure::open(region, ended.heap_error));
                 Err((error, ended.region))
             }
         }
@@ -91,5 +90,59 @@ impl Sandbox for Wasm {
             Received::Idle => Err(Stop::Broken("it waits for another call in the middle of one".to_owned())),
             Received::Ended => Err(Stop::Ended),
         }
+    }
+
+    fn seal(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<(), Unpublished> {
+        self.serving.publish().map_err(|error| match error {
+            WasmError::Heap(error) => match self.serving.roll_back() {
+                Ok(()) => Unpublished::RolledBack(error),
+                Err(error) => Unpublished::Over(error.into()),
+            },
+            error => Unpublished::Over(error.into()),
+        })
+    }
+
+    fn roll_back(&mut self) -> Result<(), Failure> {
+        Ok(self.serving.roll_back()?)
+    }
+
+    fn is_atomic(&self) -> bool {
+        self.is_atomic
+    }
+
+    fn cpu_time(&self) -> Duration {
+        self.serving.metrics().cpu_time
+    }
+
+    fn heap_backed_bytes(&self) -> u64 {
+        self.serving.metrics().heap_backed_bytes
+    }
+
+    fn metrics(&self) -> Metrics {
+        let mut metrics = Metrics::new(Kind::Wasm);
+        metrics.take_wasm(&self.serving.metrics());
+        metrics
+    }
+
+    fn weaker(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn buffer(&mut self, bytes: usize) -> Result<SharedBuffer, CallError> {
+        let reason = "a WebAssembly applet has none".to_owned();
+        Err(CallError::NoBuffer { asked_bytes: bytes as u64, reason })
+    }
+
+    fn handle_of(&self, buffer: &SharedBuffer) -> Result<Handle, CallError> {
+        let _ = buffer;
+        Err(CallError::ForeignBuffer)
+    }
+
+    fn finish(self: Box<Self>, _: Option<&Failure>) -> Ended {
+        ended(self.serving.finish())
     }
 }

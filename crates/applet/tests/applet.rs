@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdfast_applet::{AppletError, Command, Failure, FailureKind, Grants, JailError, Outcome, Recovery, Stdio, recover};
+use holdfast_applet::{
+    AppletError, Command, Failure, FailureKind, Grants, JailError, Outcome, Recovery, Stdio, recover,
+};
 use holdfast_heap::{Fixed, Heap, OpenOptions, Opened};
 use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
 use tempfile::TempDir;
@@ -142,11 +144,7 @@ fn files_that_cannot_be_run_are_told_apart() {
     let cases: [(&Path, FailureKind, &str); 4] = [
         (Path::new("/nowhere/x.wasm"), FailureKind::NotFound, "/nowhere/x.wasm"),
         (&scratch.file("text", b"hello"), FailureKind::CannotLoad, "not WebAssembly"),
-        (
-            &scratch.file("elf", b"\x7fELF\x02\x01\x01"),
-            FailureKind::CannotLoad,
-            "x86-64",
-        ),
+        (&scratch.file("elf", b"\x7fELF\x02\x01\x01"), FailureKind::CannotLoad, "x86-64"),
         (&scratch.file("empty.wat", b"(module)"), FailureKind::CannotLoad, "_start"),
     ];
     for (path, kind, text) in cases {

@@ -93,6 +93,6 @@ fn parse_variable(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn parse_medium(text: &str) -> Result<Medium, MediumError> {
+pub fn parse_medium(text: &str) -> Result<Medium, MediumError> {
     text.parse()
 }

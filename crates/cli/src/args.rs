@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use holdfast_region::{Medium, RegionName};
 
-use crate::applet_args::AppletArgs;
+use crate::applet_args::{AppletArgs, parse_medium};
 use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, REVOKE_HELP, RevokeArgs};
 use crate::heap_args::*;
 

@@ -47,9 +47,8 @@ fn input(args: &CallArgs) -> Result<Vec<u8>, Failure> {
         source.read_to_end(&mut bytes).map(|_| bytes)
     };
     match (&args.from, &args.text) {
-        (Some(path), _) if path == Path::new("-") => {
-            read(Box::new(std::io::stdin())).map_err(|error| host(format!("cannot read standard input: {error}")))
-        }
+        (Some(path), _) if path == Path::new("-") => read(Box::new(std::io::stdin()))
+            .map_err(|error| host(format!("cannot read standard input: {error}"))),
         (Some(path), _) => File::open(path).and_then(|file| read(Box::new(file))).map_err(|error| {
             usage(format!("cannot read {}: {error}; check the path after --input", path.display()))
         }),

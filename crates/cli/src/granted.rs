@@ -1,7 +1,9 @@
 //! What an applet is granted, from the command line: its heap, directories, environment and limits.
 
 use holdfast_applet::{Command, Grants, Kind, Limits, MAX_HEAP_LIMIT_BYTES};
-use holdfast_region::{Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName};
+use holdfast_region::{
+    Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName,
+};
 
 use crate::applet_args::AppletArgs;
 use crate::exit::{Failure, HOST_FAILED, NO_APPLET, USAGE};
@@ -10,7 +12,10 @@ use crate::output::with_progress;
 use crate::size::show_size;
 
 /// The command for an applet, without arguments and streams, and its heap.
-pub fn prepare(args: AppletArgs, arguments: Vec<String>) -> Result<(Command, Limits, Option<Granted>), Failure> {
+pub fn prepare(
+    args: AppletArgs,
+    arguments: Vec<String>,
+) -> Result<(Command, Limits, Option<Granted>), Failure> {
     if !args.applet.exists() {
         let path = args.applet.display();
         return Err(Failure::new(NO_APPLET, format!("there is no applet {path}; check the path")));

@@ -78,7 +78,9 @@ pub fn show_metrics(metrics: &Metrics) {
     let fuel = metrics.fuel_used.map(|fuel| format!(", fuel {fuel}")).unwrap_or_default();
     let messages = match metrics.messages {
         0 => String::new(),
-        messages => format!(", {} calls, {messages} messages of {}", metrics.calls, show_size(metrics.message_bytes)),
+        messages => {
+            format!(", {} calls, {messages} messages of {}", metrics.calls, show_size(metrics.message_bytes))
+        }
     };
     eprintln!(
         "holdfast: volatile memory {} at most, heap {}{}{fuel}{messages}",

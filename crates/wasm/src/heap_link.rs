@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use holdfast_region::{Opened, Region, RegionError};
+use holdfast_region::{Consistency, Opened, Region, RegionError};
 use holdfast_sys::fault::HoleGuard;
 
 use crate::error::WasmError;
@@ -167,6 +167,18 @@ impl HeapLink {
         match &mut *inner {
             Inner { region: Some(region), layout: Layout { heap: Some(_), .. }, .. } => {
                 region.publish().map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Undoes what was stored since the last publication, if the mode is `atomic`.
+    pub(crate) fn roll_back(&self) -> Result<(), RegionError> {
+        match &mut *self.lock() {
+            Inner { region: Some(region), layout: Layout { heap: Some(_), .. }, .. }
+                if region.consistency() == Consistency::Atomic =>
+            {
+                region.rollback().map(drop)
             }
             _ => Ok(()),
         }

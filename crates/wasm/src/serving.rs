@@ -256,6 +256,15 @@ impl Serving {
         self.link.publish_at_end().map_err(WasmError::Heap)
     }
 
+    /// Undoes what the applet has stored to its heap since it was published last, if the mode is `atomic`: after a call
+    /// that does not count. The applet must be told to forget what it knows of the heap.
+    ///
+    /// # Errors
+    /// [`WasmError::Heap`]: end the applet, its heap may be rolled back in part.
+    pub fn roll_back(&mut self) -> Result<(), WasmError> {
+        self.link.roll_back().map_err(WasmError::Heap)
+    }
+
     /// Ends the applet, if it has not ended, and gives the region back. An applet that is ended here is
     /// [`WasmError::Interrupted`]; to let it come to its own end, send it `End` and receive until it has ended.
     pub fn finish(mut self) -> Finished {
