@@ -176,7 +176,7 @@ impl Host {
                 self.names = names.iter().map(str::to_owned).collect();
                 return Ok(());
             }
-            self.serve_request(&header);
+            self.serve_request(&header)?;
         }
     }
 
@@ -221,7 +221,7 @@ impl Host {
                     assert_eq!(call, number);
                     return Ok(Answer::Failure { code, text: String::from_utf8(payload).unwrap() });
                 }
-                _ => self.serve_request(&header),
+                _ => self.serve_request(&header)?,
             }
         }
     }
@@ -239,7 +239,7 @@ impl Host {
         }
     }
 
-    fn serve_request(&mut self, header: &Header) {
+    fn serve_request(&mut self, header: &Header) -> Result<(), ChannelError> {
         match AppletMessage::parse(header).unwrap() {
             AppletMessage::Grow { at_least_bytes } => {
                 self.grown += 1;
@@ -252,16 +252,17 @@ impl Host {
                     image.region.backed_bytes = wanted;
                     HostMessage::Reply { status: status::OK, value: wanted }
                 };
-                self.send(reply.into(), &[]).unwrap();
+                self.send(reply.into(), &[])?;
             }
             AppletMessage::Commit { level } => {
                 self.commits.push(level);
                 let status = if level == 1 { status::UNSUPPORTED } else { status::OK };
-                self.send(HostMessage::Reply { status, value: 0 }.into(), &[]).unwrap();
+                self.send(HostMessage::Reply { status, value: 0 }.into(), &[])?;
             }
             AppletMessage::Seal => self.sealed = true,
             other => panic!("{other:?}"),
         }
+        Ok(())
     }
 
     /// In the mode `atomic`: what the applet has stored counts from now on.
