@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::workspace::Workspace;
 
 pub(crate) const TARGET: &str = "wasm32-wasip1";
-const PROFILE: &str = "applet";
+pub(crate) const PROFILE: &str = "applet";
 /// The C interface of the heap, as a static library.
 const C_LIBRARY_PACKAGE: &str = "holdfast-c";
 
@@ -140,7 +140,7 @@ fn clang(workspace: &Workspace, files: &[PathBuf], output: &Path) -> Result<Comm
     let mut command = Command::new("clang");
     command.args(["--target=wasm32-wasi", "-O2", "-std=c11", "-Wall", "-Wextra", "-Werror"]);
     command.arg("-I").arg(workspace.root.join("bindings/c/include"));
-    command.args(files).arg("-L").arg(cargo_output(workspace)).args(["-lholdfast", "-o"]).arg(output);
+    command.args(files).arg("-L").arg(cargo_output(workspace)).args(["-lholdfast_applet", "-o"]).arg(output);
     Ok(command)
 }
 

@@ -40,7 +40,7 @@ usage: cargo xtask CHORE
   lint                             tidy, then formatting and clippy, for the host and for WebAssembly
   tidy                             the house rules that no compiler checks (xtask/src/tidy says which)
   applets [NAME]...                builds guest programs and says where the .wasm files are
-  c-library [PREFIX]               builds and installs holdfast.h, holdfast.hpp, libholdfast, pkg-config file
+  c-library [PREFIX]               builds and installs headers, libholdfast, libholdfast_applet, pkg-config files
   test                             applets, c-library, then every test; ends with `N passed, N failed`
   crash [--long] [--only ROW]... [--count N] [--write]
                                    the fault matrix as one table; --long for its long counts, --write to
