@@ -63,7 +63,7 @@ impl Places {
     }
 }
 
-/// A range of the applet's memory, all of which exists: volatile, or backed by the region.
+/// A range of the applet's memory, all of which exists: volatile, or backed by the region. Without a byte, anywhere.
 fn place(
     import: &str,
     what: &str,
@@ -71,6 +71,10 @@ fn place(
     start: i32,
     bytes: u32,
 ) -> wasmtime::Result<Range<usize>> {
+    if bytes == 0 {
+        // Languages have pointers to nothing that lead anywhere.
+        return Ok(0..0);
+    }
     let start = u64::from(start as u32);
     let range = start..start + u64::from(bytes);
     let layout = caller.data().link.layout();

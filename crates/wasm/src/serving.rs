@@ -196,9 +196,7 @@ impl Serving {
         if let Err(error) = self.control.arm(deadline) {
             return self.fail(WasmError::host("start the thread for deadlines", error));
         }
-        let started = Instant::now();
         let event = self.go_on();
-        self.report.metrics.wall_time += started.elapsed();
         if deadline.is_some() {
             // Cannot fail: without a deadline there is nothing to be started.
             let _ = self.control.arm(None);
@@ -313,7 +311,7 @@ impl Serving {
             let _inside = runtime.enter();
             poll(&mut Context::from_waker(Waker::noop()))
         };
-        self.report.metrics.cpu_time += clocks.elapsed().1;
+        self.report.metrics.add(clocks.elapsed());
         if let Some(event) = event {
             return Ok(event);
         }
@@ -324,16 +322,16 @@ impl Serving {
                 control.set_waker(context.waker());
                 poll(context).map_or(Poll::Pending, Poll::Ready)
             }));
-            (event, clocks.elapsed().1)
+            (event, clocks.elapsed())
         };
-        let (event, cpu_time) = if Handle::try_current().is_ok() {
+        let (event, elapsed) = if Handle::try_current().is_ok() {
             // A runtime cannot wait inside of another one on the same thread.
             std::thread::scope(|scope| scope.spawn(wait).join())
                 .map_err(|_| WasmError::host("run the applet", "its thread panicked"))?
         } else {
             wait()
         };
-        self.report.metrics.cpu_time += cpu_time;
+        self.report.metrics.add(elapsed);
         Ok(event)
     }
 
