@@ -43,6 +43,27 @@ impl Programs {
         require(&path, "run ./test, or `cargo xtask applets` first")?;
         Ok(path)
     }
+    /// The native applet of this name, linked dynamically.
+    ///
+    /// # Errors
+    /// When it was not built.
+    pub fn native_applet(&self, name: &str) -> io::Result<PathBuf> {
+        self.native("native", name)
+    }
+
+    /// The same, linked statically.
+    ///
+    /// # Errors
+    /// When it was not built.
+    pub fn static_applet(&self, name: &str) -> io::Result<PathBuf> {
+        self.native("static", name)
+    }
+
+    fn native(&self, folder: &str, name: &str) -> io::Result<PathBuf> {
+        let path = self.applets.join(folder).join(name);
+        require(&path, "run ./test, or `cargo xtask applets` first")?;
+        Ok(path)
+    }
 }
 
 fn require(path: &Path, remedy: &str) -> io::Result<()> {
