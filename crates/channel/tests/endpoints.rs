@@ -1,6 +1,8 @@
 //! Both ends of a channel in one process, mapped twice: whole messages, limits, deadlines, and what a peer can do to the
 //! words on which the other side sleeps.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use holdfast_channel::{
 use holdfast_sys::shared_memory::SharedMemory;
 
 /// No wait of a test that goes well takes that long.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(20);
 const RING_BYTES: u32 = 4096;
 
 struct Pair {
@@ -185,8 +187,9 @@ fn a_peer_that_is_gone_ends_the_wait_at_once_and_its_last_messages_count() {
     let (received, ended) = thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let mut payload = Vec::new();
-            let received = host.receive(&mut payload, 4, Deadline::NEVER).map(|_| payload);
-            (received, host.receive(&mut Vec::new(), 4, Deadline::NEVER))
+            let late = host.deadline_in(LONG);
+            let received = host.receive(&mut payload, 4, late).map(|_| payload);
+            (received, host.receive(&mut Vec::new(), 4, late))
         });
         thread::sleep(Duration::from_millis(50));
         bell.peer_is_gone();
@@ -208,7 +211,8 @@ fn a_bell_is_heard_in_whatever_moment_of_a_wait_it_rings() {
             host.waiter().set_spin_ns_max(0);
         }
         let ended = thread::scope(|scope| {
-            let waiting = scope.spawn(|| host.receive(&mut Vec::new(), 0, Deadline::NEVER));
+            let late = host.deadline_in(LONG);
+            let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 0, late));
             let until = Instant::now() + Duration::from_micros(trial);
             while Instant::now() < until {
                 std::hint::spin_loop();
@@ -228,7 +232,8 @@ fn a_bell_is_heard_also_when_the_peer_plays_with_the_words() {
         let word = memory.layout().applet_ring_offset() as usize + DATA_WORD;
         let stop = AtomicU32::new(0);
         let ended = thread::scope(|scope| {
-            let waiting = scope.spawn(|| host.receive(&mut Vec::new(), 0, Deadline::NEVER));
+            let late = host.deadline_in(LONG);
+            let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 0, late));
             scope.spawn(|| {
                 for _ in 0..u32::MAX {
                     // It pretends that somebody sleeps, so that a sleeper lies down whatever the bell stores.
@@ -256,7 +261,8 @@ fn an_interrupt_returns_once_and_the_channel_goes_on() {
     assert_eq!(host.receive(&mut Vec::new(), 4, Deadline::NEVER), Err(ChannelError::Interrupted));
     host.receive(&mut Vec::new(), 4, Deadline::NEVER).unwrap();
     let ended = thread::scope(|scope| {
-        let waiting = scope.spawn(|| host.receive(&mut Vec::new(), 4, Deadline::NEVER));
+        let late = host.deadline_in(LONG);
+        let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 4, late));
         thread::sleep(Duration::from_millis(20));
         bell.interrupt();
         waiting.join().unwrap()
