@@ -66,10 +66,13 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         Supervisor::get().map_err(|source| JailError::Host { what: "start the supervisor", source })?;
     let program = Program::open(&jail.program)?;
     let chosen = choose(&jail, machine, &program)?;
-    let policy = match jail.paths.is_empty() {
-        true => jail.policy,
-        false => jail.policy.with(Group::Directories),
-    };
+    let mut policy = jail.policy;
+    if !jail.paths.is_empty() {
+        policy = policy.with(Group::Directories);
+    }
+    if chosen.layers.has(Layer::Mounts) {
+        policy = policy.with(Group::OwnRoot);
+    }
     let groups = make_groups(&jail, machine, &chosen)?;
     let mut prepared = prepare(&mut jail, machine, &program, &chosen, policy)?;
     if let Some(step) = jail.failing_step {

@@ -144,6 +144,8 @@ struct Warden {
 
 impl Warden {
     fn run(mut self) {
+        // Programs wait for its answers; without a short slice it may wait behind others that only compute.
+        let _ = holdfast_sys::scheduling::prefer_latency();
         let mut events = Vec::with_capacity(EVENTS);
         loop {
             events.clear();

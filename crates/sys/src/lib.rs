@@ -16,6 +16,7 @@ pub mod private;
 pub mod probe;
 pub mod process;
 pub mod remote_memory;
+pub mod scheduling;
 pub mod seccomp;
 pub mod spawn;
 pub mod window;
