@@ -13,8 +13,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_region::{Opened, Region, RegionError};
-use holdfast_sys::fault::HoleGuard;
+use holdfast_sys::fault::{HoleGuard, WriteWatch};
+use holdfast_sys::mapping::{self, Prot};
 
+use crate::arena::Arena;
 use crate::error::WasmError;
 use crate::guest_code::GuestCode;
 use crate::layout::{HEAP_BASE, HeapPart, Layout};
@@ -31,6 +33,8 @@ pub(crate) enum HostFault {
     ReadOnly,
     /// The image was cut off while mapped.
     BackingLost,
+    /// The machine had no memory for a page of the arena.
+    ArenaLost,
 }
 
 /// What the applet learns on attachment.
@@ -44,8 +48,11 @@ pub(crate) struct Attached {
 
 struct Inner {
     region: Option<Region>,
+    arena: Option<Arena>,
+    /// While the arena is mapped.
+    arena_watch: Option<WriteWatch>,
     layout: Layout,
-    /// Set while the growth of the memory means "attach the heap".
+    /// Set while the growth of the memory means "attach heap and arena".
     attaching: Option<StopApplet>,
     guards: Option<Guards>,
     base: usize,
@@ -66,9 +73,11 @@ struct Guards {
 pub(crate) struct HeapLink(Mutex<Inner>);
 
 impl HeapLink {
-    pub(crate) fn new(region: Option<Region>) -> Arc<Self> {
+    pub(crate) fn new(region: Option<Region>, arena: Option<Arena>) -> Arc<Self> {
         Arc::new(HeapLink(Mutex::new(Inner {
             region,
+            arena,
+            arena_watch: None,
             layout: Layout { size_bytes: 0, heap: None },
             attaching: None,
             guards: None,
@@ -87,9 +96,26 @@ impl HeapLink {
         self.lock().layout
     }
 
-    /// The limit of the granted heap, attached or not.
-    pub(crate) fn limit_bytes(&self) -> Option<u64> {
-        self.lock().region.as_ref().map(Region::limit_bytes)
+    /// Whether a heap was granted, attached or not.
+    pub(crate) fn has_region(&self) -> bool {
+        self.lock().region.is_some()
+    }
+
+    /// Bytes of the arena, attached or not.
+    pub(crate) fn arena_bytes(&self) -> u64 {
+        self.lock().arena.as_ref().map_or(0, |arena| arena.bytes)
+    }
+
+    /// Whether heap and arena, whichever there are, are attached.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.lock().layout.heap.is_some()
+    }
+
+    /// Where the volatile memory must end at the latest, and where the attached part is going to.
+    pub(crate) fn attachment(&self) -> std::ops::Range<u64> {
+        let inner = self.lock();
+        let arena_bytes = inner.arena.as_ref().map_or(0, |arena| arena.bytes);
+        HEAP_BASE - arena_bytes..HEAP_BASE + inner.region.as_ref().map_or(0, Region::limit_bytes)
     }
 
     /// The name and the limit of the granted heap.
@@ -213,6 +239,9 @@ impl HeapLink {
     pub(crate) fn host_fault(&self) -> Option<HostFault> {
         let inner = self.lock();
         let heap = inner.layout.heap?;
+        if inner.arena_watch.as_ref().is_some_and(WriteWatch::lost_backing) {
+            return Some(HostFault::ArenaLost);
+        }
         if inner.region.as_ref().is_some_and(Region::lost_backing) {
             return Some(HostFault::BackingLost);
         }
@@ -258,7 +287,7 @@ impl HeapLink {
         self.lock().layout.size_bytes = size_bytes;
     }
 
-    /// Maps the region at its place in the memory and guards the holes around it.
+    /// Maps region and arena at their places in the memory and guards the holes around them.
     ///
     /// # Safety
     /// `base` must start a reservation of a whole linear memory, inaccessible from the current size on,
@@ -266,30 +295,47 @@ impl HeapLink {
     #[allow(unsafe_code, reason = "the one place where region and linear memory meet")]
     pub(crate) unsafe fn map(&self, base: *mut u8, new_size_bytes: u64) -> std::io::Result<()> {
         let mut inner = self.lock();
-        let Inner { region: Some(region), layout, attaching: Some(stop), guards, error, .. } = &mut *inner
+        let Inner { region, arena, arena_watch, layout, attaching: Some(stop), guards, error, .. } =
+            &mut *inner
         else {
             return Err(std::io::Error::other("no heap is being attached"));
         };
         let heap = HeapPart {
             volatile_low_bytes: layout.size_bytes,
-            backed_bytes: region.backed_bytes(),
-            limit_bytes: region.limit_bytes(),
-            read_only: region.is_read_only(),
+            arena_bytes: arena.as_ref().map_or(0, |arena| arena.bytes),
+            backed_bytes: region.as_ref().map_or(0, Region::backed_bytes),
+            limit_bytes: region.as_ref().map_or(0, Region::limit_bytes),
+            read_only: region.as_ref().is_some_and(Region::is_read_only),
         };
-        if layout.heap.is_some() || layout.size_bytes > HEAP_BASE || new_size_bytes != heap.end() {
+        if layout.heap.is_some()
+            || layout.size_bytes > heap.arena_range().start
+            || new_size_bytes != heap.end()
+        {
             return Err(std::io::Error::other("the memory cannot take the heap"));
         }
-        region.set_lost_notify(stop.clone());
         // SAFETY: `stop` is async-signal-safe (the type's contract).
         let new_guards =
             unsafe { Guards { low: HoleGuard::new(stop.clone())?, high: HoleGuard::new(stop.clone())? } };
-        // SAFETY: the reservation covers HEAP_BASE + limit (new_size_bytes fits a linear memory), is
-        // inaccessible there as the volatile part ends below, and outlives the mapping (our contract).
-        if let Err(failure) = unsafe { region.map_into(base.wrapping_add(HEAP_BASE as usize)) } {
-            let text = failure.to_string();
-            error.get_or_insert(failure);
-            return Err(std::io::Error::other(text));
+        let watch = match arena {
+            // SAFETY: the range lies in the reservation, which is inaccessible there as the volatile part ends below;
+            // nobody else knows of it yet.
+            Some(arena) => Some(unsafe { map_arena(base, arena, stop)? }),
+            None => None,
+        };
+        if let Some(region) = region {
+            region.set_lost_notify(stop.clone());
+            // SAFETY: the reservation covers HEAP_BASE + limit (new_size_bytes fits a linear memory), is
+            // inaccessible there as the volatile part ends below, and outlives the mapping (our contract).
+            if let Err(failure) = unsafe { region.map_into(base.wrapping_add(HEAP_BASE as usize)) } {
+                drop(watch);
+                // SAFETY: the arena was mapped there above; the memory does not reach that far yet.
+                unsafe { unmap_arena(base, heap.arena_bytes)? };
+                let text = failure.to_string();
+                error.get_or_insert(failure);
+                return Err(std::io::Error::other(text));
+            }
         }
+        *arena_watch = watch;
         guard_hole(&new_guards.low, base as usize, &heap.low_hole());
         guard_hole(&new_guards.high, base as usize, &heap.high_hole());
         *guards = Some(new_guards);
@@ -300,8 +346,10 @@ impl HeapLink {
     /// Takes the region and the guards out of the memory, which is about to go.
     pub(crate) fn unmap(&self) {
         let mut inner = self.lock();
-        let Inner { region, layout, guards, error, base, .. } = &mut *inner;
+        let Inner { region, arena_watch, layout, guards, error, base, .. } = &mut *inner;
         *guards = None;
+        // What it watched goes with the address space.
+        *arena_watch = None;
         *base = 0;
         if layout.heap.take().is_some()
             && let Some(region) = region
@@ -310,6 +358,40 @@ impl HeapLink {
             error.get_or_insert(failure);
         }
     }
+}
+
+/// Maps the arena below the place of the heap.
+///
+/// # Safety
+/// `base` must start a reservation that covers [`HEAP_BASE`], in which the arena's place is inaccessible and not in use.
+#[allow(unsafe_code, reason = "puts shared memory into the linear memory")]
+unsafe fn map_arena(base: *mut u8, arena: &Arena, stop: &StopApplet) -> std::io::Result<WriteWatch> {
+    let (address, bytes) = (base.wrapping_add((HEAP_BASE - arena.bytes) as usize), arena.bytes as usize);
+    // SAFETY: the place is the caller's and not in use. The watch lets the mapping become writable, and is dropped before
+    // the reservation ends. The file cannot shrink; where the machine has no memory for a page, the watch has the applet
+    // stopped.
+    let watched = unsafe {
+        mapping::map_shared_fixed(address, bytes, &*arena.file, arena.offset, Prot::Read)
+            .and_then(|()| WriteWatch::new(address, bytes, Some(stop.clone())))
+            .and_then(|watch| watch.make_writable().map(|()| watch))
+    };
+    if watched.is_err() {
+        // SAFETY: as above; without this the memory would end before what is mapped.
+        unsafe { unmap_arena(base, arena.bytes)? };
+    }
+    watched
+}
+
+/// # Safety
+/// As for [`map_arena`]; nothing may use the arena.
+#[allow(unsafe_code, reason = "takes shared memory out of the linear memory")]
+unsafe fn unmap_arena(base: *mut u8, arena_bytes: u64) -> std::io::Result<()> {
+    if arena_bytes == 0 {
+        return Ok(());
+    }
+    let address = base.wrapping_add((HEAP_BASE - arena_bytes) as usize);
+    // SAFETY: the caller's contract.
+    unsafe { mapping::map_none_fixed(address, arena_bytes as usize) }
 }
 
 #[allow(unsafe_code, reason = "the guard needs to know that the hole is ours")]

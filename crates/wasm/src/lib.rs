@@ -11,6 +11,7 @@
 //! - This crate knows nothing of what is *in* a region.
 #![deny(unsafe_code)]
 
+mod arena;
 #[allow(unsafe_code, reason = "loads compiled code that it wrote itself")]
 mod cache;
 mod code;
@@ -43,6 +44,7 @@ mod stdio;
 mod ticker;
 mod wasi;
 
+pub use arena::{ARENA_BYTES_MAX, Arena};
 pub use control::Interrupt;
 pub use error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};
 pub use grant::{Access, DirGrant, GrantError};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use holdfast_region::{Region, RegionError};
 
+use crate::arena::Arena;
 use crate::code::Code;
 use crate::error::WasmError;
 use crate::grant::DirGrant;
@@ -32,6 +33,9 @@ pub struct RunOptions {
     pub stdio: Stdio,
     /// What it may use up.
     pub limits: Limits,
+    /// Memory to be shared with the applet; without, no call has a buffer. It lies right below the heap's place and takes
+    /// so much from what the applet's own memory can grow to before a heap or a buffer is used.
+    pub arena: Option<Arena>,
     /// Where compiled applets are kept; `None` compiles anew.
     pub cache_dir: Option<PathBuf>,
 }

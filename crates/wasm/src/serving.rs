@@ -21,6 +21,7 @@ use holdfast_region::Region;
 use tokio::runtime::{Handle, Runtime};
 use wasmtime::Store;
 
+use crate::arena;
 use crate::code::{Code, LoadReport};
 use crate::control::{Control, Interrupt};
 use crate::error::WasmError;
@@ -73,6 +74,9 @@ pub enum SendError {
         /// What waits for it.
         queued_bytes: usize,
     },
+    /// A call with a buffer that does not lie in the arena.
+    #[error("the buffer of the call does not lie in the applet's arena; make it there")]
+    NoSuchBuffer,
     /// The applet has ended.
     #[error("the applet has ended; start it anew")]
     Ended,
@@ -126,7 +130,7 @@ impl Serving {
         region: Option<Region>,
         load: Load,
     ) -> Result<Serving, Box<Finished>> {
-        let link = HeapLink::new(region);
+        let link = HeapLink::new(region, options.arena.clone());
         let mut report = LoadReport::default();
         let started = check_heap_fits(&link).and_then(|()| {
             let code = load(program, &options.limits, options.cache_dir.as_deref(), &mut report)?;
@@ -163,7 +167,8 @@ impl Serving {
     }
 
     /// Puts a message at the end of what waits for the applet; it gets it when it runs, in [`Serving::receive`].
-    /// `payload_bytes` is set here. A header of the kind `Call` begins a call: its fuel, its time.
+    /// `payload_bytes` is set here. A header of the kind `Call` begins a call: its fuel, its time. Its buffer (`a`, `b`) is
+    /// named by its offset in the arena; the applet gets the address.
     ///
     /// # Errors
     /// [`SendError`].
@@ -177,6 +182,10 @@ impl Serving {
             return Err(SendError::TooLarge { bytes, limit_bytes: PAYLOAD_BYTES_MAX });
         }
         if header.kind() == Some(Kind::Call) {
+            let arena_bytes = self.link.arena_bytes();
+            if arena::part_of(&header).is_some_and(|part| !arena::holds(arena_bytes, part)) {
+                return Err(SendError::NoSuchBuffer);
+            }
             self.called = Instant::now();
         }
         let header = Header { payload_bytes: bytes as u32, ..header };
