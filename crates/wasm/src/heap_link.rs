@@ -13,10 +13,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdfast_region::{Opened, Region, RegionError};
-use holdfast_sys::fault::{HoleGuard, WriteWatch};
-use holdfast_sys::mapping::{self, Prot};
+use holdfast_sys::fault::HoleGuard;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, MappedArena};
 use crate::error::WasmError;
 use crate::guest_code::GuestCode;
 use crate::layout::{HEAP_BASE, HeapPart, Layout};
@@ -49,8 +48,8 @@ pub(crate) struct Attached {
 struct Inner {
     region: Option<Region>,
     arena: Option<Arena>,
-    /// While the arena is mapped.
-    arena_watch: Option<WriteWatch>,
+    /// While it is mapped.
+    mapped_arena: Option<MappedArena>,
     layout: Layout,
     /// Set while the growth of the memory means "attach heap and arena".
     attaching: Option<StopApplet>,
@@ -77,7 +76,7 @@ impl HeapLink {
         Arc::new(HeapLink(Mutex::new(Inner {
             region,
             arena,
-            arena_watch: None,
+            mapped_arena: None,
             layout: Layout { size_bytes: 0, heap: None },
             attaching: None,
             guards: None,
@@ -239,7 +238,7 @@ impl HeapLink {
     pub(crate) fn host_fault(&self) -> Option<HostFault> {
         let inner = self.lock();
         let heap = inner.layout.heap?;
-        if inner.arena_watch.as_ref().is_some_and(WriteWatch::lost_backing) {
+        if inner.mapped_arena.as_ref().is_some_and(MappedArena::is_lost) {
             return Some(HostFault::ArenaLost);
         }
         if inner.region.as_ref().is_some_and(Region::lost_backing) {
@@ -295,7 +294,7 @@ impl HeapLink {
     #[allow(unsafe_code, reason = "the one place where region and linear memory meet")]
     pub(crate) unsafe fn map(&self, base: *mut u8, new_size_bytes: u64) -> std::io::Result<()> {
         let mut inner = self.lock();
-        let Inner { region, arena, arena_watch, layout, attaching: Some(stop), guards, error, .. } =
+        let Inner { region, arena, mapped_arena, layout, attaching: Some(stop), guards, error, .. } =
             &mut *inner
         else {
             return Err(std::io::Error::other("no heap is being attached"));
@@ -316,10 +315,10 @@ impl HeapLink {
         // SAFETY: `stop` is async-signal-safe (the type's contract).
         let new_guards =
             unsafe { Guards { low: HoleGuard::new(stop.clone())?, high: HoleGuard::new(stop.clone())? } };
-        let watch = match arena {
+        let mapped = match arena {
             // SAFETY: the range lies in the reservation, which is inaccessible there as the volatile part ends below;
             // nobody else knows of it yet.
-            Some(arena) => Some(unsafe { map_arena(base, arena, stop)? }),
+            Some(arena) => Some(unsafe { MappedArena::map(base, arena, stop.clone())? }),
             None => None,
         };
         if let Some(region) = region {
@@ -327,15 +326,16 @@ impl HeapLink {
             // SAFETY: the reservation covers HEAP_BASE + limit (new_size_bytes fits a linear memory), is
             // inaccessible there as the volatile part ends below, and outlives the mapping (our contract).
             if let Err(failure) = unsafe { region.map_into(base.wrapping_add(HEAP_BASE as usize)) } {
-                drop(watch);
-                // SAFETY: the arena was mapped there above; the memory does not reach that far yet.
-                unsafe { unmap_arena(base, heap.arena_bytes)? };
+                if let Some(mapped) = mapped {
+                    // SAFETY: it was mapped above; the memory does not reach that far yet.
+                    unsafe { mapped.unmap(base)? };
+                }
                 let text = failure.to_string();
                 error.get_or_insert(failure);
                 return Err(std::io::Error::other(text));
             }
         }
-        *arena_watch = watch;
+        *mapped_arena = mapped;
         guard_hole(&new_guards.low, base as usize, &heap.low_hole());
         guard_hole(&new_guards.high, base as usize, &heap.high_hole());
         *guards = Some(new_guards);
@@ -346,10 +346,10 @@ impl HeapLink {
     /// Takes the region and the guards out of the memory, which is about to go.
     pub(crate) fn unmap(&self) {
         let mut inner = self.lock();
-        let Inner { region, arena_watch, layout, guards, error, base, .. } = &mut *inner;
+        let Inner { region, mapped_arena, layout, guards, error, base, .. } = &mut *inner;
         *guards = None;
         // What it watched goes with the address space.
-        *arena_watch = None;
+        *mapped_arena = None;
         *base = 0;
         if layout.heap.take().is_some()
             && let Some(region) = region
@@ -358,40 +358,6 @@ impl HeapLink {
             error.get_or_insert(failure);
         }
     }
-}
-
-/// Maps the arena below the place of the heap.
-///
-/// # Safety
-/// `base` must start a reservation that covers [`HEAP_BASE`], in which the arena's place is inaccessible and not in use.
-#[allow(unsafe_code, reason = "puts shared memory into the linear memory")]
-unsafe fn map_arena(base: *mut u8, arena: &Arena, stop: &StopApplet) -> std::io::Result<WriteWatch> {
-    let (address, bytes) = (base.wrapping_add((HEAP_BASE - arena.bytes) as usize), arena.bytes as usize);
-    // SAFETY: the place is the caller's and not in use. The watch lets the mapping become writable, and is dropped before
-    // the reservation ends. The file cannot shrink; where the machine has no memory for a page, the watch has the applet
-    // stopped.
-    let watched = unsafe {
-        mapping::map_shared_fixed(address, bytes, &*arena.file, arena.offset, Prot::Read)
-            .and_then(|()| WriteWatch::new(address, bytes, Some(stop.clone())))
-            .and_then(|watch| watch.make_writable().map(|()| watch))
-    };
-    if watched.is_err() {
-        // SAFETY: as above; without this the memory would end before what is mapped.
-        unsafe { unmap_arena(base, arena.bytes)? };
-    }
-    watched
-}
-
-/// # Safety
-/// As for [`map_arena`]; nothing may use the arena.
-#[allow(unsafe_code, reason = "takes shared memory out of the linear memory")]
-unsafe fn unmap_arena(base: *mut u8, arena_bytes: u64) -> std::io::Result<()> {
-    if arena_bytes == 0 {
-        return Ok(());
-    }
-    let address = base.wrapping_add((HEAP_BASE - arena_bytes) as usize);
-    // SAFETY: the caller's contract.
-    unsafe { mapping::map_none_fixed(address, arena_bytes as usize) }
 }
 
 #[allow(unsafe_code, reason = "the guard needs to know that the hole is ours")]

@@ -11,6 +11,7 @@
 //! - This crate knows nothing of what is *in* a region.
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code, reason = "maps shared memory into a linear memory")]
 mod arena;
 #[allow(unsafe_code, reason = "loads compiled code that it wrote itself")]
 mod cache;
@@ -26,6 +27,7 @@ mod grant;
 mod guest_code;
 mod heap_link;
 mod imports;
+mod launch;
 mod layout;
 mod limits;
 #[allow(unsafe_code, reason = "implements wasmtime's unsafe memory traits")]
