@@ -1,0 +1,319 @@
+//! Both ends of a channel in one process, mapped twice: whole messages, limits, deadlines, and what a peer can do to the
+//! words on which the other side sleeps.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use holdfast_channel::header::Header;
+use holdfast_channel::hello;
+use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind};
+use holdfast_channel::ring::DATA_WORD;
+use holdfast_channel::wait::{Deadline, Wait};
+use holdfast_channel::{
+    Bell, ChannelError, ChannelMemory, Endpoint, Handle, HostWait, Layout, RECEIVE_BYTES_MAX, Shared, Side,
+    SliceSink,
+};
+use holdfast_sys::shared_memory::SharedMemory;
+
+/// No wait of a test that goes well takes that long.
+const LONG: Duration = Duration::from_secs(20);
+const RING_BYTES: u32 = 4096;
+
+struct Pair {
+    host: Endpoint<HostWait>,
+    applet: Endpoint<HostWait>,
+    bell: Bell,
+    memory: Arc<ChannelMemory>,
+}
+
+fn pair() -> Pair {
+    let memory = ChannelMemory::create(Layout::new(RING_BYTES, 0).unwrap(), None, true).unwrap();
+    let (host, bell) = memory.host().unwrap();
+    let other = ChannelMemory::open(memory.descriptor().unwrap()).unwrap();
+    let (applet, _) = other.applet().unwrap();
+    Pair { host, applet, bell, memory }
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+fn result() -> Header {
+    AppletMessage::Result { call: 5 }.into()
+}
+
+/// The peer's look at the same memory.
+fn hostile(memory: &ChannelMemory) -> (SharedMemory, Shared) {
+    let other = SharedMemory::open(memory.descriptor().unwrap()).unwrap();
+    // SAFETY: the test keeps `other` as long as it uses the second value, and touches it in no other way.
+    let shared = unsafe { Shared::new(other.base(), other.bytes()) };
+    (other, shared)
+}
+
+#[test]
+fn messages_of_every_size_arrive_in_both_directions() {
+    let Pair { mut host, mut applet, .. } = pair();
+    let soon = host.deadline_in(LONG);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut payload = Vec::new();
+            loop {
+                let header = applet.receive(&mut payload, RECEIVE_BYTES_MAX, soon).unwrap();
+                let HostMessage::Call { call, .. } = HostMessage::parse(&header).unwrap() else { return };
+                applet.send(&AppletMessage::Result { call }.into(), &payload, soon).unwrap();
+            }
+        });
+        let sizes = (0..40).chain(1990..2010).chain([4095, 4096, 4097, 100_000, 1_000_003]);
+        for (call, bytes) in sizes.enumerate() {
+            let call = call as u64;
+            let message = HostMessage::Call { call, index: 0, buffer: Handle::default(), time_ns: 0 };
+            // The echo begins before the last piece is sent; a ring each is room enough only because the echo
+            // waits for the whole.
+            host.send(&message.into(), &pattern(bytes), soon).unwrap();
+            let mut answer = Vec::new();
+            let header = host.receive(&mut answer, RECEIVE_BYTES_MAX, soon).unwrap();
+            assert_eq!(AppletMessage::parse(&header), Ok(AppletMessage::Result { call }));
+            assert_eq!((header.payload_bytes as usize, header.flags), (bytes, 0));
+            assert!(answer == pattern(bytes), "{bytes}");
+        }
+        host.send(&HostMessage::End.into(), &[], soon).unwrap();
+    });
+}
+
+#[test]
+fn the_names_of_exports_arrive() {
+    let Pair { mut host, mut applet, .. } = pair();
+    let mut room = [0; 256];
+    let (header, bytes) = hello::encode(&["add", "größe"], &mut room).unwrap();
+    applet.send(&header, &room[..bytes], Deadline::NOW).unwrap();
+    let mut payload = Vec::new();
+    let header = host.receive(&mut payload, hello::HELLO_BYTES_MAX as u64, Deadline::NOW).unwrap();
+    let names = hello::Names::parse(&header, &payload).unwrap();
+    assert!(names.iter().eq(["add", "größe"]));
+}
+
+#[test]
+fn a_message_that_is_too_long_stays_until_there_is_room_or_it_is_passed_over() {
+    let Pair { mut host, mut applet, .. } = pair();
+    applet.send(&result(), &pattern(500), Deadline::NOW).unwrap();
+    applet.send(&result(), &pattern(10), Deadline::NOW).unwrap();
+    let mut payload = Vec::new();
+    let refused = host.receive(&mut payload, 499, Deadline::NOW);
+    assert_eq!(refused, Err(ChannelError::TooLarge { bytes: 500, limit_bytes: 499 }));
+    let mut room = [0; 500];
+    let refused = host.receive(&mut SliceSink::new(&mut room[..499]), 500, Deadline::NOW);
+    assert_eq!(refused, Err(ChannelError::NoRoom { needed_bytes: 500 }));
+    assert_eq!(host.peek(Deadline::NOW).unwrap().payload_bytes, 500);
+    let mut sink = SliceSink::new(&mut room);
+    host.receive(&mut sink, 500, Deadline::NOW).unwrap();
+    assert_eq!(sink.filled(), 500);
+    assert_eq!(room[..], pattern(500));
+    assert_eq!(host.discard(Deadline::NOW).unwrap().payload_bytes, 10);
+    assert_eq!(host.try_receive(&mut payload, 10, Deadline::NOW), Ok(None));
+}
+
+#[test]
+fn a_message_in_many_records_is_refused_at_its_first_and_can_be_passed_over() {
+    let Pair { mut host, mut applet, .. } = pair();
+    let soon = host.deadline_in(LONG);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            applet.send(&result(), &pattern(50_000), soon).unwrap();
+            applet.send(&result(), b"next", soon).unwrap();
+        });
+        let refused = host.receive(&mut Vec::new(), 49_999, soon);
+        assert_eq!(refused, Err(ChannelError::TooLarge { bytes: 50_000, limit_bytes: 49_999 }));
+        assert_eq!(host.discard(soon).unwrap().payload_bytes, 50_000);
+        let mut payload = Vec::new();
+        host.receive(&mut payload, 4, soon).unwrap();
+        assert_eq!(payload, b"next");
+    });
+}
+
+#[test]
+fn a_deadline_ends_every_wait_in_time() {
+    let Pair { mut host, mut applet, .. } = pair();
+    for time_ms in [0, 1, 30] {
+        let started = Instant::now();
+        let deadline = host.deadline_in(Duration::from_millis(time_ms));
+        assert_eq!(host.receive(&mut Vec::new(), 0, deadline), Err(ChannelError::TimedOut));
+        let took = started.elapsed();
+        assert!(took >= Duration::from_millis(time_ms) && took < LONG, "{took:?}");
+    }
+    // A full ring: the third message of that size does not fit.
+    for _ in 0..2 {
+        host.send(&HostMessage::Cancel { call: 1 }.into(), &pattern(1900), Deadline::NOW).unwrap();
+    }
+    let deadline = host.deadline_in(Duration::from_millis(30));
+    let refused = host.send(&HostMessage::Cancel { call: 1 }.into(), &pattern(1900), deadline);
+    assert_eq!(refused, Err(ChannelError::TimedOut));
+    // Nothing of it was sent, so the channel is as good as before.
+    applet.discard(Deadline::NOW).unwrap();
+    host.send(&HostMessage::End.into(), &pattern(1900), Deadline::NOW).unwrap();
+    // And one that ends in the middle of a message is the end of all.
+    let deadline = host.deadline_in(Duration::from_millis(10));
+    applet.discard(Deadline::NOW).unwrap();
+    assert_eq!(host.send(&HostMessage::End.into(), &pattern(9000), deadline), Err(ChannelError::TimedOut));
+    assert_eq!(host.send(&HostMessage::End.into(), &[], deadline), Err(ChannelError::HalfDone));
+    assert_eq!(host.peek(deadline), Err(ChannelError::HalfDone));
+}
+
+#[test]
+fn who_always_has_a_message_ready_holds_nobody_past_the_deadline() {
+    let Pair { mut host, mut applet, .. } = pair();
+    let deadline = host.deadline_in(Duration::from_millis(5));
+    let started = Instant::now();
+    let ended = loop {
+        applet.send(&result(), b"more", Deadline::NOW).unwrap();
+        if let Err(error) = host.receive(&mut Vec::new(), 4, deadline) {
+            break error;
+        }
+        assert!(started.elapsed() < LONG);
+    };
+    assert_eq!(ended, ChannelError::TimedOut);
+}
+
+#[test]
+fn a_peer_that_is_gone_ends_the_wait_at_once_and_its_last_messages_count() {
+    let Pair { mut host, mut applet, bell, .. } = pair();
+    applet.send(&result(), b"last", Deadline::NOW).unwrap();
+    let started = Instant::now();
+    let (received, ended) = thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let mut payload = Vec::new();
+            let late = host.deadline_in(LONG);
+            let received = host.receive(&mut payload, 4, late).map(|_| payload);
+            (received, host.receive(&mut Vec::new(), 4, late))
+        });
+        thread::sleep(Duration::from_millis(50));
+        bell.peer_is_gone();
+        waiting.join().unwrap()
+    });
+    assert_eq!(received.unwrap(), b"last");
+    assert_eq!(ended, Err(ChannelError::PeerGone));
+    assert!(started.elapsed() < LONG);
+    assert!(bell.has_gone());
+    assert_eq!(host.send(&HostMessage::End.into(), &[], Deadline::NEVER), Err(ChannelError::PeerGone));
+    assert_eq!(host.receive(&mut Vec::new(), 4, Deadline::NEVER), Err(ChannelError::PeerGone));
+}
+
+#[test]
+fn a_bell_is_heard_in_whatever_moment_of_a_wait_it_rings() {
+    for trial in 0..300 {
+        let Pair { mut host, bell, .. } = pair();
+        if trial % 2 == 0 {
+            host.waiter().set_spin_ns_max(0);
+        }
+        let ended = thread::scope(|scope| {
+            let late = host.deadline_in(LONG);
+            let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 0, late));
+            let until = Instant::now() + Duration::from_micros(trial);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            bell.peer_is_gone();
+            waiting.join().unwrap()
+        });
+        assert_eq!(ended, Err(ChannelError::PeerGone));
+    }
+}
+
+#[test]
+fn a_bell_is_heard_also_when_the_peer_plays_with_the_words() {
+    for _ in 0..20 {
+        let Pair { mut host, bell, memory, .. } = pair();
+        let (_mapped, shared) = hostile(&memory);
+        let word = memory.layout().applet_ring_offset() as usize + DATA_WORD;
+        let stop = AtomicU32::new(0);
+        let ended = thread::scope(|scope| {
+            let late = host.deadline_in(LONG);
+            let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 0, late));
+            scope.spawn(|| {
+                for _ in 0..u32::MAX {
+                    // It pretends that somebody sleeps, so that a sleeper lies down whatever the bell stores.
+                    shared.write(word, &1_u32.to_le_bytes()).unwrap();
+                    if stop.load(Ordering::Relaxed) == 1 {
+                        break;
+                    }
+                }
+            });
+            thread::sleep(Duration::from_millis(2));
+            bell.peer_is_gone();
+            let ended = waiting.join().unwrap();
+            stop.store(1, Ordering::Relaxed);
+            ended
+        });
+        assert_eq!(ended, Err(ChannelError::PeerGone));
+    }
+}
+
+#[test]
+fn an_interrupt_returns_once_and_the_channel_goes_on() {
+    let Pair { mut host, mut applet, bell, .. } = pair();
+    bell.interrupt();
+    applet.send(&result(), b"here", Deadline::NOW).unwrap();
+    assert_eq!(host.receive(&mut Vec::new(), 4, Deadline::NEVER), Err(ChannelError::Interrupted));
+    host.receive(&mut Vec::new(), 4, Deadline::NEVER).unwrap();
+    let ended = thread::scope(|scope| {
+        let late = host.deadline_in(LONG);
+        let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 4, late));
+        thread::sleep(Duration::from_millis(20));
+        bell.interrupt();
+        waiting.join().unwrap()
+    });
+    assert_eq!(ended, Err(ChannelError::Interrupted));
+}
+
+#[test]
+fn messages_of_unknown_kinds_and_of_the_wrong_side_are_the_peers_breach() {
+    for kind in [0, 15, 23, u16::MAX, Kind::Call as u16, Kind::End as u16] {
+        let Pair { mut host, mut applet, .. } = pair();
+        applet.send(&Header { kind, ..Header::default() }, &[], Deadline::NOW).unwrap();
+        let broken = host.receive(&mut Vec::new(), 0, Deadline::NEVER).unwrap_err();
+        assert!(matches!(broken, ChannelError::PeerBroke { .. }), "{kind}");
+        // And there is no way back.
+        assert_eq!(host.receive(&mut Vec::new(), 0, Deadline::NEVER), Err(broken));
+        assert_eq!(host.send(&HostMessage::End.into(), &[], Deadline::NEVER), Err(broken));
+    }
+}
+
+/// A clock that goes on by itself and never sleeps: a peer that wakes the other side all the time.
+struct Restless {
+    now_ns: Cell<u64>,
+    step_ns: u64,
+}
+
+impl Wait for Restless {
+    fn now_ns(&self) -> u64 {
+        self.now_ns.set(self.now_ns.get() + self.step_ns);
+        self.now_ns.get()
+    }
+
+    fn sleep(&self, _: &AtomicU32, _: u32, _: Deadline) {}
+
+    fn wake(&self, _: &AtomicU32) {}
+}
+
+#[test]
+fn who_wakes_the_other_side_again_and_again_for_nothing_breaks_the_channel() {
+    let layout = Layout::new(RING_BYTES, 0).unwrap();
+    let mut memory = vec![0_u64; layout.total_bytes() as usize / 8];
+    let base = NonNull::new(memory.as_mut_ptr().cast()).unwrap();
+    let wait = Restless { now_ns: Cell::new(1), step_ns: 1000 };
+    // SAFETY: the memory outlives the endpoint, is aligned, and nobody else touches it meanwhile.
+    let mut host = unsafe { Endpoint::new(base, &layout, Side::Host, wait) }.unwrap();
+    let broken = host.receive(&mut Vec::new(), 0, Deadline::NEVER).unwrap_err();
+    assert!(matches!(broken, ChannelError::PeerBroke { what } if what.contains("again")), "{broken}");
+    // With an earlier deadline that counts.
+    let wait = Restless { now_ns: Cell::new(1), step_ns: 1000 };
+    // SAFETY: as above; the first endpoint is not used any more.
+    let mut host = unsafe { Endpoint::new(base, &layout, Side::Host, wait) }.unwrap();
+    let ended = host.receive(&mut Vec::new(), 0, Deadline::at_ns(200_000));
+    assert_eq!(ended, Err(ChannelError::TimedOut));
+}

@@ -1,0 +1,273 @@
+//! A peer that changes shared memory while the host parses it (X8 of the fault matrix): a thread with a mapping of its own
+//! plays an applet that sends messages in order and, at random, stores to positions, headers, payloads and futex words, as
+//! fast as it can. The host must come to a typed result each time, and what it has checked must be what it uses.
+//!
+//! `HOLDFAST_RACES` sets the number of results; 10,000 without it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use holdfast_channel::header::Header;
+use holdfast_channel::protocol::{HostMessage, Kind};
+use holdfast_channel::ring::{CONSUMER_POSITION, DATA_WORD, PRODUCER_POSITION, ROOM_WORD};
+use holdfast_channel::wait::Deadline;
+use holdfast_channel::{ChannelError, ChannelMemory, Endpoint, HostWait, Layout, Producer, Shared, Side};
+use holdfast_sys::shared_memory::SharedMemory;
+
+const RACES_DEFAULT: u64 = 10_000;
+const RING_BYTES: u32 = 4096;
+const LIMIT_BYTES: u64 = 500;
+const RESULTS_PER_ATTACK: u64 = 20;
+/// For each result of the host; far more than any deadline here.
+const HANG: Duration = Duration::from_secs(20);
+
+/// What the attacker stores to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Attack {
+    Payloads,
+    Lengths,
+    Headers,
+    Positions,
+    Futexes,
+    Everything,
+}
+
+const ATTACKS: [Attack; 6] = [
+    Attack::Payloads,
+    Attack::Lengths,
+    Attack::Headers,
+    Attack::Positions,
+    Attack::Futexes,
+    Attack::Everything,
+];
+
+/// xorshift: the same sequence for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// Numbers at which checks turn.
+    fn odd(&mut self, near: u64) -> u64 {
+        match self.below(6) {
+            0 => self.next(),
+            1 => near.wrapping_add(8 * self.below(8)).wrapping_sub(8 * self.below(8)),
+            2 => near.wrapping_add(self.below(2 * u64::from(RING_BYTES))),
+            3 => u64::MAX - self.below(64),
+            4 => self.below(64),
+            _ => near ^ 1 << self.below(64),
+        }
+    }
+}
+
+struct Attacker<'a> {
+    memory: Shared,
+    layout: Layout,
+    stop: &'a AtomicBool,
+    random: Random,
+    /// Where the next record goes.
+    position: u64,
+    /// What is in the ring: where it begins, and the bytes of its payload.
+    records: VecDeque<(u64, u64)>,
+}
+
+impl Attacker<'_> {
+    fn run(&mut self, attack: Attack) {
+        let layout = self.layout;
+        let ring = self.memory.part(layout.applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
+        let mut producer = Producer::new(ring, RING_BYTES).unwrap();
+        let started = Instant::now();
+        while !self.stop.load(Ordering::Relaxed) && started.elapsed() < HANG {
+            let bytes = self.random.below(600);
+            let payload = vec![0xab; bytes as usize];
+            let kinds = [Kind::Result, Kind::Chunk, Kind::Failure, Kind::Grow];
+            let kind = kinds[self.random.below(4) as usize];
+            let header = Header { payload_bytes: bytes as u32, call: bytes, status: 1, ..Header::new(kind) };
+            if producer.push(&header, &payload) == Ok(true) {
+                self.records.push_back((self.position, bytes));
+                self.position += 48 + bytes.next_multiple_of(8);
+            }
+            for _ in 0..self.random.below(64) {
+                let (start, bytes) = self.victim();
+                self.attack(attack, start, bytes);
+            }
+        }
+    }
+
+    /// The record that the host is about to take, or any other one.
+    fn victim(&mut self) -> (u64, u64) {
+        let mut consumed = [0; 8];
+        let line = self.layout.applet_ring_offset() as usize + CONSUMER_POSITION;
+        self.memory.read(line, &mut consumed).unwrap();
+        let consumed = u64::from_le_bytes(consumed);
+        while self.records.front().is_some_and(|(start, _)| *start < consumed && self.records.len() > 1) {
+            self.records.pop_front();
+        }
+        let index =
+            if self.random.below(4) == 0 { self.random.below(self.records.len().max(1) as u64) } else { 0 };
+        self.records.get(index as usize).copied().unwrap_or((self.position, 0))
+    }
+
+    fn attack(&mut self, attack: Attack, start: u64, bytes: u64) {
+        let data = self.layout.applet_ring_offset() + 4096;
+        let place = |position: u64| (data + position % u64::from(RING_BYTES)) as usize;
+        let kinds = [Attack::Payloads, Attack::Lengths, Attack::Headers, Attack::Positions, Attack::Futexes];
+        match attack {
+            Attack::Payloads => {
+                let words = bytes.div_ceil(8);
+                if words > 0 {
+                    let word = start + 48 + 8 * self.random.below(words);
+                    let value = self.random.next();
+                    self.store(place(word), value);
+                }
+            }
+            // The length goes to and fro between two that can be.
+            Attack::Lengths => {
+                let length = if self.random.below(2) == 0 { bytes } else { self.random.below(bytes + 1) };
+                self.memory.write(place(start), &(length as u32).to_le_bytes()).unwrap();
+            }
+            Attack::Headers => {
+                let word = self.random.below(6);
+                let value = self.random.odd(bytes | (Kind::Result as u64) << 32);
+                self.store(place(start + 8 * word), value);
+            }
+            Attack::Positions => {
+                let rings = [self.layout.host_ring_offset(), self.layout.applet_ring_offset()];
+                let lines = [PRODUCER_POSITION, CONSUMER_POSITION];
+                let at = rings[self.random.below(2) as usize] as usize + lines[self.random.below(2) as usize];
+                let value = self.random.odd(self.position);
+                self.store(at, value);
+                if self.random.below(2) == 0 {
+                    let position = self.position;
+                    self.store(self.layout.applet_ring_offset() as usize + PRODUCER_POSITION, position);
+                }
+            }
+            Attack::Futexes => {
+                let rings = [self.layout.host_ring_offset(), self.layout.applet_ring_offset()];
+                let words = [DATA_WORD, ROOM_WORD];
+                let at = rings[self.random.below(2) as usize] as usize + words[self.random.below(2) as usize];
+                let value = self.random.below(3) as u32;
+                self.memory.write(at, &value.to_le_bytes()).unwrap();
+            }
+            Attack::Everything => {
+                let kind = kinds[self.random.below(5) as usize];
+                self.attack(kind, start, bytes);
+            }
+        }
+    }
+
+    fn store(&self, at: usize, value: u64) {
+        self.memory.write(at, &value.to_le_bytes()).unwrap();
+    }
+}
+
+/// How often what came out.
+#[derive(Debug, Default)]
+struct Seen {
+    messages: u64,
+    refused: u64,
+    broke: u64,
+    timed_out: u64,
+}
+
+impl Seen {
+    fn all(&self) -> u64 {
+        self.messages + self.refused + self.broke + self.timed_out
+    }
+}
+
+/// Receives until the channel is of no use any more, or enough was seen.
+fn host(endpoint: &mut Endpoint<HostWait>, attack: Attack, seen: &mut Seen) {
+    let mut payload = Vec::new();
+    for turn in 0..RESULTS_PER_ATTACK {
+        let started = Instant::now();
+        let deadline = endpoint.deadline_in(Duration::from_millis(1));
+        let outcome = endpoint.receive(&mut payload, LIMIT_BYTES, deadline);
+        assert!(started.elapsed() < HANG, "{attack:?}");
+        match outcome {
+            Ok(header) => {
+                seen.messages += 1;
+                // What was validated is what was used.
+                assert_eq!(payload.len(), header.payload_bytes as usize, "{attack:?}");
+                assert!(u64::from(header.payload_bytes) <= LIMIT_BYTES && header.flags == 0, "{header:?}");
+                assert_eq!(header.kind().map(Kind::sender), Some(Side::Applet), "{header:?}");
+                if attack == Attack::Futexes || attack == Attack::Payloads {
+                    assert_eq!(header.call, u64::from(header.payload_bytes), "{attack:?}");
+                }
+            }
+            Err(ChannelError::TooLarge { bytes, limit_bytes }) => {
+                seen.refused += 1;
+                assert!(bytes > limit_bytes);
+                // The same header again, whatever is there now.
+                let again = endpoint.peek(Deadline::NOW).map(|header| u64::from(header.payload_bytes));
+                assert_eq!(again, Ok(bytes));
+                if endpoint.discard(deadline).is_err() {
+                    return;
+                }
+            }
+            Err(ChannelError::PeerBroke { what }) => {
+                seen.broke += 1;
+                // No message has more than one record here, so nobody can have changed it in the middle: whoever says
+                // so has loaded a header twice.
+                let middle = attack == Attack::Lengths && what.contains("in the middle");
+                let never = matches!(attack, Attack::Payloads | Attack::Futexes) || middle;
+                assert!(!never || what.contains("again and again"), "{attack:?}: {what}");
+                return;
+            }
+            Err(ChannelError::TimedOut) => seen.timed_out += 1,
+            Err(ChannelError::HalfDone) => return,
+            Err(other) => panic!("{attack:?}: {other}"),
+        }
+        if turn % 8 == 0 {
+            let reply = Header::from(HostMessage::Reply { status: 0, value: 1 });
+            match endpoint.send(&reply, &[0; 700], deadline) {
+                Ok(()) | Err(ChannelError::TimedOut) => {}
+                Err(ChannelError::PeerBroke { .. } | ChannelError::HalfDone) => return,
+                Err(other) => panic!("{attack:?}: {other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn whatever_a_peer_stores_while_the_host_parses_the_result_is_typed_and_what_was_checked_is_used() {
+    let wanted = std::env::var("HOLDFAST_RACES").map_or(RACES_DEFAULT, |text| text.parse().unwrap());
+    let mut seen = Seen::default();
+    for round in 0_u64.. {
+        if seen.all() >= wanted {
+            break;
+        }
+        let layout = Layout::new(RING_BYTES, 0).unwrap();
+        let memory = ChannelMemory::create(layout, None, true).unwrap();
+        let (mut endpoint, _bell) = memory.host().unwrap();
+        let mapped = SharedMemory::open(memory.descriptor().unwrap()).unwrap();
+        // SAFETY: `mapped` outlives the attacker, and is touched through this value alone.
+        let shared = unsafe { Shared::new(mapped.base(), mapped.bytes()) };
+        let stop = AtomicBool::new(false);
+        // As many results of each.
+        let attack = ATTACKS[(seen.all() / RESULTS_PER_ATTACK) as usize % ATTACKS.len()];
+        let random = Random(0x9E37_79B9_7F4A_7C15 ^ (round + 1) << 20);
+        let mut attacker =
+            Attacker { memory: shared, layout, stop: &stop, random, position: 0, records: VecDeque::new() };
+        std::thread::scope(|scope| {
+            scope.spawn(|| attacker.run(attack));
+            host(&mut endpoint, attack, &mut seen);
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+    println!("{seen:?}");
+    // All of it happens, or nothing was tested.
+    assert!(seen.messages > wanted / 20 && seen.broke > wanted / 1000 && seen.refused > 0, "{seen:?}");
+}
