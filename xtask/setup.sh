@@ -52,6 +52,11 @@ packages_for_c_programs() {
   command -v pkg-config >/dev/null || echo pkg-config
 }
 
+# What `pip` of a virtual environment needs.
+packages_for_zig() {
+  python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3 python3-venv
+}
+
 packages_for_c_applets() {
   command -v clang >/dev/null || echo clang
   command -v wasm-ld >/dev/null || echo lld
@@ -111,6 +116,16 @@ install_toolchain() {
     shown rustup target add --toolchain "$channel" wasm32-wasip1
 }
 
+# The compiler of a language that is neither C nor Rust, for a test of the C interface: in a virtual environment below the
+# target directory, because the system's own Python is not pip's to change. Where it cannot be had, the test says so.
+install_zig() {
+  local environment=${CARGO_TARGET_DIR:-target}/zig
+  "$environment/bin/python" -m ziglang version >/dev/null 2>&1 && return
+  { shown python3 -m venv "$environment" &&
+    shown "$environment/bin/pip" install --quiet --disable-pip-version-check ziglang==0.13.0.post1; } ||
+    printf 'warning: there is no Zig; the test of an applet in Zig does not run\n' >&2
+}
+
 # What ./demo needs.
 set_up_for_running() {
   # shellcheck disable=SC2046 # one word is one package
@@ -122,7 +137,8 @@ set_up_for_running() {
 set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_c_programs) $(packages_for_c_applets) \
-    $(packages_for_power_cuts)
+    $(packages_for_power_cuts) $(packages_for_zig)
   install_clang_runtime
   install_toolchain
+  install_zig
 }

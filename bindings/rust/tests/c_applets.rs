@@ -189,3 +189,39 @@ fn using_the_heap_of_a_native_applet_makes_no_system_call() {
     // So the filter works.
     assert_eq!(start(&["grow"]), (None, Some(libc::SIGSYS)));
 }
+
+#[test]
+fn an_applet_in_zig_serves_and_uses_the_heap_by_the_header_for_c() {
+    let Some(zig) = compilers::zig() else { return };
+    let programs = Programs::new();
+    let program = programs.path("tally");
+    let mut compiler = compilers::bounded(zig);
+    compiler.args(["-m", "ziglang", "build-exe", "-O", "ReleaseSafe", "-lc"]);
+    compiler.arg(compilers::source().join("bindings/c/tests/programs/tally.zig"));
+    compiler
+        .arg("-I")
+        .arg(compilers::prefix().join("include"))
+        .arg("-L")
+        .arg(compilers::prefix().join("lib"));
+    compiler.arg("-lholdfast_applet").arg(format!("-femit-bin={}", program.display()));
+    for cache in ["--cache-dir", "--global-cache-dir"] {
+        compiler.arg(cache).arg(compilers::target().join("zig-cache"));
+    }
+    compilers::succeeded(&mut compiler);
+    let mut image = Image::new(64 << 20);
+    for run in 0..2 {
+        let mut host = Host::serving(Command::new(&program), Some(image));
+        assert_eq!(host.names, ["add", "fail", "names"]);
+        for (count, name) in [(1, "ada"), (1, "grace"), (2, "ada"), (3, "ada")] {
+            let count = if name == "ada" { run * 3 + count } else { run + count };
+            assert_eq!(host.call("add", name.as_bytes()), count.to_string().as_bytes());
+        }
+        assert_eq!(host.try_call("fail", b""), Ok(failure(5, "as told")));
+        host.call("names", b"");
+        assert_eq!(host.chunks, [&b"grace"[..], b"ada"]);
+        let long = host.try_call("add", &[b'x'; 65]).unwrap();
+        assert!(matches!(long, Answer::Failure { code: 1, .. }), "{long:?}");
+        image = host.end().unwrap();
+        image.assert_sound();
+    }
+}

@@ -53,6 +53,17 @@ pub(crate) fn has(program: &str) -> bool {
     found
 }
 
+/// A Python that has Zig, as `./test` installs it.
+pub(crate) fn zig() -> Option<PathBuf> {
+    let python = target().join("zig/bin/python");
+    let asked = Command::new(&python).args(["-m", "ziglang", "version"]).output();
+    if asked.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    println!("not run: there is no Zig in {}; ./test installs it", python.display());
+    None
+}
+
 fn pkg_config() -> Vec<String> {
     let mut command = Command::new("pkg-config");
     command.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"));
