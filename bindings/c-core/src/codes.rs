@@ -32,11 +32,15 @@ pub enum Code {
     Layout = 23,
     Alignment = 24,
     IsRoot = 25,
+    NoHost = 26,
+    BadExport = 27,
+    Replied = 28,
+    NoMemory = 29,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 25] = [
+    pub const ALL: [Code; 29] = [
         Code::NotGranted,
         Code::LimitReached,
         Code::NoRoom,
@@ -62,6 +66,10 @@ impl Code {
         Code::Layout,
         Code::Alignment,
         Code::IsRoot,
+        Code::NoHost,
+        Code::BadExport,
+        Code::Replied,
+        Code::NoMemory,
     ];
 
     /// The number that C sees.
@@ -124,6 +132,17 @@ impl Code {
             }
             Code::Alignment => c"an alignment is a power of two up to 2 MiB",
             Code::IsRoot => c"the object is a root: only nvremove frees it, by its name",
+            Code::NoHost => c"this program is an applet and was not started by a host; run it with holdfast run",
+            Code::BadExport => {
+                c"an exported function has a name of 1 to 64 printable bytes of UTF-8 that no other one has, there are at most \
+                  1024, and they are exported before holdfast_serve"
+            }
+            Code::Replied => {
+                c"the call has its result already; send the parts of a result with holdfast_send, and reply once"
+            }
+            Code::NoMemory => {
+                c"the applet's own memory is used up; raise its memory limit, or pass large data in a shared buffer"
+            }
         }
     }
 }

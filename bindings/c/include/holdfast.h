@@ -21,7 +21,7 @@
  * Functions that return a pointer return NULL, those that return int return a nonzero nv_error, when they
  * fail; nv_message says what happened and what to do.
  *
- * Threads (native programs; applets have one): every function may be called from any thread, one lock keeps
+ * Threads (native programs and native applets; an applet in WebAssembly has one): every function may be called from any thread, one lock keeps
  * them apart. There is one transaction at a time, and it is the process's: what any thread allocates, frees or
  * adds while it is open belongs to it. A program whose threads use transactions needs a lock of its own
  * around each.
@@ -75,7 +75,11 @@ enum nv_error {
     NV_ABORTED = 22,        /* a part of the transaction was aborted or failed, so all of it was rolled back */
     NV_LAYOUT = 23,         /* the root has another layout, or none */
     NV_ALIGNMENT = 24,      /* no power of two, or more than 2 MiB */
-    NV_IS_ROOT = 25         /* only nvremove frees a root, by its name */
+    NV_IS_ROOT = 25,        /* only nvremove frees a root, by its name */
+    NV_NO_HOST = 26,        /* an applet that no host has started: run it with holdfast run */
+    NV_BAD_EXPORT = 27,     /* a name that cannot be exported, or is; too many; or too late (holdfast_applet.h) */
+    NV_REPLIED = 28,        /* the call has its result already (holdfast_applet.h) */
+    NV_NO_MEMORY = 29       /* an applet's own memory is used up (holdfast_applet.h) */
 };
 
 /* Durability levels, named after the failure that they survive. */

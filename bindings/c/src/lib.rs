@@ -1,19 +1,27 @@
-//! The C interface of the heap for applets: the functions of `include/holdfast.h`, as a static library for
-//! wasm32-wasip1 (`cargo build -p holdfast-c --target wasm32-wasip1 --profile applet`).
+//! The C interface for applets: the functions of `include/holdfast.h` and `include/holdfast_applet.h`, as a static
+//! library for WebAssembly (`cargo build -p holdfast-c --target wasm32-wasip1 --profile applet`) and for native applets
+//! (the same without a target; `cargo xtask c-library` installs it).
 //!
-//! Invariants: attaches once, at first use; remembers the last error; a nested transaction is part of the
-//! outermost; no panic (there is nobody to catch it: it would be a trap of the applet).
+//! - `heap`: the functions of `holdfast.h`. `applet`: those of `holdfast_applet.h`. `last_error`: `nv_errno`.
+//!
+//! Invariants: attaches once, at first use; a nested transaction is part of the outermost; no panic (there is nobody to
+//! catch it: it would be a trap of the applet). No standard library, and nothing of a C library: it goes into a program
+//! of any language.
 
 #![no_std]
 
-#[cfg(target_family = "wasm")]
-mod exports;
+mod applet;
+mod heap;
+mod last_error;
 
-#[cfg(not(target_family = "wasm"))]
-compile_error!("this library is for applets; build it with --target wasm32-wasip1");
-
-#[cfg(target_family = "wasm")]
+/// Ends the program in the way that shows where: a trap in WebAssembly, SIGILL natively.
 #[panic_handler]
 fn trap(_: &core::panic::PanicInfo<'_>) -> ! {
-    core::arch::wasm32::unreachable()
+    #[cfg(target_family = "wasm")]
+    core::arch::wasm32::unreachable();
+    #[cfg(not(target_family = "wasm"))]
+    // SAFETY: it does not return.
+    unsafe {
+        core::arch::asm!("ud2", options(noreturn, nomem, nostack))
+    }
 }

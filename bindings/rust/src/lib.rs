@@ -1,8 +1,10 @@
-//! What an applet written in Rust (or the C library beside this crate) links: it attaches to the heap that
-//! the host granted with `--heap`, and hands it out as a [`Heap`].
+//! What an applet written in Rust (or the C library beside this crate) links: it attaches to the heap that the host
+//! granted with `--heap`, hands it out as a [`Heap`], and serves the host's calls. The same source makes an applet for
+//! WebAssembly (`wasm32-wasip1`) and a native one (Linux on x86-64).
+//!
+//! A program that runs to its end:
 //!
 //! ```no_run
-//! # #[cfg(target_family = "wasm")] {
 //! let mut heap = holdfast_guest::attach()?;
 //! let counter = match heap.root("counter") {
 //!     Some(root) => root.pointer,
@@ -10,27 +12,87 @@
 //! };
 //! // SAFETY: the root has 8 bytes, is aligned to 16, and nothing else refers to it.
 //! unsafe { *counter.cast::<u64>().as_ptr() += 1 };
-//! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Pointers into the heap are ordinary addresses and stay valid from run to run: the heap always lies at
-//! [`HEAP_BASE`]. The program's stack, statics and `malloc` memory do not persist.
+//! One that serves:
 //!
-//! Invariants: one [`Heap`] per program; no host call except to attach, to grow and to commit. Built for
-//! WebAssembly only; elsewhere this crate is empty but for its documentation.
+//! ```no_run
+//! use holdfast_guest::{Call, Failure, attach, export, serve_heap};
+//!
+//! fn length(call: &mut Call) -> Result<(), Failure> {
+//!     let bytes = call.input().len() as u64;
+//!     call.reply(&bytes.to_le_bytes())?;
+//!     Ok(())
+//! }
+//!
+//! fn keep(call: &mut Call) -> Result<(), Failure> {
+//!     let input = call.input();
+//!     let root = call.heap()?.create_root("kept", input.len() as u64)?;
+//!     // SAFETY: the root has that many bytes, and nothing else refers to it.
+//!     unsafe { root.as_ptr().copy_from_nonoverlapping(input.as_ptr(), input.len()) };
+//!     Ok(())
+//! }
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     export("length", length)?;
+//!     export("keep", keep)?;
+//!     serve_heap(attach()?)?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Pointers into the heap are ordinary addresses and stay valid from run to run: the heap lies at the same address in
+//! every run (in WebAssembly at [`HEAP_BASE`]). The program's stack, statics and `malloc` memory do not persist.
+//!
+//! A tour:
+//! - `region`: the granted heap. `exports`, `call`, `failure`: what the host may call. `serve`: the loop. `keeper`: who
+//!   has the heap meanwhile. `transport`: messages, as a trait.
+//! - `native` and `wasm`: one of them is the `platform`, with the same functions; all that differs is there.
+//! - `buffer`: memory of the library's own, so that it needs no allocator.
+//!
+//! Invariants: one [`Heap`] per program; `no_std`, no allocation of the program's, no `errno`, so that it can be linked into
+//! programs of any language; no message and no system call but to attach, to grow, to commit, to serve and to wait.
 
 #![no_std]
+#![deny(unsafe_code)]
 
-#[cfg(target_family = "wasm")]
-mod imports;
-#[cfg(target_family = "wasm")]
+#[cfg(any(test, doctest))]
+extern crate std;
+
+#[allow(unsafe_code, reason = "owns memory that no allocator has given")]
+mod buffer;
+#[allow(unsafe_code, reason = "copies from and to memory that the host shares")]
+mod call;
+#[allow(unsafe_code, reason = "keeps closures without an allocator")]
+mod exports;
+mod failure;
+mod keeper;
+#[allow(unsafe_code, reason = "the region is memory at an address that the host names")]
 mod region;
+#[allow(unsafe_code, reason = "hands out the memory that the transport vouches for")]
+mod serve;
+mod transport;
 
+#[cfg(not(target_family = "wasm"))]
+#[allow(unsafe_code, reason = "system calls, mappings, a lock")]
+#[path = "native/mod.rs"]
+mod platform;
 #[cfg(target_family = "wasm")]
-pub use region::{AttachError, CommitError, Durability, Heap, HostRegion, attach, commit};
+#[allow(unsafe_code, reason = "imports, and a lock for one thread")]
+#[path = "wasm/mod.rs"]
+mod platform;
+
+pub use call::{Call, CallError, SharedBuffer};
+pub use exports::{ExportError, export};
+pub use failure::Failure;
+pub use keeper::HeapKeeper;
+pub use platform::Lock;
+pub use region::{AttachError, CommitError, Durability, Heap, HostRegion, attach, commit, forget};
+pub use serve::{CODE_NOT_RUN, ServeError, seal, serve, serve_heap, serve_keeping};
+pub use transport::TransportError;
 
 pub use holdfast_heap::{GrowError, HeapError, OpenError, Opened, Root, Transaction};
 
-/// Where the heap lies in the applet's linear memory: 2 GiB.
+/// Where the heap lies in the linear memory of an applet in WebAssembly: 2 GiB.
 pub const HEAP_BASE: u64 = 0x8000_0000;

@@ -1,50 +1,66 @@
 //! The granted region as the heap's backing, and the way to get it.
 //!
-//! Invariant: `malloc` is initialised before the region appears. Older C libraries take everything up to
+//! Invariant: in WebAssembly `malloc` is initialised before the region appears. Older C libraries take everything up to
 //! the end of linear memory for `malloc` at its first use; they must never see the region there.
 
 use core::fmt;
-use core::hint::black_box;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::imports;
+use crate::platform;
+use crate::serve::NO_HOST;
+use holdfast_channel::BootError;
+use holdfast_channel::protocol::status;
 use holdfast_heap::{Backing, GrowError, OpenError, OpenOptions, Pointers};
 
 /// The applet's persistent heap.
 pub type Heap = holdfast_heap::Heap<HostRegion>;
 
-/// The region that the host mapped into this program's memory.
+/// What the host has granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    pub(crate) address: u64,
+    pub(crate) backed_bytes: u64,
+    pub(crate) limit_bytes: u64,
+    pub(crate) is_new: bool,
+    pub(crate) is_read_only: bool,
+    /// What is stored counts when the host publishes it.
+    pub(crate) is_atomic: bool,
+}
+
+/// The region that the host mapped into this program's memory, or had it map.
 #[derive(Debug)]
 pub struct HostRegion {
-    info: imports::RegionInfo,
+    granted: Granted,
 }
 
 impl HostRegion {
     /// Whether the region was made in this run.
+    #[must_use]
     pub fn is_new(&self) -> bool {
-        self.info.flags & 1 == 1
+        self.granted.is_new
     }
 
     /// Whether the run's key may only read the heap. Reading works as ever; what would change the heap is
     /// [`HeapError::ReadOnly`](crate::HeapError::ReadOnly), and a plain store ends the program.
+    #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.info.flags & 2 == 2
+        self.granted.is_read_only
     }
 }
 
-// SAFETY: the host maps the region at a fixed address, backs what it reports, never shrinks it, and gives it
-// to this program alone; `attach` hands out one value per program.
+// SAFETY: the region is mapped at a fixed address, backed as the host says, never shrinks, and is this program's
+// alone; `attach` hands out one value per program.
 unsafe impl Backing for HostRegion {
     fn base(&self) -> *mut u8 {
-        self.info.base as usize as *mut u8
+        self.granted.address as usize as *mut u8
     }
 
     fn backed_bytes(&self) -> u64 {
-        self.info.backed
+        self.granted.backed_bytes
     }
 
     fn limit_bytes(&self) -> u64 {
-        self.info.limit
+        self.granted.limit_bytes
     }
 
     fn is_read_only(&self) -> bool {
@@ -52,17 +68,16 @@ unsafe impl Backing for HostRegion {
     }
 
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
-        // SAFETY: no pointers are passed.
-        match unsafe { imports::grow(bytes as i64) } {
-            backed if backed >= 0 => {
-                self.info.backed = backed as u64;
-                Ok(self.info.backed)
+        match platform::grow(bytes) {
+            Ok(backed) => {
+                self.granted.backed_bytes = backed;
+                Ok(backed)
             }
-            code if code == -i64::from(imports::LIMIT_REACHED) => {
-                Err(GrowError::LimitReached { limit_bytes: self.info.limit })
+            Err(status::LIMIT_REACHED) => {
+                Err(GrowError::LimitReached { limit_bytes: self.granted.limit_bytes })
             }
-            code if code == -i64::from(imports::NO_ROOM) => Err(GrowError::NoRoom),
-            _ => Err(GrowError::Failed),
+            Err(status::NO_ROOM) => Err(GrowError::NoRoom),
+            Err(_) => Err(GrowError::Failed),
         }
     }
 }
@@ -73,11 +88,18 @@ unsafe impl Backing for HostRegion {
 pub enum AttachError {
     /// The run was started without `--heap`.
     NotGranted,
+    /// No host has started this program.
+    NoHost,
     /// This program has attached already.
     AlreadyAttached,
-    /// The module's memory leaves no room for the region: a declared maximum, or 2 GiB in use already.
+    /// There is no room for the region at its address: in WebAssembly the module's memory has a declared maximum, or
+    /// 2 GiB in use already; natively something else is there.
     MemoryShape,
-    /// The host failed; its code.
+    /// The host has rolled the heap back, and it was not handed to the function that serves.
+    NotKept,
+    /// The host's channel is not for this program.
+    Boot(BootError),
+    /// The host or the system failed; its code.
     Host(i32),
     /// The region's bytes are not a heap for this program.
     Open(OpenError),
@@ -87,12 +109,22 @@ impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotGranted => f.write_str("no heap was granted; start the applet with --heap NAME"),
+            Self::NoHost => f.write_str(NO_HOST),
             Self::AlreadyAttached => f.write_str("the heap is attached already; pass the value on that attach returned"),
-            Self::MemoryShape => f.write_str(
+            Self::MemoryShape if cfg!(target_family = "wasm") => f.write_str(
                 "the module's memory has no room for the heap at 2 GiB; link it without a maximum memory size \
                  and attach before allocating that much",
             ),
+            Self::MemoryShape => f.write_str(
+                "the heap's address is taken, or its limit exceeds the program's address space; attach before anything \
+                 large is mapped, and start the applet with room for the heap's limit",
+            ),
+            Self::NotKept => f.write_str(
+                "the host took the heap back to its last commit, which this program's handle does not know; in the mode \
+                 atomic serve with serve_heap",
+            ),
             Self::Host(code) => write!(f, "the host could not map the heap (code {code}); run `holdfast doctor`"),
+            Self::Boot(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
         }
     }
@@ -108,6 +140,10 @@ impl From<OpenError> for AttachError {
 
 static ATTACHED: AtomicBool = AtomicBool::new(false);
 
+pub(crate) fn is_attached() -> bool {
+    ATTACHED.load(Ordering::Relaxed)
+}
+
 /// Maps the granted heap into this program and opens it: formats a new one, rolls back what a killed run left
 /// open, and otherwise costs the same few microseconds whatever the heap's size.
 ///
@@ -117,29 +153,34 @@ pub fn attach() -> Result<Heap, AttachError> {
     if ATTACHED.swap(true, Ordering::Relaxed) {
         return Err(AttachError::AlreadyAttached);
     }
-    let mut info = imports::RegionInfo::default();
-    // SAFETY: a pair of C calls that initialises malloc (see the file's header); `info` is a live record of
-    // the layout that the import writes.
-    let code = unsafe {
-        imports::free(black_box(imports::malloc(1)));
-        imports::attach(&mut info)
-    };
-    match code {
-        0 => {}
-        imports::NOT_GRANTED => return Err(AttachError::NotGranted),
-        imports::MEMORY_SHAPE => return Err(AttachError::MemoryShape),
-        code => return Err(AttachError::Host(code)),
-    }
-    let pointers = Pointers { base: info.base, bytes: size_of::<usize>() as u32 };
+    open(HostRegion { granted: platform::attach()? })
+}
+
+fn open(region: HostRegion) -> Result<Heap, AttachError> {
+    let pointers = Pointers { base: region.granted.address, bytes: size_of::<usize>() as u32 };
     let options = OpenOptions { pointers: Some(pointers), format_if_empty: true };
-    Ok(holdfast_heap::Heap::open(HostRegion { info }, options)?)
+    Ok(holdfast_heap::Heap::open(region, options)?)
+}
+
+/// Opens the heap anew over what its region has now, for libraries that serve ([`HeapKeeper`](crate::HeapKeeper)): an open
+/// transaction is given up, and in the mode `atomic` so is all that the host has not published. Pointers to what was
+/// published stay valid.
+///
+/// # Errors
+/// When the region's bytes are no heap.
+pub fn forget(heap: Heap) -> Result<Heap, AttachError> {
+    let region = heap.close();
+    if region.granted.is_atomic && !region.granted.is_read_only {
+        platform::drop_private_pages(&region.granted);
+    }
+    open(region)
 }
 
 /// Which failure a commit must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// A crash, hang or kill of the applet or its host. Holds at all times; costs nothing.
+    /// A crash, hang or kill of the applet or its host. Holds at all times in the mode `direct`; costs nothing there.
     Process,
     /// A crash or reset of the machine.
     System,
@@ -183,10 +224,8 @@ pub fn commit(level: Durability) -> Result<(), CommitError> {
         Durability::System => 1,
         Durability::Power => 2,
     };
-    // SAFETY: no pointers are passed.
-    match unsafe { imports::commit(level) } {
-        0 => Ok(()),
-        imports::UNSUPPORTED => Err(CommitError::Unsupported),
-        code => Err(CommitError::Host(code)),
-    }
+    platform::commit(level).map_err(|code| match code {
+        status::UNSUPPORTED => CommitError::Unsupported,
+        code => CommitError::Host(code),
+    })
 }

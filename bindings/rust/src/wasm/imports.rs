@@ -1,5 +1,7 @@
-//! The three functions that the host offers under the module name `holdfast`; `docs/format.md` describes
-//! them for authors of other guest libraries.
+//! The functions that the host offers under the module name `holdfast`; `docs/format.md` describes them for authors of
+//! other guest libraries.
+
+use holdfast_channel::Header;
 
 /// What `attach` tells. Sizes in bytes.
 #[repr(C)]
@@ -15,17 +17,6 @@ pub(crate) struct RegionInfo {
     pub(crate) flags: u64,
 }
 
-/// No heap was granted to this run.
-pub(crate) const NOT_GRANTED: i32 = 1;
-/// The region's limit is reached.
-pub(crate) const LIMIT_REACHED: i32 = 2;
-/// The pool is full.
-pub(crate) const NO_ROOM: i32 = 3;
-/// The host does not offer this durability level.
-pub(crate) const UNSUPPORTED: i32 = 4;
-/// The module's memory cannot hold the region at its address.
-pub(crate) const MEMORY_SHAPE: i32 = 7;
-
 #[link(wasm_import_module = "holdfast")]
 unsafe extern "C" {
     /// Maps the region into linear memory; 0 or an error code.
@@ -34,11 +25,20 @@ unsafe extern "C" {
     pub(crate) fn grow(at_least_bytes: i64) -> i64;
     /// Makes everything so far durable at a level; 0 or an error code.
     pub(crate) fn commit(level: i32) -> i32;
+    /// Waits for the host's next message; the bytes of its payload, or a negative code. A payload that is larger than
+    /// `capacity` is kept, and its size returned, negated.
+    pub(crate) fn receive(header: *mut Header, payload: *mut u8, capacity: u32) -> i32;
+    /// Sends a message; 0 or an error code.
+    pub(crate) fn send(header: *const Header, payload: *const u8) -> i32;
 }
 
 unsafe extern "C" {
     /// The C library's, which Rust's own allocator uses too.
     pub(crate) fn malloc(bytes: usize) -> *mut u8;
+    /// As above.
+    pub(crate) fn calloc(count: usize, bytes: usize) -> *mut u8;
+    /// As above.
+    pub(crate) fn realloc(pointer: *mut u8, bytes: usize) -> *mut u8;
     /// As above.
     pub(crate) fn free(pointer: *mut u8);
 }

@@ -1,29 +1,28 @@
-//! The exported functions over the heap that the host granted. Every `unsafe` here leans on the contract in
-//! `holdfast.h`: pointers are NULL where the header allows it and valid otherwise, and an applet has one thread.
+//! The functions of `holdfast.h` over the heap that the host granted. Every `unsafe` here leans on the contract in the
+//! header: pointers are NULL where it allows that and valid otherwise.
+//!
+//! Invariant: one caller at a time, by a lock (in WebAssembly there is one thread, and the lock is none).
 
 #![allow(unreachable_pub, reason = "exported by symbol name")]
 
-use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
 
 use holdfast_c_core::{CallError, Calls, Code, Level, Library, export_calls};
-use holdfast_guest::{AttachError, CommitError, Durability, Heap, HostRegion, OpenError, attach, commit};
+use holdfast_guest::{
+    AttachError, CommitError, Durability, Heap, HeapKeeper, HostRegion, Lock, OpenError, attach, commit,
+    forget,
+};
+
+use crate::last_error;
 
 struct State {
     calls: Option<Calls<HostRegion>>,
     attach_failed: Option<Code>,
-    last_error: c_int,
     /// How often `nv_close` was called.
     closed: u64,
 }
 
-struct OneThread(UnsafeCell<State>);
-
-// SAFETY: an applet has one thread; the header says so.
-unsafe impl Sync for OneThread {}
-
-static STATE: OneThread =
-    OneThread(UnsafeCell::new(State { calls: None, attach_failed: None, last_error: 0, closed: 0 }));
+static STATE: Lock<State> = Lock::new(State { calls: None, attach_failed: None, closed: 0 });
 
 /// An error is its code: texts that are put together would make every applet larger.
 struct Failed(Code);
@@ -42,22 +41,19 @@ impl Library for Applet {
     type Error = Failed;
 
     fn with<R>(work: impl FnOnce(&mut Calls<HostRegion>) -> Result<R, Failed>) -> Result<R, c_int> {
-        // SAFETY: one thread, and no exported function calls another, so this is the only reference.
-        let state = unsafe { &mut *STATE.0.get() };
-        if state.calls.is_none() && state.attach_failed.is_none() {
-            match attach() {
-                Ok(heap) => state.calls = Some(Calls::new(heap)),
-                Err(error) => state.attach_failed = Some(code_of(error)),
+        let result = STATE.with(|state| {
+            if state.calls.is_none() && state.attach_failed.is_none() {
+                match attach() {
+                    Ok(heap) => state.calls = Some(Calls::new(heap)),
+                    Err(error) => state.attach_failed = Some(code_of(error)),
+                }
             }
-        }
-        let result = match &mut state.calls {
-            Some(calls) => work(calls),
-            None => Err(Failed(state.attach_failed.unwrap_or(Code::Failed))),
-        };
-        result.map_err(|Failed(code)| {
-            state.last_error = code.number();
-            code.number()
-        })
+            match &mut state.calls {
+                Some(calls) => work(calls),
+                None => Err(Failed(state.attach_failed.unwrap_or(Code::Failed))),
+            }
+        });
+        result.map_err(|Failed(code)| last_error::note(code.number()))
     }
 
     fn make_durable(_: &mut Heap, level: Level) -> Result<(), Failed> {
@@ -73,9 +69,10 @@ impl Library for Applet {
     }
 }
 
-fn code_of(error: AttachError) -> Code {
+pub(crate) fn code_of(error: AttachError) -> Code {
     match error {
         AttachError::NotGranted => Code::NotGranted,
+        AttachError::NoHost => Code::NoHost,
         AttachError::MemoryShape => Code::MemoryShape,
         // Somebody who may write has to come first.
         AttachError::Open(OpenError::Unfinished) => Code::ReadOnly,
@@ -115,30 +112,47 @@ pub extern "C" fn nv_rollback() -> c_int {
 /// See `holdfast.h`. The host closes the heap when the applet ends; only what is open is rolled back here.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_close() -> c_int {
-    // SAFETY: as in `with`; an applet that never attached has nothing to close.
-    let state = unsafe { &mut *STATE.0.get() };
-    while state.calls.as_mut().is_some_and(|calls| calls.abort().is_ok()) {}
-    state.closed += 1;
+    STATE.with(|state| {
+        while state.calls.as_mut().is_some_and(|calls| calls.abort().is_ok()) {}
+        state.closed += 1;
+    });
     0
 }
 
 /// See `holdfast.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_session() -> u64 {
-    // SAFETY: as in `nv_errno`.
-    let state = unsafe { &*STATE.0.get() };
-    if state.calls.is_some() { state.closed + 1 } else { 0 }
+    STATE.with(|state| if state.calls.is_some() { state.closed + 1 } else { 0 })
 }
 
 /// See `holdfast.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_errno() -> c_int {
-    // SAFETY: one thread, and no other reference is alive outside `with` and `nv_close`.
-    unsafe { (*STATE.0.get()).last_error }
+    last_error::last()
 }
 
 /// See `holdfast.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nv_message() -> *const c_char {
     nv_strerror(nv_errno())
+}
+
+/// The heap, while the applet serves.
+pub(crate) struct ServedHeap;
+
+impl HeapKeeper for ServedHeap {
+    fn roll_back(&mut self) {
+        STATE.with(|state| while state.calls.as_mut().is_some_and(|calls| calls.abort().is_ok()) {});
+    }
+
+    fn forget(&mut self) -> Result<(), AttachError> {
+        STATE.with(|state| {
+            if let Some(calls) = state.calls.take() {
+                // Without one, nothing opens it again: it was attached.
+                state.attach_failed = Some(Code::NotAHeap);
+                state.calls = Some(calls.replace_heap(forget)?);
+            }
+            Ok(())
+        })
+    }
 }

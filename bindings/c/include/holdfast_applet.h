@@ -1,0 +1,95 @@
+/*
+ * holdfast_applet.h: what an applet offers to the program that started it, for applets in C and C++, in WebAssembly and
+ * native. (The applet's persistent memory is holdfast.h; either works without the other.)
+ *
+ * An applet registers functions by name and serves; its host calls them, one at a time, until it has had enough:
+ *
+ *     static int shout(holdfast_call *call, void *context) {
+ *         size_t size;
+ *         const char *text = holdfast_input(call, &size);
+ *         char *loud = malloc(size);
+ *         for (size_t at = 0; at < size; at++) loud[at] = (char)toupper(text[at]);
+ *         holdfast_reply(call, loud, size);
+ *         free(loud);
+ *         return 0;
+ *     }
+ *
+ *     int main(void) {
+ *         holdfast_export("shout", shout, NULL);
+ *         return holdfast_serve();
+ *     }
+ *
+ * Functions that return int return 0, or a nonzero nv_error of holdfast.h when they fail; nv_strerror says what to do
+ * about one, and nv_errno has that of this thread's last failure. A native program that no host has started gets
+ * NV_NO_HOST: run it with `holdfast run`.
+ *
+ * Build: an applet in WebAssembly links libholdfast.a of the applets' library. A native one compiles and links with
+ * what `pkg-config --cflags --libs holdfast-applet` says; it may be linked statically or dynamically, and must not link
+ * libholdfast, which has the same names for programs that open heaps on their own.
+ *
+ * Sealing: while a native applet starts, its dynamic loader may still read files and map code. holdfast_serve ends that
+ * when it tells the host what is exported, and holdfast_seal for a program that does not serve. What needs more than
+ * memory and the heap (loading a library, say) is done before.
+ *
+ * Threads (native applets; one in WebAssembly has one): holdfast_serve runs the functions on the thread that called it.
+ * Others may call everything here that takes a call, but not two of them at once on one call, and not after the
+ * function has returned. They may use the heap while a call is under way; between calls the heap belongs to the host.
+ *
+ * A function must come back: no exception and no longjmp may leave it. holdfast.hpp turns exceptions into failures.
+ */
+#ifndef HOLDFAST_APPLET_H
+#define HOLDFAST_APPLET_H
+
+#include <holdfast.h>
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One call by the host. It lives until the function that it was handed to returns. */
+typedef struct holdfast_call holdfast_call;
+
+/* What is exported. It returns 0 when it is done; the host gets what holdfast_reply was given, or an empty result. It
+ * returns a code of its own choice above 0 (below counts as 1) when it failed: the host gets the code and the text of
+ * holdfast_fail, no result, and in the mode `direct` an open transaction is rolled back. */
+typedef int (*holdfast_function)(holdfast_call *call, void *context);
+
+/* Offers a function under a name: 1 to 64 bytes of UTF-8, copied, that no other one has. At most 1024, and before
+ * holdfast_serve; else NV_BAD_EXPORT. The context is handed to the function at each call. */
+int holdfast_export(const char *name, holdfast_function function, void *context);
+
+/* Tells the host what is exported, and serves its calls until it says that there are no more. Once per program. */
+int holdfast_serve(void);
+
+/* What the host has sent along, size bytes, until the function returns. Never NULL; aligned to 16. */
+const void *holdfast_input(const holdfast_call *call, size_t *size);
+
+/* Sets the result, which is copied, and sent when the function has returned 0. At most once: then NV_REPLIED. */
+int holdfast_reply(holdfast_call *call, const void *bytes, size_t size);
+
+/* Sends a chunk of a result that comes in parts, now; the host gets each as it comes, before what holdfast_reply sets.
+ * It waits while the host has more to read than fits into the channel. */
+int holdfast_send(holdfast_call *call, const void *bytes, size_t size);
+
+/* Sets the text that goes with a failure, which is copied. For a statement: return holdfast_fail(call, "no such
+ * word"); it returns 1. */
+int holdfast_fail(holdfast_call *call, const char *message);
+
+/* The buffer that the host shares with the applet for this call, and its size; NULL if there is none. What is stored there is
+ * seen by the host without a copy. It is aligned to 4096. The host can store to it at any time: read what must not change
+ * once, into memory of your own. */
+void *holdfast_buffer(const holdfast_call *call, size_t *size);
+
+/* Whether the host no longer wants the result: a function that takes long asks now and then, and returns. Cheap. */
+int holdfast_cancelled(holdfast_call *call);
+
+/* For programs that do not serve: ends the time of the dynamic loader (see above). In WebAssembly nothing to do. */
+int holdfast_seal(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

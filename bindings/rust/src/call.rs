@@ -1,0 +1,196 @@
+//! One call by the host, as the exported function sees it.
+//!
+//! Invariants: the result is sent when the function has returned, so the host never sees an applet as done that still
+//! works; the shared buffer is read and written through raw pointers, because the host can store to it at any time.
+
+use core::fmt::{self, Display, Write};
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use crate::buffer::Buffer;
+use crate::failure::Failure;
+use crate::keeper::HeapKeeper;
+use crate::region::Heap;
+use crate::transport::{Transport, TransportError};
+use holdfast_channel::Handle;
+use holdfast_channel::protocol::AppletMessage;
+
+/// Why something about a call was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The result was set before.
+    Replied,
+    /// The program's own memory is used up.
+    NoMemory,
+    /// No heap was handed to the function that serves.
+    NoHeap,
+    /// The message did not get to the host.
+    Transport(TransportError),
+}
+
+impl Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replied => {
+                f.write_str("the call has its result already; send the parts of a result, and reply once")
+            }
+            Self::NoMemory => {
+                f.write_str("the applet has no memory left; raise its memory limit, or use a shared buffer")
+            }
+            Self::NoHeap => f.write_str("calls have no heap here; serve with serve_heap"),
+            Self::Transport(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for CallError {}
+
+impl From<TransportError> for CallError {
+    fn from(error: TransportError) -> Self {
+        Self::Transport(error)
+    }
+}
+
+/// What a call leaves for the host.
+pub(crate) struct Outcome {
+    pub(crate) result: Buffer<u8>,
+    pub(crate) text: Buffer<u8>,
+    replied: bool,
+}
+
+impl Outcome {
+    pub(crate) const fn new() -> Outcome {
+        Outcome { result: Buffer::new(), text: Buffer::new(), replied: false }
+    }
+
+    /// For the next call.
+    pub(crate) fn rest(&mut self) {
+        self.result.rest();
+        self.text.rest();
+        self.replied = false;
+    }
+}
+
+/// One call by the host.
+pub struct Call<'a> {
+    pub(crate) number: u64,
+    pub(crate) input: &'a [u8],
+    pub(crate) buffer: Option<SharedBuffer<'a>>,
+    pub(crate) outcome: &'a mut Outcome,
+    pub(crate) keeper: &'a mut dyn HeapKeeper,
+    pub(crate) transport: &'a dyn Transport,
+}
+
+impl<'a> Call<'a> {
+    /// What the host has sent along.
+    #[must_use]
+    pub fn input(&self) -> &'a [u8] {
+        self.input
+    }
+
+    /// Sets the result, which is sent when the function has returned `Ok`. Without one, it is empty.
+    ///
+    /// # Errors
+    /// [`CallError::Replied`] the second time, [`CallError::NoMemory`].
+    pub fn reply(&mut self, bytes: &[u8]) -> Result<(), CallError> {
+        if self.outcome.replied {
+            return Err(CallError::Replied);
+        }
+        self.outcome.result.clear();
+        self.outcome.result.append(bytes).map_err(|_| CallError::NoMemory)?;
+        self.outcome.replied = true;
+        Ok(())
+    }
+
+    /// Sends a chunk of a result that comes in parts, now. Waits while the host has more to read than fits into the
+    /// channel.
+    ///
+    /// # Errors
+    /// [`CallError::Transport`].
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), CallError> {
+        let message = AppletMessage::Chunk { call: self.number, part: Handle::default() };
+        Ok(self.transport.send(message, bytes)?)
+    }
+
+    /// The buffer that the host shares for this call, if there is one.
+    #[must_use]
+    pub fn buffer(&self) -> Option<SharedBuffer<'a>> {
+        self.buffer
+    }
+
+    /// Whether the host no longer wants the result: what takes long asks now and then, and returns.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.transport.is_cancelled(self.number)
+    }
+
+    /// A failure with a code above 0 and a text, for `return Err(call.fail(2, "no such word"))`. As [`Failure::new`], but
+    /// its text is kept with the call, where there is room already.
+    #[must_use]
+    pub fn fail(&mut self, code: i32, text: impl Display) -> Failure {
+        self.outcome.text.clear();
+        // What fits is better than nothing.
+        let _ = write!(self.outcome.text, "{text}");
+        Failure::from_code(code)
+    }
+
+    /// The heap that was handed to [`serve_heap`](crate::serve_heap).
+    ///
+    /// # Errors
+    /// [`CallError::NoHeap`] when none was.
+    pub fn heap(&mut self) -> Result<&mut Heap, CallError> {
+        self.keeper.heap().ok_or(CallError::NoHeap)
+    }
+}
+
+/// Memory that the host and the applet see at once. The host can store to it at any time, so it is no slice: copy out
+/// what must not change while it is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedBuffer<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    call: PhantomData<&'a ()>,
+}
+
+impl<'a> SharedBuffer<'a> {
+    /// # Safety
+    /// `len` bytes from `start` must be mapped for reading and writing for `'a`, and belong to no Rust object.
+    pub(crate) unsafe fn new(start: NonNull<u8>, len: usize) -> SharedBuffer<'a> {
+        SharedBuffer { start, len, call: PhantomData }
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Its first byte, for code that works in place. It is aligned to 4096 and mapped while the call lasts.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Copies bytes out, from `offset` on; how many there were.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> usize {
+        let count = self.len.saturating_sub(offset).min(into.len());
+        // SAFETY: `count` bytes from `offset` are in the buffer, which no Rust reference covers.
+        unsafe { self.start.as_ptr().wrapping_add(offset).copy_to_nonoverlapping(into.as_mut_ptr(), count) };
+        count
+    }
+
+    /// Copies bytes in, from `offset` on; how many there was room for.
+    pub fn write(&self, offset: usize, from: &[u8]) -> usize {
+        let count = self.len.saturating_sub(offset).min(from.len());
+        // SAFETY: as in `read`.
+        unsafe { self.start.as_ptr().wrapping_add(offset).copy_from_nonoverlapping(from.as_ptr(), count) };
+        count
+    }
+}

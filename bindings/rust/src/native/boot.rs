@@ -1,0 +1,131 @@
+//! The first look at the descriptors that the host has installed, and the mappings.
+//!
+//! Invariants: nothing is mapped or closed before the channel's mark was seen, so a program that no host has started keeps its
+//! descriptors; the region is mapped at its address or not at all; when this returns a channel, both descriptors are closed.
+
+use core::ffi::c_void;
+use core::ptr::{NonNull, null_mut};
+
+use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fs::fstat;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use super::wait::FutexWait;
+use crate::region::{AttachError, Granted};
+use holdfast_channel::boot::BootRegion;
+use holdfast_channel::{Boot, BootError, CHANNEL_FD, Endpoint, Layout, REGION_FD, Side};
+
+/// The boot record lies in it.
+const PAGE_BYTES: usize = 4096;
+
+/// Why there is no channel.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Refused {
+    /// Nobody has installed one.
+    NoHost,
+    /// What is installed is not for this program.
+    Boot(BootError),
+    /// It cannot be mapped; the system's code.
+    Map(i32),
+}
+
+/// What the host has given.
+pub(super) struct Booted {
+    pub(super) endpoint: Endpoint<FutexWait>,
+    pub(super) region: Result<Option<Granted>, AttachError>,
+    /// First byte of the mapping, which has `layout`.
+    pub(super) base: *mut u8,
+    pub(super) layout: Layout,
+}
+
+pub(super) fn boot() -> Result<Booted, Refused> {
+    let map_failed = |errno: Errno| Refused::Map(errno.raw_os_error());
+    // SAFETY: the descriptor is only used while it is open: by the call that tells whether it is, and after that.
+    let channel = unsafe { BorrowedFd::borrow_raw(CHANNEL_FD) };
+    // Too short to touch without a fault, or no file at all: somebody else's.
+    let file_bytes = fstat(channel).ok().and_then(|stat| u64::try_from(stat.st_size).ok());
+    let file_bytes = file_bytes.filter(|bytes| *bytes >= PAGE_BYTES as u64).ok_or(Refused::NoHost)?;
+    let boot = match read_record(channel) {
+        Ok(boot) => boot,
+        Err(BootError::NotAChannel) => return Err(Refused::NoHost),
+        Err(error) => return Err(Refused::Boot(error)),
+    };
+    // SAFETY: the host has installed both for this library alone, as the record says.
+    let channel = unsafe { owned(CHANNEL_FD) };
+    // SAFETY: as above.
+    let image = boot.region().is_some().then(|| unsafe { owned(REGION_FD) });
+    let layout = boot.layout(file_bytes).map_err(Refused::Boot)?;
+    let bytes =
+        usize::try_from(layout.total_bytes()).map_err(|_| Refused::Map(Errno::NOMEM.raw_os_error()))?;
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, where nothing is.
+    let base = unsafe { mmap(null_mut(), bytes, both, MapFlags::SHARED, &channel, 0) }.map_err(map_failed)?;
+    let region = match (boot.region(), &image) {
+        (Some(region), Some(image)) => map_region(&region, image).map(Some),
+        _ => Ok(None),
+    };
+    let wait = FutexWait { spins: has_processors() };
+    let start = NonNull::new(base.cast::<u8>()).ok_or(Refused::Map(Errno::NOMEM.raw_os_error()))?;
+    // SAFETY: the file is mapped as the layout says, for as long as the process lives, and only the endpoint uses the rings.
+    let endpoint = unsafe { Endpoint::new(start, &layout, Side::Applet, wait) };
+    let endpoint = endpoint.ok_or(Refused::Boot(BootError::Layout { what: "rings" }))?;
+    Ok(Booted { endpoint, region, base: base.cast(), layout })
+}
+
+/// # Safety
+/// The descriptor must be open, and nobody else's.
+unsafe fn owned(descriptor: i32) -> OwnedFd {
+    // SAFETY: per the contract.
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
+}
+
+/// Copies the record out of the first page, which is mapped for that long.
+fn read_record(channel: BorrowedFd<'_>) -> Result<Boot, BootError> {
+    // SAFETY: a new mapping, where nothing is.
+    let page = unsafe { mmap(null_mut(), PAGE_BYTES, ProtFlags::READ, MapFlags::SHARED, channel, 0) };
+    let page = page.map_err(|_| BootError::NotAChannel)?;
+    let mut bytes = [0_u8; size_of::<Boot>()];
+    // SAFETY: the page is mapped, and the file is as long; a channel's cannot be shortened.
+    unsafe { page.cast::<u8>().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+    // SAFETY: it was mapped above, and nothing refers to it.
+    let _ = unsafe { munmap(page, PAGE_BYTES) };
+    Boot::parse(&bytes)
+}
+
+/// Maps all that the region can ever be: what is not backed yet becomes usable when it is.
+fn map_region(region: &BootRegion, image: &OwnedFd) -> Result<Granted, AttachError> {
+    let shape = AttachError::MemoryShape;
+    let start = usize::try_from(region.address).map_err(|_| shape)? as *mut c_void;
+    let bytes = usize::try_from(region.limit_bytes).map_err(|_| shape)?;
+    let protection = if region.is_read_only { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
+    // Of a private mapping the kernel would ask for the whole limit as memory, now.
+    let kind = if region.is_atomic { MapFlags::PRIVATE | MapFlags::NORESERVE } else { MapFlags::SHARED };
+    let flags = kind | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: the kernel refuses when something is there.
+    let mapped = unsafe { mmap(start, bytes, protection, flags, image, region.data_offset) };
+    let mapped = mapped.map_err(|errno| match errno {
+        Errno::EXIST | Errno::NOMEM => shape,
+        errno => AttachError::Host(errno.raw_os_error()),
+    })?;
+    if mapped != start {
+        // A kernel before Linux 4.17 takes the address for a hint.
+        // SAFETY: it was mapped just now.
+        let _ = unsafe { munmap(mapped, bytes) };
+        return Err(shape);
+    }
+    Ok(Granted {
+        address: region.address,
+        backed_bytes: region.backed_bytes,
+        limit_bytes: region.limit_bytes,
+        is_new: region.is_new,
+        is_read_only: region.is_read_only,
+        is_atomic: region.is_atomic,
+    })
+}
+
+/// Whether this program may run on more than one processor. Where the system does not say, there are more.
+fn has_processors() -> bool {
+    sched_getaffinity(None).map_or(true, |set: CpuSet| set.count() > 1)
+}

@@ -1,0 +1,121 @@
+//! Messages over the mapped channel, for whoever has it alone.
+//!
+//! Invariants: what arrives while an answer is waited for (a call that is cancelled, the end) is kept; after a message that does
+//! not belong where it comes, the channel is of no use any more.
+
+use super::boot::Booted;
+use super::wait::FutexWait;
+use crate::buffer::Buffer;
+use crate::region::{AttachError, Granted};
+use crate::transport::{INPUT_BYTES_MAX, TransportError};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, status};
+use holdfast_channel::{ChannelError, Deadline, Endpoint, Handle, Header, Layout};
+
+/// See the module.
+pub(super) struct Channel {
+    endpoint: Endpoint<FutexWait>,
+    region: Result<Option<Granted>, AttachError>,
+    /// First byte of the mapping.
+    base: *mut u8,
+    layout: Layout,
+    /// The call that the host has cancelled last.
+    cancelled: Option<u64>,
+    /// The host has said that there are no more calls, before it was asked for one.
+    ended: bool,
+}
+
+// SAFETY: the mapping is the process's and stays.
+unsafe impl Send for Channel {}
+
+impl Channel {
+    pub(super) fn new(booted: Booted) -> Channel {
+        let Booted { endpoint, region, base, layout } = booted;
+        Channel { endpoint, region, base, layout, cancelled: None, ended: false }
+    }
+
+    pub(super) fn region(&self) -> Result<Option<Granted>, AttachError> {
+        self.region
+    }
+
+    pub(super) fn buffer(&self, part: Handle) -> Option<*mut u8> {
+        let place = self.layout.locate(part)?;
+        Some(self.base.wrapping_add(usize::try_from(place.start).ok()?))
+    }
+
+    pub(super) fn send(&mut self, message: AppletMessage, payload: &[u8]) -> Result<(), TransportError> {
+        Ok(self.endpoint.send(&Header::from(message), payload, Deadline::NEVER)?)
+    }
+
+    /// The next message that is no answer.
+    pub(super) fn receive(&mut self, payload: &mut Buffer<u8>) -> Result<Header, TransportError> {
+        if self.ended {
+            return Ok(Header::from(HostMessage::End));
+        }
+        let never = Deadline::NEVER;
+        match self.endpoint.receive(payload, INPUT_BYTES_MAX, never) {
+            Ok(header) => Ok(header),
+            // The message is there still.
+            Err(ChannelError::TooLarge { bytes, .. } | ChannelError::NoRoom { needed_bytes: bytes }) => {
+                let header = self.endpoint.discard(never)?;
+                Err(TransportError::Refused { call: header.call, bytes })
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks for what has come, without waiting.
+    pub(super) fn is_cancelled(&mut self, call: u64) -> bool {
+        while let Ok(header) = self.endpoint.peek(Deadline::NOW) {
+            if !self.take_control(&header) {
+                break;
+            }
+        }
+        self.cancelled == Some(call) || self.ended
+    }
+
+    pub(super) fn grow(&mut self, at_least_bytes: u64) -> Result<u64, i32> {
+        let limit_bytes = self.region.ok().flatten().map_or(0, |granted| granted.limit_bytes);
+        if at_least_bytes > limit_bytes {
+            return Err(status::LIMIT_REACHED);
+        }
+        let backed = self.ask(AppletMessage::Grow { at_least_bytes })?;
+        // More than was mapped is not there, whoever says so.
+        if (at_least_bytes..=limit_bytes).contains(&backed) { Ok(backed) } else { Err(status::FAILED) }
+    }
+
+    pub(super) fn commit(&mut self, level: u32) -> Result<(), i32> {
+        match self.region {
+            // What is stored to a shared mapping survives the process by itself.
+            Ok(Some(granted)) if level == 0 && !granted.is_atomic => Ok(()),
+            Ok(Some(_)) => self.ask(AppletMessage::Commit { level }).map(drop),
+            _ => Err(status::NOT_GRANTED),
+        }
+    }
+
+    /// Sends a request and waits for its answer: what was granted, or a code.
+    fn ask(&mut self, request: AppletMessage) -> Result<u64, i32> {
+        let failed = |_| status::FAILED;
+        self.endpoint.send(&Header::from(request), &[], Deadline::NEVER).map_err(failed)?;
+        loop {
+            let header = self.endpoint.peek(Deadline::NEVER).map_err(failed)?;
+            if let Ok(HostMessage::Reply { status: code, value }) = HostMessage::parse(&header) {
+                self.endpoint.discard(Deadline::NEVER).map_err(failed)?;
+                return if code == status::OK { Ok(value) } else { Err(code) };
+            }
+            if !self.take_control(&header) {
+                // A call while one is under way: the next receive tells.
+                return Err(status::FAILED);
+            }
+        }
+    }
+
+    /// Takes the next message if it is one that may come at any time; its header was looked at.
+    fn take_control(&mut self, header: &Header) -> bool {
+        match HostMessage::parse(header) {
+            Ok(HostMessage::Cancel { call }) => self.cancelled = Some(call),
+            Ok(HostMessage::End) => self.ended = true,
+            _ => return false,
+        }
+        self.endpoint.discard(Deadline::NEVER).is_ok()
+    }
+}

@@ -1,0 +1,125 @@
+//! The native applet: a process of its own that shares two files with its host, the channel and, if a heap was granted, the
+//! region's image. It finds them at fixed descriptors, maps them once, and closes the descriptors.
+//!
+//! - `boot`: the first look at the descriptors, and the mappings. `channel`: messages over them.
+//! - `wait`: spinning and sleeping. `lock`: for threads. `memory`: anonymous mappings for `buffer`.
+//!
+//! Invariants:
+//! - The descriptors are looked at once, at the first use of the library, whichever that is.
+//! - One lock around the channel: who asks the host for something has the channel until the answer is there, so answers
+//!   need no numbers. While the serving thread waits for the next call, others that need the host wait for that call, too.
+//!
+//! What it must not do: touch `errno`, allocate from the program's allocator, or need the standard library.
+
+mod boot;
+mod channel;
+mod lock;
+pub(crate) mod memory;
+mod wait;
+
+use core::ffi::c_void;
+
+use rustix::mm::{Advice, madvise};
+
+use crate::buffer::Buffer;
+use crate::region::{AttachError, Granted};
+use crate::serve::ServeError;
+use crate::transport::{Transport, TransportError};
+use boot::Refused;
+use channel::Channel;
+use holdfast_channel::protocol::{AppletMessage, status};
+use holdfast_channel::{Handle, Header};
+
+pub use lock::Lock;
+
+/// What this process knows of its host.
+enum State {
+    /// Nobody has asked yet.
+    New,
+    Open(Channel),
+    /// Why there is no channel.
+    Closed(Refused),
+}
+
+static STATE: Lock<State> = Lock::new(State::New);
+
+/// Runs `work` with the channel, alone.
+fn with_channel<R>(work: impl FnOnce(&mut Channel) -> R) -> Result<R, Refused> {
+    STATE.with(|state| {
+        if let State::New = state {
+            *state = boot::boot().map_or_else(State::Closed, |booted| State::Open(Channel::new(booted)));
+        }
+        match state {
+            State::Open(channel) => Ok(work(channel)),
+            State::Closed(refused) => Err(*refused),
+            State::New => Err(Refused::NoHost),
+        }
+    })
+}
+
+/// The region, which was mapped with the channel.
+pub(crate) fn attach() -> Result<Granted, AttachError> {
+    match with_channel(|channel| channel.region()) {
+        Ok(Ok(Some(granted))) => Ok(granted),
+        Ok(Ok(None)) => Err(AttachError::NotGranted),
+        Ok(Err(error)) => Err(error),
+        Err(Refused::NoHost) => Err(AttachError::NoHost),
+        Err(Refused::Boot(error)) => Err(AttachError::Boot(error)),
+        Err(Refused::Map(code)) => Err(AttachError::Host(code)),
+    }
+}
+
+/// Has the host back at least that many bytes; how many there are, or a code.
+pub(crate) fn grow(at_least_bytes: u64) -> Result<u64, i32> {
+    with_channel(|channel| channel.grow(at_least_bytes)).unwrap_or(Err(status::FAILED))
+}
+
+/// Makes everything durable at a level, or a code.
+pub(crate) fn commit(level: u32) -> Result<(), i32> {
+    with_channel(|channel| channel.commit(level)).unwrap_or(Err(status::FAILED))
+}
+
+/// The pages that are this process's own copies are gone; what the file has is seen again.
+pub(crate) fn drop_private_pages(granted: &Granted) {
+    let start = granted.address as usize as *mut c_void;
+    // SAFETY: the range is the region's private mapping, made by `boot`, and the caller has the heap on it, closed: nobody
+    // refers to what is not in the file.
+    let _ = unsafe { madvise(start, granted.limit_bytes as usize, Advice::LinuxDontNeed) };
+}
+
+pub(crate) fn seal() -> Result<(), ServeError> {
+    Ok(transport()?.send(AppletMessage::Seal, &[])?)
+}
+
+/// The way to the host, if there is one.
+pub(crate) fn transport() -> Result<Rings, ServeError> {
+    with_channel(|_| Rings).map_err(|refused| match refused {
+        Refused::NoHost => ServeError::NoHost,
+        Refused::Boot(error) => ServeError::Boot(error),
+        Refused::Map(code) => TransportError::Host(code).into(),
+    })
+}
+
+/// Messages over the rings of the channel.
+pub(crate) struct Rings;
+
+/// The channel was there when the value was made, and stays.
+const GONE: TransportError = TransportError::Host(status::FAILED);
+
+impl Transport for Rings {
+    fn receive(&self, payload: &mut Buffer<u8>) -> Result<Header, TransportError> {
+        with_channel(|channel| channel.receive(payload)).unwrap_or(Err(GONE))
+    }
+
+    fn send(&self, message: AppletMessage, payload: &[u8]) -> Result<(), TransportError> {
+        with_channel(|channel| channel.send(message, payload)).unwrap_or(Err(GONE))
+    }
+
+    fn is_cancelled(&self, call: u64) -> bool {
+        with_channel(|channel| channel.is_cancelled(call)).unwrap_or(true)
+    }
+
+    fn buffer(&self, part: Handle) -> Option<*mut u8> {
+        with_channel(|channel| channel.buffer(part)).ok().flatten()
+    }
+}

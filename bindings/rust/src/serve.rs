@@ -1,0 +1,198 @@
+//! Serving: the loop between the host's calls and the exported functions.
+//!
+//! Invariants:
+//! - One call at a time, and each has one answer: a result, or a failure.
+//! - A function that unwinds ends the process: nobody knows in which state it left what it worked on.
+//! - What a failed call left open in the heap is rolled back before the host hears of the failure.
+//!
+//! What it must not do: know how messages travel.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use crate::buffer::Buffer;
+use crate::call::{Call, Outcome, SharedBuffer};
+use crate::exports::{EXPORTS, Exports};
+use crate::failure::Failure;
+use crate::keeper::{HeapKeeper, Kept, Nobody};
+use crate::platform;
+use crate::platform::Lock;
+use crate::region::{AttachError, Heap};
+use crate::transport::{Transport, TransportError};
+use holdfast_channel::header::FORGET;
+use holdfast_channel::protocol::{AppletMessage, HostMessage, PROTOCOL_VERSION};
+use holdfast_channel::{BootError, Handle};
+
+/// Code of a failure that is the library's: the applet did not get as far as the function.
+pub const CODE_NOT_RUN: i32 = i32::MAX;
+
+/// Why serving ended before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// No host has started this program.
+    NoHost,
+    /// The host's channel is not for this program.
+    Boot(BootError),
+    /// The channel cannot be used.
+    Transport(TransportError),
+    /// The heap could not be opened again after the host had changed it.
+    Heap(AttachError),
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoHost => f.write_str(NO_HOST),
+            Self::Boot(error) => error.fmt(f),
+            Self::Transport(error) => error.fmt(f),
+            Self::Heap(error) => error.fmt(f),
+        }
+    }
+}
+
+/// What to tell whoever starts a native applet by hand.
+pub(crate) const NO_HOST: &str =
+    "this program is an applet and was not started by a host; run it with holdfast run";
+
+impl core::error::Error for ServeError {}
+
+impl From<TransportError> for ServeError {
+    fn from(error: TransportError) -> Self {
+        Self::Transport(error)
+    }
+}
+
+/// Tells the host what is exported, and serves its calls on this thread until it says that there are no more. Once per
+/// program.
+///
+/// # Errors
+/// When no host has started the program, or the two do not understand each other.
+pub fn serve() -> Result<(), ServeError> {
+    serve_keeping(&mut Nobody)
+}
+
+/// As [`serve`], with a heap for the functions, which get it by [`Call::heap`]; returns it afterwards. In the mode `atomic`
+/// this is the way to serve with a heap, because the host takes it back to the last call that succeeded when one fails.
+///
+/// # Errors
+/// Those of [`serve`]; the heap is closed then.
+pub fn serve_heap(heap: Heap) -> Result<Heap, ServeError> {
+    let mut kept = Kept(Some(heap));
+    serve_keeping(&mut kept)?;
+    kept.0.ok_or(ServeError::Heap(AttachError::NotKept))
+}
+
+/// As [`serve`], with whoever has the heap.
+///
+/// # Errors
+/// Those of [`serve`].
+pub fn serve_keeping(keeper: &mut dyn HeapKeeper) -> Result<(), ServeError> {
+    serve_over(&platform::transport()?, &EXPORTS, keeper)
+}
+
+/// For programs that do not serve: ends the time of the dynamic loader, in which a native applet may still read files and map
+/// code. Serving does that by itself; in WebAssembly there is nothing to do.
+///
+/// # Errors
+/// [`ServeError::NoHost`], [`ServeError::Transport`].
+pub fn seal() -> Result<(), ServeError> {
+    platform::seal()
+}
+
+fn serve_over(
+    transport: &impl Transport,
+    exports: &Lock<Exports>,
+    keeper: &mut dyn HeapKeeper,
+) -> Result<(), ServeError> {
+    exports.with(|exports| {
+        let (count, names) = exports.tell();
+        transport.send(AppletMessage::Hello { version: PROTOCOL_VERSION, count: count as u64 }, names)
+    })?;
+    let mut input = Buffer::new();
+    let mut outcome = Outcome::new();
+    loop {
+        input.rest();
+        let header = match transport.receive(&mut input) {
+            Ok(header) => header,
+            Err(TransportError::Refused { call, bytes }) => {
+                let why = Failure::new(CODE_NOT_RUN, TransportError::Refused { call, bytes });
+                fail(transport, call, CODE_NOT_RUN, why.text.as_slice())?;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match HostMessage::parse(&header).map_err(|what| TransportError::Protocol { what })? {
+            HostMessage::Call { call: number, index, buffer, .. } => {
+                if header.flags & FORGET != 0 {
+                    keeper.forget().map_err(ServeError::Heap)?;
+                }
+                let function = exports.with(|exports| exports.function(index));
+                let unknown = TransportError::Protocol { what: "calls a function that is not there" };
+                let function = function.ok_or(unknown)?;
+                outcome.rest();
+                let mut call = Call {
+                    number,
+                    input: input.as_slice(),
+                    buffer: shared_buffer(transport, buffer)?,
+                    outcome: &mut outcome,
+                    keeper,
+                    transport,
+                };
+                let unwinding = AbortOnUnwind;
+                let result = function.run(&mut call);
+                core::mem::forget(unwinding);
+                answer(transport, number, result, &outcome, keeper)?;
+            }
+            // It came too late for its call.
+            HostMessage::Cancel { .. } => {}
+            HostMessage::End => return Ok(()),
+            HostMessage::Reply { .. } => {
+                return Err(TransportError::Protocol { what: "answers what was not asked" }.into());
+            }
+        }
+    }
+}
+
+fn shared_buffer<'a>(
+    transport: &dyn Transport,
+    part: Handle,
+) -> Result<Option<SharedBuffer<'a>>, TransportError> {
+    if part.bytes == 0 {
+        return Ok(None);
+    }
+    let outside = TransportError::Protocol { what: "names a buffer that is not in the shared memory" };
+    let start = transport.buffer(part).and_then(NonNull::new).ok_or(outside)?;
+    // SAFETY: the transport vouches for the part, which stays mapped while the program runs.
+    Ok(Some(unsafe { SharedBuffer::new(start, part.bytes as usize) }))
+}
+
+fn answer(
+    transport: &dyn Transport,
+    call: u64,
+    result: Result<(), Failure>,
+    outcome: &Outcome,
+    keeper: &mut dyn HeapKeeper,
+) -> Result<(), TransportError> {
+    let failure = match result {
+        Ok(()) => return transport.send(AppletMessage::Result { call }, outcome.result.as_slice()),
+        Err(failure) => failure,
+    };
+    keeper.roll_back();
+    let text = if failure.text.len() > 0 { &failure.text } else { &outcome.text };
+    fail(transport, call, failure.code, text.as_slice())
+}
+
+fn fail(transport: &dyn Transport, call: u64, code: i32, text: &[u8]) -> Result<(), TransportError> {
+    transport.send(AppletMessage::Failure { call, code }, text)
+}
+
+/// Ends the process when it is dropped, which only unwinding does: a panic inside of a panic is the way to abort that
+/// needs no standard library, and it says so on the way.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        panic!("an exported function has panicked, so the applet ends");
+    }
+}

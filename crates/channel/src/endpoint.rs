@@ -1,0 +1,277 @@
+//! One end of a channel: whole messages, sent and received with deadlines.
+//!
+//! Invariants:
+//! - A message that was begun is finished, or the endpoint is of no use any more: after `PeerBroke`, and after an error in
+//!   the middle of a message, each call fails.
+//! - What a received header says was checked in the one copy of it; its payload has exactly the length that it says,
+//!   which the caller's limit allows.
+//! - A payload that does not fit stays, so that the caller may make room and ask again.
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+use core::time::Duration;
+
+use crate::Side;
+use crate::error::ChannelError;
+use crate::header::{Header, MORE};
+use crate::layout::{CONTROL_BYTES, Layout};
+use crate::protocol::{UNKNOWN_KIND, WRONG_WAY};
+use crate::ring::{Consumer, Producer, Record};
+use crate::shared::Shared;
+use crate::sink::Sink;
+use crate::wait::{Awaited, Deadline, Spin, Wait, wait_for};
+
+/// The limit for received messages of those who have no reason for another one.
+pub const RECEIVE_BYTES_MAX: u64 = 64 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Endpoint<W> {
+    side: Side,
+    producer: Producer,
+    consumer: Consumer,
+    room: Spin,
+    data: Spin,
+    /// Why it is of no use any more.
+    failed: Option<ChannelError>,
+    // Behind what leads to shared memory: a `W` may be what keeps that mapped.
+    wait: W,
+}
+
+impl<W: Wait> Endpoint<W> {
+    /// The end of `side` of a channel that is mapped from `base` with that layout, and in which nothing was sent yet.
+    ///
+    /// # Safety
+    /// [`Layout::arena_offset`] bytes from `base` must be mapped for loads and stores as long as the endpoint lives, `base`
+    /// aligned to 8 bytes, and nothing else in this process may touch them but atomically.
+    #[must_use]
+    pub unsafe fn new(base: NonNull<u8>, layout: &Layout, side: Side, wait: W) -> Option<Endpoint<W>> {
+        let bytes = usize::try_from(layout.arena_offset()).ok()?;
+        // SAFETY: the caller's contract is that of `Shared`.
+        Endpoint::over(unsafe { Shared::new(base, bytes) }, layout, side, wait)
+    }
+
+    /// The same for memory that somebody has promised all this of; `None` when it is too short.
+    #[must_use]
+    pub fn over(memory: Shared, layout: &Layout, side: Side, wait: W) -> Option<Endpoint<W>> {
+        let ring_bytes = layout.ring_bytes();
+        let ring = |offset| memory.part(offset, CONTROL_BYTES + u64::from(ring_bytes));
+        let (host, applet) = (ring(layout.host_ring_offset())?, ring(layout.applet_ring_offset())?);
+        let (out, into) = match side {
+            Side::Host => (host, applet),
+            Side::Applet => (applet, host),
+        };
+        Some(Endpoint {
+            side,
+            producer: Producer::new(out, ring_bytes)?,
+            consumer: Consumer::new(into, ring_bytes)?,
+            room: Spin::new(),
+            data: Spin::new(),
+            failed: None,
+            wait,
+        })
+    }
+
+    /// What waits for it.
+    pub fn waiter(&self) -> &W {
+        &self.wait
+    }
+
+    /// The moment that long from now.
+    pub fn deadline_in(&self, time: Duration) -> Deadline {
+        Deadline::after(self.wait.now_ns(), time)
+    }
+
+    /// Sends a message. Length and [`MORE`] of the header are set here; the rest goes out as it is.
+    ///
+    /// # Errors
+    /// `PeerBroke`, `PeerGone`, `TimedOut` and `Interrupted` while waiting for room; `TooLarge` for a payload of 4 GiB or
+    /// more; `HalfDone` after an error in the middle of a message.
+    pub fn send(&mut self, header: &Header, payload: &[u8], deadline: Deadline) -> Result<(), ChannelError> {
+        self.usable()?;
+        let Ok(mut left) = u32::try_from(payload.len()) else {
+            return Err(ChannelError::TooLarge {
+                bytes: payload.len() as u64,
+                limit_bytes: u64::from(u32::MAX),
+            });
+        };
+        if self.wait.peer_is_gone() {
+            return Err(ChannelError::PeerGone);
+        }
+        let most = self.producer.piece_bytes_max();
+        let mut rest = payload;
+        let mut is_first = true;
+        loop {
+            let (piece, behind) = rest.split_at(left.min(most) as usize);
+            let flags = header.flags & !MORE | if left > most { MORE } else { 0 };
+            let header = Header { payload_bytes: left, flags, ..*header };
+            let pushed = self.push(&header, piece, deadline);
+            self.keep(pushed, !is_first)?;
+            is_first = false;
+            rest = behind;
+            left -= piece.len() as u32;
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for a message and returns its header, whole length included, without taking it.
+    ///
+    /// # Errors
+    /// `PeerBroke`, `PeerGone`, `TimedOut`, `Interrupted`; `HalfDone` after an error in the middle of a message.
+    pub fn peek(&mut self, deadline: Deadline) -> Result<Header, ChannelError> {
+        self.usable()?;
+        if self.wait.take_interrupt() {
+            return Err(ChannelError::Interrupted);
+        }
+        let record = self.first(deadline);
+        let record = self.keep(record, false)?;
+        Ok(Header { flags: record.header.flags & !MORE, ..record.header })
+    }
+
+    /// Waits for a message and takes it: the payload goes to `sink`, the header is returned, with the length of the
+    /// whole and without [`MORE`].
+    ///
+    /// # Errors
+    /// As [`Endpoint::peek`]; `TooLarge` when the payload exceeds `limit_bytes` and `NoRoom` when the sink refuses it: the
+    /// message stays then, for another try or [`Endpoint::discard`].
+    pub fn receive(
+        &mut self,
+        sink: &mut impl Sink,
+        limit_bytes: u64,
+        deadline: Deadline,
+    ) -> Result<Header, ChannelError> {
+        let header = self.peek(deadline)?;
+        let bytes = u64::from(header.payload_bytes);
+        if bytes > limit_bytes {
+            return Err(ChannelError::TooLarge { bytes, limit_bytes });
+        }
+        let no_room = ChannelError::NoRoom { needed_bytes: bytes };
+        sink.begin(header.payload_bytes as usize).map_err(|_| no_room)?;
+        let taken = self.take_all(&header, deadline, |consumer, piece_bytes| {
+            consumer.take(sink.next(piece_bytes).map_err(|_| no_room)?)
+        });
+        self.keep(taken, true).map(|()| header)
+    }
+
+    /// The same, without waiting for a message that is not there: `None` then.
+    ///
+    /// # Errors
+    /// As [`Endpoint::receive`]; `TimedOut` when the rest of a message that has begun does not follow in time.
+    pub fn try_receive(
+        &mut self,
+        sink: &mut impl Sink,
+        limit_bytes: u64,
+        deadline: Deadline,
+    ) -> Result<Option<Header>, ChannelError> {
+        match self.peek(Deadline::NOW) {
+            Ok(_) => self.receive(sink, limit_bytes, deadline).map(Some),
+            Err(ChannelError::TimedOut) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Passes over the next message.
+    ///
+    /// # Errors
+    /// As [`Endpoint::peek`].
+    pub fn discard(&mut self, deadline: Deadline) -> Result<Header, ChannelError> {
+        let header = self.peek(deadline)?;
+        let passed = self.take_all(&header, deadline, |consumer, _| consumer.skip());
+        self.keep(passed, true).map(|()| header)
+    }
+
+    fn usable(&self) -> Result<(), ChannelError> {
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    /// Remembers an error that leaves nothing to go on with.
+    fn keep<T>(&mut self, result: Result<T, ChannelError>, in_message: bool) -> Result<T, ChannelError> {
+        match &result {
+            Err(error @ ChannelError::PeerBroke { .. }) => self.failed = Some(*error),
+            Err(_) if in_message => self.failed = Some(ChannelError::HalfDone),
+            _ => {}
+        }
+        result
+    }
+
+    fn push(&mut self, header: &Header, piece: &[u8], deadline: Deadline) -> Result<(), ChannelError> {
+        let mut pushing = Pushing { producer: &mut self.producer, header, piece };
+        wait_for(&self.wait, &mut self.room, deadline, &mut pushing)?;
+        if let Some(word) = self.producer.sleeping_consumer()? {
+            self.wait.wake(word);
+        }
+        Ok(())
+    }
+
+    /// The next record, when it is there.
+    fn record(&mut self, deadline: Deadline) -> Result<Record, ChannelError> {
+        wait_for(&self.wait, &mut self.data, deadline, &mut self.consumer)?;
+        self.consumer.poll()?.ok_or(ChannelError::TimedOut)
+    }
+
+    /// The record with which a message begins.
+    fn first(&mut self, deadline: Deadline) -> Result<Record, ChannelError> {
+        let record = self.record(deadline)?;
+        match record.header.kind() {
+            Some(kind) if kind.sender() == self.side.other() => Ok(record),
+            Some(_) => Err(ChannelError::PeerBroke { what: WRONG_WAY }),
+            None => Err(ChannelError::PeerBroke { what: UNKNOWN_KIND }),
+        }
+    }
+
+    /// All records of the message that begins with `header`.
+    fn take_all(
+        &mut self,
+        header: &Header,
+        deadline: Deadline,
+        mut take: impl FnMut(&mut Consumer, usize) -> Result<(), ChannelError>,
+    ) -> Result<(), ChannelError> {
+        let mut left = header.payload_bytes;
+        loop {
+            let record = self.record(deadline)?;
+            let Header { payload_bytes, kind, call, .. } = record.header;
+            if (payload_bytes, kind, call) != (left, header.kind, header.call) {
+                return Err(ChannelError::PeerBroke {
+                    what: "went on with another message in the middle of one",
+                });
+            }
+            take(&mut self.consumer, record.piece_bytes as usize)?;
+            if let Some(word) = self.consumer.sleeping_producer()? {
+                self.wait.wake(word);
+            }
+            left -= record.piece_bytes;
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A record on its way into the ring: what is waited for is room.
+struct Pushing<'a> {
+    producer: &'a mut Producer,
+    header: &'a Header,
+    piece: &'a [u8],
+}
+
+impl Awaited for Pushing<'_> {
+    fn futex(&self) -> Result<&AtomicU32, ChannelError> {
+        self.producer.futex()
+    }
+
+    fn look(&mut self) -> Result<bool, ChannelError> {
+        self.producer.push(self.header, self.piece)
+    }
+}
+
+impl Awaited for Consumer {
+    fn futex(&self) -> Result<&AtomicU32, ChannelError> {
+        Consumer::futex(self)
+    }
+
+    fn look(&mut self) -> Result<bool, ChannelError> {
+        self.poll().map(|record| record.is_some())
+    }
+}

@@ -1,0 +1,310 @@
+//! The protocol: which messages there are, in which direction, and what their fields mean. Native applets exchange
+//! them over rings, wasm applets through imports; the numbers are the same and never change their meaning.
+//!
+//! Host to applet: `Call`, `Cancel`, `Reply` (to `Grow` and `Commit`), `End`. Applet to host: `Hello` (once, names of
+//! exports), `Result`, `Chunk` (any number before the result), `Failure`, `Grow`, `Commit`, `Seal`. One call at a time.
+//!
+//! What it must not do: touch shared memory, or judge whether a message comes at the right moment.
+
+#![forbid(unsafe_code)]
+
+use crate::Side;
+use crate::header::Header;
+use crate::layout::Handle;
+
+/// The version that `Hello` names.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Codes of failed requests: `Reply.status`, and what the imports of a wasm applet return, there negated where a size
+/// is the answer; the same numbers as in `enum nv_error`.
+pub mod status {
+    /// It was done.
+    pub const OK: i32 = 0;
+    /// No heap was granted.
+    pub const NOT_GRANTED: i32 = 1;
+    /// The region's limit is reached.
+    pub const LIMIT_REACHED: i32 = 2;
+    /// The pool is full.
+    pub const NO_ROOM: i32 = 3;
+    /// The host does not offer this.
+    pub const UNSUPPORTED: i32 = 4;
+    /// The host failed.
+    pub const FAILED: i32 = 5;
+    /// The program's memory cannot hold the region at its address.
+    pub const MEMORY_SHAPE: i32 = 7;
+    /// The heap may only be read.
+    pub const READ_ONLY: i32 = 20;
+}
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Kind {
+    /// Host: run an export; the payload is its input.
+    Call = 1,
+    /// Host: the call's result is not wanted any more.
+    Cancel = 2,
+    /// Host: answer to `Grow` or `Commit`.
+    Reply = 3,
+    /// Host: return from serving.
+    End = 4,
+    /// Applet: ready; the payload is [`hello`](crate::hello).
+    Hello = 16,
+    /// Applet: the call is done; the payload is its result.
+    Result = 17,
+    /// Applet: a part of a streaming result.
+    Chunk = 18,
+    /// Applet: the call has failed; the payload is a text.
+    Failure = 19,
+    /// Applet: back more of the region.
+    Grow = 20,
+    /// Applet: make the heap durable.
+    Commit = 21,
+    /// Applet: what loads programs is done; close the filter.
+    Seal = 22,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 11] = [
+        Kind::Call,
+        Kind::Cancel,
+        Kind::Reply,
+        Kind::End,
+        Kind::Hello,
+        Kind::Result,
+        Kind::Chunk,
+        Kind::Failure,
+        Kind::Grow,
+        Kind::Commit,
+        Kind::Seal,
+    ];
+
+    /// The kind with a number.
+    #[must_use]
+    pub fn from_number(number: u16) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u16 == number)
+    }
+
+    /// Who sends it.
+    #[must_use]
+    pub const fn sender(self) -> Side {
+        match self {
+            Kind::Call | Kind::Cancel | Kind::Reply | Kind::End => Side::Host,
+            Kind::Hello
+            | Kind::Result
+            | Kind::Chunk
+            | Kind::Failure
+            | Kind::Grow
+            | Kind::Commit
+            | Kind::Seal => Side::Applet,
+        }
+    }
+}
+
+/// What a host says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostMessage {
+    /// Run an export.
+    Call {
+        /// Number of the call; answers name it.
+        call: u64,
+        /// Which export, in the order of `Hello`.
+        index: u32,
+        /// The call's shared buffer; none if it has no bytes.
+        buffer: Handle,
+        /// How long the host is going to wait, in nanoseconds; 0 if it does not say.
+        time_ns: u64,
+    },
+    /// The result of a call is not wanted any more.
+    Cancel {
+        /// Which.
+        call: u64,
+    },
+    /// Answer to `Grow` and `Commit`.
+    Reply {
+        /// A code of [`status`].
+        status: i32,
+        /// What was asked for: the bytes that are backed now; or 0.
+        value: u64,
+    },
+    /// Return from serving.
+    End,
+}
+
+impl HostMessage {
+    /// Reads the fields of a header.
+    ///
+    /// # Errors
+    /// What is wrong with it, as a part of a sentence.
+    pub fn parse(header: &Header) -> Result<HostMessage, &'static str> {
+        Ok(match header.kind().ok_or(UNKNOWN_KIND)? {
+            Kind::Call => HostMessage::Call {
+                call: header.call,
+                index: header.index,
+                buffer: Handle { offset: header.a, bytes: header.b },
+                time_ns: header.c,
+            },
+            Kind::Cancel => HostMessage::Cancel { call: header.call },
+            Kind::Reply => HostMessage::Reply { status: header.status, value: header.a },
+            Kind::End => HostMessage::End,
+            _ => return Err(WRONG_WAY),
+        })
+    }
+}
+
+impl From<HostMessage> for Header {
+    fn from(message: HostMessage) -> Header {
+        match message {
+            HostMessage::Call { call, index, buffer, time_ns } => {
+                let Handle { offset: a, bytes: b } = buffer;
+                Header { call, index, a, b, c: time_ns, ..Header::new(Kind::Call) }
+            }
+            HostMessage::Cancel { call } => Header { call, ..Header::new(Kind::Cancel) },
+            HostMessage::Reply { status, value } => Header { status, a: value, ..Header::new(Kind::Reply) },
+            HostMessage::End => Header::new(Kind::End),
+        }
+    }
+}
+
+/// What an applet says. The host believes none of the numbers: it compares calls with the one that is open, and asks
+/// the buffer that it gave whether a part lies in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AppletMessage {
+    /// Ready to be called.
+    Hello {
+        /// [`PROTOCOL_VERSION`].
+        version: u32,
+        /// How many names are in the payload.
+        count: u64,
+    },
+    /// A call is done.
+    Result {
+        /// Which.
+        call: u64,
+    },
+    /// A part of a streaming result: the payload, or a part of the arena.
+    Chunk {
+        /// Of which call.
+        call: u64,
+        /// Where in the arena; none if it has no bytes.
+        part: Handle,
+    },
+    /// A call has failed.
+    Failure {
+        /// Which.
+        call: u64,
+        /// A code of the applet's choice; never 0.
+        code: i32,
+    },
+    /// Back more of the region.
+    Grow {
+        /// So many more, or a few more than that.
+        at_least_bytes: u64,
+    },
+    /// Make the heap durable.
+    Commit {
+        /// 0 for `process`, 1 for `system`, 2 for `power`.
+        level: u32,
+    },
+    /// Close the filter.
+    Seal,
+}
+
+impl AppletMessage {
+    /// Reads the fields of a header.
+    ///
+    /// # Errors
+    /// What is wrong with it, as a part of a sentence.
+    pub fn parse(header: &Header) -> Result<AppletMessage, &'static str> {
+        let call = header.call;
+        Ok(match header.kind().ok_or(UNKNOWN_KIND)? {
+            Kind::Hello => AppletMessage::Hello { version: header.index, count: header.a },
+            Kind::Result => AppletMessage::Result { call },
+            Kind::Chunk => AppletMessage::Chunk { call, part: Handle { offset: header.a, bytes: header.b } },
+            Kind::Failure if header.status == 0 => return Err("reported a failure without a code"),
+            Kind::Failure => AppletMessage::Failure { call, code: header.status },
+            Kind::Grow => AppletMessage::Grow { at_least_bytes: header.a },
+            Kind::Commit if header.index > 2 => return Err("asked for a durability level that there is not"),
+            Kind::Commit => AppletMessage::Commit { level: header.index },
+            Kind::Seal => AppletMessage::Seal,
+            _ => return Err(WRONG_WAY),
+        })
+    }
+}
+
+impl From<AppletMessage> for Header {
+    fn from(message: AppletMessage) -> Header {
+        match message {
+            AppletMessage::Hello { version, count } => {
+                Header { index: version, a: count, ..Header::new(Kind::Hello) }
+            }
+            AppletMessage::Result { call } => Header { call, ..Header::new(Kind::Result) },
+            AppletMessage::Chunk { call, part } => {
+                Header { call, a: part.offset, b: part.bytes, ..Header::new(Kind::Chunk) }
+            }
+            AppletMessage::Failure { call, code } => {
+                Header { call, status: code, ..Header::new(Kind::Failure) }
+            }
+            AppletMessage::Grow { at_least_bytes } => Header { a: at_least_bytes, ..Header::new(Kind::Grow) },
+            AppletMessage::Commit { level } => Header { index: level, ..Header::new(Kind::Commit) },
+            AppletMessage::Seal => Header::new(Kind::Seal),
+        }
+    }
+}
+
+pub(crate) const UNKNOWN_KIND: &str = "sent a message of an unknown kind";
+pub(crate) const WRONG_WAY: &str = "sent a message that only the other side may send";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        let part = Handle { offset: 4096, bytes: 77 };
+        for message in [
+            HostMessage::Call { call: 7, index: 3, buffer: part, time_ns: 5_000_000 },
+            HostMessage::Cancel { call: 8 },
+            HostMessage::Reply { status: status::NO_ROOM, value: 1 << 20 },
+            HostMessage::End,
+        ] {
+            let header = Header::from(message);
+            assert_eq!(HostMessage::parse(&header), Ok(message));
+            assert_eq!(AppletMessage::parse(&header), Err(WRONG_WAY));
+        }
+        for message in [
+            AppletMessage::Hello { version: PROTOCOL_VERSION, count: 2 },
+            AppletMessage::Result { call: 1 },
+            AppletMessage::Chunk { call: 1, part },
+            AppletMessage::Failure { call: 1, code: -3 },
+            AppletMessage::Grow { at_least_bytes: 1 << 30 },
+            AppletMessage::Commit { level: 2 },
+            AppletMessage::Seal,
+        ] {
+            let header = Header::from(message);
+            assert_eq!(AppletMessage::parse(&header), Ok(message));
+            assert_eq!(HostMessage::parse(&header), Err(WRONG_WAY));
+        }
+    }
+
+    #[test]
+    fn kinds_are_known_by_their_numbers_and_belong_to_one_side() {
+        for number in 0..=u16::MAX {
+            let Some(kind) = Kind::from_number(number) else { continue };
+            assert_eq!(kind as u16, number);
+            assert_eq!(kind.sender() == Side::Host, number < 16);
+        }
+        assert_eq!(Kind::ALL.map(|kind| kind as u16), [1, 2, 3, 4, 16, 17, 18, 19, 20, 21, 22]);
+    }
+
+    #[test]
+    fn fields_that_cannot_be_are_named() {
+        let failure = Header::new(Kind::Failure);
+        assert!(AppletMessage::parse(&failure).is_err());
+        let commit = Header { index: 3, ..Header::new(Kind::Commit) };
+        assert!(AppletMessage::parse(&commit).is_err());
+        let unknown = Header { kind: 99, ..Header::default() };
+        assert_eq!(AppletMessage::parse(&unknown), Err(UNKNOWN_KIND));
+    }
+}

@@ -1,0 +1,183 @@
+//! Memory that another process may write to at any time: the only place that touches it.
+//!
+//! Invariants:
+//! - Every access is an atomic one, of a word or, for payloads, of each word and byte of the range. What is loaded is
+//!   some value that somebody stored there; two loads of the same place may differ, so nobody above relies on that.
+//! - Every access is checked against the range, whoever has computed the place.
+//! - No reference to plain bytes of the range is ever made.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+const WORD_BYTES: usize = size_of::<u64>();
+
+/// A range of shared memory. Copies lead to the same memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Shared {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the memory is shared with another process already; all accesses are atomic.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// The range of `bytes` bytes at `base`.
+    ///
+    /// # Safety
+    /// As long as the value or a copy of it is used, the range must be mapped for loads and stores, `base` aligned to
+    /// 8 bytes, and nobody in this process may access it but through such values, atomics, or raw pointers in places
+    /// that are not used here at the same time.
+    #[must_use]
+    pub unsafe fn new(base: NonNull<u8>, bytes: usize) -> Shared {
+        Shared { base, bytes }
+    }
+
+    /// The first byte. Whoever uses it must reckon with the other process's stores.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes of the range.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A part of it, if it is one and begins at a multiple of 8.
+    #[must_use]
+    pub fn part(&self, at: u64, bytes: u64) -> Option<Shared> {
+        let end = at.checked_add(bytes)?;
+        if end > self.bytes as u64 || !at.is_multiple_of(WORD_BYTES as u64) {
+            return None;
+        }
+        // SAFETY: the part lies in the range (checked above), of which `new` was promised everything.
+        Some(Shared { base: unsafe { self.base.add(at as usize) }, bytes: bytes as usize })
+    }
+
+    /// The word at a multiple of 8.
+    pub(crate) fn word(&self, at: usize) -> Option<&AtomicU64> {
+        let is_inside = at.is_multiple_of(WORD_BYTES) && at.checked_add(WORD_BYTES)? <= self.bytes;
+        // SAFETY: inside and aligned (checked), mapped (promised to `new`), accessed by atomics alone.
+        is_inside.then(|| unsafe { AtomicU64::from_ptr(self.base.add(at).cast().as_ptr()) })
+    }
+
+    /// The half word at a multiple of 4.
+    pub(crate) fn half(&self, at: usize) -> Option<&AtomicU32> {
+        let is_inside = at.is_multiple_of(4) && at.checked_add(4)? <= self.bytes;
+        // SAFETY: as for `word`.
+        is_inside.then(|| unsafe { AtomicU32::from_ptr(self.base.add(at).cast().as_ptr()) })
+    }
+
+    /// Copies bytes out; whatever else happens to them, they are read once. `None`, and nothing copied, when the range
+    /// has not that many.
+    #[must_use]
+    pub fn read(&self, at: usize, into: &mut [u8]) -> Option<()> {
+        let (head, words) = self.split(at, into.len())?;
+        let (head_into, rest) = into.split_at_mut(head);
+        let (words_into, tail_into) = rest.as_chunks_mut::<WORD_BYTES>();
+        self.read_bytes(at, head_into);
+        for (index, word) in words_into.iter_mut().enumerate() {
+            // SAFETY: inside (checked by `split`), aligned since `head` bytes lead to a multiple of 8, and atomic.
+            let source = unsafe { AtomicU64::from_ptr(self.base.add(at + head).cast().add(index).as_ptr()) };
+            *word = source.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        self.read_bytes(at + head + words * WORD_BYTES, tail_into);
+        Some(())
+    }
+
+    /// Copies bytes in. `None`, and nothing copied, when the range has not that many.
+    #[must_use]
+    pub fn write(&self, at: usize, from: &[u8]) -> Option<()> {
+        let (head, words) = self.split(at, from.len())?;
+        let (head_from, rest) = from.split_at(head);
+        let (words_from, tail_from) = rest.as_chunks::<WORD_BYTES>();
+        self.write_bytes(at, head_from);
+        for (index, word) in words_from.iter().enumerate() {
+            // SAFETY: as in `read`.
+            let target = unsafe { AtomicU64::from_ptr(self.base.add(at + head).cast().add(index).as_ptr()) };
+            target.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+        }
+        self.write_bytes(at + head + words * WORD_BYTES, tail_from);
+        Some(())
+    }
+
+    /// How many bytes of a range lie before its first whole word, and how many whole words follow.
+    fn split(&self, at: usize, bytes: usize) -> Option<(usize, usize)> {
+        if at.checked_add(bytes)? > self.bytes {
+            return None;
+        }
+        let misaligned = (self.base.as_ptr() as usize).wrapping_add(at) % WORD_BYTES;
+        let head = ((WORD_BYTES - misaligned) % WORD_BYTES).min(bytes);
+        Some((head, (bytes - head) / WORD_BYTES))
+    }
+
+    /// Of a range that [`Shared::split`] has checked.
+    fn read_bytes(&self, at: usize, into: &mut [u8]) {
+        for (index, byte) in into.iter_mut().enumerate() {
+            // SAFETY: inside (the caller's contract), and atomic.
+            let source = unsafe { AtomicU8::from_ptr(self.base.add(at + index).as_ptr()) };
+            *byte = source.load(Ordering::Relaxed);
+        }
+    }
+
+    /// As above.
+    fn write_bytes(&self, at: usize, from: &[u8]) {
+        for (index, byte) in from.iter().enumerate() {
+            // SAFETY: inside (the caller's contract), and atomic.
+            let target = unsafe { AtomicU8::from_ptr(self.base.add(at + index).as_ptr()) };
+            target.store(*byte, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    fn shared(memory: &mut [u64]) -> Shared {
+        let base = NonNull::new(memory.as_mut_ptr().cast()).unwrap();
+        // SAFETY: the caller keeps the memory, and does not touch it while the value is used.
+        unsafe { Shared::new(base, size_of_val(memory)) }
+    }
+
+    #[test]
+    fn bytes_are_copied_from_and_to_every_offset_and_nowhere_else() {
+        for at in 0..24 {
+            for bytes in 0..40 {
+                let mut memory = vec![u64::from_ne_bytes([0xee; 8]); 8];
+                let shared = shared(&mut memory);
+                let from: Vec<u8> = (1..=bytes as u8).collect();
+                shared.write(at, &from).unwrap();
+                let mut into = vec![0; bytes];
+                shared.read(at, &mut into).unwrap();
+                assert_eq!(into, from);
+                let mut all = vec![0; 64];
+                shared.read(0, &mut all).unwrap();
+                assert!(all[..at].iter().chain(&all[at + bytes..]).all(|byte| *byte == 0xee));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_inside_is_not_touched() {
+        let mut memory = [0; 8];
+        let shared = shared(&mut memory);
+        assert!(shared.read(60, &mut [0; 5]).is_none() && shared.write(65, &[]).is_none());
+        assert!(shared.read(usize::MAX, &mut [0; 5]).is_none());
+        assert!(
+            shared.word(64).is_none() && shared.word(4).is_none() && shared.word(usize::MAX - 7).is_none()
+        );
+        assert!(shared.half(64).is_none() && shared.half(2).is_none() && shared.half(60).is_some());
+        assert!(shared.part(8, 57).is_none() && shared.part(4, 8).is_none());
+        assert!(shared.part(u64::MAX - 7, 8).is_none());
+        let part = shared.part(56, 8).unwrap();
+        assert!(part.write(0, &[7; 8]).is_some() && part.write(1, &[7; 8]).is_none());
+        assert_eq!(memory[7], u64::from_ne_bytes([7; 8]));
+    }
+}

@@ -1,0 +1,226 @@
+//! Waiting for the other side: spin for a while, then sleep.
+//!
+//! A side that finds nothing looks again and again for a bounded time, which follows what paid lately, and then sleeps
+//! on a futex word of the ring. The word says that somebody sleeps: the sleeper sets it, looks once more, and sleeps
+//! only if the word is still set; the other side stores its position, and if the word is set clears it and wakes. All four
+//! accesses are sequentially consistent, so one of the two sees the other.
+//!
+//! Invariants: no wait goes past its deadline by more than the kernel's wake-up, whatever the peer writes to the words;
+//! a peer that wakes again and again with nothing to show is `PeerBroke`.
+//!
+//! What it must not do: make system calls. Each side brings its own as a [`Wait`].
+
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+
+use crate::error::ChannelError;
+use crate::ring::{AWAKE, SLEEPING};
+
+/// The longest spin, in nanoseconds.
+pub const SPIN_NS_MAX: u64 = 50_000;
+/// Below it spinning is given up.
+const SPIN_NS_MIN: u64 = 1_000;
+/// What a fresh endpoint begins with.
+const SPIN_NS_FIRST: u64 = 20_000;
+/// Where spinning was given up, one wait of so many tries whether it pays again.
+const PROBE_EVERY: u32 = 64;
+/// Looks between two looks at the clock, which costs as much as a few of them.
+const LOOKS_PER_CLOCK: u32 = 16;
+/// So many messages may be found without waiting before the deadline is looked at.
+const UNWAITED_MAX: u32 = 64;
+/// So many wake-ups for nothing are looked into ...
+const IDLE_WAKES: u64 = 1024;
+/// ... and are the peer's doing when they come faster than this one by one.
+const IDLE_WAKE_NS: u64 = 100_000;
+
+/// A moment on the clock of [`Wait::now_ns`], or never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(u64);
+
+impl Deadline {
+    /// It never comes.
+    pub const NEVER: Deadline = Deadline(u64::MAX);
+    /// It has passed: look once, do not wait.
+    pub const NOW: Deadline = Deadline(0);
+
+    /// That moment.
+    #[must_use]
+    pub const fn at_ns(ns: u64) -> Deadline {
+        Deadline(ns)
+    }
+
+    /// So long after a moment.
+    #[must_use]
+    pub fn after(now_ns: u64, time: Duration) -> Deadline {
+        Deadline(u64::try_from(time.as_nanos()).map_or(u64::MAX, |time_ns| now_ns.saturating_add(time_ns)))
+    }
+
+    /// The moment in nanoseconds; `None` for never.
+    #[must_use]
+    pub const fn ns(self) -> Option<u64> {
+        if self.0 == u64::MAX { None } else { Some(self.0) }
+    }
+
+    /// Whether it has passed on that clock, which is not asked when the answer is known.
+    fn has_passed(self, wait: &impl Wait) -> bool {
+        self == Deadline::NOW || self.ns().is_some_and(|ns| wait.now_ns() >= ns)
+    }
+}
+
+/// What a side needs of its platform.
+pub trait Wait {
+    /// A clock that never goes back (`CLOCK_MONOTONIC`), in nanoseconds.
+    fn now_ns(&self) -> u64;
+
+    /// Sleeps if the word is `expected`, until somebody wakes it, the deadline has passed, or for any other reason: the
+    /// caller looks again. The word is shared between processes.
+    fn sleep(&self, word: &AtomicU32, expected: u32, deadline: Deadline);
+
+    /// Wakes whoever sleeps on the word.
+    fn wake(&self, word: &AtomicU32);
+
+    /// Whether the peer's process has ended, so that nothing can come any more.
+    fn peer_is_gone(&self) -> bool {
+        false
+    }
+
+    /// Whether somebody wants the waiting side back; asking takes the wish back.
+    fn take_interrupt(&self) -> bool {
+        false
+    }
+
+    /// The longest spin; 0 where the peer has no processor of its own to run on meanwhile.
+    fn spin_ns_max(&self) -> u64 {
+        SPIN_NS_MAX
+    }
+}
+
+/// How long to spin: longer when it paid, shorter when it did not.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    budget_ns: u64,
+    /// Waits since spinning was given up.
+    given_up: u32,
+    /// Messages that were there at once since the clock was looked at.
+    unwaited: u32,
+}
+
+impl Spin {
+    pub(crate) const fn new() -> Spin {
+        Spin { budget_ns: SPIN_NS_FIRST, given_up: 0, unwaited: 0 }
+    }
+
+    fn budget_ns(&mut self, most_ns: u64) -> u64 {
+        if self.budget_ns > 0 {
+            return self.budget_ns.min(most_ns);
+        }
+        self.given_up += 1;
+        if self.given_up < PROBE_EVERY {
+            return 0;
+        }
+        self.given_up = 0;
+        most_ns
+    }
+
+    /// What was waited for came after that time.
+    fn paid(&mut self, spun_ns: u64) {
+        let wanted = spun_ns.saturating_mul(4).clamp(SPIN_NS_MIN, SPIN_NS_MAX);
+        // Downwards slowly: one quick answer does not mean that all are.
+        self.budget_ns = wanted.max(self.budget_ns - self.budget_ns / 8);
+    }
+
+    /// It did not come in the time allowed.
+    fn failed(&mut self) {
+        self.budget_ns /= 2;
+        if self.budget_ns < SPIN_NS_MIN {
+            self.budget_ns = 0;
+        }
+    }
+}
+
+/// What can be waited for.
+pub(crate) trait Awaited {
+    /// Where the other side wakes who waits.
+    fn futex(&self) -> Result<&AtomicU32, ChannelError>;
+    /// Whether it is there now. Asked with every wake-up, and often while spinning.
+    fn look(&mut self) -> Result<bool, ChannelError>;
+}
+
+/// Waits until it is there.
+pub(crate) fn wait_for<W: Wait>(
+    wait: &W,
+    spin: &mut Spin,
+    deadline: Deadline,
+    awaited: &mut impl Awaited,
+) -> Result<(), ChannelError> {
+    if awaited.look()? {
+        // Who always finds something must notice its deadline, too.
+        spin.unwaited += 1;
+        if spin.unwaited < UNWAITED_MAX || deadline == Deadline::NOW {
+            return Ok(());
+        }
+        spin.unwaited = 0;
+        return if deadline.has_passed(wait) { Err(ChannelError::TimedOut) } else { Ok(()) };
+    }
+    spin.unwaited = 0;
+    let budget_ns = if deadline == Deadline::NOW { 0 } else { spin.budget_ns(wait.spin_ns_max()) };
+    if budget_ns > 0 {
+        let started_ns = wait.now_ns();
+        let mut spun_ns = 0;
+        while spun_ns < budget_ns {
+            for _ in 0..LOOKS_PER_CLOCK {
+                core::hint::spin_loop();
+                if awaited.look()? {
+                    spin.paid(spun_ns);
+                    return Ok(());
+                }
+            }
+            let now_ns = wait.now_ns();
+            spun_ns = now_ns.saturating_sub(started_ns);
+            if deadline.ns().is_some_and(|ns| now_ns >= ns) {
+                break;
+            }
+        }
+        spin.failed();
+    }
+    sleep_for(wait, deadline, awaited)
+}
+
+fn sleep_for<W: Wait>(wait: &W, deadline: Deadline, awaited: &mut impl Awaited) -> Result<(), ChannelError> {
+    let mut wakes = 0;
+    let mut counted_from_ns = None;
+    loop {
+        if wait.peer_is_gone() {
+            // What it sent before it ended counts.
+            return if awaited.look()? { Ok(()) } else { Err(ChannelError::PeerGone) };
+        }
+        if wait.take_interrupt() {
+            return Err(ChannelError::Interrupted);
+        }
+        if deadline.has_passed(wait) {
+            return if awaited.look()? { Ok(()) } else { Err(ChannelError::TimedOut) };
+        }
+        awaited.futex()?.store(SLEEPING, Ordering::SeqCst);
+        let mut is_there = awaited.look();
+        if is_there == Ok(false) {
+            wait.sleep(awaited.futex()?, SLEEPING, deadline);
+            is_there = awaited.look();
+        }
+        awaited.futex()?.store(AWAKE, Ordering::Relaxed);
+        if is_there? {
+            return Ok(());
+        }
+        wakes += 1;
+        if wakes % IDLE_WAKES == 0 {
+            let now_ns = wait.now_ns();
+            if counted_from_ns.is_some_and(|from| now_ns.saturating_sub(from) < IDLE_WAKES * IDLE_WAKE_NS) {
+                return Err(ChannelError::PeerBroke {
+                    what: "wakes the other side again and again for nothing",
+                });
+            }
+            counted_from_ns = Some(now_ns);
+        }
+    }
+}
