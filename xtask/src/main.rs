@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod applets;
+mod c_applet;
 mod c_library;
 mod checks;
 mod command;

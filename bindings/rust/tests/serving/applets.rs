@@ -1,7 +1,9 @@
 //! What runs in the process that the host has started: applets in Rust, by name.
 
+use crate::host::ADDRESS;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use holdfast_channel::{CHANNEL_FD, REGION_FD};
 use holdfast_guest::{
     AttachError, Call, Durability, Failure, GrowError, Heap, HeapError, attach, commit, export, seal, serve,
     serve_heap,
@@ -13,6 +15,7 @@ pub(crate) fn run(kind: &str) {
         "heap" => heap(),
         "loader" => loader(),
         "alone" => alone(),
+        "taken" => taken(),
         other => panic!("there is no applet {other}"),
     }
 }
@@ -40,6 +43,7 @@ fn messages() {
     export("panic", |_| panic!("as told")).unwrap();
     export("stream", stream).unwrap();
     export("wait", wait).unwrap();
+    export("is cancelled", |call| Ok(call.reply(&[u8::from(call.is_cancelled())])?)).unwrap();
     export("reverse", reverse).unwrap();
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let calls = &CALLS;
@@ -169,6 +173,10 @@ fn heap() {
 /// A program that does not serve.
 fn loader() {
     let mut heap = attach().unwrap();
+    for number in [CHANNEL_FD, REGION_FD] {
+        let left = std::fs::read_link(format!("/proc/self/fd/{number}"));
+        assert!(left.is_err(), "{number}: {left:?}");
+    }
     seal().unwrap();
     let large = heap.create_root("large", 20 << 20).unwrap();
     // SAFETY: the root has this many bytes.
@@ -177,6 +185,26 @@ fn loader() {
     let limit = matches!(refused, HeapError::OutOfMemory { cause: GrowError::LimitReached { .. }, .. });
     assert!(limit, "{refused}");
     commit(Durability::Power).unwrap();
+}
+
+/// Where the region belongs there is something already.
+fn taken() {
+    const BYTES: usize = 1 << 20;
+    let place = (ADDRESS as usize + (8 << 20)) as *mut libc::c_void;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: a new mapping, where nothing is.
+    let mapped = unsafe { libc::mmap(place, BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    assert_eq!(mapped, place);
+    // SAFETY: mapped above, and nobody else refers to it.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(mapped.cast::<u8>(), BYTES) };
+    bytes.fill(7);
+    let refused = attach().err();
+    assert_eq!(refused, Some(AttachError::MemoryShape));
+    assert!(AttachError::MemoryShape.to_string().contains("attach before"));
+    assert!(bytes.iter().all(|byte| *byte == 7));
+    // The channel is there all the same.
+    export("echo", |call| Ok(call.reply(call.input())?)).unwrap();
+    serve().unwrap();
 }
 
 /// No host has started it.

@@ -98,7 +98,7 @@ fn a_call_that_is_cancelled_notices_and_the_next_one_is_not() {
         assert_eq!(host.finish(call), Ok(failure(9, "cancelled")));
         // Too late: nobody waits for it.
         host.send(HostMessage::Cancel { call }.into(), b"").unwrap();
-        assert_eq!(host.call("echo", b"on"), b"on");
+        assert_eq!(host.call("is cancelled", b""), [0]);
     }
     host.end();
 }
@@ -259,6 +259,13 @@ fn in_the_mode_atomic_what_is_not_published_is_forgotten_and_the_heap_goes_on() 
         assert_eq!(host.call("names", b""), names.as_bytes());
         host.forget = true;
     }
+    host.end();
+}
+
+#[test]
+fn a_region_whose_place_is_taken_is_not_mapped_and_takes_nothing_away() {
+    let mut host = Host::serving(applet("taken"), Some(Image::new(64 << 20)));
+    assert_eq!(host.call("echo", b"without a heap"), b"without a heap");
     host.end();
 }
 
