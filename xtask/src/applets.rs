@@ -1,27 +1,31 @@
-//! Builds the guest programs: Rust ones with cargo, C ones with clang against the C library of the heap.
+//! Builds the guest programs: Rust ones with cargo, C ones as [`c_applet`] says.
 //!
 //! Each folder of `applets/` is one applet, named after its folder: with a `Cargo.toml` it is a Rust package
-//! with one program, otherwise all its `.c` files make one. The results are `applets/NAME.wasm` in the target
-//! directory, where the tests and the demo look for them.
+//! with one program, otherwise all its `.c` and `.cpp` files make one. The results are in `applets` of the target directory, where
+//! the tests and the demo look for them: `NAME.wasm`, and `NAME`, the native program for the jail.
+//!
+//! An applet in C++ is a native one only: the packages of WASI have no library of C++ with exceptions.
+//! A folder with a file `pkg-config`, which lists libraries of the system, one a line, is a native applet only; it is
+//! left out, and that is said, where these are not installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
+use crate::c_applet::{self, CApplet};
 use crate::command::{cargo, run};
 use crate::failure::{Failure, Result};
 use crate::workspace::Workspace;
 
 pub(crate) const TARGET: &str = "wasm32-wasip1";
-const PROFILE: &str = "applet";
-/// The C interface of the heap, as a static library.
-const C_LIBRARY_PACKAGE: &str = "holdfast-c";
+pub(crate) const PROFILE: &str = "applet";
 
 enum Source {
     /// A package and the name of its program.
-    Rust { package: String, program: String },
-    /// The `.c` files.
-    C { files: Vec<PathBuf> },
+    Rust {
+        package: String,
+        program: String,
+    },
+    C(CApplet),
 }
 
 struct Applet {
@@ -52,14 +56,22 @@ pub(crate) fn build(workspace: &Workspace, names: &[String]) -> Result<Vec<PathB
         .map_err(|error| Failure::new(format!("cannot create {}: {error}", folder.display())))?;
     let mut built = Vec::new();
     for applet in wanted {
-        let path = folder.join(format!("{}.wasm", applet.name));
         match &applet.source {
             Source::Rust { program, .. } => {
-                copy(&cargo_output(workspace).join(format!("{program}.wasm")), &path)?;
+                let (wasm, native) =
+                    (folder.join(format!("{}.wasm", applet.name)), folder.join(&applet.name));
+                copy(&for_wasm(workspace).join(format!("{program}.wasm")), &wasm)?;
+                copy(&for_jail(workspace).join(program), &native)?;
+                built.extend([wasm, native]);
             }
-            Source::C { files } => run(&mut clang(workspace, files, &path)?)?,
+            Source::C(source) => match source.missing_libraries()? {
+                None => built.extend(source.build(workspace, &folder)?),
+                Some(reason) if names.is_empty() => {
+                    eprintln!("applets/{} is left out: {reason}", applet.name)
+                }
+                Some(reason) => return Err(Failure::new(format!("applets/{}: {reason}", applet.name))),
+            },
         }
-        built.push(path);
     }
     Ok(built)
 }
@@ -86,11 +98,11 @@ fn find(workspace: &Workspace) -> Result<Vec<Applet>> {
                     )));
                 }
             },
-            None => Source::C { files: c_files(&path).map_err(cannot_list)? },
+            None => Source::C(CApplet::find(name, &path).map_err(cannot_list)?),
         };
-        if matches!(&source, Source::C { files } if files.is_empty()) {
+        if matches!(&source, Source::C(source) if source.is_empty()) {
             return Err(Failure::new(format!(
-                "applets/{name} is no applet: add it to the workspace's members, or put a .c file into it"
+                "applets/{name} is no applet: add it to the workspace's members, or put a .c or .cpp file into it"
             )));
         }
         applets.push(Applet { name: name.to_owned(), source });
@@ -99,52 +111,44 @@ fn find(workspace: &Workspace) -> Result<Vec<Applet>> {
     Ok(applets)
 }
 
-fn c_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "c") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
+/// The same packages for both kinds of sandbox. The library for C is without the standard library: built natively, it must
+/// not share features with programs that have it, so it is built alone.
 fn build_with_cargo(workspace: &Workspace, applets: &[&Applet]) -> Result<()> {
-    let mut command = cargo(&workspace.root);
-    command.args(["build", "--quiet", "--target", TARGET, "--profile", PROFILE]);
+    let mut packages: Vec<&str> = Vec::new();
     for applet in applets {
-        if let Source::Rust { package, .. } = &applet.source {
-            command.args(["-p", package]);
-        }
+        packages.push(match &applet.source {
+            Source::Rust { package, .. } => package,
+            Source::C(_) => c_applet::LIBRARY_PACKAGE,
+        });
     }
-    if applets.iter().any(|applet| matches!(applet.source, Source::C { .. })) {
-        command.args(["-p", C_LIBRARY_PACKAGE]);
-    }
-    run(&mut command)
+    packages.sort_unstable();
+    packages.dedup();
+    let build = |target: &[&str], packages: &[&str]| {
+        let mut command = cargo(&workspace.root);
+        command.args(["build", "--quiet", "--profile", PROFILE]).args(target);
+        command.args(packages.iter().flat_map(|package| ["-p", package]));
+        if packages.is_empty() { Ok(()) } else { run(&mut command) }
+    };
+    build(&["--target", TARGET], &packages)?;
+    let (library, programs): (Vec<&str>, Vec<&str>) =
+        packages.iter().partition(|package| **package == c_applet::LIBRARY_PACKAGE);
+    build(&[], &library)?;
+    build(&[], &programs)
 }
 
-/// Where cargo puts what it builds for guests.
-fn cargo_output(workspace: &Workspace) -> PathBuf {
+/// Where cargo puts what it builds for WebAssembly.
+pub(crate) fn for_wasm(workspace: &Workspace) -> PathBuf {
     workspace.target.join(TARGET).join(PROFILE)
 }
 
-fn clang(workspace: &Workspace, files: &[PathBuf], output: &Path) -> Result<Command> {
-    let present = Command::new("clang").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !present.is_ok_and(|status| status.success()) {
-        return Err(Failure::new(
-            "applets in C need clang, lld, wasi-libc and libclang-rt-dev-wasm32; ./test installs them",
-        ));
-    }
-    let mut command = Command::new("clang");
-    command.args(["--target=wasm32-wasi", "-O2", "-std=c11", "-Wall", "-Wextra", "-Werror"]);
-    command.arg("-I").arg(workspace.root.join("bindings/c/include"));
-    command.args(files).arg("-L").arg(cargo_output(workspace)).args(["-lholdfast", "-o"]).arg(output);
-    Ok(command)
+/// Where cargo puts native applets.
+pub(crate) fn for_jail(workspace: &Workspace) -> PathBuf {
+    workspace.target.join(PROFILE)
 }
 
+/// A program may be running from the old file, which therefore is removed and not written to.
 fn copy(from: &Path, to: &Path) -> Result<()> {
+    c_applet::remove(to)?;
     fs::copy(from, to)
         .map(drop)
         .map_err(|error| Failure::new(format!("cannot copy {} to {}: {error}", from.display(), to.display())))

@@ -1,19 +1,21 @@
-//! Builds the C library for native programs and the `malloc` shim, optimised, and installs them with their
-//! headers and a pkg-config file below a prefix:
+//! Builds the C library for native programs, the one for native applets, and the `malloc` shim, optimised, and
+//! installs them with their headers and pkg-config files below a prefix:
 //!
 //! ```text
-//! include/holdfast.h  include/holdfast.hpp
+//! include/holdfast.h  include/holdfast.hpp  include/holdfast_applet.h  include/holdfast_applet.hpp
 //! lib/libholdfast.so -> libholdfast.so.0  lib/libholdfast.a  lib/libholdfast-malloc.so
-//! lib/pkgconfig/holdfast.pc
+//! lib/libholdfast_applet.a
+//! lib/pkgconfig/holdfast.pc  lib/pkgconfig/holdfast-applet.pc
 //! ```
 //!
-//! Invariant: the pkg-config file finds its prefix by its own place, so the whole may be moved.
+//! Invariant: a pkg-config file finds its prefix by its own place, so the whole may be moved.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use crate::applets::PROFILE;
 use crate::command::{cargo, run};
 use crate::failure::{Failure, Result};
 use crate::workspace::Workspace;
@@ -21,7 +23,9 @@ use crate::workspace::Workspace;
 const PACKAGES: [&str; 2] = ["holdfast-native", "holdfast-malloc"];
 /// Its number is that of the soname in `bindings/c-native/build.rs`.
 const SHARED: &str = "libholdfast.so.0";
-const HEADERS: [&str; 2] = ["holdfast.h", "holdfast.hpp"];
+const HEADERS: [&str; 4] = ["holdfast.h", "holdfast.hpp", "holdfast_applet.h", "holdfast_applet.hpp"];
+/// What applets link. It is without the standard library, so it is built alone, in a profile that does not unwind.
+pub(crate) const APPLET_PACKAGE: &str = "holdfast-c";
 
 /// `cargo xtask c-library [PREFIX]`.
 pub(crate) fn c_library(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
@@ -43,6 +47,8 @@ pub(crate) fn install(workspace: &Workspace, prefix: &Path) -> Result<()> {
         build.args(["-p", package]);
     }
     run(&mut build)?;
+    let mut build = cargo(&workspace.root);
+    run(build.args(["build", "--quiet", "--profile", PROFILE, "-p", APPLET_PACKAGE]))?;
     copy_all(workspace, prefix)
         .map_err(|error| Failure::new(format!("cannot install below {}: {error}", prefix.display())))
 }
@@ -59,10 +65,14 @@ fn copy_all(workspace: &Workspace, prefix: &Path) -> io::Result<()> {
     replace(&built.join("libholdfast.so"), &lib.join(SHARED))?;
     replace(&built.join("libholdfast.a"), &lib.join("libholdfast.a"))?;
     replace(&built.join("libholdfast_malloc.so"), &lib.join("libholdfast-malloc.so"))?;
+    let applets = workspace.target.join(PROFILE).join("libholdfast_applet.a");
+    replace(&applets, &lib.join("libholdfast_applet.a"))?;
     let link = lib.join("libholdfast.so");
     remove(&link)?;
     symlink(SHARED, &link)?;
-    fs::write(lib.join("pkgconfig/holdfast.pc"), pkg_config(env!("CARGO_PKG_VERSION")))
+    let version = env!("CARGO_PKG_VERSION");
+    fs::write(lib.join("pkgconfig/holdfast.pc"), pkg_config(version))?;
+    fs::write(lib.join("pkgconfig/holdfast-applet.pc"), pkg_config_for_applets(version))
 }
 
 /// A program may be running from the old file, which therefore is removed and not written to.
@@ -91,5 +101,20 @@ fn pkg_config(version: &str) -> String {
          Cflags: -I${{includedir}}\n\
          Libs: -L${{libdir}} -lholdfast\n\
          Libs.private: -lpthread -ldl -lm -lrt\n"
+    )
+}
+
+/// An archive that needs no other library, so it is the same for static and dynamic programs.
+fn pkg_config_for_applets(version: &str) -> String {
+    format!(
+        "prefix=${{pcfiledir}}/../..\n\
+         libdir=${{prefix}}/lib\n\
+         includedir=${{prefix}}/include\n\
+         \n\
+         Name: holdfast-applet\n\
+         Description: Functions for a host, and persistent memory, for programs in its sandbox\n\
+         Version: {version}\n\
+         Cflags: -I${{includedir}}\n\
+         Libs: -L${{libdir}} -lholdfast_applet\n"
     )
 }

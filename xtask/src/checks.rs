@@ -1,5 +1,7 @@
 //! Formatting and clippy, over the same features and profile as the tests, so that little is built twice.
 
+use crate::applets;
+use crate::c_library;
 use crate::command::{cargo, run};
 use crate::failure::{Failure, Result};
 use crate::tidy::tidy;
@@ -39,5 +41,7 @@ fn clippy(workspace: &Workspace) -> Result<()> {
     let in_sandbox =
         ["--target", "wasm32-wasip1", "-p", "holdfast-heap", "--features", "std", "--all-targets"];
     lint(&in_sandbox, &[])?;
-    lint(&["--target", "wasm32-wasip1"], &workspace.select_guests())
+    lint(&["--target", "wasm32-wasip1"], &workspace.select_guests())?;
+    // Without unwinding, which the library for applets cannot do.
+    lint(&["--profile", applets::PROFILE, "-p", c_library::APPLET_PACKAGE], &[])
 }

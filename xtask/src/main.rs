@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod applets;
+mod c_applet;
 mod c_library;
 mod checks;
 mod command;
@@ -40,7 +41,7 @@ usage: cargo xtask CHORE
   lint                             tidy, then formatting and clippy, for the host and for WebAssembly
   tidy                             the house rules that no compiler checks (xtask/src/tidy says which)
   applets [NAME]...                builds guest programs and says where the .wasm files are
-  c-library [PREFIX]               builds and installs holdfast.h, holdfast.hpp, libholdfast, pkg-config file
+  c-library [PREFIX]               builds and installs headers, libholdfast, libholdfast_applet, pkg-config files
   test                             applets, c-library, then every test; ends with `N passed, N failed`
   crash [--long] [--only ROW]... [--count N] [--write]
                                    the fault matrix as one table; --long for its long counts, --write to
@@ -48,7 +49,7 @@ usage: cargo xtask CHORE
   fuzz [TARGET]... [--minutes N]   fuzzes heap_bytes, heap_operations, region_files, 10 minutes each
   miri                             tests of the heap in Miri; installs it with a nightly toolchain if it is missing
   release                          builds the command as it is shipped and says where it is
-  bench SUITE [--json] [--runs N]  measures; suites: slice, heap (bench/README.md)
+  bench SUITE [--json] [--runs N]  measures; suites: slice, heap, applet (bench/README.md)
   demo                             the main job, cold, killed, warm and the old way, as one table
 
 A fresh machine is set up by ./test and ./demo, which then call this.

@@ -7,9 +7,10 @@ use serde_json::Value;
 use crate::command::{cargo, output};
 use crate::failure::{Failure, Result};
 
-/// What applets link: for `wasm32-wasip1` alone. (Applets are built for it too; but their logic is tested on
-/// the host.)
+/// What applets link, beside themselves built for `wasm32-wasip1`. (Natively they are for the jail, and tested on the host.)
 const GUEST_BINDINGS: [&str; 2] = ["bindings/rust", "bindings/c"];
+/// What is built alone, because it is without the standard library and brings its own end of a panic.
+const ALONE: &str = "bindings/c";
 const APPLETS: &str = "applets";
 
 /// The workspace as cargo describes it.
@@ -31,12 +32,12 @@ pub(crate) struct Package {
 impl Package {
     /// Whether it is built for the sandbox.
     fn is_guest(&self) -> bool {
-        self.is_in(APPLETS) || self.is_guest_binding()
+        self.is_in(APPLETS) || GUEST_BINDINGS.contains(&self.folder.as_str())
     }
 
-    /// Whether it cannot be built for anything else.
-    fn is_guest_binding(&self) -> bool {
-        GUEST_BINDINGS.contains(&self.folder.as_str())
+    /// Whether it cannot be built with the others.
+    fn is_built_alone(&self) -> bool {
+        self.folder == ALONE
     }
 
     fn is_in(&self, folder: &str) -> bool {
@@ -82,7 +83,7 @@ impl Workspace {
     /// Arguments that select all that can be built for the host. Always the same ones, so that dependencies
     /// are built with one set of features, once.
     pub(crate) fn select_host(&self) -> Vec<String> {
-        let excluded = self.packages.iter().filter(|package| package.is_guest_binding());
+        let excluded = self.packages.iter().filter(|package| package.is_built_alone());
         let excluded = excluded.flat_map(|package| ["--exclude".to_owned(), package.name.clone()]);
         ["--workspace".to_owned()].into_iter().chain(excluded).collect()
     }
@@ -126,14 +127,15 @@ mod tests {
             "packages": [
                 package("applet", "applets/applet", "bin"),
                 package("guest", "bindings/rust", "lib"),
+                package("alone", "bindings/c", "lib"),
                 package("host", "crates/host", "lib"),
                 package("native", "bindings/c-native", "lib"),
             ],
         });
         let workspace = Workspace::from_metadata(&metadata).unwrap();
-        assert_eq!(workspace.select_guests(), ["-p", "applet", "-p", "guest"]);
-        assert_eq!(workspace.select_host(), ["--workspace", "--exclude", "guest"]);
+        assert_eq!(workspace.select_guests(), ["-p", "applet", "-p", "guest", "-p", "alone"]);
+        assert_eq!(workspace.select_host(), ["--workspace", "--exclude", "alone"]);
         assert_eq!(workspace.packages[0].programs, ["applet"]);
-        assert!(!workspace.packages[2].is_in("crate"), "a folder's name counts whole");
+        assert!(!workspace.packages[3].is_in("crate"), "a folder's name counts whole");
     }
 }

@@ -23,9 +23,9 @@
  * about one, and nv_errno has that of this thread's last failure. A native program that no host has started gets
  * NV_NO_HOST: run it with `holdfast run`.
  *
- * Build: an applet in WebAssembly links libholdfast.a of the applets' library. A native one compiles and links with
- * what `pkg-config --cflags --libs holdfast-applet` says; it may be linked statically or dynamically, and must not link
- * libholdfast, which has the same names for programs that open heaps on their own.
+ * Build: an applet links libholdfast_applet.a. For a native one, `pkg-config --cflags --libs holdfast-applet` says how; it
+ * may be static or dynamic, and must not link libholdfast, which has the same names for programs that open heaps on
+ * their own.
  *
  * Sealing: while a native applet starts, its dynamic loader may still read files and map code. holdfast_serve ends that
  * when it tells the host what is exported, and holdfast_seal for a program that does not serve. What needs more than
@@ -46,6 +46,10 @@
 
 #ifdef __cplusplus
 extern "C" {
+/* An exception that a function lets out ends the program, wherever it would be caught. */
+#define HOLDFAST_NOEXCEPT noexcept
+#else
+#define HOLDFAST_NOEXCEPT
 #endif
 
 /* One call by the host. It lives until the function that it was handed to returns. */
@@ -61,7 +65,7 @@ typedef int (*holdfast_function)(holdfast_call *call, void *context);
 int holdfast_export(const char *name, holdfast_function function, void *context);
 
 /* Tells the host what is exported, and serves its calls until it says that there are no more. Once per program. */
-int holdfast_serve(void);
+int holdfast_serve(void) HOLDFAST_NOEXCEPT;
 
 /* What the host has sent along, size bytes, until the function returns. Never NULL; aligned to 16. */
 const void *holdfast_input(const holdfast_call *call, size_t *size);

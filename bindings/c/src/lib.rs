@@ -5,8 +5,8 @@
 //! - `heap`: the functions of `holdfast.h`. `applet`: those of `holdfast_applet.h`. `last_error`: `nv_errno`.
 //!
 //! Invariants: attaches once, at first use; a nested transaction is part of the outermost; no panic (there is nobody to
-//! catch it: it would be a trap of the applet). No standard library, and nothing of a C library: it goes into a program
-//! of any language.
+//! catch it: it would be a trap of the applet). No standard library, and of a C library only what compilers themselves
+//! call (`memcpy` and the like, `strlen`): it goes into a program of any language.
 
 #![no_std]
 

@@ -67,7 +67,7 @@ impl<T: Copy> Buffer<T> {
             // SAFETY: it is this allocation, and nothing refers to it any more.
             unsafe { memory::release(self.start.cast(), self.bytes) };
         }
-        *self = Buffer { start: NonNull::without_provenance(EMPTY), len: 0, bytes: 0 };
+        (self.start, self.len, self.bytes) = (NonNull::without_provenance(EMPTY), 0, 0);
     }
 
     /// Makes room for as many more elements.

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdfast_channel::header::Header;
-use holdfast_channel::layout::Handle;
+use holdfast_channel::ChannelMemory;
+use holdfast_channel::layout::{Handle, Layout, RING_BYTES_MIN};
 use holdfast_region::{Consistency, Region};
-use holdfast_wasm::{Program, Received, SendError, Serving, WasmError};
+use holdfast_wasm::{ARENA_BYTES_MAX, Arena, Program, Received, SendError, Serving, WasmError};
 
 use crate::buffer::SharedBuffer;
 use crate::command::{Plan, refused};
@@ -24,13 +25,23 @@ pub(crate) struct Wasm {
     serving: Serving,
     control: Arc<Control>,
     is_atomic: bool,
+    /// Only for its arena: messages go another way.
+    memory: Arc<ChannelMemory>,
 }
+
+/// Sizes of linear memory are multiples of this.
+const WASM_PAGE_BYTES: u64 = 64 << 10;
 
 impl Wasm {
     pub(crate) fn start(plan: &Plan, region: Option<Region>) -> Result<Wasm, NotStarted> {
         let ready = plan.wasm_options().and_then(|options| Ok((Program::open(&plan.path)?, options)));
-        let (program, options) = match ready {
+        let ready = ready.and_then(|(program, options)| Ok((program, options, memory(plan)?)));
+        let (program, mut options, memory) = match ready {
             Ok(ready) => ready,
+            Err(failure) => return Err((refused(failure, Kind::Wasm, None), region)),
+        };
+        options.arena = match arena(&memory) {
+            Ok(arena) => arena,
             Err(failure) => return Err((refused(failure, Kind::Wasm, None), region)),
         };
         let is_atomic = region.as_ref().is_some_and(|region| region.consistency() == Consistency::Atomic);
@@ -38,7 +49,7 @@ impl Wasm {
             Ok(serving) => {
                 let interrupt = serving.interrupt();
                 let control = Arc::new(Control::new(move || interrupt.stop("the call was cancelled")));
-                Ok(Wasm { serving, control, is_atomic })
+                Ok(Wasm { serving, control, is_atomic, memory })
             }
             Err(finished) => {
                 let mut ended = ended(*finished);
@@ -50,6 +61,28 @@ impl Wasm {
             }
         }
     }
+}
+
+/// Memory for shared buffers.
+fn memory(plan: &Plan) -> Result<Arc<ChannelMemory>, Failure> {
+    let arena_bytes = plan.limits.buffer_bytes.min(ARENA_BYTES_MAX).next_multiple_of(WASM_PAGE_BYTES);
+    let host = |error: Box<dyn std::error::Error + Send + Sync>| Failure::Host {
+        step: "make the memory for shared buffers",
+        source: std::io::Error::other(error),
+    };
+    let layout = Layout::new(RING_BYTES_MIN, arena_bytes).map_err(|error| host(error.into()))?;
+    ChannelMemory::create(layout, None, true).map_err(|error| host(error.into()))
+}
+
+fn arena(memory: &ChannelMemory) -> Result<Option<Arena>, Failure> {
+    let layout = memory.layout();
+    if layout.arena_bytes() == 0 {
+        return Ok(None);
+    }
+    let descriptor = memory
+        .descriptor()
+        .map_err(|source| Failure::Host { step: "share the memory for buffers", source })?;
+    Ok(Some(Arena::new(descriptor, layout.arena_offset(), layout.arena_bytes())?))
 }
 
 fn ended(finished: holdfast_wasm::Finished) -> Ended {
@@ -133,13 +166,11 @@ impl Sandbox for Wasm {
     }
 
     fn buffer(&mut self, bytes: usize) -> Result<SharedBuffer, CallError> {
-        let reason = "a WebAssembly applet has none".to_owned();
-        Err(CallError::NoBuffer { asked_bytes: bytes as u64, reason })
+        SharedBuffer::new(&self.memory, bytes)
     }
 
     fn handle_of(&self, buffer: &SharedBuffer) -> Result<Handle, CallError> {
-        let _ = buffer;
-        Err(CallError::ForeignBuffer)
+        buffer.handle_in(&self.memory)
     }
 
     fn finish(self: Box<Self>, _: Option<&Failure>) -> Ended {

@@ -1,6 +1,8 @@
 //! A host and an applet in two processes: the applet is this test program again, which finds the shared file at its standard
 //! input and its role in the environment.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::io;
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
@@ -10,14 +12,13 @@ use std::time::{Duration, Instant};
 
 use holdfast_channel::header::Header;
 use holdfast_channel::protocol::{AppletMessage, HostMessage};
-use holdfast_channel::wait::Deadline;
 use holdfast_channel::{
     Bell, ChannelError, ChannelMemory, Endpoint, Handle, HostWait, Layout, RECEIVE_BYTES_MAX,
 };
 
 const ROLE: &str = "HOLDFAST_TEST_ROLE";
 /// No wait of a test that goes well takes that long.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_child_plays_its_role() {
@@ -207,7 +208,8 @@ fn the_death_of_an_applet_ends_the_wait_for_it_within_a_second() {
     let mut applet = Applet::start("die", 4096);
     let watching = watch(&mut applet);
     applet.begin(1, 0, Handle::default(), &[]);
-    let ended = applet.host.receive(&mut Vec::new(), 0, Deadline::NEVER);
+    let late = applet.host.deadline_in(LONG);
+    let ended = applet.host.receive(&mut Vec::new(), 0, late);
     let noticed = Instant::now();
     assert_eq!(ended, Err(ChannelError::PeerGone));
     let died = watching.join().unwrap();
@@ -232,7 +234,8 @@ fn the_death_of_an_applet_ends_a_wait_for_room_too() {
         let host = &mut applet.host;
         let sending = scope.spawn(|| {
             let message = Header::from(HostMessage::Cancel { call: 1 });
-            (0..1000).find_map(|_| host.send(&message, &[0; 1000], Deadline::NEVER).err())
+            let late = host.deadline_in(LONG);
+            (0..1000).find_map(|_| host.send(&message, &[0; 1000], late).err())
         });
         thread::sleep(Duration::from_millis(50));
         applet.child.kill().unwrap();

@@ -4,6 +4,8 @@
 //!
 //! `HOLDFAST_RACES` sets the number of results; 10,000 without it.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -4,30 +4,38 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::end::{End, KillReason, Usage};
 use crate::error::JailError;
+use crate::inmate::Inmate;
 use crate::jail::Jail;
 use crate::layers::Weakness;
+use crate::policy::Step;
+use crate::setup::{self, Started};
+use crate::supervisor::Supervisor;
 
-/// A program that runs in a jail, or has ended there. Dropping it ends the program.
+/// A killed process is gone sooner, unless the machine is in trouble.
+const GONE_TIME: Duration = Duration::from_secs(5);
+
+/// A program that runs in a jail, or has ended there. Dropping it ends the program, and waits until it is gone.
 #[derive(Debug)]
 pub struct Jailed {
-    pid: u32,
+    inmate: Arc<Inmate>,
     weaker: Vec<Weakness>,
 }
 
 pub(crate) fn spawn(jail: Jail) -> Result<Jailed, JailError> {
-    drop(jail);
-    Err(JailError::Host { what: "start", source: io::ErrorKind::Unsupported.into() })
+    let Started { inmate, weaker } = setup::start(jail)?;
+    Ok(Jailed { inmate, weaker })
 }
 
 impl Jailed {
     /// Its PID, as the host sees it.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.pid
+        self.inmate.pid
     }
 
     /// Ends the step of loading: from now on no file is opened and no code is mapped. Calls that are not decided on
@@ -36,37 +44,40 @@ impl Jailed {
     /// # Errors
     /// [`JailError::Ended`].
     pub fn seal(&self) -> Result<(), JailError> {
-        Err(JailError::Ended)
+        if self.inmate.end().is_some() {
+            return Err(JailError::Ended);
+        }
+        self.inmate.book().step = Step::Final;
+        Ok(())
     }
 
     /// Ends the program; the first reason counts. Returns at once.
     pub fn kill(&self, why: KillReason) {
-        drop(why);
+        self.inmate.finish(End::Killed(why));
     }
 
     /// How it ended; `None` while it runs.
     #[must_use]
     pub fn end(&self) -> Option<End> {
-        None
+        self.inmate.end()
     }
 
-    /// Waits until it has ended, at most this long if a time is given.
+    /// Waits until it has ended, at most this long if a time is given. Not within `on_end`.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<End> {
-        let _ = timeout;
-        self.end()
+        self.inmate.wait(timeout)
     }
 
     /// What it used so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        Usage::default()
+        self.inmate.usage()
     }
 
     /// CPU time that all its threads used so far; one system call.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
-        self.usage().cpu_time
+        self.inmate.cpu_time()
     }
 
     /// Layers that were asked for and that this machine cannot give.
@@ -75,40 +86,49 @@ impl Jailed {
         &self.weaker
     }
 
-    /// What was captured of its standard output.
+    /// What was captured of its standard output so far; all of it once it has ended.
     #[must_use]
     pub fn stdout(&self) -> Vec<u8> {
-        Vec::new()
+        self.inmate.book().output[0].clone()
     }
 
-    /// What was captured of its standard error.
+    /// What was captured of its standard error so far; all of it once it has ended.
     #[must_use]
     pub fn stderr(&self) -> Vec<u8> {
-        Vec::new()
+        self.inmate.book().output[1].clone()
     }
 
     /// Whether it wrote more than was captured.
     #[must_use]
     pub fn output_truncated(&self) -> bool {
-        false
+        self.inmate.book().is_truncated
     }
 
     /// Copies its memory at an address; all of the buffer, or an error.
     ///
     /// # Errors
-    /// `UnexpectedEof` when not all of it is mapped and readable; else what the kernel says.
+    /// `UnexpectedEof` when not all of it is mapped and readable; `ESRCH` when the program has ended; else what the
+    /// kernel says.
     pub fn read_memory(&self, address: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let _ = (address, buffer);
-        Err(io::ErrorKind::Unsupported.into())
+        self.inmate.read_memory(address, buffer)
     }
 
     /// Which pages of a private mapping of a file it has stored to: those that are its own by now. Ranges of
     /// addresses, sorted, none touching another, all within `range`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// `InvalidInput` when the range does not begin and end with a page; `ESRCH` when the program has ended; else
+    /// what the kernel says.
     pub fn changed_pages(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
-        let _ = range;
-        Err(io::ErrorKind::Unsupported.into())
+        self.inmate.changed_pages(range)
+    }
+}
+
+impl Drop for Jailed {
+    fn drop(&mut self) {
+        self.kill(KillReason::Dropped);
+        if !Supervisor::get().is_ok_and(Supervisor::is_this_thread) {
+            let _ = self.inmate.wait(Some(GONE_TIME));
+        }
     }
 }

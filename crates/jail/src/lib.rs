@@ -17,11 +17,20 @@
 
 mod end;
 mod error;
+mod filter;
+mod groups;
+mod inmate;
 mod jail;
 mod jailed;
 mod layers;
 mod limits;
+mod machine;
 pub mod policy;
+mod program;
+mod root;
+mod ruleset;
+mod setup;
+mod supervisor;
 
 pub use end::{End, KillReason, LimitHit, Usage, Violation, signal_name};
 pub use error::JailError;

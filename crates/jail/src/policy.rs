@@ -14,6 +14,7 @@ mod base;
 mod directories;
 mod loader;
 mod output;
+mod own_root;
 mod threads;
 
 use std::fmt;
@@ -157,12 +158,14 @@ pub enum Group {
     Threads,
     /// Files in granted directories. Added when a directory is granted.
     Directories,
+    /// Questions about paths. Added when the program has a root of its own.
+    OwnRoot,
 }
 
 impl Group {
     /// All of them, in the order in which their rules are tried.
-    pub const ALL: [Group; 5] =
-        [Group::Base, Group::Output, Group::Threads, Group::Directories, Group::Loader];
+    pub const ALL: [Group; 6] =
+        [Group::Base, Group::Output, Group::Threads, Group::Directories, Group::OwnRoot, Group::Loader];
 
     /// Its rules, in order.
     #[must_use]
@@ -173,6 +176,7 @@ impl Group {
             Group::Output => output::RULES,
             Group::Threads => threads::RULES,
             Group::Directories => directories::RULES,
+            Group::OwnRoot => own_root::RULES,
         }
     }
 
@@ -189,10 +193,10 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// Every group but granted directories.
+    /// Every group but those that are added where they are needed.
     fn default() -> Policy {
         let all = Group::ALL.into_iter().fold(0, |groups, group| groups | group.bit());
-        Policy { groups: all, open: false }.without(Group::Directories)
+        Policy { groups: all, open: false }.without(Group::Directories).without(Group::OwnRoot)
     }
 }
 

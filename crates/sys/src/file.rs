@@ -110,6 +110,14 @@ pub fn anonymous(label: &str, len_bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
+/// Whether a file in memory is sealed against shrinking: what is mapped of it stays there.
+///
+/// # Errors
+/// What `fcntl(F_GET_SEALS)` reports, for files of other kinds.
+pub fn cannot_shrink(file: impl AsFd) -> io::Result<bool> {
+    Ok(rustix::fs::fcntl_get_seals(file)?.contains(rustix::fs::SealFlags::SHRINK))
+}
+
 /// Whether an open with [`private_options`] failed because the last component is a symbolic link.
 #[must_use]
 pub fn refused_link(error: &io::Error) -> bool {

@@ -3,6 +3,7 @@
 //! One noun per module. Nothing here knows what a region or an applet is; everything returns `io::Error`
 //! with the kernel's code and leaves the wording to its callers. This is the crate to edit for a port.
 
+pub mod child;
 pub mod directory;
 pub mod dirty;
 pub mod fault;
@@ -15,6 +16,10 @@ mod page_set;
 pub mod private;
 pub mod probe;
 pub mod process;
+pub mod remote_memory;
+pub mod scheduling;
+pub mod seccomp;
 pub mod shared_memory;
+pub mod spawn;
 pub mod window;
 pub mod zeroed;

@@ -10,6 +10,24 @@ pub struct Programs {
     applets: PathBuf,
 }
 
+/// Where programs are, if they are built.
+struct Places {
+    holdfast: PathBuf,
+    applets: PathBuf,
+}
+
+impl Places {
+    fn find() -> io::Result<Places> {
+        let named = |variable| std::env::var_os(variable).map(PathBuf::from);
+        let profile = profile_directory()?;
+        let target = target_directory()?;
+        Ok(Places {
+            holdfast: named("HOLDFAST_PROGRAM").unwrap_or_else(|| profile.join("holdfast")),
+            applets: named("HOLDFAST_APPLETS").unwrap_or_else(|| target.join("applets")),
+        })
+    }
+}
+
 impl Programs {
     /// The programs that `HOLDFAST_PROGRAM` and `HOLDFAST_APPLETS` name, else those in the target directory
     /// from which this test runs.
@@ -17,13 +35,7 @@ impl Programs {
     /// # Errors
     /// When a program is missing; the text says what builds it.
     pub fn find() -> io::Result<Programs> {
-        let named = |variable| std::env::var_os(variable).map(PathBuf::from);
-        // A test is TARGET/PROFILE/deps/NAME-HASH.
-        let this = std::env::current_exe()?;
-        let profile = this.parent().and_then(Path::parent).unwrap_or(Path::new("."));
-        let target = profile.parent().unwrap_or(Path::new("."));
-        let holdfast = named("HOLDFAST_PROGRAM").unwrap_or_else(|| profile.join("holdfast"));
-        let applets = named("HOLDFAST_APPLETS").unwrap_or_else(|| target.join("applets"));
+        let Places { holdfast, applets } = Places::find()?;
         require(&holdfast, "run ./test, or `cargo build` first")?;
         Ok(Programs { holdfast, applets })
     }
@@ -43,6 +55,50 @@ impl Programs {
         require(&path, "run ./test, or `cargo xtask applets` first")?;
         Ok(path)
     }
+    /// The native applet of this name, linked dynamically.
+    ///
+    /// # Errors
+    /// When it was not built.
+    pub fn native_applet(&self, name: &str) -> io::Result<PathBuf> {
+        self.native("native", name)
+    }
+
+    /// The same, linked statically.
+    ///
+    /// # Errors
+    /// When it was not built.
+    pub fn static_applet(&self, name: &str) -> io::Result<PathBuf> {
+        self.native("static", name)
+    }
+
+    fn native(&self, folder: &str, name: &str) -> io::Result<PathBuf> {
+        let path = self.applets.join(folder).join(name);
+        require(&path, "run ./test, or `cargo xtask applets` first")?;
+        Ok(path)
+    }
+}
+
+/// Where cargo builds, of which this test is a part: TARGET/PROFILE/deps/NAME-HASH.
+///
+/// # Errors
+/// When the system does not say where this program is.
+pub fn target_directory() -> io::Result<PathBuf> {
+    Ok(profile_directory()?.parent().unwrap_or(Path::new(".")).to_owned())
+}
+
+fn profile_directory() -> io::Result<PathBuf> {
+    let this = std::env::current_exe()?;
+    Ok(this.parent().and_then(Path::parent).unwrap_or(Path::new(".")).to_owned())
+}
+
+/// The native program of an applet, for the jail.
+///
+/// # Errors
+/// When it was not built: nobody has, or what it takes is not installed.
+pub fn native_applet(name: &str) -> io::Result<PathBuf> {
+    let path = Places::find()?.applets.join(name);
+    require(&path, "run ./test, or `cargo xtask applets` first")?;
+    Ok(path)
 }
 
 fn require(path: &Path, remedy: &str) -> io::Result<()> {

@@ -185,6 +185,12 @@ pub enum WasmError {
     /// The heap failed underneath the applet.
     #[error(transparent)]
     Heap(#[from] RegionError),
+    /// The memory for shared buffers cannot be used.
+    #[error("the memory for shared buffers cannot be given to an applet: {reason}")]
+    Arena {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A directory cannot be granted.
     #[error("cannot grant the directory {}: {reason}; check the path after --dir", path.display())]
     Grant {

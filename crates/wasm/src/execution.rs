@@ -121,6 +121,9 @@ impl Done {
 pub(crate) fn host_fault(link: &HeapLink, function: Option<String>) -> Result<(), WasmError> {
     match link.host_fault() {
         Some(HostFault::BackingLost) => Err(link.backing_lost()),
+        Some(HostFault::ArenaLost) => {
+            Err(WasmError::host("keep the shared buffers", "the machine has no memory for them"))
+        }
         Some(HostFault::ReadOnly) => Err(WasmError::ReadOnlyHeap { function }),
         Some(HostFault::Hole(place)) => Err(WasmError::HostAccess { function, place }),
         None => Ok(()),

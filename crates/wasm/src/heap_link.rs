@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use holdfast_region::{Consistency, Opened, Region, RegionError};
 use holdfast_sys::fault::HoleGuard;
 
+use crate::arena::{Arena, MappedArena};
 use crate::error::WasmError;
 use crate::guest_code::GuestCode;
 use crate::layout::{HEAP_BASE, HeapPart, Layout};
@@ -31,6 +32,8 @@ pub(crate) enum HostFault {
     ReadOnly,
     /// The image was cut off while mapped.
     BackingLost,
+    /// The machine had no memory for a page of the arena.
+    ArenaLost,
 }
 
 /// What the applet learns on attachment.
@@ -44,8 +47,11 @@ pub(crate) struct Attached {
 
 struct Inner {
     region: Option<Region>,
+    arena: Option<Arena>,
+    /// While it is mapped.
+    mapped_arena: Option<MappedArena>,
     layout: Layout,
-    /// Set while the growth of the memory means "attach the heap".
+    /// Set while the growth of the memory means "attach heap and arena".
     attaching: Option<StopApplet>,
     guards: Option<Guards>,
     base: usize,
@@ -66,9 +72,11 @@ struct Guards {
 pub(crate) struct HeapLink(Mutex<Inner>);
 
 impl HeapLink {
-    pub(crate) fn new(region: Option<Region>) -> Arc<Self> {
+    pub(crate) fn new(region: Option<Region>, arena: Option<Arena>) -> Arc<Self> {
         Arc::new(HeapLink(Mutex::new(Inner {
             region,
+            arena,
+            mapped_arena: None,
             layout: Layout { size_bytes: 0, heap: None },
             attaching: None,
             guards: None,
@@ -87,9 +95,26 @@ impl HeapLink {
         self.lock().layout
     }
 
-    /// The limit of the granted heap, attached or not.
-    pub(crate) fn limit_bytes(&self) -> Option<u64> {
-        self.lock().region.as_ref().map(Region::limit_bytes)
+    /// Whether a heap was granted, attached or not.
+    pub(crate) fn has_region(&self) -> bool {
+        self.lock().region.is_some()
+    }
+
+    /// Bytes of the arena, attached or not.
+    pub(crate) fn arena_bytes(&self) -> u64 {
+        self.lock().arena.as_ref().map_or(0, |arena| arena.bytes)
+    }
+
+    /// Whether heap and arena, whichever there are, are attached.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.lock().layout.heap.is_some()
+    }
+
+    /// Where the volatile memory must end at the latest, and where the attached part is going to.
+    pub(crate) fn attachment(&self) -> std::ops::Range<u64> {
+        let inner = self.lock();
+        let arena_bytes = inner.arena.as_ref().map_or(0, |arena| arena.bytes);
+        HEAP_BASE - arena_bytes..HEAP_BASE + inner.region.as_ref().map_or(0, Region::limit_bytes)
     }
 
     /// The name and the limit of the granted heap.
@@ -225,6 +250,9 @@ impl HeapLink {
     pub(crate) fn host_fault(&self) -> Option<HostFault> {
         let inner = self.lock();
         let heap = inner.layout.heap?;
+        if inner.mapped_arena.as_ref().is_some_and(MappedArena::is_lost) {
+            return Some(HostFault::ArenaLost);
+        }
         if inner.region.as_ref().is_some_and(Region::lost_backing) {
             return Some(HostFault::BackingLost);
         }
@@ -270,7 +298,7 @@ impl HeapLink {
         self.lock().layout.size_bytes = size_bytes;
     }
 
-    /// Maps the region at its place in the memory and guards the holes around it.
+    /// Maps region and arena at their places in the memory and guards the holes around them.
     ///
     /// # Safety
     /// `base` must start a reservation of a whole linear memory, inaccessible from the current size on,
@@ -278,30 +306,48 @@ impl HeapLink {
     #[allow(unsafe_code, reason = "the one place where region and linear memory meet")]
     pub(crate) unsafe fn map(&self, base: *mut u8, new_size_bytes: u64) -> std::io::Result<()> {
         let mut inner = self.lock();
-        let Inner { region: Some(region), layout, attaching: Some(stop), guards, error, .. } = &mut *inner
+        let Inner { region, arena, mapped_arena, layout, attaching: Some(stop), guards, error, .. } =
+            &mut *inner
         else {
             return Err(std::io::Error::other("no heap is being attached"));
         };
         let heap = HeapPart {
             volatile_low_bytes: layout.size_bytes,
-            backed_bytes: region.backed_bytes(),
-            limit_bytes: region.limit_bytes(),
-            read_only: region.is_read_only(),
+            arena_bytes: arena.as_ref().map_or(0, |arena| arena.bytes),
+            backed_bytes: region.as_ref().map_or(0, Region::backed_bytes),
+            limit_bytes: region.as_ref().map_or(0, Region::limit_bytes),
+            read_only: region.as_ref().is_some_and(Region::is_read_only),
         };
-        if layout.heap.is_some() || layout.size_bytes > HEAP_BASE || new_size_bytes != heap.end() {
+        if layout.heap.is_some()
+            || layout.size_bytes > heap.arena_range().start
+            || new_size_bytes != heap.end()
+        {
             return Err(std::io::Error::other("the memory cannot take the heap"));
         }
-        region.set_lost_notify(stop.clone());
         // SAFETY: `stop` is async-signal-safe (the type's contract).
         let new_guards =
             unsafe { Guards { low: HoleGuard::new(stop.clone())?, high: HoleGuard::new(stop.clone())? } };
-        // SAFETY: the reservation covers HEAP_BASE + limit (new_size_bytes fits a linear memory), is
-        // inaccessible there as the volatile part ends below, and outlives the mapping (our contract).
-        if let Err(failure) = unsafe { region.map_into(base.wrapping_add(HEAP_BASE as usize)) } {
-            let text = failure.to_string();
-            error.get_or_insert(failure);
-            return Err(std::io::Error::other(text));
+        let mapped = match arena {
+            // SAFETY: the range lies in the reservation, which is inaccessible there as the volatile part ends below;
+            // nobody else knows of it yet.
+            Some(arena) => Some(unsafe { MappedArena::map(base, arena, stop.clone())? }),
+            None => None,
+        };
+        if let Some(region) = region {
+            region.set_lost_notify(stop.clone());
+            // SAFETY: the reservation covers HEAP_BASE + limit (new_size_bytes fits a linear memory), is
+            // inaccessible there as the volatile part ends below, and outlives the mapping (our contract).
+            if let Err(failure) = unsafe { region.map_into(base.wrapping_add(HEAP_BASE as usize)) } {
+                if let Some(mapped) = mapped {
+                    // SAFETY: it was mapped above; the memory does not reach that far yet.
+                    unsafe { mapped.unmap(base)? };
+                }
+                let text = failure.to_string();
+                error.get_or_insert(failure);
+                return Err(std::io::Error::other(text));
+            }
         }
+        *mapped_arena = mapped;
         guard_hole(&new_guards.low, base as usize, &heap.low_hole());
         guard_hole(&new_guards.high, base as usize, &heap.high_hole());
         *guards = Some(new_guards);
@@ -312,8 +358,10 @@ impl HeapLink {
     /// Takes the region and the guards out of the memory, which is about to go.
     pub(crate) fn unmap(&self) {
         let mut inner = self.lock();
-        let Inner { region, layout, guards, error, base, .. } = &mut *inner;
+        let Inner { region, mapped_arena, layout, guards, error, base, .. } = &mut *inner;
         *guards = None;
+        // What it watched goes with the address space.
+        *mapped_arena = None;
         *base = 0;
         if layout.heap.take().is_some()
             && let Some(region) = region

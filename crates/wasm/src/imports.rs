@@ -4,9 +4,10 @@
 //! The applet is not trusted: every argument is checked, and nothing is believed about the heap's content.
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use wasmtime::{Caller, Extern, Linker, Memory};
+use wasmtime::{Caller, Extern, Linker};
 
 use crate::guest_code::GuestCode;
 use crate::layout::{HEAP_BASE, WASM_PAGE_BYTES};
@@ -65,17 +66,17 @@ pub(crate) fn go_on(caller: &Caller<'_, State>) -> wasmtime::Result<()> {
 
 fn attach(caller: &mut Caller<'_, State>, out: u64) -> GuestCode {
     let link = caller.data().link.clone();
-    let Some(limit_bytes) = link.limit_bytes() else { return GuestCode::NotGranted };
+    if !link.has_region() {
+        return GuestCode::NotGranted;
+    }
     let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return GuestCode::MemoryShape };
     let record = out..out + ATTACH_RECORD_BYTES;
     if !link.layout().is_present(&record) {
         return GuestCode::BadAddress;
     }
-    if link.attached().is_none() {
-        let code = attach_to(caller, &memory, limit_bytes);
-        if code != GuestCode::Ok {
-            return code;
-        }
+    let code = attach_all(caller);
+    if code != GuestCode::Ok {
+        return code;
     }
     let Some(attached) = link.attached() else { return GuestCode::Io };
     let created = if attached.created { FLAG_CREATED } else { 0 };
@@ -90,15 +91,19 @@ fn attach(caller: &mut Caller<'_, State>, out: u64) -> GuestCode {
     GuestCode::Ok
 }
 
-/// Makes the memory reach to the end of the heap; the linear memory maps the region there meanwhile.
-fn attach_to(caller: &mut Caller<'_, State>, memory: &Memory, limit_bytes: u64) -> GuestCode {
+/// Makes the memory reach to the end of the heap, unless it does; the linear memory maps region and arena meanwhile.
+pub(crate) fn attach_all(caller: &mut Caller<'_, State>) -> GuestCode {
+    let link = caller.data().link.clone();
+    if link.is_attached() {
+        return GuestCode::Ok;
+    }
+    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return GuestCode::MemoryShape };
     let size_bytes = memory.data_size(&caller) as u64;
-    let end_bytes = HEAP_BASE + limit_bytes;
+    let Range { start: volatile_end_bytes, end: end_bytes } = link.attachment();
     let maximum_bytes = memory.ty(&caller).maximum().map(|pages| pages * WASM_PAGE_BYTES);
-    if size_bytes > HEAP_BASE || maximum_bytes.is_some_and(|maximum| maximum < end_bytes) {
+    if size_bytes > volatile_end_bytes || maximum_bytes.is_some_and(|maximum| maximum < end_bytes) {
         return GuestCode::MemoryShape;
     }
-    let link = caller.data().link.clone();
     let engine = caller.engine().clone();
     link.begin_attach(Arc::new(move || engine.increment_epoch()));
     let grown = memory.grow(&mut *caller, (end_bytes - size_bytes) / WASM_PAGE_BYTES);

@@ -1,9 +1,11 @@
 //! Where things lie in an applet's linear memory, as plain arithmetic.
 //!
 //! ```text
-//! 0                volatile_low_bytes   HEAP_BASE      +backed       +limit            byte size
-//! |  volatile (anonymous)  |  low hole  |  region  |  high hole  |  volatile (anonymous)  |
+//! 0                volatile_low_bytes  -arena   HEAP_BASE      +backed       +limit            byte size
+//! |  volatile (anonymous)  |  low hole  |  arena  |  region  |  high hole  |  volatile (anonymous)  |
 //! ```
+//!
+//! The arena (memory shared with the host) and the region are attached together, in one growth; either may be missing.
 //!
 //! Invariants: before attachment everything up to the byte size is volatile and there are no holes; the
 //! region never moves and its limit never changes; volatile growth after attachment goes above the limit.
@@ -28,15 +30,16 @@ pub(crate) const WASM_PAGE_BYTES: u64 = 65_536;
 pub(crate) struct Layout {
     /// What the applet sees as the size of its memory.
     pub(crate) size_bytes: u64,
-    /// Present once the heap is attached.
+    /// Present once heap and arena are attached.
     pub(crate) heap: Option<HeapPart>,
 }
 
-/// Where the attached heap is.
+/// Where the attached heap and the arena below it are; what there is none of has no bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HeapPart {
     /// Size of the volatile memory at the moment of attachment.
     pub(crate) volatile_low_bytes: u64,
+    pub(crate) arena_bytes: u64,
     pub(crate) backed_bytes: u64,
     pub(crate) limit_bytes: u64,
     /// The applet may not store to it.
@@ -49,7 +52,11 @@ impl HeapPart {
     }
 
     pub(crate) fn low_hole(&self) -> Range<u64> {
-        self.volatile_low_bytes..HEAP_BASE
+        self.volatile_low_bytes..HEAP_BASE - self.arena_bytes
+    }
+
+    pub(crate) fn arena_range(&self) -> Range<u64> {
+        HEAP_BASE - self.arena_bytes..HEAP_BASE
     }
 
     pub(crate) fn high_hole(&self) -> Range<u64> {
@@ -70,28 +77,20 @@ impl Layout {
         }
     }
 
-    /// Whether all of `range` is memory that exists: volatile or backed by the region.
+    /// Whether all of `range` is memory that exists: volatile, shared, or backed by the region.
     pub(crate) fn is_present(&self, range: &Range<u64>) -> bool {
-        if range.is_empty() {
-            return true;
-        }
-        let Some(heap) = &self.heap else { return range.end <= self.size_bytes };
-        let within = |part: Range<u64>| part.start <= range.start && range.end <= part.end;
-        within(0..heap.volatile_low_bytes) || within(heap.backed_range()) || within(heap.end()..self.size_bytes)
-            // A fully backed heap touches the volatile memory above it.
-            || (heap.high_hole().is_empty() && within(HEAP_BASE..self.size_bytes))
+        range.is_empty() || self.first_absent(range) >= range.end
     }
 
-    /// Where a range that is not wholly present leaves what exists; its start when all of it is absent.
+    /// Where a range leaves what exists, going on from its start: at or past its end if it does not.
     pub(crate) fn first_absent(&self, range: &Range<u64>) -> u64 {
-        let Some(heap) = &self.heap else { return range.start.max(self.size_bytes) };
-        let ends = [heap.volatile_low_bytes, heap.backed_range().end];
-        let starts = [0, HEAP_BASE];
-        starts
-            .into_iter()
-            .zip(ends)
-            .find(|(start, end)| (*start..*end).contains(&range.start))
-            .map_or(range.start, |(_, end)| end)
+        let Some(heap) = &self.heap else {
+            return if range.start < self.size_bytes { self.size_bytes } else { range.start };
+        };
+        let shared_and_backed = heap.arena_range().start..heap.backed_range().end;
+        let parts = [0..heap.volatile_low_bytes, shared_and_backed, heap.end()..self.size_bytes];
+        // One part may begin where another ends.
+        parts.into_iter().fold(range.start, |at, part| if part.contains(&at) { part.end } else { at })
     }
 
     /// The part of `range` that lies in the backed heap, if any.
@@ -114,6 +113,7 @@ impl Layout {
                 "past the backed part of the heap; the applet must call holdfast.grow before it stores there"
             }
             Some(heap) if heap.backed_range().contains(&address) => "in the heap",
+            Some(heap) if heap.arena_range().contains(&address) => "in the memory shared with the host",
             _ if address < self.size_bytes => "in the applet's memory",
             _ => "past the end of the applet's memory",
         }
@@ -129,6 +129,7 @@ mod tests {
     fn attached() -> Layout {
         let heap = HeapPart {
             volatile_low_bytes: 2 * MIB,
+            arena_bytes: 16 * MIB,
             backed_bytes: 4 * MIB,
             limit_bytes: 64 * MIB,
             read_only: false,
@@ -148,14 +149,16 @@ mod tests {
         for present in [
             0..2 * MIB,
             HEAP_BASE..HEAP_BASE + 4 * MIB,
+            HEAP_BASE - 16 * MIB..HEAP_BASE + 4 * MIB,
             HEAP_BASE + 64 * MIB..HEAP_BASE + 65 * MIB,
-            HEAP_BASE - 5..HEAP_BASE - 5,
+            HEAP_BASE - 17 * MIB..HEAP_BASE - 17 * MIB,
         ] {
             assert!(layout.is_present(&present), "{present:?}");
         }
         for absent in [
             2 * MIB - 1..2 * MIB + 1,
-            HEAP_BASE - 1..HEAP_BASE + 1,
+            HEAP_BASE - 16 * MIB - 1..HEAP_BASE,
+            HEAP_BASE - 17 * MIB..HEAP_BASE - 16 * MIB,
             HEAP_BASE + 4 * MIB - 1..HEAP_BASE + 4 * MIB + 1,
             HEAP_BASE + 64 * MIB - 1..HEAP_BASE + 64 * MIB + 1,
             HEAP_BASE + 65 * MIB..HEAP_BASE + 65 * MIB + 1,
@@ -168,6 +171,7 @@ mod tests {
     fn a_fully_backed_heap_and_the_memory_above_it_are_one_present_range() {
         let heap = HeapPart {
             volatile_low_bytes: MIB,
+            arena_bytes: 0,
             backed_bytes: 4 * MIB,
             limit_bytes: 4 * MIB,
             read_only: false,
@@ -182,5 +186,6 @@ mod tests {
         let range = HEAP_BASE - MIB..HEAP_BASE + 6 * MIB;
         assert_eq!(layout.heap_part_of(&range), Some(HEAP_BASE..HEAP_BASE + 4 * MIB));
         assert_eq!(layout.heap_part_of(&(0..MIB)), None);
+        assert_eq!(layout.heap_part_of(&(HEAP_BASE - MIB..HEAP_BASE)), None);
     }
 }

@@ -11,6 +11,8 @@
 //! - This crate knows nothing of what is *in* a region.
 #![deny(unsafe_code)]
 
+#[allow(unsafe_code, reason = "maps shared memory into a linear memory")]
+mod arena;
 #[allow(unsafe_code, reason = "loads compiled code that it wrote itself")]
 mod cache;
 mod code;
@@ -25,6 +27,7 @@ mod grant;
 mod guest_code;
 mod heap_link;
 mod imports;
+mod launch;
 mod layout;
 mod limits;
 #[allow(unsafe_code, reason = "implements wasmtime's unsafe memory traits")]
@@ -43,6 +46,7 @@ mod stdio;
 mod ticker;
 mod wasi;
 
+pub use arena::{ARENA_BYTES_MAX, Arena};
 pub use control::Interrupt;
 pub use error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};
 pub use grant::{Access, DirGrant, GrantError};

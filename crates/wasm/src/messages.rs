@@ -2,19 +2,24 @@
 //!
 //! The applet is not trusted: what it points to is checked against what exists before it is touched, its header is copied
 //! once, and it does not go on before the host has taken what it sent.
+//!
+//! Parts of the arena are named by their offset on the host's side and by their address on the applet's; they are
+//! translated here.
 #![forbid(unsafe_code)]
 
 use std::future::poll_fn;
 use std::ops::Range;
 
-use holdfast_channel::Header;
 use holdfast_channel::header::HEADER_BYTES;
 use holdfast_channel::protocol::Kind;
+use holdfast_channel::{Handle, Header};
 use wasmtime::{AsContext, AsContextMut, Caller, Linker, bail};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::arena;
 use crate::guest_code::GuestCode;
-use crate::imports::{MODULE, go_on};
+use crate::imports::{MODULE, attach_all, go_on};
+use crate::layout::HEAP_BASE;
 use crate::mailbox::{Message, Next, PAYLOAD_BYTES_MAX};
 use crate::state::State;
 use crate::wasi::memory_and_state;
@@ -38,6 +43,12 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
             Box::new(async move { send(&mut caller, header, payload).await })
         },
     )?;
+    linker.func_wrap(MODULE, "arena", |mut caller: Caller<'_, State>| -> wasmtime::Result<i64> {
+        go_on(&caller)?;
+        let arena_bytes = caller.data().link.arena_bytes();
+        let is_there = arena_bytes > 0 && attach_all(&mut caller) == GuestCode::Ok;
+        Ok(if is_there { (HEAP_BASE - arena_bytes) as i64 } else { 0 })
+    })?;
     Ok(())
 }
 
@@ -63,7 +74,7 @@ impl Places {
     }
 }
 
-/// A range of the applet's memory, all of which exists: volatile, or backed by the region.
+/// A range of the applet's memory, all of which exists: volatile, or backed by the region. Without a byte, anywhere.
 fn place(
     import: &str,
     what: &str,
@@ -71,6 +82,10 @@ fn place(
     start: i32,
     bytes: u32,
 ) -> wasmtime::Result<Range<usize>> {
+    if bytes == 0 {
+        // Languages have pointers to nothing that lead anywhere.
+        return Ok(0..0);
+    }
     let start = u64::from(start as u32);
     let range = start..start + u64::from(bytes);
     let layout = caller.data().link.layout();
@@ -95,11 +110,18 @@ fn note_progress(caller: &Caller<'_, State>) {
 async fn receive(caller: &mut Caller<'_, State>, to: &Places) -> wasmtime::Result<i32> {
     note_progress(caller);
     let mailbox = caller.data().mailbox.clone();
-    let message = match poll_fn(|_| mailbox.poll_next(to.payload.len())).await {
+    let mut message = match poll_fn(|_| mailbox.poll_next(to.payload.len())).await {
         Next::Message(message) => message,
         // No payload is longer than `PAYLOAD_BYTES_MAX`.
         Next::Larger(needed) => return Ok(-(needed as i32)),
     };
+    if message.header.kind() == Some(Kind::Call) && arena::part_of(&message.header).is_some() {
+        if attach_all(caller) != GuestCode::Ok {
+            bail!("a call with a shared buffer, for which the applet's memory has no room left");
+        }
+        // The host made sure that it lies in the arena.
+        message.header.a += HEAP_BASE - caller.data().link.arena_bytes();
+    }
     if message.header.kind() == Some(Kind::Call)
         && let Some(fuel) = caller.data().fuel
     {
@@ -117,9 +139,19 @@ async fn receive(caller: &mut Caller<'_, State>, to: &Places) -> wasmtime::Resul
 async fn send(caller: &mut Caller<'_, State>, header: i32, payload: i32) -> wasmtime::Result<i32> {
     let header = Places::new("send", caller, header, 0, 0)?.header;
     let (memory, _) = memory_and_state(caller)?;
-    let Some(header) = memory.get(header).and_then(|bytes| Header::read_from_bytes(bytes).ok()) else {
+    let Some(mut header) = memory.get(header).and_then(|bytes| Header::read_from_bytes(bytes).ok()) else {
         bail!("the memory has shrunk")
     };
+    if header.kind() == Some(Kind::Chunk)
+        && let Some(part) = arena::part_of(&header)
+    {
+        let arena_bytes = caller.data().link.arena_bytes();
+        let offset = part.offset.checked_sub(HEAP_BASE - arena_bytes);
+        match offset.filter(|offset| arena::holds(arena_bytes, Handle { offset: *offset, ..part })) {
+            Some(offset) => header.a = offset,
+            None => bail!("a chunk for holdfast.send names memory that is not shared with the host"),
+        }
+    }
     if header.payload_bytes as usize > PAYLOAD_BYTES_MAX {
         return Ok(GuestCode::TooLarge.as_i32());
     }

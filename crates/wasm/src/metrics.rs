@@ -1,6 +1,7 @@
 //! What a run cost.
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use holdfast_sys::process::thread_cpu_time;
@@ -32,7 +33,29 @@ pub struct Metrics {
     pub heap_dirty: bool,
 }
 
+impl Metrics {
+    /// Counts wall and CPU time in which the applet ran.
+    pub(crate) fn add(&mut self, (wall_time, cpu_time): (Duration, Duration)) {
+        self.wall_time += wall_time;
+        self.cpu_time += cpu_time;
+    }
+}
+
+/// What runs for less than this is not asked for its CPU time: that it was not interrupted is nearly always right.
+const SHORT: Duration = Duration::from_micros(20);
+/// How old a reading of a thread's CPU clock may be where another one would take longer than a call.
+const READING_AGE_MAX: Duration = Duration::from_millis(1);
+
+thread_local! {
+    /// When this thread's CPU clock was read last, and what it said.
+    static READING: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
+}
+
 /// Wall and CPU clock, started together.
+///
+/// The CPU clock of a thread is read by a system call, which can take longer than a whole call of an applet. So it is
+/// read for what takes long only, and against a reading that may be [`READING_AGE_MAX`] old: what it says is never too
+/// little, and too much by that at most, for each time that the thread was interrupted.
 pub(crate) struct Clocks {
     wall: Instant,
     cpu: Duration,
@@ -40,11 +63,43 @@ pub(crate) struct Clocks {
 
 impl Clocks {
     pub(crate) fn start() -> Self {
-        Clocks { wall: Instant::now(), cpu: thread_cpu_time() }
+        let wall = Instant::now();
+        let known = READING.get().filter(|(at, _)| wall.saturating_duration_since(*at) < READING_AGE_MAX);
+        let (_, cpu) = known.unwrap_or_else(|| Clocks::read(wall));
+        Clocks { wall, cpu }
+    }
+
+    fn read(now: Instant) -> (Instant, Duration) {
+        let reading = (now, thread_cpu_time());
+        READING.set(Some(reading));
+        reading
     }
 
     /// Wall and CPU time since the start, which must have been on this thread.
     pub(crate) fn elapsed(&self) -> (Duration, Duration) {
-        (self.wall.elapsed(), thread_cpu_time().saturating_sub(self.cpu))
+        let now = Instant::now();
+        let wall = now.saturating_duration_since(self.wall);
+        if wall < SHORT {
+            return (wall, wall);
+        }
+        let (_, cpu) = Clocks::read(now);
+        (wall, wall.min(cpu.saturating_sub(self.cpu)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_sleeps_uses_no_cpu_time_and_one_that_computes_all_of_it() {
+        let clocks = Clocks::start();
+        std::thread::sleep(Duration::from_millis(60));
+        let (wall, cpu) = clocks.elapsed();
+        assert!(wall >= Duration::from_millis(60) && cpu < Duration::from_millis(30), "{wall:?} {cpu:?}");
+        let (clocks, before) = (Clocks::start(), thread_cpu_time());
+        while thread_cpu_time() - before < Duration::from_millis(20) {}
+        let (wall, cpu) = clocks.elapsed();
+        assert!(cpu >= Duration::from_millis(20) && cpu <= wall, "{wall:?} {cpu:?}");
     }
 }

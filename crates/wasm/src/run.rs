@@ -9,14 +9,16 @@ use std::sync::Arc;
 
 use holdfast_region::{Region, RegionError};
 
-use crate::code::Code;
+use crate::arena::Arena;
+use crate::code::{Code, LoadReport};
 use crate::error::WasmError;
 use crate::grant::DirGrant;
+use crate::heap_link::HeapLink;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::program::Program;
 use crate::serving::{Load, Serving};
-use crate::stdio::Stdio;
+use crate::stdio::{Captured, Stdio};
 
 /// What a run may use. By default: no arguments, no environment, no directory, no input, output discarded.
 #[derive(Debug, Clone, Default)]
@@ -32,6 +34,9 @@ pub struct RunOptions {
     pub stdio: Stdio,
     /// What it may use up.
     pub limits: Limits,
+    /// Memory to be shared with the applet; without, no call has a buffer. It lies right below the heap's place and takes
+    /// so much from what the applet's own memory can grow to before a heap or a buffer is used.
+    pub arena: Option<Arena>,
     /// Where compiled applets are kept; `None` compiles anew.
     pub cache_dir: Option<PathBuf>,
 }
@@ -53,6 +58,32 @@ pub struct Finished {
     pub stdout: Vec<u8>,
     /// Captured standard error.
     pub stderr: Vec<u8>,
+}
+
+impl Finished {
+    /// Takes the region back from an applet that is gone.
+    pub(crate) fn new(
+        end: Result<i32, WasmError>,
+        report: LoadReport,
+        captured: &Captured,
+        link: &HeapLink,
+    ) -> Finished {
+        let region = link.take_region();
+        let mut metrics = report.metrics;
+        if let Some(region) = &region {
+            metrics.heap_backed_bytes = region.backed_bytes();
+            metrics.heap_dirty = region.is_dirty();
+        }
+        Finished {
+            end,
+            metrics,
+            heap_error: link.take_error(),
+            region,
+            cache_note: report.cache_note,
+            stdout: captured.stdout(),
+            stderr: captured.stderr(),
+        }
+    }
 }
 
 /// Runs an applet to its end on this thread, with `region` as its heap.

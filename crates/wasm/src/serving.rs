@@ -19,22 +19,19 @@ use holdfast_channel::Header;
 use holdfast_channel::protocol::{HostMessage, Kind};
 use holdfast_region::Region;
 use tokio::runtime::{Handle, Runtime};
-use wasmtime::Store;
 
 use crate::code::{Code, LoadReport};
 use crate::control::{Control, Interrupt};
 use crate::error::WasmError;
 use crate::execution::{self, Done, Execution, Terms};
 use crate::heap_link::HeapLink;
-use crate::layout::MAX_HEAP_LIMIT_BYTES;
-use crate::limits::{Limiter, Limits};
+use crate::limits::Limits;
 use crate::mailbox::{Mailbox, Message, PAYLOAD_BYTES_MAX, Seen};
 use crate::metrics::{Clocks, Metrics};
 use crate::program::Program;
 use crate::run::{Finished, RunOptions};
-use crate::state::State;
 use crate::stdio::Captured;
-use crate::wasi;
+use crate::{arena, launch};
 
 /// What [`Serving::receive`] comes back with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +70,9 @@ pub enum SendError {
         /// What waits for it.
         queued_bytes: usize,
     },
+    /// A call with a buffer that does not lie in the arena.
+    #[error("the buffer of the call does not lie in the applet's arena; make it there")]
+    NoSuchBuffer,
     /// The applet has ended.
     #[error("the applet has ended; start it anew")]
     Ended,
@@ -126,21 +126,23 @@ impl Serving {
         region: Option<Region>,
         load: Load,
     ) -> Result<Serving, Box<Finished>> {
-        let link = HeapLink::new(region);
+        let link = HeapLink::new(region, options.arena.clone());
         let mut report = LoadReport::default();
-        let started = check_heap_fits(&link).and_then(|()| {
+        let started = launch::check_heap_fits(&link).and_then(|()| {
             let code = load(program, &options.limits, options.cache_dir.as_deref(), &mut report)?;
-            Ok((new_store(program, options, &code, &link)?, code))
+            Ok((launch::new_store(program, options, &code, &link)?, code))
         });
         let ((store, captured), code) = match started {
             Ok(started) => started,
-            Err(error) => return Err(Box::new(finished(Err(error), report, &Captured::default(), &link))),
+            Err(error) => {
+                return Err(Box::new(Finished::new(Err(error), report, &Captured::default(), &link)));
+            }
         };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
             Ok(runtime) => runtime,
             Err(error) => {
                 let end = Err(WasmError::host("start the timer", error));
-                return Err(Box::new(finished(end, report, &captured, &link)));
+                return Err(Box::new(Finished::new(end, report, &captured, &link)));
             }
         };
         let mailbox = store.data().mailbox.clone();
@@ -163,7 +165,8 @@ impl Serving {
     }
 
     /// Puts a message at the end of what waits for the applet; it gets it when it runs, in [`Serving::receive`].
-    /// `payload_bytes` is set here. A header of the kind `Call` begins a call: its fuel, its time.
+    /// `payload_bytes` is set here. A header of the kind `Call` begins a call: its fuel, its time. Its buffer (`a`, `b`) is
+    /// named by its offset in the arena; the applet gets the address.
     ///
     /// # Errors
     /// [`SendError`].
@@ -177,6 +180,10 @@ impl Serving {
             return Err(SendError::TooLarge { bytes, limit_bytes: PAYLOAD_BYTES_MAX });
         }
         if header.kind() == Some(Kind::Call) {
+            let arena_bytes = self.link.arena_bytes();
+            if arena::part_of(&header).is_some_and(|part| !arena::holds(arena_bytes, part)) {
+                return Err(SendError::NoSuchBuffer);
+            }
             self.called = Instant::now();
         }
         let header = Header { payload_bytes: bytes as u32, ..header };
@@ -196,9 +203,7 @@ impl Serving {
         if let Err(error) = self.control.arm(deadline) {
             return self.fail(WasmError::host("start the thread for deadlines", error));
         }
-        let started = Instant::now();
         let event = self.go_on();
-        self.report.metrics.wall_time += started.elapsed();
         if deadline.is_some() {
             // Cannot fail: without a deadline there is nothing to be started.
             let _ = self.control.arm(None);
@@ -275,7 +280,7 @@ impl Serving {
         let metrics = self.metrics();
         let end = self.end.take().unwrap_or_else(|| Err(WasmError::host("run the applet", "it is gone")));
         let report = LoadReport { metrics, cache_note: self.report.cache_note.take() };
-        finished(end, report, &self.captured, &self.link)
+        Finished::new(end, report, &self.captured, &self.link)
     }
 
     /// Lets the applet run to its end without ever calling it.
@@ -313,7 +318,7 @@ impl Serving {
             let _inside = runtime.enter();
             poll(&mut Context::from_waker(Waker::noop()))
         };
-        self.report.metrics.cpu_time += clocks.elapsed().1;
+        self.report.metrics.add(clocks.elapsed());
         if let Some(event) = event {
             return Ok(event);
         }
@@ -324,16 +329,16 @@ impl Serving {
                 control.set_waker(context.waker());
                 poll(context).map_or(Poll::Pending, Poll::Ready)
             }));
-            (event, clocks.elapsed().1)
+            (event, clocks.elapsed())
         };
-        let (event, cpu_time) = if Handle::try_current().is_ok() {
+        let (event, elapsed) = if Handle::try_current().is_ok() {
             // A runtime cannot wait inside of another one on the same thread.
             std::thread::scope(|scope| scope.spawn(wait).join())
                 .map_err(|_| WasmError::host("run the applet", "its thread panicked"))?
         } else {
             wait()
         };
-        self.report.metrics.cpu_time += cpu_time;
+        self.report.metrics.add(elapsed);
         Ok(event)
     }
 
@@ -384,62 +389,4 @@ impl std::fmt::Debug for Serving {
 enum Event {
     Suspended(Seen),
     Done(Box<Done>),
-}
-
-fn check_heap_fits(link: &HeapLink) -> Result<(), WasmError> {
-    match link.name_and_limit() {
-        Some((name, limit_bytes)) if limit_bytes > MAX_HEAP_LIMIT_BYTES => {
-            Err(WasmError::HeapTooLarge { name, limit_bytes })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn new_store(
-    program: &Program,
-    options: &RunOptions,
-    code: &Code,
-    link: &Arc<HeapLink>,
-) -> Result<(Store<State>, Captured), WasmError> {
-    let mut arguments = vec![program.name().to_owned()];
-    arguments.extend(options.args.iter().cloned());
-    let (wasi, captured) = wasi::context(&arguments, &options.env, &options.dirs, &options.stdio)?;
-    let fuel = options.limits.fuel;
-    let state = State {
-        wasi,
-        limiter: Limiter::new(link.clone(), options.limits.memory_bytes),
-        link: link.clone(),
-        open_descriptors: 0,
-        mailbox: Mailbox::new(),
-        fuel,
-    };
-    let mut store = Store::new(&code.engine, state);
-    store.limiter(|state| &mut state.limiter);
-    if let Some(fuel) = fuel {
-        store.set_fuel(fuel).map_err(|error| WasmError::host("give fuel", error))?;
-    }
-    Ok((store, captured))
-}
-
-fn finished(
-    end: Result<i32, WasmError>,
-    report: LoadReport,
-    captured: &Captured,
-    link: &HeapLink,
-) -> Finished {
-    let region = link.take_region();
-    let mut metrics = report.metrics;
-    if let Some(region) = &region {
-        metrics.heap_backed_bytes = region.backed_bytes();
-        metrics.heap_dirty = region.is_dirty();
-    }
-    Finished {
-        end,
-        metrics,
-        heap_error: link.take_error(),
-        region,
-        cache_note: report.cache_note,
-        stdout: captured.stdout(),
-        stderr: captured.stderr(),
-    }
 }

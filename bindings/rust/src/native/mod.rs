@@ -33,6 +33,7 @@ use holdfast_channel::{Handle, Header};
 pub use lock::Lock;
 
 /// What this process knows of its host.
+#[allow(clippy::large_enum_variant, reason = "there is one, and no allocator to put a part of it elsewhere")]
 enum State {
     /// Nobody has asked yet.
     New,

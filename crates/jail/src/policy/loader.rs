@@ -13,6 +13,7 @@ use libc::{
 use super::Action::{Allow, Ask, Errno};
 use super::{
     Comparison, Condition, Operand, Question, Rule, When, Width, bits, during, is, own_descriptor, plain,
+    rule,
 };
 
 /// The bit that `O_TMPFILE` has besides `O_DIRECTORY`.
@@ -54,14 +55,13 @@ pub(super) const RULES: &[Rule] = &[
         Allow,
         "shared libraries, to read; musl says open",
     ),
-    during(When::Loader, libc::SYS_read, &[own_descriptor(0)], Allow, "headers of shared libraries"),
-    during(When::Loader, libc::SYS_pread64, &[own_descriptor(0)], Allow, "headers of shared libraries"),
-    during(
-        When::Loader,
+    rule(libc::SYS_read, &[own_descriptor(0)], Allow, "files that it could open while loading"),
+    rule(libc::SYS_pread64, &[own_descriptor(0)], Allow, "files that it could open while loading"),
+    rule(
         libc::SYS_mmap,
         &[NOT_EXECUTABLE, PRIVATE, own_descriptor(4)],
         Allow,
-        "data of shared libraries",
+        "data of files that it could open while loading",
     ),
     during(
         When::Loader,

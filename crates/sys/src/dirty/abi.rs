@@ -28,7 +28,9 @@ const PAGEMAP_SCAN: u64 = 0xc060_6610;
 const PM_SCAN_WP_MATCHING: u64 = 1 << 0;
 const PM_SCAN_CHECK_WPASYNC: u64 = 1 << 1;
 const PAGE_IS_WRITTEN: u64 = 1 << 1;
+const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_SWAPPED: u64 = 1 << 4;
 
 #[repr(C)]
 struct UffdioApi {
@@ -165,6 +167,32 @@ impl Pagemap {
         File::open("/proc/self/pagemap").map(Pagemap)
     }
 
+    /// Those of another process.
+    pub(crate) fn of(pid: u32) -> io::Result<Pagemap> {
+        File::open(format!("/proc/{pid}/pagemap")).map(Pagemap)
+    }
+
+    /// The file, for kernels without a scan.
+    pub(crate) fn file(&self) -> &File {
+        &self.0
+    }
+
+    /// Lists pages that are memory of the process's own, in memory or swapped out; changes nothing.
+    pub(crate) fn list_own(
+        &self,
+        addresses: &Range<usize>,
+        regions: &mut [PageRegion],
+    ) -> io::Result<Scanned> {
+        let argument = PmScanArg {
+            category_inverted: PAGE_IS_FILE,
+            category_mask: PAGE_IS_FILE,
+            category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+            return_mask: PAGE_IS_PRESENT,
+            ..PmScanArg::default()
+        };
+        self.scan_for(addresses, regions, argument)
+    }
+
     /// Lists pages whose asynchronous write protection is off, and protects each in the same step, until the
     /// range ends or `regions` is full.
     ///
@@ -200,16 +228,24 @@ impl Pagemap {
         category: u64,
         flags: u64,
     ) -> io::Result<Scanned> {
+        let argument =
+            PmScanArg { flags, category_mask: category, return_mask: category, ..PmScanArg::default() };
+        self.scan_for(addresses, regions, argument)
+    }
+
+    fn scan_for(
+        &self,
+        addresses: &Range<usize>,
+        regions: &mut [PageRegion],
+        categories: PmScanArg,
+    ) -> io::Result<Scanned> {
         let mut argument = PmScanArg {
             size: size_of::<PmScanArg>() as u64,
-            flags,
             start: addresses.start as u64,
             end: addresses.end as u64,
             vec: regions.as_mut_ptr() as u64,
             vec_len: regions.len() as u64,
-            category_mask: category,
-            return_mask: category,
-            ..PmScanArg::default()
+            ..categories
         };
         // SAFETY: the request takes a pm_scan_arg, and the kernel writes at most `vec_len` regions at `vec`.
         let found = unsafe { ioctl(self.0.as_raw_fd(), PAGEMAP_SCAN, &mut argument)? };

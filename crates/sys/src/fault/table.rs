@@ -12,7 +12,7 @@ use super::Notify;
 use super::handler::SCRATCH_BYTES;
 use crate::page_set::PageSet;
 
-/// How many ranges can be watched at once in a process; a linear memory uses up to five.
+/// How many ranges can be watched at once in a process; a linear memory uses up to six.
 pub(super) const SLOTS: usize = 4096;
 
 pub(super) const FREE: u32 = 0;

@@ -55,6 +55,7 @@ const PRELUDE: &str = r#"
   (import "holdfast" "grow" (func $grow (param i64) (result i64)))
   (import "holdfast" "commit" (func $commit (param i32) (result i32)))
   (import "holdfast" "receive" (func $receive (param i32 i32 i32) (result i32)))
+  (import "holdfast" "arena" (func $arena (result i64)))
   (import "holdfast" "send" (func $send (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
   (import "wasi_snapshot_preview1" "fd_close" (func $fd_close (param i32) (result i32)))

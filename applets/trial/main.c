@@ -1,0 +1,237 @@
+/*
+ * What the tests of applets call: functions that behave, fail, crash, hang, flood and misuse the heap, each named after
+ * what it does. Numbers in inputs and results are 8 bytes, little endian.
+ */
+#include <holdfast_applet.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifndef __wasm__
+#include <sys/socket.h>
+#include <unistd.h>
+#endif
+
+static uint64_t number(const holdfast_call *call) {
+    size_t size;
+    const void *input = holdfast_input(call, &size);
+    uint64_t value = 0;
+    memcpy(&value, input, size < sizeof value ? size : sizeof value);
+    return value;
+}
+
+static int reply_number(holdfast_call *call, uint64_t value) {
+    return holdfast_reply(call, &value, sizeof value) ? holdfast_fail(call, nv_message()) : 0;
+}
+
+static int echo(holdfast_call *call, void *context) {
+    (void)context;
+    size_t size;
+    const void *bytes = holdfast_input(call, &size);
+    return holdfast_reply(call, bytes, size) ? holdfast_fail(call, nv_message()) : 0;
+}
+
+static int fail(holdfast_call *call, void *context) {
+    (void)context;
+    holdfast_fail(call, "as it was asked to\033[31m");
+    return 42;
+}
+
+static int crash(holdfast_call *call, void *context) {
+    (void)call, (void)context;
+    *(volatile int *)8 = 1;
+#ifdef __wasm__
+    __builtin_trap();
+#endif
+    return 0;
+}
+
+static int give_up(holdfast_call *call, void *context) {
+    (void)call, (void)context;
+    abort();
+}
+
+static int leave(holdfast_call *call, void *context) {
+    (void)context;
+    exit((int)number(call));
+}
+
+static int spin(holdfast_call *call, void *context) {
+    (void)call, (void)context;
+    for (volatile uint64_t turn = 0;; turn++) {}
+    return 0;
+}
+
+static int spin_until_cancelled(holdfast_call *call, void *context) {
+    (void)context;
+    while (!holdfast_cancelled(call)) {}
+    return holdfast_fail(call, "cancelled");
+}
+
+static int flood(holdfast_call *call, void *context) {
+    (void)context;
+    static char bytes[64 << 10];
+    while (!holdfast_send(call, bytes, sizeof bytes)) {}
+    return 0;
+}
+
+/* As many parts as the number says, each its own number. */
+static int parts(holdfast_call *call, void *context) {
+    (void)context;
+    uint64_t count = number(call);
+    for (uint64_t part = 0; part < count; part++) {
+        if (holdfast_send(call, &part, sizeof part)) return 1;
+    }
+    return reply_number(call, count);
+}
+
+/* That many bytes. */
+static int large(holdfast_call *call, void *context) {
+    (void)context;
+    size_t size = (size_t)number(call);
+    char *bytes = malloc(size ? size : 1);
+    if (!bytes) return holdfast_fail(call, "there is no memory");
+    memset(bytes, 'x', size);
+    int status = holdfast_reply(call, bytes, size);
+    free(bytes);
+    return status ? holdfast_fail(call, nv_strerror(status)) : 0;
+}
+
+static int open_socket(holdfast_call *call, void *context) {
+    (void)context;
+#ifndef __wasm__
+    return reply_number(call, (uint64_t)socket(AF_INET, SOCK_STREAM, 0));
+#else
+    return holdfast_fail(call, "there are no sockets");
+#endif
+}
+
+/* In the heap: a root of one number. */
+static uint64_t *counter(void) {
+    uint64_t *found = nvread("counter", NULL);
+    return found ? found : nvmalloc("counter", sizeof *found);
+}
+
+static int count(holdfast_call *call, void *context) {
+    (void)context;
+    uint64_t *value = counter();
+    if (!value || nv_tx_begin() || nv_tx_add(value, sizeof *value)) return holdfast_fail(call, nv_message());
+    ++*value;
+    if (nv_tx_commit()) return holdfast_fail(call, nv_message());
+    return reply_number(call, *value);
+}
+
+static int look(holdfast_call *call, void *context) {
+    (void)context;
+    uint64_t *value = nvread("counter", NULL);
+    return reply_number(call, value ? *value : 0);
+}
+
+/* In the middle of a transaction. */
+static int count_and_crash(holdfast_call *call, void *context) {
+    uint64_t *value = counter();
+    if (!value || nv_tx_begin() || nv_tx_add(value, sizeof *value)) return holdfast_fail(call, nv_message());
+    *value += 1000;
+    return crash(call, context);
+}
+
+/* The same, and then a failure. */
+static int count_and_fail(holdfast_call *call, void *context) {
+    (void)context;
+    uint64_t *value = counter();
+    if (!value || nv_tx_begin() || nv_tx_add(value, sizeof *value)) return holdfast_fail(call, nv_message());
+    *value += 1000;
+    return holdfast_fail(call, "after all");
+}
+
+/* Without any transaction, for the mode `atomic`. */
+static int store(holdfast_call *call, void *context) {
+    (void)context;
+    uint64_t *value = counter();
+    if (!value) return holdfast_fail(call, nv_message());
+    *value = number(call);
+    return reply_number(call, *value);
+}
+
+static int store_and_fail(holdfast_call *call, void *context) {
+    int status = store(call, context);
+    return status ? status : holdfast_fail(call, "after all");
+}
+
+static int store_and_crash(holdfast_call *call, void *context) {
+    int status = store(call, context);
+    return status ? status : crash(call, context);
+}
+
+/* A store behind the end of what the heap has, and far away from everything. */
+static int store_out_of_range(holdfast_call *call, void *context) {
+    (void)context;
+    char *value = (char *)counter();
+    if (!value) return holdfast_fail(call, nv_message());
+    *(volatile char *)(value + ((size_t)1 << 30)) = 1;
+    return 0;
+}
+
+/* As many objects of 1000 bytes as fit; says how many. */
+static int fill(holdfast_call *call, void *context) {
+    (void)context;
+    uint64_t count = 0;
+    while (nvmalloc(NULL, 1000)) ++count;
+    return reply_number(call, count);
+}
+
+/* So many transactions, each with an allocation, a store and a free. */
+static int transactions(holdfast_call *call, void *context) {
+    (void)context;
+    uint64_t *value = counter();
+    if (!value) return holdfast_fail(call, nv_message());
+    for (uint64_t left = number(call); left > 0; left--) {
+        if (nv_tx_begin() || nv_tx_add(value, sizeof *value)) return holdfast_fail(call, nv_message());
+        void *object = nvmalloc(NULL, 64);
+        ++*value;
+        if (!object || nvfree(object) || nv_tx_commit()) return holdfast_fail(call, nv_message());
+    }
+    return reply_number(call, *value);
+}
+
+static int commit(holdfast_call *call, void *context) {
+    (void)context;
+    return nv_commit((int)number(call)) ? holdfast_fail(call, nv_message()) : 0;
+}
+
+/* Adds 1 to each byte of the shared buffer. */
+static int increment(holdfast_call *call, void *context) {
+    (void)context;
+    size_t size;
+    unsigned char *bytes = holdfast_buffer(call, &size);
+    if (!bytes) return holdfast_fail(call, "there is no buffer");
+    for (size_t at = 0; at < size; at++) bytes[at]++;
+    return reply_number(call, size);
+}
+
+static int write_output(holdfast_call *call, void *context) {
+    (void)context;
+    size_t size;
+    const void *text = holdfast_input(call, &size);
+    fwrite(text, 1, size, stdout);
+    fflush(stdout);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "--never-serve")) return 3;
+    struct { const char *name; holdfast_function function; } functions[] = {
+        {"echo", echo}, {"fail", fail}, {"crash", crash}, {"abort", give_up}, {"exit", leave}, {"spin", spin},
+        {"spin_until_cancelled", spin_until_cancelled}, {"flood", flood}, {"parts", parts}, {"large", large},
+        {"socket", open_socket}, {"count", count}, {"look", look}, {"count_and_crash", count_and_crash},
+        {"count_and_fail", count_and_fail}, {"store", store}, {"store_and_fail", store_and_fail},
+        {"store_and_crash", store_and_crash}, {"store_out_of_range", store_out_of_range}, {"fill", fill},
+        {"transactions", transactions}, {"commit", commit}, {"increment", increment},
+        {"write_output", write_output},
+    };
+    for (size_t at = 0; at < sizeof functions / sizeof *functions; at++) {
+        if (holdfast_export(functions[at].name, functions[at].function, NULL)) return 1;
+    }
+    return holdfast_serve();
+}

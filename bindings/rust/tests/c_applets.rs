@@ -1,0 +1,227 @@
+//! Native applets in C and C++, which link the installed library, under a host without a jail.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod compilers;
+mod host;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use compilers::{Programs, has};
+use holdfast_channel::protocol::HostMessage;
+use holdfast_channel::{ChannelError, Layout};
+use host::{Answer, Host, Image};
+
+fn failure(code: i32, text: &str) -> Answer {
+    Answer::Failure { code, text: text.to_owned() }
+}
+
+#[test]
+fn an_applet_in_c_serves_and_its_heap_is_there_again_however_it_is_linked() {
+    if !has("cc") || !has("pkg-config") {
+        return;
+    }
+    let programs = Programs::new();
+    let mut image = Image::new(64 << 20);
+    let mut counted = 0_u64;
+    for options in [&["-fPIE", "-pie"][..], &["-no-pie"], &["-static"], &["-static-pie", "-fPIE"]] {
+        let program = programs.compile("applets/echo/main.c", options);
+        let mut host = Host::serving(Command::new(program), Some(image));
+        assert_eq!(host.names, ["echo", "reverse", "upper", "count", "numbers"]);
+        let large: Vec<u8> = (0..2_000_000_u32).map(|index| (index % 255) as u8).collect();
+        assert!(host.call("echo", &large) == large);
+        assert_eq!(host.call("reverse", b"Holdfast"), b"tsafdloH");
+        assert_eq!(host.call("reverse", b""), b"");
+        counted += 1;
+        assert_eq!(host.call("count", b""), counted.to_le_bytes(), "{options:?}");
+        let buffer = host.memory.buffer(10_000).unwrap();
+        buffer.copy_in(0, b"in place").unwrap();
+        let call = host.begin("upper", b"", buffer.handle());
+        assert_eq!(host.finish(call), Ok(Answer::Result(Vec::new())));
+        let mut text = [0; 9];
+        buffer.copy_out(0, &mut text).unwrap();
+        assert_eq!(&text, b"IN PLACE\0");
+        assert_eq!(host.call("numbers", b"5000"), b"");
+        assert!((1..=5000).map(|number| number.to_string().into_bytes()).eq(host.chunks.iter().cloned()));
+        assert!(matches!(host.try_call("numbers", b"x"), Ok(Answer::Failure { code: 2, .. })));
+        image = host.end().unwrap();
+        image.region.is_new = false;
+        image.assert_sound();
+    }
+}
+
+#[test]
+fn a_stream_in_c_ends_when_the_host_cancels_it() {
+    if !has("cc") || !has("pkg-config") {
+        return;
+    }
+    let programs = Programs::new();
+    let mut host = Host::serving(Command::new(programs.compile("applets/echo/main.c", &[])), None);
+    let call = host.begin("numbers", b"100000000", Default::default());
+    for number in 1..=3 {
+        assert_eq!(host.receive().unwrap().1, number.to_string().into_bytes());
+    }
+    host.send(HostMessage::Cancel { call }.into(), b"").unwrap();
+    assert_eq!(host.finish(call), Ok(failure(1, "cancelled")));
+    assert_eq!(host.call("echo", b"on"), b"on");
+    host.end();
+}
+
+#[test]
+fn every_function_of_the_header_does_what_it_says_also_where_it_fails() {
+    if !has("cc") || !has("pkg-config") {
+        return;
+    }
+    let programs = Programs::new();
+    let program = programs.compile("bindings/c/tests/programs/edges.c", &[]);
+    let mut host = Host::serving(Command::new(&program), None);
+    assert_eq!(host.call("checks", b"input"), b"result");
+    assert_eq!(host.chunks, [&b"chunk"[..], b""]);
+    assert_eq!(host.try_call("fails", b""), Ok(failure(42, "fail\u{fffd}ed")));
+    assert_eq!(host.try_call("fails silently", b""), Ok(failure(1, "")));
+    assert_eq!(host.try_call("crashes", b""), Err(ChannelError::PeerGone));
+    assert_eq!(host.wait().signal(), Some(libc::SIGABRT));
+    // And without a host.
+    let output = Command::new("sh").arg("-c").arg("exec \"$0\" 3<&-").arg(&program).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("run it with holdfast run"), "{said}");
+    assert_eq!(output.status.code(), Some(26), "NV_NO_HOST");
+}
+
+#[test]
+fn exceptions_of_cpp_become_failures_and_none_gets_through_the_library() {
+    if !has("g++") || !has("pkg-config") {
+        return;
+    }
+    let programs = Programs::new();
+    let program = programs.compile("bindings/c/tests/programs/throws.cpp", &[]);
+    let mut host = Host::serving(quiet(&program), None);
+    assert_eq!(host.try_call("failure", b"it"), Ok(failure(7, "failed 1 times on it")));
+    assert_eq!(host.try_call("failure", b"that"), Ok(failure(7, "failed 2 times on that")));
+    let out_of_range = host.try_call("error", b"").unwrap();
+    assert!(
+        matches!(&out_of_range, Answer::Failure { code: 1, text } if text.contains("range")),
+        "{out_of_range:?}"
+    );
+    assert_eq!(host.try_call("other", b""), Ok(failure(1, "the function threw what is no std::exception")));
+    let twice = host.try_call("twice", b"").unwrap();
+    assert!(matches!(&twice, Answer::Failure { code: 1, text } if text.contains("reply once")), "{twice:?}");
+    let no_heap = host.try_call("no heap", b"").unwrap();
+    assert!(matches!(&no_heap, Answer::Failure { code: 1, text } if text.contains("--heap")), "{no_heap:?}");
+    assert_eq!(host.try_call("past the library", b""), Err(ChannelError::PeerGone));
+    assert_eq!(host.wait().signal(), Some(libc::SIGABRT));
+}
+
+fn quiet(program: &std::path::Path) -> Command {
+    let mut command = Command::new(program);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+#[test]
+fn a_map_of_the_standard_library_lives_in_the_heap_of_an_applet_in_cpp() {
+    if !has("g++") || !has("pkg-config") {
+        return;
+    }
+    let programs = Programs::new();
+    let program = programs.compile("applets/wordcount/main.cpp", &[]);
+    let mut image = Image::new(64 << 20);
+    image.region.is_atomic = true;
+    for run in 1..=2 {
+        let mut host = Host::serving(Command::new(&program), Some(image));
+        assert_eq!(host.call("add", b"to be, or not to be: that is the question"), b"10");
+        host.publish();
+        host.forget = true;
+        assert_eq!(host.call("count", b"be"), (2 * run).to_string().as_bytes());
+        assert_eq!(host.call("count", b"never"), b"0");
+        assert_eq!(host.try_call("count", b""), Ok(failure(2, "count takes a word")));
+        assert_eq!(host.call("words", b""), b"");
+        assert_eq!(host.chunks[0], format!("be {}", 2 * run).into_bytes());
+        assert_eq!(host.chunks.len(), 8);
+        // Given up.
+        let many: String = (0..5000).map(|number| format!("word{} ", "x".repeat(number % 400))).collect();
+        host.call("add", many.as_bytes());
+        host.forget = true;
+        assert_eq!(host.call("count", b"word"), b"0");
+        image = host.end().unwrap();
+        image.region.is_new = false;
+        image.assert_sound();
+    }
+}
+
+#[test]
+fn threads_of_an_applet_share_the_heap_and_each_has_its_own_last_error() {
+    if !has("cc") || !has("pkg-config") {
+        return;
+    }
+    let programs = Programs::new();
+    let program = programs.compile("bindings/c/tests/programs/threads.c", &[]);
+    let mut host = Host::serving(Command::new(&program), Some(Image::new(256 << 20)));
+    assert_eq!(host.call("spread", b""), b"done");
+    assert!(host.grown > 0);
+    host.image.as_ref().unwrap().assert_sound();
+    let grown = host.grown;
+    host.call("between", b"");
+    assert_eq!(host.call("joined", b""), [7, 7, 7]);
+    assert!(host.grown > grown);
+    host.end().unwrap().assert_sound();
+}
+
+#[test]
+fn using_the_heap_of_a_native_applet_makes_no_system_call() {
+    if !has("cc") || !has("pkg-config") {
+        return;
+    }
+    let programs = Programs::new();
+    let program = programs.compile("bindings/c/tests/programs/burst.c", &[]);
+    let start = |arguments: &[&str]| {
+        let mut command = quiet(&program);
+        command.args(arguments);
+        let mut host = Host::start(command, Layout::default(), Some(Image::new(64 << 20)));
+        assert_eq!(host.listen(), Err(ChannelError::PeerGone));
+        let status = host.wait();
+        host.image.take().unwrap().assert_sound();
+        (status.code(), status.signal())
+    };
+    assert_eq!(start(&[]), (Some(0), None));
+    // So the filter works.
+    assert_eq!(start(&["grow"]), (None, Some(libc::SIGSYS)));
+}
+
+#[test]
+fn an_applet_in_zig_serves_and_uses_the_heap_by_the_header_for_c() {
+    let Some(zig) = compilers::zig() else { return };
+    let programs = Programs::new();
+    let program = programs.path("tally");
+    let mut compiler = compilers::bounded(zig);
+    compiler.args(["-m", "ziglang", "build-exe", "-O", "ReleaseSafe", "-lc"]);
+    compiler.arg(compilers::source().join("bindings/c/tests/programs/tally.zig"));
+    compiler
+        .arg("-I")
+        .arg(compilers::prefix().join("include"))
+        .arg("-L")
+        .arg(compilers::prefix().join("lib"));
+    compiler.arg("-lholdfast_applet").arg(format!("-femit-bin={}", program.display()));
+    for cache in ["--cache-dir", "--global-cache-dir"] {
+        compiler.arg(cache).arg(compilers::target().join("zig-cache"));
+    }
+    compilers::succeeded(&mut compiler);
+    let mut image = Image::new(64 << 20);
+    for run in 0..2 {
+        let mut host = Host::serving(Command::new(&program), Some(image));
+        assert_eq!(host.names, ["add", "fail", "names"]);
+        for (count, name) in [(1, "ada"), (1, "grace"), (2, "ada"), (3, "ada")] {
+            let count = if name == "ada" { run * 3 + count } else { run + count };
+            assert_eq!(host.call("add", name.as_bytes()), count.to_string().as_bytes());
+        }
+        assert_eq!(host.try_call("fail", b""), Ok(failure(5, "as told")));
+        host.call("names", b"");
+        assert_eq!(host.chunks, [&b"grace"[..], b"ada"]);
+        let long = host.try_call("add", &[b'x'; 65]).unwrap();
+        assert!(matches!(long, Answer::Failure { code: 1, .. }), "{long:?}");
+        image = host.end().unwrap();
+        image.assert_sound();
+    }
+}

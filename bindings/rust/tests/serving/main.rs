@@ -1,0 +1,314 @@
+//! Native applets in Rust under a host without a jail. The applet is this test program once more: it runs
+//! `applets::run` when its environment says so.
+
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod applets;
+#[path = "../host/mod.rs"]
+mod host;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use holdfast_channel::protocol::HostMessage;
+use holdfast_channel::{ChannelError, Handle, Header, Layout};
+use host::{Answer, Host, Image};
+
+/// The names of the applets.
+const KIND: &str = "HOLDFAST_TEST_APPLET";
+
+/// This is the applet, and no test: in the test it does nothing.
+#[test]
+fn the_applet_of_these_tests() {
+    if let Some(kind) = std::env::var_os(KIND) {
+        applets::run(kind.to_str().unwrap());
+        // Not the way of a test: its harness has threads.
+        std::process::exit(0);
+    }
+}
+
+fn applet(kind: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "the_applet_of_these_tests", "--nocapture"]).env(KIND, kind);
+    command.stdout(Stdio::null());
+    command
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().unwrap())
+}
+
+fn failure(code: i32, text: &str) -> Answer {
+    Answer::Failure { code, text: text.to_owned() }
+}
+
+#[test]
+fn a_native_applet_serves_calls_of_any_size() {
+    let mut host = Host::serving(applet("messages"), None);
+    assert_eq!(host.names[..3], ["echo", "nothing", "fail"]);
+    assert_eq!(host.call("nothing", b"in vain"), b"");
+    // Around what fits into a record and into the ring, and far more.
+    let sizes = [0, 1, 7, 8, 100, 131_023, 131_024, 131_025, 262_144, 262_145, 3_000_001, 40_000_000];
+    for bytes in sizes {
+        let input: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
+        assert!(host.call("echo", &input) == input, "{bytes} bytes");
+    }
+    for count in 1..=1000 {
+        assert_eq!(number(&host.call("captured", b"")), count);
+    }
+    assert_eq!(host.call("twice", b""), b"first");
+    host.end();
+}
+
+#[test]
+fn a_failed_call_has_its_code_and_its_text_and_the_applet_goes_on() {
+    let mut host = Host::serving(applet("messages"), None);
+    assert_eq!(host.try_call("fail", b"abc"), Ok(failure(7, "3 bytes are no good")));
+    assert_eq!(host.try_call("error", b""), Ok(failure(1, "it did not work")));
+    assert_eq!(host.try_call("late failure", b""), Ok(failure(1, "it broke later")));
+    assert_eq!(host.chunks, [b"one"]);
+    // Larger than what an applet takes: nothing of it is run.
+    let refused = host.try_call("echo", &vec![0; (64 << 20) + 1]).unwrap();
+    let Answer::Failure { code: holdfast_guest::CODE_NOT_RUN, text } = refused else { panic!("{refused:?}") };
+    assert!(text.contains("shared buffer"), "{text}");
+    assert_eq!(host.call("echo", b"still here"), b"still here");
+    host.end();
+}
+
+#[test]
+fn a_stream_longer_than_the_ring_arrives_in_order() {
+    let mut host = Host::serving(applet("messages"), None);
+    assert_eq!(host.call("stream", &100_000_u32.to_le_bytes()), b"");
+    assert!(host.chunks.iter().enumerate().all(|(index, chunk)| chunk[..] == (index as u32).to_le_bytes()));
+    assert_eq!(host.chunks.len(), 100_000);
+    host.end();
+}
+
+#[test]
+fn a_call_that_is_cancelled_notices_and_the_next_one_is_not() {
+    let mut host = Host::serving(applet("messages"), None);
+    for _ in 0..3 {
+        let call = host.begin("wait", b"", Handle::default());
+        // It is under way.
+        let (_, chunk) = host.receive().unwrap();
+        assert_eq!(chunk, b"waiting");
+        host.send(HostMessage::Cancel { call }.into(), b"").unwrap();
+        assert_eq!(host.finish(call), Ok(failure(9, "cancelled")));
+        // Too late: nobody waits for it.
+        host.send(HostMessage::Cancel { call }.into(), b"").unwrap();
+        assert_eq!(host.call("is cancelled", b""), [0]);
+    }
+    host.end();
+}
+
+#[test]
+fn a_shared_buffer_is_worked_on_in_place() {
+    let mut host = Host::serving(applet("messages"), None);
+    assert_eq!(host.try_call("reverse", b""), Ok(failure(2, "there is no buffer")));
+    let small = host.memory.buffer(10).unwrap();
+    let buffer = host.memory.buffer(1_000_000).unwrap();
+    let bytes: Vec<u8> = (0..1_000_000).map(|index| (index % 253) as u8).collect();
+    buffer.copy_in(0, &bytes).unwrap();
+    small.copy_in(0, b"untouched!").unwrap();
+    let call = host.begin("reverse", b"", buffer.handle());
+    assert_eq!(host.finish(call), Ok(Answer::Result(Vec::new())));
+    let mut back = vec![0; bytes.len()];
+    buffer.copy_out(0, &mut back).unwrap();
+    assert!(back.iter().eq(bytes.iter().rev()));
+    let mut untouched = [0; 10];
+    small.copy_out(0, &mut untouched).unwrap();
+    assert_eq!(&untouched, b"untouched!");
+    host.end();
+}
+
+#[test]
+fn a_function_that_panics_ends_the_applet() {
+    let mut command = applet("messages");
+    command.stderr(Stdio::null());
+    let mut host = Host::serving(command, None);
+    assert_eq!(host.try_call("panic", b""), Err(ChannelError::PeerGone));
+    assert_eq!(host.wait().signal(), Some(libc::SIGABRT));
+}
+
+#[test]
+fn a_host_that_breaks_the_protocol_is_told_apart_from_one_that_ends_the_calls() {
+    let buffer = Handle { offset: 1 << 40, bytes: 10 };
+    for message in [
+        HostMessage::Call { call: 1, index: 999, buffer: Handle::default(), time_ns: 0 },
+        HostMessage::Call { call: 1, index: 0, buffer, time_ns: 0 },
+        HostMessage::Reply { status: 0, value: 0 },
+    ] {
+        let mut command = applet("messages");
+        command.stderr(Stdio::null());
+        let mut host = Host::serving(command, None);
+        host.send(message.into(), b"").unwrap();
+        assert_eq!(host.wait().code(), Some(101), "serve returned an error: {message:?}");
+    }
+}
+
+#[test]
+fn the_heap_of_a_native_applet_is_there_again_in_the_next_process() {
+    let mut image = Image::new(64 << 20);
+    for run in 0..3 {
+        let mut host = Host::serving(applet("heap"), Some(image));
+        for count in 1..=10 {
+            assert_eq!(number(&host.call("count", b"")), run * 10 + count);
+        }
+        image = host.end().unwrap();
+        image.region.is_new = false;
+        image.assert_sound();
+    }
+    // Killed, it loses nothing either.
+    let mut host = Host::serving(applet("heap"), Some(image));
+    assert_eq!(number(&host.call("count", b"")), 31);
+    host.signal(libc::SIGKILL);
+    assert_eq!(host.wait().signal(), Some(libc::SIGKILL));
+    let image = host.image.take().unwrap();
+    let mut host = Host::serving(applet("heap"), Some(image));
+    assert_eq!(number(&host.call("read", b"")), 31);
+    host.end();
+}
+
+#[test]
+fn what_a_failed_call_leaves_open_is_rolled_back_before_the_host_hears_of_it() {
+    let mut host = Host::serving(applet("heap"), Some(Image::new(64 << 20)));
+    assert_eq!(number(&host.call("count", b"")), 1);
+    for _ in 0..3 {
+        assert_eq!(host.try_call("count and fail", b""), Ok(failure(3, "left open")));
+        let image = host.image.as_ref().unwrap();
+        // At this moment, seen from outside.
+        image.assert_sound();
+        assert_eq!(number(&host.call("read", b"")), 1);
+        assert_eq!(host.call("names", b""), b"counter");
+    }
+    host.end();
+}
+
+#[test]
+fn a_heap_grows_by_a_message_up_to_its_limit() {
+    let mut host = Host::serving(applet("heap"), Some(Image::new(64 << 20)));
+    for _ in 0..10 {
+        host.call("allocate", &3_000_000_u64.to_le_bytes());
+    }
+    assert!(host.grown > 0);
+    let refused = host.try_call("allocate", &50_000_000_u64.to_le_bytes()).unwrap();
+    let Answer::Failure { code: 1, text } = refused else { panic!("{refused:?}") };
+    assert!(text.contains("limit"), "{text}");
+    host.call("allocate", &100_u64.to_le_bytes());
+    host.end().unwrap().assert_sound();
+}
+
+#[test]
+fn commits_are_asked_of_the_host_where_they_cost_something() {
+    let mut host = Host::serving(applet("heap"), Some(Image::new(64 << 20)));
+    host.call("commit", b"process");
+    host.call("commit", b"power");
+    assert!(matches!(host.try_call("commit", b"system"), Ok(Answer::Failure { code: 1, .. })));
+    assert_eq!(host.commits, [2, 1]);
+    let mut image = host.end().unwrap();
+    image.region.is_atomic = true;
+    let mut host = Host::serving(applet("heap"), Some(image));
+    host.call("commit", b"process");
+    assert_eq!(host.commits, [0]);
+    host.end();
+}
+
+#[test]
+fn a_heap_that_may_only_be_read_is_mapped_so() {
+    let mut host = Host::serving(applet("heap"), Some(Image::new(64 << 20)));
+    host.call("count", b"");
+    let mut image = host.end().unwrap();
+    image.region.is_read_only = true;
+    let before = image.bytes();
+    let mut host = Host::serving(applet("heap"), Some(image));
+    assert_eq!(number(&host.call("read", b"")), 1);
+    let refused = host.try_call("allocate", &5_u64.to_le_bytes()).unwrap();
+    assert!(matches!(&refused, Answer::Failure { text, .. } if text.contains("only be read")), "{refused:?}");
+    assert_eq!(host.try_call("store", b""), Err(ChannelError::PeerGone));
+    assert_eq!(host.wait().signal(), Some(libc::SIGSEGV));
+    assert!(host.image.take().unwrap().bytes() == before);
+}
+
+#[test]
+fn in_the_mode_atomic_what_is_not_published_is_forgotten_and_the_heap_goes_on() {
+    let mut image = Image::new(64 << 20);
+    image.region.is_atomic = true;
+    let mut host = Host::serving(applet("heap"), Some(image));
+    host.call("count", b"");
+    host.call("churn", b"kept");
+    let nothing = host.image.as_ref().unwrap().bytes();
+    assert!(nothing.iter().all(|byte| *byte == 0), "nothing counts yet");
+    host.publish();
+    host.forget = true;
+    assert_eq!(number(&host.call("count", b"")), 2);
+    let mut names = "counter,kept".to_owned();
+    for round in 0..5 {
+        // Given up, after it has changed what the applet remembers of its slabs.
+        host.call("churn", b"given up");
+        assert!(matches!(host.try_call("count and fail", b""), Ok(Answer::Failure { code: 3, .. })));
+        host.forget = true;
+        assert_eq!(number(&host.call("read", b"")), 1, "that of the last publication");
+        assert_eq!(host.call("names", b""), names.as_bytes());
+        // What is allocated now must be sound over what is there now.
+        host.call("churn", format!("round {round}").as_bytes());
+        host.publish();
+        host.image.as_ref().unwrap().assert_sound();
+        names += &format!(",round {round}");
+        assert_eq!(host.call("names", b""), names.as_bytes());
+        host.forget = true;
+    }
+    host.end();
+}
+
+#[test]
+fn a_region_whose_place_is_taken_is_not_mapped_and_takes_nothing_away() {
+    let mut host = Host::serving(applet("taken"), Some(Image::new(64 << 20)));
+    assert_eq!(host.call("echo", b"without a heap"), b"without a heap");
+    host.end();
+}
+
+#[test]
+fn a_program_that_does_not_serve_uses_its_heap_and_seals() {
+    let mut host = Host::start(applet("loader"), Layout::default(), Some(Image::new(32 << 20)));
+    assert_eq!(host.listen(), Err(ChannelError::PeerGone));
+    assert!(host.wait().success() && host.sealed && host.grown > 0);
+    assert_eq!(host.commits, [2]);
+    host.image.take().unwrap().assert_sound();
+}
+
+#[test]
+fn a_program_that_no_host_has_started_is_told_to_be_run_by_one() {
+    // With nothing at the descriptor, with something that is no channel, and with a file that is too short for one.
+    for redirection in ["3<&-", "3</dev/null", "3<\"$0\"", "3<\"$1\""] {
+        let short = tempfile::NamedTempFile::new().unwrap();
+        let inner = applet("alone");
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg(format!("exec \"$0\" --exact the_applet_of_these_tests --nocapture {redirection}"));
+        command.arg(inner.get_program()).arg(short.path()).env(KIND, "alone");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{redirection}: {output:?}");
+    }
+}
+
+#[test]
+fn a_small_call_takes_microseconds() {
+    let mut host = Host::serving(applet("messages"), None);
+    let header = |call| HostMessage::Call { call, index: 0, buffer: Handle::default(), time_ns: 0 };
+    let mut best = Duration::MAX;
+    for round in 0..20 {
+        let started = Instant::now();
+        for call in 0..100 {
+            host.send(Header::from(header(round * 100 + call)), b"12345678").unwrap();
+            assert_eq!(host.receive().unwrap().1, b"12345678");
+        }
+        best = best.min(started.elapsed() / 100);
+    }
+    println!("a call and its answer: {best:?}");
+    // A hundred times what it takes on a quiet machine.
+    assert!(best < Duration::from_millis(1), "{best:?}");
+    host.end();
+}

@@ -1,0 +1,152 @@
+//! The program's own root: a tmpfs with the loader's files and what was granted, and nothing else.
+//!
+//! Invariants:
+//! - All of it is read-only, without set-user bits and devices; only directories granted for writing can be written
+//!   to, and what is there cannot be executed.
+//! - What is mounted is looked up before anything of the program runs.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use holdfast_sys::spawn::{MountChange, Steps};
+
+use crate::error::JailError;
+use crate::jail::{Access, PathGrant};
+use crate::program::{LIBRARY_DIRECTORIES, LOADER_FILES};
+
+/// Any directory that is always there will do: it is covered for a moment, in a mount name space of the child's own.
+const PLACE: &str = "/tmp";
+/// The old root within the new one, while there is one.
+const OLD: &str = "old-root";
+
+/// What the root holds.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    directories: BTreeSet<PathBuf>,
+    links: Vec<(PathBuf, PathBuf)>,
+    binds: Vec<Bind>,
+}
+
+#[derive(Debug)]
+struct Bind {
+    source: PathBuf,
+    target: PathBuf,
+    is_directory: bool,
+    writable: bool,
+}
+
+impl Plan {
+    /// The root of a program with these grants; with libraries if it is dynamic.
+    pub(crate) fn new(is_dynamic: bool, grants: &[PathGrant]) -> Result<Plan, JailError> {
+        let mut plan = Plan::default();
+        if is_dynamic {
+            for path in LIBRARY_DIRECTORIES.into_iter().chain(LOADER_FILES).map(Path::new) {
+                plan.add_library(path);
+            }
+        }
+        for grant in grants {
+            plan.add_grant(grant)?;
+        }
+        Ok(plan)
+    }
+
+    /// Whatever of it there is: a link stays a link, because loaders know libraries by their paths.
+    fn add_library(&mut self, path: &Path) {
+        let Ok(metadata) = path.symlink_metadata() else { return };
+        if metadata.is_symlink() {
+            if let Ok(target) = path.read_link() {
+                self.add_parents(path);
+                self.links.push((path.to_owned(), target));
+            }
+            return;
+        }
+        let path = path.to_owned();
+        self.bind(Bind {
+            source: path.clone(),
+            target: path,
+            is_directory: metadata.is_dir(),
+            writable: false,
+        });
+    }
+
+    fn add_grant(&mut self, grant: &PathGrant) -> Result<(), JailError> {
+        let wrong =
+            |path: &Path| JailError::Text { what: "the granted path", value: path.display().to_string() };
+        let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+        if !grant.guest.is_absolute() || !grant.guest.components().all(plain) || grant.guest == Path::new("/")
+        {
+            return Err(wrong(&grant.guest));
+        }
+        let source = grant
+            .host
+            .canonicalize()
+            .map_err(|source| JailError::Host { what: "look up a granted path", source })?;
+        let is_directory = source.is_dir();
+        let writable = grant.access == Access::ReadWrite;
+        self.bind(Bind { source, target: grant.guest.clone(), is_directory, writable });
+        Ok(())
+    }
+
+    fn bind(&mut self, bind: Bind) {
+        self.add_parents(&bind.target);
+        if bind.is_directory {
+            self.directories.insert(bind.target.clone());
+        }
+        self.binds.push(bind);
+    }
+
+    fn add_parents(&mut self, path: &Path) {
+        // A parent that is itself a link leads into a directory that is bound, with this path in it.
+        self.directories
+            .extend(path.ancestors().skip(1).filter(|parent| *parent != Path::new("/")).map(Path::to_owned));
+    }
+}
+
+fn text(path: &Path) -> CString {
+    // Paths that come from the system have no NUL bytes; one that was given is refused before.
+    CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
+}
+
+/// The steps that make the root and go there. The child must be in a mount name space of its own.
+pub(crate) fn steps(steps: &mut Steps, plan: &Plan) {
+    let none = || CString::from(c"none");
+    let root = || CString::from(c"/");
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    steps.mount("make mounts private", none(), root(), None, private, None);
+    let flags = libc::MS_NOSUID | libc::MS_NODEV;
+    let options = CString::from(c"mode=0755,size=1m,nr_inodes=4k");
+    let kind = CString::from(c"tmpfs");
+    steps.mount("mount the root", kind.clone(), text(Path::new(PLACE)), Some(kind), flags, Some(options));
+    steps.change_directory(text(Path::new(PLACE)));
+    steps.make_directory(text(Path::new(OLD)));
+    steps.change_root(text(Path::new(OLD)));
+    // Sorted, so parents come before what is in them.
+    for directory in &plan.directories {
+        steps.make_directory(text(directory));
+    }
+    for (path, target) in &plan.links {
+        steps.make_link(text(path), text(target));
+    }
+    let old = Path::new("/").join(OLD);
+    for bind in &plan.binds {
+        if !bind.is_directory {
+            steps.make_file(text(&bind.target));
+        }
+        let source = old.join(bind.source.strip_prefix("/").unwrap_or(&bind.source));
+        let flags = libc::MS_BIND | libc::MS_REC;
+        steps.mount("bind into the root", text(&source), text(&bind.target), None, flags, None);
+    }
+    steps.unmount(text(&old));
+    let set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    let sealed = MountChange { set, clear: 0, recursive: true };
+    steps.mount_attributes("make the root read-only", root(), sealed);
+    for bind in plan.binds.iter().filter(|bind| bind.writable) {
+        let change =
+            MountChange { set: libc::MOUNT_ATTR_NOEXEC, clear: libc::MOUNT_ATTR_RDONLY, recursive: false };
+        steps.mount_attributes("make a granted directory writable", text(&bind.target), change);
+    }
+}

@@ -1,0 +1,81 @@
+//! The Landlock ruleset of a jail: which files can be reached, and that nothing else of what Landlock knows can.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
+};
+
+use crate::jail::{Access, PathGrant};
+use crate::program::{LIBRARY_DIRECTORIES, LOADER_FILES, Program};
+
+/// The newest interface whose rights are asked for; of those, a kernel takes what it knows.
+const NEWEST: ABI = ABI::V7;
+
+/// Builds the ruleset. `None` when the kernel has no Landlock.
+pub(crate) fn build(program: &Program, grants: &[PathGrant]) -> io::Result<Option<OwnedFd>> {
+    let handled = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))
+        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(NEWEST)))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(NEWEST)))
+        .and_then(Ruleset::create)
+        .map_err(other)?;
+    let mut ruleset = handled;
+    let run = AccessFs::Execute | AccessFs::ReadFile;
+    ruleset = ruleset.add_rule(PathBeneath::new(&program.file, run)).map_err(other)?;
+    if program.is_dynamic {
+        for directory in LIBRARY_DIRECTORIES {
+            ruleset = add(ruleset, Path::new(directory), run | AccessFs::ReadDir, true)?;
+        }
+        for file in LOADER_FILES {
+            ruleset = add(ruleset, Path::new(file), AccessFs::ReadFile.into(), true)?;
+        }
+    }
+    for grant in grants {
+        ruleset = add(ruleset, &grant.host, rights(grant.access), false)?;
+    }
+    Ok(ruleset.into())
+}
+
+fn rights(access: Access) -> BitFlags<AccessFs> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    match access {
+        Access::ReadOnly => read,
+        Access::ReadWrite => {
+            read | AccessFs::WriteFile
+                | AccessFs::Truncate
+                | AccessFs::MakeReg
+                | AccessFs::MakeDir
+                | AccessFs::RemoveFile
+                | AccessFs::RemoveDir
+                | AccessFs::Refer
+        }
+    }
+}
+
+/// Rights to a directory are cut down to those that a file can have, when it is one.
+fn add(
+    ruleset: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+    may_be_missing: bool,
+) -> io::Result<RulesetCreated> {
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if may_be_missing && error.kind() == io::ErrorKind::NotFound => return Ok(ruleset),
+        Err(error) => return Err(error),
+    };
+    let access = if metadata.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
+    let file = PathFd::new(path).map_err(other)?;
+    ruleset.add_rule(PathBeneath::new(file, access)).map_err(other)
+}
+
+fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::other(error)
+}

@@ -1,0 +1,413 @@
+//! The one thread that starts all jailed programs of this process, answers their questions and sees their ends.
+//!
+//! Why one: a program dies with the *thread* that started it, so that must be one that lives as long as the process.
+//! It does nothing that takes long: what is to be done for a program in one turn is bounded, and programs take turns.
+//!
+//! Invariants:
+//! - Decisions are made from the numbers in a notification, under the lock of the step that they are for.
+//! - A violation is never answered: its process is killed while the call waits.
+
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use holdfast_sys::seccomp::{self, Notification};
+use holdfast_sys::spawn::{Child, Steps};
+use rustix::event::{EventfdFlags, epoll};
+
+use crate::end::{End, LimitHit, Violation, signal_name};
+use crate::filter::{ARCH_I386, ARCH_X86_64, X32};
+use crate::inmate::Inmate;
+use crate::policy::{self, Action, Question};
+
+/// Events that are taken from the kernel at once.
+const EVENTS: usize = 64;
+/// Output that is read from one stream in one turn.
+const OUTPUT_BYTES: usize = 64 << 10;
+/// A program that could not be reaped because its memory was being read is tried again after this.
+const RETRY: Duration = Duration::from_millis(1);
+/// CPU time is looked at no more often than this.
+const CPU_GRAIN: Duration = Duration::from_millis(1);
+/// Kinds of descriptors; the token of one is the program's number times this many, plus the kind.
+const KINDS: u64 = 4;
+const PROCESS: u64 = 0;
+const LISTENER: u64 = 1;
+const STDOUT: u64 = 2;
+const STDERR: u64 = 3;
+const WAKE: u64 = 0;
+
+/// What is to be supervised.
+pub(crate) struct Charge {
+    pub(crate) inmate: Arc<Inmate>,
+    pub(crate) listener: OwnedFd,
+    /// Read ends of its standard output and standard error.
+    pub(crate) streams: [Option<OwnedFd>; 2],
+    /// What it writes goes to the host's own.
+    pub(crate) relay: bool,
+}
+
+enum Command {
+    Start { steps: Box<Steps>, flags: i32, reply: SyncSender<io::Result<Child>> },
+    Supervise(Box<Charge>),
+}
+
+/// The supervisor of this process.
+pub(crate) struct Supervisor {
+    pid: u32,
+    thread: ThreadId,
+    commands: Arc<Mutex<Vec<Command>>>,
+    wake: Arc<OwnedFd>,
+}
+
+impl Supervisor {
+    /// Starts it at the first call.
+    pub(crate) fn get() -> io::Result<&'static Supervisor> {
+        static SUPERVISOR: OnceLock<Supervisor> = OnceLock::new();
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let supervisor = match SUPERVISOR.get() {
+            Some(supervisor) => supervisor,
+            None => {
+                let started = Supervisor::start()?;
+                SUPERVISOR.get_or_init(|| started)
+            }
+        };
+        if supervisor.pid != std::process::id() {
+            return Err(io::Error::other("a forked process has no supervisor; exec first"));
+        }
+        Ok(supervisor)
+    }
+
+    fn start() -> io::Result<Supervisor> {
+        let wake = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&poll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        let commands = Arc::new(Mutex::new(Vec::new()));
+        let warden = Warden {
+            poll,
+            wake: wake.clone(),
+            commands: commands.clone(),
+            charges: HashMap::new(),
+            times: BTreeSet::new(),
+            next: 1,
+            buffer: vec![0; OUTPUT_BYTES],
+        };
+        let thread =
+            std::thread::Builder::new().name("holdfast-jail".to_owned()).spawn(move || warden.run())?;
+        Ok(Supervisor { pid: std::process::id(), thread: thread.thread().id(), commands, wake })
+    }
+
+    /// Whether this is its thread.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        std::thread::current().id() == self.thread
+    }
+
+    /// Starts a child of the supervisor's thread.
+    pub(crate) fn spawn(&self, steps: Steps, flags: i32) -> io::Result<Child> {
+        if self.is_this_thread() {
+            return Err(io::Error::other("a jail cannot be started within `on_end`"));
+        }
+        let (reply, answer) = sync_channel(1);
+        self.send(Command::Start { steps: Box::new(steps), flags, reply })?;
+        answer.recv().map_err(|_| io::Error::other("the supervisor is gone"))?
+    }
+
+    /// Hands a program over to it.
+    pub(crate) fn supervise(&self, charge: Charge) -> io::Result<()> {
+        self.send(Command::Supervise(Box::new(charge)))
+    }
+
+    fn send(&self, command: Command) -> io::Result<()> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        rustix::io::write(&*self.wake, &1_u64.to_ne_bytes())?;
+        Ok(())
+    }
+}
+
+/// The thread's own state.
+struct Warden {
+    poll: OwnedFd,
+    wake: Arc<OwnedFd>,
+    commands: Arc<Mutex<Vec<Command>>>,
+    charges: HashMap<u64, Charge>,
+    /// When to look at which program, whatever happens.
+    times: BTreeSet<(Instant, u64)>,
+    next: u64,
+    buffer: Vec<u8>,
+}
+
+impl Warden {
+    fn run(mut self) {
+        // Programs wait for its answers; without a short slice it may wait behind others that only compute.
+        let _ = holdfast_sys::scheduling::prefer_latency();
+        let mut events = Vec::with_capacity(EVENTS);
+        loop {
+            events.clear();
+            let left = self.times.first().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+            let timeout = left.and_then(|left| left.try_into().ok());
+            let _ = epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
+            for event in &events {
+                match event.data.u64() {
+                    WAKE => self.obey(),
+                    token => self.serve(token / KINDS, token % KINDS),
+                }
+            }
+            self.look_at_times();
+        }
+    }
+
+    fn obey(&mut self) {
+        let mut count = [0; 8];
+        // It says no more than that there are commands.
+        let _ = rustix::io::read(&*self.wake, &mut count);
+        let commands = std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner));
+        for command in commands {
+            match command {
+                // Who asked may have gone; the child is then ended by its drop.
+                Command::Start { steps, flags, reply } => drop(reply.send(steps.start(flags))),
+                Command::Supervise(charge) => self.take_charge(*charge),
+            }
+        }
+    }
+
+    fn take_charge(&mut self, charge: Charge) {
+        let number = self.next;
+        self.next += 1;
+        let token = |kind| epoll::EventData::new_u64(number * KINDS + kind);
+        let add = |fd: &OwnedFd, kind| epoll::add(&self.poll, fd, token(kind), epoll::EventFlags::IN);
+        let added = add(&charge.inmate.pidfd, PROCESS).and_then(|()| add(&charge.listener, LISTENER));
+        let added = charge.streams.iter().zip([STDOUT, STDERR]).fold(added, |added, (stream, kind)| {
+            added.and_then(|()| stream.as_ref().map_or(Ok(()), |stream| add(stream, kind)))
+        });
+        if added.is_err() {
+            let what = "the kernel has no room to watch it; see fs.epoll.max_user_watches".to_owned();
+            charge.inmate.finish(End::Killed(crate::end::KillReason::Other { what }));
+            // It is not watched, so it is looked at instead, below.
+            self.times.insert((Instant::now() + RETRY, number));
+        }
+        if let Some(limit) = charge.inmate.limits.wall_time
+            && let Some(at) = charge.inmate.started.checked_add(limit)
+        {
+            self.times.insert((at, number));
+        }
+        self.charges.insert(number, charge);
+        self.look_at(number);
+    }
+
+    fn serve(&mut self, number: u64, kind: u64) {
+        let Some(charge) = self.charges.get_mut(&number) else { return };
+        match kind {
+            LISTENER => {
+                if let Err(error) = answer(charge) {
+                    // The thread died while it waited: nothing to answer. Anything else would come again at once.
+                    if error.raw_os_error() != Some(libc::ENOENT) && error.raw_os_error() != Some(libc::EINTR)
+                    {
+                        let _ = epoll::delete(&self.poll, &charge.listener);
+                    }
+                }
+            }
+            STDOUT | STDERR => {
+                let index = usize::from(kind == STDERR);
+                if drain(charge, index, &mut self.buffer)
+                    && let Some(stream) = charge.streams.get_mut(index).and_then(Option::take)
+                {
+                    let _ = epoll::delete(&self.poll, &stream);
+                }
+            }
+            _ => self.see_the_end(number),
+        }
+    }
+
+    /// Its process is gone: takes what it wrote last, and its status.
+    fn see_the_end(&mut self, number: u64) {
+        let Some(charge) = self.charges.get_mut(&number) else { return };
+        for index in [0, 1] {
+            // A pipe holds no more than this many turns.
+            for _ in 0..64 {
+                if charge.streams[index].is_none() || drain(charge, index, &mut self.buffer) {
+                    break;
+                }
+            }
+        }
+        if charge.inmate.reap() {
+            self.charges.remove(&number);
+        } else {
+            self.times.insert((Instant::now() + RETRY, number));
+        }
+    }
+
+    fn look_at_times(&mut self) {
+        let now = Instant::now();
+        while let Some(&(at, number)) = self.times.first() {
+            if at > now {
+                break;
+            }
+            self.times.remove(&(at, number));
+            self.look_at(number);
+        }
+    }
+
+    /// Whether it has used up its time, and when to look again.
+    fn look_at(&mut self, number: u64) {
+        let Some(charge) = self.charges.get(&number) else { return };
+        let inmate = &charge.inmate;
+        if has_ended(inmate) {
+            self.see_the_end(number);
+            return;
+        }
+        if let Some(limit) = inmate.limits.wall_time
+            && inmate.started.elapsed() >= limit
+        {
+            inmate.finish(End::Limit(LimitHit::WallTime { limit }));
+        }
+        if let Some(limit) = inmate.limits.cpu_time {
+            let used = inmate.cpu_time();
+            if used >= limit {
+                inmate.finish(End::Limit(LimitHit::CpuTime { limit }));
+            } else {
+                // No sooner can that many CPUs use the rest up.
+                let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+                let rest = (limit - used) / cpus.min(inmate.limits.threads).max(1);
+                self.times.insert((Instant::now() + rest.max(CPU_GRAIN), number));
+            }
+        }
+    }
+}
+
+fn has_ended(inmate: &Inmate) -> bool {
+    let mut poll = [rustix::event::PollFd::new(&inmate.pidfd, rustix::event::PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut poll, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// Reads once from one of its streams; true at the stream's end.
+fn drain(charge: &mut Charge, index: usize, buffer: &mut [u8]) -> bool {
+    let Some(stream) = charge.streams.get(index).and_then(Option::as_ref) else { return true };
+    let bytes = match rustix::io::read(stream, &mut *buffer) {
+        Ok(0) => return true,
+        Ok(count) => buffer.get(..count).unwrap_or_default(),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return has_ended(&charge.inmate),
+        Err(_) => return true,
+    };
+    if charge.relay {
+        // That the host's own output is closed is no fault of the program's.
+        let _ = if index == 0 { io::stdout().write_all(bytes) } else { io::stderr().write_all(bytes) };
+        let _ = if index == 0 { io::stdout().flush() } else { Ok(()) };
+    }
+    let limit_bytes = charge.inmate.limits.output_bytes;
+    let is_too_much = {
+        let mut book = charge.inmate.book();
+        if !charge.relay {
+            let kept = &mut book.output[index];
+            let room = charge.inmate.kept_bytes.saturating_sub(kept.len()).min(bytes.len());
+            kept.extend_from_slice(bytes.get(..room).unwrap_or_default());
+            book.is_truncated |= room < bytes.len();
+        }
+        book.output_bytes = book.output_bytes.saturating_add(bytes.len() as u64);
+        book.output_bytes > limit_bytes
+    };
+    if is_too_much {
+        charge.inmate.finish(End::Limit(LimitHit::Output { limit_bytes }));
+    }
+    false
+}
+
+/// Receives one notification and decides on it.
+fn answer(charge: &Charge) -> io::Result<()> {
+    let listener = charge.listener.as_fd();
+    let asked = seccomp::receive(listener)?;
+    let inmate = &charge.inmate;
+    // The lock is held until the answer is given: a call is decided on before the jail is sealed, or after.
+    let mut book = inmate.book();
+    book.questions += 1;
+    let step = book.step;
+    let number = i64::from(asked.number);
+    let is_native = asked.arch == ARCH_X86_64 && asked.number as u32 & X32 == 0;
+    let rule = is_native.then(|| inmate.policy.rule(&inmate.given, step, number, &asked.arguments)).flatten();
+    let limit = inmate.limits.questions;
+    if book.questions > limit {
+        drop(book);
+        inmate.finish(End::Limit(LimitHit::Questions { limit }));
+        return Ok(());
+    }
+    let reason = match rule.map(|rule| rule.action) {
+        Some(Action::Allow) if seccomp::is_waiting(listener, asked.id) => {
+            return seccomp::carry_out(listener, asked.id);
+        }
+        Some(Action::Allow) => return Ok(()),
+        Some(Action::Errno(errno)) => return seccomp::refuse(listener, asked.id, errno),
+        Some(Action::Ask(Question::Thread)) => {
+            drop(book);
+            let limit = inmate.limits.threads;
+            // One that has ended meanwhile has no threads to count.
+            if inmate.threads()? < u64::from(limit) {
+                return seccomp::carry_out(listener, asked.id);
+            }
+            inmate.finish(End::Limit(LimitHit::Threads { limit }));
+            return Ok(());
+        }
+        Some(Action::Ask(Question::Abort)) => {
+            drop(book);
+            let limit_bytes = inmate.limits.address_space_bytes;
+            inmate.finish(if inmate.is_full() {
+                End::Limit(LimitHit::AddressSpace { limit_bytes })
+            } else {
+                End::Signal { signal: libc::SIGABRT, name: signal_name(libc::SIGABRT) }
+            });
+            return Ok(());
+        }
+        Some(Action::Ask(Question::Program)) => "a program is started once, by the host",
+        None if !is_native => "calls of other architectures are not allowed",
+        None => reason(inmate, number, &asked),
+    };
+    drop(book);
+    inmate.finish(End::Violation(Violation {
+        syscall: number,
+        name: name(&asked).to_owned(),
+        args: asked.arguments,
+        instruction_pointer: asked.instruction_pointer,
+        arch: arch(&asked),
+        step,
+        reason,
+    }));
+    Ok(())
+}
+
+/// Why no rule covers a call of x86-64.
+fn reason(inmate: &Inmate, number: i64, asked: &Notification) -> &'static str {
+    let of_call = || inmate.policy.rules().filter(move |rule| rule.syscall == number);
+    let holds = |rule: &&policy::Rule| {
+        rule.conditions.iter().all(|condition| condition.holds(&inmate.given, &asked.arguments))
+    };
+    if of_call().any(|rule| holds(&rule)) {
+        "it is allowed while the program is loading only"
+    } else if of_call().next().is_some() {
+        "it is not allowed with these arguments"
+    } else {
+        "it is not in the policy"
+    }
+}
+
+fn arch(asked: &Notification) -> &'static str {
+    match asked.arch {
+        ARCH_X86_64 if asked.number as u32 & X32 != 0 => "x32",
+        ARCH_X86_64 => "x86-64",
+        ARCH_I386 => "i386",
+        _ => "unknown",
+    }
+}
+
+fn name(asked: &Notification) -> &'static str {
+    let number = i64::from(asked.number);
+    match asked.arch {
+        ARCH_X86_64 => policy::name(number & !i64::from(X32)),
+        // Its numbers mean other calls.
+        _ => "unknown",
+    }
+}

@@ -1,0 +1,189 @@
+//! What goes in and comes out.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use holdfast_applet::{Applet, Call, CallError, Limits};
+
+use crate::{ask, spawn, spawn_with, with_each};
+
+#[test]
+fn a_result_is_what_the_function_made_of_the_input_whatever_its_size() {
+    with_each(|_, path| {
+        let applet = spawn(path);
+        for size in [0, 1, 47, 4096, 100_000, 131_023, 131_024, 262_144, 5_000_000] {
+            let input: Vec<u8> = (0..size).map(|at| (at * 7 + at / 251) as u8).collect();
+            assert!(applet.call("echo", &input).unwrap() == input, "{size} bytes");
+        }
+        assert_eq!(applet.call("large", &3_000_000_u64.to_le_bytes()).unwrap().len(), 3_000_000);
+        assert_eq!(applet.metrics().calls, 10);
+        assert!(applet.close().unwrap().heap.is_none());
+    });
+}
+
+#[test]
+fn functions_are_known_by_name_and_a_wrong_name_is_answered_with_the_right_ones() {
+    with_each(|_, path| {
+        let applet = spawn(path);
+        assert!(applet.functions().contains(&"echo".to_owned()));
+        let error = applet.call("ehco", b"").unwrap_err();
+        assert!(matches!(&error, CallError::UnknownFunction { known, .. } if known.len() > 20), "{error}");
+        assert!(error.to_string().contains("\"echo\""), "{error}");
+        assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
+    });
+}
+
+#[test]
+fn a_failure_has_the_functions_code_and_words_without_control_characters_and_the_applet_serves_on() {
+    with_each(|_, path| {
+        let applet = spawn(path);
+        for _ in 0..3 {
+            let error = applet.call("fail", b"").unwrap_err();
+            let CallError::Failed { code, message } = &error else { panic!("{error}") };
+            assert_eq!((*code, message.as_str()), (42, "as it was asked to\u{fffd}[31m"));
+        }
+        assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
+    });
+}
+
+#[test]
+fn a_streamed_result_comes_part_by_part_and_whole_for_who_does_not_stream() {
+    with_each(|_, path| {
+        let applet = spawn(path);
+        let parts: Vec<Vec<u8>> = applet
+            .stream(Call::new("parts", &100_u64.to_le_bytes()))
+            .unwrap()
+            .map(|part| part.unwrap().bytes)
+            .collect();
+        assert_eq!(parts.len(), 101);
+        assert_eq!(parts[7], 7_u64.to_le_bytes());
+        assert_eq!(applet.call("parts", &100_u64.to_le_bytes()).unwrap(), parts.concat());
+        // More than a ring holds, so that the applet has to wait.
+        let count = applet.stream(Call::new("parts", &20_000_u64.to_le_bytes())).unwrap().count();
+        assert_eq!(count, 20_001);
+    });
+}
+
+#[test]
+fn a_result_beyond_its_limit_is_refused_and_a_stream_of_it_is_not() {
+    with_each(|_, path| {
+        let mut limits = Limits::default();
+        limits.result_bytes = 1 << 20;
+        limits.grace = Duration::from_secs(10);
+        let applet = spawn_with(path, limits);
+        let over = 100_000_u64 * 2;
+        let refused = applet.call("parts", &over.to_le_bytes());
+        assert!(matches!(refused, Err(CallError::ResultTooLarge { limit_bytes: 1_048_576 })), "{refused:?}");
+        assert_eq!(applet.stream(Call::new("parts", &over.to_le_bytes())).unwrap().count(), 200_001);
+    });
+}
+
+#[test]
+fn calls_from_many_threads_take_turns_and_each_gets_its_own_result() {
+    with_each(|_, path| {
+        let applet = Arc::new(spawn(path));
+        let callers: Vec<_> = (0..8_u64)
+            .map(|caller| {
+                let applet = applet.clone();
+                thread::spawn(move || {
+                    for call in 0..200_u64 {
+                        let input = (caller << 32 | call).to_le_bytes();
+                        assert_eq!(applet.call("echo", &input).unwrap(), input);
+                    }
+                })
+            })
+            .collect();
+        for caller in callers {
+            caller.join().unwrap();
+        }
+        assert_eq!(applet.metrics().calls, 1600);
+    });
+}
+
+#[test]
+fn many_applets_work_at_once_from_many_threads() {
+    with_each(|_, path| {
+        let workers: Vec<_> = (0..6_u64)
+            .map(|worker| {
+                let path = path.clone();
+                thread::spawn(move || {
+                    for round in 0..3 {
+                        let applet = spawn(path.clone());
+                        let input = (worker << 8 | round).to_le_bytes();
+                        for _ in 0..100 {
+                            assert_eq!(applet.call("echo", &input).unwrap(), input);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_shared_buffer_is_worked_on_where_it_lies_and_belongs_to_one_applet() {
+    with_each(|_, path| {
+        let applet = spawn(path.clone());
+        let buffer = applet.buffer(1_000_000).unwrap();
+        assert!(buffer.to_vec().iter().all(|byte| *byte == 0));
+        buffer.write(0, b"abc").unwrap();
+        for _ in 0..2 {
+            let size = applet.call_with_buffer("increment", b"", &buffer).unwrap();
+            assert_eq!(size, 1_000_000_u64.to_le_bytes());
+        }
+        assert_eq!(buffer.to_vec()[..4], *b"cde\x02");
+        assert!(buffer.write(999_999, b"xx").is_err());
+        let other = spawn(path);
+        let foreign = other.call_with_buffer("increment", b"", &buffer);
+        assert!(matches!(foreign, Err(CallError::ForeignBuffer)), "{foreign:?}");
+        assert!(matches!(applet.call("increment", b""), Err(CallError::Failed { .. })));
+        let refused = applet.buffer(1 << 30).unwrap_err();
+        assert!(refused.to_string().contains("buffer_bytes"), "{refused}");
+    });
+}
+
+#[test]
+fn what_an_applet_writes_is_captured_and_what_it_costs_is_counted() {
+    with_each(|_, path| {
+        let applet = spawn(path);
+        applet.call("write_output", b"hello").unwrap();
+        let response = applet.call_with(Call::new("echo", &[7; 1000])).unwrap();
+        assert_eq!(
+            (response.bytes.len(), response.metrics.messages, response.metrics.message_bytes),
+            (1000, 2, 2000)
+        );
+        assert!(response.metrics.wall_time < Duration::from_secs(5));
+        let closed = applet.close().unwrap();
+        assert_eq!(closed.stdout, b"hello");
+        assert_eq!(closed.metrics.calls, 2);
+        assert!(closed.metrics.peak_memory_bytes > 0 && closed.metrics.cpu_time > Duration::ZERO);
+    });
+}
+
+#[test]
+fn an_applet_that_never_serves_is_refused_with_what_to_do() {
+    with_each(|_, path| {
+        let grants = holdfast_applet::Grants::none().arg("--never-serve");
+        let Err(error) = Applet::spawn(path, Limits::default(), grants) else { panic!("it serves") };
+        assert!(error.to_string().contains("holdfast_serve"), "{error}");
+    });
+}
+
+#[test]
+fn a_quiet_applet_costs_nothing_while_it_waits() {
+    with_each(|_, path| {
+        let applet = spawn(path);
+        applet.call("echo", b"x").unwrap();
+        let before = applet.metrics().cpu_time;
+        thread::sleep(Duration::from_millis(300));
+        let spent = applet.metrics().cpu_time.saturating_sub(before);
+        assert!(spent < Duration::from_millis(100), "{spent:?}");
+        let started = Instant::now();
+        applet.call("echo", b"x").unwrap();
+        assert!(started.elapsed() < Duration::from_secs(5));
+    });
+}

@@ -1,0 +1,142 @@
+//! Applets that die, by themselves or because they must: the host gets a typed error, and goes on.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use holdfast_applet::{Call, CallError, End, Failure, FailureKind, Kind, Limits};
+
+use crate::{death, spawn, spawn_with, with_each};
+
+#[test]
+fn a_crash_is_an_error_with_its_cause_and_respawn_goes_on() {
+    with_each(|kind, path| {
+        let applet = spawn(path);
+        for function in ["crash", "abort"] {
+            let error = death(applet.call(function, b""));
+            assert_eq!(error.kind(), FailureKind::Trap, "{error}");
+            if kind == Kind::Native {
+                let name = if function == "crash" { "SIGSEGV" } else { "SIGABRT" };
+                assert!(
+                    matches!(&error.failure, Failure::Ended { end: End::Signal { name: found, .. } } if *found == name),
+                    "{error}"
+                );
+            }
+            // It stays dead, of the same, until it is started anew.
+            assert_eq!(death(applet.call("echo", b"x")).to_string(), error.to_string());
+            assert!(applet.cause_of_death().is_some() && applet.functions().is_empty());
+            applet.respawn().unwrap();
+            assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
+        }
+    });
+}
+
+#[test]
+fn an_exit_in_the_middle_of_a_call_is_the_applets_death_and_not_the_hosts() {
+    with_each(|_, path| {
+        let applet = spawn(path);
+        let error = death(applet.call("exit", &7_u64.to_le_bytes()));
+        assert!(error.to_string().contains("status 7"), "{error}");
+    });
+}
+
+#[test]
+fn a_forbidden_system_call_is_reported_with_name_arguments_and_place() {
+    with_each(|kind, path| {
+        if kind == Kind::Wasm {
+            return;
+        }
+        let applet = spawn(path);
+        let error = death(applet.call("socket", b""));
+        assert_eq!(error.kind(), FailureKind::PolicyViolation);
+        let Failure::Ended { end: End::Violation(violation) } = &error.failure else { panic!("{error}") };
+        assert_eq!((violation.name.as_str(), violation.args[0], violation.args[1]), ("socket", 2, 1));
+        assert!(violation.instruction_pointer != 0);
+        applet.respawn().unwrap();
+    });
+}
+
+#[test]
+fn a_call_past_its_deadline_is_stopped_at_once_and_the_applet_with_it() {
+    with_each(|_, path| {
+        let mut limits = Limits::default();
+        limits.call_timeout = Some(Duration::from_millis(200));
+        let applet = spawn_with(path, limits);
+        let started = Instant::now();
+        let error = death(applet.call("spin", b""));
+        assert_eq!(error.kind(), FailureKind::TimeLimit, "{error}");
+        assert!(error.to_string().contains("200ms"), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(10));
+        applet.respawn().unwrap();
+        let flooded = death(applet.call("flood", b""));
+        assert_eq!(flooded.kind(), FailureKind::TimeLimit, "{flooded}");
+        applet.respawn().unwrap();
+        let own = applet.call_with(Call::new("spin", b"").time_limit(Duration::from_millis(50)));
+        assert!(death(own).to_string().contains("50ms"));
+    });
+}
+
+#[test]
+fn a_flood_is_cut_off_at_the_limit_of_results() {
+    with_each(|_, path| {
+        let mut limits = Limits::default();
+        limits.result_bytes = 1 << 20;
+        let applet = spawn_with(path, limits);
+        let refused = applet.call("flood", b"").unwrap_err();
+        assert!(matches!(refused, CallError::ResultTooLarge { .. }), "{refused}");
+        // It does not listen, so it did not survive the cancellation.
+        assert_eq!(death(applet.call("echo", b"")).kind(), FailureKind::TimeLimit);
+    });
+}
+
+/// Cancels from another thread once the call is under way.
+fn cancel_while(applet: &Arc<holdfast_applet::Applet>, function: &str) -> Result<Vec<u8>, CallError> {
+    let canceller = thread::spawn({
+        let applet = applet.clone();
+        move || {
+            for _ in 0..1000 {
+                thread::sleep(Duration::from_millis(5));
+                if applet.cancel() {
+                    return true;
+                }
+            }
+            false
+        }
+    });
+    let result = applet.call(function, b"");
+    assert!(canceller.join().unwrap());
+    result
+}
+
+#[test]
+fn a_cancelled_call_ends_and_an_applet_that_listens_survives_it() {
+    with_each(|kind, path| {
+        let applet = Arc::new(spawn(path));
+        let result = cancel_while(&applet, "spin_until_cancelled");
+        if kind == Kind::Native {
+            assert!(matches!(result, Err(CallError::Cancelled)), "{result:?}");
+            assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
+        } else {
+            death(result);
+            applet.respawn().unwrap();
+        }
+        let deaf = death(cancel_while(&applet, "spin"));
+        assert!(deaf.to_string().contains("cancelled"), "{deaf}");
+        assert!(!applet.cancel(), "there is no call any more");
+    });
+}
+
+#[test]
+fn a_stream_that_is_dropped_early_cancels_its_call() {
+    with_each(|kind, path| {
+        let applet = spawn(path);
+        let mut stream = applet.stream(Call::new("flood", b"")).unwrap();
+        assert!(stream.next().unwrap().is_ok());
+        drop(stream);
+        let after = applet.call("echo", b"x");
+        assert_eq!(
+            death(after).kind(),
+            if kind == Kind::Native { FailureKind::TimeLimit } else { FailureKind::Host }
+        );
+    });
+}

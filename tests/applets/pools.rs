@@ -1,0 +1,54 @@
+//! Applets that are started before they are needed.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use holdfast_applet::{Command, Grants, Pool};
+
+use crate::with_each;
+
+fn wait_for(pool: &Pool, count: usize) {
+    let started = Instant::now();
+    while pool.ready() < count {
+        assert!(started.elapsed() < Duration::from_secs(30), "{} of {count} are ready", pool.ready());
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_pool_keeps_applets_ready_and_gives_each_a_fresh_one() {
+    with_each(|_, path| {
+        let pool = Pool::new(2, false, move || Ok(Command::new(path.clone(), Grants::none()))).unwrap();
+        wait_for(&pool, 2);
+        {
+            let (one, two) = (pool.take().unwrap(), pool.take().unwrap());
+            assert_eq!(one.call("echo", b"1").unwrap(), b"1");
+            assert_eq!(two.call("echo", b"2").unwrap(), b"2");
+            assert!(one.call("crash", b"").is_err());
+            assert_eq!(two.call("echo", b"2").unwrap(), b"2");
+        }
+        wait_for(&pool, 2);
+        assert_eq!(pool.take().unwrap().metrics().calls, 0);
+    });
+}
+
+#[test]
+fn a_pool_that_reuses_takes_back_what_lives() {
+    with_each(|_, path| {
+        let pool = Pool::new(1, true, move || Ok(Command::new(path.clone(), Grants::none()))).unwrap();
+        let taken = pool.take().unwrap();
+        taken.call("echo", b"1").unwrap();
+        drop(taken);
+        wait_for(&pool, 1);
+        let dead = pool.take().unwrap();
+        dead.call("crash", b"").unwrap_err();
+        drop(dead);
+        assert!(pool.take().unwrap().call("echo", b"x").is_ok());
+    });
+}
+
+#[test]
+fn a_pool_of_what_cannot_start_says_so_at_once() {
+    let refused = Pool::new(3, false, || Ok(Command::new("/nowhere/applet", Grants::none())));
+    assert!(refused.err().unwrap().to_string().contains("/nowhere/applet"));
+}
