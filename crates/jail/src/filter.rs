@@ -120,3 +120,6 @@ fn compiled(condition: &Condition, given: &Given) -> Option<SeccompCondition> {
     };
     SeccompCondition::new(condition.argument, width, comparison, value).ok()
 }
+
+#[cfg(test)]
+mod tests;

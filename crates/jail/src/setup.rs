@@ -67,7 +67,9 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     let program = Program::open(&jail.program)?;
     let chosen = choose(&jail, machine, &program)?;
     let mut policy = jail.policy;
-    if !jail.paths.is_empty() {
+    if jail.paths.is_empty() {
+        jail.limits.file_size_bytes = 0;
+    } else {
         policy = policy.with(Group::Directories);
     }
     if chosen.layers.has(Layer::Mounts) {
@@ -398,12 +400,11 @@ fn limits(jail: &Jail, given: &Given, has_own_user: bool) -> Vec<(&'static str, 
     let limit = |name, resource, value| (name, Limit { resource, value });
     let ours = &jail.limits;
     let files = given.first_free_descriptor + ours.open_files.max(2);
-    let file_size = if jail.paths.is_empty() { 0 } else { ours.file_size_bytes };
     let mut limits = vec![
         limit("limit the address space", libc::RLIMIT_AS, ours.address_space_bytes),
         limit("limit the stack", libc::RLIMIT_STACK, ours.stack_bytes),
         limit("limit the files", libc::RLIMIT_NOFILE, files.into()),
-        limit("limit the size of files", libc::RLIMIT_FSIZE, file_size),
+        limit("limit the size of files", libc::RLIMIT_FSIZE, ours.file_size_bytes),
         limit("limit core dumps", libc::RLIMIT_CORE, 0),
         limit("limit locked memory", libc::RLIMIT_MEMLOCK, 0),
         limit("limit message queues", libc::RLIMIT_MSGQUEUE, 0),

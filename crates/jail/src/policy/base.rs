@@ -119,7 +119,7 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_munlock, Allow, "undoes what never was"),
     // The end.
     plain(libc::SYS_exit, Allow, "the end of a thread"),
-    plain(libc::SYS_exit_group, Allow, "the end"),
+    plain(libc::SYS_exit_group, Allow, "the end of the program"),
     rule(libc::SYS_tgkill, &[is(2, SIGABRT as u64)], Ask(Question::Abort), "abort() of glibc and Rust"),
     rule(libc::SYS_tkill, &[is(1, SIGABRT as u64)], Ask(Question::Abort), "abort() of musl"),
     rule(libc::SYS_kill, &[is(1, SIGABRT as u64)], Ask(Question::Abort), "abort() of old programs"),
