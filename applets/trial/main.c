@@ -40,7 +40,8 @@ static int fail(holdfast_call *call, void *context) {
 
 static int crash(holdfast_call *call, void *context) {
     (void)call, (void)context;
-    *(volatile int *)8 = 1;
+    volatile uintptr_t nowhere = 8;
+    *(volatile int *)nowhere = 1;
 #ifdef __wasm__
     __builtin_trap();
 #endif
