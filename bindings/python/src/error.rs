@@ -47,6 +47,26 @@ pub(crate) enum Class {
     UnknownFunction,
 }
 
+/// What limits and options are called in texts that are written for Rust and for the command line, and in Python.
+const WORDS: [(&str, &str); 9] = [
+    ("(--timeout)", "(call_timeout)"),
+    ("run it once without a time limit (call_timeout)", "start it once without that limit (compile_timeout)"),
+    ("(--fuel)", "(fuel)"),
+    ("(--memory)", "(memory)"),
+    ("(result_bytes)", "(result)"),
+    ("limit buffer_bytes", "limit buffers"),
+    ("Applet::buffer", "Applet.buffer"),
+    ("and call holdfast_serve, or be run to its end with `holdfast run`", "and call holdfast_serve"),
+    ("make a heap with a larger --heap-size", "raise it with `holdfast heap limit`"),
+];
+
+fn in_python(text: String) -> String {
+    WORDS.iter().fold(text, |text, (theirs, ours)| match text.contains(theirs) {
+        true => text.replace(theirs, ours),
+        false => text,
+    })
+}
+
 /// Fields of an exception, by name.
 pub(crate) trait Fields {
     /// Puts them in.
@@ -74,7 +94,7 @@ pub(crate) fn raise(py: Python<'_>, class: Class, text: impl ToString, fields: i
         let class = module.getattr(format!("{class:?}"))?.cast_into::<PyType>()?;
         let named = PyDict::new(py);
         fields.put(&named)?;
-        Ok(PyErr::from_value(class.call((text.to_string(),), Some(&named))?))
+        Ok(PyErr::from_value(class.call((in_python(text.to_string()),), Some(&named))?))
     };
     make().unwrap_or_else(|error: PyErr| error)
 }

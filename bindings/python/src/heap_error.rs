@@ -1,7 +1,7 @@
 //! How an operation on an open heap fails, and which exception that is.
 #![forbid(unsafe_code)]
 
-use holdfast_heap::{GrowError, HeapError, OpenError};
+use holdfast_heap::{HeapError, OpenError};
 use holdfast_native_heap::OpenHeapError;
 use holdfast_region::RegionError;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -85,13 +85,6 @@ fn call(py: Python<'_>, error: HeapError, name: Option<&str>) -> PyErr {
         None => text,
     };
     let class = match error {
-        HeapError::OutOfMemory { cause: GrowError::LimitReached { limit_bytes }, wanted_bytes } => {
-            let text = format!(
-                "no room for {wanted_bytes} bytes: the heap's limit of {limit_bytes} bytes is reached; free something, or \
-                 raise it with `holdfast heap limit`"
-            );
-            return raise(py, Class::HeapNoRoom, named(text), ());
-        }
         HeapError::OutOfMemory { .. } => Class::HeapNoRoom,
         HeapError::ReadOnly => Class::HeapDenied,
         HeapError::NameTaken => Class::RootExists,
