@@ -21,7 +21,6 @@ mod opening;
 #[cfg(feature = "peers")]
 #[allow(unsafe_code, reason = "the peers are libraries in C, or map files")]
 mod peers;
-mod race;
 mod random;
 #[allow(unsafe_code, reason = "stores to a mapped region")]
 mod raw;
@@ -32,6 +31,7 @@ mod update;
 
 use std::io;
 
+use crate::race::{Side, Times, race};
 use crate::report::{Goal, Measurement};
 use crate::stats::Series;
 
@@ -41,7 +41,6 @@ use ground::{Ground, Store};
 use kv::{Engine, HOLDFAST};
 use live::LiveHeap;
 use opening::{COLD, CP};
-use race::{Side, Times, race};
 use update::Updates;
 
 const GLIBC: &str = "glibc";
@@ -70,7 +69,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn add(&mut self, key: &'static str, series: Option<Series>, unit: &'static str, goal: Option<Goal>) {
+    pub(crate) fn add(
+        &mut self,
+        key: &'static str,
+        series: Option<Series>,
+        unit: &'static str,
+        goal: Option<Goal>,
+    ) {
         if let Some(series) = series {
             self.measurements.push(Measurement { key, series, unit, goal });
         }

@@ -9,7 +9,9 @@
 
 #![deny(unsafe_code)]
 
+pub mod applet;
 pub mod heap;
+mod race;
 pub mod report;
 pub mod slice;
 pub mod stats;

@@ -6,26 +6,31 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use holdfast_bench::{heap, report, slice};
+use holdfast_bench::{applet, heap, report, slice};
 
 const RUNS_DEFAULT: usize = 15;
-const USAGE: &str = "usage: holdfast-bench slice|heap [--json] [--runs N] [--only SECTION]";
+const USAGE: &str = "usage: holdfast-bench slice|heap|applet [--json] [--runs N] [--only SECTION]";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Suite {
     Slice,
     Heap,
+    Applet,
 }
 
 struct Arguments {
     suite: Suite,
     json: bool,
     runs: usize,
-    /// A section of the suite `heap`.
+    /// A section of the suite `heap` or `applet`.
     only: Option<String>,
 }
 
 fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    if words.next().as_deref() == Some(applet::PEER) {
+        return play(words.next().as_deref());
+    }
     let arguments = match parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(complaint) => {
@@ -43,6 +48,8 @@ fn main() -> ExitCode {
     let outcome = match arguments.suite {
         Suite::Slice => slice::run(arguments.runs, &mut progress).map(|found| (found, Vec::new())),
         Suite::Heap => heap::run(arguments.runs, arguments.only.as_deref(), &mut progress)
+            .map(|found| (found.measurements, found.missing)),
+        Suite::Applet => applet::run(arguments.runs, arguments.only.as_deref(), &mut progress)
             .map(|found| (found.measurements, found.missing)),
     };
     let (measurements, missing) = match outcome {
@@ -65,10 +72,22 @@ fn main() -> ExitCode {
     }
 }
 
+/// The other side of a measurement, which this program has started.
+fn play(role: Option<&str>) -> ExitCode {
+    match applet::play(role.unwrap_or_default()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("holdfast-bench: the other side: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let suite = match arguments.next().as_deref() {
         Some("slice") => Suite::Slice,
         Some("heap") => Suite::Heap,
+        Some("applet") => Suite::Applet,
         Some(other) => return Err(format!("there is no suite {other}")),
         None => return Err("no suite is named".to_owned()),
     };
@@ -80,7 +99,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
                 let number = arguments.next().and_then(|text| text.parse().ok()).filter(|runs| *runs > 0);
                 parsed.runs = number.ok_or("--runs needs a number of at least 1")?;
             }
-            "--only" if suite == Suite::Heap => {
+            "--only" if suite != Suite::Slice => {
                 parsed.only = Some(arguments.next().ok_or("--only needs the name of a section")?);
             }
             other => return Err(format!("there is no option {other}")),
@@ -101,6 +120,7 @@ mod tests {
     fn suites_are_known_by_their_names() {
         assert_eq!(parsed("heap").unwrap().suite, Suite::Heap);
         assert_eq!(parsed("slice --json").unwrap().suite, Suite::Slice);
+        assert_eq!(parsed("applet --only channel").unwrap().suite, Suite::Applet);
         assert_eq!(parsed("heap --only kv").unwrap().only.as_deref(), Some("kv"));
         assert!(parsed("slice --only kv").is_err() && parsed("heap --only").is_err());
     }

@@ -9,9 +9,11 @@ use crate::failure::{Failure, Result};
 use crate::release;
 use crate::workspace::Workspace;
 
-const SUITES: [&str; 2] = ["slice", PEERS_SUITE];
+const SUITES: [&str; 3] = ["slice", PEERS_SUITE, APPLET_SUITE];
 /// The suite that needs the engines that it compares with.
 const PEERS_SUITE: &str = "heap";
+/// The suite that needs nothing but itself.
+const APPLET_SUITE: &str = "applet";
 /// Package and program.
 const BENCH: &str = "holdfast-bench";
 /// The applet that the measurements run.
@@ -29,6 +31,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
     }
     let mut program = match arguments.first() {
         Some(suite) if suite == PEERS_SUITE => with_peers(workspace)?,
+        Some(suite) if suite == APPLET_SUITE => alone(workspace)?,
         _ => built(workspace, BENCH)?,
     };
     show(program.args(arguments));
@@ -62,8 +65,17 @@ fn with_peers(workspace: &Workspace) -> Result<Command> {
              `apt-get install build-essential libpmemobj1` brings all that it needs",
         ));
     }
+    bench_with(workspace, &["--features", "peers"])
+}
+
+/// Builds what measures channels and applets.
+fn alone(workspace: &Workspace) -> Result<Command> {
+    bench_with(workspace, &[])
+}
+
+fn bench_with(workspace: &Workspace, options: &[&str]) -> Result<Command> {
     let mut build = cargo(&workspace.root);
-    run(build.args(["build", "--release", "-p", BENCH, "--features", "peers"]))?;
+    run(build.args(["build", "--release", "-p", BENCH]).args(options))?;
     let mut command = Command::new(workspace.target.join("release").join(BENCH));
     command.current_dir(&workspace.root).stdin(Stdio::null());
     Ok(command)

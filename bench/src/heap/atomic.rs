@@ -8,9 +8,9 @@
 use std::io;
 
 use super::ground::{Ground, Store};
-use super::race::{Side, Times, race};
 use super::random::Random;
 use super::raw::RawRegion;
+use crate::race::{Side, Times, race};
 use crate::timing::processor_ns;
 
 /// Pages that are stored to before each commit.

@@ -10,8 +10,8 @@ use std::io::{self, Error, Write};
 use std::time::Instant;
 
 use super::ground::{Ground, Home, Store};
-use super::race::{Side, Times, race};
 use super::raw::RawRegion;
+use crate::race::{Side, Times, race};
 use crate::stats::Series;
 use crate::timing::ms_since;
 

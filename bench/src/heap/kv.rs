@@ -13,8 +13,8 @@ use std::time::Instant;
 use super::ground::Home;
 use super::live::{LiveHeap, heap_error};
 use super::map::Map;
-use super::race::{Side, Times, race};
 use super::random::Random;
+use crate::race::{Side, Times, race};
 
 const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 100;

@@ -12,8 +12,8 @@ use holdfast_region::Opened;
 
 use super::ground::{Ground, Store, name};
 use super::live::{LiveHeap, heap_error};
-use super::race::{Side, Times, race};
 use super::raw::RawRegion;
+use crate::race::{Side, Times, race};
 use crate::stats::Series;
 use crate::timing::ms_since;
 use crate::warm_open;

@@ -14,7 +14,7 @@ use holdfast_heap::{Backing, GrowError, Handle, Heap, OpenOptions, Pointers, Sha
 use super::alloc::{Allocator, OBJECT_BYTES, Ring};
 use super::ground::{Home, name};
 use super::live::heap_error;
-use super::race::{Side, Times, race};
+use crate::race::{Side, Times, race};
 /// Names of the sides; each takes nanoseconds for a pair, of whichever thread.
 pub(crate) const ONE: &str = "one thread";
 pub(crate) const TWO: &str = "two threads";

@@ -1,0 +1,54 @@
+//! The suite `applet`: what it costs to talk to an untrusted program. `bench/README.md` says what each key means.
+//!
+//! Invariants: the other side is another process, this program again in a role ([`play`]), and ends with its measurement;
+//! peers of the comparison work in the same rounds as our side.
+
+mod channel;
+#[allow(unsafe_code, reason = "a word in shared memory is what is slept on")]
+mod futex;
+mod other_side;
+mod socket;
+
+use std::io;
+
+use crate::heap::Outcome;
+
+/// The first argument of the other side.
+pub const PEER: &str = "other-side";
+
+/// A part of the suite.
+type Section = (&'static str, fn(usize, &mut Outcome) -> io::Result<()>);
+
+const SECTIONS: [Section; 1] = [("channel", channel::run)];
+
+/// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
+///
+/// # Errors
+/// When there is no such section, or a side fails.
+pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+    let chosen = |name: &str| only.is_none_or(|only| only == name);
+    if !SECTIONS.iter().any(|(name, _)| chosen(name)) {
+        let names = SECTIONS.map(|(name, _)| name).join(", ");
+        return Err(io::Error::other(format!("there is no such section; there are: {names}")));
+    }
+    let mut outcome = Outcome::default();
+    for (name, section) in SECTIONS.iter().filter(|(name, _)| chosen(name)) {
+        progress(name);
+        section(runs, &mut outcome)?;
+    }
+    Ok(outcome)
+}
+
+/// Plays the other side of a measurement, until that ends.
+///
+/// # Errors
+/// When there is no such role, or the measuring side breaks off.
+pub fn play(role: &str) -> io::Result<()> {
+    match role {
+        channel::ROLE_SPIN => channel::serve(true),
+        channel::ROLE_SLEEP => channel::serve(false),
+        futex::ROLE => futex::serve(),
+        socket::ROLE => socket::serve(),
+        other => Err(io::Error::other(format!("there is no role {other}"))),
+    }
+}

@@ -1,0 +1,31 @@
+//! The other side as a process: this program in a role, with one descriptor at its standard input.
+//!
+//! Invariant: it does not outlive the value.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+
+/// See the module.
+pub(crate) struct OtherSide(Child);
+
+impl OtherSide {
+    pub(crate) fn start(role: &str, descriptor: OwnedFd) -> io::Result<OtherSide> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([super::PEER, role]).stdin(descriptor).stdout(Stdio::null());
+        command.spawn().map(OtherSide)
+    }
+}
+
+impl Drop for OtherSide {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the other side was started with.
+pub(crate) fn descriptor() -> io::Result<OwnedFd> {
+    io::stdin().as_fd().try_clone_to_owned()
+}

@@ -1,0 +1,50 @@
+//! The usual way: messages of 8 bytes over a pair of Unix sockets (`SOCK_SEQPACKET`).
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::other_side::{OtherSide, descriptor};
+
+pub(crate) const ROLE: &str = "socket";
+
+/// The measuring side.
+pub(crate) struct Socket {
+    socket: OwnedFd,
+    _other: OtherSide,
+}
+
+impl Socket {
+    pub(crate) fn start() -> io::Result<Socket> {
+        let (socket, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok(Socket { socket, _other: OtherSide::start(ROLE, theirs)? })
+    }
+
+    /// Microseconds for a round trip.
+    pub(crate) fn round_trip_us(&mut self, trips: u32) -> io::Result<f64> {
+        let started = Instant::now();
+        for trip in 0..trips {
+            let message = u64::from(trip).to_le_bytes();
+            rustix::io::write(&self.socket, &message)?;
+            let mut answer = [0; 8];
+            if rustix::io::read(&self.socket, &mut answer)? != 8 || answer != message {
+                return Err(io::Error::other("the socket's answer is wrong"));
+            }
+        }
+        Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(trips))
+    }
+}
+
+pub(crate) fn serve() -> io::Result<()> {
+    let socket = descriptor()?;
+    let mut message = [0; 8];
+    loop {
+        match rustix::io::read(&socket, &mut message)? {
+            0 => return Ok(()),
+            bytes => _ = rustix::io::write(&socket, &message[..bytes])?,
+        }
+    }
+}
