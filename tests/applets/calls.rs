@@ -75,6 +75,9 @@ fn a_result_beyond_its_limit_is_refused_and_a_stream_of_it_is_not() {
         let over = 100_000_u64 * 2;
         let refused = applet.call("parts", &over.to_le_bytes());
         assert!(matches!(refused, Err(CallError::ResultTooLarge { limit_bytes: 1_048_576 })), "{refused:?}");
+        if applet.cause_of_death().is_some() {
+            applet.respawn().unwrap();
+        }
         assert_eq!(applet.stream(Call::new("parts", &over.to_le_bytes())).unwrap().count(), 200_001);
     });
 }

@@ -90,6 +90,13 @@ impl CApplet {
         self.compile(&mut cc, &self.files, workspace);
         cc.arg("-L").arg(applets::for_jail(workspace)).arg(LINK).args(self.link_flags()?);
         finish(cc, &native, &mut built)?;
+        if self.libraries.is_empty() && !self.is_cpp() {
+            let fixed = folder.join(format!("{}-static", self.name));
+            let mut cc = self.compiler();
+            self.compile(cc.arg("-static"), &self.files, workspace);
+            cc.arg("-L").arg(applets::for_jail(workspace)).arg(LINK).args(self.link_flags()?);
+            finish(cc, &fixed, &mut built)?;
+        }
         let (_, rest): (Vec<_>, Vec<_>) =
             self.files.iter().cloned().partition(|file| file.file_stem() == Some(OsStr::new(MAIN)));
         if !rest.is_empty() {

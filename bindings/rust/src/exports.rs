@@ -144,10 +144,10 @@ impl Exports {
         })
     }
 
-    /// Their count and names, for the host. From now on there are no more.
-    pub(crate) fn tell(&mut self) -> (usize, &[u8]) {
-        self.told = true;
-        (self.functions.len(), self.names.as_slice())
+    /// Their count and names, for the host, once. From now on there are no more.
+    pub(crate) fn tell(&mut self) -> Option<(usize, &[u8])> {
+        let first = !core::mem::replace(&mut self.told, true);
+        first.then(|| (self.functions.len(), self.names.as_slice()))
     }
 
     pub(crate) fn function(&self, number: u32) -> Option<Function> {
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(add(&"x".repeat(65)), Err(ExportError::BadName));
         assert_eq!(add(&"x".repeat(321)), Err(ExportError::BadName));
         assert_eq!(add(&"x".repeat(64)), Ok(()));
-        let (count, names) = exports.tell();
+        let (count, names) = exports.tell().unwrap();
         assert_eq!(count, 3);
         assert_eq!(names[..11], *b"\x03one\x06zw\xc3\xb6lf");
         assert_eq!((names[11], names.len()), (64, 76));
@@ -204,6 +204,7 @@ mod tests {
             exports.add(&std::format!("function {number}"), Function::new(nothing)).unwrap();
         }
         assert_eq!(exports.add("one more", Function::new(nothing)), Err(ExportError::TooMany));
-        assert_eq!(exports.tell().0, EXPORTS_MAX);
+        assert_eq!(exports.tell().map(|told| told.0), Some(EXPORTS_MAX));
+        assert_eq!(exports.tell(), None);
     }
 }

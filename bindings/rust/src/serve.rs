@@ -32,6 +32,8 @@ pub const CODE_NOT_RUN: i32 = i32::MAX;
 pub enum ServeError {
     /// No host has started this program.
     NoHost,
+    /// This program has served already, or does.
+    Again,
     /// The host's channel is not for this program.
     Boot(BootError),
     /// The channel cannot be used.
@@ -44,6 +46,7 @@ impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoHost => f.write_str(NO_HOST),
+            Self::Again => f.write_str("this program has told its host what it exports already; serve once"),
             Self::Boot(error) => error.fmt(f),
             Self::Transport(error) => error.fmt(f),
             Self::Heap(error) => error.fmt(f),
@@ -106,8 +109,9 @@ fn serve_over(
     keeper: &mut dyn HeapKeeper,
 ) -> Result<(), ServeError> {
     exports.with(|exports| {
-        let (count, names) = exports.tell();
-        transport.send(AppletMessage::Hello { version: PROTOCOL_VERSION, count: count as u64 }, names)
+        let (count, names) = exports.tell().ok_or(ServeError::Again)?;
+        let hello = AppletMessage::Hello { version: PROTOCOL_VERSION, count: count as u64 };
+        transport.send(hello, names).map_err(ServeError::from)
     })?;
     let mut input = Buffer::new();
     let mut outcome = Outcome::new();

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use holdfast_jail::End;
 use holdfast_region::{CloseReport, Region, RegionError};
 
 use crate::buffer::SharedBuffer;
@@ -197,7 +198,8 @@ impl Applet {
     }
 
     /// Cancels the call that is under way, from another thread, and says whether there was one. A native applet is told,
-    /// and killed if it goes on for longer than [`Limits::grace`]; what serves on afterwards returned in time.
+    /// and killed if it goes on for longer than [`Limits::grace`]; WebAssembly is stopped at once, which ends the applet
+    /// ([`Applet::respawn`] of one costs microseconds).
     pub fn cancel(&self) -> bool {
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).clone();
         control.cancel()
@@ -355,7 +357,11 @@ fn begin(plan: &Plan, region: Option<Region>) -> Result<Session, NotStarted> {
     let (start, grace) = (plan.limits.start_timeout, plan.limits.grace);
     Session::begin(sandbox, start, grace).map_err(|(sandbox, Over(failure))| {
         let metrics = sandbox.metrics();
-        conclude(sandbox, failure, metrics)
+        let (mut error, region) = conclude(sandbox, failure, metrics);
+        if let Failure::Ended { end: End::Exited { status } } = error.failure {
+            error.failure = Failure::NotServing { status };
+        }
+        (error, region)
     })
 }
 

@@ -3,41 +3,52 @@
 //! Invariant: a cancellation meets the call that was under way when it was asked for, and no later one.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// See the module.
 pub(crate) struct Control {
-    /// The number of the call under way; 0 for none.
-    current: AtomicU64,
-    cancelled: AtomicU64,
+    calls: Mutex<Calls>,
     nudge: Box<dyn Fn() + Send + Sync>,
 }
 
+#[derive(Default)]
+struct Calls {
+    /// The number of the call under way; 0 for none.
+    current: u64,
+    cancelled: u64,
+}
+
 impl Control {
-    /// `nudge` makes the thread that waits for the applet look at [`Control::is_cancelled`].
+    /// `nudge` makes the thread that waits for the applet look at [`Control::is_cancelled`], or ends the applet.
     pub(crate) fn new(nudge: impl Fn() + Send + Sync + 'static) -> Control {
-        Control { current: AtomicU64::new(0), cancelled: AtomicU64::new(0), nudge: Box::new(nudge) }
+        Control { calls: Mutex::default(), nudge: Box::new(nudge) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        // Two numbers, each valid by itself.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn begin(&self, call: u64) {
-        self.current.store(call, Ordering::SeqCst);
+        self.lock().current = call;
     }
 
     pub(crate) fn end(&self) {
-        self.current.store(0, Ordering::SeqCst);
+        self.lock().current = 0;
     }
 
     pub(crate) fn is_cancelled(&self, call: u64) -> bool {
-        self.cancelled.load(Ordering::SeqCst) == call
+        self.lock().cancelled == call
     }
 
     /// Whether there was a call to cancel.
     pub(crate) fn cancel(&self) -> bool {
-        let call = self.current.load(Ordering::SeqCst);
-        if call == 0 {
+        let mut calls = self.lock();
+        if calls.current == 0 {
             return false;
         }
-        self.cancelled.store(call, Ordering::SeqCst);
+        calls.cancelled = calls.current;
+        // Under the lock, so that the call cannot end before.
         (self.nudge)();
         true
     }

@@ -118,6 +118,8 @@ pub enum FailureKind {
     PolicyViolation,
     /// It ran longer than it was allowed to.
     TimeLimit,
+    /// It was stopped because its call was cancelled.
+    Cancelled,
     /// The host or the heap failed.
     Host,
 }
@@ -164,9 +166,8 @@ impl Failure {
                 _ => FailureKind::Trap,
             },
             Failure::Protocol { .. } => FailureKind::Trap,
-            Failure::StartTimeLimit { .. }
-            | Failure::CallTimeLimit { .. }
-            | Failure::IgnoredCancel { .. } => FailureKind::TimeLimit,
+            Failure::StartTimeLimit { .. } | Failure::CallTimeLimit { .. } => FailureKind::TimeLimit,
+            Failure::IgnoredCancel { .. } => FailureKind::Cancelled,
             Failure::Heap(_) | Failure::Host { .. } => FailureKind::Host,
         }
     }
@@ -203,6 +204,7 @@ fn wasm_kind(error: &WasmError) -> FailureKind {
         | WasmError::OutOfFuel { .. }
         | WasmError::HostAccess { .. }
         | WasmError::ReadOnlyHeap { .. } => FailureKind::Trap,
+        WasmError::Interrupted { .. } => FailureKind::Cancelled,
         WasmError::TimeLimit { .. } | WasmError::CompileTimeLimit { .. } => FailureKind::TimeLimit,
         _ => FailureKind::Host,
     }

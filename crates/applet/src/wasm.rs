@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast_channel::header::Header;
 use holdfast_channel::ChannelMemory;
+use holdfast_channel::header::Header;
 use holdfast_channel::layout::{Handle, Layout, RING_BYTES_MIN};
 use holdfast_region::{Consistency, Region};
 use holdfast_wasm::{ARENA_BYTES_MAX, Arena, Program, Received, SendError, Serving, WasmError};

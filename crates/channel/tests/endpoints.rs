@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_channel::header::Header;
+use holdfast_channel::header::{FORGET, Header};
 use holdfast_channel::hello;
 use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind};
 use holdfast_channel::ring::DATA_WORD;
@@ -84,6 +84,23 @@ fn messages_of_every_size_arrive_in_both_directions() {
         }
         host.send(&HostMessage::End.into(), &[], soon).unwrap();
     });
+}
+
+#[test]
+fn a_call_tells_the_applet_to_forget_and_no_other_message_tells_the_host() {
+    let Pair { mut host, mut applet, .. } = pair();
+    let call = HostMessage::Call { call: 1, index: 0, buffer: Handle::default(), time_ns: 0 };
+    let soon = host.deadline_in(LONG);
+    // In one piece, and in several.
+    for bytes in [0, 3000] {
+        host.send(&Header { flags: FORGET, ..call.into() }, &pattern(bytes), soon).unwrap();
+        let mut payload = Vec::new();
+        let header = applet.receive(&mut payload, RECEIVE_BYTES_MAX, soon).unwrap();
+        assert_eq!((header.flags, payload.len()), (FORGET, bytes));
+    }
+    applet.send(&Header { flags: FORGET, ..result() }, &[], soon).unwrap();
+    let broke = host.receive(&mut Vec::new(), RECEIVE_BYTES_MAX, soon);
+    assert!(matches!(broke, Err(ChannelError::PeerBroke { .. })), "{broke:?}");
 }
 
 #[test]

@@ -51,31 +51,30 @@ impl Programs {
     /// # Errors
     /// When it was not built.
     pub fn applet(&self, name: &str) -> io::Result<PathBuf> {
-        let path = self.applets.join(format!("{name}.wasm"));
-        require(&path, "run ./test, or `cargo xtask applets` first")?;
-        Ok(path)
+        built(&self.applets, &format!("{name}.wasm"))
     }
-    /// The native applet of this name, linked dynamically.
+
+    /// The native program of an applet, linked dynamically.
     ///
     /// # Errors
     /// When it was not built.
     pub fn native_applet(&self, name: &str) -> io::Result<PathBuf> {
-        self.native("native", name)
+        built(&self.applets, name)
     }
 
     /// The same, linked statically.
     ///
     /// # Errors
-    /// When it was not built.
+    /// When it was not built; only applets in plain C are built so.
     pub fn static_applet(&self, name: &str) -> io::Result<PathBuf> {
-        self.native("static", name)
+        built(&self.applets, &format!("{name}-static"))
     }
+}
 
-    fn native(&self, folder: &str, name: &str) -> io::Result<PathBuf> {
-        let path = self.applets.join(folder).join(name);
-        require(&path, "run ./test, or `cargo xtask applets` first")?;
-        Ok(path)
-    }
+fn built(applets: &Path, name: &str) -> io::Result<PathBuf> {
+    let path = applets.join(name);
+    require(&path, "run ./test, or `cargo xtask applets` first")?;
+    Ok(path)
 }
 
 /// Where cargo builds, of which this test is a part: TARGET/PROFILE/deps/NAME-HASH.
@@ -96,9 +95,7 @@ fn profile_directory() -> io::Result<PathBuf> {
 /// # Errors
 /// When it was not built: nobody has, or what it takes is not installed.
 pub fn native_applet(name: &str) -> io::Result<PathBuf> {
-    let path = Places::find()?.applets.join(name);
-    require(&path, "run ./test, or `cargo xtask applets` first")?;
-    Ok(path)
+    built(&Places::find()?.applets, name)
 }
 
 fn require(path: &Path, remedy: &str) -> io::Result<()> {

@@ -43,6 +43,7 @@ pub(crate) struct Attached {
     pub(crate) limit_bytes: u64,
     pub(crate) created: bool,
     pub(crate) read_only: bool,
+    pub(crate) atomic: bool,
 }
 
 struct Inner {
@@ -134,6 +135,7 @@ impl HeapLink {
             backed_bytes: heap.backed_bytes,
             limit_bytes: region.growth_limit_bytes(),
             read_only: region.is_read_only(),
+            atomic: region.consistency() == Consistency::Atomic,
             created: region.opened() == Opened::Created,
         })
     }
@@ -207,6 +209,14 @@ impl HeapLink {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same, for an applet that asks for it because it lets go of what it knows of its heap.
+    pub(crate) fn roll_back_for_applet(&self) -> GuestCode {
+        self.with_attached(|region| match region.consistency() {
+            Consistency::Atomic => region.rollback().map(drop),
+            _ => Ok(()),
+        })
     }
 
     fn with_attached(&self, work: impl FnOnce(&mut Region) -> Result<(), RegionError>) -> GuestCode {

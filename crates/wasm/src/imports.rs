@@ -17,7 +17,7 @@ use crate::state::{State, Stop};
 pub const MODULE: &str = "holdfast";
 /// What it offers, as shown to someone whose applet asks for something else.
 pub(crate) const OFFER: &str = "attach(out: i32) -> i32, grow(at_least_bytes: i64) -> i64, commit(level: i32) -> i32, \
-     receive(header: i32, payload: i32, capacity: i32) -> i32 and send(header: i32, payload: i32) -> i32";
+     rollback() -> i32, receive(header: i32, payload: i32, capacity: i32) -> i32 and send(header: i32, payload: i32) -> i32";
 
 /// Size of what `attach` writes: base, backed, limit and flags, each a little-endian u64.
 const ATTACH_RECORD_BYTES: u64 = 32;
@@ -25,6 +25,8 @@ const ATTACH_RECORD_BYTES: u64 = 32;
 const FLAG_CREATED: u64 = 1;
 /// Flag in the attach record: a store to the region ends the applet.
 const FLAG_READ_ONLY: u64 = 2;
+/// Flag in the attach record: stores count when they are published.
+const FLAG_ATOMIC: u64 = 4;
 
 /// `commit` levels, named after the failure that the data then survives.
 const LEVEL_PROCESS: i32 = 0;
@@ -51,6 +53,10 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     linker.func_wrap(MODULE, "commit", |caller: Caller<'_, State>, level: i32| -> wasmtime::Result<i32> {
         go_on(&caller)?;
         Ok(commit(&caller, level).as_i32())
+    })?;
+    linker.func_wrap(MODULE, "rollback", |caller: Caller<'_, State>| -> wasmtime::Result<i32> {
+        go_on(&caller)?;
+        Ok(caller.data().link.roll_back_for_applet().as_i32())
     })?;
     Ok(())
 }
@@ -80,7 +86,8 @@ fn attach(caller: &mut Caller<'_, State>, out: u64) -> GuestCode {
     }
     let Some(attached) = link.attached() else { return GuestCode::Io };
     let created = if attached.created { FLAG_CREATED } else { 0 };
-    let flags = created | if attached.read_only { FLAG_READ_ONLY } else { 0 };
+    let read_only = if attached.read_only { FLAG_READ_ONLY } else { 0 };
+    let flags = created | read_only | if attached.atomic { FLAG_ATOMIC } else { 0 };
     let Some(target) = memory.data_mut(caller).get_mut(record.start as usize..record.end as usize) else {
         return GuestCode::BadAddress;
     };

@@ -17,7 +17,7 @@ use crate::control::{Control, NEVER, clock_ns};
 
 static NEXT_NS: AtomicU64 = AtomicU64::new(NEVER);
 static WATCHED: Mutex<Watched> =
-    Mutex::new(Watched { controls: Vec::new(), prune_at: PRUNE_MIN, is_running: false, look_again: false });
+    Mutex::new(Watched { controls: Vec::new(), prune_at: PRUNE_MIN, runs_in: None, look_again: false });
 static CHANGED: Condvar = Condvar::new();
 
 /// The list is cleared of applets that are gone when it has twice as many entries as after the last time.
@@ -26,7 +26,8 @@ const PRUNE_MIN: usize = 64;
 struct Watched {
     controls: Vec<Weak<Control>>,
     prune_at: usize,
-    is_running: bool,
+    /// The process that has the thread: a fork takes this memory along, and the thread not.
+    runs_in: Option<u32>,
     look_again: bool,
 }
 
@@ -49,9 +50,10 @@ pub(crate) fn watch(control: &Arc<Control>, deadline_ns: u64) -> io::Result<()> 
 
 fn register(control: &Arc<Control>) -> io::Result<()> {
     let mut watched = lock();
-    if !watched.is_running {
+    let process = std::process::id();
+    if watched.runs_in != Some(process) {
         std::thread::Builder::new().name("holdfast-ticker".to_owned()).spawn(tick)?;
-        watched.is_running = true;
+        watched.runs_in = Some(process);
     }
     if watched.controls.len() >= watched.prune_at {
         watched.controls.retain(|control| control.strong_count() > 0);

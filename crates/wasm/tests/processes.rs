@@ -3,6 +3,7 @@
 //! Each test starts this test program again with the name of a `child_*` test and an environment variable
 //! that says where its scratch files are; without the variable the child tests do nothing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(unsafe_code, reason = "forks")]
 
 mod common;
 
@@ -75,6 +76,47 @@ fn what_was_stored_before_a_kill_is_there_in_the_next_run() {
         assert_eq!(status(&finished), round);
         finished.region.unwrap().close().unwrap();
     }
+}
+
+#[test]
+fn child_that_forks_after_its_first_time_limit() {
+    let Some((home, _)) = child_places() else { return };
+    let is_stopped = || {
+        let mut options = options();
+        // The child finds it compiled: the threads of the compiler stay behind at a fork.
+        options.cache_dir = Some(home.join("cache"));
+        options.limits.timeout = Some(TIME_LIMIT);
+        let finished = holdfast_wasm::run(&program("(loop $forever (br $forever))"), &options, None);
+        matches!(finished.end, Err(WasmError::TimeLimit { .. }))
+    };
+    assert!(is_stopped());
+    // SAFETY: the other threads of this process hold nothing that the child needs: one waits for this one to end, one
+    // for the next deadline.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let status = if is_stopped() { EXIT_TIME_LIMIT_WAITING } else { EXIT_OTHER };
+        // SAFETY: ends the child without what belongs to its parent.
+        unsafe { libc::_exit(status) };
+    }
+    let started = Instant::now();
+    let mut status = 0;
+    // SAFETY: a child of this process; `status` is a live integer.
+    while unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == 0 {
+        if started.elapsed() > Duration::from_secs(10) {
+            // SAFETY: it was not waited for, so the number is its own.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == EXIT_TIME_LIMIT_WAITING, "{status:#x}");
+}
+
+#[test]
+fn a_time_limit_holds_in_a_process_that_was_forked_off() {
+    let scratch = Scratch::new();
+    let process = child("child_that_forks_after_its_first_time_limit", &scratch).spawn().unwrap();
+    let output = process.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// A child that may have so many descriptors.

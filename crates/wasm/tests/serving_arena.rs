@@ -229,6 +229,8 @@ fn host_code_that_touches_the_hole_below_the_arena_stops_the_applet_and_spares_t
     let body = format!(
         "(drop (call $arena))
          (memory.fill (i32.const {}) (i32.const 7) (i32.const 4096))
+         ;; before the applet is stopped
+         (i32.store (i32.const {BASE}) (i32.const 0x67666564))
          (loop $forever (br $forever))",
         BASE - 4096
     );
@@ -238,7 +240,7 @@ fn host_code_that_touches_the_hole_below_the_arena_stops_the_applet_and_spares_t
     assert!(matches!(finished.end, Err(WasmError::HostAccess { .. })), "{:?}", finished.end);
     let mut bytes = [0; 6];
     file.read_exact_at(&mut bytes, OFFSET).unwrap();
-    assert_eq!(&bytes, b"intact");
+    assert_eq!(&bytes, b"defgct");
 }
 
 #[test]

@@ -23,7 +23,12 @@ fn counter() -> Program {
              (if (i32.eq (local.get $index) (i32.const 3)) (then (loop $forever (br $forever))))
              (if (i32.eq (local.get $index) (i32.const 4)) (then (drop (call $commit (i32.const 0)))))
              (if (i32.eq (local.get $index) (i32.const 5))
-               (then (memory.fill (i32.const 0x40000000) (i32.const 1) (i32.const 1))))
+               (then
+                 (memory.fill (i32.const 0x40000000) (i32.const 1) (i32.const 1))
+                 ;; answers at once: no loop and no function in which compiled code would notice begins in between
+                 (i32.store (i32.const 1088) (i32.const 4))
+                 (i32.store (i32.const 1092) (i32.const 17))
+                 (drop (call $send (i32.const 1088) (i32.const 0x80000040)))))
              (call $answer (i32.const 17) (i32.const 0x80000040) (i32.const 4)))"#,
         "(call $attach_heap)",
     )

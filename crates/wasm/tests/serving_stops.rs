@@ -207,6 +207,21 @@ fn an_applet_cannot_get_fuel_without_a_call() {
     send_call(&mut serving, 1, 0, b"too long");
     assert_eq!(serving.receive(deadline()), Received::Ended);
     assert!(matches!(serving.finish().end, Err(WasmError::OutOfFuel { .. })));
+    // Nor by what is no call.
+    let body =
+        "(loop $more (drop (call $receive (i32.const 1024) (i32.const 4096) (i32.const 0))) (br $more))";
+    let mut serving = start(&common::program(body), &options, None);
+    let mut queued = 0;
+    for _ in 0..20_000 {
+        while serving.send(holdfast_wasm::Header { kind: 2, ..Default::default() }, []).is_ok() {
+            queued += 1;
+        }
+        if serving.receive(deadline()) == Received::Ended {
+            break;
+        }
+    }
+    assert!(queued < 50_000, "{queued}");
+    assert!(matches!(serving.finish().end, Err(WasmError::OutOfFuel { .. })));
     // Nor by sending.
     let body = "(loop $more (drop (call $send (i32.const 1024) (i32.const 4096))) (br $more))";
     let mut serving = start(&common::program(body), &options, None);

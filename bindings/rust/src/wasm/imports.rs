@@ -13,7 +13,7 @@ pub(crate) struct RegionInfo {
     pub(crate) backed: u64,
     /// Usable ever.
     pub(crate) limit: u64,
-    /// Bit 0: the region was made in this run. Bit 1: it may only be read.
+    /// Bit 0: the region was made in this run. Bit 1: it may only be read. Bit 2: stores count when they are published.
     pub(crate) flags: u64,
 }
 
@@ -25,6 +25,8 @@ unsafe extern "C" {
     pub(crate) fn grow(at_least_bytes: i64) -> i64;
     /// Makes everything so far durable at a level; 0 or an error code.
     pub(crate) fn commit(level: i32) -> i32;
+    /// Undoes what was stored and not published; 0 or an error code.
+    pub(crate) fn rollback() -> i32;
     /// Waits for the host's next message; the bytes of its payload, or a negative code. A payload that is larger than
     /// `capacity` is kept, and its size returned, negated.
     pub(crate) fn receive(header: *mut Header, payload: *mut u8, capacity: u32) -> i32;

@@ -31,7 +31,7 @@ pub(crate) fn attach() -> Result<Granted, AttachError> {
             limit_bytes: info.limit,
             is_new: info.flags & 1 == 1,
             is_read_only: info.flags & 2 == 2,
-            is_atomic: false,
+            is_atomic: info.flags & 4 == 4,
         }),
         status::NOT_GRANTED => Err(AttachError::NotGranted),
         status::MEMORY_SHAPE => Err(AttachError::MemoryShape),
@@ -55,8 +55,13 @@ pub(crate) fn commit(level: u32) -> Result<(), i32> {
     }
 }
 
-/// The host maps the region, and does this by itself.
-pub(crate) fn drop_private_pages(_: &Granted) {}
+/// Undoes what is not published. The host has done so before; but what was stored since then, by a handle that did not
+/// know, is to go as well.
+pub(crate) fn drop_private_pages(_: &Granted) {
+    // SAFETY: no pointers are passed, and the caller has the heap on the region, closed. What fails here fails again
+    // when the heap is opened.
+    let _ = unsafe { imports::rollback() };
+}
 
 /// A sandbox has no loader.
 pub(crate) fn seal() -> Result<(), ServeError> {

@@ -54,6 +54,7 @@ fn messages() {
     .unwrap();
     assert_eq!(export("echo", |_| Ok(())), Err(holdfast_guest::ExportError::NameTaken));
     serve().unwrap();
+    assert!(serve().unwrap_err().to_string().contains("serve once"));
     assert_eq!(export("late", |_| Ok(())), Err(holdfast_guest::ExportError::Serving));
 }
 
