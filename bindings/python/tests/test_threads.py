@@ -174,6 +174,7 @@ def test_a_forked_child_changes_nothing(trial: holdfast.Applet, places: dict[str
     memoryview(buffer)[:] = b"0123456789abcdef"
     heap = holdfast.Heap("parents", **places)
     heap.create("state", 8)[:] = b"12345678"
+    transaction = heap.transaction()
 
     def child() -> None:
         nonlocal trial, buffer, heap
@@ -185,7 +186,8 @@ def test_a_forked_child_changes_nothing(trial: holdfast.Applet, places: dict[str
             trial.cancel,
             lambda: heap["state"],
             heap.close,
-            heap.transaction().__enter__,
+            heap.transaction,
+            transaction.__enter__,
         ]:
             with pytest.raises(holdfast.Forked, match="fork"):
                 use()
