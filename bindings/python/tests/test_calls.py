@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,8 @@ def test_output_is_captured(start: Start) -> None:
 
 def test_a_closed_applet_says_so(trial: holdfast.Applet) -> None:
     trial.close()
-    for use in [lambda: trial.call("echo"), trial.metrics, trial.respawn, lambda: trial.buffer(1)]:
+    uses: list[Callable[[], object]] = [lambda: trial.call("echo"), trial.metrics, trial.respawn, lambda: trial.buffer(1)]
+    for use in uses:
         with pytest.raises(holdfast.Closed, match="closed"):
             use()
     with pytest.raises(holdfast.Closed):

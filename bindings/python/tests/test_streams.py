@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import holdfast
 import pytest
-from conftest import Start, number
+from conftest import Start, number, program
 
 
 def test_parts_come_in_order_and_the_result_last(trial: holdfast.Applet) -> None:
@@ -31,8 +33,8 @@ def test_a_failure_comes_after_the_parts(trial: holdfast.Applet) -> None:
     assert not trial.alive
 
 
-def test_a_stream_that_is_left_early_is_cancelled(start: Start, kind: str) -> None:
-    applet = start(grace=5.0)
+def test_a_stream_that_is_left_early_is_cancelled(start: Start) -> None:
+    applet = start(grace=0.05)
     for way in ["close", "with", "drop"]:
         stream = applet.stream("flood")
         assert len(next(stream)) == 64 << 10
@@ -50,10 +52,20 @@ def test_a_stream_that_is_left_early_is_cancelled(start: Start, kind: str) -> No
         assert applet.call("echo", b"next") == b"next"
 
 
+def test_an_applet_that_heeds_a_cancellation_serves_on(places: dict[str, Any]) -> None:
+    with holdfast.Applet(program("echo", "native"), grace=20, **places) as applet:
+        for _ in range(20):
+            with applet.stream("numbers", b"100000000") as stream:
+                assert next(stream) == b"1"
+            assert applet.alive
+            assert applet.call("echo", b"next") == b"next"
+
+
 def test_a_call_that_would_wait_for_its_own_stream_is_refused(trial: holdfast.Applet) -> None:
     with trial.stream("parts", number(1000)) as stream:
         next(stream)
-        for use in [lambda: trial.call("echo"), trial.metrics, trial.respawn, lambda: trial.buffer(1)]:
+        uses: list[Callable[[], object]] = [lambda: trial.call("echo"), trial.metrics, trial.respawn, lambda: trial.buffer(1)]
+        for use in uses:
             with pytest.raises(holdfast.CallError, match="stream"):
                 use()
         # What needs no waiting works.

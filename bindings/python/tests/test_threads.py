@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,7 @@ def test_a_forked_child_changes_nothing(trial: holdfast.Applet, places: dict[str
 
     def child() -> None:
         nonlocal trial, buffer, heap
-        for use in [
+        uses: list[Callable[[], object]] = [
             lambda: trial.call("echo"),
             lambda: trial.stream("echo"),
             lambda: trial.alive,
@@ -188,7 +189,8 @@ def test_a_forked_child_changes_nothing(trial: holdfast.Applet, places: dict[str
             heap.close,
             heap.transaction,
             transaction.__enter__,
-        ]:
+        ]
+        for use in uses:
             with pytest.raises(holdfast.Forked, match="fork"):
                 use()
         with pytest.raises(holdfast.Forked):

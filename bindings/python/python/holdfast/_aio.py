@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,9 @@ from ._holdfast import Applet, Buffer, Stream
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ._types import AppletOptions, BytesLike, CallMetrics, Metrics, Time
+    from typing_extensions import Buffer as BytesLike
+
+    from ._types import AppletOptions, CallMetrics, Metrics, Time
     from ._types import Closed as ClosedApplet
 
 P = ParamSpec("P")
@@ -42,7 +44,7 @@ class AsyncApplet:
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Unpack[AppletOptions]) -> None:
-        self._start = functools.partial(Applet, path, **options)
+        self._start: Callable[[], Applet] = functools.partial(Applet, path, **options)
         self._path = Path(path)
         self._applet: Applet | None = None
         self._lock = asyncio.Lock()
@@ -85,7 +87,7 @@ class AsyncApplet:
         *,
         buffer: Buffer | None = None,
         timeout: Time | None = None,
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """As `Applet.stream`, for `async for`. Leaving the loop early cancels the call when the iterator is closed: use
         `contextlib.aclosing` to have that at once."""
         async with _Turn(self):

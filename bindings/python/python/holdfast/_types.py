@@ -6,10 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer as BytesLike
+from typing import Any, Literal, TypedDict
 
 #: A number of bytes, or a text with a unit: `"64MiB"`, `"512KiB"`, `"1GiB"`.
 Size = int | str
