@@ -27,6 +27,7 @@ mod limits;
 mod machine;
 pub mod policy;
 mod program;
+mod relay;
 mod root;
 mod ruleset;
 mod setup;
