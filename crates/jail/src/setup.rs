@@ -327,7 +327,7 @@ fn prepare(
         region_data_offset: jail.region_data_offset,
         program_descriptor: installed.len() as u32,
     };
-    let filter = filter::compile(policy, &given)
+    let filter = filter::of(policy, &given)
         .ok_or_else(|| host("compile the policy")(io::Error::other("it is too long for the kernel")))?;
 
     let mut flags = 0;
