@@ -18,6 +18,7 @@ pub mod process;
 pub mod remote_memory;
 pub mod scheduling;
 pub mod seccomp;
+#[cfg(target_arch = "x86_64")]
 pub mod spawn;
 pub mod window;
 pub mod zeroed;
