@@ -197,6 +197,7 @@ impl Region {
             return Ok(Prepared::Done(CommitReport::NOTHING));
         }
         self.check_backing()?;
+        self.suspect_stores();
         let found = self.take_dirty(Tracking::Begin)?;
         self.note_pending(&found);
         if !self.lacks() && !self.unproven {

@@ -1,4 +1,4 @@
-//! A region's data in an address space: the one module of this crate with `unsafe`.
+//! A region's data in an address space: with its part for readers, the one module of this crate with `unsafe`.
 //!
 //! Invariants:
 //! - A [`MappedData`] owns `reserved` bytes from `base`, reserved by itself or promised by the caller. The first
@@ -33,6 +33,10 @@ use crate::format::DATA_OFFSET;
 use crate::journal::PageSource;
 use crate::private::PrivateMapping;
 use crate::region::Region;
+
+mod read_only;
+
+pub(crate) use read_only::ReadOnlyData;
 
 /// What the fault handler calls; it must be async-signal-safe.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
@@ -239,6 +243,18 @@ impl MappedData {
         unsafe { std::slice::from_raw_parts(self.base.add(start.min(end)), end.saturating_sub(start)) }
     }
 
+    /// Copies bytes into a private mapping, as a store of the program would. They count when they are published.
+    pub(crate) fn copy_in(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let fits = offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.backed as u64);
+        if !fits || self.private.is_none() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: the range lies in the mapping, which is writable because it is private; `bytes` is elsewhere, since
+        // nothing here hands out references into a mapping that is stored to.
+        unsafe { self.base.add(offset as usize).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
     /// What a publication works on, in the mode `atomic`.
     pub(crate) fn private(&mut self) -> Option<&mut PrivateMapping> {
         self.private.as_mut()
@@ -371,29 +387,6 @@ unsafe fn map_file(
         } else {
             map_shared_fixed(base, len, file, offset, prot)
         }
-    }
-}
-
-/// The data area of a file that nobody writes: for readers, who hold a lock that keeps writers out.
-pub(crate) struct ReadOnlyData(MappedData);
-
-impl ReadOnlyData {
-    /// Maps `backed` bytes of the data area of `file`, which must be open for reading only: then not even a
-    /// stray store can reach it.
-    pub(crate) fn map(range: Reservation, file: &File, backed: usize) -> io::Result<ReadOnlyData> {
-        MappedData::map_own(range, file, backed, Mode::ReadOnly, None).map(ReadOnlyData)
-    }
-
-    /// The mapped bytes.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `backed` bytes are mapped readable from `base` while `self` lives. The reader's lock keeps
-        // every writer of ours away; a page that a stranger cuts off is replaced by a readable one.
-        unsafe { std::slice::from_raw_parts(self.0.base, self.0.backed) }
-    }
-
-    /// Whether the file was found shorter than the mapping.
-    pub(crate) fn lost_backing(&self) -> bool {
-        self.0.lost_backing()
     }
 }
 

@@ -112,6 +112,8 @@ pub struct Region {
     /// Whether it is a compartment that was handed to its worker, or opened with the worker's key.
     pub(crate) is_workers: bool,
     pub(crate) read_only: bool,
+    /// Another process stores to the image (see [`crate::lending`]).
+    pub(crate) lent: bool,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) places: Arc<Places>,
     lock: FileLock,
@@ -148,6 +150,7 @@ impl Region {
             is_owner: true,
             is_workers,
             read_only: false,
+            lent: false,
             storage,
             places,
             lock,
@@ -226,7 +229,8 @@ impl Region {
     /// Whether the store may lack something that the image has, and this process would have to bring it there.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        (self.lacks() || self.mapped.as_ref().is_some_and(MappedData::is_dirty)) && !self.read_only
+        (self.lacks() || self.lent || self.mapped.as_ref().is_some_and(MappedData::is_dirty))
+            && !self.read_only
     }
 
     /// Whether host code stored to a region that may only be read, on an applet's behalf. Nothing of it lasts; what the
@@ -387,7 +391,7 @@ impl Region {
 
     pub(crate) fn check_mappable(&self) -> Result<()> {
         self.check_usable()?;
-        if self.mapped.is_some() { Err(RegionError::AlreadyMapped) } else { Ok(()) }
+        if self.mapped.is_some() || self.lent { Err(RegionError::AlreadyMapped) } else { Ok(()) }
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
