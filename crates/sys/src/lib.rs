@@ -23,3 +23,4 @@ pub mod shared_memory;
 pub mod spawn;
 pub mod window;
 pub mod zeroed;
+#[cfg(target_arch = "x86_64")]

@@ -1,0 +1,230 @@
+//! What an ordinary program can rely on.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use holdfast_jail::{
+    Access, End, Jail, JailError, JailLimits, JailStdio, KillReason, Layers, PathGrant, Step,
+};
+
+use crate::victims::{self, LONG, WORKED, end, finish, jail, refused};
+
+#[test]
+fn static_and_dynamic_programs_run_and_their_output_is_captured() {
+    for program in [victims::fixed(), victims::dynamic()] {
+        let jailed = Jail::new(program)
+            .args(["prints"])
+            .stdio(JailStdio::Capture { limit_bytes: 100 })
+            .spawn()
+            .unwrap();
+        assert_eq!(finish(&jailed), WORKED, "{}", String::from_utf8_lossy(&jailed.stderr()));
+        assert_eq!(jailed.stdout(), b"hello\n");
+        assert_eq!(jailed.stderr(), b"world\n");
+        assert!(!jailed.output_truncated());
+    }
+}
+
+#[test]
+fn a_program_of_an_ordinary_toolchain_runs() {
+    // Rust's runtime: guard pages, alternative stacks, threads.
+    let jailed = Jail::new(std::env::current_exe().unwrap())
+        .args(["--exact", "basics::nothing_is_easily_done"])
+        .stdio(JailStdio::Capture { limit_bytes: 1 << 16 })
+        .spawn()
+        .unwrap();
+    let end = finish(&jailed);
+    assert_eq!(end, WORKED, "{end} {}", String::from_utf8_lossy(&jailed.stderr()));
+    assert!(String::from_utf8_lossy(&jailed.stdout()).contains("1 passed"));
+}
+
+#[test]
+fn nothing_is_easily_done() {}
+
+#[test]
+fn the_exit_status_a_crash_and_an_abort_are_told_apart() {
+    assert_eq!(end(jail(&["exits", "7"])), End::Exited { status: 7 });
+    let signal = |signal, name| End::Signal { signal, name };
+    assert_eq!(end(jail(&["crashes"])), signal(libc::SIGSEGV, "SIGSEGV"));
+    assert_eq!(end(jail(&["aborts"])), signal(libc::SIGABRT, "SIGABRT"));
+}
+
+#[test]
+fn the_environment_is_what_was_given() {
+    let say = |jail: Jail| {
+        let jailed = jail.spawn().unwrap();
+        assert_eq!(finish(&jailed), WORKED);
+        String::from_utf8(jailed.stdout()).unwrap()
+    };
+    assert_eq!(say(jail(&["environment"])), "none\n");
+    assert_eq!(say(jail(&["environment"]).env([("WORD", "given")])), "given\n");
+}
+
+#[test]
+fn output_past_what_is_kept_is_gone_and_that_is_told() {
+    let jailed = jail(&["prints"]).stdio(JailStdio::Capture { limit_bytes: 3 }).spawn().unwrap();
+    assert_eq!(finish(&jailed), WORKED);
+    assert_eq!(jailed.stdout(), b"hel");
+    assert!(jailed.output_truncated());
+}
+
+#[test]
+fn a_sealed_program_opens_nothing_any_more() {
+    let jailed = jail(&["ask for ever"]).limits(JailLimits::default()).spawn().unwrap();
+    jailed.seal().unwrap();
+    let End::Violation(violation) = finish(&jailed) else { panic!("{:?}", jailed.end()) };
+    assert_eq!((violation.name.as_str(), violation.step), ("openat", Step::Final));
+    assert_eq!(violation.reason, "it is allowed while the program is loading only");
+    assert!(violation.instruction_pointer != 0);
+    assert!(matches!(jailed.seal(), Err(JailError::Ended)));
+}
+
+#[test]
+fn the_first_reason_of_a_kill_counts_and_comes_back() {
+    let jailed = jail(&["waits"]).spawn().unwrap();
+    assert_eq!(jailed.end(), None);
+    assert_eq!(jailed.wait(Some(Duration::from_millis(5))), None);
+    jailed.kill(KillReason::Cancelled);
+    jailed.kill(KillReason::Finished);
+    assert_eq!(finish(&jailed), End::Killed(KillReason::Cancelled));
+}
+
+#[test]
+fn a_dropped_handle_leaves_no_process() {
+    let jailed = jail(&["waits"]).spawn().unwrap();
+    let process = format!("/proc/{}", jailed.pid());
+    assert!(std::path::Path::new(&process).exists());
+    drop(jailed);
+    assert!(!std::path::Path::new(&process).exists());
+}
+
+#[test]
+fn the_end_is_called_once_and_known_by_then() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = calls.clone();
+    let jailed = jail(&["nothing"])
+        .on_end(Arc::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            panic!("a callback's panic harms no other jail");
+        }))
+        .spawn()
+        .unwrap();
+    assert_eq!(finish(&jailed), WORKED);
+    assert_eq!(end(jail(&["nothing"])), WORKED);
+    drop(jailed);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn usage_is_told_while_it_runs_and_after() {
+    let jailed = jail(&["spins"]).spawn().unwrap();
+    let started = std::time::Instant::now();
+    while jailed.cpu_time() < Duration::from_millis(20) {
+        assert!(started.elapsed() < LONG);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let live = jailed.usage();
+    assert!(live.peak_memory_bytes > 0 && live.wall_time >= Duration::from_millis(10), "{live:?}");
+    jailed.kill(KillReason::Finished);
+    finish(&jailed);
+    let last = jailed.usage();
+    assert!(last.cpu_time >= Duration::from_millis(20) && last.peak_memory_bytes > 0, "{last:?}");
+    assert_eq!(jailed.usage(), last);
+}
+
+fn memory_file(bytes: u64) -> OwnedFd {
+    let file = rustix::fs::memfd_create("holdfast-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    rustix::fs::ftruncate(&file, bytes).unwrap();
+    file
+}
+
+#[test]
+fn pages_that_a_program_changed_privately_are_found_and_read() {
+    for layers in [Layers::default(), Layers::none()] {
+        let jailed = jail(&["map the region"])
+            .layers(layers)
+            .descriptor(4, memory_file(32 << 12))
+            .region_data_offset(8192)
+            .spawn()
+            .unwrap();
+        let started = std::time::Instant::now();
+        while !jailed.stdout().ends_with(b"\n") {
+            assert!(started.elapsed() < LONG, "{:?}", jailed.end());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let text = String::from_utf8(jailed.stdout()).unwrap();
+        let base = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).unwrap();
+        let pages = jailed.changed_pages(base..base + (16 << 12)).unwrap();
+        assert_eq!(pages, [base + 4096..base + 8192, base + 3 * 4096..base + 4 * 4096]);
+        let mut byte = [0];
+        jailed.read_memory(base + 3 * 4096, &mut byte).unwrap();
+        assert_eq!(&byte, b"b");
+        assert!(jailed.read_memory(8, &mut byte).is_err());
+        jailed.kill(KillReason::Finished);
+        finish(&jailed);
+        assert!(jailed.read_memory(base, &mut byte).is_err());
+    }
+}
+
+#[test]
+fn descriptors_are_where_they_were_asked_for_and_no_others_are_there() {
+    let refused_at = |number| jail(&[]).descriptor(number, memory_file(0)).spawn();
+    for number in [-1, 0, 2, 64] {
+        assert!(matches!(refused_at(number), Err(JailError::Descriptor { .. })));
+    }
+    assert_eq!(end(jail(&["find descriptors"])), refused(libc::EBADF));
+    let granted = jail(&["find descriptors"]).descriptor(5, memory_file(0));
+    assert_eq!(end(granted), WORKED);
+}
+
+#[test]
+fn a_granted_directory_is_used_as_granted_and_nothing_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("there"), "text").unwrap();
+    let run = |words: &[&str], access| {
+        let (host, guest) = (directory.path().to_owned(), "/data".into());
+        end(jail(words).path(PathGrant { host, guest, access }))
+    };
+    assert_eq!(run(&["read", "/data/there"], Access::ReadOnly), WORKED);
+    assert_eq!(run(&["write", "/data/there"], Access::ReadOnly), refused(libc::EROFS));
+    assert_eq!(run(&["create", "/data/new"], Access::ReadOnly), refused(libc::EROFS));
+    assert_eq!(run(&["create", "/data/new"], Access::ReadWrite), WORKED);
+    assert!(directory.path().join("new").exists());
+    assert_eq!(run(&["read", "/etc/passwd"], Access::ReadWrite), refused(libc::ENOENT));
+    assert_eq!(run(&["create", "/outside"], Access::ReadWrite), refused(libc::EROFS));
+}
+
+#[test]
+fn many_jails_are_started_at_once_from_many_threads() {
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            scope.spawn(move || {
+                for round in 0..5 {
+                    let status = thread * 10 + round;
+                    assert_eq!(end(jail(&["exits", &status.to_string()])), End::Exited { status });
+                }
+            });
+        }
+    });
+}
+
+/// Run by the next test, so that its output can be looked at.
+#[test]
+fn a_host_that_relays() {
+    if std::env::var_os("HOLDFAST_RELAY").is_some() {
+        let jailed = jail(&["prints"]).stdio(JailStdio::Relay).spawn().unwrap();
+        assert_eq!(finish(&jailed), WORKED);
+    }
+}
+
+#[test]
+fn relayed_output_is_the_hosts_own() {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "basics::a_host_that_relays", "--nocapture"])
+        .env("HOLDFAST_RELAY", "1")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("hello\n"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("world\n"), "{output:?}");
+}

@@ -1,0 +1,95 @@
+//! Machines that lack something (X10): strict refuses, otherwise it is told; never is it silent.
+
+use std::process::Command;
+
+use holdfast_jail::{Access, JailError, Layer, Layers, PathGrant};
+
+use crate::victims::{WORKED, end, finish, jail, refused};
+
+#[test]
+fn a_missing_layer_is_refused_if_strict_and_told_if_not() {
+    for layer in Layer::ALL {
+        let masked = || jail(&["nothing"]).layers(Layers::all()).mask(layer);
+        let error = masked().strict(true).spawn().unwrap_err();
+        let JailError::Weaker(weakness) = &error else {
+            // This machine may lack the control group, which is looked at after the others.
+            panic!("{layer}: {error}")
+        };
+        assert!(weakness.layer == layer || weakness.layer == Layer::ControlGroup, "{layer}: {error}");
+        let jailed = masked().spawn().unwrap();
+        let told = jailed.weaker().iter().find(|weakness| weakness.layer == layer);
+        let told = told.unwrap_or_else(|| panic!("{layer} is missing without a word"));
+        assert!(!told.remedy.is_empty() && told.to_string().contains(layer.name()), "{told}");
+        assert_eq!(finish(&jailed), WORKED);
+    }
+}
+
+#[test]
+fn a_layer_that_was_not_asked_for_is_no_weakness() {
+    for layer in Layer::ALL {
+        let jailed = jail(&["nothing"]).layers(Layers::none()).mask(layer).strict(true).spawn().unwrap();
+        assert_eq!(jailed.weaker(), []);
+        assert_eq!(finish(&jailed), WORKED);
+    }
+}
+
+#[test]
+fn directories_are_granted_only_where_something_confines_to_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let grant = |guest: &std::path::Path| PathGrant {
+        host: directory.path().to_owned(),
+        guest: guest.to_owned(),
+        access: Access::ReadOnly,
+    };
+    let same = || jail(&["nothing"]).path(grant(directory.path()));
+    let error = same().mask(Layer::Mounts).mask(Layer::Landlock).spawn().unwrap_err();
+    assert!(matches!(error, JailError::Unconfined(_)), "{error}");
+    let error = same().layers(Layers::none()).spawn().unwrap_err();
+    assert!(matches!(error, JailError::Unconfined(_)), "{error}");
+    assert_eq!(end(same().mask(Layer::Mounts)), WORKED);
+    assert_eq!(end(same().mask(Layer::Landlock)), WORKED);
+    // Without a root of its own a program finds things where they are, or not at all.
+    let error =
+        jail(&["nothing"]).path(grant("/elsewhere".as_ref())).mask(Layer::Mounts).spawn().unwrap_err();
+    assert!(matches!(error, JailError::Text { .. }), "{error}");
+}
+
+/// Run by the next test in a container that allows no user name spaces.
+#[test]
+fn in_a_container_without_name_spaces() {
+    if std::env::var_os("HOLDFAST_NO_NAME_SPACES").is_none() {
+        return;
+    }
+    let jailed = jail(&["read", "/etc/passwd"]).spawn().unwrap();
+    let missing: Vec<Layer> = jailed.weaker().iter().map(|weakness| weakness.layer).collect();
+    for layer in [Layer::Mounts, Layer::Processes, Layer::Network, Layer::Ipc] {
+        assert!(missing.contains(&layer), "{missing:?}");
+    }
+    assert!(!missing.contains(&Layer::Landlock), "{missing:?}");
+    assert_eq!(finish(&jailed), refused(libc::EACCES));
+    let error = jail(&["nothing"]).strict(true).spawn().unwrap_err();
+    assert!(matches!(&error, JailError::Weaker(weakness) if weakness.remedy.contains("max_user_namespaces")));
+}
+
+#[test]
+fn where_name_spaces_are_forbidden_the_other_layers_hold() {
+    // A user name space of its own, in which it is nobody, and whose limit of further ones is zero.
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all \
+                  --inh-caps=-all --no-new-privs \"$0\" --exact machine::in_a_container_without_name_spaces";
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--", "sh", "-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .env("HOLDFAST_NO_NAME_SPACES", "1")
+        .output();
+    let Ok(output) = output else {
+        println!("not run: there is no unshare");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("unshare failed") || errors.contains("max_user_namespaces") {
+        println!("not run: no user name space can be made, or not limited: {errors}");
+        return;
+    }
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
+}

@@ -1,0 +1,87 @@
+//! Set-up that fails (X5): whichever step it is, the error names it, and the program has not run.
+
+use std::os::fd::OwnedFd;
+
+use holdfast_jail::{JailError, Layer, Layers, Policy};
+
+use crate::victims::{finish, fixed, jail};
+
+/// More steps than there are.
+const STEPS_MAX: usize = 1000;
+
+fn memory_file() -> OwnedFd {
+    rustix::fs::memfd_create("holdfast-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap()
+}
+
+#[test]
+fn a_program_whose_set_up_fails_at_any_step_never_runs() {
+    // The victim leaves a mark in descriptor 3, which no limit or filter keeps it from.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("marked");
+    let mut names = Vec::new();
+    for step in 0..STEPS_MAX {
+        let mark = memory_file();
+        let (host, guest) = (directory.path().to_owned(), directory.path().to_owned());
+        let access = holdfast_jail::Access::ReadWrite;
+        let spawned = jail(&["marks"])
+            .path(holdfast_jail::PathGrant { host, guest, access })
+            .policy(Policy::open())
+            .descriptor(3, mark.try_clone().unwrap())
+            .fail_step(step)
+            .spawn();
+        let marked = || rustix::fs::fstat(&mark).unwrap().st_size > 0;
+        match spawned {
+            Err(JailError::Step { step: name, source }) => {
+                assert_eq!(source.raw_os_error(), Some(libc::EIO), "{name}");
+                names.push(name);
+                assert!(!marked(), "it ran although {name:?} failed");
+            }
+            Err(other) => panic!("step {step}: {other}"),
+            Ok(jailed) => {
+                // The canary: when no step fails, it runs, and leaves its mark.
+                finish(&jailed);
+                assert!(marked());
+                names.dedup();
+                for name in [
+                    "die with the host",
+                    "mount the root",
+                    "drop the capabilities",
+                    "no_new_privs",
+                    "landlock_restrict_self",
+                    "close the other descriptors",
+                    "limit the address space",
+                    "install the filter",
+                    "exec",
+                ] {
+                    assert!(names.contains(&name), "{name:?} is not among {names:?}");
+                }
+                assert!(!path.exists());
+                return;
+            }
+        }
+    }
+    panic!("more than {STEPS_MAX} steps");
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_an_error_of_the_last_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("not-executable");
+    std::fs::copy(fixed(), &program).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    for layers in [Layers::none(), Layers::default().without(Layer::Unprivileged)] {
+        let error = holdfast_jail::Jail::new(&program).layers(layers).spawn().unwrap_err();
+        assert!(
+            matches!(&error, JailError::Step { step: "exec", source } if source.raw_os_error() == Some(libc::EACCES)),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn text_with_a_nul_byte_is_refused() {
+    let error = jail(&["a\0b"]).spawn().unwrap_err();
+    assert!(matches!(error, JailError::Text { .. }));
+    let error = jail(&[]).env([("A", "b\0")]).spawn().unwrap_err();
+    assert!(matches!(error, JailError::Text { .. }));
+}
