@@ -5,7 +5,7 @@
 //! its arguments, and is never carried out.
 //!
 //! Conditions are compiled by `seccompiler`. The rest is put together here, because that library has one action for
-//! all its rules and knows no notifications (see `docs/adr/0010-one-filter-and-a-supervisor.md`).
+//! all its rules and knows no notifications (see `docs/adr/0011-one-filter-and-a-supervisor.md`).
 //!
 //! Invariant: calls of other architectures, and x32's numbers, always notify.
 
