@@ -7,6 +7,7 @@ mod channel;
 #[allow(unsafe_code, reason = "a word in shared memory is what is slept on")]
 mod futex;
 mod other_side;
+mod processors;
 mod socket;
 
 use std::io;
@@ -47,7 +48,8 @@ pub fn play(role: &str) -> io::Result<()> {
     match role {
         channel::ROLE_SPIN => channel::serve(true),
         channel::ROLE_SLEEP => channel::serve(false),
-        futex::ROLE => futex::serve(),
+        futex::ROLE_SPIN => futex::serve(true),
+        futex::ROLE_SLEEP => futex::serve(false),
         socket::ROLE => socket::serve(),
         other => Err(io::Error::other(format!("there is no role {other}"))),
     }

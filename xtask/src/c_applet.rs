@@ -166,7 +166,8 @@ fn clang() -> Result<Command> {
         ));
     }
     let mut command = Command::new("clang");
-    command.arg("--target=wasm32-wasi");
+    // Below everything else, so that a stack that overflows is a trap and not a change of the program's data.
+    command.args(["--target=wasm32-wasi", "-Wl,--stack-first", "-Wl,-z,stack-size=262144"]);
     Ok(command)
 }
 

@@ -12,6 +12,7 @@ use holdfast_channel::{
 
 use super::futex::PingPong;
 use super::other_side::{OtherSide, descriptor};
+use super::processors::{self, First};
 use super::socket::Socket;
 use crate::heap::Outcome;
 use crate::race::{Side, race};
@@ -25,6 +26,7 @@ pub(crate) const ROLE_SLEEP: &str = "channel-asleep";
 const SPINNING: &str = "channel, spinning";
 const SLEEPING: &str = "channel, sleeping";
 const FUTEX: &str = "futex";
+const WORD: &str = "word";
 const SOCKET: &str = "socket";
 const BUFFER: &str = "buffer";
 
@@ -43,16 +45,22 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let mut spinning = Caller::start(ROLE_SPIN)?;
     let mut sleeping = Caller::start(ROLE_SLEEP)?;
     sleeping.host.waiter().set_spin_ns_max(0);
-    let mut futex = PingPong::start()?;
+    let mut futex = PingPong::start(false)?;
     let mut socket = Socket::start()?;
     let sides = vec![
-        Side::new(SPINNING, || spinning.round_trip_us(SPIN_TRIPS)),
+        Side::new(SPINNING, || {
+            let _first = First::only()?;
+            spinning.round_trip_us(SPIN_TRIPS)
+        }),
         Side::new(SLEEPING, || sleeping.round_trip_us(SLEEP_TRIPS)),
+        // It spins as long as it is there, and so is there only now.
+        Side::new(WORD, || PingPong::start(true)?.round_trip_us(SPIN_TRIPS)),
         Side::new(FUTEX, || futex.round_trip_us(SLEEP_TRIPS)),
         Side::new(SOCKET, || socket.round_trip_us(SLEEP_TRIPS)),
     ];
     let times = race(runs, sides)?;
     outcome.add("call_spin_us", times.of(SPINNING).cloned(), "us", Some(Goal::AtMost(0.5)));
+    outcome.add("call_spin_vs_word", times.ratio(SPINNING, WORD), "x", None);
     outcome.add("call_sleep_us", times.of(SLEEPING).cloned(), "us", None);
     outcome.add("call_sleep_vs_futex", times.ratio(SLEEPING, FUTEX), "x", Some(Goal::AtMost(1.5)));
     outcome.add("call_sleep_vs_seqpacket", times.ratio(SOCKET, SLEEPING), "x", Some(Goal::AtLeast(1.5)));
@@ -124,6 +132,7 @@ impl Writer {
     }
 
     fn gigabytes_per_s(&mut self) -> io::Result<f64> {
+        let _first = First::only()?;
         let deadline = self.caller.host.deadline_in(ANSWER_TIME);
         let started = Instant::now();
         for piece in 0..=PIECES {
@@ -147,7 +156,10 @@ impl Writer {
 pub(crate) fn serve(spins: bool) -> io::Result<()> {
     let memory = ChannelMemory::open(descriptor()?).map_err(io::Error::other)?;
     let (mut applet, _) = memory.applet().ok_or(io::ErrorKind::InvalidInput)?;
-    if !spins {
+    // The channel is there already: it has seen that there is more than one processor.
+    if spins {
+        processors::leave_the_first()?;
+    } else {
         applet.waiter().set_spin_ns_max(0);
     }
     let mut piece = vec![0; PIECE_BYTES];

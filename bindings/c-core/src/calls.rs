@@ -60,6 +60,11 @@ impl<B: Backing> Calls<B> {
         Ok(Calls::new(work(self.heap)?))
     }
 
+    /// The heap, as it is.
+    pub fn into_heap(self) -> Heap<B> {
+        self.heap
+    }
+
     /// Ends it all; an open transaction is rolled back.
     pub fn close(self) -> B {
         self.heap.close()

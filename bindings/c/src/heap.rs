@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_int, c_void};
 use holdfast_c_core::{CallError, Calls, Code, Level, Library, export_calls};
 use holdfast_guest::{
     AttachError, CommitError, Durability, Heap, HeapKeeper, HostRegion, Lock, OpenError, attach, commit,
-    forget,
+    forget, reopen,
 };
 
 use crate::last_error;
@@ -43,10 +43,7 @@ impl Library for Applet {
     fn with<R>(work: impl FnOnce(&mut Calls<HostRegion>) -> Result<R, Failed>) -> Result<R, c_int> {
         let result = STATE.with(|state| {
             if state.calls.is_none() && state.attach_failed.is_none() {
-                match attach() {
-                    Ok(heap) => state.calls = Some(Calls::new(heap)),
-                    Err(error) => state.attach_failed = Some(code_of(error)),
-                }
+                attach_once(state);
             }
             match &mut state.calls {
                 Some(calls) => work(calls),
@@ -146,13 +143,33 @@ impl HeapKeeper for ServedHeap {
     }
 
     fn forget(&mut self) -> Result<(), AttachError> {
-        STATE.with(|state| {
-            if let Some(calls) = state.calls.take() {
-                // Without one, nothing opens it again: it was attached.
-                state.attach_failed = Some(Code::NotAHeap);
-                state.calls = Some(calls.replace_heap(forget)?);
-            }
-            Ok(())
+        STATE.with(|state| match let_go(state) {
+            Some(region) => take_up(state, region),
+            None => Ok(()),
         })
     }
+}
+
+// Each on a stack frame of its own: a heap is large, and the stack of an applet is not.
+
+#[inline(never)]
+fn attach_once(state: &mut State) {
+    match attach() {
+        Ok(heap) => state.calls = Some(Calls::new(heap)),
+        Err(error) => state.attach_failed = Some(code_of(error)),
+    }
+}
+
+#[inline(never)]
+fn let_go(state: &mut State) -> Option<HostRegion> {
+    let calls = state.calls.take()?;
+    // Until it is taken up again nothing opens it: it was attached.
+    state.attach_failed = Some(Code::NotAHeap);
+    Some(forget(calls.into_heap()))
+}
+
+#[inline(never)]
+fn take_up(state: &mut State, region: HostRegion) -> Result<(), AttachError> {
+    state.calls = Some(Calls::new(reopen(region)?));
+    Ok(())
 }

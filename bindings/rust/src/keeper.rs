@@ -3,7 +3,7 @@
 //! The host rolls a heap of the mode `atomic` back when a call failed, and lets the applet drop its copies of pages that are
 //! published. What a [`Heap`] remembers of bytes that are gone must not be used again, so the one who serves has it.
 
-use crate::region::{AttachError, Heap, forget};
+use crate::region::{AttachError, Heap, HostRegion, forget, reopen};
 
 /// The heap, as far as serving needs it. Implemented by libraries over this one; programs call
 /// [`serve_heap`](crate::serve_heap).
@@ -11,10 +11,10 @@ pub trait HeapKeeper {
     /// Rolls back what a failed call has left open: every level of a transaction.
     fn roll_back(&mut self);
 
-    /// Goes on with what the region has now: [`forget`] with the heap.
+    /// Goes on with what the region has now: [`forget`] and [`reopen`].
     ///
     /// # Errors
-    /// Those of [`forget`].
+    /// Those of [`reopen`].
     fn forget(&mut self) -> Result<(), AttachError>;
 
     /// The heap for [`Call::heap`](crate::Call::heap).
@@ -38,6 +38,19 @@ impl HeapKeeper for Nobody {
 /// For a program that has handed it over.
 pub(crate) struct Kept(pub(crate) Option<Heap>);
 
+impl Kept {
+    #[inline(never)]
+    fn let_go(&mut self) -> Option<HostRegion> {
+        self.0.take().map(forget)
+    }
+
+    #[inline(never)]
+    fn take_up(&mut self, region: HostRegion) -> Result<(), AttachError> {
+        self.0 = Some(reopen(region)?);
+        Ok(())
+    }
+}
+
 impl HeapKeeper for Kept {
     fn roll_back(&mut self) {
         if let Some(heap) = &mut self.0 {
@@ -46,10 +59,10 @@ impl HeapKeeper for Kept {
     }
 
     fn forget(&mut self) -> Result<(), AttachError> {
-        if let Some(heap) = self.0.take() {
-            self.0 = Some(forget(heap)?);
+        match self.let_go() {
+            Some(region) => self.take_up(region),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn heap(&mut self) -> Option<&mut Heap> {

@@ -88,7 +88,7 @@ pub use exports::{ExportError, export};
 pub use failure::Failure;
 pub use keeper::HeapKeeper;
 pub use platform::Lock;
-pub use region::{AttachError, CommitError, Durability, Heap, HostRegion, attach, commit, forget};
+pub use region::{AttachError, CommitError, Durability, Heap, HostRegion, attach, commit, forget, reopen};
 pub use serve::{CODE_NOT_RUN, ServeError, seal, serve, serve_heap, serve_keeping};
 pub use transport::TransportError;
 

@@ -162,17 +162,26 @@ fn open(region: HostRegion) -> Result<Heap, AttachError> {
     Ok(holdfast_heap::Heap::open(region, options)?)
 }
 
-/// Opens the heap anew over what its region has now, for libraries that serve ([`HeapKeeper`](crate::HeapKeeper)): an open
-/// transaction is given up, and in the mode `atomic` so is all that the host has not published. Pointers to what was
-/// published stay valid.
+/// Lets go of a heap whose region the host has changed, for libraries that serve ([`HeapKeeper`](crate::HeapKeeper)): an
+/// open transaction is given up, and in the mode `atomic` so is all that the host has not published. Pointers to what was
+/// published stay valid. [`reopen`] goes on with what the region has now.
 ///
-/// # Errors
-/// When the region's bytes are no heap.
-pub fn forget(heap: Heap) -> Result<Heap, AttachError> {
+/// Two steps, because a heap is too large to be on the stack of a small applet more than a few times.
+#[inline(never)]
+pub fn forget(heap: Heap) -> HostRegion {
     let region = heap.close();
     if region.granted.is_atomic && !region.granted.is_read_only {
         platform::drop_private_pages(&region.granted);
     }
+    region
+}
+
+/// Opens the heap anew that [`forget`] let go of.
+///
+/// # Errors
+/// When the region's bytes are no heap.
+#[inline(never)]
+pub fn reopen(region: HostRegion) -> Result<Heap, AttachError> {
     open(region)
 }
 

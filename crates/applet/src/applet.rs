@@ -367,6 +367,7 @@ fn begin(plan: &Plan, region: Option<Region>) -> Result<Session, NotStarted> {
 
 /// Ends the process or the instance, and brings the heap to its last consistent state.
 fn end(session: Session, failure: Option<Failure>) -> NotStarted {
+    session.control.end();
     let metrics = session.metrics();
     conclude(session.sandbox, failure, metrics)
 }

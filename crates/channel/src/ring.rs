@@ -2,13 +2,13 @@
 //!
 //! A control page, then the data. Two lines of 128 bytes in the control page hold what one side writes and the other
 //! reads: the producer's position and the word on which a consumer without data sleeps; the consumer's position and
-//! the word on which a producer without room sleeps. Positions only grow, in steps of 8; a position's place in the
+//! the word on which a producer without room sleeps. Positions only grow, in steps of 64; a position's place in the
 //! data is its remainder.
 //!
 //! Invariants:
 //! - Each side keeps its own position in private memory and only tells it the other; so nothing that the other side
 //!   writes can move it.
-//! - The other side's position is one load, which must not go back, must be a multiple of 8, and must keep the two
+//! - The other side's position is one load, which must not go back, must be a multiple of 64, and must keep the two
 //!   positions at most a ring apart; whatever breaks this is [`ChannelError::PeerBroke`].
 //! - A header is copied once, and what was checked in the copy is what is used: lengths are never loaded again.
 //!
@@ -16,12 +16,12 @@
 
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::ChannelError;
-use crate::header::{FORGET, HEADER_BYTES, Header, MORE, piece_bytes_max, record_bytes};
+use crate::header::{FORGET, HEADER_BYTES, Header, MORE, RECORD_ALIGN, piece_bytes_max, record_bytes};
 use crate::layout::CONTROL_BYTES;
 use crate::protocol::Kind;
 use crate::shared::Shared;
@@ -39,8 +39,6 @@ pub const ROOM_WORD: usize = 136;
 pub(crate) const SLEEPING: u32 = 1;
 /// A word says that nobody does.
 pub(crate) const AWAKE: u32 = 0;
-
-const ALIGN: u64 = 8;
 
 /// What both ends have.
 #[derive(Debug)]
@@ -60,12 +58,11 @@ impl Ring {
 
     /// One load of the other side's position.
     fn position(&self, at: usize) -> Result<u64, ChannelError> {
-        // Ordered with the stores to the futex words: see `wait`.
-        Ok(self.control.word(at).ok_or(OUTSIDE)?.load(Ordering::SeqCst))
+        Ok(self.control.word(at).ok_or(OUTSIDE)?.load(Ordering::Acquire))
     }
 
     fn publish(&self, at: usize, position: u64) -> Result<(), ChannelError> {
-        self.control.word(at).ok_or(OUTSIDE)?.store(position, Ordering::SeqCst);
+        self.control.word(at).ok_or(OUTSIDE)?.store(position, Ordering::Release);
         Ok(())
     }
 
@@ -76,10 +73,12 @@ impl Ring {
     /// Whether somebody sleeps on a word; the word is cleared then, and the caller must wake whoever it is.
     fn sleeper(&self, at: usize) -> Result<Option<&AtomicU32>, ChannelError> {
         let word = self.futex(at)?;
-        if word.load(Ordering::SeqCst) == AWAKE {
+        // Between the store of a position and this load; the other half is in `wait`. The position is on its way meanwhile.
+        fence(Ordering::SeqCst);
+        if word.load(Ordering::Relaxed) == AWAKE {
             return Ok(None);
         }
-        word.store(AWAKE, Ordering::SeqCst);
+        word.store(AWAKE, Ordering::Relaxed);
         Ok(Some(word))
     }
 
@@ -169,7 +168,7 @@ impl Producer {
 
     fn look(&mut self) -> Result<(), ChannelError> {
         let tail = self.ring.position(CONSUMER_POSITION)?;
-        if !(self.tail..=self.head).contains(&tail) || !tail.is_multiple_of(ALIGN) {
+        if !(self.tail..=self.head).contains(&tail) || !tail.is_multiple_of(RECORD_ALIGN) {
             return Err(ChannelError::PeerBroke { what: "claims to have read what was never sent" });
         }
         self.tail = tail;
@@ -264,7 +263,7 @@ impl Consumer {
     fn look(&mut self) -> Result<(), ChannelError> {
         let head = self.ring.position(PRODUCER_POSITION)?;
         let most = self.tail + u64::from(self.ring.ring_bytes);
-        if !(self.head..=most).contains(&head) || !head.is_multiple_of(ALIGN) {
+        if !(self.head..=most).contains(&head) || !head.is_multiple_of(RECORD_ALIGN) {
             return Err(ChannelError::PeerBroke { what: "claims to have sent more than fits in the ring" });
         }
         self.head = head;
@@ -274,10 +273,8 @@ impl Consumer {
     /// The one copy of a header, and all checks of what this module uses of it.
     fn copy_header(&self) -> Result<Record, ChannelError> {
         let broke = |what| Err(ChannelError::PeerBroke { what });
+        // Not 0, and positions are multiples of more than a header.
         let available = self.head - self.tail;
-        if available < u64::from(HEADER_BYTES) {
-            return broke("sent a part of a header");
-        }
         let mut bytes = [0; HEADER_BYTES as usize];
         self.ring.read(self.tail, &mut bytes)?;
         let Ok(header) = Header::read_from_bytes(&bytes) else { return Err(OUTSIDE) };

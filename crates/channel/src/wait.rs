@@ -2,8 +2,8 @@
 //!
 //! A side that finds nothing looks again and again for a bounded time, which follows what paid lately, and then sleeps
 //! on a futex word of the ring. The word says that somebody sleeps: the sleeper sets it, looks once more, and sleeps
-//! only if the word is still set; the other side stores its position, and if the word is set clears it and wakes. All four
-//! accesses are sequentially consistent, so one of the two sees the other.
+//! only if the word is still set; the other side stores its position, and if the word is set clears it and wakes. Each has a
+//! sequentially consistent fence between its store and its load, so one of the two sees the other.
 //!
 //! Invariants: no wait goes past its deadline by more than the kernel's wake-up, whatever the peer writes to the words;
 //! a peer that wakes again and again with nothing to show is `PeerBroke`.
@@ -12,7 +12,7 @@
 
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 use core::time::Duration;
 
 use crate::error::ChannelError;
@@ -21,11 +21,14 @@ use crate::ring::{AWAKE, SLEEPING};
 /// The longest spin, in nanoseconds.
 pub const SPIN_NS_MAX: u64 = 50_000;
 /// Below it spinning is given up.
-const SPIN_NS_MIN: u64 = 1_000;
+const SPIN_NS_MIN: u64 = 2_000;
+/// What spinning is allowed at least after it paid: as long as it takes to wake a sleeper, so that two sides that wait for
+/// each other both come to spin, and one late answer is no reason to stop.
+const SPIN_NS_PAID: u64 = 10_000;
 /// What a fresh endpoint begins with.
 const SPIN_NS_FIRST: u64 = 20_000;
 /// Where spinning was given up, one wait of so many tries whether it pays again.
-const PROBE_EVERY: u32 = 64;
+const PROBE_EVERY: u32 = 32;
 /// Looks between two looks at the clock, which costs as much as a few of them.
 const LOOKS_PER_CLOCK: u32 = 16;
 /// So many messages may be found without waiting before the deadline is looked at.
@@ -126,7 +129,7 @@ impl Spin {
 
     /// What was waited for came after that time.
     fn paid(&mut self, spun_ns: u64) {
-        let wanted = spun_ns.saturating_mul(4).clamp(SPIN_NS_MIN, SPIN_NS_MAX);
+        let wanted = spun_ns.saturating_mul(4).clamp(SPIN_NS_PAID, SPIN_NS_MAX);
         // Downwards slowly: one quick answer does not mean that all are.
         self.budget_ns = wanted.max(self.budget_ns - self.budget_ns / 8);
     }
@@ -202,7 +205,9 @@ fn sleep_for<W: Wait>(wait: &W, deadline: Deadline, awaited: &mut impl Awaited) 
         if deadline.has_passed(wait) {
             return if awaited.look()? { Ok(()) } else { Err(ChannelError::TimedOut) };
         }
-        awaited.futex()?.store(SLEEPING, Ordering::SeqCst);
+        awaited.futex()?.store(SLEEPING, Ordering::Relaxed);
+        // Between this store and the load of the position; the other half is in `ring`.
+        fence(Ordering::SeqCst);
         let mut is_there = awaited.look();
         if is_there == Ok(false) {
             wait.sleep(awaited.futex()?, SLEEPING, deadline);
@@ -222,5 +227,35 @@ fn sleep_for<W: Wait>(wait: &W, deadline: Deadline, awaited: &mut impl Awaited) 
             }
             counted_from_ns = Some(now_ns);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spinning_grows_while_it_pays_is_given_up_when_it_does_not_and_tried_again() {
+        let mut spin = Spin::new();
+        spin.paid(11_000);
+        assert_eq!(spin.budget_ns(SPIN_NS_MAX), 44_000);
+        assert_eq!(spin.budget_ns(5_000), 5_000);
+        (0..100).for_each(|_| spin.paid(100));
+        assert_eq!(spin.budget_ns(SPIN_NS_MAX), SPIN_NS_PAID);
+        (0..3).for_each(|_| spin.failed());
+        let budgets = (0..2 * PROBE_EVERY).map(|_| spin.budget_ns(SPIN_NS_MAX));
+        assert_eq!(budgets.filter(|ns| *ns > 0).count(), 2);
+        spin.paid(100);
+        assert_eq!(spin.budget_ns(SPIN_NS_MAX), SPIN_NS_PAID);
+        // One processor: never.
+        assert_eq!(spin.budget_ns(0), 0);
+    }
+
+    #[test]
+    fn deadlines_are_moments_or_never() {
+        assert_eq!(Deadline::after(5, Duration::from_nanos(7)), Deadline::at_ns(12));
+        assert_eq!(Deadline::after(5, Duration::MAX), Deadline::NEVER);
+        assert_eq!(Deadline::after(u64::MAX - 1, Duration::from_secs(1)).ns(), None);
+        assert!(Deadline::NOW < Deadline::at_ns(1) && Deadline::at_ns(1) < Deadline::NEVER);
     }
 }

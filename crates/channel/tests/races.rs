@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast_channel::header::Header;
+use holdfast_channel::header::{Header, record_bytes};
 use holdfast_channel::protocol::{HostMessage, Kind};
 use holdfast_channel::ring::{CONSUMER_POSITION, DATA_WORD, PRODUCER_POSITION, ROOM_WORD};
 use holdfast_channel::wait::Deadline;
@@ -63,7 +63,7 @@ impl Random {
     fn odd(&mut self, near: u64) -> u64 {
         match self.below(6) {
             0 => self.next(),
-            1 => near.wrapping_add(8 * self.below(8)).wrapping_sub(8 * self.below(8)),
+            1 => near.wrapping_add(64 * self.below(8)).wrapping_sub(64 * self.below(8)),
             2 => near.wrapping_add(self.below(2 * u64::from(RING_BYTES))),
             3 => u64::MAX - self.below(64),
             4 => self.below(64),
@@ -97,7 +97,7 @@ impl Attacker<'_> {
             let header = Header { payload_bytes: bytes as u32, call: bytes, status: 1, ..Header::new(kind) };
             if producer.push(&header, &payload) == Ok(true) {
                 self.records.push_back((self.position, bytes));
-                self.position += 48 + bytes.next_multiple_of(8);
+                self.position += record_bytes(bytes as u32);
             }
             for _ in 0..self.random.below(64) {
                 let (start, bytes) = self.victim();

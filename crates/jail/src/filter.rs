@@ -5,13 +5,14 @@
 //! its arguments, and is never carried out.
 //!
 //! Conditions are compiled by `seccompiler`. The rest is put together here, because that library has one action for
-//! all its rules and knows no notifications (see `docs/adr/0010-one-filter-and-a-supervisor.md`).
+//! all its rules and knows no notifications (see `docs/adr/0011-one-filter-and-a-supervisor.md`).
 //!
 //! Invariant: calls of other architectures, and x32's numbers, always notify.
 
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule, sock_filter};
 
@@ -41,8 +42,27 @@ fn branch(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
+/// A filter and what it was compiled from.
+type Kept = (Policy, Given, Vec<libc::sock_filter>);
+
+/// Programs of one host mostly have the same policy: the last few filters are kept.
+const KEPT_MAX: usize = 8;
+
+/// The filter of a policy; `None` when it is too long for the kernel, or a condition cannot be expressed.
+pub(crate) fn of(policy: Policy, given: &Given) -> Option<Vec<libc::sock_filter>> {
+    static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, _, filter)) = kept.iter().find(|kept| (kept.0, &kept.1) == (policy, given)) {
+        return Some(filter.clone());
+    }
+    let filter = compile(policy, given)?;
+    kept.truncate(KEPT_MAX - 1);
+    kept.insert(0, (policy, *given, filter.clone()));
+    Some(filter)
+}
+
 /// Compiles a policy; `None` when it is too long for the kernel, or a condition cannot be expressed.
-pub(crate) fn compile(policy: Policy, given: &Given) -> Option<Vec<libc::sock_filter>> {
+fn compile(policy: Policy, given: &Given) -> Option<Vec<libc::sock_filter>> {
     let mut calls: BTreeMap<u32, Vec<&'static Rule>> = BTreeMap::new();
     for rule in policy.rules() {
         calls.entry(u32::try_from(rule.syscall).ok()?).or_default().push(rule);

@@ -51,6 +51,8 @@ pub(crate) struct Book {
     pub(crate) output_bytes: u64,
     pub(crate) is_truncated: bool,
     pub(crate) questions: u64,
+    /// Threads that still pass on what it wrote.
+    pub(crate) relays: u32,
     pub(crate) groups: Option<Groups>,
 }
 
@@ -80,6 +82,7 @@ impl Inmate {
             output_bytes: 0,
             is_truncated: false,
             questions: 0,
+            relays: 0,
             groups,
         };
         Inmate {
@@ -118,7 +121,7 @@ impl Inmate {
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<End> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut book = self.book();
-        while book.end.is_none() {
+        while book.end.is_none() || book.relays > 0 {
             book = match deadline {
                 None => self.changed.wait(book).unwrap_or_else(PoisonError::into_inner),
                 Some(deadline) => {
@@ -131,6 +134,27 @@ impl Inmate {
             };
         }
         book.end.clone()
+    }
+
+    /// It has written more; too much ends it.
+    pub(crate) fn count_output(&self, bytes: usize) {
+        let limit_bytes = self.limits.output_bytes;
+        let is_too_much = {
+            let mut book = self.book();
+            book.output_bytes = book.output_bytes.saturating_add(bytes as u64);
+            book.output_bytes > limit_bytes
+        };
+        if is_too_much {
+            self.finish(End::Limit(LimitHit::Output { limit_bytes }));
+        }
+    }
+
+    /// A relay has begun, or has passed everything on.
+    pub(crate) fn count_relay(&self, has_begun: bool) {
+        let mut book = self.book();
+        book.relays = if has_begun { book.relays.saturating_add(1) } else { book.relays.saturating_sub(1) };
+        drop(book);
+        self.changed.notify_all();
     }
 
     /// Does something with the PID, unless the process has been reaped.

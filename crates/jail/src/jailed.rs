@@ -126,8 +126,10 @@ impl Jailed {
 
 impl Drop for Jailed {
     fn drop(&mut self) {
+        // In a forked copy of the host there is none, and the program is not the copy's.
+        let Ok(supervisor) = Supervisor::get() else { return };
         self.kill(KillReason::Dropped);
-        if !Supervisor::get().is_ok_and(Supervisor::is_this_thread) {
+        if !supervisor.is_this_thread() {
             let _ = self.inmate.wait(Some(GONE_TIME));
         }
     }

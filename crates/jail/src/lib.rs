@@ -13,7 +13,10 @@
 //! - What a machine cannot give is refused (`strict`) or listed ([`Jailed::weaker`]); it is never left out silently.
 //!
 //! This crate knows nothing of channels' contents, of regions or of WebAssembly: it is given descriptors to install.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("the jail's policy is written for x86-64 Linux; other machines run WebAssembly applets");
 
 mod end;
 mod error;
@@ -27,6 +30,7 @@ mod limits;
 mod machine;
 pub mod policy;
 mod program;
+mod relay;
 mod root;
 mod ruleset;
 mod setup;

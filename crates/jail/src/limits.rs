@@ -6,7 +6,6 @@ use std::time::Duration;
 
 /// What a jailed program may use up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct JailLimits {
     /// Address space, reservations included: bytes. The channel's and the region's mappings count.
     pub address_space_bytes: u64,

@@ -63,9 +63,9 @@ impl Program {
         }
         let interpreter = interpreter(&file, &header).map_err(not)?;
         if let Some(interpreter) = &interpreter {
-            let known = |directory: &&str| interpreter.starts_with(directory);
+            let known = LIBRARY_DIRECTORIES.iter().any(|directory| interpreter.starts_with(directory));
             let climbs = interpreter.components().any(|part| part == std::path::Component::ParentDir);
-            if climbs || !LIBRARY_DIRECTORIES.iter().any(|directory| known(directory)) {
+            if climbs || !known {
                 return Err(not("a program with a loader outside of the system's library directories"));
             }
         }

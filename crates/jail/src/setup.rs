@@ -32,6 +32,7 @@ use crate::layers::{Layer, Layers, Weakness};
 use crate::machine::{IPC, Machine, NOBODY, Refusal, map_ids};
 use crate::policy::{Given, Group, Policy};
 use crate::program::Program;
+use crate::relay::{self, Stream};
 use crate::root;
 use crate::ruleset;
 use crate::supervisor::{Charge, Supervisor};
@@ -87,14 +88,15 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         .map_err(|source| JailError::Step { step: "clone", source })?;
     if prepared.flags & libc::CLONE_NEWUSER != 0 {
         map_ids(&child, chosen.user, chosen.group, chosen.changes_user)
-            .map_err(|(step, source)| failure(&mut child, JailError::Step { step, source }))?;
+            .map_err(|(step, source)| failure(&child, JailError::Step { step, source }))?;
     }
     if let Some(groups) = &groups {
         let step = "join the control group";
-        groups.add(child.pid()).map_err(|source| failure(&mut child, JailError::Step { step, source }))?;
+        groups.add(child.pid()).map_err(|source| failure(&child, JailError::Step { step, source }))?;
     }
     child.let_go();
-    let listener = listener(&mut child)?;
+    // A child that failed has ended, and much fails then; what it says came first.
+    let listener = listener(&mut child).map_err(|seen| failure(&child, seen))?;
     let given = prepared.given;
     let (pid, pidfd) = (child.pid(), child.pidfd().clone());
     if !child.hand_over() {
@@ -115,14 +117,22 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         on_end: jail.on_end,
         groups,
     }));
-    let relay = jail.stdio == JailStdio::Relay;
-    let charge = Charge { inmate: inmate.clone(), listener, streams: prepared.streams, relay };
+    let mut streams = prepared.streams;
+    if jail.stdio == JailStdio::Relay {
+        for (stream, to) in streams.iter_mut().zip([Stream::Output, Stream::Error]) {
+            if let Some(reader) = stream.take() {
+                relay::start(inmate.clone(), reader.into(), to)
+                    .map_err(|source| JailError::Host { what: "start a thread for its output", source })?;
+            }
+        }
+    }
+    let charge = Charge { inmate: inmate.clone(), listener, streams };
     supervisor.supervise(charge).map_err(|source| JailError::Host { what: "tell the supervisor", source })?;
     Ok(Started { inmate, weaker: chosen.weaker })
 }
 
 /// What the child says failed, if it says so; else what the parent saw.
-fn failure(child: &mut Child, seen: JailError) -> JailError {
+fn failure(child: &Child, seen: JailError) -> JailError {
     match child.failure() {
         Some((step, errno)) => JailError::Step { step, source: io::Error::from_raw_os_error(errno) },
         None => seen,
@@ -133,7 +143,7 @@ fn failure(child: &mut Child, seen: JailError) -> JailError {
 fn listener(child: &mut Child) -> Result<OwnedFd, JailError> {
     let number = match child.wait(SET_UP_TIME) {
         Progress::Announced(number) => number,
-        Progress::Gone => return Err(failure(child, JailError::Died { step: child.position() })),
+        Progress::Gone => return Err(JailError::Died { step: child.position() }),
         Progress::Nothing => return Err(JailError::Stuck { step: child.position(), limit: SET_UP_TIME }),
     };
     let step = |step| move |source: io::Error| JailError::Step { step, source };
@@ -153,8 +163,9 @@ fn listener(child: &mut Child) -> Result<OwnedFd, JailError> {
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(step("exec")(error.into())),
         }
-        if both[1].revents().contains(PollFlags::IN) {
-            return Err(failure(child, JailError::Died { step: "exec" }));
+        // Receiving would wait for ever when nobody is left who could ask.
+        if !both[0].revents().contains(PollFlags::IN) || both[1].revents().contains(PollFlags::IN) {
+            return Err(JailError::Died { step: "exec" });
         }
         let asked = seccomp::receive(listener.as_fd()).map_err(step("exec"))?;
         // The child is still ours: it makes one call, the last of its list.
@@ -288,7 +299,10 @@ fn prepare(
         for (stream, number) in streams.iter_mut().zip([1, 2]) {
             let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
                 .map_err(|error| host("make a pipe")(error.into()))?;
-            rustix::io::ioctl_fionbio(&reader, true).map_err(|error| host("make a pipe")(error.into()))?;
+            // A relay waits for more on a thread of its own; the supervisor never waits.
+            let is_polled = jail.stdio != JailStdio::Relay;
+            rustix::io::ioctl_fionbio(&reader, is_polled)
+                .map_err(|error| host("make a pipe")(error.into()))?;
             installed[number] = keep(writer)?;
             *stream = Some(reader);
         }
@@ -313,7 +327,7 @@ fn prepare(
         region_data_offset: jail.region_data_offset,
         program_descriptor: installed.len() as u32,
     };
-    let filter = filter::compile(policy, &given)
+    let filter = filter::of(policy, &given)
         .ok_or_else(|| host("compile the policy")(io::Error::other("it is too long for the kernel")))?;
 
     let mut flags = 0;
@@ -367,7 +381,7 @@ fn prepare(
     }
     steps.duplicate(program_file, given.program_descriptor as RawFd, true);
     steps.close_range(given.program_descriptor + 1, u32::MAX);
-    for (name, limit) in limits(jail, &given, in_user_name_space || chosen.changes_user) {
+    for (name, limit) in limits(jail, &given, in_user_name_space) {
         steps.limit(name, limit);
     }
     steps.be_nice(jail.limits.nice.clamp(0, 19));
@@ -393,10 +407,9 @@ fn text(what: &'static str, value: &OsStr) -> Result<CString, JailError> {
     CString::new(value.as_bytes()).map_err(|_| JailError::Text { what, value: value.display().to_string() })
 }
 
-/// Resource limits. How many processes there are is counted for each user: that is the program's own number in a user
-/// name space of its own, or under a user that nobody else is; elsewhere it is the host's too, and the supervisor
-/// alone counts.
-fn limits(jail: &Jail, given: &Given, has_own_user: bool) -> Vec<(&'static str, Limit)> {
+/// Resource limits. How many processes there are is counted for each user of each user name space: that is the
+/// program's own number in one of its own; elsewhere others are counted too, and the supervisor alone counts.
+fn limits(jail: &Jail, given: &Given, in_user_name_space: bool) -> Vec<(&'static str, Limit)> {
     let limit = |name, resource, value| (name, Limit { resource, value });
     let ours = &jail.limits;
     let files = given.first_free_descriptor + ours.open_files.max(2);
@@ -415,7 +428,7 @@ fn limits(jail: &Jail, given: &Given, has_own_user: bool) -> Vec<(&'static str, 
         // The supervisor is exact; this is for when it is late.
         limits.push(limit("limit CPU time", libc::RLIMIT_CPU, time.as_secs() + 2));
     }
-    if has_own_user {
+    if in_user_name_space {
         limits.push(limit("limit processes", libc::RLIMIT_NPROC, ours.threads.into()));
     }
     limits

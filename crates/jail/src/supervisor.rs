@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -48,8 +48,6 @@ pub(crate) struct Charge {
     pub(crate) listener: OwnedFd,
     /// Read ends of its standard output and standard error.
     pub(crate) streams: [Option<OwnedFd>; 2],
-    /// What it writes goes to the host's own.
-    pub(crate) relay: bool,
 }
 
 enum Command {
@@ -155,7 +153,7 @@ impl Warden {
             for event in &events {
                 match event.data.u64() {
                     WAKE => self.obey(),
-                    token => self.serve(token / KINDS, token % KINDS),
+                    token => self.serve(token / KINDS, token % KINDS, event.flags),
                 }
             }
             self.look_at_times();
@@ -200,9 +198,13 @@ impl Warden {
         self.look_at(number);
     }
 
-    fn serve(&mut self, number: u64, kind: u64) {
+    fn serve(&mut self, number: u64, kind: u64, flags: epoll::EventFlags) {
         let Some(charge) = self.charges.get_mut(&number) else { return };
         match kind {
+            // Nobody is left who could ask; receiving would wait for ever.
+            LISTENER if !flags.contains(epoll::EventFlags::IN) => {
+                let _ = epoll::delete(&self.poll, &charge.listener);
+            }
             LISTENER => {
                 if let Err(error) = answer(charge) {
                     // The thread died while it waited: nothing to answer. Anything else would come again at once.
@@ -295,26 +297,14 @@ fn drain(charge: &mut Charge, index: usize, buffer: &mut [u8]) -> bool {
         Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return has_ended(&charge.inmate),
         Err(_) => return true,
     };
-    if charge.relay {
-        // That the host's own output is closed is no fault of the program's.
-        let _ = if index == 0 { io::stdout().write_all(bytes) } else { io::stderr().write_all(bytes) };
-        let _ = if index == 0 { io::stdout().flush() } else { Ok(()) };
-    }
-    let limit_bytes = charge.inmate.limits.output_bytes;
-    let is_too_much = {
+    {
         let mut book = charge.inmate.book();
-        if !charge.relay {
-            let kept = &mut book.output[index];
-            let room = charge.inmate.kept_bytes.saturating_sub(kept.len()).min(bytes.len());
-            kept.extend_from_slice(bytes.get(..room).unwrap_or_default());
-            book.is_truncated |= room < bytes.len();
-        }
-        book.output_bytes = book.output_bytes.saturating_add(bytes.len() as u64);
-        book.output_bytes > limit_bytes
-    };
-    if is_too_much {
-        charge.inmate.finish(End::Limit(LimitHit::Output { limit_bytes }));
+        let Some(kept) = book.output.get_mut(index) else { return true };
+        let room = charge.inmate.kept_bytes.saturating_sub(kept.len()).min(bytes.len());
+        kept.extend_from_slice(bytes.get(..room).unwrap_or_default());
+        book.is_truncated |= room < bytes.len();
     }
+    charge.inmate.count_output(bytes.len());
     false
 }
 
@@ -345,11 +335,12 @@ fn answer(charge: &Charge) -> io::Result<()> {
         Some(Action::Ask(Question::Thread)) => {
             drop(book);
             let limit = inmate.limits.threads;
-            // One that has ended meanwhile has no threads to count.
-            if inmate.threads()? < u64::from(limit) {
-                return seccomp::carry_out(listener, asked.id);
+            match inmate.threads() {
+                Ok(threads) if threads < u64::from(limit) => return seccomp::carry_out(listener, asked.id),
+                Ok(_) => inmate.finish(End::Limit(LimitHit::Threads { limit })),
+                // The host cannot count now, perhaps for want of descriptors; or it has ended meanwhile.
+                Err(_) => return seccomp::refuse(listener, asked.id, libc::EAGAIN),
             }
-            inmate.finish(End::Limit(LimitHit::Threads { limit }));
             return Ok(());
         }
         Some(Action::Ask(Question::Abort)) => {

@@ -85,6 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::zombie_processes, reason = "it is reaped by what is tested")]
     fn the_end_of_a_child_is_told_once() {
         let child = std::process::Command::new("/bin/sh").args(["-c", "exit 7"]).spawn().unwrap();
         let reaped = reap(child.id(), true).unwrap().unwrap();

@@ -20,6 +20,7 @@ pub mod remote_memory;
 pub mod scheduling;
 pub mod seccomp;
 pub mod shared_memory;
+#[cfg(target_arch = "x86_64")]
 pub mod spawn;
 pub mod window;
 pub mod zeroed;

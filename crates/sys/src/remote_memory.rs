@@ -53,7 +53,7 @@ pub fn read(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
 /// `InvalidInput` when the range does not begin and end with a page; else what the kernel says.
 pub fn own_pages(pid: u32, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
     let page_bytes = rustix::param::page_size() as u64;
-    if range.start > range.end || range.start % page_bytes != 0 || range.end % page_bytes != 0 {
+    if range.start > range.end || ![range.start, range.end].iter().all(|at| at.is_multiple_of(page_bytes)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let pagemap = Pagemap::of(pid)?;

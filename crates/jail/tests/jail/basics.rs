@@ -208,3 +208,23 @@ fn many_jails_are_started_at_once_from_many_threads() {
         }
     });
 }
+
+/// Run by the next test, so that its output can be looked at.
+#[test]
+fn a_host_that_relays() {
+    if std::env::var_os("HOLDFAST_RELAY").is_some() {
+        let jailed = jail(&["prints"]).stdio(JailStdio::Relay).spawn().unwrap();
+        assert_eq!(finish(&jailed), WORKED);
+    }
+}
+
+#[test]
+fn relayed_output_is_the_hosts_own() {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "basics::a_host_that_relays", "--nocapture"])
+        .env("HOLDFAST_RELAY", "1")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("hello\n"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("world\n"), "{output:?}");
+}

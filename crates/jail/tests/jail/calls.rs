@@ -23,9 +23,8 @@ fn policy() -> Policy {
 }
 
 fn run(words: &[&str]) -> End {
-    let mut limits = JailLimits::default();
     // Some of what is allowed waits.
-    limits.wall_time = Some(Duration::from_secs(2));
+    let limits = JailLimits { wall_time: Some(Duration::from_secs(2)), ..JailLimits::default() };
     // The quicker layers suffice: this is about the filter.
     let layers = holdfast_jail::Layers::none();
     end(jail(words).policy(policy()).layers(layers).limits(limits))
@@ -142,7 +141,6 @@ fn a_group_of_rules_that_is_left_out_is_forbidden() {
         assert!(matches!(&found, End::Violation(violation) if violation.name == call), "{found}");
     }
     let limit = LimitHit::Threads { limit: 1 };
-    let mut limits = JailLimits::default();
-    limits.threads = 1;
+    let limits = JailLimits { threads: 1, ..JailLimits::default() };
     assert_eq!(end(jail(&["threads", "1"]).limits(limits)), End::Limit(limit));
 }

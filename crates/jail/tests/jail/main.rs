@@ -1,6 +1,7 @@
 //! What a jail promises, tried with programs that break each promise on purpose.
 
 #![deny(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 mod basics;
 mod calls;

@@ -1,0 +1,58 @@
+//! Output that is passed on to the host's own standard output and standard error.
+//!
+//! On a thread for each stream, because whoever reads the host's output may be slow, and only this program may have
+//! to wait for that. The threads end with the program: no other process has the other end of its pipes.
+
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use crate::inmate::Inmate;
+
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Where to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stream {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
+}
+
+/// Passes on what the program writes until nobody can write any more.
+pub(crate) fn start(inmate: Arc<Inmate>, reader: File, to: Stream) -> io::Result<()> {
+    inmate.count_relay(true);
+    let counted = inmate.clone();
+    let started = std::thread::Builder::new().name("holdfast-relay".to_owned()).spawn(move || {
+        pass_on(&inmate, reader, to);
+        inmate.count_relay(false);
+    });
+    if started.is_err() {
+        counted.count_relay(false);
+    }
+    started.map(drop)
+}
+
+fn pass_on(inmate: &Inmate, mut reader: File, to: Stream) {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let bytes = match reader.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(count) => buffer.get(..count).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        };
+        // That the host's own output is closed is no fault of the program's: it is read on.
+        let _ = match to {
+            Stream::Output => {
+                let mut output = io::stdout().lock();
+                output.write_all(bytes).and_then(|()| output.flush())
+            }
+            Stream::Error => io::stderr().lock().write_all(bytes),
+        };
+        inmate.count_output(bytes.len());
+    }
+}
