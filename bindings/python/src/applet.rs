@@ -7,6 +7,7 @@
 
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use holdfast_applet::{AppletError, Call, CallError, CallMetrics, Command, Limits, Pooled, Stdio};
@@ -16,7 +17,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::buffer::Buffer;
 use crate::convert::Seconds;
-use crate::error::{Class, applet_error, call_error, raise, region_error};
+use crate::error::{Class, applet_error, call_error, cancelled, raise, region_error};
 use crate::gate::{Gate, Pass};
 use crate::grants::{Given, HeapSpec, directory, places};
 use crate::input::Input;
@@ -53,6 +54,10 @@ pub(crate) struct Inner {
     weaker: Vec<String>,
     last_call: Mutex<Option<CallMetrics>>,
     death: Mutex<Option<Arc<AppletError>>>,
+    /// A call was cancelled, and nobody has looked since whether the applet outlived that.
+    was_cancelled: AtomicBool,
+    /// One call at a time, with what is remembered of it.
+    turn: Mutex<()>,
     stream: Mutex<Weak<Shared>>,
 }
 
@@ -148,6 +153,8 @@ impl Inner {
             weaker,
             last_call: Mutex::default(),
             death: Mutex::default(),
+            was_cancelled: AtomicBool::new(false),
+            turn: Mutex::default(),
             stream: Mutex::default(),
         }
     }
@@ -159,19 +166,46 @@ impl Inner {
         }
     }
 
-    /// The exception for a failed call; remembers a death, so that it is told once and afterwards as the past.
-    pub(crate) fn failure(&self, py: Python<'_>, error: &CallError) -> PyErr {
-        let mut death = lock(&self.death);
-        let known = match error {
-            CallError::Died(cause) => death.replace(cause.clone()),
-            _ => None,
-        };
-        drop(death);
-        call_error(py, error, known.as_ref())
+    /// The exception for a failed call; `known`: what the applet had died of before it.
+    pub(crate) fn failure(
+        &self,
+        py: Python<'_>,
+        error: &CallError,
+        known: Option<&Arc<AppletError>>,
+    ) -> PyErr {
+        match error {
+            CallError::Cancelled => cancelled(py, error, lock(&self.death).is_none()),
+            error => call_error(py, error, known),
+        }
+    }
+
+    /// The turn for a call: from here on no other thread's can be confused with it. With what the applet died of before.
+    pub(crate) fn turn(&self) -> (MutexGuard<'_, ()>, Option<Arc<AppletError>>) {
+        let turn = lock(&self.turn);
+        let known = lock(&self.death).clone();
+        (turn, known)
+    }
+
+    /// After a call, in its turn: remembers whether it was the applet's last.
+    pub(crate) fn settle(&self, applet: &Held, error: Option<&CallError>) {
+        let was_cancelled = self.was_cancelled.swap(false, Ordering::SeqCst);
+        match error {
+            Some(CallError::Died(cause)) => self.note_death(Some(cause.clone())),
+            _ if was_cancelled => self.note_death(applet.cause_of_death()),
+            _ => {}
+        }
+    }
+
+    /// Cancels the call under way, if there is one.
+    pub(crate) fn cancel(&self) -> bool {
+        let Some(applet) = self.gate.enter_to_end() else { return false };
+        // Before, so that the call cannot end in between without looking.
+        self.was_cancelled.store(true, Ordering::SeqCst);
+        applet.cancel()
     }
 
     /// Remembers that it is gone, without anybody having been told.
-    pub(crate) fn note_death(&self, cause: Option<Arc<AppletError>>) {
+    fn note_death(&self, cause: Option<Arc<AppletError>>) {
         if cause.is_some() {
             *lock(&self.death) = cause;
         }
@@ -269,17 +303,20 @@ impl Applet {
         if let Some(timeout) = timeout {
             call = call.time_limit(timeout.0);
         }
-        let result = py.detach(|| {
+        let (result, known) = py.detach(|| {
+            let (turn, known) = inner.turn();
             let result = pass.call_with(call);
+            inner.settle(&pass, result.as_ref().err());
+            drop(turn);
             drop(pass);
-            result
+            (result, known)
         });
         match result {
             Ok(response) => {
                 inner.note(Some(response.metrics));
                 Ok(PyBytes::new(py, &response.bytes))
             }
-            Err(error) => Err(inner.failure(py, &error)),
+            Err(error) => Err(inner.failure(py, &error, known.as_ref())),
         }
     }
 
@@ -316,7 +353,14 @@ impl Applet {
             drop(pass);
             made
         });
-        made.map(Buffer::new).map_err(|error| inner.failure(py, &error))
+        made.map(Buffer::new).map_err(|error| {
+            // This kills nothing, so it was dead before.
+            let known = match &error {
+                CallError::Died(cause) => Some(cause.clone()),
+                _ => None,
+            };
+            inner.failure(py, &error, known.as_ref())
+        })
     }
 
     /// The names of its functions, in the order in which it registered them.
@@ -366,7 +410,7 @@ impl Applet {
     /// A native applet is told, and killed if it goes on for longer than the limit `grace`; a WebAssembly applet is stopped.
     fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
         let inner = self.inner(py)?;
-        Ok(py.detach(|| inner.gate.enter_to_end().is_some_and(|applet| applet.cancel())))
+        Ok(py.detach(|| inner.cancel()))
     }
 
     /// Starts it anew on the same heap: after its death, or, if it serves, after it was asked to end. Buffers of before are
@@ -374,6 +418,7 @@ impl Applet {
     fn respawn(&self, py: Python<'_>) -> PyResult<()> {
         let (inner, pass) = self.enter(py)?;
         let result = py.detach(|| {
+            let _turn = inner.turn();
             let result = pass.respawn().map(|()| pass.functions());
             drop(pass);
             result

@@ -119,7 +119,7 @@ pub(crate) fn call_error(py: Python<'_>, error: &CallError, known_death: Option<
                 fields.set_item("limit_bytes", limit_bytes)
             })
         }
-        CallError::Cancelled => raise(py, Class::Cancelled, error, ()),
+        CallError::Cancelled => cancelled(py, error, true),
         CallError::ForeignBuffer => raise(py, Class::ForeignBuffer, error, ()),
         CallError::NoBuffer { .. } => raise(py, Class::NoBuffer, error, ()),
         CallError::NotPublished(cause) => region_error(py, cause),
@@ -139,9 +139,7 @@ pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
     let (class, special) = match &error.failure {
         Failure::Heap(cause) | Failure::Wasm(WasmError::Heap(cause)) => return region_error(py, cause),
         Failure::IgnoredCancel { .. } | Failure::Wasm(WasmError::Interrupted { .. }) => {
-            return raise(py, Class::Cancelled, error, |fields: &Bound<'_, PyDict>| {
-                fields.set_item("is_alive", false)
-            });
+            return cancelled(py, error, false);
         }
         Failure::CallTimeLimit { limit }
         | Failure::StartTimeLimit { limit }
@@ -166,6 +164,11 @@ pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
         common(error, fields)?;
         special.put(fields)
     })
+}
+
+/// The call was cancelled, and the applet serves on or not.
+pub(crate) fn cancelled(py: Python<'_>, error: impl ToString, is_alive: bool) -> PyErr {
+    raise(py, Class::Cancelled, error, |fields: &Bound<'_, PyDict>| fields.set_item("is_alive", is_alive))
 }
 
 /// What one class has and the others do not.

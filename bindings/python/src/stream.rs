@@ -4,8 +4,8 @@
 //! with the stream, and none is tied to it.
 //!
 //! Invariants:
-//! - A cancellation from here meets this stream's call and no later one: the call is marked as over before the applet is let
-//!   go of, and cancelled only under that mark's lock.
+//! - A cancellation from here meets this stream's call and no later one: the call is marked as over before its turn ends, and
+//!   cancelled only under that mark's lock.
 //! - When `close` returns, the call is over.
 #![forbid(unsafe_code)]
 
@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
-use holdfast_applet::{Call, CallError, SharedBuffer};
+use holdfast_applet::{AppletError, Call, CallError, SharedBuffer};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::applet::Inner;
+use crate::applet::{Held, Inner};
 use crate::error::{Class, raise};
 use crate::process::Maker;
 
@@ -47,7 +47,8 @@ pub(crate) struct Shared {
 enum Part {
     Begun,
     Bytes(Vec<u8>),
-    Failed(CallError),
+    /// With what the applet had died of before.
+    Failed(CallError, Option<Arc<AppletError>>),
     Closed,
 }
 
@@ -82,7 +83,7 @@ impl Stream {
         *lock(&shared.thread) = Some(thread);
         match py.detach(|| shared.next()) {
             Some(Part::Begun) => Ok(stream),
-            Some(Part::Failed(error)) => Err(inner.failure(py, &error)),
+            Some(Part::Failed(error, known)) => Err(inner.failure(py, &error, known.as_ref())),
             _ => Err(raise(py, Class::Closed, "the applet is closed; start another one", ())),
         }
     }
@@ -108,7 +109,7 @@ impl Stream {
         let (shared, inner) = self.parts(py)?;
         match py.detach(|| shared.next()) {
             Some(Part::Bytes(bytes)) => Ok(Some(PyBytes::new(py, &bytes))),
-            Some(Part::Failed(error)) => Err(inner.failure(py, &error)),
+            Some(Part::Failed(error, known)) => Err(inner.failure(py, &error, known.as_ref())),
             _ => Ok(None),
         }
     }
@@ -171,8 +172,8 @@ impl Shared {
     /// See [`Stream::close`].
     pub(crate) fn close(&self, inner: &Inner) {
         let is_over = lock(&self.is_over);
-        if !*is_over && let Some(applet) = inner.gate.enter_to_end() {
-            applet.cancel();
+        if !*is_over {
+            inner.cancel();
         }
         drop(is_over);
         // Another thread that waits for a part gets the cancelled call's last one first.
@@ -195,32 +196,41 @@ impl Worker {
         // Whoever would want to hear it is gone when sending fails.
         let last = match self.inner.gate.enter() {
             None => Some(Part::Closed),
-            Some(applet) => match applet.stream(call) {
-                Err(error) => Some(Part::Failed(error)),
-                Ok(mut stream) => {
-                    let mut failed = None;
-                    let mut is_wanted = self.sender.send(Part::Begun).is_ok();
-                    while is_wanted {
-                        match stream.next() {
-                            Some(Ok(chunk)) => is_wanted = self.sender.send(Part::Bytes(chunk.bytes)).is_ok(),
-                            Some(Err(error)) => failed = Some(Part::Failed(error)),
-                            None => break,
-                        }
-                    }
-                    self.inner.note(stream.metrics());
-                    *lock(&self.shared.is_over) = true;
-                    drop(stream);
-                    if !is_wanted {
-                        self.inner.note_death(applet.cause_of_death());
-                    }
-                    failed
-                }
-            },
+            Some(applet) => {
+                let (turn, known) = self.inner.turn();
+                let error = self.hand_over(&applet, call);
+                *lock(&self.shared.is_over) = true;
+                self.inner.settle(&applet, error.as_ref());
+                drop(turn);
+                error.map(|error| Part::Failed(error, known))
+            }
         };
         *lock(&self.shared.is_over) = true;
         if let Some(last) = last {
             let _ = self.sender.send(last);
         }
+    }
+
+    /// Hands all parts over; why there are no more, when that is not the end of the result.
+    fn hand_over(&self, applet: &Held, call: Call<'_>) -> Option<CallError> {
+        let mut stream = match applet.stream(call) {
+            Ok(stream) => stream,
+            Err(error) => return Some(error),
+        };
+        let mut is_wanted = self.sender.send(Part::Begun).is_ok();
+        while is_wanted {
+            match stream.next() {
+                Some(Ok(chunk)) => is_wanted = self.sender.send(Part::Bytes(chunk.bytes)).is_ok(),
+                Some(Err(error)) => return Some(error),
+                None => break,
+            }
+        }
+        self.inner.note(stream.metrics());
+        if !is_wanted {
+            // Dropping the stream ends the call; a cancellation from here on would meet no other.
+            self.inner.cancel();
+        }
+        None
     }
 }
 

@@ -314,7 +314,16 @@ impl Applet {
 
     pub(crate) fn step(&self, state: &mut State) -> Result<Step, CallError> {
         let State::Serving(session) = state else { return Err(state.death()) };
-        session.step().map_err(|over| state.die(over))
+        match session.step() {
+            Ok(step) => {
+                if session.is_spent {
+                    // The call has what it has, and the next one finds the applet dead.
+                    state.die(Over(None));
+                }
+                Ok(step)
+            }
+            Err(over) => Err(state.die(over)),
+        }
     }
 }
 

@@ -294,6 +294,10 @@ impl Sandbox for Native {
         self.lent.is_some_and(|lent| lent.is_private)
     }
 
+    fn outlives_cancel(&self) -> bool {
+        true
+    }
+
     fn cpu_time(&self) -> Duration {
         self.jailed.cpu_time()
     }

@@ -75,6 +75,9 @@ pub(crate) trait Sandbox: Send {
     /// Whether what a failed call stored must be forgotten.
     fn is_atomic(&self) -> bool;
 
+    /// Whether it can serve on after a cancellation; otherwise that stops it, now or as soon as it runs again.
+    fn outlives_cancel(&self) -> bool;
+
     /// Processor time so far.
     fn cpu_time(&self) -> Duration;
 

@@ -63,6 +63,8 @@ pub(crate) struct Session {
     calls: u64,
     /// The next call begins with the last commit.
     forget: bool,
+    /// It was stopped, although its last call has ended: there must be no other.
+    pub(crate) is_spent: bool,
     wall_time: Duration,
     messages: u64,
     message_bytes: u64,
@@ -105,6 +107,7 @@ impl Session {
             pending: None,
             calls: 0,
             forget: false,
+            is_spent: false,
             wall_time: Duration::ZERO,
             messages: 1,
             message_bytes: payload.len() as u64,
@@ -239,7 +242,7 @@ impl Session {
 
     /// Whether the call had been cancelled.
     fn finish_call(&mut self) -> bool {
-        self.control.end();
+        self.is_spent |= self.control.end() && !self.sandbox.outlives_cancel();
         let Some(pending) = self.pending.take() else { return false };
         let mut metrics = pending.metrics;
         metrics.wall_time = pending.started.elapsed();
