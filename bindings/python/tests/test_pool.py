@@ -37,16 +37,20 @@ def test_taken_applets_are_fresh(kind: str, places: dict[str, Any]) -> None:
 
 def test_applets_that_are_reused_go_back(kind: str, places: dict[str, Any]) -> None:
     with holdfast.Pool(program("trial", kind), size=1, reuse=True, **places) as pool:
-        for turn in range(5):
+        deadline = time.monotonic() + 20
+        calls = 0
+        # The pool starts another one meanwhile, which may be there first.
+        while calls < 3:
+            assert time.monotonic() < deadline
             with pool.take() as applet:
-                assert applet.metrics().calls == turn
                 applet.call("echo")
-            wait_for(pool, 1)
+                calls = max(calls, applet.metrics().calls)
         with pool.take() as applet, pytest.raises(holdfast.AppletCrashed):
             applet.call("crash")
         # A dead one does not.
-        with pool.take() as applet:
-            assert applet.metrics().calls == 0
+        for _ in range(3):
+            with pool.take() as applet:
+                assert applet.call("echo", b"abc") == b"abc"
 
 
 def test_more_than_are_ready_can_be_taken(kind: str, places: dict[str, Any]) -> None:
