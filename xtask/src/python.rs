@@ -80,7 +80,7 @@ fn lacks() -> Option<String> {
 fn install(workspace: &Workspace, environment: &Path) -> Result<()> {
     let package = workspace.root.join(FOLDER);
     let is_ready = environment.join("ready");
-    let mut pip = || {
+    let pip = || {
         let mut pip = Command::new(program(environment, "python"));
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         // Unoptimised code of ours, as in all other tests, and what is built is kept for the next time.

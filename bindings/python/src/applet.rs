@@ -5,29 +5,22 @@
 //! - What would wait for the very thread that waits (a call while that thread has a stream open) is refused.
 #![forbid(unsafe_code)]
 
-use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 
-use holdfast_applet::{AppletError, Call, CallError, CallMetrics, Command, Limits, Pooled, Stdio};
-use pyo3::exceptions::PyValueError;
+use holdfast_applet::{Call, CallError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::buffer::Buffer;
-use crate::convert::Seconds;
-use crate::error::{Class, applet_error, call_error, cancelled, raise, region_error};
-use crate::gate::{Gate, Pass};
-use crate::grants::{Given, HeapSpec, directory, places};
+use crate::convert::{Seconds, Size};
+use crate::error::{Class, applet_error, raise, region_error};
+use crate::gate::Pass;
+use crate::inner::{Held, Inner, lock};
 use crate::input::Input;
-use crate::limits;
 use crate::metrics;
-use crate::process::Maker;
-use crate::stream::{Shared, Stream};
-
-/// Bytes of each of an applet's captured outputs.
-const OUTPUT_BYTES_MAX: usize = 1 << 20;
+use crate::recipe::{Options, Recipe};
+use crate::stream::Stream;
 
 /// An untrusted program that serves calls: native (ELF, in a process of its own that is jailed) or WebAssembly.
 ///
@@ -43,173 +36,6 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 #[pyclass(frozen, weakref, module = "holdfast")]
 pub(crate) struct Applet {
     inner: Option<Arc<Inner>>,
-}
-
-/// What streams share with their applet.
-pub(crate) struct Inner {
-    pub(crate) gate: Gate<Held>,
-    pub(crate) maker: Maker,
-    path: PathBuf,
-    functions: Mutex<Vec<String>>,
-    weaker: Vec<String>,
-    last_call: Mutex<Option<CallMetrics>>,
-    death: Mutex<Option<Arc<AppletError>>>,
-    /// A call was cancelled, and nobody has looked since whether the applet outlived that.
-    was_cancelled: AtomicBool,
-    /// One call at a time, with what is remembered of it.
-    turn: Mutex<()>,
-    stream: Mutex<Weak<Shared>>,
-}
-
-/// An applet of one's own, or one out of a pool.
-pub(crate) enum Held {
-    Own(holdfast_applet::Applet),
-    Pooled(Pooled),
-}
-
-impl Deref for Held {
-    type Target = holdfast_applet::Applet;
-
-    fn deref(&self) -> &holdfast_applet::Applet {
-        match self {
-            Held::Own(applet) => applet,
-            Held::Pooled(applet) => applet,
-        }
-    }
-}
-
-/// What is to be started; for a pool, again and again.
-#[derive(Clone)]
-pub(crate) struct Recipe {
-    pub(crate) path: PathBuf,
-    pub(crate) given: Given,
-    limits: Limits,
-    is_strict: bool,
-    stdio: Stdio,
-}
-
-/// The options that applets and pools have in common.
-pub(crate) struct Options<'py> {
-    pub(crate) args: Vec<String>,
-    pub(crate) env: Option<Bound<'py, PyDict>>,
-    pub(crate) dirs: Vec<Bound<'py, PyAny>>,
-    pub(crate) heap: Option<Bound<'py, PyAny>>,
-    pub(crate) limits: Option<Bound<'py, PyAny>>,
-    pub(crate) named: Option<Bound<'py, PyDict>>,
-    pub(crate) strict: bool,
-    pub(crate) output: String,
-    pub(crate) home: Option<PathBuf>,
-    pub(crate) pool: Option<PathBuf>,
-}
-
-impl Recipe {
-    pub(crate) fn read(py: Python<'_>, path: PathBuf, options: Options<'_>) -> PyResult<Recipe> {
-        let heap = options.heap.as_ref().map(HeapSpec::read).transpose()?;
-        let dirs = options.dirs.iter().map(directory).collect::<PyResult<_>>()?;
-        let mut env = Vec::new();
-        for (name, value) in options.env.iter().flatten() {
-            env.push((name.extract()?, value.extract()?));
-        }
-        let stdio = match &*options.output {
-            "discard" => Stdio::default(),
-            "inherit" => Stdio::inherit().with_stdin(holdfast_applet::Input::Empty),
-            "capture" => Stdio::capture(OUTPUT_BYTES_MAX),
-            other => {
-                let text = format!("output is {other:?}; it is \"discard\", \"inherit\" or \"capture\"");
-                return Err(PyValueError::new_err(text));
-            }
-        };
-        let is_needed = heap.is_some() || options.home.is_some() || options.pool.is_some();
-        let places = match places(options.home, options.pool) {
-            Ok(places) => Some(places),
-            // Then there is no cache of what is compiled.
-            Err(_) if !is_needed => None,
-            Err(error) => return Err(region_error(py, &error.into())),
-        };
-        let limits = limits::read(py, options.limits, options.named.as_ref())?;
-        let given = Given::new(&path, options.args, env, dirs, heap, places)?;
-        Ok(Recipe { path, given, limits, is_strict: options.strict, stdio })
-    }
-
-    /// The command, and whether its heap was made now.
-    pub(crate) fn command(&self) -> Result<(Command, bool), holdfast_region::RegionError> {
-        let (grants, made_now) = self.given.grants()?;
-        let command = Command::new(&self.path, grants)
-            .limits(self.limits.clone())
-            .strict(self.is_strict)
-            .stdio(self.stdio.clone());
-        Ok((command, made_now))
-    }
-}
-
-impl Inner {
-    pub(crate) fn new(path: PathBuf, held: Held) -> Inner {
-        let (functions, weaker) = (held.functions(), held.weaker());
-        Inner {
-            gate: Gate::new(held),
-            maker: Maker::new(),
-            path,
-            functions: Mutex::new(functions),
-            weaker,
-            last_call: Mutex::default(),
-            death: Mutex::default(),
-            was_cancelled: AtomicBool::new(false),
-            turn: Mutex::default(),
-            stream: Mutex::default(),
-        }
-    }
-
-    /// Remembers what a call came to.
-    pub(crate) fn note(&self, metrics: Option<CallMetrics>) {
-        if metrics.is_some() {
-            *lock(&self.last_call) = metrics;
-        }
-    }
-
-    /// The exception for a failed call; `known`: what the applet had died of before it.
-    pub(crate) fn failure(
-        &self,
-        py: Python<'_>,
-        error: &CallError,
-        known: Option<&Arc<AppletError>>,
-    ) -> PyErr {
-        match error {
-            CallError::Cancelled => cancelled(py, error, lock(&self.death).is_none()),
-            error => call_error(py, error, known),
-        }
-    }
-
-    /// The turn for a call: from here on no other thread's can be confused with it. With what the applet died of before.
-    pub(crate) fn turn(&self) -> (MutexGuard<'_, ()>, Option<Arc<AppletError>>) {
-        let turn = lock(&self.turn);
-        let known = lock(&self.death).clone();
-        (turn, known)
-    }
-
-    /// After a call, in its turn: remembers whether it was the applet's last.
-    pub(crate) fn settle(&self, applet: &Held, error: Option<&CallError>) {
-        let was_cancelled = self.was_cancelled.swap(false, Ordering::SeqCst);
-        match error {
-            Some(CallError::Died(cause)) => self.note_death(Some(cause.clone())),
-            _ if was_cancelled => self.note_death(applet.cause_of_death()),
-            _ => {}
-        }
-    }
-
-    /// Cancels the call under way, if there is one.
-    pub(crate) fn cancel(&self) -> bool {
-        let Some(applet) = self.gate.enter_to_end() else { return false };
-        // Before, so that the call cannot end in between without looking.
-        self.was_cancelled.store(true, Ordering::SeqCst);
-        applet.cancel()
-    }
-
-    /// Remembers that it is gone, without anybody having been told.
-    fn note_death(&self, cause: Option<Arc<AppletError>>) {
-        if cause.is_some() {
-            *lock(&self.death) = cause;
-        }
-    }
 }
 
 impl Applet {
@@ -345,7 +171,7 @@ impl Applet {
     /// Memory that is shared with a native applet, of so many bytes, zeroed: see `Buffer`. It is void after a `respawn`.
     ///
     /// Raises `NoBuffer` beyond the limit `buffers`, and for a WebAssembly applet.
-    fn buffer(&self, py: Python<'_>, size: crate::convert::Size) -> PyResult<Buffer> {
+    fn buffer(&self, py: Python<'_>, size: Size) -> PyResult<Buffer> {
         let (inner, pass) = self.enter(py)?;
         let bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
         let made = py.detach(|| {
@@ -500,9 +326,4 @@ impl Drop for Applet {
             inner.maker.let_go(inner);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each holds one value, set at once.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

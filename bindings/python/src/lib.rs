@@ -21,12 +21,14 @@ mod grants;
 mod heap;
 mod heap_core;
 mod heap_error;
+mod inner;
 #[allow(unsafe_code, reason = "reads what Python hands in by the buffer protocol")]
 mod input;
 mod limits;
 mod metrics;
 mod pool;
 mod process;
+mod recipe;
 mod stream;
 mod transaction;
 #[allow(unsafe_code, reason = "hands a heap's memory out by the buffer protocol")]

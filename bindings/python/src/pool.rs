@@ -8,9 +8,11 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::applet::{Applet, Held, Inner, Options, Recipe};
+use crate::applet::Applet;
 use crate::error::{Class, applet_error, raise};
+use crate::inner::{Held, Inner};
 use crate::process::Maker;
+use crate::recipe::{Options, Recipe};
 
 /// Keeps `size` applets ready: `with pool.take() as applet:`. Options are those of `Applet`.
 ///

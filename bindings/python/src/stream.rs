@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use holdfast_applet::{AppletError, Call, CallError, SharedBuffer};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::applet::{Held, Inner};
 use crate::error::{Class, raise};
+use crate::inner::{Held, Inner, lock};
 use crate::process::Maker;
 
 /// Parts that wait to be taken.
@@ -232,9 +232,4 @@ impl Worker {
         }
         None
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each holds one value, set at once.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
