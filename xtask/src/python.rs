@@ -87,7 +87,10 @@ fn install(workspace: &Workspace, environment: &Path) -> Result<()> {
         pip.env("MATURIN_PEP517_ARGS", "--profile dev").env("CARGO_TARGET_DIR", &workspace.target);
         pip
     };
-    if is_ready.exists() {
+    // What it was made for; it is made anew when the package asks for something else.
+    let wanted = fs::read_to_string(package.join("pyproject.toml"))
+        .map_err(|error| Failure::new(format!("cannot read {FOLDER}/pyproject.toml: {error}")))?;
+    if fs::read_to_string(&is_ready).is_ok_and(|made_for| made_for == wanted) {
         let mut again = pip();
         again.args(["--no-build-isolation", "--no-deps", "--force-reinstall"]).arg(&package);
         return run(&mut with_timeout(&again, INSTALL_TIMEOUT_S));
@@ -100,7 +103,7 @@ fn install(workspace: &Workspace, environment: &Path) -> Result<()> {
     tools.arg("maturin>=1.9,<2");
     run(&mut with_timeout(&tools, INSTALL_TIMEOUT_S))?;
     let cannot = |error| Failure::new(format!("cannot write {}: {error}", is_ready.display()));
-    fs::write(&is_ready, "").map_err(cannot)
+    fs::write(&is_ready, wanted).map_err(cannot)
 }
 
 fn program(environment: &Path, name: &str) -> PathBuf {
