@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use holdfast_channel::boot::{BootRegion, CHANNEL_FD, REGION_FD};
 use holdfast_channel::header::Header;
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
-use holdfast_channel::protocol::{AppletMessage, HostMessage, status};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind, status};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
 use holdfast_jail::{Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, PathGrant};
@@ -380,6 +380,12 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
     let mut payload = Vec::new();
     let failure = loop {
         match native.receive(&mut payload, deadline) {
+            // It serves, and nobody is going to call.
+            Ok(header) if header.kind() == Some(ProtocolKind::Hello) => {
+                if native.send(&Header::from(HostMessage::End), &[], deadline).is_err() {
+                    break None;
+                }
+            }
             Ok(_) => break Some(Failure::Protocol { what: "it answers calls that nobody made".to_owned() }),
             Err(Stop::Nudged) => {}
             Err(Stop::Ended) => break None,
