@@ -86,6 +86,7 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     let mut child = supervisor
         .spawn(prepared.steps, prepared.flags)
         .map_err(|source| JailError::Step { step: "clone", source })?;
+    meet(&mut child, 1)?;
     if prepared.flags & libc::CLONE_NEWUSER != 0 {
         map_ids(&child, chosen.user, chosen.group, chosen.changes_user)
             .map_err(|(step, source)| failure(&child, JailError::Step { step, source }))?;
@@ -94,7 +95,11 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         let step = "join the control group";
         groups.add(child.pid()).map_err(|source| failure(&child, JailError::Step { step, source }))?;
     }
-    child.let_go();
+    child.let_go(1);
+    if chosen.changes_user {
+        meet(&mut child, 2)?;
+        child.let_go(2);
+    }
     // A child that failed has ended, and much fails then; what it says came first.
     let listener = listener(&mut child).map_err(|seen| failure(&child, seen))?;
     let given = prepared.given;
@@ -137,6 +142,15 @@ fn failure(child: &Child, seen: JailError) -> JailError {
         Some((step, errno)) => JailError::Step { step, source: io::Error::from_raw_os_error(errno) },
         None => seen,
     }
+}
+
+/// Waits until the child waits for this process, and dies with it.
+fn meet(child: &mut Child, number: u32) -> Result<(), JailError> {
+    if child.has_arrived(number, SET_UP_TIME) {
+        return Ok(());
+    }
+    let step = child.position();
+    Err(failure(child, JailError::Stuck { step, limit: SET_UP_TIME }))
 }
 
 /// Takes the filter's listener from the child, lets the program start, and sees that it has.
@@ -242,13 +256,10 @@ fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &Program) -> R
             }
         }
         Layer::Unprivileged if machine.user != 0 || !jail.paths.is_empty() => Ok(()),
-        Layer::Unprivileged if !machine.can_change_user() => {
-            Err(("CAP_SETUID, CAP_SETGID and CAP_SYS_PTRACE".to_owned(), libc::EPERM))
-        }
         Layer::Unprivileged if !program.for_everybody => {
             Err((program.path.display().to_string(), libc::EACCES))
         }
-        Layer::Unprivileged => Ok(()),
+        Layer::Unprivileged => machine.can_change_user(),
     }
 }
 
@@ -346,8 +357,7 @@ fn prepare(
 
     let mut steps = Steps::new();
     steps.die_with_parent();
-    steps.check_parent(own);
-    steps.await_parent();
+    steps.await_parent(own);
     steps.new_session();
     steps.private_files();
     if chosen.layers.has(Layer::Capabilities)
@@ -370,7 +380,7 @@ fn prepare(
     }
     if chosen.changes_user {
         steps.die_with_parent();
-        steps.check_parent(own);
+        steps.await_parent(own);
     }
     steps.no_new_privileges();
     if let Some(ruleset) = ruleset {
