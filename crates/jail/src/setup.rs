@@ -1,10 +1,10 @@
-//! From a builder to a running program: decides on layers, writes the child's list of steps, and sees it through.
+//! From a builder to a running program: writes the child's list of steps, and sees it through.
 //!
 //! Invariants:
 //! - The list is complete before the child exists; the child only makes its calls.
 //! - The program's file runs only by the last step, which the filter lets pass once; whatever fails before ends the
 //!   child.
-//! - A layer that was asked for is in the list, or its absence is an error or in the handle's `weaker`.
+//! - Every layer of [`crate::choice`] is in the list.
 
 #![forbid(unsafe_code)]
 
@@ -23,13 +23,14 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{DumpableBehavior, PidfdFlags, PidfdGetfdFlags};
 use rustix::thread::CapabilitySet;
 
+use crate::choice::{Chosen, choose};
 use crate::error::JailError;
 use crate::filter;
 use crate::groups::Groups;
 use crate::inmate::{Inmate, Particulars};
 use crate::jail::{Jail, JailStdio};
-use crate::layers::{Layer, Layers, Weakness};
-use crate::machine::{IPC, Machine, NOBODY, Refusal, map_ids};
+use crate::layers::{Layer, Weakness};
+use crate::machine::{IPC, Machine, NOBODY, map_ids};
 use crate::policy::{Given, Group, Policy};
 use crate::program::Program;
 use crate::relay::{self, Stream};
@@ -46,15 +47,6 @@ const FIRST_OWN: RawFd = 128;
 pub(crate) struct Started {
     pub(crate) inmate: Arc<Inmate>,
     pub(crate) weaker: Vec<Weakness>,
-}
-
-/// The layers that this jail is going to have.
-struct Chosen {
-    layers: Layers,
-    weaker: Vec<Weakness>,
-    user: u32,
-    group: u32,
-    changes_user: bool,
 }
 
 /// Starts it.
@@ -195,71 +187,6 @@ fn listener(child: &mut Child) -> Result<OwnedFd, JailError> {
     match child.failure() {
         Some((step, errno)) => Err(JailError::Step { step, source: io::Error::from_raw_os_error(errno) }),
         None => Ok(listener),
-    }
-}
-
-/// Decides which layers there will be.
-fn choose(jail: &Jail, machine: &Machine, program: &Program) -> Result<Chosen, JailError> {
-    let mut chosen = Chosen {
-        layers: jail.layers,
-        weaker: Vec::new(),
-        user: machine.user,
-        group: machine.group,
-        changes_user: false,
-    };
-    for layer in Layer::ALL.into_iter().filter(|layer| jail.layers.has(*layer)) {
-        let masked = jail.masked.contains(&layer).then(|| ("masked".to_owned(), libc::ENOSYS));
-        let Err((step, errno)) = masked.map_or_else(|| offered(layer, jail, machine, program), Err) else {
-            continue;
-        };
-        let weakness = Weakness::new(layer, &step, errno);
-        if jail.strict {
-            return Err(JailError::Weaker(weakness));
-        }
-        chosen.layers = chosen.layers.without(layer);
-        chosen.weaker.push(weakness);
-    }
-    if let Some(grant) = jail.paths.first() {
-        let has_root = chosen.layers.has(Layer::Mounts);
-        let weakness = chosen.weaker.iter().find(|weak| weak.layer == Layer::Mounts).cloned();
-        let weakness = weakness.unwrap_or_else(|| Weakness::new(Layer::Mounts, "turned off", libc::EINVAL));
-        if !has_root && !chosen.layers.has(Layer::Landlock) {
-            return Err(JailError::Unconfined(weakness));
-        }
-        if !has_root && jail.paths.iter().any(|grant| grant.host != grant.guest) {
-            let value = grant.guest.display().to_string();
-            return Err(JailError::Text { what: "without a root of its own, the guest path", value });
-        }
-    }
-    if machine.user == 0 && chosen.layers.has(Layer::Unprivileged) && jail.paths.is_empty() {
-        (chosen.user, chosen.group, chosen.changes_user) = (NOBODY, NOBODY, true);
-    }
-    Ok(chosen)
-}
-
-/// Whether this machine has a layer.
-fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &Program) -> Result<(), Refusal> {
-    match layer {
-        Layer::Mounts => machine.mounts.clone(),
-        Layer::Processes => machine.processes.clone(),
-        Layer::Network => machine.network.clone(),
-        Layer::Ipc => machine.ipc.clone(),
-        Layer::Landlock => machine.landlock.clone(),
-        Layer::ControlGroup => machine.groups.as_ref().map(drop).map_err(Clone::clone),
-        // Whoever has none has nothing to drop.
-        Layer::Capabilities => {
-            let none = machine.capabilities.is_empty() || machine.user_name_space;
-            if none || machine.capabilities.contains(CapabilitySet::SETPCAP) {
-                Ok(())
-            } else {
-                Err(("CAP_SETPCAP".to_owned(), libc::EPERM))
-            }
-        }
-        Layer::Unprivileged if machine.user != 0 || !jail.paths.is_empty() => Ok(()),
-        Layer::Unprivileged if !program.for_everybody => {
-            Err((program.path.display().to_string(), libc::EACCES))
-        }
-        Layer::Unprivileged => machine.can_change_user(),
     }
 }
 
