@@ -68,7 +68,7 @@ fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &Program) -> R
         Layer::Network => machine.network.clone(),
         Layer::Ipc => machine.ipc.clone(),
         Layer::Landlock => machine.landlock.clone(),
-        Layer::ControlGroup => machine.groups.as_ref().map(drop).map_err(Clone::clone),
+        Layer::ControlGroup => machine.groups().as_ref().map(drop).map_err(Clone::clone),
         // Whoever has none has nothing to drop.
         Layer::Capabilities => {
             let none = machine.capabilities.is_empty() || machine.user_name_space;

@@ -12,6 +12,7 @@ use holdfast_sys::spawn::{Child, Steps};
 use rustix::process::PidfdFlags;
 use rustix::thread::CapabilitySet;
 
+use crate::groups::Hierarchies;
 use crate::root;
 
 /// The user that a host that is root starts programs as.
@@ -40,8 +41,7 @@ pub(crate) struct Machine {
     knows_nobody: bool,
     /// See [`holdfast_sys::seccomp::wait_flag`].
     pub(crate) wait_flag: u32,
-    /// Control groups of this process that it can make children of.
-    pub(crate) groups: Result<crate::groups::Hierarchies, Refusal>,
+    groups: OnceLock<Result<Hierarchies, Refusal>>,
 }
 
 impl Machine {
@@ -73,7 +73,7 @@ impl Machine {
                 .iter()
                 .all(|path| fs::read_to_string(path).is_ok_and(|map| covers(&map, NOBODY))),
             wait_flag: holdfast_sys::seccomp::wait_flag(),
-            groups: crate::groups::find(),
+            groups: OnceLock::new(),
         };
         if probe(&machine, libc::CLONE_NEWUSER, false).is_err()
             && capabilities.contains(CapabilitySet::SYS_ADMIN)
@@ -93,6 +93,11 @@ impl Machine {
     /// With the user name space that others need, if they do.
     pub(crate) fn flags(&self, name_spaces: i32) -> i32 {
         if name_spaces != 0 && self.user_name_space { name_spaces | libc::CLONE_NEWUSER } else { name_spaces }
+    }
+
+    /// Control groups of this process that it can make children of; not looked for before somebody wants one.
+    pub(crate) fn groups(&self) -> &Result<Hierarchies, Refusal> {
+        self.groups.get_or_init(crate::groups::find)
     }
 
     /// Whether it is root in the sense that counts: it can become somebody else, and still supervise that one.

@@ -191,12 +191,13 @@ fn listener(child: &mut Child) -> Result<OwnedFd, JailError> {
 }
 
 fn make_groups(jail: &Jail, machine: &Machine, chosen: &Chosen) -> Result<Option<Groups>, JailError> {
-    match &machine.groups {
-        Ok(hierarchies) if chosen.layers.has(Layer::ControlGroup) => Groups::make(hierarchies, &jail.limits)
-            .map(Some)
-            .map_err(|source| JailError::Step { step: "make a control group", source }),
-        _ => Ok(None),
+    if !chosen.layers.has(Layer::ControlGroup) {
+        return Ok(None);
     }
+    let Ok(hierarchies) = machine.groups() else { return Ok(None) };
+    Groups::make(hierarchies, &jail.limits)
+        .map(Some)
+        .map_err(|source| JailError::Step { step: "make a control group", source })
 }
 
 /// The child's list, and what belongs to it.
