@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use holdfast_applet::{AppletError, Command, Grants, Outcome, Stdio};
+use holdfast_applet::{AppletError, Command, Grants, Input, Outcome, Stdio};
 use holdfast_region::Consistency;
 
 use crate::{Home, with_each};
@@ -51,5 +51,19 @@ fn an_applet_that_serves_and_is_only_run_ends_at_once() {
     with_each(|_, path| {
         let home = Home::new();
         assert_eq!(run(&home, &path, false, &[]).unwrap().exit_status, 0);
+    });
+}
+
+#[test]
+fn an_applet_reads_what_it_was_given_as_input_and_nothing_by_default() {
+    with_each(|_, path| {
+        let home = Home::new();
+        let text: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
+        for (input, expected) in [(Input::Bytes(text.clone()), &text[..]), (Input::Empty, &[])] {
+            let grants = Grants::none().heap(home.region()).arg("--copy");
+            let stdio = Stdio::capture(1 << 20).with_stdin(input);
+            let outcome = Command::new(&path, grants).stdio(stdio).run().unwrap();
+            assert!(outcome.stdout == expected, "{} bytes", outcome.stdout.len());
+        }
     });
 }

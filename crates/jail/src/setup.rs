@@ -128,6 +128,12 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     Ok(Started { inmate, weaker: chosen.weaker })
 }
 
+/// What this machine lacks of a jail's layers.
+pub(crate) fn missing(jail: &Jail) -> Result<Vec<Weakness>, JailError> {
+    let program = Program::open(&jail.program)?;
+    Ok(choose(jail, Machine::get(), &program)?.weaker)
+}
+
 /// What the child says failed, if it says so; else what the parent saw.
 fn failure(child: &Child, seen: JailError) -> JailError {
     match child.failure() {
@@ -233,6 +239,9 @@ fn prepare(
     let null = File::options().read(true).write(true).open("/dev/null").map_err(host("open /dev/null"))?;
     let null = keep(null.into())?;
     let mut installed = vec![null, null, null];
+    if let Some(source) = jail.stdin.take() {
+        installed[0] = keep(source)?;
+    }
     let mut streams = [None, None];
     if jail.stdio != JailStdio::Null {
         for (stream, number) in streams.iter_mut().zip([1, 2]) {
