@@ -29,6 +29,7 @@ mod error;
 mod grants;
 #[allow(unsafe_code, reason = "maps the region for the recovery of the heap in it")]
 mod heap_recovery;
+mod input;
 mod kind;
 mod limits;
 mod metrics;
@@ -51,7 +52,7 @@ pub use metrics::{CallMetrics, Metrics};
 pub use pool::{Pool, Pooled};
 pub use stream::{Chunk, Stream};
 
-pub use holdfast_jail::{End, JailError, KillReason, Violation};
+pub use holdfast_jail::{End, Jail, JailError, KillReason, Layers, LimitHit, Violation, Weakness};
 pub use holdfast_wasm::{
     Access, DirGrant, Frame, GrantError, Input, MAX_HEAP_LIMIT_BYTES, MemoryLimitHit, Output, Stdio,
     TrapCause, TrapReport, WasmError,

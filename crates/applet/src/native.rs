@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use holdfast_channel::boot::{BootRegion, CHANNEL_FD, REGION_FD};
 use holdfast_channel::header::Header;
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
-use holdfast_channel::protocol::{AppletMessage, HostMessage, status};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind, status};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
 use holdfast_jail::{Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, PathGrant};
@@ -22,6 +22,7 @@ use crate::buffer::SharedBuffer;
 use crate::command::{Outcome, Plan, refused};
 use crate::control::Control;
 use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
+use crate::input;
 use crate::kind::Kind;
 use crate::metrics::Metrics;
 use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished};
@@ -201,9 +202,12 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun,
         .env(plan.env.iter().cloned())
         .limits(plan.limits.for_jail(mapped_bytes)?)
         .strict(plan.is_strict)
-        .stdio(stdio(plan)?)
+        .stdio(stdio(plan))
         .descriptor(CHANNEL_FD, memory.descriptor().map_err(host("hand the channel over"))?)
         .on_end(Arc::new(move || gone.peer_is_gone()));
+    if let Some(source) = input::standard(&plan.stdio.stdin).map_err(host("connect the standard input"))? {
+        jail = jail.stdin(source);
+    }
     for grant in &plan.dirs {
         let access = match grant.access {
             Access::ReadOnly => PathAccess::ReadOnly,
@@ -231,16 +235,15 @@ fn boot_region(lent: &Lent) -> BootRegion {
     }
 }
 
-fn stdio(plan: &Plan) -> Result<JailStdio, Failure> {
-    let stdio = &plan.stdio;
-    let _ = &stdio.stdin;
-    Ok(match (&stdio.stdout, &stdio.stderr) {
+/// Both outputs go the same way.
+fn stdio(plan: &Plan) -> JailStdio {
+    match (&plan.stdio.stdout, &plan.stdio.stderr) {
         (Output::Capture { limit_bytes }, _) | (_, Output::Capture { limit_bytes }) => {
             JailStdio::Capture { limit_bytes: *limit_bytes }
         }
         (Output::Inherit, _) | (_, Output::Inherit) => JailStdio::Relay,
         _ => JailStdio::Null,
-    })
+    }
 }
 
 impl Sandbox for Native {
@@ -384,6 +387,12 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
     let mut payload = Vec::new();
     let failure = loop {
         match native.receive(&mut payload, deadline) {
+            // It serves, and nobody is going to call.
+            Ok(header) if header.kind() == Some(ProtocolKind::Hello) => {
+                if native.send(&Header::from(HostMessage::End), &[], deadline).is_err() {
+                    break None;
+                }
+            }
             Ok(_) => break Some(Failure::Protocol { what: "it answers calls that nobody made".to_owned() }),
             Err(Stop::Nudged) => {}
             Err(Stop::Ended) => break None,

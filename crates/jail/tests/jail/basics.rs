@@ -228,3 +228,28 @@ fn relayed_output_is_the_hosts_own() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("hello\n"), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("world\n"), "{output:?}");
 }
+
+/// Run by the next test, with `SIGCHLD` ignored.
+#[test]
+fn a_host_that_ignores_its_children() {
+    if std::env::var_os("HOLDFAST_IGNORES").is_some() {
+        assert_eq!(end(jail(&["exits", "7"])), End::Unknown);
+        let jailed = jail(&["waits"]).spawn().unwrap();
+        jailed.kill(KillReason::Cancelled);
+        assert_eq!(finish(&jailed), End::Killed(KillReason::Cancelled));
+        let found = end(jail(&["fork"]));
+        assert!(matches!(found, End::Violation(_)), "{found}");
+    }
+}
+
+#[test]
+fn an_end_that_the_host_let_the_kernel_take_is_unknown_but_no_riddle() {
+    let output = std::process::Command::new("env")
+        .arg("--ignore-signal=CHLD")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "basics::a_host_that_ignores_its_children"])
+        .env("HOLDFAST_IGNORES", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
