@@ -32,6 +32,7 @@ pub struct Applet {
 }
 
 /// What there is of an applet.
+#[allow(clippy::large_enum_variant, reason = "there is one for each applet")]
 pub(crate) enum State {
     /// It serves.
     Serving(Box<Session>),
@@ -363,8 +364,7 @@ impl State {
 
 fn begin(plan: &Plan, region: Option<Region>) -> Result<Session, NotStarted> {
     let sandbox = sandbox::start(plan, region)?;
-    let (start, grace) = (plan.limits.start_timeout, plan.limits.grace);
-    Session::begin(sandbox, start, grace).map_err(|(sandbox, Over(failure))| {
+    Session::begin(sandbox, &plan.limits).map_err(|(sandbox, Over(failure))| {
         let metrics = sandbox.metrics();
         let (mut error, region) = conclude(sandbox, failure, metrics);
         if let Failure::Ended { end: End::Exited { status } } = error.failure {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_channel::boot::{BootRegion, CHANNEL_FD, REGION_FD};
 use holdfast_channel::header::Header;
+use holdfast_channel::hello::HELLO_BYTES_MAX;
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
 use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind, status};
 use holdfast_channel::wait::{Deadline, Wait};
@@ -39,7 +40,8 @@ pub(crate) struct Native {
     region: Option<Region>,
     lent: Option<LentRegion>,
     control: Arc<Control>,
-    result_bytes: u64,
+    /// The longest message that is wanted.
+    message_bytes: u64,
     start_time: Duration,
     started: Instant,
     /// Messages that the session does not see.
@@ -67,7 +69,7 @@ impl Native {
                     region,
                     lent,
                     control,
-                    result_bytes: plan.limits.result_bytes as u64,
+                    message_bytes: plan.limits.result_bytes.max(HELLO_BYTES_MAX) as u64,
                     start_time: started.elapsed(),
                     started,
                     messages: 0,
@@ -252,6 +254,10 @@ impl Sandbox for Native {
     }
 
     fn send(&mut self, header: &Header, payload: &[u8], deadline: Option<Instant>) -> Result<(), Stop> {
+        if header.kind() == Some(ProtocolKind::Call) {
+            // A nudge that came when the call before was over already.
+            self.endpoint.waiter().take_interrupt();
+        }
         let deadline = self.deadline(deadline);
         self.endpoint.send(header, payload, deadline).map_err(stop)
     }
@@ -259,7 +265,12 @@ impl Sandbox for Native {
     fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop> {
         loop {
             let until = self.deadline(deadline);
-            let header = self.endpoint.receive(payload, self.result_bytes, until).map_err(stop)?;
+            let header = match self.endpoint.receive(payload, self.message_bytes, until) {
+                Err(ChannelError::TooLarge { .. }) => {
+                    return Err(Stop::TooLarge(self.endpoint.discard(until).map_err(stop)?));
+                }
+                received => received.map_err(stop)?,
+            };
             let message = AppletMessage::parse(&header).map_err(|what| Stop::Broken(format!("it {what}")))?;
             if message == AppletMessage::Seal {
                 self.messages += 1;
@@ -399,6 +410,9 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
             Err(Stop::Deadline) => {
                 let limit = plan.limits.timeout.unwrap_or_default();
                 break Some(Failure::Ended { end: End::Killed(KillReason::Deadline { limit }) });
+            }
+            Err(Stop::TooLarge(_)) => {
+                break Some(Failure::Protocol { what: "its message is too large".to_owned() });
             }
             Err(Stop::Broken(what)) => break Some(Failure::Protocol { what }),
         }

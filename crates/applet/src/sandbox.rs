@@ -28,6 +28,8 @@ pub(crate) enum Stop {
     Deadline,
     /// Somebody wants the waiting thread to look at the call's control.
     Nudged,
+    /// A message was longer than it may be; it was passed over, and this is its header.
+    TooLarge(Header),
     /// The applet broke the protocol.
     Broken(String),
 }
