@@ -276,6 +276,34 @@ fn a_bell_is_heard_also_when_the_peer_plays_with_the_words() {
 }
 
 #[test]
+fn a_bell_is_heard_also_when_the_peer_moved_the_sleeper_to_another_word() {
+    let Pair { mut host, bell, memory, .. } = pair();
+    host.waiter().set_spin_ns_max(0);
+    let (mapped, _shared) = hostile(&memory);
+    let word = |at: usize| {
+        // SAFETY: aligned, inside of the mapping, which the test keeps, and shared memory that others store to atomically.
+        unsafe { AtomicU32::from_ptr(mapped.base().add(at).cast().as_ptr()) }
+    };
+    let (slept_on, other) = (word(memory.layout().applet_ring_offset() as usize + DATA_WORD), word(64));
+    let ended = thread::scope(|scope| {
+        let late = host.deadline_in(LONG);
+        let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 0, late));
+        let shared = rustix::thread::futex::Flags::empty();
+        let moved = (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            rustix::thread::futex::requeue(slept_on, shared, 0, 1, other).unwrap() > 0
+        });
+        assert!(moved, "nobody sleeps");
+        let rang = Instant::now();
+        bell.peer_is_gone();
+        let ended = waiting.join().unwrap();
+        assert!(rang.elapsed() < LONG / 4, "{:?}", rang.elapsed());
+        ended
+    });
+    assert_eq!(ended, Err(ChannelError::PeerGone));
+}
+
+#[test]
 fn an_interrupt_returns_once_and_the_channel_goes_on() {
     let Pair { mut host, mut applet, bell, .. } = pair();
     let started = Instant::now();

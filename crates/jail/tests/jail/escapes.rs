@@ -368,3 +368,17 @@ fn the_regions_header_cannot_be_mapped_in_any_way() {
         assert!(matches!(&found, End::Violation(_)), "code from descriptor {descriptor}: {found}");
     }
 }
+
+#[test]
+fn a_sleeper_of_the_host_cannot_be_moved_to_another_word() {
+    for operation in [libc::FUTEX_REQUEUE, libc::FUTEX_CMP_REQUEUE] {
+        let run = |operation: i32| {
+            let (number, operation) = (libc::SYS_futex.to_string(), operation.to_string());
+            end(jail(&["call", &number, "0", &operation, "0", "1", "0", "0"]).layers(Layers::none()))
+        };
+        assert_eq!(run(operation), refused(libc::ENOSYS));
+        // Those of its own threads can; the address is wrong, which only one of the two notices.
+        let own = run(operation | libc::FUTEX_PRIVATE_FLAG);
+        assert!(own == WORKED || own == refused(libc::EFAULT), "{own}");
+    }
+}
