@@ -365,6 +365,7 @@ fn limits(jail: &Jail, given: &Given, in_user_name_space: bool) -> Vec<(&'static
     let files = given.first_free_descriptor + ours.open_files.max(2);
     let mut limits = vec![
         limit("limit the address space", libc::RLIMIT_AS, ours.address_space_bytes),
+        limit("limit the data", libc::RLIMIT_DATA, ours.private_bytes),
         limit("limit the stack", libc::RLIMIT_STACK, ours.stack_bytes),
         limit("limit the files", libc::RLIMIT_NOFILE, files.into()),
         limit("limit the size of files", libc::RLIMIT_FSIZE, ours.file_size_bytes),
@@ -372,6 +373,7 @@ fn limits(jail: &Jail, given: &Given, in_user_name_space: bool) -> Vec<(&'static
         limit("limit locked memory", libc::RLIMIT_MEMLOCK, 0),
         limit("limit message queues", libc::RLIMIT_MSGQUEUE, 0),
         limit("limit real-time priority", libc::RLIMIT_RTPRIO, 0),
+        limit("limit priority", libc::RLIMIT_NICE, 0),
         limit("limit signals that wait", libc::RLIMIT_SIGPENDING, 64),
     ];
     if let Some(time) = ours.cpu_time {
