@@ -198,11 +198,12 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun,
         source: std::io::ErrorKind::InvalidData.into(),
     })?;
     let mapped_bytes = layout.total_bytes() + lent.as_ref().map_or(0, |lent| lent.limit_bytes);
+    let private_bytes = lent.as_ref().filter(|lent| lent.is_private).map_or(0, |lent| lent.limit_bytes);
     let gone = bell.clone();
     let mut jail = Jail::new(&plan.path)
         .args(plan.args.iter().cloned())
         .env(plan.env.iter().cloned())
-        .limits(plan.limits.for_jail(mapped_bytes)?)
+        .limits(plan.limits.for_jail(mapped_bytes, private_bytes)?)
         .strict(plan.is_strict)
         .stdio(stdio(plan))
         .descriptor(CHANNEL_FD, memory.descriptor().map_err(host("hand the channel over"))?)

@@ -72,7 +72,8 @@ pub enum LimitHit {
         /// What was allowed.
         limit: u32,
     },
-    /// [`address_space_bytes`](crate::JailLimits::address_space_bytes): it ended by `abort` or by a crash when less
+    /// [`address_space_bytes`](crate::JailLimits::address_space_bytes), or the
+    /// [`private_bytes`](crate::JailLimits::private_bytes) among them: it ended by `abort` or by a crash when less
     /// than an eighth of its address space was left.
     AddressSpace {
         /// What was allowed.
