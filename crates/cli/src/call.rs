@@ -22,7 +22,10 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     limits.call_timeout = args.timeout;
     let applet = match command.limits(limits).stdio(Stdio::capture(OUTPUT_BYTES_MAX)).spawn() {
         Ok(applet) => applet,
-        Err(error) => return Err(explain(&error, heap)),
+        Err(error) => {
+            show_output(&error.stdout, &error.stderr);
+            return Err(explain(&error, heap));
+        }
     };
     for note in applet.weaker() {
         eprintln!("holdfast: {note}");
@@ -33,12 +36,16 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     };
     let cost = applet.metrics();
     let said = applet.close().map_err(host)?;
-    // What it wrote belongs to the person, not to the result.
-    let _ = std::io::stderr().write_all(&[said.stdout, said.stderr].concat());
+    show_output(&said.stdout, &said.stderr);
     if metrics {
         show_metrics(&cost);
     }
     done
+}
+
+/// What the applet wrote belongs to the person, not to the result.
+fn show_output(stdout: &[u8], stderr: &[u8]) {
+    let _ = std::io::stderr().write_all(&[stdout, stderr].concat());
 }
 
 fn input(args: &CallArgs) -> Result<Vec<u8>, Failure> {

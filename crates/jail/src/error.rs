@@ -43,7 +43,10 @@ pub enum JailError {
         number: i32,
     },
     /// A path, an argument or a variable cannot be passed on.
-    #[error("{what} {value:?} cannot be passed to a program; remove the NUL byte, or name an absolute path")]
+    #[error(
+        "{what} {value:?} cannot be passed to a program; no text may have a NUL byte, and a granted path has to be \
+         absolute, below `/`, and without `..`"
+    )]
     Text {
         /// What it is: an argument, a variable, a granted path.
         what: &'static str,

@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::ErrorKind::PermissionDenied;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -47,6 +48,9 @@ impl Program {
         let metadata = file.metadata().map_err(cannot)?;
         if !metadata.is_file() {
             return Err(not("not a file"));
+        }
+        if metadata.mode() & 0o111 == 0 {
+            return Err(cannot(std::io::Error::new(PermissionDenied, "it is not executable")));
         }
         let mut header = [0; HEADER_BYTES];
         if file.read_exact_at(&mut header, 0).is_err() || !header.starts_with(b"\x7fELF") {
