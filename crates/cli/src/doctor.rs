@@ -246,7 +246,9 @@ fn persistent_memory() -> Finding {
 
 fn features() -> Vec<Finding> {
     let slower = "changed pages are found in a slower way: see the line `changed pages`";
-    let native = "needed for native applets, which this version does not run yet";
+    let layer = "native programs run with a layer of their sandbox less, and with --strict not at all; WebAssembly does \
+                 without it";
+    let native = "native programs cannot be run; WebAssembly can";
     let seccomp = probe::seccomp();
     vec![
         changed_pages(),
@@ -254,11 +256,11 @@ fn features() -> Vec<Finding> {
         Finding::feature("PAGEMAP_SCAN", probe::pagemap_scan(), slower),
         match probe::landlock_abi() {
             Ok(abi) => Finding::new("Landlock", Grade::Ok, format!("ABI {abi}"), ""),
-            Err(error) => Finding::new("Landlock", Grade::Weaker, format!("refused: {error}"), native),
+            Err(error) => Finding::new("Landlock", Grade::Weaker, format!("refused: {error}"), layer),
         },
         Finding::feature("seccomp, killing", seccomp.kill_process, native),
         Finding::feature("seccomp, notifying", seccomp.user_notification, native),
-        Finding::feature("user name spaces", probe::user_namespaces(), native),
+        Finding::feature("user name spaces", probe::user_namespaces(), layer),
         Finding::feature("sealed memory files", probe::memfd_sealing(), native),
     ]
 }

@@ -49,9 +49,6 @@ impl Program {
         if !metadata.is_file() {
             return Err(not("not a file"));
         }
-        if metadata.mode() & 0o111 == 0 {
-            return Err(cannot(std::io::Error::new(PermissionDenied, "it is not executable")));
-        }
         let mut header = [0; HEADER_BYTES];
         if file.read_exact_at(&mut header, 0).is_err() || !header.starts_with(b"\x7fELF") {
             return Err(not("not an ELF file"));
@@ -72,6 +69,9 @@ impl Program {
             if climbs || !known {
                 return Err(not("a program with a loader outside of the system's library directories"));
             }
+        }
+        if metadata.mode() & 0o111 == 0 {
+            return Err(cannot(std::io::Error::new(PermissionDenied, "it is not executable")));
         }
         let for_everybody = metadata.mode() & 0o005 == 0o005;
         Ok(Program { file, path: path.to_owned(), is_dynamic: interpreter.is_some(), for_everybody })

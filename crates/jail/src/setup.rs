@@ -214,7 +214,11 @@ fn choose(jail: &Jail, machine: &Machine, program: &Program) -> Result<Chosen, J
         }
         if !has_root && jail.paths.iter().any(|grant| grant.host != grant.guest) {
             let value = grant.guest.display().to_string();
-            return Err(JailError::Text { what: "without a root of its own, the guest path", value });
+            return Err(JailError::Text {
+                what: "without a mount name space, the guest path",
+                value,
+                advice: "grant the directory under its own path",
+            });
         }
     }
     if machine.user == 0 && chosen.layers.has(Layer::Unprivileged) && jail.paths.is_empty() {
@@ -404,7 +408,11 @@ fn prepare(
 }
 
 fn text(what: &'static str, value: &OsStr) -> Result<CString, JailError> {
-    CString::new(value.as_bytes()).map_err(|_| JailError::Text { what, value: value.display().to_string() })
+    CString::new(value.as_bytes()).map_err(|_| JailError::Text {
+        what,
+        value: value.display().to_string(),
+        advice: "remove the NUL byte",
+    })
 }
 
 /// Resource limits. How many processes there are is counted for each user of each user name space: that is the
