@@ -252,9 +252,9 @@ class Window:
         self._root.title(title)
         self._root.resizable(False, False)
 
-    def show(self, frame: Frame, properties: Properties) -> None:
-        """Waits until it is time, and shows the frame. One that is late is shown at once, and counts as in time for those
-        that follow: what is slower than the video plays slowly, and leaves nothing out."""
+    def show(self, frame: Frame, width: int, height: int) -> None:
+        """Waits until it is time, and shows the frame. One that is late is shown at once, and those that follow are as
+        much later: a machine that is too slow plays slowly, and leaves nothing out."""
         now = time.monotonic()
         if self._started is None:
             self._started = now - frame.time_s
@@ -263,7 +263,7 @@ class Window:
             self.late += 1
             self._started += late_s
         self._wait_until(min(self._started + frame.time_s, now + PAUSE_MAX_S))
-        header = b"P6 %d %d 255\n" % (properties.width, properties.height)
+        header = b"P6 %d %d 255\n" % (width, height)
         self._image.configure(data=b"".join((header, frame.pixels)), format="ppm")
         self._root.update()
         self.shown += 1
@@ -295,7 +295,7 @@ def play(video: Video, options: argparse.Namespace, window: Window | None) -> di
             write_png(options.png / f"frame-{frame.number:05}.png", frame.pixels, it.width, it.height)
             pngs += 1
         if window:
-            window.show(frame, it)
+            window.show(frame, it.width, it.height)
         if len(decode_ms) == options.frames or (window and not window.is_open):
             break
     if not decode_ms:

@@ -78,7 +78,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "hostile.c").write_text(HOSTILE)
     include, library = ROOT / "bindings" / "c" / "include", APPLETS.parent / "applet"
-    compile = ["cc", "-D_GNU_SOURCE", "-o", folder / "hostile", folder / "hostile.c"]
+    compile = ["cc", "-D_GNU_SOURCE", "-o", str(folder / "hostile"), str(folder / "hostile.c")]
     compile += [f"-I{include}", f"-L{library}", "-lholdfast_applet"]
     subprocess.run(compile, check=True, timeout=60)
     return folder / "hostile"
@@ -214,7 +214,7 @@ def test_the_window_shows_the_video_at_its_rate(
     seen: set[int] = set()
     with subprocess.Popen(words, env=environment(places, DISPLAY=display), stdout=subprocess.PIPE, text=True) as player:
         try:
-            shots = []
+            shots: list[Picture] = []
             while player.poll() is None and len(shots) < 40:
                 time.sleep(0.1)
                 shots.append(screenshot(file)[:HEIGHT, :WIDTH].copy())
@@ -238,6 +238,31 @@ def test_the_window_takes_as_long_as_the_video(clip: Path, places: dict[str, Any
     result = play(places, clip, "--window", "--frames", frames, DISPLAY=screen[0])
     assert time.monotonic() - started >= (frames - 1) / FRAMES_PER_S
     assert result["frames"] == frames and result["shown"] == frames
+
+
+#: Plays, and after a moment does what a window manager does when the window is closed.
+CLOSED_BY_HAND = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import player
+
+class Window(player.Window):
+    def prepare(self, title):
+        super().prepare(title)
+        self._root.after(500, lambda: self._root.tk.call(self._root.protocol("WM_DELETE_WINDOW")))
+
+player.Window = Window
+sys.exit(player.main())
+"""
+
+
+def test_closing_the_window_ends_the_video(clip: Path, places: dict[str, Any], screen: tuple[str, Path]) -> None:
+    words = [sys.executable, "-B", "-c", CLOSED_BY_HAND, str(PLAYER.parent), str(clip)]
+    words += ["--applet", str(APPLETS / "video"), "--window", "--json"]
+    kept = environment(places, DISPLAY=screen[0])
+    done = subprocess.run(words, env=kept, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert 0 < json.loads(done.stdout)["frames"] < FRAMES
 
 
 def test_without_a_display_there_is_a_message(clip: Path, places: dict[str, Any]) -> None:
