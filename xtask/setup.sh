@@ -52,7 +52,7 @@ packages_for_c_programs() {
   command -v pkg-config >/dev/null || echo pkg-config
 }
 
-# What `pip` of a virtual environment needs.
+# What `pip` of a virtual environment needs: for the Python package, which needs no headers of Python, and for Zig.
 packages_for_zig() {
   python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3 python3-venv
 }

@@ -8,6 +8,7 @@ mod calls;
 mod deaths;
 mod heaps;
 mod pools;
+mod runs;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -72,7 +72,7 @@ impl Command {
     }
 
     /// Connects the standard streams; without this the applet reads nothing and its output is discarded. A native
-    /// applet's output comes through a pipe, so that it never has the host's terminal.
+    /// applet never has the host's terminal: its streams are pipes, and both outputs go the same way.
     pub fn stdio(mut self, stdio: Stdio) -> Command {
         self.plan.stdio = stdio;
         self

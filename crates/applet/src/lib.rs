@@ -20,6 +20,10 @@
 //! - Nothing is granted that was not asked for, and no limit is dropped in silence.
 //! - Nothing that an applet sends is believed before it was checked, in a copy of its own.
 #![deny(unsafe_code)]
+#![allow(
+    clippy::result_large_err,
+    reason = "an error here is the end of an applet, once; what it costs to move is nothing"
+)]
 
 mod applet;
 mod buffer;
@@ -29,6 +33,7 @@ mod error;
 mod grants;
 #[allow(unsafe_code, reason = "maps the region for the recovery of the heap in it")]
 mod heap_recovery;
+mod input;
 mod kind;
 mod limits;
 mod metrics;
@@ -51,7 +56,7 @@ pub use metrics::{CallMetrics, Metrics};
 pub use pool::{Pool, Pooled};
 pub use stream::{Chunk, Stream};
 
-pub use holdfast_jail::{End, JailError, KillReason, Violation};
+pub use holdfast_jail::{End, Jail, JailError, KillReason, Layers, LimitHit, Violation, Weakness};
 pub use holdfast_wasm::{
     Access, DirGrant, Frame, GrantError, Input, MAX_HEAP_LIMIT_BYTES, MemoryLimitHit, Output, Stdio,
     TrapCause, TrapReport, WasmError,

@@ -83,13 +83,13 @@ impl Limits {
     /// The limits of a native applet, with so much address space for its heap and shared memory.
     pub(crate) fn for_jail(&self, mapped_bytes: u64) -> Result<JailLimits, Failure> {
         refuse(self.fuel.is_some(), "fuel", Kind::Native, "use a timeout or cpu_time")?;
-        let mut limits = JailLimits::default();
-        limits.address_space_bytes = self.memory_bytes.saturating_add(mapped_bytes);
-        limits.cpu_time = self.cpu_time;
-        limits.wall_time = None;
-        limits.threads = self.threads;
-        limits.nice = self.nice;
-        Ok(limits)
+        Ok(JailLimits {
+            address_space_bytes: self.memory_bytes.saturating_add(mapped_bytes),
+            cpu_time: self.cpu_time,
+            threads: self.threads,
+            nice: self.nice,
+            ..JailLimits::default()
+        })
     }
 }
 

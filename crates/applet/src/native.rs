@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use holdfast_channel::boot::{BootRegion, CHANNEL_FD, REGION_FD};
 use holdfast_channel::header::Header;
+use holdfast_channel::hello::HELLO_BYTES_MAX;
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
-use holdfast_channel::protocol::{AppletMessage, HostMessage, status};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind, status};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
 use holdfast_jail::{Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, PathGrant};
@@ -22,6 +23,7 @@ use crate::buffer::SharedBuffer;
 use crate::command::{Outcome, Plan, refused};
 use crate::control::Control;
 use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
+use crate::input;
 use crate::kind::Kind;
 use crate::metrics::Metrics;
 use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished};
@@ -38,7 +40,8 @@ pub(crate) struct Native {
     region: Option<Region>,
     lent: Option<LentRegion>,
     control: Arc<Control>,
-    result_bytes: u64,
+    /// The longest message that is wanted.
+    message_bytes: u64,
     start_time: Duration,
     started: Instant,
     /// Messages that the session does not see.
@@ -66,7 +69,7 @@ impl Native {
                     region,
                     lent,
                     control,
-                    result_bytes: plan.limits.result_bytes as u64,
+                    message_bytes: plan.limits.result_bytes.max(HELLO_BYTES_MAX) as u64,
                     start_time: started.elapsed(),
                     started,
                     messages: 0,
@@ -201,9 +204,12 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun,
         .env(plan.env.iter().cloned())
         .limits(plan.limits.for_jail(mapped_bytes)?)
         .strict(plan.is_strict)
-        .stdio(stdio(plan)?)
+        .stdio(stdio(plan))
         .descriptor(CHANNEL_FD, memory.descriptor().map_err(host("hand the channel over"))?)
         .on_end(Arc::new(move || gone.peer_is_gone()));
+    if let Some(source) = input::standard(&plan.stdio.stdin).map_err(host("connect the standard input"))? {
+        jail = jail.stdin(source);
+    }
     for grant in &plan.dirs {
         let access = match grant.access {
             Access::ReadOnly => PathAccess::ReadOnly,
@@ -231,16 +237,15 @@ fn boot_region(lent: &Lent) -> BootRegion {
     }
 }
 
-fn stdio(plan: &Plan) -> Result<JailStdio, Failure> {
-    let stdio = &plan.stdio;
-    let _ = &stdio.stdin;
-    Ok(match (&stdio.stdout, &stdio.stderr) {
+/// Both outputs go the same way.
+fn stdio(plan: &Plan) -> JailStdio {
+    match (&plan.stdio.stdout, &plan.stdio.stderr) {
         (Output::Capture { limit_bytes }, _) | (_, Output::Capture { limit_bytes }) => {
             JailStdio::Capture { limit_bytes: *limit_bytes }
         }
         (Output::Inherit, _) | (_, Output::Inherit) => JailStdio::Relay,
         _ => JailStdio::Null,
-    })
+    }
 }
 
 impl Sandbox for Native {
@@ -249,6 +254,10 @@ impl Sandbox for Native {
     }
 
     fn send(&mut self, header: &Header, payload: &[u8], deadline: Option<Instant>) -> Result<(), Stop> {
+        if header.kind() == Some(ProtocolKind::Call) {
+            // A nudge that came when the call before was over already.
+            self.endpoint.waiter().take_interrupt();
+        }
         let deadline = self.deadline(deadline);
         self.endpoint.send(header, payload, deadline).map_err(stop)
     }
@@ -256,7 +265,12 @@ impl Sandbox for Native {
     fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop> {
         loop {
             let until = self.deadline(deadline);
-            let header = self.endpoint.receive(payload, self.result_bytes, until).map_err(stop)?;
+            let header = match self.endpoint.receive(payload, self.message_bytes, until) {
+                Err(ChannelError::TooLarge { .. }) => {
+                    return Err(Stop::TooLarge(self.endpoint.discard(until).map_err(stop)?));
+                }
+                received => received.map_err(stop)?,
+            };
             let message = AppletMessage::parse(&header).map_err(|what| Stop::Broken(format!("it {what}")))?;
             if message == AppletMessage::Seal {
                 self.messages += 1;
@@ -292,6 +306,10 @@ impl Sandbox for Native {
 
     fn is_atomic(&self) -> bool {
         self.lent.is_some_and(|lent| lent.is_private)
+    }
+
+    fn outlives_cancel(&self) -> bool {
+        true
     }
 
     fn cpu_time(&self) -> Duration {
@@ -380,12 +398,21 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
     let mut payload = Vec::new();
     let failure = loop {
         match native.receive(&mut payload, deadline) {
+            // It serves, and nobody is going to call.
+            Ok(header) if header.kind() == Some(ProtocolKind::Hello) => {
+                if native.send(&Header::from(HostMessage::End), &[], deadline).is_err() {
+                    break None;
+                }
+            }
             Ok(_) => break Some(Failure::Protocol { what: "it answers calls that nobody made".to_owned() }),
             Err(Stop::Nudged) => {}
             Err(Stop::Ended) => break None,
             Err(Stop::Deadline) => {
                 let limit = plan.limits.timeout.unwrap_or_default();
                 break Some(Failure::Ended { end: End::Killed(KillReason::Deadline { limit }) });
+            }
+            Err(Stop::TooLarge(_)) => {
+                break Some(Failure::Protocol { what: "its message is too large".to_owned() });
             }
             Err(Stop::Broken(what)) => break Some(Failure::Protocol { what }),
         }

@@ -147,6 +147,10 @@ impl Sandbox for Wasm {
         self.is_atomic
     }
 
+    fn outlives_cancel(&self) -> bool {
+        false
+    }
+
     fn cpu_time(&self) -> Duration {
         self.serving.metrics().cpu_time
     }

@@ -6,6 +6,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use holdfast_applet::{Jail, Layers};
 use holdfast_region::{AddressWindow, NameSpace, PlaceError, Places};
 use holdfast_sys::dirty::{self, Kind};
 use holdfast_sys::file::space;
@@ -246,21 +247,44 @@ fn persistent_memory() -> Finding {
 
 fn features() -> Vec<Finding> {
     let slower = "changed pages are found in a slower way: see the line `changed pages`";
-    let native = "needed for native applets, which this version does not run yet";
+    let native = "native applets do not run without it; WebAssembly does";
     let seccomp = probe::seccomp();
-    vec![
+    let mut features = vec![
         changed_pages(),
         Finding::feature("userfaultfd, asynchronous", probe::userfaultfd_async_write_protect(), slower),
         Finding::feature("PAGEMAP_SCAN", probe::pagemap_scan(), slower),
         match probe::landlock_abi() {
             Ok(abi) => Finding::new("Landlock", Grade::Ok, format!("ABI {abi}"), ""),
-            Err(error) => Finding::new("Landlock", Grade::Weaker, format!("refused: {error}"), native),
+            Err(error) => Finding::new("Landlock", Grade::Weaker, format!("refused: {error}"), ""),
         },
         Finding::feature("seccomp, killing", seccomp.kill_process, native),
         Finding::feature("seccomp, notifying", seccomp.user_notification, native),
-        Finding::feature("user name spaces", probe::user_namespaces(), native),
+        Finding::feature("user name spaces", probe::user_namespaces(), ""),
         Finding::feature("sealed memory files", probe::memfd_sealing(), native),
-    ]
+    ];
+    features.extend(layers());
+    features
+}
+
+/// The layers of the sandbox for native applets, as a program of the system would get them.
+fn layers() -> Vec<Finding> {
+    let what = "native sandbox";
+    match Jail::new("/bin/true").layers(Layers::all()).missing() {
+        Ok(missing) if missing.is_empty() => vec![Finding::new(what, Grade::Ok, "all layers", "")],
+        Ok(missing) => missing
+            .into_iter()
+            .map(|weakness| {
+                let cost = format!("`--strict` refuses native applets; {}", weakness.remedy);
+                Finding::new(
+                    what,
+                    Grade::Weaker,
+                    format!("without {}: {}", weakness.layer, weakness.why),
+                    &cost,
+                )
+            })
+            .collect(),
+        Err(error) => vec![Finding::new(what, Grade::Note, "cannot be tried", &error.to_string())],
+    }
 }
 
 /// Which way to find changed pages works best here, and why no better one does.

@@ -1,6 +1,7 @@
 //! Control groups, version 1 or 2: how many threads a program has, and how much memory it uses.
 //!
-//! A group is made below the host's own for each program, and removed with its handle; nothing else is touched.
+//! A group is made below the host's own for each program, and removed when the program is gone. What a killed host has
+//! left is removed by the next one; nothing else is touched.
 
 #![forbid(unsafe_code)]
 
@@ -70,7 +71,20 @@ fn new_name() -> String {
     format!("holdfast-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// The host that made a group of this name.
+fn owner(name: &str) -> Option<u32> {
+    name.strip_prefix("holdfast-")?.split_once('-')?.0.parse().ok()
+}
+
 fn try_out(parent: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(parent)?.flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(owner);
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            // A group with processes in it cannot be removed.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
     let path = parent.join(new_name());
     fs::create_dir(&path)?;
     fs::remove_dir(&path)
@@ -141,6 +155,13 @@ impl Drop for Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_names_its_host() {
+        assert_eq!(owner(&new_name()), Some(std::process::id()));
+        assert_eq!(owner("holdfast-x-1"), None);
+        assert_eq!(owner("session-1.scope"), None);
+    }
 
     #[test]
     fn the_group_of_a_controller_is_found_in_both_versions() {

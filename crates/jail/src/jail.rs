@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::error::JailError;
 use crate::jailed::Jailed;
-use crate::layers::{Layer, Layers};
+use crate::layers::{Layer, Layers, Weakness};
 use crate::limits::JailLimits;
 use crate::policy::Policy;
 
@@ -63,6 +63,7 @@ pub struct Jail {
     pub(crate) descriptors: BTreeMap<RawFd, OwnedFd>,
     pub(crate) wrong_descriptor: Option<RawFd>,
     pub(crate) region_data_offset: u64,
+    pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdio: JailStdio,
     pub(crate) paths: Vec<PathGrant>,
     pub(crate) on_end: Vec<Arc<dyn Fn() + Send + Sync>>,
@@ -84,6 +85,7 @@ impl Jail {
             descriptors: BTreeMap::new(),
             wrong_descriptor: None,
             region_data_offset: 0,
+            stdin: None,
             stdio: JailStdio::default(),
             paths: Vec::new(),
             on_end: Vec::new(),
@@ -146,6 +148,13 @@ impl Jail {
         self
     }
 
+    /// Its standard input, which it can only read; without this it reads nothing. Not a terminal: give it a pipe, so that
+    /// it never has the host's.
+    pub fn stdin(mut self, source: OwnedFd) -> Jail {
+        self.stdin = Some(source);
+        self
+    }
+
     /// Its standard output and standard error.
     pub fn stdio(mut self, stdio: JailStdio) -> Jail {
         self.stdio = stdio;
@@ -163,6 +172,14 @@ impl Jail {
     pub fn on_end(mut self, callback: Arc<dyn Fn() + Send + Sync>) -> Jail {
         self.on_end.push(callback);
         self
+    }
+
+    /// Which of the wanted layers this machine cannot give to the program, without starting it.
+    ///
+    /// # Errors
+    /// `Program` and `NotNative` for what is no program; `Unconfined` and others as of [`Jail::spawn`].
+    pub fn missing(&self) -> Result<Vec<Weakness>, JailError> {
+        crate::setup::missing(self)
     }
 
     /// Behaves as if the machine did not have a layer. For tests.

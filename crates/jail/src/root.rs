@@ -86,7 +86,10 @@ impl Plan {
             .canonicalize()
             .map_err(|source| JailError::Host { what: "look up a granted path", source })?;
         let is_directory = source.is_dir();
-        let writable = grant.access == Access::ReadWrite;
+        // What the host may not write to stays so, also for a host that could change that.
+        let read_only = rustix::fs::statvfs(&source)
+            .is_ok_and(|space| space.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+        let writable = grant.access == Access::ReadWrite && !read_only;
         self.bind(Bind { source, target: grant.guest.clone(), is_directory, writable });
         Ok(())
     }

@@ -1,10 +1,10 @@
-//! From a builder to a running program: decides on layers, writes the child's list of steps, and sees it through.
+//! From a builder to a running program: writes the child's list of steps, and sees it through.
 //!
 //! Invariants:
 //! - The list is complete before the child exists; the child only makes its calls.
 //! - The program's file runs only by the last step, which the filter lets pass once; whatever fails before ends the
 //!   child.
-//! - A layer that was asked for is in the list, or its absence is an error or in the handle's `weaker`.
+//! - Every layer of [`crate::choice`] is in the list.
 
 #![forbid(unsafe_code)]
 
@@ -23,13 +23,14 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{DumpableBehavior, PidfdFlags, PidfdGetfdFlags};
 use rustix::thread::CapabilitySet;
 
+use crate::choice::{Chosen, choose};
 use crate::error::JailError;
 use crate::filter;
 use crate::groups::Groups;
 use crate::inmate::{Inmate, Particulars};
 use crate::jail::{Jail, JailStdio};
-use crate::layers::{Layer, Layers, Weakness};
-use crate::machine::{IPC, Machine, NOBODY, Refusal, map_ids};
+use crate::layers::{Layer, Weakness};
+use crate::machine::{IPC, Machine, NOBODY, map_ids};
 use crate::policy::{Given, Group, Policy};
 use crate::program::Program;
 use crate::relay::{self, Stream};
@@ -46,15 +47,6 @@ const FIRST_OWN: RawFd = 128;
 pub(crate) struct Started {
     pub(crate) inmate: Arc<Inmate>,
     pub(crate) weaker: Vec<Weakness>,
-}
-
-/// The layers that this jail is going to have.
-struct Chosen {
-    layers: Layers,
-    weaker: Vec<Weakness>,
-    user: u32,
-    group: u32,
-    changes_user: bool,
 }
 
 /// Starts it.
@@ -86,6 +78,7 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     let mut child = supervisor
         .spawn(prepared.steps, prepared.flags)
         .map_err(|source| JailError::Step { step: "clone", source })?;
+    meet(&mut child, 1)?;
     if prepared.flags & libc::CLONE_NEWUSER != 0 {
         map_ids(&child, chosen.user, chosen.group, chosen.changes_user)
             .map_err(|(step, source)| failure(&child, JailError::Step { step, source }))?;
@@ -94,7 +87,11 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         let step = "join the control group";
         groups.add(child.pid()).map_err(|source| failure(&child, JailError::Step { step, source }))?;
     }
-    child.let_go();
+    child.let_go(1);
+    if chosen.changes_user {
+        meet(&mut child, 2)?;
+        child.let_go(2);
+    }
     // A child that failed has ended, and much fails then; what it says came first.
     let listener = listener(&mut child).map_err(|seen| failure(&child, seen))?;
     let given = prepared.given;
@@ -131,12 +128,27 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     Ok(Started { inmate, weaker: chosen.weaker })
 }
 
+/// What this machine lacks of a jail's layers.
+pub(crate) fn missing(jail: &Jail) -> Result<Vec<Weakness>, JailError> {
+    let program = Program::open(&jail.program)?;
+    Ok(choose(jail, Machine::get(), &program)?.weaker)
+}
+
 /// What the child says failed, if it says so; else what the parent saw.
 fn failure(child: &Child, seen: JailError) -> JailError {
     match child.failure() {
         Some((step, errno)) => JailError::Step { step, source: io::Error::from_raw_os_error(errno) },
         None => seen,
     }
+}
+
+/// Waits until the child waits for this process, and dies with it.
+fn meet(child: &mut Child, number: u32) -> Result<(), JailError> {
+    if child.has_arrived(number, SET_UP_TIME) {
+        return Ok(());
+    }
+    let step = child.position();
+    Err(failure(child, JailError::Stuck { step, limit: SET_UP_TIME }))
 }
 
 /// Takes the filter's listener from the child, lets the program start, and sees that it has.
@@ -184,81 +196,14 @@ fn listener(child: &mut Child) -> Result<OwnedFd, JailError> {
     }
 }
 
-/// Decides which layers there will be.
-fn choose(jail: &Jail, machine: &Machine, program: &Program) -> Result<Chosen, JailError> {
-    let mut chosen = Chosen {
-        layers: jail.layers,
-        weaker: Vec::new(),
-        user: machine.user,
-        group: machine.group,
-        changes_user: false,
-    };
-    for layer in Layer::ALL.into_iter().filter(|layer| jail.layers.has(*layer)) {
-        let masked = jail.masked.contains(&layer).then(|| ("masked".to_owned(), libc::ENOSYS));
-        let Err((step, errno)) = masked.map_or_else(|| offered(layer, jail, machine, program), Err) else {
-            continue;
-        };
-        let weakness = Weakness::new(layer, &step, errno);
-        if jail.strict {
-            return Err(JailError::Weaker(weakness));
-        }
-        chosen.layers = chosen.layers.without(layer);
-        chosen.weaker.push(weakness);
-    }
-    if let Some(grant) = jail.paths.first() {
-        let has_root = chosen.layers.has(Layer::Mounts);
-        let weakness = chosen.weaker.iter().find(|weak| weak.layer == Layer::Mounts).cloned();
-        let weakness = weakness.unwrap_or_else(|| Weakness::new(Layer::Mounts, "turned off", libc::EINVAL));
-        if !has_root && !chosen.layers.has(Layer::Landlock) {
-            return Err(JailError::Unconfined(weakness));
-        }
-        if !has_root && jail.paths.iter().any(|grant| grant.host != grant.guest) {
-            let value = grant.guest.display().to_string();
-            return Err(JailError::Text { what: "without a root of its own, the guest path", value });
-        }
-    }
-    if machine.user == 0 && chosen.layers.has(Layer::Unprivileged) && jail.paths.is_empty() {
-        (chosen.user, chosen.group, chosen.changes_user) = (NOBODY, NOBODY, true);
-    }
-    Ok(chosen)
-}
-
-/// Whether this machine has a layer.
-fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &Program) -> Result<(), Refusal> {
-    match layer {
-        Layer::Mounts => machine.mounts.clone(),
-        Layer::Processes => machine.processes.clone(),
-        Layer::Network => machine.network.clone(),
-        Layer::Ipc => machine.ipc.clone(),
-        Layer::Landlock => machine.landlock.clone(),
-        Layer::ControlGroup => machine.groups.as_ref().map(drop).map_err(Clone::clone),
-        // Whoever has none has nothing to drop.
-        Layer::Capabilities => {
-            let none = machine.capabilities.is_empty() || machine.user_name_space;
-            if none || machine.capabilities.contains(CapabilitySet::SETPCAP) {
-                Ok(())
-            } else {
-                Err(("CAP_SETPCAP".to_owned(), libc::EPERM))
-            }
-        }
-        Layer::Unprivileged if machine.user != 0 || !jail.paths.is_empty() => Ok(()),
-        Layer::Unprivileged if !machine.can_change_user() => {
-            Err(("CAP_SETUID, CAP_SETGID and CAP_SYS_PTRACE".to_owned(), libc::EPERM))
-        }
-        Layer::Unprivileged if !program.for_everybody => {
-            Err((program.path.display().to_string(), libc::EACCES))
-        }
-        Layer::Unprivileged => Ok(()),
-    }
-}
-
 fn make_groups(jail: &Jail, machine: &Machine, chosen: &Chosen) -> Result<Option<Groups>, JailError> {
-    match &machine.groups {
-        Ok(hierarchies) if chosen.layers.has(Layer::ControlGroup) => Groups::make(hierarchies, &jail.limits)
-            .map(Some)
-            .map_err(|source| JailError::Step { step: "make a control group", source }),
-        _ => Ok(None),
+    if !chosen.layers.has(Layer::ControlGroup) {
+        return Ok(None);
     }
+    let Ok(hierarchies) = machine.groups() else { return Ok(None) };
+    Groups::make(hierarchies, &jail.limits)
+        .map(Some)
+        .map_err(|source| JailError::Step { step: "make a control group", source })
 }
 
 /// The child's list, and what belongs to it.
@@ -294,6 +239,9 @@ fn prepare(
     let null = File::options().read(true).write(true).open("/dev/null").map_err(host("open /dev/null"))?;
     let null = keep(null.into())?;
     let mut installed = vec![null, null, null];
+    if let Some(source) = jail.stdin.take() {
+        installed[0] = keep(source)?;
+    }
     let mut streams = [None, None];
     if jail.stdio != JailStdio::Null {
         for (stream, number) in streams.iter_mut().zip([1, 2]) {
@@ -346,8 +294,7 @@ fn prepare(
 
     let mut steps = Steps::new();
     steps.die_with_parent();
-    steps.check_parent(own);
-    steps.await_parent();
+    steps.await_parent(own);
     steps.new_session();
     steps.private_files();
     if chosen.layers.has(Layer::Capabilities)
@@ -370,7 +317,7 @@ fn prepare(
     }
     if chosen.changes_user {
         steps.die_with_parent();
-        steps.check_parent(own);
+        steps.await_parent(own);
     }
     steps.no_new_privileges();
     if let Some(ruleset) = ruleset {

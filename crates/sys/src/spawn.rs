@@ -33,6 +33,10 @@ const SETTING_UP: u32 = 1;
 /// The child has come to the end of [`Steps::install_filter`]. Once it has left the parent's memory the kernel itself
 /// puts a zero in place of this.
 const ANNOUNCED: u32 = 2;
+/// The child has come to its first [`Steps::await_parent`]; to the second with one more.
+const ARRIVED: u32 = 3;
+/// How long a child waits before it looks again whether its parent still lives.
+static LOOK: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const NO_STEP: u32 = u32::MAX;
 const FUTEX_WAIT: usize = 0;
 const FUTEX_WAKE: usize = 1;
@@ -42,8 +46,6 @@ const FUTEX_WAKE: usize = 1;
 enum Expect {
     /// No error.
     Success,
-    /// Exactly zero; anything else counts as "no such process".
-    Zero,
     /// No error but this one.
     SuccessOr(i32),
 }
@@ -60,8 +62,13 @@ enum Item {
         /// What it must return.
         expect: Expect,
     },
-    /// Waits for [`Child::let_go`].
-    AwaitParent,
+    /// Tells the parent, and waits for [`Child::let_go`].
+    AwaitParent {
+        /// How many of these there are up to this one.
+        number: u32,
+        /// A `pollfd` with the parent's pidfd.
+        alive: usize,
+    },
     /// Tells the parent, which learns what the last call returned.
     Announce,
     /// Fails with this error number.
@@ -72,9 +79,9 @@ enum Item {
 #[derive(Debug)]
 #[repr(C)]
 struct Shared {
-    /// [`SETTING_UP`], [`ANNOUNCED`] or zero; a futex.
+    /// [`SETTING_UP`], [`ARRIVED`] and more, [`ANNOUNCED`] or zero; a futex.
     state: AtomicU32,
-    /// Not zero once the child may pass [`Item::AwaitParent`]; a futex.
+    /// How many [`Item::AwaitParent`] the child may pass; a futex.
     gate: AtomicU32,
     /// Where in the list the child is.
     at: AtomicU32,
@@ -222,40 +229,49 @@ impl Child {
         &self.pidfd
     }
 
-    /// Lets it pass [`Steps::await_parent`].
-    pub fn let_go(&self) {
+    /// Waits until it has come to its n-th [`Steps::await_parent`], counted from 1; false when it is gone or has not by
+    /// then.
+    #[must_use]
+    pub fn has_arrived(&mut self, number: u32, timeout: Duration) -> bool {
+        self.wait_for(ARRIVED + number - 1, timeout) == Some(true)
+    }
+
+    /// Lets it pass its n-th [`Steps::await_parent`]. That this process could do so after the child has arrived there
+    /// proves that the child dies with it: no thread of this process had begun to die unnoticed.
+    pub fn let_go(&self, number: u32) {
         let gate = &self.script.shared.gate;
-        gate.store(1, Ordering::Release);
+        gate.store(number, Ordering::Release);
         // SAFETY: the word is valid; waking touches nothing.
         unsafe { system_call(libc::SYS_futex, [gate.as_ptr() as usize, FUTEX_WAKE, 1, 0, 0, 0]) };
     }
 
     /// Waits until it has installed its filter, is gone, or the time is over.
     pub fn wait(&mut self, timeout: Duration) -> Progress {
-        self.wait_while(SETTING_UP, timeout)
+        match self.wait_for(ANNOUNCED, timeout) {
+            Some(true) => Progress::Announced(self.script.shared.result.load(Ordering::Acquire)),
+            Some(false) => Progress::Gone,
+            None => Progress::Nothing,
+        }
     }
 
     /// Waits until it is gone, or the time is over.
     pub fn wait_until_gone(&mut self, timeout: Duration) -> bool {
-        self.wait_while(SETTING_UP, timeout) == Progress::Gone
-            || self.wait_while(ANNOUNCED, timeout) == Progress::Gone
+        self.wait_for(0, timeout).is_some()
     }
 
-    fn wait_while(&mut self, old: u32, timeout: Duration) -> Progress {
+    /// Whether it came to this state, or is gone without; nothing when the time is over.
+    fn wait_for(&mut self, wanted: u32, timeout: Duration) -> Option<bool> {
         let end = Instant::now() + timeout;
         let shared = &self.script.shared;
         loop {
-            match shared.state.load(Ordering::Acquire) {
-                state if state == old => {}
-                ANNOUNCED => return Progress::Announced(shared.result.load(Ordering::Acquire)),
-                _ => {
-                    self.gone = true;
-                    return Progress::Gone;
-                }
+            let state = shared.state.load(Ordering::Acquire);
+            self.gone = state == 0;
+            if state == wanted || state == 0 {
+                return Some(state == wanted);
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Progress::Nothing;
+                return None;
             }
             let time = libc::timespec {
                 tv_sec: left.as_secs() as libc::time_t,
@@ -264,7 +280,10 @@ impl Child {
             let word = shared.state.as_ptr() as usize;
             // SAFETY: word and time are valid for the call. Not the private kind: the kernel's own wake is not.
             unsafe {
-                system_call(libc::SYS_futex, [word, FUTEX_WAIT, old as usize, &raw const time as usize, 0, 0])
+                system_call(
+                    libc::SYS_futex,
+                    [word, FUTEX_WAIT, state as usize, &raw const time as usize, 0, 0],
+                )
             };
         }
     }
@@ -401,22 +420,16 @@ unsafe extern "C" fn child_main(orders: *const Orders) -> ! {
                 shared.result.store(result as i32, Ordering::Release);
                 refused(result, *expect)
             }
-            Item::AwaitParent => {
-                while shared.gate.load(Ordering::Acquire) == 0 {
-                    // SAFETY: the word is valid. That the parent dies meanwhile ends this process, by an earlier
-                    // item of the list.
-                    unsafe {
-                        system_call(libc::SYS_futex, [shared.gate.as_ptr() as usize, FUTEX_WAIT, 0, 0, 0, 0])
-                    };
+            Item::AwaitParent { number, alive } => {
+                // SAFETY: as in the function's contract; the `pollfd` is kept with the items.
+                unsafe {
+                    tell(shared, (ARRIVED - 1).wrapping_add(*number));
+                    await_parent(shared, *number, *alive)
                 }
-                0
             }
             Item::Announce => {
-                shared.state.store(ANNOUNCED, Ordering::Release);
-                // SAFETY: the word is valid; waking touches nothing.
-                unsafe {
-                    system_call(libc::SYS_futex, [shared.state.as_ptr() as usize, FUTEX_WAKE, 1, 0, 0, 0])
-                };
+                // SAFETY: as in the function's contract.
+                unsafe { tell(shared, ANNOUNCED) };
                 0
             }
             Item::Fail(errno) => *errno,
@@ -434,13 +447,44 @@ unsafe extern "C" fn child_main(orders: *const Orders) -> ! {
     }
 }
 
+/// Changes the state, and wakes the parent.
+///
+/// # Safety
+/// Only for [`child_main`].
+unsafe fn tell(shared: &Shared, state: u32) {
+    shared.state.store(state, Ordering::Release);
+    // SAFETY: the word is valid; waking touches nothing.
+    unsafe { system_call(libc::SYS_futex, [shared.state.as_ptr() as usize, FUTEX_WAKE, 1, 0, 0, 0]) };
+}
+
+/// Waits until the parent opens the gate, or is dead: then it is "no such process".
+///
+/// # Safety
+/// Only for [`child_main`]; `alive` is a `pollfd`.
+unsafe fn await_parent(shared: &Shared, number: u32, alive: usize) -> i32 {
+    loop {
+        let open = shared.gate.load(Ordering::Acquire);
+        if open >= number {
+            return 0;
+        }
+        // SAFETY: word, time and `pollfd` are valid.
+        let dead = unsafe {
+            let word = shared.gate.as_ptr() as usize;
+            let time = &raw const LOOK as usize;
+            system_call(libc::SYS_futex, [word, FUTEX_WAIT, open as usize, time, 0, 0]);
+            system_call(libc::SYS_poll, [alive, 1, 0, 0, 0, 0])
+        };
+        if dead != 0 {
+            return libc::ESRCH;
+        }
+    }
+}
+
 /// The error number for which the child has to stop, or 0.
 fn refused(result: isize, expect: Expect) -> i32 {
     let errno = if result < 0 { -(result as i32) } else { 0 };
     match expect {
         Expect::Success => errno,
-        Expect::Zero if result > 0 => libc::ESRCH,
-        Expect::Zero => errno,
         Expect::SuccessOr(tolerated) if errno == tolerated => 0,
         Expect::SuccessOr(_) => errno,
     }

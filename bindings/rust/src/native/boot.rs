@@ -38,6 +38,8 @@ pub(super) struct Booted {
     /// First byte of the mapping, which has `layout`.
     pub(super) base: *mut u8,
     pub(super) layout: Layout,
+    /// The host is going to call.
+    pub(super) serves: bool,
 }
 
 pub(super) fn boot() -> Result<Booted, Refused> {
@@ -71,7 +73,7 @@ pub(super) fn boot() -> Result<Booted, Refused> {
     // SAFETY: the file is mapped as the layout says, for as long as the process lives, and only the endpoint uses the rings.
     let endpoint = unsafe { Endpoint::new(start, &layout, Side::Applet, wait) };
     let endpoint = endpoint.ok_or(Refused::Boot(BootError::Layout { what: "rings" }))?;
-    Ok(Booted { endpoint, region, base: base.cast(), layout })
+    Ok(Booted { endpoint, region, base: base.cast(), layout, serves: boot.wants_serving() })
 }
 
 /// # Safety

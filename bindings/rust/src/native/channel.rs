@@ -18,6 +18,8 @@ pub(super) struct Channel {
     /// First byte of the mapping.
     base: *mut u8,
     layout: Layout,
+    /// The host is going to call.
+    serves: bool,
     /// The call that the host has cancelled last.
     cancelled: Option<u64>,
     /// The host has said that there are no more calls, before it was asked for one.
@@ -29,8 +31,8 @@ unsafe impl Send for Channel {}
 
 impl Channel {
     pub(super) fn new(booted: Booted) -> Channel {
-        let Booted { endpoint, region, base, layout } = booted;
-        Channel { endpoint, region, base, layout, cancelled: None, ended: false }
+        let Booted { endpoint, region, base, layout, serves } = booted;
+        Channel { endpoint, region, base, layout, serves, cancelled: None, ended: false }
     }
 
     pub(super) fn region(&self) -> Result<Option<Granted>, AttachError> {
@@ -89,6 +91,17 @@ impl Channel {
             Ok(Some(granted)) if level == 0 && !granted.is_atomic => Ok(()),
             Ok(Some(_)) => self.ask(AppletMessage::Commit { level }).map(drop),
             _ => Err(status::NOT_GRANTED),
+        }
+    }
+
+    /// The program ends by itself: in the mode `atomic` that makes its stores count. One that is called has its calls for
+    /// that; ending in the middle of one does not complete it.
+    pub(super) fn end(&mut self) {
+        if let (false, Ok(Some(Granted { is_atomic: true, is_read_only: false, .. }))) =
+            (self.serves, self.region)
+        {
+            // There is nobody left who could be told.
+            let _ = self.commit(0);
         }
     }
 

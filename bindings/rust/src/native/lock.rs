@@ -44,6 +44,14 @@ impl<T> Lock<T> {
         work(unsafe { &mut *self.value.get() })
     }
 
+    /// As [`Lock::with`], unless somebody else has it.
+    pub(crate) fn try_with<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+        self.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let _taken = Taken(&self.state);
+        // SAFETY: as there.
+        Some(work(unsafe { &mut *self.value.get() }))
+    }
+
     #[cold]
     fn wait(&self) {
         for _ in 0..SPINS {

@@ -75,6 +75,20 @@ pub(crate) fn grow(at_least_bytes: u64) -> Result<u64, i32> {
     with_channel(|channel| channel.grow(at_least_bytes)).unwrap_or(Err(status::FAILED))
 }
 
+extern "C" fn at_exit() {
+    // A thread that waits for the host keeps the channel; then this is as a kill.
+    STATE.try_with(|state| {
+        if let State::Open(channel) = state {
+            channel.end();
+        }
+    });
+}
+
+/// What `exit` and a return from main call last of all; a crash and `_exit` do not.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = at_exit;
+
 /// Makes everything durable at a level, or a code.
 pub(crate) fn commit(level: u32) -> Result<(), i32> {
     with_channel(|channel| channel.commit(level)).unwrap_or(Err(status::FAILED))

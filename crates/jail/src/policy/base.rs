@@ -240,7 +240,7 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_close, Allow, "gives up what it has"),
     plain(libc::SYS_fstat, Allow, "Table 1; tells of a descriptor that it has"),
     rule(libc::SYS_lseek, &[at_most(0, 2)], Allow, "standard streams; the C library does so at exit"),
-    rule(libc::SYS_read, &[is(0, 0)], Allow, "standard input is empty"),
+    rule(libc::SYS_read, &[is(0, 0)], Allow, "standard input, which is empty or what the host gave"),
     rule(libc::SYS_ioctl, &[is(1, libc::TCGETS)], Errno(ENOTTY), "isatty: no descriptor is a terminal"),
     rule(libc::SYS_ioctl, &[is(1, libc::TIOCGWINSZ)], Errno(ENOTTY), "no descriptor is a terminal"),
     rule(libc::SYS_fcntl, &[is(1, libc::F_GETFD as u64)], Allow, "tells of a descriptor that it has"),

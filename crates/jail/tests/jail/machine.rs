@@ -71,6 +71,39 @@ fn in_a_container_without_name_spaces() {
     assert!(matches!(&error, JailError::Weaker(weakness) if weakness.remedy.contains("max_user_namespaces")));
 }
 
+/// Run by the next test as the only user of a name space, who is root there.
+#[test]
+fn in_a_container_with_one_user() {
+    if std::env::var_os("HOLDFAST_ONE_USER").is_none() {
+        return;
+    }
+    let jailed = jail(&["read", "/etc/passwd"]).spawn().unwrap();
+    let missing: Vec<Layer> = jailed.weaker().iter().map(|weakness| weakness.layer).collect();
+    assert_eq!(missing, [Layer::Unprivileged]);
+    assert_eq!(finish(&jailed), refused(libc::ENOENT));
+}
+
+#[test]
+fn a_root_without_other_users_runs_programs_as_itself_and_says_so() {
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "machine::in_a_container_with_one_user"])
+        .env("HOLDFAST_ONE_USER", "1")
+        .output();
+    let Ok(output) = output else {
+        println!("not run: there is no unshare");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("unshare failed") {
+        println!("not run: no user name space can be made: {errors}");
+        return;
+    }
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
+}
+
 #[test]
 fn where_name_spaces_are_forbidden_the_other_layers_hold() {
     // A user name space of its own, in which it is nobody, and whose limit of further ones is zero.

@@ -42,6 +42,7 @@ pub struct Steps {
     items: Vec<Item>,
     names: Vec<&'static str>,
     kept: Vec<Box<dyn Any + Send>>,
+    meetings: u32,
 }
 
 #[repr(C)]
@@ -138,22 +139,18 @@ impl Steps {
         address
     }
 
-    /// Dies when the thread that started it does. A change of user takes this back.
+    /// Dies when the thread that started it does. A change of user takes this back. The parent may have died before
+    /// that could be noticed; so an [`Steps::await_parent`] has to follow.
     pub fn die_with_parent(&mut self) {
         let signal = libc::SIGKILL as usize;
         self.plain("die with the host", libc::SYS_prctl, &[libc::PR_SET_PDEATHSIG as usize, signal]);
     }
 
-    /// Goes on only if the process of this pidfd still lives: it might have died before
-    /// [`Steps::die_with_parent`].
-    pub fn check_parent(&mut self, pidfd: RawFd) {
-        let poll = self.keep([libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 }]);
-        self.call("see that the host lives", libc::SYS_poll, &[poll, 1, 0], Expect::Zero);
-    }
-
-    /// Waits for [`Child::let_go`].
-    pub fn await_parent(&mut self) {
-        self.push("wait for the host", Item::AwaitParent);
+    /// Waits for [`Child::let_go`], or for the death of the parent, whose pidfd this is.
+    pub fn await_parent(&mut self, pidfd: RawFd) {
+        let alive = self.keep([libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 }]);
+        self.meetings += 1;
+        self.push("wait for the host", Item::AwaitParent { number: self.meetings, alive });
     }
 
     /// Leaves the session, and with it the terminal.

@@ -1,0 +1,87 @@
+//! Which layers a jail gets: those that were asked for and that this machine has; and as whom its program runs.
+//!
+//! Invariant: a layer that was asked for and is not chosen is an error, or in `weaker`.
+
+#![forbid(unsafe_code)]
+
+use rustix::thread::CapabilitySet;
+
+use crate::error::JailError;
+use crate::jail::Jail;
+use crate::layers::{Layer, Layers, Weakness};
+use crate::machine::{Machine, NOBODY, Refusal};
+use crate::program::Program;
+
+/// The layers that this jail is going to have.
+pub(crate) struct Chosen {
+    pub(crate) layers: Layers,
+    pub(crate) weaker: Vec<Weakness>,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    pub(crate) changes_user: bool,
+}
+
+/// Decides which layers there will be.
+pub(crate) fn choose(jail: &Jail, machine: &Machine, program: &Program) -> Result<Chosen, JailError> {
+    let mut chosen = Chosen {
+        layers: jail.layers,
+        weaker: Vec::new(),
+        user: machine.user,
+        group: machine.group,
+        changes_user: false,
+    };
+    for layer in Layer::ALL.into_iter().filter(|layer| jail.layers.has(*layer)) {
+        let masked = jail.masked.contains(&layer).then(|| ("masked".to_owned(), libc::ENOSYS));
+        let Err((step, errno)) = masked.map_or_else(|| offered(layer, jail, machine, program), Err) else {
+            continue;
+        };
+        let weakness = Weakness::new(layer, &step, errno);
+        if jail.strict {
+            return Err(JailError::Weaker(weakness));
+        }
+        chosen.layers = chosen.layers.without(layer);
+        chosen.weaker.push(weakness);
+    }
+    if let Some(grant) = jail.paths.first() {
+        let has_root = chosen.layers.has(Layer::Mounts);
+        let weakness = chosen.weaker.iter().find(|weak| weak.layer == Layer::Mounts).cloned();
+        let weakness = weakness.unwrap_or_else(|| Weakness::new(Layer::Mounts, "turned off", libc::EINVAL));
+        if !has_root && !chosen.layers.has(Layer::Landlock) {
+            return Err(JailError::Unconfined(weakness));
+        }
+        if !has_root && jail.paths.iter().any(|grant| grant.host != grant.guest) {
+            let value = grant.guest.display().to_string();
+            return Err(JailError::Text { what: "without a root of its own, the guest path", value });
+        }
+    }
+    if machine.user == 0 && chosen.layers.has(Layer::Unprivileged) && jail.paths.is_empty() {
+        (chosen.user, chosen.group, chosen.changes_user) = (NOBODY, NOBODY, true);
+    }
+    Ok(chosen)
+}
+
+/// Whether this machine has a layer.
+fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &Program) -> Result<(), Refusal> {
+    match layer {
+        Layer::Mounts => machine.mounts.clone(),
+        Layer::Processes => machine.processes.clone(),
+        Layer::Network => machine.network.clone(),
+        Layer::Ipc => machine.ipc.clone(),
+        Layer::Landlock => machine.landlock.clone(),
+        Layer::ControlGroup => machine.groups().as_ref().map(drop).map_err(Clone::clone),
+        // Whoever has none has nothing to drop.
+        Layer::Capabilities => {
+            let none = machine.capabilities.is_empty() || machine.user_name_space;
+            if none || machine.capabilities.contains(CapabilitySet::SETPCAP) {
+                Ok(())
+            } else {
+                Err(("CAP_SETPCAP".to_owned(), libc::EPERM))
+            }
+        }
+        Layer::Unprivileged if machine.user != 0 || !jail.paths.is_empty() => Ok(()),
+        Layer::Unprivileged if !program.for_everybody => {
+            Err((program.path.display().to_string(), libc::EACCES))
+        }
+        Layer::Unprivileged => machine.can_change_user(),
+    }
+}

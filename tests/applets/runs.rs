@@ -1,0 +1,69 @@
+//! Applets that are run to their end instead of being called.
+
+use std::path::PathBuf;
+
+use holdfast_applet::{AppletError, Command, Grants, Input, Outcome, Stdio};
+use holdfast_region::Consistency;
+
+use crate::{Home, with_each};
+
+fn run(
+    home: &Home,
+    path: &PathBuf,
+    is_atomic: bool,
+    arguments: &[&str],
+) -> Result<Outcome, Box<AppletError>> {
+    let mut region = home.region();
+    if is_atomic {
+        region.set_consistency(Consistency::Atomic).unwrap();
+    }
+    let grants = arguments.iter().fold(Grants::none().heap(region), |grants, argument| grants.arg(*argument));
+    Command::new(path, grants).stdio(Stdio::capture(64 << 10)).run()
+}
+
+fn look(home: &Home, path: &PathBuf) -> String {
+    let outcome = run(home, path, false, &["--look"]).unwrap();
+    outcome.region.unwrap().close().unwrap();
+    String::from_utf8(outcome.stdout).unwrap()
+}
+
+#[test]
+fn stores_of_a_run_count_at_once_or_in_the_mode_atomic_when_it_ends_by_itself() {
+    with_each(|_, path| {
+        let home = Home::new();
+        for (is_atomic, value) in [(false, "7"), (true, "8")] {
+            let outcome = run(&home, &path, is_atomic, &["--store", value]).unwrap();
+            assert_eq!(outcome.exit_status, 0);
+            drop(outcome);
+            assert_eq!(look(&home, &path), format!("{value}\n"));
+        }
+        let error = run(&home, &path, true, &["--store-and-abort", "9"]).err().unwrap();
+        assert_eq!(error.kind(), holdfast_applet::FailureKind::Trap, "{error}");
+        assert_eq!(look(&home, &path), "8\n");
+        let error = run(&home, &path, false, &["--store-and-abort", "10"]).err().unwrap();
+        assert_eq!(error.kind(), holdfast_applet::FailureKind::Trap, "{error}");
+        assert_eq!(look(&home, &path), "10\n");
+    });
+}
+
+#[test]
+fn an_applet_that_serves_and_is_only_run_ends_at_once() {
+    with_each(|_, path| {
+        let home = Home::new();
+        assert_eq!(run(&home, &path, false, &[]).unwrap().exit_status, 0);
+    });
+}
+
+#[test]
+fn an_applet_reads_what_it_was_given_as_input_and_nothing_by_default() {
+    with_each(|_, path| {
+        let home = Home::new();
+        let text: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
+        for (input, expected) in [(Input::Bytes(text.clone()), &text[..]), (Input::Empty, &[])] {
+            let grants = Grants::none().heap(home.region()).arg("--copy");
+            let stdio = Stdio::capture(1 << 20).with_stdin(input);
+            let outcome = Command::new(&path, grants).stdio(stdio).run().unwrap();
+            assert!(outcome.stdout == expected, "{} bytes", outcome.stdout.len());
+        }
+    });
+}
