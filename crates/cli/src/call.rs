@@ -96,7 +96,8 @@ fn call(applet: &Applet, function: &str, input: &[u8]) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn failure(error: CallError) -> Failure {
+/// The end of a command whose call did not come to a result.
+pub fn failure(error: CallError) -> Failure {
     match &error {
         CallError::Died(death) => explain(death, None),
         CallError::UnknownFunction { .. } => usage(error),
