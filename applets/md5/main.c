@@ -10,6 +10,7 @@
  *                     and returns, like progress, the bytes taken in since begin (a little-endian 64-bit number):
  *                     all of an update counts or nothing of it.
  *     progress        after a kill: from where to go on
+ *     echo            its input: a call that computes nothing, to tell what the call costs
  *
  * Native and WebAssembly.
  */
@@ -40,6 +41,13 @@ static int reply_number(holdfast_call *call, uint64_t number) {
     uint8_t bytes[8];
     for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(number >> (8 * i));
     return reply(call, bytes, sizeof bytes);
+}
+
+static int echo(holdfast_call *call, void *context) {
+    (void)context;
+    size_t size;
+    const void *input = holdfast_input(call, &size);
+    return reply(call, input, size);
 }
 
 static int digest(holdfast_call *call, void *context) {
@@ -145,6 +153,7 @@ int main(void) {
     holdfast_export("update", update, NULL);
     holdfast_export("progress", progress, NULL);
     holdfast_export("finish", finish, NULL);
+    holdfast_export("echo", echo, NULL);
     if (!holdfast_serve()) return 0;
     fprintf(stderr, "md5: %s\n", nv_message());
     return 1;

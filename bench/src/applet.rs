@@ -3,12 +3,19 @@
 //! Invariants: the other side is another process, this program again in a role ([`play`]), and ends with its measurement;
 //! peers of the comparison work in the same rounds as our side.
 
+mod call;
 mod channel;
 #[allow(unsafe_code, reason = "a word in shared memory is what is slept on")]
 mod futex;
+mod heap_access;
+#[allow(unsafe_code, reason = "calls functions of C libraries that it loads")]
+mod libraries;
+mod md5;
 mod other_side;
 mod processors;
 mod socket;
+mod spawn;
+mod started;
 
 use std::io;
 
@@ -20,7 +27,13 @@ pub const PEER: &str = "other-side";
 /// A part of the suite.
 type Section = (&'static str, fn(usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 1] = [("channel", channel::run)];
+const SECTIONS: [Section; 5] = [
+    ("channel", channel::run),
+    ("call", call::run),
+    ("spawn", spawn::run),
+    ("md5", md5::run),
+    ("heap_access", heap_access::run),
+];
 
 /// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
 ///
@@ -51,6 +64,7 @@ pub fn play(role: &str) -> io::Result<()> {
         futex::ROLE_SPIN => futex::serve(true),
         futex::ROLE_SLEEP => futex::serve(false),
         socket::ROLE => socket::serve(),
+        heap_access::ROLE => heap_access::serve(),
         other => Err(io::Error::other(format!("there is no role {other}"))),
     }
 }

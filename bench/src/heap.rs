@@ -10,7 +10,7 @@ mod atomic;
 mod checkpoint;
 #[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 mod content;
-mod ground;
+pub(crate) mod ground;
 mod kv;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, as a host does")]
 mod live;

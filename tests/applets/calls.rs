@@ -72,6 +72,9 @@ fn a_result_beyond_its_limit_is_refused_and_a_stream_of_it_is_not() {
         limits.result_bytes = 1 << 20;
         limits.grace = Duration::from_secs(10);
         let applet = spawn_with(path, limits);
+        let one = applet.call("large", &2_000_000_u64.to_le_bytes());
+        assert!(matches!(one, Err(CallError::ResultTooLarge { .. })), "{one:?}");
+        assert_eq!(applet.call("large", &1_000_000_u64.to_le_bytes()).unwrap().len(), 1_000_000);
         let over = 100_000_u64 * 2;
         let refused = applet.call("parts", &over.to_le_bytes());
         assert!(matches!(refused, Err(CallError::ResultTooLarge { limit_bytes: 1_048_576 })), "{refused:?}");

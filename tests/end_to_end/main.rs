@@ -9,6 +9,7 @@ mod ends;
 mod faults;
 mod guestbook;
 mod main_job;
+mod model;
 mod repairs;
 mod roots;
 mod rubbish;

@@ -4,6 +4,7 @@ use crate::applets;
 use crate::c_library;
 use crate::command::{cargo, run};
 use crate::failure::{Failure, Result};
+use crate::python;
 use crate::tidy::tidy;
 use crate::workspace::Workspace;
 
@@ -43,5 +44,6 @@ fn clippy(workspace: &Workspace) -> Result<()> {
     lint(&in_sandbox, &[])?;
     lint(&["--target", "wasm32-wasip1"], &workspace.select_guests())?;
     // Without unwinding, which the library for applets cannot do.
-    lint(&["--profile", applets::PROFILE, "-p", c_library::APPLET_PACKAGE], &[])
+    lint(&["--profile", applets::PROFILE, "-p", c_library::APPLET_PACKAGE], &[])?;
+    lint(&["-p", python::PACKAGE], &[])
 }

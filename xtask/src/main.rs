@@ -3,10 +3,11 @@
 //! A map of the modules: `workspace` knows where everything is, `command` starts programs, `checks` and
 //! `tidy` look at the source, `applets` builds guest programs, `c_library` what native programs in C link,
 //! `tests` runs the tests and `outcome` counts them, `crash` runs those of the fault matrix at other counts, `fuzz`
-//! builds and runs what is in `fuzz/`, `release` builds the command as it is shipped, `measure`
+//! builds and runs what is in `fuzz/`, `python` builds and tests the Python package, `release` builds the command as it is shipped, `measure`
 //! starts the programs of `bench/` with it.
 //!
-//! What it must not do: install anything (that is `setup.sh`; but `miri` asks rustup for its toolchain), or need more
+//! What it must not do: install anything (that is `setup.sh`; but `miri` asks rustup for its toolchain, and `python`
+//! asks pip for what its tests need, into the target directory), or need more
 //! than cargo and a C compiler.
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ mod fuzz;
 mod measure;
 mod miri;
 mod outcome;
+mod python;
 mod release;
 mod tests;
 mod tidy;
@@ -43,6 +45,7 @@ usage: cargo xtask CHORE
   applets [NAME]...                builds guest programs and says where the .wasm files are
   c-library [PREFIX]               builds and installs headers, libholdfast, libholdfast_applet, pkg-config files
   test                             applets, c-library, then every test; ends with `N passed, N failed`
+  python                           builds the Python package and runs its tests
   crash [--long] [--only ROW]... [--count N] [--write]
                                    the fault matrix as one table; --long for its long counts, --write to
                                    put the results into docs/guarantees.md
@@ -88,6 +91,7 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         "applets" => applets::applets(&workspace, rest),
         "c-library" => c_library::c_library(&workspace, rest, USAGE),
         "test" => tests::test(&workspace),
+        "python" => python::python(&workspace),
         "crash" => crash::crash(&workspace, rest, USAGE),
         "fuzz" => fuzz::fuzz(&workspace, rest, USAGE),
         "miri" => miri::miri(&workspace),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::applets;
+use crate::c_library;
 use crate::command::{cargo, run, show};
 use crate::failure::{Failure, Result};
 use crate::release;
@@ -12,12 +13,14 @@ use crate::workspace::Workspace;
 const SUITES: [&str; 3] = ["slice", PEERS_SUITE, APPLET_SUITE];
 /// The suite that needs the engines that it compares with.
 const PEERS_SUITE: &str = "heap";
-/// The suite that needs nothing but itself.
+/// The suite that needs applets and the C library.
 const APPLET_SUITE: &str = "applet";
 /// Package and program.
 const BENCH: &str = "holdfast-bench";
 /// The applet that the measurements run.
 const APPLET: &str = "spellcheck";
+/// Those of the suite `applet`.
+const APPLETS: [&str; 3] = ["echo", "md5", "table"];
 
 /// `cargo xtask bench SUITE [--json] [--runs N]`.
 pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
@@ -31,7 +34,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
     }
     let mut program = match arguments.first() {
         Some(suite) if suite == PEERS_SUITE => with_peers(workspace)?,
-        Some(suite) if suite == APPLET_SUITE => alone(workspace)?,
+        Some(suite) if suite == APPLET_SUITE => with_applets(workspace)?,
         _ => built(workspace, BENCH)?,
     };
     show(program.args(arguments));
@@ -68,9 +71,13 @@ fn with_peers(workspace: &Workspace) -> Result<Command> {
     bench_with(workspace, &["--features", "peers"])
 }
 
-/// Builds what measures channels and applets.
-fn alone(workspace: &Workspace) -> Result<Command> {
-    bench_with(workspace, &[])
+/// Builds what measures channels and applets, with the applets, and the library of the native program beside them.
+fn with_applets(workspace: &Workspace) -> Result<Command> {
+    applets::build(workspace, &APPLETS.map(str::to_owned))?;
+    c_library::install(workspace, &workspace.c_library())?;
+    let mut command = bench_with(workspace, &[])?;
+    command.env("HOLDFAST_APPLETS", workspace.applets()).env("HOLDFAST_C_LIBRARY", workspace.c_library());
+    Ok(command)
 }
 
 fn bench_with(workspace: &Workspace, options: &[&str]) -> Result<Command> {

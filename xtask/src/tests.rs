@@ -12,6 +12,7 @@ use crate::checks::lint;
 use crate::command::{cannot_start, cargo, run, show, text, with_timeout};
 use crate::failure::{Failure, Result};
 use crate::outcome::{Outcome, Reader};
+use crate::python;
 use crate::workspace::Workspace;
 
 /// Compiling everything from nothing on a slow machine.
@@ -65,6 +66,7 @@ fn run_all(workspace: &Workspace) -> Outcome {
         lines.push(report(&name, run_tests(&command), &mut outcome));
     }
     lines.push(report("the heap's tests as applets", in_sandbox(workspace), &mut outcome));
+    lines.push(report("the Python package", python::test(workspace), &mut outcome));
     println!();
     for line in lines {
         println!("{line}");

@@ -9,8 +9,9 @@ use crate::failure::{Failure, Result};
 
 /// What applets link, beside themselves built for `wasm32-wasip1`. (Natively they are for the jail, and tested on the host.)
 const GUEST_BINDINGS: [&str; 2] = ["bindings/rust", "bindings/c"];
-/// What is built alone, because it is without the standard library and brings its own end of a panic.
-const ALONE: &str = "bindings/c";
+/// What is built alone: one is without the standard library and brings its own end of a panic, the other one is linked the
+/// way Python wants it.
+const ALONE: [&str; 2] = ["bindings/c", "bindings/python"];
 const APPLETS: &str = "applets";
 
 /// The workspace as cargo describes it.
@@ -37,7 +38,7 @@ impl Package {
 
     /// Whether it cannot be built with the others.
     fn is_built_alone(&self) -> bool {
-        self.folder == ALONE
+        ALONE.contains(&self.folder.as_str())
     }
 
     fn is_in(&self, folder: &str) -> bool {

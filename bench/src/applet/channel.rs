@@ -76,14 +76,14 @@ fn failed(error: ChannelError) -> io::Error {
 }
 
 /// The measuring side.
-struct Caller {
+pub(crate) struct Caller {
     host: Endpoint<HostWait>,
     memory: Arc<ChannelMemory>,
     _other: OtherSide,
 }
 
 impl Caller {
-    fn start(role: &str) -> io::Result<Caller> {
+    pub(crate) fn start(role: &str) -> io::Result<Caller> {
         let memory = ChannelMemory::create(Layout::default(), None, true).map_err(io::Error::other)?;
         let (host, _) = memory.host().ok_or(io::ErrorKind::InvalidInput)?;
         let other = OtherSide::start(role, memory.descriptor()?)?;
@@ -102,7 +102,7 @@ impl Caller {
     }
 
     /// Microseconds for a call with 8 bytes of input and of result.
-    fn round_trip_us(&mut self, trips: u32) -> io::Result<f64> {
+    pub(crate) fn round_trip_us(&mut self, trips: u32) -> io::Result<f64> {
         let deadline = self.host.deadline_in(ANSWER_TIME);
         let started = Instant::now();
         for trip in 0..trips {

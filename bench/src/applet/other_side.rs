@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// See the module.
@@ -11,8 +12,18 @@ pub(crate) struct OtherSide(Child);
 
 impl OtherSide {
     pub(crate) fn start(role: &str, descriptor: OwnedFd) -> io::Result<OtherSide> {
+        OtherSide::start_with(role, descriptor, &[])
+    }
+
+    /// With variables of the environment.
+    pub(crate) fn start_with(
+        role: &str,
+        descriptor: OwnedFd,
+        environment: &[(&str, &Path)],
+    ) -> io::Result<OtherSide> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([super::PEER, role]).stdin(descriptor).stdout(Stdio::null());
+        command.envs(environment.iter().copied());
         command.spawn().map(OtherSide)
     }
 }

@@ -176,6 +176,34 @@ fn try_open<B: Backing>(
     Ok(Heap::open(backing, OpenOptions { pointers: Some(pointers), format_if_empty: true })?)
 }
 
+/// As [`open_heap`], for a program that keeps no pointers in the heap and follows none: a heap with pointers of any kind is
+/// as good as another, be it an applet's. A new one becomes that of a native program.
+///
+/// # Errors
+/// As [`open_heap`], but never for pointers of another kind.
+pub fn open_data_heap(region: Region) -> Result<(Heap<RegionBacking>, SharedRegion), OpenHeapError> {
+    let mut shared = SharedRegion::new(region);
+    let opened = match try_open(&mut shared, |backing| backing) {
+        Err(OpenHeapError::Heap(OpenError::PointerMismatch { .. })) => reopen_data_heap(&shared),
+        other => other,
+    };
+    match opened {
+        Ok(heap) => Ok((heap, shared)),
+        Err(error) => {
+            // As in `open_heap_on`.
+            let _ = shared.close();
+            Err(error)
+        }
+    }
+}
+
+/// On a region that is mapped already.
+fn reopen_data_heap(shared: &SharedRegion) -> Result<Heap<RegionBacking>, OpenHeapError> {
+    let base = shared.with(|region| region.mapping()).ok_or(RegionError::AlreadyMapped)?;
+    let backing = RegionBacking::new(base, shared.clone());
+    Ok(Heap::open(backing, OpenOptions { pointers: None, format_if_empty: false })?)
+}
+
 /// The pointers that a program keeps in a heap on this region.
 fn pointers_of(region: &SharedRegion) -> Pointers {
     Pointers { base: region.with(|region| region.address()), bytes: size_of::<usize>() as u32 }

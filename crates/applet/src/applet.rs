@@ -32,6 +32,7 @@ pub struct Applet {
 }
 
 /// What there is of an applet.
+#[allow(clippy::large_enum_variant, reason = "there is one for each applet")]
 pub(crate) enum State {
     /// It serves.
     Serving(Box<Session>),
@@ -314,7 +315,16 @@ impl Applet {
 
     pub(crate) fn step(&self, state: &mut State) -> Result<Step, CallError> {
         let State::Serving(session) = state else { return Err(state.death()) };
-        session.step().map_err(|over| state.die(over))
+        match session.step() {
+            Ok(step) => {
+                if session.is_spent {
+                    // The call has what it has, and the next one finds the applet dead.
+                    state.die(Over(None));
+                }
+                Ok(step)
+            }
+            Err(over) => Err(state.die(over)),
+        }
     }
 }
 
@@ -354,8 +364,7 @@ impl State {
 
 fn begin(plan: &Plan, region: Option<Region>) -> Result<Session, NotStarted> {
     let sandbox = sandbox::start(plan, region)?;
-    let (start, grace) = (plan.limits.start_timeout, plan.limits.grace);
-    Session::begin(sandbox, start, grace).map_err(|(sandbox, Over(failure))| {
+    Session::begin(sandbox, &plan.limits).map_err(|(sandbox, Over(failure))| {
         let metrics = sandbox.metrics();
         let (mut error, region) = conclude(sandbox, failure, metrics);
         if let Failure::Ended { end: End::Exited { status } } = error.failure {

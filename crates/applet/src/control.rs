@@ -33,8 +33,11 @@ impl Control {
         self.lock().current = call;
     }
 
-    pub(crate) fn end(&self) {
-        self.lock().current = 0;
+    /// Whether the call that ends had been cancelled.
+    pub(crate) fn end(&self) -> bool {
+        let mut calls = self.lock();
+        let call = std::mem::take(&mut calls.current);
+        call != 0 && calls.cancelled == call
     }
 
     pub(crate) fn is_cancelled(&self, call: u64) -> bool {

@@ -232,6 +232,13 @@ impl fmt::Display for AppletError {
     }
 }
 
+/// A heap that cannot be opened, for whoever makes commands for a [`crate::Pool`].
+impl From<RegionError> for Box<AppletError> {
+    fn from(error: RegionError) -> Self {
+        crate::command::refused(error.into(), Kind::Native, None)
+    }
+}
+
 impl std::error::Error for AppletError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.failure)

@@ -84,14 +84,14 @@ impl Limits {
     /// privately.
     pub(crate) fn for_jail(&self, mapped_bytes: u64, private_bytes: u64) -> Result<JailLimits, Failure> {
         refuse(self.fuel.is_some(), "fuel", Kind::Native, "use a timeout or cpu_time")?;
-        let mut limits = JailLimits::default();
-        limits.address_space_bytes = self.memory_bytes.saturating_add(mapped_bytes);
-        limits.private_bytes = self.memory_bytes.saturating_add(private_bytes);
-        limits.cpu_time = self.cpu_time;
-        limits.wall_time = None;
-        limits.threads = self.threads;
-        limits.nice = self.nice;
-        Ok(limits)
+        Ok(JailLimits {
+            address_space_bytes: self.memory_bytes.saturating_add(mapped_bytes),
+            private_bytes: self.memory_bytes.saturating_add(private_bytes),
+            cpu_time: self.cpu_time,
+            threads: self.threads,
+            nice: self.nice,
+            ..JailLimits::default()
+        })
     }
 }
 

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use holdfast_channel::boot::{BootRegion, CHANNEL_FD, REGION_FD};
 use holdfast_channel::header::Header;
+use holdfast_channel::hello::HELLO_BYTES_MAX;
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
 use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind, status};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
-use holdfast_jail::{Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, PathGrant};
+use holdfast_jail::{Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant};
 use holdfast_region::{Durability, ErrorKind, Lent, Region, RegionError};
 use holdfast_wasm::{Access, Output};
 
@@ -39,7 +40,8 @@ pub(crate) struct Native {
     region: Option<Region>,
     lent: Option<LentRegion>,
     control: Arc<Control>,
-    result_bytes: u64,
+    /// The longest message that is wanted.
+    message_bytes: u64,
     start_time: Duration,
     started: Instant,
     /// Messages that the session does not see.
@@ -67,7 +69,7 @@ impl Native {
                     region,
                     lent,
                     control,
-                    result_bytes: plan.limits.result_bytes as u64,
+                    message_bytes: plan.limits.result_bytes.max(HELLO_BYTES_MAX) as u64,
                     start_time: started.elapsed(),
                     started,
                     messages: 0,
@@ -257,6 +259,10 @@ impl Sandbox for Native {
     }
 
     fn send(&mut self, header: &Header, payload: &[u8], deadline: Option<Instant>) -> Result<(), Stop> {
+        if header.kind() == Some(ProtocolKind::Call) {
+            // A nudge that came when the call before was over already.
+            self.endpoint.waiter().take_interrupt();
+        }
         let deadline = self.deadline(deadline);
         self.endpoint.send(header, payload, deadline).map_err(stop)
     }
@@ -264,7 +270,12 @@ impl Sandbox for Native {
     fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop> {
         loop {
             let until = self.deadline(deadline);
-            let header = self.endpoint.receive(payload, self.result_bytes, until).map_err(stop)?;
+            let header = match self.endpoint.receive(payload, self.message_bytes, until) {
+                Err(ChannelError::TooLarge { .. }) => {
+                    return Err(Stop::TooLarge(self.endpoint.discard(until).map_err(stop)?));
+                }
+                received => received.map_err(stop)?,
+            };
             let message = AppletMessage::parse(&header).map_err(|what| Stop::Broken(format!("it {what}")))?;
             if message == AppletMessage::Seal {
                 self.messages += 1;
@@ -300,6 +311,10 @@ impl Sandbox for Native {
 
     fn is_atomic(&self) -> bool {
         self.lent.is_some_and(|lent| lent.is_private)
+    }
+
+    fn outlives_cancel(&self) -> bool {
+        true
     }
 
     fn cpu_time(&self) -> Duration {
@@ -373,6 +388,10 @@ fn stop(error: ChannelError) -> Stop {
     }
 }
 
+fn is_hello(header: &Header) -> bool {
+    matches!(AppletMessage::parse(header), Ok(AppletMessage::Hello { .. }))
+}
+
 /// Runs a native applet to its end.
 pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletError>> {
     let mut native = match Native::start(plan, region, false) {
@@ -385,21 +404,25 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
         }
     };
     let deadline = plan.limits.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let mut payload = Vec::new();
+    let (mut payload, mut is_dismissed) = (Vec::new(), false);
     let failure = loop {
         match native.receive(&mut payload, deadline) {
-            // It serves, and nobody is going to call.
-            Ok(header) if header.kind() == Some(ProtocolKind::Hello) => {
-                if native.send(&Header::from(HostMessage::End), &[], deadline).is_err() {
-                    break None;
-                }
+            // One that serves: there are no calls for it, so it is told to end, as one in WebAssembly is.
+            Ok(header) if !is_dismissed && is_hello(&header) => {
+                is_dismissed = true;
+                // It has gone, or does not read: the next look says so.
+                let _ = native.seal();
+                let _ = native.send(&Header::from(HostMessage::End), &[], deadline);
             }
             Ok(_) => break Some(Failure::Protocol { what: "it answers calls that nobody made".to_owned() }),
             Err(Stop::Nudged) => {}
             Err(Stop::Ended) => break None,
             Err(Stop::Deadline) => {
                 let limit = plan.limits.timeout.unwrap_or_default();
-                break Some(Failure::Ended { end: End::Killed(KillReason::Deadline { limit }) });
+                break Some(Failure::Ended { end: End::Limit(LimitHit::WallTime { limit }) });
+            }
+            Err(Stop::TooLarge(_)) => {
+                break Some(Failure::Protocol { what: "its message is too large".to_owned() });
             }
             Err(Stop::Broken(what)) => break Some(Failure::Protocol { what }),
         }

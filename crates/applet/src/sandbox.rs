@@ -28,6 +28,8 @@ pub(crate) enum Stop {
     Deadline,
     /// Somebody wants the waiting thread to look at the call's control.
     Nudged,
+    /// A message was longer than it may be; it was passed over, and this is its header.
+    TooLarge(Header),
     /// The applet broke the protocol.
     Broken(String),
 }
@@ -74,6 +76,9 @@ pub(crate) trait Sandbox: Send {
 
     /// Whether what a failed call stored must be forgotten.
     fn is_atomic(&self) -> bool;
+
+    /// Whether it can serve on after a cancellation; otherwise that stops it, now or as soon as it runs again.
+    fn outlives_cancel(&self) -> bool;
 
     /// Processor time so far.
     fn cpu_time(&self) -> Duration;

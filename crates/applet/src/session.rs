@@ -16,6 +16,7 @@ use holdfast_channel::protocol::{AppletMessage, HostMessage};
 
 use crate::control::Control;
 use crate::error::{CallError, Failure};
+use crate::limits::Limits;
 use crate::metrics::{CallMetrics, Metrics};
 use crate::sandbox::{Sandbox, Stop, Unpublished};
 
@@ -59,10 +60,16 @@ pub(crate) struct Session {
     pub(crate) control: Arc<Control>,
     functions: Vec<String>,
     grace: Duration,
+    /// The limit of each part of a result.
+    result_bytes: usize,
+    /// A part of the current result was too large.
+    refuses: bool,
     pending: Option<Pending>,
     calls: u64,
     /// The next call begins with the last commit.
     forget: bool,
+    /// It was stopped, although its last call has ended: there must be no other.
+    pub(crate) is_spent: bool,
     wall_time: Duration,
     messages: u64,
     message_bytes: u64,
@@ -72,11 +79,8 @@ pub(crate) struct Session {
 
 impl Session {
     /// Waits for the applet to serve.
-    pub(crate) fn begin(
-        mut sandbox: Boxed,
-        start: Duration,
-        grace: Duration,
-    ) -> Result<Session, (Boxed, Over)> {
+    pub(crate) fn begin(mut sandbox: Boxed, limits: &Limits) -> Result<Session, (Boxed, Over)> {
+        let start = limits.start_timeout;
         let control = sandbox.control();
         let mut payload = Vec::new();
         let greeted = sandbox.receive(&mut payload, Instant::now().checked_add(start));
@@ -87,6 +91,9 @@ impl Session {
             },
             Err(Stop::Deadline) => Err(Some(Failure::StartTimeLimit { limit: start })),
             Err(Stop::Broken(what)) => Err(Some(Failure::Protocol { what })),
+            Err(Stop::TooLarge(_)) => {
+                Err(Some(Failure::Protocol { what: "its first message is too large".to_owned() }))
+            }
             Err(Stop::Ended | Stop::Nudged) => Err(None),
         };
         let functions = match functions.and_then(|functions| {
@@ -101,10 +108,13 @@ impl Session {
             sandbox,
             control,
             functions,
-            grace,
+            grace: limits.grace,
+            result_bytes: limits.result_bytes,
+            refuses: false,
             pending: None,
             calls: 0,
             forget: false,
+            is_spent: false,
             wall_time: Duration::ZERO,
             messages: 1,
             message_bytes: payload.len() as u64,
@@ -154,6 +164,10 @@ impl Session {
                     patience = patience.or_else(|| Some(after(self.grace)));
                 }
                 Err(Stop::Nudged) => continue,
+                // The same when half a message is on its way: nothing can follow it.
+                Err(Stop::Broken(_)) if patience.is_some() => {
+                    return Err(Over(Some(Failure::IgnoredCancel { grace: self.grace })));
+                }
                 Err(Stop::Deadline) if patience.is_some_and(|patience| Instant::now() >= patience) => {
                     return Err(Over(Some(Failure::IgnoredCancel { grace: self.grace })));
                 }
@@ -176,18 +190,27 @@ impl Session {
                 return Err(self.over(Stop::Deadline));
             }
             payload.clear();
-            let header = match self.sandbox.receive(&mut payload, deadline) {
-                Ok(header) => header,
+            let (header, fits) = match self.sandbox.receive(&mut payload, deadline) {
+                Ok(header) => (header, payload.len() <= self.result_bytes),
+                Err(Stop::TooLarge(header)) => (header, false),
                 Err(Stop::Nudged) => continue,
                 Err(stop) => return Err(self.over(stop)),
             };
             self.count(payload.len());
             let message = AppletMessage::parse(&header).map_err(broken)?;
             match message {
-                AppletMessage::Chunk { call: of, part } if of == call => {
+                AppletMessage::Chunk { call: of, part } if of == call && fits && !self.refuses => {
                     return Ok(Step::Chunk(payload, part));
                 }
-                AppletMessage::Result { call: of } if of == call => return self.done(payload),
+                AppletMessage::Chunk { call: of, .. } if of == call => {
+                    // Nobody wants the rest.
+                    self.refuses = true;
+                    self.control.cancel();
+                }
+                AppletMessage::Result { call: of } if of == call && fits && !self.refuses => {
+                    return self.done(payload);
+                }
+                AppletMessage::Result { call: of } if of == call => return self.failed(0, &[]),
                 AppletMessage::Failure { call: of, code } if of == call => {
                     return self.failed(code, &payload);
                 }
@@ -231,10 +254,15 @@ impl Session {
         }
     }
 
+    /// The call has no result: the applet says so, or, with the code 0, what it sent is too large.
     fn failed(&mut self, code: i32, text: &[u8]) -> Result<Step, Over> {
         let was_cancelled = self.finish_call();
         self.forget = self.sandbox.is_atomic();
         self.sandbox.roll_back().map_err(|failure| Over(Some(failure)))?;
+        if code == 0 || std::mem::take(&mut self.refuses) {
+            self.refuses = false;
+            return Ok(Step::Refused(CallError::ResultTooLarge { limit_bytes: self.result_bytes }));
+        }
         if was_cancelled {
             return Ok(Step::Refused(CallError::Cancelled));
         }
@@ -246,7 +274,7 @@ impl Session {
 
     /// Whether the call had been cancelled.
     fn finish_call(&mut self) -> bool {
-        self.control.end();
+        self.is_spent |= self.control.end() && !self.sandbox.outlives_cancel();
         let Some(pending) = self.pending.take() else { return false };
         let mut metrics = pending.metrics;
         metrics.wall_time = pending.started.elapsed();
@@ -263,6 +291,7 @@ impl Session {
         let failure = match stop {
             Stop::Ended | Stop::Nudged => None,
             Stop::Broken(what) => Some(Failure::Protocol { what }),
+            Stop::TooLarge(_) => Some(Failure::Protocol { what: "its message is too large".to_owned() }),
             Stop::Deadline => match &self.pending {
                 Some(Pending { patience: Some(_), .. }) => Some(Failure::IgnoredCancel { grace: self.grace }),
                 Some(Pending { time_limit: Some(limit), .. }) => {

@@ -9,10 +9,11 @@ use holdfast_region::{Medium, RegionName};
 use crate::applet_args::{AppletArgs, parse_medium};
 use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, REVOKE_HELP, RevokeArgs};
 use crate::heap_args::*;
+use crate::model_args::{MODEL_HELP, ModelArgs};
 
 /// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
 const EXIT_CODES: &str = "\
-Exit codes of `run` and `call`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
+Exit codes of `run`, `call` and `model`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
 failed (no such key, not its key, held, damaged, no room); 126 the applet cannot be loaded, or not in this sandbox; 127 \
 there is no such applet; 134 the applet trapped or crashed, or used up what it was given; 159 it made a system call that \
 it may not make.
@@ -37,6 +38,9 @@ pub enum Command {
     Run(RunArgs),
     /// Call a function of an applet that serves, and print its result
     Call(CallArgs),
+    /// Measure what a call costs here, and from which length on a computation is better done in an applet
+    #[command(after_help = MODEL_HELP)]
+    Model(ModelArgs),
     /// List, inspect, check, copy, restore and remove heaps
     #[command(subcommand)]
     Heap(HeapCommand),
@@ -321,6 +325,8 @@ mod tests {
             (["holdfast", "run", "a.wasm", "--env", "=x"], "NAME=VALUE"),
             (["holdfast", "run", "a.wasm", "--dir", "::"], "HOST"),
             (["holdfast", "run", "a.wasm", "--backing", "tape"], "file"),
+            (["holdfast", "model", "md5", "--runs", "0"], "1..=10000"),
+            (["holdfast", "model", "md5", "--runs", "many"], "--runs"),
         ] {
             let error = Cli::try_parse_from(arguments).unwrap_err().to_string();
             assert!(error.contains(hint), "{error}");

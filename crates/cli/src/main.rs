@@ -17,6 +17,8 @@ mod grant_args;
 mod granted;
 mod heap;
 mod heap_args;
+mod model;
+mod model_args;
 mod output;
 mod run;
 mod size;
@@ -57,6 +59,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Run(options) => run::run(options),
         Command::Call(options) => call::run(options),
+        Command::Model(options) => model::run(&options),
         Command::Heap(HeapCommand::Ls(options)) => heap::ls::run(&options),
         Command::Heap(HeapCommand::Show(options)) => heap::show::run(&options),
         Command::Heap(HeapCommand::Check(options)) => heap::check::run(&options),

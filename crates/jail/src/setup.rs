@@ -354,7 +354,11 @@ fn prepare(
 }
 
 fn text(what: &'static str, value: &OsStr) -> Result<CString, JailError> {
-    CString::new(value.as_bytes()).map_err(|_| JailError::Text { what, value: value.display().to_string() })
+    CString::new(value.as_bytes()).map_err(|_| JailError::Text {
+        what,
+        value: value.display().to_string(),
+        advice: "remove the NUL byte",
+    })
 }
 
 /// Resource limits. How many processes there are is counted for each user of each user name space: that is the

@@ -237,6 +237,7 @@ impl Warden {
                 }
             }
         }
+        unwatch(&self.poll, charge);
         if charge.inmate.reap() {
             self.charges.remove(&number);
         } else {
@@ -279,6 +280,16 @@ impl Warden {
                 self.times.insert((Instant::now() + rest.max(CPU_GRAIN), number));
             }
         }
+    }
+}
+
+/// Has its descriptors wake this thread no more. That they are closed is not enough: whoever keeps the program's handle, and
+/// a child that is being started at this moment, have them as well, and an end stays readable for ever.
+fn unwatch(poll: &OwnedFd, charge: &Charge) {
+    let own = [&*charge.inmate.pidfd, &charge.listener];
+    for descriptor in own.into_iter().chain(charge.streams.iter().flatten()) {
+        // Some are not watched any more.
+        let _ = epoll::delete(poll, descriptor);
     }
 }
 

@@ -1,8 +1,11 @@
 //! A time that is one.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
+use crate::table::Time;
 
 /// A finite time of 0 microseconds or more.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
@@ -26,6 +29,13 @@ impl Microseconds {
     /// As a number.
     pub fn get(self) -> f64 {
         self.0
+    }
+}
+
+/// For people: in ns, us, ms or s, three digits.
+impl fmt::Display for Microseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Time(self.0).fmt(f)
     }
 }
 

@@ -24,7 +24,7 @@ mod trials;
 pub use heaps::{Soundness, heap_soundness};
 pub use memory::TestMemory;
 #[cfg(not(target_family = "wasm"))]
-pub use programs::{Programs, native_applet, target_directory};
+pub use programs::{Programs, applet_file, native_applet, target_directory};
 #[cfg(not(target_family = "wasm"))]
 pub use scratch::Scratch;
 #[cfg(not(target_family = "wasm"))]

@@ -98,6 +98,14 @@ pub fn native_applet(name: &str) -> io::Result<PathBuf> {
     built(&Places::find()?.applets, name)
 }
 
+/// Any file that `cargo xtask applets` made: `echo.wasm`, `libmd5.so`.
+///
+/// # Errors
+/// As [`native_applet`].
+pub fn applet_file(name: &str) -> io::Result<PathBuf> {
+    built(&Places::find()?.applets, name)
+}
+
 fn require(path: &Path, remedy: &str) -> io::Result<()> {
     if path.is_file() {
         return Ok(());

@@ -38,10 +38,13 @@ fn paths_and_folders(files: &[File]) -> HashSet<String> {
 
 /// Names of all functions.
 fn functions(files: &[File]) -> HashSet<&str> {
-    let sources = files.iter().filter(|file| file.has_extension(&["rs"]));
+    let sources = files.iter().filter(|file| file.has_extension(&["rs", "py"]));
     sources
         .flat_map(|file| file.text().lines())
-        .filter_map(|line| line.trim_start().split_once("fn "))
+        // As a function begins in Rust, and in Python.
+        .filter_map(|line| {
+            line.trim_start().split_once("fn ").or_else(|| line.trim_start().split_once("def "))
+        })
         .filter(|(before, _)| before.split_whitespace().all(is_qualifier))
         .filter_map(|(_, rest)| rest.split(['(', '<']).next())
         .collect()

@@ -42,6 +42,38 @@ fn a_program_of_an_ordinary_toolchain_runs() {
 #[test]
 fn nothing_is_easily_done() {}
 
+/// In a process of its own, where nobody else starts programs. The supervisor once woke up without end while the handle of
+/// a program that had ended was kept.
+#[test]
+fn the_supervisor_sleeps_while_handles_of_ended_programs_are_kept() {
+    const ALONE: &str = "HOLDFAST_JAIL_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "basics::the_supervisor_sleeps_while_handles_of_ended_programs_are_kept";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let said = alone.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+        return;
+    }
+    let kept: Vec<_> = (0..3).map(|_| jail(&["exits", "7"]).spawn().unwrap()).collect();
+    for jailed in &kept {
+        assert_eq!(finish(jailed), End::Exited { status: 7 });
+    }
+    let supervisor = std::fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
+    let is_it = |path: &std::path::PathBuf| {
+        std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "holdfast-jail")
+    };
+    let supervisor = supervisor.into_iter().find(is_it).unwrap();
+    let run_ns = || {
+        let text = std::fs::read_to_string(supervisor.join("schedstat")).unwrap();
+        text.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+    };
+    std::thread::sleep(Duration::from_millis(50));
+    let before_ns = run_ns();
+    std::thread::sleep(Duration::from_millis(500));
+    let taken_ns = run_ns() - before_ns;
+    assert!(taken_ns < 10_000_000, "{taken_ns} ns of processor time in half a second without work");
+}
+
 #[test]
 fn the_exit_status_a_crash_and_an_abort_are_told_apart() {
     assert_eq!(end(jail(&["exits", "7"])), End::Exited { status: 7 });

@@ -1,0 +1,76 @@
+//! Section `call`: whole calls through the interface that hosts use, beside the bare channel.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use holdfast_applet::Applet;
+
+use super::channel::{Caller, ROLE_SPIN};
+use super::processors::First;
+use super::started::{native, wasm};
+use crate::heap::Outcome;
+use crate::race::{Side, race};
+
+const NATIVE: &str = "native applet";
+const RESTED: &str = "native applet after a pause";
+const WASM: &str = "WebAssembly applet";
+const CHANNEL: &str = "channel";
+
+const CALLS: u32 = 20_000;
+const RESTED_CALLS: u32 = 50;
+/// After this long, both sides have gone to sleep.
+const PAUSE: Duration = Duration::from_millis(2);
+const ECHO: &str = "echo";
+
+pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let (fast, rested, wasm) = (native(ECHO)?, native(ECHO)?, wasm(ECHO)?);
+    let mut channel = Caller::start(ROLE_SPIN)?;
+    let sides = vec![
+        Side::new(NATIVE, || {
+            let _first = First::only()?;
+            calls_us(&fast)
+        }),
+        Side::new(RESTED, || rested_calls_us(&rested)),
+        Side::new(WASM, || calls_us(&wasm)),
+        Side::new(CHANNEL, || {
+            let _first = First::only()?;
+            channel.round_trip_us(CALLS)
+        }),
+    ];
+    let times = race(runs, sides)?;
+    outcome.add("call_us", times.of(NATIVE).cloned(), "us", None);
+    outcome.add("call_vs_channel", times.ratio(NATIVE, CHANNEL), "x", None);
+    outcome.add("call_after_pause_us", times.of(RESTED).cloned(), "us", None);
+    outcome.add("wasm_call_us", times.of(WASM).cloned(), "us", None);
+    Ok(())
+}
+
+/// Microseconds for a call with 8 bytes of input and of result.
+fn calls_us(applet: &Applet) -> io::Result<f64> {
+    echo(applet, 0)?;
+    let started = Instant::now();
+    for number in 0..CALLS {
+        echo(applet, number)?;
+    }
+    Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(CALLS))
+}
+
+/// The same where everybody has gone to sleep before each.
+fn rested_calls_us(applet: &Applet) -> io::Result<f64> {
+    let mut waited = Duration::ZERO;
+    for number in 0..RESTED_CALLS {
+        std::thread::sleep(PAUSE);
+        let started = Instant::now();
+        echo(applet, number)?;
+        waited += started.elapsed();
+    }
+    Ok(waited.as_secs_f64() * 1e6 / f64::from(RESTED_CALLS))
+}
+
+fn echo(applet: &Applet, number: u32) -> io::Result<()> {
+    let input = u64::from(number).to_le_bytes();
+    match applet.call(ECHO, &input).map_err(io::Error::other)? {
+        same if same == input => Ok(()),
+        _ => Err(io::Error::other("the applet's answer is wrong")),
+    }
+}

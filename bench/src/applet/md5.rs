@@ -1,0 +1,150 @@
+//! Section `md5`: a computation in an applet, over a shared buffer, beside the same code in this process and plain Python.
+
+use std::io::{self, BufRead, BufReader, Error, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use holdfast_applet::{Applet, SharedBuffer};
+
+use super::libraries::{Digest, Md5};
+use super::started::{native, wasm};
+use crate::heap::Outcome;
+use crate::race::{Side, race};
+use crate::report::Goal;
+
+const NATIVE: &str = "native applet";
+const WASM: &str = "WebAssembly applet";
+const IN_PROCESS: &str = "libmd5.so";
+const PYTHON: &str = "python3";
+
+const MESSAGE_BYTES: usize = 16 << 20;
+/// Python takes a second for each mebibyte or two.
+const PYTHON_BYTES: usize = 128 << 10;
+/// Answers a number with the digest of so many bytes.
+const SCRIPT: &str = "
+import sys
+for line in sys.stdin:
+    message = bytes(number % 251 for number in range(int(line)))
+    print(flush=True)
+    sys.stdin.readline()
+    print(digest(message).hex(), flush=True)
+";
+
+pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let message: Vec<u8> = (0..MESSAGE_BYTES).map(|number| (number % 251) as u8).collect();
+    let library = Md5::load()?;
+    let expected = (library.digest(&message), library.digest(&message[..PYTHON_BYTES]));
+    let native = Digesting::start(native("md5")?, &message)?;
+    let wasm = Digesting::start(wasm("md5")?, &message)?;
+    let sides = vec![
+        Side::new(NATIVE, || native.ns_per_byte(&expected.0)),
+        Side::new(IN_PROCESS, || {
+            let started = Instant::now();
+            let digest = library.digest(&message);
+            same(&digest, &expected.0)?;
+            Ok(ns_per_byte(started, MESSAGE_BYTES))
+        }),
+        Side::new(WASM, || wasm.ns_per_byte(&expected.0)),
+    ];
+    let times = race(runs, sides)?;
+    outcome.add("md5_vs_native_c", times.ratio(NATIVE, IN_PROCESS), "x", Some(Goal::AtMost(1.02)));
+    outcome.add("wasm_md5_vs_native_c", times.ratio(WASM, IN_PROCESS), "x", None);
+    outcome.add("md5_ns_per_byte", times.of(NATIVE).cloned(), "ns", None);
+    match Python::start() {
+        Ok(mut python) => {
+            let sides = vec![
+                Side::new(NATIVE, || native.ns_per_byte(&expected.0)),
+                Side::new(PYTHON, || python.ns_per_byte(&expected.1)),
+            ];
+            let times = race(runs, sides)?;
+            outcome.add("md5_vs_python_pure", times.ratio(PYTHON, NATIVE), "x", None);
+        }
+        Err(error) => outcome.missing.push(format!("python3: {error}; `apt-get install python3` brings it")),
+    }
+    Ok(())
+}
+
+/// An applet with the message in a shared buffer.
+struct Digesting {
+    applet: Applet,
+    buffer: SharedBuffer,
+}
+
+impl Digesting {
+    fn start(applet: Applet, message: &[u8]) -> io::Result<Digesting> {
+        let buffer = applet.buffer(message.len()).map_err(Error::other)?;
+        buffer.write(0, message).map_err(Error::other)?;
+        Ok(Digesting { applet, buffer })
+    }
+
+    /// A whole call.
+    fn ns_per_byte(&self, expected: &Digest) -> io::Result<f64> {
+        let started = Instant::now();
+        let digest =
+            self.applet.call_with_buffer("digest_buffer", b"", &self.buffer).map_err(Error::other)?;
+        same(&digest, expected)?;
+        Ok(ns_per_byte(started, MESSAGE_BYTES))
+    }
+}
+
+/// The plain Python of `applets/md5`, in a process of its own.
+struct Python {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Python {
+    fn start() -> io::Result<Python> {
+        // Only what is run as a program looks at its arguments.
+        let source =
+            include_str!("../../../applets/md5/reference.py").replace("\"__main__\"", "\"a program\"");
+        let mut child = Command::new(PYTHON)
+            .args(["-I", "-B", "-c", &(source + SCRIPT)])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(input), Some(output)) => Ok(Python { child, input, output: BufReader::new(output) }),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn ns_per_byte(&mut self, expected: &Digest) -> io::Result<f64> {
+        self.ask(&format!("{PYTHON_BYTES}\n"))?;
+        let started = Instant::now();
+        let digest = self.ask("\n")?;
+        let taken = ns_per_byte(started, PYTHON_BYTES);
+        let expected: String = expected.iter().map(|byte| format!("{byte:02x}")).collect();
+        if digest.trim() == expected {
+            Ok(taken)
+        } else {
+            Err(Error::other("Python's digest is another one"))
+        }
+    }
+
+    fn ask(&mut self, line: &str) -> io::Result<String> {
+        self.input.write_all(line.as_bytes())?;
+        let mut answer = String::new();
+        match self.output.read_line(&mut answer)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(answer),
+        }
+    }
+}
+
+impl Drop for Python {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn same(digest: &[u8], expected: &Digest) -> io::Result<()> {
+    if digest == expected { Ok(()) } else { Err(Error::other("the digest is another one")) }
+}
+
+fn ns_per_byte(started: Instant, bytes: usize) -> f64 {
+    started.elapsed().as_secs_f64() * 1e9 / bytes as f64
+}

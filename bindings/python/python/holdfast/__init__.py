@@ -1,0 +1,88 @@
+"""Untrusted programs as functions, and heaps that outlive them.
+
+    import holdfast
+
+    with holdfast.Applet("md5.wasm", call_timeout=1.0) as md5:
+        digest = md5.call("digest", b"message digest")
+
+- `Applet`: a program, native or WebAssembly, in a sandbox, that serves calls. `AsyncApplet`: the same for asyncio.
+- `Pool`: applets that are started before they are needed.
+- `Buffer`: memory that host and applet share, for large data without a copy.
+- `Heap`: persistent memory by name, for an applet (`heap=`) or for Python itself.
+- `HoldfastError`: the root of all exceptions.
+"""
+
+from ._aio import AsyncApplet
+from ._errors import (
+    AppletCrashed,
+    AppletError,
+    AppletGone,
+    AppletLimit,
+    AppletNotFound,
+    AppletTimeout,
+    CallError,
+    CallFailed,
+    Cancelled,
+    Closed,
+    ForeignBuffer,
+    Forked,
+    HeapDamaged,
+    HeapDenied,
+    HeapError,
+    HeapHeld,
+    HeapNoRoom,
+    HeapNotFound,
+    HoldfastError,
+    NoBuffer,
+    PolicyViolation,
+    ResultTooLarge,
+    RootExists,
+    RootNotFound,
+    TransactionError,
+    UnknownFunction,
+)
+from ._holdfast import VERSION as __version__
+from ._holdfast import Applet, Buffer, Heap, Pool, Stream, Transaction
+from ._types import CallMetrics, DirGrant, HeapGrant, Limits, Metrics
+
+__all__ = [
+    "Applet",
+    "AppletCrashed",
+    "AppletError",
+    "AppletGone",
+    "AppletLimit",
+    "AppletNotFound",
+    "AppletTimeout",
+    "AsyncApplet",
+    "Buffer",
+    "CallError",
+    "CallFailed",
+    "CallMetrics",
+    "Cancelled",
+    "Closed",
+    "DirGrant",
+    "ForeignBuffer",
+    "Forked",
+    "Heap",
+    "HeapDamaged",
+    "HeapDenied",
+    "HeapError",
+    "HeapGrant",
+    "HeapHeld",
+    "HeapNoRoom",
+    "HeapNotFound",
+    "HoldfastError",
+    "Limits",
+    "Metrics",
+    "NoBuffer",
+    "PolicyViolation",
+    "Pool",
+    "ResultTooLarge",
+    "RootExists",
+    "RootNotFound",
+    "Stream",
+    "Transaction",
+    "TransactionError",
+    "UnknownFunction",
+    "__version__",
+]

@@ -1,0 +1,329 @@
+//! An applet that Python calls.
+//!
+//! Invariants:
+//! - Whoever calls, waits, starts or ends an applet has let go of the interpreter; any number of threads may.
+//! - What would wait for the very thread that waits (a call while that thread has a stream open) is refused.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use holdfast_applet::{Call, CallError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::buffer::Buffer;
+use crate::convert::{Seconds, Size};
+use crate::error::{Class, applet_error, raise, region_error};
+use crate::gate::Pass;
+use crate::inner::{Held, Inner, lock};
+use crate::input::Input;
+use crate::metrics;
+use crate::recipe::{Options, Recipe};
+use crate::stream::Stream;
+
+/// An untrusted program that serves calls: native (ELF, in a process of its own that is jailed) or WebAssembly.
+///
+/// It may use what it is given here and nothing else. `heap` is the name of a heap or a `HeapGrant`; `dirs` are paths,
+/// texts `HOST[::GUEST][:ro]` or `DirGrant`s; `env` is all of its environment. `limits` is a `Limits`, and each of its fields
+/// can be given by name as well (`call_timeout=2.0`). With `strict`, a native applet is refused where this machine lacks a
+/// layer of the sandbox. `output` is what becomes of its standard output and error: `"discard"`, `"inherit"`, `"capture"`.
+/// `home` and `pool` are the directories of heaps, by default those of the environment.
+///
+/// Any thread may call it; calls come one after the other, and the interpreter is free meanwhile. An applet that crashes,
+/// hangs or breaks its rules takes nothing with it: the call raises, the heap is at its last consistent state, and
+/// `respawn` starts it anew.
+#[pyclass(frozen, weakref, module = "holdfast")]
+pub(crate) struct Applet {
+    inner: Option<Arc<Inner>>,
+}
+
+impl Applet {
+    pub(crate) fn of(inner: Inner) -> Applet {
+        Applet { inner: Some(Arc::new(inner)) }
+    }
+
+    fn inner(&self, py: Python<'_>) -> PyResult<&Arc<Inner>> {
+        match &self.inner {
+            Some(inner) => inner.maker.check(py).map(|()| inner),
+            // It is taken out in `drop` only.
+            None => Err(raise(py, Class::Closed, "the applet is gone", ())),
+        }
+    }
+
+    /// The applet, for a method that may have to wait for a call.
+    fn enter<'a>(&'a self, py: Python<'_>) -> PyResult<(&'a Arc<Inner>, Pass<'a, Held>)> {
+        let inner = self.inner(py)?;
+        if lock(&inner.stream).upgrade().is_some_and(|stream| stream.is_open_here()) {
+            let text = "this thread has a stream of the applet open; use it up or close() it first";
+            return Err(raise(py, Class::CallError, text, ()));
+        }
+        let closed = || raise(py, Class::Closed, "the applet is closed; start another one", ());
+        let pass = inner.gate.enter().ok_or_else(closed)?;
+        Ok((inner, pass))
+    }
+}
+
+#[pymethods]
+impl Applet {
+    #[new]
+    #[pyo3(signature = (path, *, args=Vec::new(), env=None, dirs=Vec::new(), heap=None, limits=None, strict=false,
+                        output="discard".to_owned(), home=None, pool=None, **named))]
+    #[allow(clippy::too_many_arguments, reason = "Python names them")]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        args: Vec<String>,
+        env: Option<Bound<'_, PyDict>>,
+        dirs: Vec<Bound<'_, PyAny>>,
+        heap: Option<Bound<'_, PyAny>>,
+        limits: Option<Bound<'_, PyAny>>,
+        strict: bool,
+        output: String,
+        home: Option<PathBuf>,
+        pool: Option<PathBuf>,
+        named: Option<Bound<'_, PyDict>>,
+    ) -> PyResult<Applet> {
+        let options = Options { args, env, dirs, heap, limits, named, strict, output, home, pool };
+        let recipe = Recipe::read(py, path, options)?;
+        let started = py.detach(|| {
+            let (command, made_now) = recipe.command().map_err(Err)?;
+            command.spawn().map_err(|error| {
+                if made_now && !error.metrics.heap_dirty {
+                    recipe.given.forget_heap();
+                }
+                Ok(error)
+            })
+        });
+        match started {
+            Ok(applet) => Ok(Applet::of(Inner::new(recipe.path, Held::Own(applet)))),
+            Err(Ok(error)) => Err(applet_error(py, &error)),
+            Err(Err(error)) => Err(region_error(py, &error)),
+        }
+    }
+
+    /// Calls a function with bytes and returns its result.
+    ///
+    /// `data` is anything with the buffer protocol (bytes, bytearray, memoryview, numpy arrays, ...), taken as it is, without
+    /// a copy. `buffer` is a `Buffer` of this applet for large data in both directions. `timeout` (seconds) replaces the
+    /// limit `call_timeout`: an applet that takes longer is killed.
+    ///
+    /// Raises `CallError` (the function failed, does not exist, was cancelled; the applet serves on), or `AppletError`
+    /// (the applet is gone: it crashed, took too long, did something forbidden).
+    #[pyo3(signature = (function, data=None, *, buffer=None, timeout=None))]
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        function: &str,
+        data: Option<Bound<'py, PyAny>>,
+        buffer: Option<&Bound<'py, Buffer>>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (inner, pass) = self.enter(py)?;
+        let input = Input::of(data.as_ref())?;
+        let buffer = buffer.map(|buffer| buffer.get().memory(py)).transpose()?;
+        let mut call = Call::new(function, input.bytes());
+        if let Some(buffer) = &buffer {
+            call = call.buffer(buffer);
+        }
+        if let Some(timeout) = timeout {
+            call = call.time_limit(timeout.0);
+        }
+        let (result, known) = py.detach(|| {
+            let (turn, known) = inner.turn();
+            let result = pass.call_with(call);
+            inner.settle(&pass, result.as_ref().err());
+            drop(turn);
+            drop(pass);
+            (result, known)
+        });
+        match result {
+            Ok(response) => {
+                inner.note(Some(response.metrics));
+                Ok(PyBytes::new(py, &response.bytes))
+            }
+            Err(error) => Err(inner.failure(py, &error, known.as_ref())),
+        }
+    }
+
+    /// Calls a function and iterates over the parts of its result as they come. The data is copied. Other threads that call
+    /// the applet wait until the stream is used up or closed; closing it early (`close()`, leaving a `with` block, dropping
+    /// it) cancels the call.
+    #[pyo3(signature = (function, data=None, *, buffer=None, timeout=None))]
+    fn stream(
+        &self,
+        py: Python<'_>,
+        function: String,
+        data: Option<Bound<'_, PyAny>>,
+        buffer: Option<&Bound<'_, Buffer>>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Stream> {
+        let (inner, pass) = self.enter(py)?;
+        drop(pass);
+        let input = Input::of(data.as_ref())?.bytes().to_vec();
+        let buffer = buffer.map(|buffer| buffer.get().memory(py)).transpose()?;
+        let timeout = timeout.map(|timeout| timeout.0);
+        let stream = Stream::open(py, inner, function, input, buffer, timeout)?;
+        *lock(&inner.stream) = stream.shared();
+        Ok(stream)
+    }
+
+    /// Memory that is shared with a native applet, of so many bytes, zeroed: see `Buffer`. It is void after a `respawn`.
+    ///
+    /// Raises `NoBuffer` beyond the limit `buffers`, and for a WebAssembly applet.
+    fn buffer(&self, py: Python<'_>, size: Size) -> PyResult<Buffer> {
+        let (inner, pass) = self.enter(py)?;
+        let bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
+        let made = py.detach(|| {
+            let made = pass.buffer(bytes);
+            drop(pass);
+            made
+        });
+        made.map(Buffer::new).map_err(|error| {
+            // This kills nothing, so it was dead before.
+            let known = match &error {
+                CallError::Died(cause) => Some(cause.clone()),
+                _ => None,
+            };
+            inner.failure(py, &error, known.as_ref())
+        })
+    }
+
+    /// The names of its functions, in the order in which it registered them.
+    #[getter]
+    fn functions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &*lock(&self.inner(py)?.functions))
+    }
+
+    /// The file that it runs.
+    #[getter]
+    fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("pathlib")?.getattr("Path")?.call1((self.inner(py)?.path.as_os_str(),))
+    }
+
+    /// What this machine could not give to the sandbox, in words with the remedy; nothing when the sandbox is whole.
+    #[getter]
+    fn weaker<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.inner(py)?.weaker)
+    }
+
+    /// Whether it serves, as far as is known: one that died while nobody called it is found out by the next call.
+    #[getter]
+    fn alive(&self, py: Python<'_>) -> PyResult<bool> {
+        let inner = self.inner(py)?;
+        Ok(!inner.gate.is_closed() && lock(&inner.death).is_none())
+    }
+
+    /// What the last call that had a result cost (`CallMetrics`); `None` before the first one.
+    #[getter]
+    fn last_call<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let last = *lock(&self.inner(py)?.last_call);
+        last.map(|last| metrics::of_call(py, &last)).transpose()
+    }
+
+    /// What it cost so far (`Metrics`). Waits for a call that is under way.
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (_, pass) = self.enter(py)?;
+        let found = py.detach(|| {
+            let found = pass.metrics();
+            drop(pass);
+            found
+        });
+        metrics::of_applet(py, &found)
+    }
+
+    /// Cancels the call that is under way in another thread, which then raises `Cancelled`; says whether there was one.
+    /// A native applet is told, and killed if it goes on for longer than the limit `grace`; a WebAssembly applet is stopped.
+    fn cancel(&self, py: Python<'_>) -> PyResult<bool> {
+        let inner = self.inner(py)?;
+        Ok(py.detach(|| inner.cancel()))
+    }
+
+    /// Starts it anew on the same heap: after its death, or, if it serves, after it was asked to end. Buffers of before are
+    /// void.
+    fn respawn(&self, py: Python<'_>) -> PyResult<()> {
+        let (inner, pass) = self.enter(py)?;
+        let result = py.detach(|| {
+            let _turn = inner.turn();
+            let result = pass.respawn().map(|()| pass.functions());
+            drop(pass);
+            result
+        });
+        match result {
+            Ok(functions) => {
+                *lock(&inner.functions) = functions;
+                *lock(&inner.death) = None;
+                Ok(())
+            }
+            Err(error) => {
+                inner.note_death(Some(error.clone()));
+                Err(applet_error(py, &error))
+            }
+        }
+    }
+
+    /// Ends the applet in order and closes its heap; one out of a pool goes back to it. Waits for a call that is under way:
+    /// `cancel()` it first not to. An open stream is closed. Closing twice does nothing.
+    ///
+    /// Returns a `Closed` with what it cost and wrote; `None` for one that was closed before or is a pool's.
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let inner = self.inner(py)?;
+        let stream = lock(&inner.stream).upgrade();
+        let closed = py.detach(|| {
+            if let Some(stream) = stream {
+                stream.close(inner);
+            }
+            match inner.gate.close() {
+                Some(Held::Own(applet)) => applet.close().map(Some),
+                // Dropping it gives it back.
+                Some(Held::Pooled(_)) | None => Ok(None),
+            }
+        });
+        let Some(closed) = closed.map_err(|error| region_error(py, &error))? else { return Ok(None) };
+        let fields = PyDict::new(py);
+        fields.set_item("metrics", metrics::of_applet(py, &closed.metrics)?)?;
+        fields.set_item("stdout", PyBytes::new(py, &closed.stdout))?;
+        fields.set_item("stderr", PyBytes::new(py, &closed.stderr))?;
+        py.import("holdfast._types")?.getattr("Closed")?.call((), Some(&fields)).map(Some)
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.inner(py)?.gate.is_closed())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().inner(slf.py())?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (_kind, _value, _traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py).map(drop)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let inner = self.inner(py)?;
+        let state = match () {
+            () if inner.gate.is_closed() => "closed",
+            () if lock(&inner.death).is_some() => "gone",
+            () => "serving",
+        };
+        Ok(format!("<holdfast.Applet {:?} ({state})>", inner.path))
+    }
+}
+
+impl Drop for Applet {
+    fn drop(&mut self) {
+        if let Some(inner) = self.inner.take() {
+            inner.maker.let_go(inner);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Failures as Python's exceptions: which class, its text, its fields.
+//!
+//! The classes are in `python/holdfast/_errors.py`. Each takes the text and then fields by name.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_applet::{
+    AppletError, CallError, End, Failure, FailureKind, KillReason, Recovery, Violation, WasmError,
+};
+use holdfast_region::{ErrorKind, RegionError};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
+
+use crate::metrics;
+
+/// The classes of `_errors.py`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Class {
+    AppletCrashed,
+    AppletError,
+    AppletGone,
+    AppletLimit,
+    AppletNotFound,
+    AppletTimeout,
+    CallError,
+    CallFailed,
+    Cancelled,
+    Closed,
+    ForeignBuffer,
+    Forked,
+    HeapDamaged,
+    HeapDenied,
+    HeapError,
+    HeapHeld,
+    HeapNoRoom,
+    HeapNotFound,
+    NoBuffer,
+    PolicyViolation,
+    ResultTooLarge,
+    RootExists,
+    RootNotFound,
+    TransactionError,
+    UnknownFunction,
+}
+
+/// What limits and options are called in texts that are written for Rust and for the command line, and in Python.
+const WORDS: [(&str, &str); 9] = [
+    ("(--timeout)", "(call_timeout)"),
+    ("run it once without a time limit (call_timeout)", "start it once without that limit (compile_timeout)"),
+    ("(--fuel)", "(fuel)"),
+    ("(--memory)", "(memory)"),
+    ("(result_bytes)", "(result)"),
+    ("limit buffer_bytes", "limit buffers"),
+    ("Applet::buffer", "Applet.buffer"),
+    ("and call holdfast_serve, or be run to its end with `holdfast run`", "and call holdfast_serve"),
+    ("make a heap with a larger --heap-size", "raise it with `holdfast heap limit`"),
+];
+
+fn in_python(text: String) -> String {
+    WORDS.iter().fold(text, |text, (theirs, ours)| match text.contains(theirs) {
+        true => text.replace(theirs, ours),
+        false => text,
+    })
+}
+
+/// Fields of an exception, by name.
+pub(crate) trait Fields {
+    /// Puts them in.
+    fn put(self, fields: &Bound<'_, PyDict>) -> PyResult<()>;
+}
+
+impl Fields for () {
+    fn put(self, _: &Bound<'_, PyDict>) -> PyResult<()> {
+        Ok(())
+    }
+}
+
+impl<F: FnOnce(&Bound<'_, PyDict>) -> PyResult<()>> Fields for F {
+    fn put(self, fields: &Bound<'_, PyDict>) -> PyResult<()> {
+        self(fields)
+    }
+}
+
+/// An exception of the class; whatever fails on the way is the exception instead.
+pub(crate) fn raise(py: Python<'_>, class: Class, text: impl ToString, fields: impl Fields) -> PyErr {
+    let make = || {
+        static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+        let module =
+            MODULE.get_or_try_init(py, || py.import("holdfast._errors").map(Bound::unbind))?.bind(py);
+        let class = module.getattr(format!("{class:?}"))?.cast_into::<PyType>()?;
+        let named = PyDict::new(py);
+        fields.put(&named)?;
+        Ok(PyErr::from_value(class.call((in_python(text.to_string()),), Some(&named))?))
+    };
+    make().unwrap_or_else(|error: PyErr| error)
+}
+
+/// Why a call has no result. `known_death` is what an earlier call has told already.
+pub(crate) fn call_error(py: Python<'_>, error: &CallError, known_death: Option<&Arc<AppletError>>) -> PyErr {
+    match error {
+        CallError::UnknownFunction { name, known } => {
+            raise(py, Class::UnknownFunction, error, |fields: &Bound<'_, PyDict>| {
+                fields.set_item("name", name)?;
+                fields.set_item("known", PyTuple::new(py, known)?)
+            })
+        }
+        CallError::Failed { code, message } => {
+            raise(py, Class::CallFailed, error, |fields: &Bound<'_, PyDict>| {
+                fields.set_item("code", code)?;
+                fields.set_item("message", message)
+            })
+        }
+        CallError::ResultTooLarge { limit_bytes } => {
+            raise(py, Class::ResultTooLarge, error, |fields: &Bound<'_, PyDict>| {
+                fields.set_item("limit_bytes", limit_bytes)
+            })
+        }
+        CallError::Cancelled => cancelled(py, error, true),
+        CallError::ForeignBuffer => raise(py, Class::ForeignBuffer, error, ()),
+        CallError::NoBuffer { .. } => raise(py, Class::NoBuffer, error, ()),
+        CallError::NotPublished(cause) => region_error(py, cause),
+        CallError::Died(death) if known_death.is_some_and(|known| Arc::ptr_eq(known, death)) => {
+            let text = format!("the applet is gone ({death}); respawn() starts it anew on its heap");
+            let gone = raise(py, Class::AppletGone, text, |fields: &Bound<'_, PyDict>| common(death, fields));
+            gone.set_cause(py, Some(applet_error(py, death)));
+            gone
+        }
+        CallError::Died(death) => applet_error(py, death),
+        other => raise(py, Class::CallError, other, ()),
+    }
+}
+
+/// What an applet died of, or why it did not start.
+pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
+    let (class, special) = match &error.failure {
+        Failure::Heap(cause) | Failure::Wasm(WasmError::Heap(cause)) => return region_error(py, cause),
+        Failure::IgnoredCancel { .. } | Failure::Wasm(WasmError::Interrupted { .. }) => {
+            return cancelled(py, error, false);
+        }
+        Failure::CallTimeLimit { limit }
+        | Failure::StartTimeLimit { limit }
+        | Failure::Wasm(WasmError::TimeLimit { limit, .. } | WasmError::CompileTimeLimit { limit, .. })
+        | Failure::Ended { end: End::Killed(KillReason::Deadline { limit }) } => {
+            (Class::AppletTimeout, Special::TimeLimit(*limit))
+        }
+        Failure::Wasm(WasmError::Trap(report)) => (Class::AppletCrashed, Special::Trap(report)),
+        Failure::Wasm(WasmError::OutOfFuel { .. }) => (Class::AppletLimit, Special::None),
+        Failure::Ended { end } => match end {
+            End::Violation(violation) => (Class::PolicyViolation, Special::Violation(violation)),
+            End::Signal { signal, name } => (Class::AppletCrashed, Special::Signal(*signal, name)),
+            End::Exited { status } => (Class::AppletCrashed, Special::Exit(*status)),
+            End::Limit(_) if error.kind() == FailureKind::TimeLimit => (Class::AppletTimeout, Special::None),
+            End::Limit(_) => (Class::AppletLimit, Special::None),
+            _ => (Class::AppletError, Special::None),
+        },
+        _ if error.kind() == FailureKind::NotFound => (Class::AppletNotFound, Special::None),
+        _ => (Class::AppletError, Special::None),
+    };
+    raise(py, class, error, |fields: &Bound<'_, PyDict>| {
+        common(error, fields)?;
+        special.put(fields)
+    })
+}
+
+/// The call was cancelled, and the applet serves on or not.
+pub(crate) fn cancelled(py: Python<'_>, error: impl ToString, is_alive: bool) -> PyErr {
+    raise(py, Class::Cancelled, error, |fields: &Bound<'_, PyDict>| fields.set_item("is_alive", is_alive))
+}
+
+/// What one class has and the others do not.
+enum Special<'a> {
+    None,
+    TimeLimit(Duration),
+    Trap(&'a holdfast_applet::TrapReport),
+    Signal(i32, &'static str),
+    Exit(i32),
+    Violation(&'a Violation),
+}
+
+impl Fields for Special<'_> {
+    fn put(self, fields: &Bound<'_, PyDict>) -> PyResult<()> {
+        match self {
+            Special::None => Ok(()),
+            Special::TimeLimit(limit) => fields.set_item("limit_seconds", limit.as_secs_f64()),
+            Special::Trap(report) => {
+                fields.set_item("trap", report.cause.to_string())?;
+                fields.set_item("function", report.function.as_deref())?;
+                let frames = report.frames.iter().map(|frame| frame.function.as_deref());
+                let frames: Vec<&str> = frames.map(|name| name.unwrap_or("?")).collect();
+                fields.set_item("backtrace", PyTuple::new(fields.py(), frames)?)
+            }
+            Special::Signal(signal, name) => {
+                fields.set_item("signal", signal)?;
+                fields.set_item("signal_name", name)
+            }
+            Special::Exit(status) => fields.set_item("exit_status", status),
+            Special::Violation(violation) => {
+                fields.set_item("syscall", violation.syscall)?;
+                fields.set_item("name", &violation.name)?;
+                fields.set_item("arguments", PyTuple::new(fields.py(), violation.args)?)?;
+                fields.set_item("instruction_pointer", violation.instruction_pointer)?;
+                fields.set_item("arch", violation.arch)?;
+                fields.set_item("reason", violation.reason)
+            }
+        }
+    }
+}
+
+/// What every exception about an applet has.
+fn common(error: &AppletError, fields: &Bound<'_, PyDict>) -> PyResult<()> {
+    let py = fields.py();
+    fields.set_item("metrics", metrics::of_applet(py, &error.metrics)?)?;
+    fields.set_item("stdout", PyBytes::new(py, &error.stdout))?;
+    fields.set_item("stderr", PyBytes::new(py, &error.stderr))?;
+    if let Some(heap) = &error.heap {
+        fields.set_item("heap", &heap.name)?;
+        let recovery = heap.recovery.as_ref().map(|recovery| match recovery {
+            Ok(Recovery::RolledBack) => "rolled-back",
+            Ok(Recovery::NoHeap) => "no-heap",
+            Ok(_) => "in-order",
+            Err(_) => "failed",
+        });
+        fields.set_item("heap_recovery", recovery.unwrap_or("not-needed"))?;
+    }
+    Ok(())
+}
+
+/// What is wrong with a heap's region.
+pub(crate) fn region_error(py: Python<'_>, error: &RegionError) -> PyErr {
+    if matches!(error, RegionError::Name(_) | RegionError::LimitOutOfRange { .. }) {
+        return PyValueError::new_err(error.to_string());
+    }
+    raise(py, class_of(error.kind()), error, ())
+}
+
+fn class_of(kind: ErrorKind) -> Class {
+    match kind {
+        ErrorKind::NotFound => Class::HeapNotFound,
+        ErrorKind::Held => Class::HeapHeld,
+        ErrorKind::BadFile => Class::HeapDamaged,
+        ErrorKind::Denied => Class::HeapDenied,
+        ErrorKind::NoRoom => Class::HeapNoRoom,
+        _ => Class::HeapError,
+    }
+}

@@ -1,0 +1,238 @@
+//! Which heap, and what else an applet is given, as Python says it.
+//!
+//! Invariant: a heap that was made for an applet that did not even start is removed again.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use holdfast_applet::{Access, DirGrant, Grants, Kind, MAX_HEAP_LIMIT_BYTES};
+use holdfast_region::{
+    Consistency, NameSpace, Opened, OwnerKey, PlaceError, Places, Region, RegionError, RegionName,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::convert::Size;
+
+/// What stands in the name of a compartment for a number of which no other applet has the compartment.
+const NUMBER: &str = "{}";
+/// Compartments that a pool tries before it gives up.
+const NUMBERS_MAX: u32 = 4096;
+
+/// A heap by name, and how it is to be opened.
+#[derive(Debug, Clone)]
+pub(crate) struct HeapSpec {
+    pub(crate) name: String,
+    pub(crate) limit_bytes: u64,
+    pub(crate) key: String,
+    pub(crate) compartment: Option<String>,
+    pub(crate) quota_bytes: u64,
+    pub(crate) is_atomic: bool,
+}
+
+impl HeapSpec {
+    /// A name, or a `HeapGrant`.
+    pub(crate) fn read(grant: &Bound<'_, PyAny>) -> PyResult<HeapSpec> {
+        let types = grant.py().import("holdfast._types")?;
+        let grant = match grant.is_instance_of::<PyString>() {
+            true => types.getattr("HeapGrant")?.call1((grant,))?,
+            false => grant.clone(),
+        };
+        Ok(HeapSpec {
+            name: grant.getattr("name")?.extract()?,
+            limit_bytes: grant.getattr("limit")?.extract::<Size>()?.0,
+            key: grant.getattr("key")?.extract()?,
+            compartment: grant.getattr("compartment")?.extract()?,
+            quota_bytes: grant.getattr("quota")?.extract::<Size>()?.0,
+            is_atomic: grant.getattr("atomic")?.extract()?,
+        })
+    }
+
+    /// Whether several applets at once can each have what this names.
+    fn is_for_many(&self) -> bool {
+        self.compartment.as_ref().is_some_and(|worker| worker.contains(NUMBER))
+    }
+
+    /// Opens the region, and makes it if there is none.
+    pub(crate) fn open(&self, names: &NameSpace) -> Result<Region, RegionError> {
+        let name = RegionName::parse(&self.name)?;
+        let key = self.key_for(names, &name)?;
+        let mut region = match &self.compartment {
+            None => self.open_whole(names, &name, &key)?,
+            Some(worker) if !worker.contains(NUMBER) => self.open_part(names, &name, &key, worker)?,
+            Some(worker) => {
+                let mut number = 0;
+                loop {
+                    let worker = worker.replace(NUMBER, &number.to_string());
+                    match self.open_part(names, &name, &key, &worker) {
+                        Err(RegionError::Held { .. }) if number < NUMBERS_MAX => number += 1,
+                        other => break other?,
+                    }
+                }
+            }
+        };
+        // One that may only be read has nothing to publish.
+        if self.is_atomic && !region.is_read_only() {
+            region.set_consistency(Consistency::Atomic)?;
+        }
+        Ok(region)
+    }
+
+    fn open_whole(
+        &self,
+        names: &NameSpace,
+        name: &RegionName,
+        key: &OwnerKey,
+    ) -> Result<Region, RegionError> {
+        match names.access(name, key) {
+            Ok(access) if !access.may_write() => names.open_read_only(name, key),
+            // Whatever else there is to say is said by the opening.
+            _ => names.open_or_create(name, key, self.limit_bytes),
+        }
+    }
+
+    fn open_part(
+        &self,
+        names: &NameSpace,
+        name: &RegionName,
+        key: &OwnerKey,
+        worker: &str,
+    ) -> Result<Region, RegionError> {
+        let worker = RegionName::parse(worker)?;
+        let open = || names.open_compartment(name, &worker, key, self.quota_bytes);
+        match open() {
+            Err(RegionError::NotFound { .. }) => match names.create(name, key, self.limit_bytes) {
+                Ok(parent) => {
+                    parent.close()?;
+                    open()
+                }
+                // Somebody else made it.
+                Err(RegionError::AlreadyExists { .. }) => open(),
+                Err(error) => Err(error),
+            },
+            other => other,
+        }
+    }
+
+    /// Only with a new heap a key is made; whoever mistypes the name of a key gets none.
+    fn key_for(&self, names: &NameSpace, name: &RegionName) -> Result<OwnerKey, RegionError> {
+        let is_new = matches!(names.summary(name), Err(RegionError::NotFound { .. }));
+        Ok(match is_new {
+            true => OwnerKey::load_or_create(names.places(), &self.key)?,
+            false => OwnerKey::load_existing(names.places(), &self.key)?,
+        })
+    }
+
+    /// Removes a heap that was made for nothing.
+    pub(crate) fn forget(&self, names: &NameSpace) {
+        let remove = || {
+            let name = RegionName::parse(&self.name)?;
+            names.remove(&name, &self.key_for(names, &name)?)
+        };
+        // The reason why it was for nothing says more.
+        let _: Result<(), RegionError> = remove();
+    }
+}
+
+/// All that an applet is given, to be given again for each of a pool's.
+#[derive(Clone)]
+pub(crate) struct Given {
+    args: Vec<String>,
+    env: Vec<(String, String)>,
+    dirs: Vec<DirGrant>,
+    heap: Option<HeapSpec>,
+    places: Option<Places>,
+}
+
+impl Given {
+    /// Checks it, as far as that is possible before something starts.
+    pub(crate) fn new(
+        path: &Path,
+        args: Vec<String>,
+        env: Vec<(String, String)>,
+        dirs: Vec<DirGrant>,
+        heap: Option<HeapSpec>,
+        places: Option<Places>,
+    ) -> PyResult<Given> {
+        if let Some(grant) = dirs.iter().find(|grant| !grant.host.is_dir()) {
+            let path = grant.host.display();
+            return Err(PyValueError::new_err(format!("cannot grant {path}: there is no such directory")));
+        }
+        let limit_bytes = heap.as_ref().map_or(0, |heap| heap.limit_bytes.max(heap.quota_bytes));
+        if limit_bytes > MAX_HEAP_LIMIT_BYTES && !matches!(Kind::of(path), Ok(Kind::Native)) {
+            return Err(PyValueError::new_err(format!(
+                "a WebAssembly applet can use a heap of {} MiB at most; choose a smaller limit",
+                MAX_HEAP_LIMIT_BYTES >> 20
+            )));
+        }
+        Ok(Given { args, env, dirs, heap, places })
+    }
+
+    /// The grants, with the heap opened; and whether it was made now.
+    pub(crate) fn grants(&self) -> Result<(Grants, bool), RegionError> {
+        let mut grants = Grants::none();
+        for argument in &self.args {
+            grants = grants.arg(argument);
+        }
+        for (name, value) in &self.env {
+            grants = grants.env(name, value);
+        }
+        for grant in &self.dirs {
+            grants = grants.dir(grant.clone());
+        }
+        let Some(places) = &self.places else { return Ok((grants, false)) };
+        grants = grants.cache_dir(places.cache());
+        let Some(heap) = &self.heap else { return Ok((grants, false)) };
+        let region = heap.open(&NameSpace::new(places.clone()))?;
+        let is_new = region.opened() == Opened::Created && heap.compartment.is_none();
+        Ok((grants.heap(region), is_new))
+    }
+
+    /// Whether several applets at once can be given it.
+    pub(crate) fn is_for_many(&self) -> bool {
+        self.heap.as_ref().is_none_or(HeapSpec::is_for_many)
+    }
+
+    /// Undoes what [`Given::grants`] made, once it is closed.
+    pub(crate) fn forget_heap(&self) {
+        if let (Some(heap), Some(places)) = (&self.heap, &self.places) {
+            heap.forget(&NameSpace::new(places.clone()));
+        }
+    }
+}
+
+/// The places of heaps: those of the environment, but for what is named here.
+pub(crate) fn places(home: Option<PathBuf>, pool: Option<PathBuf>) -> Result<Places, PlaceError> {
+    let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path).into_os_string();
+    let (home, pool) = (home.map(absolute), pool.map(absolute));
+    let lookup = |name: &str| -> Option<OsString> {
+        match name {
+            "HOLDFAST_HOME" if home.is_some() => home.clone(),
+            "HOLDFAST_POOL" if pool.is_some() => pool.clone(),
+            other => std::env::var_os(other),
+        }
+    };
+    Places::from_variables(lookup, Path::new("/dev/shm"))
+}
+
+/// A directory: a path, a text as the command line has it, or a `DirGrant`.
+pub(crate) fn directory(grant: &Bound<'_, PyAny>) -> PyResult<DirGrant> {
+    if let Ok(text) = grant.cast::<PyString>() {
+        return text.to_cow()?.parse().map_err(|error| {
+            let error: holdfast_applet::GrantError = error;
+            PyValueError::new_err(error.to_string())
+        });
+    }
+    if !grant.hasattr("host")? {
+        let host: PathBuf = grant.extract()?;
+        let guest = host.to_string_lossy().into_owned();
+        return Ok(DirGrant { host, guest, access: Access::ReadWrite });
+    }
+    let host: PathBuf = grant.getattr("host")?.extract()?;
+    let guest: Option<String> = grant.getattr("guest")?.extract()?;
+    let guest = guest.unwrap_or_else(|| host.to_string_lossy().into_owned());
+    let is_read_only: bool = grant.getattr("read_only")?.extract()?;
+    Ok(DirGrant { host, guest, access: if is_read_only { Access::ReadOnly } else { Access::ReadWrite } })
+}

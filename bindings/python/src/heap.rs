@@ -1,0 +1,277 @@
+//! A heap that Python itself uses.
+//!
+//! Invariant: whatever a method hands out of the heap's memory was counted by its core before.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use holdfast_region::{Durability, NameSpace};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyMemoryView};
+
+use crate::convert::Size;
+use crate::error::region_error;
+use crate::grants::{HeapSpec, places};
+use crate::heap_core::{Core, Found};
+use crate::heap_error::Refusal;
+use crate::process::Maker;
+use crate::transaction::Transaction;
+use crate::view::RootMemory;
+
+/// A persistent heap, opened by name, and made if there is none: named roots, each a `memoryview` of memory that outlives
+/// the process.
+///
+/// Stores count at once (a kill loses nothing), or, with `atomic=True`, all together at `commit` and `close`. One process
+/// has a heap at a time; an applet that is given it has it instead.
+///
+/// Closing is refused (`BufferError`) while memoryviews of roots are alive. Data that applets have stored can be read and
+/// changed as well, whatever pointers they keep in it.
+#[pyclass(frozen, weakref, module = "holdfast")]
+pub(crate) struct Heap {
+    core: Mutex<Option<Arc<Core>>>,
+    name: String,
+    maker: Maker,
+}
+
+impl Heap {
+    fn core(&self, py: Python<'_>) -> PyResult<Arc<Core>> {
+        self.maker.check(py)?;
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        core.ok_or_else(|| Refusal::Closed { name: self.name.clone() }.raise(py))
+    }
+
+    /// Works with the heap in this thread's turn, without the interpreter.
+    fn work<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Core) -> Result<R, Refusal> + Send,
+    ) -> PyResult<R> {
+        let core = self.core(py)?;
+        let _turn = core.my_turn(py)?;
+        py.detach(|| work(&core)).map_err(|refused| refused.raise(py))
+    }
+
+    /// As [`Heap::work`] with the interpreter in hand: Python's own threads store nothing meanwhile.
+    fn work_alone<R>(&self, py: Python<'_>, work: impl FnOnce(&Core) -> Result<R, Refusal>) -> PyResult<R> {
+        let core = self.core(py)?;
+        let _turn = core.my_turn(py)?;
+        work(&core).map_err(|refused| refused.raise(py))
+    }
+
+    fn find<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyMemoryView>>> {
+        match self.work_alone(py, |core| core.find(name))? {
+            Some(found) => self.view(py, found).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn view<'py>(&self, py: Python<'py>, found: Found) -> PyResult<Bound<'py, PyMemoryView>> {
+        RootMemory::view(py, self.core(py)?, found)
+    }
+
+    fn let_go(&self) -> Option<Arc<Core>> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+#[pymethods]
+impl Heap {
+    /// Opens the heap `name`, or makes it with this limit (bytes, or a text such as `"64MiB"`) and for this key.
+    ///
+    /// `home` and `pool` are the directories of heaps; by default those of the environment (`HOLDFAST_HOME`,
+    /// `HOLDFAST_POOL`), as for the command `holdfast`.
+    #[new]
+    #[pyo3(signature = (name, *, limit=None, key="default", atomic=false, home=None, pool=None))]
+    fn new(
+        py: Python<'_>,
+        name: &str,
+        limit: Option<Size>,
+        key: &str,
+        atomic: bool,
+        home: Option<PathBuf>,
+        pool: Option<PathBuf>,
+    ) -> PyResult<Heap> {
+        let spec = HeapSpec {
+            name: name.to_owned(),
+            limit_bytes: limit.map_or(64 << 20, |size| size.0),
+            key: key.to_owned(),
+            compartment: None,
+            quota_bytes: 0,
+            is_atomic: atomic,
+        };
+        let opened = py.detach(|| -> Result<Core, Refusal> {
+            let places = places(home, pool).map_err(holdfast_region::RegionError::from)?;
+            Core::open(spec.open(&NameSpace::new(places))?)
+        });
+        let core = opened.map_err(|refused| match &refused {
+            Refusal::Open(holdfast_native_heap::OpenHeapError::Region(error)) => region_error(py, error),
+            refused => refused.raise(py),
+        })?;
+        let maker = core.maker;
+        Ok(Heap { name: core.name.clone(), core: Mutex::new(Some(Arc::new(core))), maker })
+    }
+
+    /// The heap's name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        let core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        core.as_ref().is_none_or(|core| core.is_closed())
+    }
+
+    /// How large it may get, in bytes.
+    #[getter]
+    fn limit_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.work_alone(py, |core| core.with(|open| Ok(open.region.limit_bytes())))
+    }
+
+    /// How much of it is allocated in the pool, in bytes.
+    #[getter]
+    fn backed_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.work_alone(py, |core| core.with(|open| Ok(open.region.with(|region| region.backed_bytes()))))
+    }
+
+    /// Whether this key may only read it.
+    #[getter]
+    fn read_only(&self, py: Python<'_>) -> PyResult<bool> {
+        self.work_alone(py, |core| core.with(|open| Ok(open.is_read_only())))
+    }
+
+    /// Makes a root of so many zero bytes and returns it. Name and memory appear together or not at all.
+    ///
+    /// Raises `RootExists`, `HeapNoRoom`; `ValueError` for a name that is none.
+    fn create<'py>(&self, py: Python<'py>, name: &str, size: Size) -> PyResult<Bound<'py, PyMemoryView>> {
+        let found = self.work(py, |core| core.create(name, size.0))?;
+        self.view(py, found)
+    }
+
+    /// The root of this name, or `default`.
+    #[pyo3(signature = (name, default=None, /))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.find(py, name)?.map(Bound::into_any).or(default))
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyMemoryView>> {
+        let missing = holdfast_heap::HeapError::NoSuchRoot;
+        self.find(py, name)?.ok_or_else(|| Refusal::Call(missing, Some(name.to_owned())).raise(py))
+    }
+
+    fn __delitem__(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.work(py, |core| core.remove(name))
+    }
+
+    fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Ok(name) = name.extract::<String>() else { return Ok(false) };
+        self.work_alone(py, |core| core.with(|open| Ok(open.heap.root(&name).is_some())))
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        self.work_alone(py, |core| core.with(|open| Ok(open.heap.roots().count())))
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    /// The names of the roots, in the order of the alphabet, as they are now.
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let names = self.work_alone(py, |core| {
+            core.with(|open| {
+                let mut names: Vec<String> = open.heap.roots().map(|(name, _)| name.to_owned()).collect();
+                names.sort();
+                Ok(names)
+            })
+        })?;
+        Ok(PyList::new(py, names)?.try_iter()?.into_any())
+    }
+
+    /// A transaction, for a `with` block.
+    fn transaction(&self, py: Python<'_>) -> PyResult<Transaction> {
+        Ok(Transaction::new(self.core(py)?))
+    }
+
+    /// Makes everything that was stored so far count, and survive: with `"process"` the end of this process, with `"power"`
+    /// that of the machine. No other thread may store to the heap meanwhile (Python's own code in other threads waits).
+    #[pyo3(signature = (level="power"))]
+    fn commit(&self, py: Python<'_>, level: &str) -> PyResult<()> {
+        let durability = match level {
+            "process" => Durability::Process,
+            "power" => Durability::Power,
+            other => {
+                let text = format!("{other:?} is no level of durability; it is \"process\" or \"power\"");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        self.work_alone(py, |core| core.commit(durability))
+    }
+
+    /// With `atomic=True`: undoes everything since the last commit. Refused (`BufferError`) while memoryviews are alive.
+    fn rollback(&self, py: Python<'_>) -> PyResult<()> {
+        self.work_alone(py, Core::roll_back)
+    }
+
+    /// Closes the heap; what was stored counts. Refused (`BufferError`) while memoryviews of roots are alive. Closing twice
+    /// does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.maker.check(py)?;
+        if self.closed() {
+            return Ok(());
+        }
+        self.work(py, |core| core.close(true))?;
+        drop(self.let_go());
+        Ok(())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().core(slf.py())?;
+        Ok(slf)
+    }
+
+    /// After an exception nothing that is not committed counts in the mode `atomic`; and a heap of which memoryviews are
+    /// alive (in the traceback, say) is closed when the last one goes, so that the exception is the one that is seen.
+    #[pyo3(signature = (kind, _value, _traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        if kind.is_none() {
+            return self.close(py);
+        }
+        self.maker.check(py)?;
+        if let Some(core) = self.let_go() {
+            let turn = core.my_turn(py)?;
+            // With views it is left to the last of them.
+            let _ = py.detach(|| core.close(false));
+            drop(turn);
+            self.maker.let_go(core);
+        }
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<holdfast.Heap {:?} ({})>", self.name, if self.closed() { "closed" } else { "open" })
+    }
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        if let Some(core) = self.let_go() {
+            self.maker.let_go(core);
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! An open heap, as the views into it and the objects of Python share it.
+//!
+//! Invariants:
+//! - The region stays mapped while there is a view: closing and undoing are refused, and the last one to let go closes.
+//! - What a view shows is never given to somebody else: a root with views is not removed, and after a rollback that undid
+//!   a root with views nothing is allocated before they are gone.
+//! - One thread at a time. A transaction belongs to the thread that began it, and the others wait until it has ended.
+#![forbid(unsafe_code)]
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+use holdfast_heap::{Heap, HeapError, Root};
+use holdfast_native_heap::{RegionBacking, SharedRegion, open_data_heap, roll_back};
+use holdfast_region::{Consistency, Durability, Region};
+use pyo3::prelude::*;
+
+use crate::heap_error::Refusal;
+use crate::process::Maker;
+
+/// See the module.
+pub(crate) struct Core {
+    pub(crate) maker: Maker,
+    pub(crate) name: String,
+    turn: Mutex<Turn>,
+    turned: Condvar,
+    open: Mutex<Option<Open>>,
+    views: Mutex<Views>,
+}
+
+/// The heap and what it stands on.
+pub(crate) struct Open {
+    pub(crate) heap: Heap<RegionBacking>,
+    pub(crate) region: SharedRegion,
+    /// Roots that the open transaction has made.
+    made: Vec<u64>,
+}
+
+/// Whose turn it is.
+#[derive(Default)]
+struct Turn {
+    owner: Option<ThreadId>,
+    depth: u32,
+}
+
+/// How many views there are, by the offset of what they show.
+#[derive(Default)]
+struct Views {
+    counts: HashMap<u64, usize>,
+    /// Of these, those of which a rollback has undone the root.
+    undone: HashSet<u64>,
+}
+
+/// An object in the heap, of which a view was counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) offset: u64,
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
+    pub(crate) is_read_only: bool,
+}
+
+/// The turn of a thread, until it is dropped.
+pub(crate) struct MyTurn<'core>(&'core Core);
+
+impl Drop for MyTurn<'_> {
+    fn drop(&mut self) {
+        self.0.end_turn();
+    }
+}
+
+impl Core {
+    /// Maps the region and opens the heap in it; closes it if that fails.
+    pub(crate) fn open(region: Region) -> Result<Core, Refusal> {
+        let name = region.name().to_string();
+        let (heap, region) = open_data_heap(region)?;
+        // A forked child that stores there would be a second writer.
+        region.hide_from_children().map_err(|source| holdfast_region::RegionError::Io {
+            step: "keep from children",
+            path: (&name).into(),
+            source,
+        })?;
+        let open = Open { heap, region, made: Vec::new() };
+        Ok(Core {
+            maker: Maker::new(),
+            name,
+            turn: Mutex::default(),
+            turned: Condvar::new(),
+            open: Mutex::new(Some(open)),
+            views: Mutex::default(),
+        })
+    }
+
+    /// Waits, without the interpreter, until no other thread has a transaction open. To be paired with [`Core::end_turn`].
+    pub(crate) fn take_turn(&self, py: Python<'_>) -> PyResult<()> {
+        self.maker.check(py)?;
+        if !lock(&self.turn).take() {
+            py.detach(|| {
+                let mut turn = lock(&self.turn);
+                while !turn.take() {
+                    turn = self.turned.wait(turn).unwrap_or_else(PoisonError::into_inner);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// As [`Core::take_turn`], ended by itself.
+    pub(crate) fn my_turn(&self, py: Python<'_>) -> PyResult<MyTurn<'_>> {
+        self.take_turn(py)?;
+        Ok(MyTurn(self))
+    }
+
+    /// Gives the turn back; by whichever thread, because an abandoned transaction is ended by who finds it.
+    pub(crate) fn end_turn(&self) {
+        let mut turn = lock(&self.turn);
+        turn.depth = turn.depth.saturating_sub(1);
+        if turn.depth == 0 {
+            turn.owner = None;
+            self.turned.notify_all();
+        }
+    }
+
+    /// Works with the heap; the caller has the turn.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Open) -> Result<R, Refusal>) -> Result<R, Refusal> {
+        match &mut *lock(&self.open) {
+            Some(open) => work(open),
+            None => Err(self.closed()),
+        }
+    }
+
+    /// A root by its name, with its view counted.
+    pub(crate) fn find(&self, name: &str) -> Result<Option<Found>, Refusal> {
+        self.with(|open| open.heap.root(name).map(|root| self.count(open, root)).transpose())
+    }
+
+    /// Makes a root, with its view counted.
+    pub(crate) fn create(&self, name: &str, bytes: u64) -> Result<Found, Refusal> {
+        self.with(|open| {
+            self.check_undone()?;
+            let refused = |error| Refusal::Call(error, Some(name.to_owned()));
+            let pointer = open.heap.create_root(name, bytes).map_err(refused)?;
+            let found = self.count(open, Root { pointer, bytes })?;
+            if open.heap.in_transaction() {
+                open.made.push(found.offset);
+            }
+            Ok(found)
+        })
+    }
+
+    /// Removes a root that has no views.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), Refusal> {
+        self.with(|open| {
+            let refused = |error| Refusal::Call(error, Some(name.to_owned()));
+            let root = open.heap.root(name).ok_or(refused(HeapError::NoSuchRoot))?;
+            let offset = open.heap.offset_of(root.pointer);
+            let count = offset.and_then(|offset| lock(&self.views).counts.get(&offset).copied());
+            if let Some(count) = count {
+                return Err(Refusal::Views { what: format!("cannot remove the root {name:?}"), count });
+            }
+            self.check_undone()?;
+            open.heap.remove_root(name).map_err(refused)
+        })
+    }
+
+    /// Begins a transaction, or a level of the open one; says which level.
+    pub(crate) fn begin(&self) -> Result<u32, Refusal> {
+        self.with(|open| {
+            self.check_undone()?;
+            open.heap.begin()?;
+            Ok(open.heap.transaction_depth())
+        })
+    }
+
+    /// Ends the level: commits it, or undoes the transaction.
+    pub(crate) fn end(&self, level: u32, commits: bool) -> Result<(), Refusal> {
+        self.with(|open| {
+            // Levels inside that nobody has ended.
+            while open.heap.transaction_depth() > level {
+                open.heap.abort()?;
+            }
+            if open.heap.transaction_depth() < level {
+                return Err(HeapError::TransactionState { expected_open: true }.into());
+            }
+            let ended = if commits { open.heap.commit() } else { open.heap.abort() };
+            if !open.heap.in_transaction() {
+                let made = std::mem::take(&mut open.made);
+                if !commits || ended.is_err() {
+                    let mut views = lock(&self.views);
+                    let seen = made.into_iter().filter(|offset| views.counts.contains_key(offset));
+                    let seen: Vec<u64> = seen.collect();
+                    views.undone.extend(seen);
+                }
+            }
+            Ok(ended?)
+        })
+    }
+
+    /// Makes what was stored so far count and survive.
+    pub(crate) fn commit(&self, durability: Durability) -> Result<(), Refusal> {
+        self.with(|open| {
+            open.check_outside("a commit to the store")?;
+            open.region.commit(durability)?;
+            Ok(())
+        })
+    }
+
+    /// In the mode `atomic`: back to the last commit.
+    pub(crate) fn roll_back(&self) -> Result<(), Refusal> {
+        self.check_no_views("cannot roll back")?;
+        let mut open = lock(&self.open);
+        let Some(Open { heap, region, made }) = open.take() else { return Err(self.closed()) };
+        let there = Open { heap, region, made };
+        let is_atomic = there.region.with(|region| region.consistency()) == Consistency::Atomic;
+        let refused = match is_atomic {
+            true => there.check_outside("going back to the last commit").err(),
+            false => Some(holdfast_region::RegionError::NotAtomic { name: self.name.clone() }.into()),
+        };
+        if let Some(refused) = refused {
+            *open = Some(there);
+            return Err(refused);
+        }
+        let Open { heap, region, .. } = there;
+        // After an error it is closed: nobody knows its state, and the last commit is what counts.
+        *open = Some(Open { heap: roll_back(heap)?, region, made: Vec::new() });
+        Ok(())
+    }
+
+    /// Closes the heap, in order; `publishes`: what was stored in the mode `atomic` counts.
+    pub(crate) fn close(&self, publishes: bool) -> Result<(), Refusal> {
+        self.check_no_views(&format!("cannot close the heap {:?}", self.name))?;
+        let mut open = lock(&self.open);
+        match open.as_ref().map(|open| open.check_outside("closing the heap")) {
+            None => return Ok(()),
+            Some(Err(refused)) => return Err(refused),
+            Some(Ok(())) => {}
+        }
+        match open.take() {
+            Some(open) => open.close(publishes),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.open).is_none()
+    }
+
+    /// How many views there are.
+    pub(crate) fn view_count(&self) -> usize {
+        lock(&self.views).counts.values().sum()
+    }
+
+    /// A view is gone.
+    pub(crate) fn forget_view(&self, offset: u64) {
+        let mut views = lock(&self.views);
+        if let Some(count) = views.counts.get_mut(&offset) {
+            *count -= 1;
+            if *count == 0 {
+                views.counts.remove(&offset);
+                views.undone.remove(&offset);
+            }
+        }
+    }
+
+    fn count(&self, open: &Open, root: Root) -> Result<Found, Refusal> {
+        let offset = open.heap.offset_of(root.pointer).ok_or(HeapError::OutsideHeap)?;
+        *lock(&self.views).counts.entry(offset).or_default() += 1;
+        Ok(Found {
+            offset,
+            address: root.pointer.as_ptr().expose_provenance(),
+            bytes: root.bytes as usize,
+            is_read_only: open.is_read_only(),
+        })
+    }
+
+    fn check_no_views(&self, what: &str) -> Result<(), Refusal> {
+        match self.view_count() {
+            0 => Ok(()),
+            count => Err(Refusal::Views { what: what.to_owned(), count }),
+        }
+    }
+
+    fn check_undone(&self) -> Result<(), Refusal> {
+        match lock(&self.views).undone.len() {
+            0 => Ok(()),
+            count => Err(Refusal::Undone { count }),
+        }
+    }
+
+    fn closed(&self) -> Refusal {
+        Refusal::Closed { name: self.name.clone() }
+    }
+}
+
+impl Open {
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.region.with(|region| region.is_read_only())
+    }
+
+    fn check_outside(&self, what: &'static str) -> Result<(), Refusal> {
+        if self.heap.in_transaction() { Err(Refusal::InTransaction { what }) } else { Ok(()) }
+    }
+
+    fn close(self, publishes: bool) -> Result<(), Refusal> {
+        drop(self.heap.close());
+        if publishes && !self.region.with(|region| region.is_read_only()) {
+            self.region.commit(Durability::Process)?;
+        }
+        self.region.close()?;
+        Ok(())
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // Whoever wants to hear of it calls `close`; a heap that is not closed in order loses nothing that counts.
+        let _ = open.map(|open| open.close(false));
+    }
+}
+
+impl Turn {
+    /// Whether this thread has it now.
+    fn take(&mut self) -> bool {
+        let me = std::thread::current().id();
+        if self.owner.is_some_and(|owner| owner != me) {
+            return false;
+        }
+        self.owner = Some(me);
+        self.depth += 1;
+        true
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What a panic left is a heap that its log rolls back.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,127 @@
+//! What an applet's object and its streams share: the applet, and what is remembered of it.
+//!
+//! Invariants:
+//! - One call at a time has the turn, and settles in it what it did to the applet; so a death or a cancellation is told to
+//!   the call that it belongs to, and to the others as the past.
+#![forbid(unsafe_code)]
+
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use holdfast_applet::{AppletError, CallError, CallMetrics, Pooled};
+use pyo3::prelude::*;
+
+use crate::error::{call_error, cancelled};
+use crate::gate::Gate;
+use crate::process::Maker;
+use crate::stream::Shared;
+
+/// See the module.
+pub(crate) struct Inner {
+    pub(crate) gate: Gate<Held>,
+    pub(crate) maker: Maker,
+    pub(crate) path: PathBuf,
+    pub(crate) functions: Mutex<Vec<String>>,
+    pub(crate) weaker: Vec<String>,
+    pub(crate) last_call: Mutex<Option<CallMetrics>>,
+    pub(crate) death: Mutex<Option<Arc<AppletError>>>,
+    /// A call was cancelled, and nobody has looked since whether the applet outlived that.
+    was_cancelled: AtomicBool,
+    /// One call at a time, with what is remembered of it.
+    turn: Mutex<()>,
+    pub(crate) stream: Mutex<Weak<Shared>>,
+}
+
+/// An applet of one's own, or one out of a pool.
+pub(crate) enum Held {
+    Own(holdfast_applet::Applet),
+    Pooled(Pooled),
+}
+
+impl Deref for Held {
+    type Target = holdfast_applet::Applet;
+
+    fn deref(&self) -> &holdfast_applet::Applet {
+        match self {
+            Held::Own(applet) => applet,
+            Held::Pooled(applet) => applet,
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn new(path: PathBuf, held: Held) -> Inner {
+        let (functions, weaker) = (held.functions(), held.weaker());
+        Inner {
+            gate: Gate::new(held),
+            maker: Maker::new(),
+            path,
+            functions: Mutex::new(functions),
+            weaker,
+            last_call: Mutex::default(),
+            death: Mutex::default(),
+            was_cancelled: AtomicBool::new(false),
+            turn: Mutex::default(),
+            stream: Mutex::default(),
+        }
+    }
+
+    /// Remembers what a call came to.
+    pub(crate) fn note(&self, metrics: Option<CallMetrics>) {
+        if metrics.is_some() {
+            *lock(&self.last_call) = metrics;
+        }
+    }
+
+    /// The exception for a failed call; `known`: what the applet had died of before it.
+    pub(crate) fn failure(
+        &self,
+        py: Python<'_>,
+        error: &CallError,
+        known: Option<&Arc<AppletError>>,
+    ) -> PyErr {
+        match error {
+            CallError::Cancelled => cancelled(py, error, lock(&self.death).is_none()),
+            error => call_error(py, error, known),
+        }
+    }
+
+    /// The turn for a call: from here on no other thread's can be confused with it. With what the applet died of before.
+    pub(crate) fn turn(&self) -> (MutexGuard<'_, ()>, Option<Arc<AppletError>>) {
+        let turn = lock(&self.turn);
+        let known = lock(&self.death).clone();
+        (turn, known)
+    }
+
+    /// After a call, in its turn: remembers whether it was the applet's last.
+    pub(crate) fn settle(&self, applet: &Held, error: Option<&CallError>) {
+        let was_cancelled = self.was_cancelled.swap(false, Ordering::SeqCst);
+        match error {
+            Some(CallError::Died(cause)) => self.note_death(Some(cause.clone())),
+            _ if was_cancelled => self.note_death(applet.cause_of_death()),
+            _ => {}
+        }
+    }
+
+    /// Cancels the call under way, if there is one.
+    pub(crate) fn cancel(&self) -> bool {
+        let Some(applet) = self.gate.enter_to_end() else { return false };
+        // Before, so that the call cannot end in between without looking.
+        self.was_cancelled.store(true, Ordering::SeqCst);
+        applet.cancel()
+    }
+
+    /// Remembers that it is gone, without anybody having been told.
+    pub(crate) fn note_death(&self, cause: Option<Arc<AppletError>>) {
+        if cause.is_some() {
+            *lock(&self.death) = cause;
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each holds one value, set at once.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,56 @@
+//! The native half of the Python package `holdfast`: applets, buffers, streams, pools and heaps as Python classes.
+//!
+//! The other half is in `python/holdfast`: the exceptions and plain data types, which are Python's own, and `AsyncApplet`.
+//!
+//! Invariants:
+//! - Whoever waits for an applet, for another thread or for a file has let go of the interpreter.
+//! - Memory that Python sees through the buffer protocol stays mapped as long as anything in Python refers to it.
+//! - A forked child changes nothing of what its parent has: every object knows its process, and is refused or forgotten
+//!   elsewhere ([`process`]).
+//!
+//! What it must not do: decide anything that a host in Rust would need as well.
+#![deny(unsafe_code)]
+
+mod applet;
+#[allow(unsafe_code, reason = "hands shared memory out by the buffer protocol")]
+mod buffer;
+mod convert;
+mod error;
+mod gate;
+mod grants;
+mod heap;
+mod heap_core;
+mod heap_error;
+mod inner;
+#[allow(unsafe_code, reason = "reads what Python hands in by the buffer protocol")]
+mod input;
+mod limits;
+mod metrics;
+mod pool;
+mod process;
+mod recipe;
+mod stream;
+mod transaction;
+#[allow(unsafe_code, reason = "hands a heap's memory out by the buffer protocol")]
+mod view;
+
+/// The native half of `holdfast`. Import that instead.
+#[pyo3::pymodule]
+mod _holdfast {
+    #[pymodule_export]
+    use crate::applet::Applet;
+    #[pymodule_export]
+    use crate::buffer::Buffer;
+    #[pymodule_export]
+    use crate::heap::Heap;
+    #[pymodule_export]
+    use crate::pool::Pool;
+    #[pymodule_export]
+    use crate::stream::Stream;
+    #[pymodule_export]
+    use crate::transaction::Transaction;
+
+    /// The version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}

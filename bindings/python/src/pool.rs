@@ -1,0 +1,134 @@
+//! Applets that are started before they are needed.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::applet::Applet;
+use crate::error::{Class, applet_error, raise};
+use crate::inner::{Held, Inner};
+use crate::process::Maker;
+use crate::recipe::{Options, Recipe};
+
+/// Keeps `size` applets ready: `with pool.take() as applet:`. Options are those of `Applet`.
+///
+/// Every `take` gives a fresh applet, which is ended when it is closed. With `reuse=True` it goes back instead and serves
+/// the next one, with whatever it remembers. A `heap` has to be a `HeapGrant` with `{}` in the name of its compartment,
+/// which becomes the lowest number of which no other applet has the compartment: two applets never share one.
+#[pyclass(frozen, weakref, module = "holdfast")]
+pub(crate) struct Pool {
+    pool: Mutex<Option<Arc<holdfast_applet::Pool>>>,
+    path: PathBuf,
+    maker: Maker,
+}
+
+impl Pool {
+    fn pool(&self, py: Python<'_>) -> PyResult<Arc<holdfast_applet::Pool>> {
+        self.maker.check(py)?;
+        self.lock()
+            .clone()
+            .ok_or_else(|| raise(py, Class::Closed, "the pool is closed; make another one", ()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<holdfast_applet::Pool>>> {
+        // It holds one value, set at once.
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Pool {
+    #[new]
+    #[pyo3(signature = (path, *, size=2, reuse=false, args=Vec::new(), env=None, dirs=Vec::new(), heap=None, limits=None,
+                        strict=false, output="discard".to_owned(), home=None, pool=None, **named))]
+    #[allow(clippy::too_many_arguments, reason = "Python names them")]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        size: usize,
+        reuse: bool,
+        args: Vec<String>,
+        env: Option<Bound<'_, PyDict>>,
+        dirs: Vec<Bound<'_, PyAny>>,
+        heap: Option<Bound<'_, PyAny>>,
+        limits: Option<Bound<'_, PyAny>>,
+        strict: bool,
+        output: String,
+        home: Option<PathBuf>,
+        pool: Option<PathBuf>,
+        named: Option<Bound<'_, PyDict>>,
+    ) -> PyResult<Pool> {
+        let options = Options { args, env, dirs, heap, limits, named, strict, output, home, pool };
+        let recipe = Recipe::read(py, path, options)?;
+        if !recipe.given.is_for_many() {
+            return Err(PyValueError::new_err(
+                "the applets of a pool cannot share a heap; give each its compartment: HeapGrant(NAME, \
+                 compartment=\"worker-{}\")",
+            ));
+        }
+        let path = recipe.path.clone();
+        let source = move || Ok(recipe.command()?.0);
+        let pool = py.detach(|| holdfast_applet::Pool::new(size, reuse, source));
+        let pool = pool.map_err(|error| applet_error(py, &error))?;
+        Ok(Pool { pool: Mutex::new(Some(Arc::new(pool))), path, maker: Maker::new() })
+    }
+
+    /// An applet that serves: a warm one, or, when there is none, one that is started now. Close it (a `with` block does)
+    /// to give it back.
+    fn take(&self, py: Python<'_>) -> PyResult<Applet> {
+        let pool = self.pool(py)?;
+        let taken = py.detach(|| {
+            let taken = pool.take();
+            drop(pool);
+            taken.map(|applet| Inner::new(self.path.clone(), Held::Pooled(applet)))
+        });
+        taken.map(Applet::of).map_err(|error| applet_error(py, &error))
+    }
+
+    /// How many are ready now.
+    #[getter]
+    fn ready(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.pool(py)?.ready())
+    }
+
+    /// Ends the applets that are ready. Those that were taken serve until they are closed.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.maker.check(py)?;
+        let pool = self.lock().take();
+        py.detach(|| drop(pool));
+        Ok(())
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.lock().is_none()
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().pool(slf.py())?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (_kind, _value, _traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let pool = self.lock().take();
+        self.maker.let_go(pool);
+    }
+}

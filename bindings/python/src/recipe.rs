@@ -1,0 +1,80 @@
+//! What is to be started: the program, what it is given, its limits.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+
+use holdfast_applet::{Command, Limits, Stdio};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::region_error;
+use crate::grants::{Given, HeapSpec, directory, places};
+use crate::limits;
+
+/// Bytes of each of an applet's captured outputs.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// What is to be started; for a pool, again and again.
+#[derive(Clone)]
+pub(crate) struct Recipe {
+    pub(crate) path: PathBuf,
+    pub(crate) given: Given,
+    limits: Limits,
+    is_strict: bool,
+    stdio: Stdio,
+}
+
+/// The options that applets and pools have in common.
+pub(crate) struct Options<'py> {
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Option<Bound<'py, PyDict>>,
+    pub(crate) dirs: Vec<Bound<'py, PyAny>>,
+    pub(crate) heap: Option<Bound<'py, PyAny>>,
+    pub(crate) limits: Option<Bound<'py, PyAny>>,
+    pub(crate) named: Option<Bound<'py, PyDict>>,
+    pub(crate) strict: bool,
+    pub(crate) output: String,
+    pub(crate) home: Option<PathBuf>,
+    pub(crate) pool: Option<PathBuf>,
+}
+
+impl Recipe {
+    pub(crate) fn read(py: Python<'_>, path: PathBuf, options: Options<'_>) -> PyResult<Recipe> {
+        let heap = options.heap.as_ref().map(HeapSpec::read).transpose()?;
+        let dirs = options.dirs.iter().map(directory).collect::<PyResult<_>>()?;
+        let mut env = Vec::new();
+        for (name, value) in options.env.iter().flatten() {
+            env.push((name.extract()?, value.extract()?));
+        }
+        let stdio = match &*options.output {
+            "discard" => Stdio::default(),
+            "inherit" => Stdio::inherit().with_stdin(holdfast_applet::Input::Empty),
+            "capture" => Stdio::capture(OUTPUT_BYTES_MAX),
+            other => {
+                let text = format!("output is {other:?}; it is \"discard\", \"inherit\" or \"capture\"");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let is_needed = heap.is_some() || options.home.is_some() || options.pool.is_some();
+        let places = match places(options.home, options.pool) {
+            Ok(places) => Some(places),
+            // Then there is no cache of what is compiled.
+            Err(_) if !is_needed => None,
+            Err(error) => return Err(region_error(py, &error.into())),
+        };
+        let limits = limits::read(py, options.limits, options.named.as_ref())?;
+        let given = Given::new(&path, options.args, env, dirs, heap, places)?;
+        Ok(Recipe { path, given, limits, is_strict: options.strict, stdio })
+    }
+
+    /// The command, and whether its heap was made now.
+    pub(crate) fn command(&self) -> Result<(Command, bool), holdfast_region::RegionError> {
+        let (grants, made_now) = self.given.grants()?;
+        let command = Command::new(&self.path, grants)
+            .limits(self.limits.clone())
+            .strict(self.is_strict)
+            .stdio(self.stdio.clone());
+        Ok((command, made_now))
+    }
+}

@@ -1,0 +1,235 @@
+//! A result that comes in parts, as an iterator.
+//!
+//! A thread of its own has the call: it hands each part over and waits until it is taken. So any thread of Python can go on
+//! with the stream, and none is tied to it.
+//!
+//! Invariants:
+//! - A cancellation from here meets this stream's call and no later one: the call is marked as over before its turn ends, and
+//!   cancelled only under that mark's lock.
+//! - When `close` returns, the call is over.
+#![forbid(unsafe_code)]
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::{self, JoinHandle, ThreadId};
+use std::time::Duration;
+
+use holdfast_applet::{AppletError, Call, CallError, SharedBuffer};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::error::{Class, raise};
+use crate::inner::{Held, Inner, lock};
+use crate::process::Maker;
+
+/// Parts that wait to be taken.
+const PARTS_AHEAD: usize = 1;
+
+/// The parts of a result, in order: an iterator of `bytes`, and a context manager. See `Applet.stream`.
+#[pyclass(frozen, weakref, module = "holdfast")]
+pub(crate) struct Stream {
+    shared: Option<Arc<Shared>>,
+    inner: Option<Arc<Inner>>,
+    maker: Maker,
+}
+
+/// What the thread that has the call and those that use the stream share.
+pub(crate) struct Shared {
+    /// The call is over, so it must not be cancelled any more.
+    is_over: Mutex<bool>,
+    parts: Mutex<Option<Receiver<Part>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// The thread that used the stream last.
+    user: Mutex<Option<ThreadId>>,
+}
+
+/// What the thread hands over; first, once, whether the call was begun.
+enum Part {
+    Begun,
+    Bytes(Vec<u8>),
+    /// With what the applet had died of before.
+    Failed(CallError, Option<Arc<AppletError>>),
+    Closed,
+}
+
+impl Stream {
+    pub(crate) fn open(
+        py: Python<'_>,
+        inner: &Arc<Inner>,
+        function: String,
+        input: Vec<u8>,
+        buffer: Option<Arc<SharedBuffer>>,
+        time_limit: Option<Duration>,
+    ) -> PyResult<Stream> {
+        let (sender, parts) = sync_channel(PARTS_AHEAD);
+        let shared = Arc::new(Shared {
+            is_over: Mutex::new(false),
+            parts: Mutex::new(Some(parts)),
+            thread: Mutex::default(),
+            user: Mutex::default(),
+        });
+        let stream = Stream { shared: Some(shared.clone()), inner: Some(inner.clone()), maker: inner.maker };
+        let worker = Worker { inner: inner.clone(), shared: shared.clone(), sender };
+        let thread = thread::Builder::new().name("holdfast-stream".to_owned()).spawn(move || {
+            let mut call = Call::new(&function, &input);
+            if let Some(buffer) = &buffer {
+                call = call.buffer(buffer);
+            }
+            if let Some(limit) = time_limit {
+                call = call.time_limit(limit);
+            }
+            worker.run(call);
+        })?;
+        *lock(&shared.thread) = Some(thread);
+        match py.detach(|| shared.next()) {
+            Some(Part::Begun) => Ok(stream),
+            Some(Part::Failed(error, known)) => Err(inner.failure(py, &error, known.as_ref())),
+            _ => Err(raise(py, Class::Closed, "the applet is closed; start another one", ())),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> Weak<Shared> {
+        self.shared.as_ref().map(Arc::downgrade).unwrap_or_default()
+    }
+
+    fn parts(&self, py: Python<'_>) -> PyResult<(&Arc<Shared>, &Arc<Inner>)> {
+        self.maker.check(py)?;
+        let both = self.shared.as_ref().zip(self.inner.as_ref());
+        both.ok_or_else(|| raise(py, Class::Closed, "the stream is gone", ()))
+    }
+}
+
+#[pymethods]
+impl Stream {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let (shared, inner) = self.parts(py)?;
+        match py.detach(|| shared.next()) {
+            Some(Part::Bytes(bytes)) => Ok(Some(PyBytes::new(py, &bytes))),
+            Some(Part::Failed(error, known)) => Err(inner.failure(py, &error, known.as_ref())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Ends the stream: cancels the call if it is not over, and waits until it is. Closing twice does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let (shared, inner) = self.parts(py)?;
+        py.detach(|| shared.close(inner));
+        Ok(())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (_kind, _value, _traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        /// Ends the call when it is dropped.
+        struct End(Arc<Shared>, Arc<Inner>);
+        impl Drop for End {
+            fn drop(&mut self) {
+                self.0.close(&self.1);
+            }
+        }
+        if let (Some(shared), Some(inner)) = (self.shared.take(), self.inner.take()) {
+            self.maker.let_go(End(shared, inner));
+        }
+    }
+}
+
+impl Shared {
+    /// Whether a call by this thread would wait for this thread: it used the stream last, and the call goes on.
+    pub(crate) fn is_open_here(&self) -> bool {
+        !*lock(&self.is_over) && *lock(&self.user) == Some(thread::current().id())
+    }
+
+    fn next(&self) -> Option<Part> {
+        *lock(&self.user) = Some(thread::current().id());
+        let mut parts = lock(&self.parts);
+        let part = parts.as_ref()?.recv().ok();
+        if part.is_none() {
+            // The thread has ended.
+            *parts = None;
+        }
+        part
+    }
+
+    /// See [`Stream::close`].
+    pub(crate) fn close(&self, inner: &Inner) {
+        let is_over = lock(&self.is_over);
+        if !*is_over {
+            inner.cancel();
+        }
+        drop(is_over);
+        // Another thread that waits for a part gets the cancelled call's last one first.
+        drop(lock(&self.parts).take());
+        let thread = lock(&self.thread).take();
+        // Its panic would be ours; it has let go of the applet all the same.
+        let _ = thread.map(JoinHandle::join);
+    }
+}
+
+/// The thread that has the call.
+struct Worker {
+    inner: Arc<Inner>,
+    shared: Arc<Shared>,
+    sender: SyncSender<Part>,
+}
+
+impl Worker {
+    fn run(self, call: Call<'_>) {
+        // Whoever would want to hear it is gone when sending fails.
+        let last = match self.inner.gate.enter() {
+            None => Some(Part::Closed),
+            Some(applet) => {
+                let (turn, known) = self.inner.turn();
+                let error = self.hand_over(&applet, call);
+                *lock(&self.shared.is_over) = true;
+                self.inner.settle(&applet, error.as_ref());
+                drop(turn);
+                error.map(|error| Part::Failed(error, known))
+            }
+        };
+        *lock(&self.shared.is_over) = true;
+        if let Some(last) = last {
+            let _ = self.sender.send(last);
+        }
+    }
+
+    /// Hands all parts over; why there are no more, when that is not the end of the result.
+    fn hand_over(&self, applet: &Held, call: Call<'_>) -> Option<CallError> {
+        let mut stream = match applet.stream(call) {
+            Ok(stream) => stream,
+            Err(error) => return Some(error),
+        };
+        let mut is_wanted = self.sender.send(Part::Begun).is_ok();
+        while is_wanted {
+            match stream.next() {
+                Some(Ok(chunk)) => is_wanted = self.sender.send(Part::Bytes(chunk.bytes)).is_ok(),
+                Some(Err(error)) => return Some(error),
+                None => break,
+            }
+        }
+        self.inner.note(stream.metrics());
+        if !is_wanted {
+            // Dropping the stream ends the call; a cancellation from here on would meet no other.
+            self.inner.cancel();
+        }
+        None
+    }
+}

@@ -1,0 +1,112 @@
+"""Applets that are started before they are needed."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import holdfast
+import pytest
+from conftest import number, program
+
+
+def wait_for(pool: holdfast.Pool, count: int) -> None:
+    deadline = time.monotonic() + 20
+    while pool.ready < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_taken_applets_are_fresh(kind: str, places: dict[str, Any]) -> None:
+    with holdfast.Pool(program("trial", kind), size=2, **places) as pool:
+        wait_for(pool, 2)
+        for _ in range(4):
+            with pool.take() as applet:
+                assert applet.metrics().calls == 0
+                assert applet.call("echo", b"abc") == b"abc"
+            assert applet.closed
+        wait_for(pool, 2)
+        assert pool.ready == 2
+    assert pool.closed
+    with pytest.raises(holdfast.Closed, match="pool"):
+        pool.take()
+
+
+def test_applets_that_are_reused_go_back(kind: str, places: dict[str, Any]) -> None:
+    with holdfast.Pool(program("trial", kind), size=1, reuse=True, **places) as pool:
+        deadline = time.monotonic() + 20
+        calls = 0
+        # The pool starts another one meanwhile, which may be there first.
+        while calls < 3:
+            assert time.monotonic() < deadline
+            with pool.take() as applet:
+                applet.call("echo")
+                calls = max(calls, applet.metrics().calls)
+        with pool.take() as applet, pytest.raises(holdfast.AppletCrashed):
+            applet.call("crash")
+        # A dead one does not.
+        for _ in range(3):
+            with pool.take() as applet:
+                assert applet.call("echo", b"abc") == b"abc"
+
+
+def test_more_than_are_ready_can_be_taken(kind: str, places: dict[str, Any]) -> None:
+    pool = holdfast.Pool(program("trial", kind), size=1, **places)
+    applets = [pool.take() for _ in range(3)]
+    assert [applet.call("echo", b"x") for applet in applets] == [b"x"] * 3
+    # They outlive their pool.
+    pool.close()
+    pool.close()
+    assert applets[0].call("echo", b"y") == b"y"
+    for applet in applets:
+        assert applet.close() is None
+
+
+def test_threads_take_from_one_pool(kind: str, places: dict[str, Any]) -> None:
+    failures: list[BaseException] = []
+    with holdfast.Pool(program("trial", kind), size=2, reuse=True, **places) as pool:
+
+        def work() -> None:
+            try:
+                for _ in range(10):
+                    with pool.take() as applet:
+                        assert applet.call("echo", b"abc") == b"abc"
+            except BaseException as failure:
+                failures.append(failure)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert not failures
+
+
+def test_each_has_a_compartment_of_its_own(kind: str, places: dict[str, Any]) -> None:
+    grant = holdfast.HeapGrant("words", compartment="worker-{}")
+    with holdfast.Pool(program("trial", kind), size=1, heap=grant, **places) as pool:
+        applets = [pool.take() for _ in range(3)]
+        assert [applet.call("count") for applet in applets] == [number(1)] * 3
+        for applet in applets:
+            applet.close()
+    with pytest.raises(ValueError, match="worker-{}"):
+        holdfast.Pool(program("trial", kind), heap="words", **places)  # type: ignore[arg-type]
+
+
+def test_a_mistake_shows_when_the_pool_is_made(places: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(holdfast.AppletNotFound):
+        holdfast.Pool(tmp_path / "nowhere", **places)
+    with pytest.raises(TypeError, match="timout"):
+        holdfast.Pool(program("trial", "wasm"), timout=1, **places)  # type: ignore[call-arg]
+
+
+def test_a_pool_that_nobody_refers_to_ends(kind: str, places: dict[str, Any]) -> None:
+    pool = holdfast.Pool(program("trial", kind), size=1, **places)
+    applet = pool.take()
+    del pool
+    gc.collect()
+    assert applet.call("echo", b"x") == b"x"
+    applet.close()

@@ -1,0 +1,249 @@
+"""Threads, forks, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import holdfast
+import pytest
+from conftest import Start, number, program
+
+
+def test_many_threads_call_one_applet(trial: holdfast.Applet) -> None:
+    failures: list[BaseException] = []
+
+    def work(mark: int) -> None:
+        try:
+            for turn in range(100):
+                data = f"{mark}-{turn}".encode() * (1 + turn)
+                assert trial.call("echo", data) == data
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    assert trial.metrics().calls == 800
+
+
+def test_python_goes_on_during_a_call(start: Start) -> None:
+    applet = start(call_timeout=0.5)
+    turns = 0
+    done = threading.Event()
+
+    def count() -> None:
+        nonlocal turns
+        while not done.is_set():
+            turns += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        with pytest.raises(holdfast.AppletTimeout):
+            applet.call("spin")
+    finally:
+        done.set()
+        thread.join()
+    assert turns > 50
+
+
+def test_closing_waits_for_a_call_and_cancel_ends_it(start: Start) -> None:
+    applet = start(grace=0.05)
+    outcome: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            applet.call("spin")
+        except BaseException as failure:
+            outcome.append(failure)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    time.sleep(0.2)
+    closer = threading.Thread(target=applet.close)
+    closer.start()
+    time.sleep(0.2)
+    assert closer.is_alive()
+    with pytest.raises(holdfast.Closed):
+        applet.call("echo")
+    assert applet.cancel()
+    caller.join(10)
+    closer.join(10)
+    assert isinstance(outcome[0], holdfast.Cancelled)
+    assert applet.closed
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def children() -> set[str]:
+    me, found = os.getpid(), set()
+    for task in os.listdir(f"/proc/{me}/task"):
+        found.update(Path(f"/proc/{me}/task/{task}/children").read_text().split())
+    return found
+
+
+def test_nothing_is_left_of_applets(kind: str, places: dict[str, Any]) -> None:
+    def cycle() -> None:
+        applet = holdfast.Applet(program("trial", kind), heap="left", **places)
+        buffer = applet.buffer(4096)
+        applet.call("increment", buffer=buffer)
+        next(applet.stream("parts", number(100)))
+        view = memoryview(buffer)
+        view[0] = 1
+        if applet.alive:
+            applet.call("count")
+
+    for _ in range(3):
+        cycle()
+    gc.collect()
+    before = (descriptors(), threads(), len(children()))
+    objects = len(gc.get_objects())
+    for _ in range(20):
+        cycle()
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while (descriptors(), threads(), len(children())) != before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert (descriptors(), threads(), len(children())) == before
+    assert len(gc.get_objects()) - objects < 100
+
+
+def test_calls_leak_no_references(trial: holdfast.Applet) -> None:
+    data, name = bytearray(b"x" * 1000), "echo"
+    before = (sys.getrefcount(data), sys.getrefcount(name), sys.getrefcount(trial))
+    for _ in range(1000):
+        trial.call(name, data)
+    for _ in range(100):
+        with pytest.raises(holdfast.CallFailed):
+            trial.call("fail", data)
+    gc.collect()
+    assert (sys.getrefcount(data), sys.getrefcount(name), sys.getrefcount(trial)) == before
+
+
+def test_an_applet_that_nobody_refers_to_ends(start: Start, kind: str, places: dict[str, Any]) -> None:
+    applet = holdfast.Applet(program("trial", kind), heap="mine", **places)
+    gone = weakref.ref(applet)
+    del applet
+    gc.collect()
+    assert gone() is None
+    # Its heap is free.
+    with holdfast.Applet(program("trial", kind), heap="mine", **places) as again:
+        again.call("count")
+
+
+def run_forked(work: Any) -> int:
+    """Runs `work` in a forked child; 0 when it returned."""
+    with warnings.catch_warnings():
+        # Newer versions of Python warn of forks with threads, and rightly.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException as failure:
+            print(repr(failure), file=sys.stderr)
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_forked_child_changes_nothing(trial: holdfast.Applet, places: dict[str, Any]) -> None:
+    buffer = trial.buffer(16)
+    memoryview(buffer)[:] = b"0123456789abcdef"
+    heap = holdfast.Heap("parents", **places)
+    heap.create("state", 8)[:] = b"12345678"
+    transaction = heap.transaction()
+
+    def child() -> None:
+        nonlocal trial, buffer, heap
+        uses: list[Callable[[], object]] = [
+            lambda: trial.call("echo"),
+            lambda: trial.stream("echo"),
+            lambda: trial.alive,
+            trial.close,
+            trial.cancel,
+            lambda: heap["state"],
+            heap.close,
+            heap.transaction,
+            transaction.__enter__,
+        ]
+        for use in uses:
+            with pytest.raises(holdfast.Forked, match="fork"):
+                use()
+        with pytest.raises(holdfast.Forked):
+            memoryview(buffer)
+        del trial, buffer, heap
+        gc.collect()
+
+    assert run_forked(child) == 0
+    assert trial.call("echo", b"here") == b"here"
+    assert bytes(memoryview(buffer)) == b"0123456789abcdef"
+    assert bytes(heap["state"]) == b"12345678"
+    heap.close()
+
+
+def test_a_child_may_have_applets_of_its_own(kind: str, places: dict[str, Any]) -> None:
+    # In a process that has started nothing: with threads of the library a fork takes none of them along.
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from test_threads import run_forked
+        import holdfast
+        def child():
+            with holdfast.Applet({str(program("echo", kind))!r}, home={str(places["home"])!r},
+                                 pool={str(places["pool"])!r}) as applet:
+                assert applet.call("reverse", b"ab") == b"ba"
+        sys.exit(run_forked(child))
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("way", ["end", "exit", "killed"])
+def test_the_end_of_python_ends_its_applets(kind: str, places: dict[str, Any], way: str) -> None:
+    ends = {"end": "pass", "exit": "sys.exit(3)", "killed": "os.kill(os.getpid(), 9)"}
+    code = f"""
+        import os, sys, holdfast
+        applet = holdfast.Applet({str(program("trial", kind))!r}, heap="kept", home={str(places["home"])!r},
+                                 pool={str(places["pool"])!r})
+        assert applet.call("count") == (1).to_bytes(8, "little")
+        stream = applet.stream("flood")
+        next(stream)
+        keep = (applet, stream)
+        keep_alive = [keep]; keep_alive.append(keep_alive)
+        {ends[way]}
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], timeout=60)
+    assert done.returncode == {"end": 0, "exit": 3, "killed": -9}[way]
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            applet = holdfast.Applet(program("trial", kind), heap="kept", **places)
+            break
+        except holdfast.HeapHeld:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    with applet:
+        assert applet.call("look") == number(1)
