@@ -214,6 +214,20 @@ static int increment(holdfast_call *call, void *context) {
     return reply_number(call, size);
 }
 
+/* The bytes of the file that the input names. */
+static int read_file(holdfast_call *call, void *context) {
+    (void)context;
+    size_t size;
+    const void *input = holdfast_input(call, &size);
+    char path[256] = {0}, bytes[256];
+    memcpy(path, input, size < sizeof path ? size : sizeof path - 1);
+    FILE *file = fopen(path, "r");
+    if (!file) return holdfast_fail(call, "it cannot be opened");
+    size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    return holdfast_reply(call, bytes, size) ? holdfast_fail(call, nv_message()) : 0;
+}
+
 static int write_output(holdfast_call *call, void *context) {
     (void)context;
     size_t size;
@@ -251,7 +265,7 @@ int main(int argc, char **argv) {
         {"count_and_fail", count_and_fail}, {"store", store}, {"store_and_fail", store_and_fail},
         {"store_and_crash", store_and_crash}, {"store_out_of_range", store_out_of_range}, {"fill", fill},
         {"transactions", transactions}, {"commit", commit}, {"increment", increment},
-        {"write_output", write_output},
+        {"write_output", write_output}, {"read_file", read_file},
     };
     for (size_t at = 0; at < sizeof functions / sizeof *functions; at++) {
         if (holdfast_export(functions[at].name, functions[at].function, NULL)) return 1;

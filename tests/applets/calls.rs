@@ -193,3 +193,25 @@ fn a_quiet_applet_costs_nothing_while_it_waits() {
         assert!(started.elapsed() < Duration::from_secs(5));
     });
 }
+
+#[test]
+fn a_file_in_a_granted_directory_is_read_by_an_applet_that_uses_the_library() {
+    with_each(|kind, path| {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("greeting"), "hello").unwrap();
+        let home = crate::Home::new();
+        let host = directory.path().to_owned();
+        let grant = holdfast_applet::DirGrant {
+            host,
+            guest: "/in".to_owned(),
+            access: holdfast_applet::Access::ReadOnly,
+        };
+        let grants = holdfast_applet::Grants::none().heap(home.region()).dir(grant);
+        let applet = Applet::spawn(path, Limits::default(), grants).unwrap();
+        assert_eq!(ask(&applet, "count", 0).unwrap(), 1);
+        for _ in 0..3 {
+            assert_eq!(applet.call("read_file", b"/in/greeting").unwrap(), b"hello", "{kind}");
+        }
+        assert_eq!(ask(&applet, "count", 0).unwrap(), 2);
+    });
+}

@@ -149,3 +149,23 @@ fn a_stream_that_is_dropped_early_cancels_its_call() {
         assert_eq!(death(after).kind(), FailureKind::Cancelled);
     });
 }
+
+#[test]
+fn patience_without_an_end_is_no_panic() {
+    with_each(|_, path| {
+        let mut limits = Limits::default();
+        limits.grace = Duration::MAX;
+        let applet = Arc::new(spawn_with(path, limits));
+        let calling = {
+            let applet = applet.clone();
+            thread::spawn(move || applet.call("spin_until_cancelled", b""))
+        };
+        while !applet.cancel() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(calling.join().unwrap().is_err());
+        if applet.cause_of_death().is_none() {
+            Arc::into_inner(applet).unwrap().close().unwrap();
+        }
+    });
+}

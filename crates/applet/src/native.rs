@@ -186,7 +186,11 @@ type Begun = (Arc<ChannelMemory>, Endpoint<HostWait>, Bell, Jailed, Option<LentR
 fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun, Failure> {
     let host = |step| move |source| Failure::Host { step, source };
     let lent = region.map(Region::lend).transpose()?;
-    let arena_bytes = if serve { plan.limits.buffer_bytes.next_multiple_of(PAGE_BYTES) } else { 0 };
+    let arena_bytes = if serve {
+        plan.limits.buffer_bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX)
+    } else {
+        0
+    };
     let layout = Layout::new(RING_BYTES_DEFAULT, arena_bytes).map_err(|error| Failure::Host {
         step: "lay out the channel",
         source: std::io::Error::other(error),

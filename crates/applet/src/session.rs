@@ -155,11 +155,24 @@ impl Session {
         self.pending = Some(pending);
         self.control.begin(self.calls);
         self.count(request.input.len());
-        match self.sandbox.send(&header, request.input, deadline) {
-            Ok(()) => Ok(Ok(())),
-            // Half a message is on its way, and nothing can follow it.
-            Err(Stop::Nudged) => Err(Over(Some(Failure::IgnoredCancel { grace: Duration::ZERO }))),
-            Err(stop) => Err(self.over(stop)),
+        // A call that is cancelled meanwhile is told so with the first step, if the applet takes its input by then.
+        let mut patience = None;
+        loop {
+            match self.sandbox.send(&header, request.input, deadline.into_iter().chain(patience).min()) {
+                Ok(()) => return Ok(Ok(())),
+                Err(Stop::Nudged) if self.control.is_cancelled(self.calls) => {
+                    patience = patience.or_else(|| Some(after(self.grace)));
+                }
+                Err(Stop::Nudged) => continue,
+                // The same when half a message is on its way: nothing can follow it.
+                Err(Stop::Broken(_)) if patience.is_some() => {
+                    return Err(Over(Some(Failure::IgnoredCancel { grace: self.grace })));
+                }
+                Err(Stop::Deadline) if patience.is_some_and(|patience| Instant::now() >= patience) => {
+                    return Err(Over(Some(Failure::IgnoredCancel { grace: self.grace })));
+                }
+                Err(stop) => return Err(self.over(stop)),
+            }
         }
     }
 
@@ -216,7 +229,7 @@ impl Session {
         if pending.patience.is_some() || !self.control.is_cancelled(pending.call) {
             return Ok(());
         }
-        let patience = Instant::now() + self.grace;
+        let patience = after(self.grace);
         pending.patience = Some(patience);
         let header = Header::from(HostMessage::Cancel { call: pending.call });
         self.count(0);
@@ -311,7 +324,7 @@ impl Session {
 
     /// Asks the applet to return from serving, and waits for that as long as the grace says.
     pub(crate) fn dismiss(&mut self) {
-        let patience = Some(Instant::now() + self.grace);
+        let patience = Some(after(self.grace));
         if self.sandbox.send(&Header::from(HostMessage::End), &[], patience).is_err() {
             return;
         }
@@ -331,6 +344,13 @@ impl Pending {
         let limit = self.time_limit.and_then(|limit| self.started.checked_add(limit));
         [limit, self.patience].into_iter().flatten().min()
     }
+}
+
+/// So long from now; a time that no clock has is a year.
+fn after(time: Duration) -> Instant {
+    const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(time).or_else(|| now.checked_add(YEAR)).unwrap_or(now)
 }
 
 fn broken(what: &'static str) -> Over {

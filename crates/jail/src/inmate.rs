@@ -28,6 +28,8 @@ const SPARE_SHARE: u64 = 8;
 /// One jailed program.
 pub(crate) struct Inmate {
     pub(crate) pid: u32,
+    /// The process that started it; a forked copy has this handle, too, and leaves the program alone.
+    host: u32,
     pub(crate) pidfd: Arc<OwnedFd>,
     pub(crate) policy: Policy,
     pub(crate) given: Given,
@@ -87,6 +89,7 @@ impl Inmate {
         };
         Inmate {
             pid,
+            host: std::process::id(),
             pidfd,
             policy,
             given,
@@ -106,6 +109,9 @@ impl Inmate {
 
     /// Ends it, with this as the cause unless there is one already.
     pub(crate) fn finish(&self, cause: End) {
+        if self.host != std::process::id() {
+            return;
+        }
         let mut book = self.book();
         if book.end.is_none() {
             book.cause.get_or_insert(cause);
@@ -119,6 +125,9 @@ impl Inmate {
     }
 
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<End> {
+        if self.host != std::process::id() {
+            return None;
+        }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut book = self.book();
         while book.end.is_none() || book.relays > 0 {

@@ -51,7 +51,7 @@ impl Jailed {
         Ok(())
     }
 
-    /// Ends the program; the first reason counts. Returns at once.
+    /// Ends the program; the first reason counts. Returns at once. In a forked copy of the host it does nothing.
     pub fn kill(&self, why: KillReason) {
         self.inmate.finish(End::Killed(why));
     }
@@ -62,7 +62,8 @@ impl Jailed {
         self.inmate.end()
     }
 
-    /// Waits until it has ended, at most this long if a time is given. Not within `on_end`.
+    /// Waits until it has ended, at most this long if a time is given. Not within `on_end`. A forked copy of the
+    /// host learns nothing.
     #[must_use]
     pub fn wait(&self, timeout: Option<Duration>) -> Option<End> {
         self.inmate.wait(timeout)

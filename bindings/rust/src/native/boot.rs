@@ -1,12 +1,13 @@
 //! The first look at the descriptors that the host has installed, and the mappings.
 //!
 //! Invariants: nothing is mapped or closed before the channel's mark was seen, so a program that no host has started keeps its
-//! descriptors; the region is mapped at its address or not at all; when this returns a channel, both descriptors are closed.
+//! descriptors; the region is mapped at its address or not at all; both descriptors stay open, so that no
+//! file that the program opens later gets their numbers, which the host's policy keeps for them.
 
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 
-use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fd::BorrowedFd;
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -54,17 +55,15 @@ pub(super) fn boot() -> Result<Booted, Refused> {
         Err(BootError::NotAChannel) => return Err(Refused::NoHost),
         Err(error) => return Err(Refused::Boot(error)),
     };
-    // SAFETY: the host has installed both for this library alone, as the record says.
-    let channel = unsafe { owned(CHANNEL_FD) };
-    // SAFETY: as above.
-    let image = boot.region().is_some().then(|| unsafe { owned(REGION_FD) });
+    // SAFETY: the host has installed it, as the record says, and nobody else in this program knows it.
+    let image = boot.region().is_some().then(|| unsafe { BorrowedFd::borrow_raw(REGION_FD) });
     let layout = boot.layout(file_bytes).map_err(Refused::Boot)?;
     let bytes =
         usize::try_from(layout.total_bytes()).map_err(|_| Refused::Map(Errno::NOMEM.raw_os_error()))?;
     let both = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping, where nothing is.
-    let base = unsafe { mmap(null_mut(), bytes, both, MapFlags::SHARED, &channel, 0) }.map_err(map_failed)?;
-    let region = match (boot.region(), &image) {
+    let base = unsafe { mmap(null_mut(), bytes, both, MapFlags::SHARED, channel, 0) }.map_err(map_failed)?;
+    let region = match (boot.region(), image) {
         (Some(region), Some(image)) => map_region(&region, image).map(Some),
         _ => Ok(None),
     };
@@ -74,13 +73,6 @@ pub(super) fn boot() -> Result<Booted, Refused> {
     let endpoint = unsafe { Endpoint::new(start, &layout, Side::Applet, wait) };
     let endpoint = endpoint.ok_or(Refused::Boot(BootError::Layout { what: "rings" }))?;
     Ok(Booted { endpoint, region, base: base.cast(), layout, serves: boot.wants_serving() })
-}
-
-/// # Safety
-/// The descriptor must be open, and nobody else's.
-unsafe fn owned(descriptor: i32) -> OwnedFd {
-    // SAFETY: per the contract.
-    unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
 /// Copies the record out of the first page, which is mapped for that long.
@@ -97,7 +89,7 @@ fn read_record(channel: BorrowedFd<'_>) -> Result<Boot, BootError> {
 }
 
 /// Maps all that the region can ever be: what is not backed yet becomes usable when it is.
-fn map_region(region: &BootRegion, image: &OwnedFd) -> Result<Granted, AttachError> {
+fn map_region(region: &BootRegion, image: BorrowedFd<'_>) -> Result<Granted, AttachError> {
     let shape = AttachError::MemoryShape;
     let start = usize::try_from(region.address).map_err(|_| shape)? as *mut c_void;
     let bytes = usize::try_from(region.limit_bytes).map_err(|_| shape)?;

@@ -1,5 +1,5 @@
 //! The native applet: a process of its own that shares two files with its host, the channel and, if a heap was granted, the
-//! region's image. It finds them at fixed descriptors, maps them once, and closes the descriptors.
+//! region's image. It finds them at fixed descriptors, maps them once, and leaves them open.
 //!
 //! - `boot`: the first look at the descriptors, and the mappings. `channel`: messages over them.
 //! - `wait`: spinning and sleeping. `lock`: for threads. `memory`: anonymous mappings for `buffer`.

@@ -6,6 +6,7 @@
 mod basics;
 mod calls;
 mod escapes;
+mod forks;
 mod host_death;
 mod limits;
 mod machine;
