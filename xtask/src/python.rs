@@ -6,6 +6,7 @@
 //!
 //! Invariant: what could not run is named, and what failed to build counts as a failure.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -89,6 +90,8 @@ fn install(workspace: &Workspace, environment: &Path) -> Result<()> {
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         // Unoptimised code of ours, as in all other tests, and what is built is kept for the next time.
         pip.env("MATURIN_PEP517_ARGS", "--profile dev").env("CARGO_TARGET_DIR", &workspace.target);
+        // Without isolation pip looks for the program `maturin` there, where the environment has it.
+        pip.env("PATH", path_with(&environment.join("bin")));
         pip
     };
     // What it was made for; it is made anew when the package asks for something else.
@@ -108,6 +111,14 @@ fn install(workspace: &Workspace, environment: &Path) -> Result<()> {
     run(&mut with_timeout(&tools, INSTALL_TIMEOUT_S))?;
     let cannot = |error| Failure::new(format!("cannot write {}: {error}", is_ready.display()));
     fs::write(&is_ready, wanted).map_err(cannot)
+}
+
+/// Where programs are looked for, with a folder in front.
+fn path_with(folder: &Path) -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
+    // A folder with a colon in its name cannot be in it.
+    std::env::join_paths(folders).unwrap_or(path)
 }
 
 fn program(environment: &Path, name: &str) -> PathBuf {
