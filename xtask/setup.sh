@@ -63,12 +63,15 @@ packages_for_c_applets() {
   [ -f /usr/include/wasm32-wasi/stdio.h ] || echo wasi-libc
 }
 
-# The video player is an applet that links the system's decoders; the plain Python that applets are compared with.
+# The video player is an applet that links the system's decoders, and a window, which the tests open on a display of
+# their own; the plain Python that applets are compared with.
 packages_for_applications() {
   command -v pkg-config >/dev/null || echo pkg-config
   pkg-config --exists libavformat libavcodec libswscale libavutil 2>/dev/null ||
     echo libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
   command -v python3 >/dev/null || echo python3
+  python3 -c 'import tkinter' 2>/dev/null || echo python3-tk
+  command -v Xvfb >/dev/null || echo xvfb
 }
 
 # Once. A source that cannot be reached may be one that is not needed: installing will tell.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_applet::{Call, CallError, End, Failure, FailureKind, Kind, Limits};
+use holdfast_applet::{Call, CallError, Command, End, Failure, FailureKind, Grants, Kind, Limits};
 
 use crate::{death, spawn, spawn_with, with_each};
 
@@ -36,7 +36,16 @@ fn an_exit_in_the_middle_of_a_call_is_the_applets_death_and_not_the_hosts() {
     with_each(|_, path| {
         let applet = spawn(path);
         let error = death(applet.call("exit", &7_u64.to_le_bytes()));
-        assert!(error.to_string().contains("status 7"), "{error}");
+        assert_eq!(error.kind(), FailureKind::Trap, "{error}");
+        assert!(error.to_string().ends_with("it ended with status 7"), "{error}");
+    });
+}
+
+#[test]
+fn an_applet_that_serves_ends_in_order_when_it_is_only_run() {
+    with_each(|_, path| {
+        let outcome = Command::new(path, Grants::none()).timeout(Duration::from_secs(30)).run().unwrap();
+        assert_eq!(outcome.exit_status, 0);
     });
 }
 

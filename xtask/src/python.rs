@@ -28,6 +28,10 @@ const VERSION_MIN: (u32, u32) = (3, 11);
 /// `cargo xtask python`: the tests alone.
 pub(crate) fn python(workspace: &Workspace) -> Result<()> {
     crate::applets::build(workspace, &["echo".to_owned(), "trial".to_owned()])?;
+    // It needs libraries of the system; without it its tests are named as not run.
+    if let Err(reason) = crate::applets::build(workspace, &["video".to_owned()]) {
+        println!("{reason}");
+    }
     let Outcome { passed, failed, not_run } = test(workspace)?;
     for line in &not_run {
         println!("not run: {line}");

@@ -99,8 +99,9 @@ impl Code {
                   open a native heap in a fresh process"
             }
             Code::NotAHeap => {
-                c"the region's bytes are no heap for this program: a native program cannot use the heap of an applet, nor an \
-                  applet that of a native program (`holdfast heap show` says whose it is); else run `holdfast heap check`"
+                c"the region's bytes are no heap for this program: what is native cannot use a heap that WebAssembly made, nor \
+                  WebAssembly one of a native program or applet (`holdfast heap show` says whose it is); else run \
+                  `holdfast heap check`"
             }
             Code::NameTaken => c"a root of that name exists; nvread it, or nvremove it first",
             Code::NoSuchRoot => c"no root has that name; nvmalloc it first",

@@ -67,10 +67,12 @@ int holdfast_export(const char *name, holdfast_function function, void *context)
 /* Tells the host what is exported, and serves its calls until it says that there are no more. Once per program. */
 int holdfast_serve(void) HOLDFAST_NOEXCEPT;
 
-/* What the host has sent along, size bytes, until the function returns. Never NULL; aligned to 16. */
+/* What the host has sent along, size bytes, until the function returns. Never NULL; aligned to 16. No NUL ends it: what
+ * follows may be a rest of an earlier call, so give atoi and strlen a copy. */
 const void *holdfast_input(const holdfast_call *call, size_t *size);
 
-/* Sets the result, which is copied, and sent when the function has returned 0. At most once: then NV_REPLIED. */
+/* Sets the result, which is copied, and sent when the function has returned 0. At most once: then NV_REPLIED. What
+ * is larger than 64 MiB goes in parts or in a buffer: as one message it ends the applet. */
 int holdfast_reply(holdfast_call *call, const void *bytes, size_t size);
 
 /* Sends a chunk of a result that comes in parts, now; the host gets each as it comes, before what holdfast_reply sets.

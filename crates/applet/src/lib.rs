@@ -15,6 +15,35 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! With a heap, limits, and a start anew after a death:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use holdfast_applet::{Applet, Call, CallError, Grants, Limits, NameSpace, OwnerKey, Places, RegionName};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let places = Places::from_env()?;
+//! let key = OwnerKey::load_or_create(&places, "default")?;
+//! let region = NameSpace::new(places).open_or_create(&RegionName::parse("tally")?, &key, 64 << 20)?;
+//! let mut limits = Limits::default();
+//! limits.call_timeout = Some(Duration::from_secs(2));
+//! let applet = Applet::spawn("./tally", limits, Grants::none().heap(region))?;
+//! match applet.call("count", b"hello") {
+//!     Ok(bytes) => print!("{}", String::from_utf8_lossy(&bytes)),
+//!     Err(CallError::Died(why)) => {
+//!         eprintln!("{why}");
+//!         applet.respawn()?; // the heap is as of its last commit or store
+//!     }
+//!     Err(other) => eprintln!("{other}"),
+//! }
+//! for part in applet.stream(Call::new("count", b"you").time_limit(Duration::from_millis(100)))? {
+//!     print!("{}", String::from_utf8_lossy(&part?.bytes));
+//! }
+//! applet.close()?; // makes the checkpoint
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Invariants:
 //! - However a run ends, the region's file is consistent and its lock is held by nobody but the caller.
 //! - Nothing is granted that was not asked for, and no limit is dropped in silence.
@@ -57,6 +86,7 @@ pub use pool::{Pool, Pooled};
 pub use stream::{Chunk, Stream};
 
 pub use holdfast_jail::{End, Jail, JailError, KillReason, Layers, LimitHit, Violation, Weakness};
+pub use holdfast_region::{NameSpace, OwnerKey, Places, Region, RegionName};
 pub use holdfast_wasm::{
     Access, DirGrant, Frame, GrantError, Input, MAX_HEAP_LIMIT_BYTES, MemoryLimitHit, Output, Stdio,
     TrapCause, TrapReport, WasmError,

@@ -80,11 +80,13 @@ impl Limits {
         Ok(limits)
     }
 
-    /// The limits of a native applet, with so much address space for its heap and shared memory.
-    pub(crate) fn for_jail(&self, mapped_bytes: u64) -> Result<JailLimits, Failure> {
+    /// The limits of a native applet, with so much address space for its heap and shared memory, of which so much is mapped
+    /// privately.
+    pub(crate) fn for_jail(&self, mapped_bytes: u64, private_bytes: u64) -> Result<JailLimits, Failure> {
         refuse(self.fuel.is_some(), "fuel", Kind::Native, "use a timeout or cpu_time")?;
         Ok(JailLimits {
             address_space_bytes: self.memory_bytes.saturating_add(mapped_bytes),
+            private_bytes: self.memory_bytes.saturating_add(private_bytes),
             cpu_time: self.cpu_time,
             threads: self.threads,
             nice: self.nice,
@@ -105,9 +107,9 @@ mod tests {
     fn a_limit_that_a_sandbox_cannot_keep_is_refused_by_name() {
         let fuel = Limits { fuel: Some(1), ..Limits::default() };
         assert!(fuel.for_wasm().is_ok());
-        let refused = fuel.for_jail(0).map(drop).unwrap_err();
+        let refused = fuel.for_jail(0, 0).map(drop).unwrap_err();
         assert!(refused.to_string().contains("fuel"), "{refused}");
         let cpu = Limits { cpu_time: Some(Duration::from_secs(1)), ..Limits::default() };
-        assert!(cpu.for_wasm().is_err() && cpu.for_jail(0).is_ok());
+        assert!(cpu.for_wasm().is_err() && cpu.for_jail(0, 0).is_ok());
     }
 }

@@ -15,7 +15,7 @@ use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
 use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind, status};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
-use holdfast_jail::{Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, PathGrant};
+use holdfast_jail::{Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant};
 use holdfast_region::{Durability, ErrorKind, Lent, Region, RegionError};
 use holdfast_wasm::{Access, Output};
 
@@ -198,11 +198,12 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun,
         source: std::io::ErrorKind::InvalidData.into(),
     })?;
     let mapped_bytes = layout.total_bytes() + lent.as_ref().map_or(0, |lent| lent.limit_bytes);
+    let private_bytes = lent.as_ref().filter(|lent| lent.is_private).map_or(0, |lent| lent.limit_bytes);
     let gone = bell.clone();
     let mut jail = Jail::new(&plan.path)
         .args(plan.args.iter().cloned())
         .env(plan.env.iter().cloned())
-        .limits(plan.limits.for_jail(mapped_bytes)?)
+        .limits(plan.limits.for_jail(mapped_bytes, private_bytes)?)
         .strict(plan.is_strict)
         .stdio(stdio(plan))
         .descriptor(CHANNEL_FD, memory.descriptor().map_err(host("hand the channel over"))?)
@@ -383,6 +384,10 @@ fn stop(error: ChannelError) -> Stop {
     }
 }
 
+fn is_hello(header: &Header) -> bool {
+    matches!(AppletMessage::parse(header), Ok(AppletMessage::Hello { .. }))
+}
+
 /// Runs a native applet to its end.
 pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletError>> {
     let mut native = match Native::start(plan, region, false) {
@@ -395,21 +400,22 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
         }
     };
     let deadline = plan.limits.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let mut payload = Vec::new();
+    let (mut payload, mut is_dismissed) = (Vec::new(), false);
     let failure = loop {
         match native.receive(&mut payload, deadline) {
-            // It serves, and nobody is going to call.
-            Ok(header) if header.kind() == Some(ProtocolKind::Hello) => {
-                if native.send(&Header::from(HostMessage::End), &[], deadline).is_err() {
-                    break None;
-                }
+            // One that serves: there are no calls for it, so it is told to end, as one in WebAssembly is.
+            Ok(header) if !is_dismissed && is_hello(&header) => {
+                is_dismissed = true;
+                // It has gone, or does not read: the next look says so.
+                let _ = native.seal();
+                let _ = native.send(&Header::from(HostMessage::End), &[], deadline);
             }
             Ok(_) => break Some(Failure::Protocol { what: "it answers calls that nobody made".to_owned() }),
             Err(Stop::Nudged) => {}
             Err(Stop::Ended) => break None,
             Err(Stop::Deadline) => {
                 let limit = plan.limits.timeout.unwrap_or_default();
-                break Some(Failure::Ended { end: End::Killed(KillReason::Deadline { limit }) });
+                break Some(Failure::Ended { end: End::Limit(LimitHit::WallTime { limit }) });
             }
             Err(Stop::TooLarge(_)) => {
                 break Some(Failure::Protocol { what: "its message is too large".to_owned() });

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use holdfast_channel::ChannelMemory;
 use holdfast_channel::header::Header;
 use holdfast_channel::layout::{Handle, Layout, RING_BYTES_MIN};
+use holdfast_jail::End;
 use holdfast_region::{Consistency, Region};
 use holdfast_wasm::{ARENA_BYTES_MAX, Arena, Program, Received, SendError, Serving, WasmError};
 
@@ -89,7 +90,7 @@ fn ended(finished: holdfast_wasm::Finished) -> Ended {
     let mut metrics = Metrics::new(Kind::Wasm);
     metrics.take_wasm(&finished.metrics);
     let failure = match finished.end {
-        Ok(status) => Failure::NotServing { status },
+        Ok(status) => Failure::Ended { end: End::Exited { status } },
         Err(error) => Failure::Wasm(error),
     };
     Ended {

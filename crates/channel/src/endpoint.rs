@@ -1,12 +1,14 @@
 //! One end of a channel: whole messages, sent and received with deadlines.
 //!
 //! Invariants:
+//! - An interrupt that comes in the middle of a message is told after it, unless the peer has stopped there.
 //! - A message that was begun is finished, or the endpoint is of no use any more: after `PeerBroke`, and after an error in
 //!   the middle of a message, each call fails.
 //! - What a received header says was checked in the one copy of it; its payload has exactly the length that it says,
 //!   which the caller's limit allows.
 //! - A payload that does not fit stays, so that the caller may make room and ask again.
 
+use core::cell::Cell;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 use core::time::Duration;
@@ -24,6 +26,9 @@ use crate::wait::{Awaited, Deadline, Spin, Wait, wait_for};
 /// The limit for received messages of those who have no reason for another one.
 pub const RECEIVE_BYTES_MAX: u64 = 64 << 20;
 
+/// How long a peer that has stopped in the middle of a message is waited for after an interrupt.
+const STALL_NS: u64 = 1_000_000_000;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Endpoint<W> {
@@ -34,6 +39,8 @@ pub struct Endpoint<W> {
     data: Spin,
     /// Why it is of no use any more.
     failed: Option<ChannelError>,
+    /// When an interrupt came that was not told yet.
+    interrupted_ns: Cell<Option<u64>>,
     // Behind what leads to shared memory: a `W` may be what keeps that mapped.
     wait: W,
 }
@@ -68,6 +75,7 @@ impl<W: Wait> Endpoint<W> {
             room: Spin::new(),
             data: Spin::new(),
             failed: None,
+            interrupted_ns: Cell::new(None),
             wait,
         })
     }
@@ -105,7 +113,7 @@ impl<W: Wait> Endpoint<W> {
             let (piece, behind) = rest.split_at(left.min(most) as usize);
             let flags = header.flags & !MORE | if left > most { MORE } else { 0 };
             let header = Header { payload_bytes: left, flags, ..*header };
-            let pushed = self.push(&header, piece, deadline);
+            let pushed = self.push(&header, piece, deadline, !is_first);
             self.keep(pushed, !is_first)?;
             is_first = false;
             rest = behind;
@@ -122,7 +130,7 @@ impl<W: Wait> Endpoint<W> {
     /// `PeerBroke`, `PeerGone`, `TimedOut`, `Interrupted`; `HalfDone` after an error in the middle of a message.
     pub fn peek(&mut self, deadline: Deadline) -> Result<Header, ChannelError> {
         self.usable()?;
-        if self.wait.take_interrupt() {
+        if self.interrupted_ns.take().is_some() | self.wait.take_interrupt() {
             return Err(ChannelError::Interrupted);
         }
         let record = self.first(deadline);
@@ -196,9 +204,16 @@ impl<W: Wait> Endpoint<W> {
         result
     }
 
-    fn push(&mut self, header: &Header, piece: &[u8], deadline: Deadline) -> Result<(), ChannelError> {
+    fn push(
+        &mut self,
+        header: &Header,
+        piece: &[u8],
+        deadline: Deadline,
+        in_message: bool,
+    ) -> Result<(), ChannelError> {
         let mut pushing = Pushing { producer: &mut self.producer, header, piece };
-        wait_for(&self.wait, &mut self.room, deadline, &mut pushing)?;
+        let wait = Begun { wait: &self.wait, in_message, interrupted_ns: &self.interrupted_ns };
+        wait_for(&wait, &mut self.room, deadline, &mut pushing)?;
         if let Some(word) = self.producer.sleeping_consumer()? {
             self.wait.wake(word);
         }
@@ -206,14 +221,15 @@ impl<W: Wait> Endpoint<W> {
     }
 
     /// The next record, when it is there.
-    fn record(&mut self, deadline: Deadline) -> Result<Record, ChannelError> {
-        wait_for(&self.wait, &mut self.data, deadline, &mut self.consumer)?;
+    fn record(&mut self, deadline: Deadline, in_message: bool) -> Result<Record, ChannelError> {
+        let wait = Begun { wait: &self.wait, in_message, interrupted_ns: &self.interrupted_ns };
+        wait_for(&wait, &mut self.data, deadline, &mut self.consumer)?;
         self.consumer.poll()?.ok_or(ChannelError::TimedOut)
     }
 
     /// The record with which a message begins.
     fn first(&mut self, deadline: Deadline) -> Result<Record, ChannelError> {
-        let record = self.record(deadline)?;
+        let record = self.record(deadline, false)?;
         match record.header.kind() {
             Some(kind) if kind.sender() == self.side.other() => Ok(record),
             Some(_) => Err(ChannelError::PeerBroke { what: WRONG_WAY }),
@@ -230,7 +246,7 @@ impl<W: Wait> Endpoint<W> {
     ) -> Result<(), ChannelError> {
         let mut left = header.payload_bytes;
         loop {
-            let record = self.record(deadline)?;
+            let record = self.record(deadline, true)?;
             let Header { payload_bytes, kind, call, .. } = record.header;
             if (payload_bytes, kind, call) != (left, header.kind, header.call) {
                 return Err(ChannelError::PeerBroke {
@@ -246,6 +262,46 @@ impl<W: Wait> Endpoint<W> {
                 return Ok(());
             }
         }
+    }
+}
+
+/// Waits as another one does, but in the middle of a message keeps interrupts for later.
+struct Begun<'a, W> {
+    wait: &'a W,
+    in_message: bool,
+    interrupted_ns: &'a Cell<Option<u64>>,
+}
+
+impl<W: Wait> Wait for Begun<'_, W> {
+    fn now_ns(&self) -> u64 {
+        self.wait.now_ns()
+    }
+
+    fn sleep(&self, word: &AtomicU32, expected: u32, deadline: Deadline) {
+        self.wait.sleep(word, expected, deadline);
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        self.wait.wake(word);
+    }
+
+    fn peer_is_gone(&self) -> bool {
+        self.wait.peer_is_gone()
+    }
+
+    fn take_interrupt(&self) -> bool {
+        if !self.in_message {
+            return self.wait.take_interrupt();
+        }
+        if self.wait.take_interrupt() && self.interrupted_ns.get().is_none() {
+            self.interrupted_ns.set(Some(self.wait.now_ns()));
+        }
+        // Whoever waits looks here again with every wake-up, and at least once a second.
+        self.interrupted_ns.get().is_some_and(|since| self.wait.now_ns().saturating_sub(since) >= STALL_NS)
+    }
+
+    fn spin_ns_max(&self) -> u64 {
+        self.wait.spin_ns_max()
     }
 }
 

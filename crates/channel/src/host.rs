@@ -4,8 +4,11 @@
 //! memory what it has to say, and wakes again and again until the sleeper, who says in private memory that it sleeps, does
 //! not any more.
 //!
-//! Invariants: after [`Bell::peer_is_gone`] no wait of the endpoint lasts; nothing that the peer does, short of not being
-//! gone, can prevent that. A waiter keeps the memory mapped on whose words it sleeps.
+//! A peer can also move a sleeper to another word of shared memory (`FUTEX_REQUEUE`), where no bell looks for it; so nobody
+//! sleeps for long without a look.
+//!
+//! Invariants: after [`Bell::peer_is_gone`] no wait of the endpoint lasts longer than [`NAP_NS_MAX`]; nothing that the peer
+//! does, short of not being gone, can prevent that. A waiter keeps the memory mapped on whose words it sleeps.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +29,9 @@ use crate::wait::{Deadline, SPIN_NS_MAX, Wait};
 const RINGS_MAX: u32 = 2_000;
 /// Between two of them.
 const RING_PAUSE: Duration = Duration::from_micros(100);
+
+/// The longest sleep without a look, in nanoseconds.
+const NAP_NS_MAX: u64 = 1_000_000_000;
 
 /// What one endpoint and its bells share.
 #[derive(Debug)]
@@ -93,7 +99,8 @@ impl Wait for HostWait {
         // A bell that rang before has not seen the line above; one that rings from now on has.
         if !is_gone.load(Ordering::SeqCst) && !interrupted.load(Ordering::SeqCst) {
             // Why it ended is found out by looking.
-            let _ = futex::wait(word, expected, deadline.ns());
+            let nap = Deadline::at_ns(self.now_ns().saturating_add(NAP_NS_MAX)).min(deadline);
+            let _ = futex::wait(word, expected, nap.ns());
         }
         sleeping.store(false, Ordering::SeqCst);
     }

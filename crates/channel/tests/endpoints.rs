@@ -276,6 +276,97 @@ fn a_bell_is_heard_also_when_the_peer_plays_with_the_words() {
 }
 
 #[test]
+fn a_bell_is_heard_also_when_the_peer_moved_the_sleeper_to_another_word() {
+    let Pair { mut host, bell, memory, .. } = pair();
+    host.waiter().set_spin_ns_max(0);
+    let (mapped, _shared) = hostile(&memory);
+    let word = |at: usize| {
+        // SAFETY: aligned, inside of the mapping, which the test keeps, and shared memory that others store to atomically.
+        unsafe { AtomicU32::from_ptr(mapped.base().add(at).cast().as_ptr()) }
+    };
+    let (slept_on, other) = (word(memory.layout().applet_ring_offset() as usize + DATA_WORD), word(64));
+    let ended = thread::scope(|scope| {
+        let late = host.deadline_in(LONG);
+        let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 0, late));
+        let shared = rustix::thread::futex::Flags::empty();
+        let moved = (0..1000).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            rustix::thread::futex::requeue(slept_on, shared, 0, 1, other).unwrap() > 0
+        });
+        assert!(moved, "nobody sleeps");
+        let rang = Instant::now();
+        bell.peer_is_gone();
+        let ended = waiting.join().unwrap();
+        assert!(rang.elapsed() < LONG / 4, "{:?}", rang.elapsed());
+        ended
+    });
+    assert_eq!(ended, Err(ChannelError::PeerGone));
+}
+
+#[test]
+fn an_interrupt_in_the_middle_of_a_message_waits_for_its_end() {
+    let Pair { mut host, mut applet, bell, .. } = pair();
+    host.waiter().set_spin_ns_max(0);
+    let bytes = pattern(100_000);
+    let (stop, seen) = (AtomicU32::new(0), AtomicU32::new(0));
+    let late = host.deadline_in(LONG);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let started = Instant::now();
+            while stop.load(Ordering::Relaxed) == 0 && started.elapsed() < LONG {
+                bell.interrupt();
+                thread::sleep(Duration::from_micros(200));
+            }
+        });
+        scope.spawn(|| {
+            // Slowly, so that the host has to wait in every message.
+            let mut payload = Vec::new();
+            for _ in 0..20 {
+                applet.receive(&mut payload, RECEIVE_BYTES_MAX, late).unwrap();
+                thread::sleep(Duration::from_millis(1));
+                applet.send(&result(), &payload, late).unwrap();
+            }
+        });
+        for _ in 0..20 {
+            let message = Header::from(HostMessage::Cancel { call: 1 });
+            while let Err(error) = host.send(&message, &bytes, late) {
+                assert_eq!(error, ChannelError::Interrupted);
+            }
+            let mut payload = Vec::new();
+            while let Err(error) = host.receive(&mut payload, RECEIVE_BYTES_MAX, late) {
+                assert_eq!(error, ChannelError::Interrupted);
+                seen.fetch_add(1, Ordering::Relaxed);
+            }
+            assert!(payload == bytes);
+        }
+        stop.store(1, Ordering::Relaxed);
+    });
+    assert!(seen.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_a_peer_that_stopped_in_the_middle_of_a_message() {
+    let Pair { mut host, bell, memory, .. } = pair();
+    let (_mapped, shared) = hostile(&memory);
+    let ring = shared.part(memory.layout().applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
+    let mut half = holdfast_channel::Producer::new(ring, RING_BYTES).unwrap();
+    let most = half.piece_bytes_max();
+    let header = Header { payload_bytes: 2 * most, flags: holdfast_channel::header::MORE, ..result() };
+    assert_eq!(half.push(&header, &vec![0; most as usize]), Ok(true));
+    let ended = thread::scope(|scope| {
+        let late = host.deadline_in(LONG);
+        let waiting = scope.spawn(move || host.receive(&mut Vec::new(), RECEIVE_BYTES_MAX, late));
+        thread::sleep(Duration::from_millis(20));
+        let rang = Instant::now();
+        bell.interrupt();
+        let ended = waiting.join().unwrap();
+        assert!(rang.elapsed() < LONG / 4, "{:?}", rang.elapsed());
+        ended
+    });
+    assert_eq!(ended, Err(ChannelError::Interrupted));
+}
+
+#[test]
 fn an_interrupt_returns_once_and_the_channel_goes_on() {
     let Pair { mut host, mut applet, bell, .. } = pair();
     let started = Instant::now();

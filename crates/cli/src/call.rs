@@ -15,6 +15,9 @@ use crate::run::{explain, show_metrics};
 /// Captured output of an applet that is called, which has no streams of its own.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
+/// The longest message; what is read of an input without an end.
+const INPUT_BYTES_MAX: u64 = 64 << 20;
+
 pub fn run(args: CallArgs) -> Result<u8, Failure> {
     let input = input(&args)?;
     let metrics = args.applet.metrics;
@@ -22,7 +25,10 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     limits.call_timeout = args.timeout;
     let applet = match command.limits(limits).stdio(Stdio::capture(OUTPUT_BYTES_MAX)).spawn() {
         Ok(applet) => applet,
-        Err(error) => return Err(explain(&error, heap)),
+        Err(error) => {
+            show_output(&error.stdout, &error.stderr);
+            return Err(explain(&error, heap));
+        }
     };
     for note in applet.weaker() {
         eprintln!("holdfast: {note}");
@@ -33,27 +39,37 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     };
     let cost = applet.metrics();
     let said = applet.close().map_err(host)?;
-    // What it wrote belongs to the person, not to the result.
-    let _ = std::io::stderr().write_all(&[said.stdout, said.stderr].concat());
+    show_output(&said.stdout, &said.stderr);
     if metrics {
         show_metrics(&cost);
     }
     done
 }
 
+/// What the applet wrote belongs to the person, not to the result.
+fn show_output(stdout: &[u8], stderr: &[u8]) {
+    let _ = std::io::stderr().write_all(&[stdout, stderr].concat());
+}
+
 fn input(args: &CallArgs) -> Result<Vec<u8>, Failure> {
-    let read = |mut source: Box<dyn Read>| {
+    let read = |source: Box<dyn Read>| {
         let mut bytes = Vec::new();
-        source.read_to_end(&mut bytes).map(|_| bytes)
+        source.take(INPUT_BYTES_MAX + 1).read_to_end(&mut bytes).map(|_| bytes)
     };
-    match (&args.from, &args.text) {
+    let bytes = match (&args.from, &args.text) {
         (Some(path), _) if path == Path::new("-") => read(Box::new(std::io::stdin()))
             .map_err(|error| host(format!("cannot read standard input: {error}"))),
         (Some(path), _) => File::open(path).and_then(|file| read(Box::new(file))).map_err(|error| {
             usage(format!("cannot read {}: {error}; check the path after --input", path.display()))
         }),
         (None, text) => Ok(text.clone().unwrap_or_default().into_bytes()),
+    }?;
+    if bytes.len() as u64 > INPUT_BYTES_MAX {
+        return Err(usage(
+            "the input has more than 64 MiB; split it, or call from a program, with a shared buffer",
+        ));
     }
+    Ok(bytes)
 }
 
 fn list(applet: &Applet) -> Result<u8, Failure> {

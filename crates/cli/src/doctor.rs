@@ -247,7 +247,9 @@ fn persistent_memory() -> Finding {
 
 fn features() -> Vec<Finding> {
     let slower = "changed pages are found in a slower way: see the line `changed pages`";
-    let native = "native applets do not run without it; WebAssembly does";
+    let layer = "native programs run with a layer of their sandbox less, and with --strict not at all; WebAssembly does \
+                 without it";
+    let native = "native programs cannot be run; WebAssembly can";
     let seccomp = probe::seccomp();
     let mut features = vec![
         changed_pages(),
@@ -255,11 +257,11 @@ fn features() -> Vec<Finding> {
         Finding::feature("PAGEMAP_SCAN", probe::pagemap_scan(), slower),
         match probe::landlock_abi() {
             Ok(abi) => Finding::new("Landlock", Grade::Ok, format!("ABI {abi}"), ""),
-            Err(error) => Finding::new("Landlock", Grade::Weaker, format!("refused: {error}"), ""),
+            Err(error) => Finding::new("Landlock", Grade::Weaker, format!("refused: {error}"), layer),
         },
         Finding::feature("seccomp, killing", seccomp.kill_process, native),
         Finding::feature("seccomp, notifying", seccomp.user_notification, native),
-        Finding::feature("user name spaces", probe::user_namespaces(), ""),
+        Finding::feature("user name spaces", probe::user_namespaces(), layer),
         Finding::feature("sealed memory files", probe::memfd_sealing(), native),
     ];
     features.extend(layers());

@@ -51,7 +51,11 @@ pub(crate) fn choose(jail: &Jail, machine: &Machine, program: &Program) -> Resul
         }
         if !has_root && jail.paths.iter().any(|grant| grant.host != grant.guest) {
             let value = grant.guest.display().to_string();
-            return Err(JailError::Text { what: "without a root of its own, the guest path", value });
+            return Err(JailError::Text {
+                what: "without a mount name space, the guest path",
+                value,
+                advice: "grant the directory under its own path",
+            });
         }
     }
     if machine.user == 0 && chosen.layers.has(Layer::Unprivileged) && jail.paths.is_empty() {

@@ -72,7 +72,8 @@ pub enum LimitHit {
         /// What was allowed.
         limit: u32,
     },
-    /// [`address_space_bytes`](crate::JailLimits::address_space_bytes): it ended by `abort` or by a crash when less
+    /// [`address_space_bytes`](crate::JailLimits::address_space_bytes), or the
+    /// [`private_bytes`](crate::JailLimits::private_bytes) among them: it ended by `abort` or by a crash when less
     /// than an eighth of its address space was left.
     AddressSpace {
         /// What was allowed.
@@ -170,9 +171,18 @@ impl fmt::Display for Violation {
 impl fmt::Display for LimitHit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LimitHit::CpuTime { limit } => write!(formatter, "it used up its CPU time of {limit:?}"),
-            LimitHit::WallTime { limit } => write!(formatter, "it ran longer than its {limit:?}"),
-            LimitHit::Threads { limit } => write!(formatter, "it wanted more than its {limit} threads"),
+            LimitHit::CpuTime { limit } => write!(
+                formatter,
+                "it used up its CPU time of {limit:?}; raise the limit (cpu_time) if it needs more"
+            ),
+            LimitHit::WallTime { limit } => write!(
+                formatter,
+                "it ran longer than its {limit:?}; raise the limit (timeout) if it needs longer"
+            ),
+            LimitHit::Threads { limit } => write!(
+                formatter,
+                "it wanted more than its {limit} threads; raise the limit (threads) if it needs more"
+            ),
             LimitHit::AddressSpace { limit_bytes } => {
                 write!(formatter, "it used up its address space of {limit_bytes} bytes")
             }

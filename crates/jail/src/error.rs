@@ -43,12 +43,14 @@ pub enum JailError {
         number: i32,
     },
     /// A path, an argument or a variable cannot be passed on.
-    #[error("{what} {value:?} cannot be passed to a program; remove the NUL byte, or name an absolute path")]
+    #[error("{what} {value:?} cannot be passed to a program; {advice}")]
     Text {
         /// What it is: an argument, a variable, a granted path.
         what: &'static str,
-        /// As it was given.
+        /// The text.
         value: String,
+        /// What to do.
+        advice: &'static str,
     },
     /// A step of the set-up failed.
     #[error("the jail's step {step:?} failed: {source}; `holdfast doctor` tells what this machine offers")]

@@ -200,14 +200,12 @@ impl Inmate {
         self.with_pid(|_| Ok(Memory::of(pid)?.threads))
     }
 
-    /// Whether nearly all of its address space is used.
-    pub(crate) fn is_full(&self) -> bool {
-        self.with_pid(Memory::of).is_ok_and(|memory| self.is_nearly_all(memory.peak_bytes))
-    }
-
-    fn is_nearly_all(&self, bytes: u64) -> bool {
-        let limit = self.limits.address_space_bytes;
-        bytes >= limit - limit / SPARE_SHARE
+    /// Which limit of its memory it has nearly reached: bytes.
+    pub(crate) fn full_bytes(&self) -> Option<u64> {
+        let memory = self.with_pid(Memory::of).ok()?;
+        let JailLimits { address_space_bytes, private_bytes, .. } = self.limits;
+        let all = is_nearly_all(memory.peak_bytes, address_space_bytes).then_some(address_space_bytes);
+        all.or_else(|| is_nearly_all(memory.private_bytes, private_bytes).then_some(private_bytes))
     }
 
     /// Reaps it if nobody is using its PID: false when it has to be tried again.
@@ -242,7 +240,10 @@ impl Inmate {
 
     fn verdict(&self, reaped: Option<Reaped>, cause: Option<End>, out_of_memory: bool) -> End {
         let Some(reaped) = reaped else { return cause.unwrap_or(End::Unknown) };
-        let JailLimits { cpu_time, file_size_bytes, address_space_bytes, memory_bytes, .. } = self.limits;
+        let JailLimits {
+            cpu_time, file_size_bytes, address_space_bytes, private_bytes, memory_bytes, ..
+        } = self.limits;
+        let limit_bytes = address_space_bytes.min(private_bytes);
         match reaped.status {
             // It was quicker than whoever wanted to end it.
             Status::Exited(status) => End::Exited { status },
@@ -257,19 +258,24 @@ impl Inmate {
             }
             Status::Signal(libc::SIGXFSZ) => End::Limit(LimitHit::FileSize { limit_bytes: file_size_bytes }),
             Status::Signal(libc::SIGSEGV | libc::SIGBUS | libc::SIGABRT | libc::SIGKILL)
-                if self.is_nearly_all(reaped.peak_memory_bytes) =>
+                if is_nearly_all(reaped.peak_memory_bytes, limit_bytes) =>
             {
-                End::Limit(LimitHit::AddressSpace { limit_bytes: address_space_bytes })
+                End::Limit(LimitHit::AddressSpace { limit_bytes })
             }
             Status::Signal(signal) => End::Signal { signal, name: signal_name(signal) },
         }
     }
 }
 
+fn is_nearly_all(bytes: u64, limit_bytes: u64) -> bool {
+    bytes >= limit_bytes - limit_bytes / SPARE_SHARE
+}
+
 /// What `/proc/PID/status` says of a living process.
 struct Memory {
     threads: u64,
     peak_bytes: u64,
+    private_bytes: u64,
     peak_resident_bytes: u64,
 }
 
@@ -284,6 +290,7 @@ impl Memory {
         Ok(Memory {
             threads: field("Threads:").ok_or_else(gone)?,
             peak_bytes: field("VmPeak:").ok_or_else(gone)? << 10,
+            private_bytes: field("VmData:").ok_or_else(gone)? << 10,
             peak_resident_bytes: field("VmHWM:").ok_or_else(gone)? << 10,
         })
     }

@@ -9,6 +9,9 @@ use std::time::Duration;
 pub struct JailLimits {
     /// Address space, reservations included: bytes. The channel's and the region's mappings count.
     pub address_space_bytes: u64,
+    /// Of that, what is for the program alone (its data, its threads' stacks, private mappings that it may store to): bytes.
+    /// So it cannot give back what it shares with the host and have as much of its own instead.
+    pub private_bytes: u64,
     /// Memory in use, if there is a limit: bytes. Only a control group can count it ([`Layer::ControlGroup`]).
     ///
     /// [`Layer::ControlGroup`]: crate::Layer::ControlGroup
@@ -38,6 +41,7 @@ impl Default for JailLimits {
     fn default() -> JailLimits {
         JailLimits {
             address_space_bytes: 64 << 30,
+            private_bytes: u64::MAX,
             memory_bytes: None,
             cpu_time: None,
             wall_time: None,

@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::ErrorKind::PermissionDenied;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -68,6 +69,9 @@ impl Program {
             if climbs || !known {
                 return Err(not("a program with a loader outside of the system's library directories"));
             }
+        }
+        if metadata.mode() & 0o111 == 0 {
+            return Err(cannot(std::io::Error::new(PermissionDenied, "it is not executable")));
         }
         let for_everybody = metadata.mode() & 0o005 == 0o005;
         Ok(Program { file, path: path.to_owned(), is_dynamic: interpreter.is_some(), for_everybody })

@@ -74,8 +74,11 @@ impl Plan {
     }
 
     fn add_grant(&mut self, grant: &PathGrant) -> Result<(), JailError> {
-        let wrong =
-            |path: &Path| JailError::Text { what: "the granted path", value: path.display().to_string() };
+        let wrong = |path: &Path| JailError::Text {
+            what: "the granted path",
+            value: path.display().to_string(),
+            advice: "grant it under an absolute path below `/` without `..`",
+        };
         let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
         if !grant.guest.is_absolute() || !grant.guest.components().all(plain) || grant.guest == Path::new("/")
         {

@@ -24,6 +24,7 @@ use rustix::process::{DumpableBehavior, PidfdFlags, PidfdGetfdFlags};
 use rustix::thread::CapabilitySet;
 
 use crate::choice::{Chosen, choose};
+use crate::end::{End, KillReason};
 use crate::error::JailError;
 use crate::filter;
 use crate::groups::Groups;
@@ -115,16 +116,18 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         groups,
     }));
     let mut streams = prepared.streams;
-    if jail.stdio == JailStdio::Relay {
-        for (stream, to) in streams.iter_mut().zip([Stream::Output, Stream::Error]) {
-            if let Some(reader) = stream.take() {
-                relay::start(inmate.clone(), reader.into(), to)
-                    .map_err(|source| JailError::Host { what: "start a thread for its output", source })?;
-            }
+    let relayed =
+        if jail.stdio == JailStdio::Relay { streams.each_mut().map(Option::take) } else { [None, None] };
+    let charge = Charge { inmate: inmate.clone(), listener, streams };
+    // From here on somebody sees to its end, also when something fails below.
+    supervisor.supervise(charge).map_err(|source| JailError::Host { what: "tell the supervisor", source })?;
+    for (reader, to) in relayed.into_iter().zip([Stream::Output, Stream::Error]) {
+        let Some(reader) = reader else { continue };
+        if let Err(source) = relay::start(inmate.clone(), reader.into(), to) {
+            inmate.finish(End::Killed(KillReason::Dropped));
+            return Err(JailError::Host { what: "start a thread for its output", source });
         }
     }
-    let charge = Charge { inmate: inmate.clone(), listener, streams };
-    supervisor.supervise(charge).map_err(|source| JailError::Host { what: "tell the supervisor", source })?;
     Ok(Started { inmate, weaker: chosen.weaker })
 }
 
@@ -351,7 +354,11 @@ fn prepare(
 }
 
 fn text(what: &'static str, value: &OsStr) -> Result<CString, JailError> {
-    CString::new(value.as_bytes()).map_err(|_| JailError::Text { what, value: value.display().to_string() })
+    CString::new(value.as_bytes()).map_err(|_| JailError::Text {
+        what,
+        value: value.display().to_string(),
+        advice: "remove the NUL byte",
+    })
 }
 
 /// Resource limits. How many processes there are is counted for each user of each user name space: that is the
@@ -362,6 +369,7 @@ fn limits(jail: &Jail, given: &Given, in_user_name_space: bool) -> Vec<(&'static
     let files = given.first_free_descriptor + ours.open_files.max(2);
     let mut limits = vec![
         limit("limit the address space", libc::RLIMIT_AS, ours.address_space_bytes),
+        limit("limit the data", libc::RLIMIT_DATA, ours.private_bytes),
         limit("limit the stack", libc::RLIMIT_STACK, ours.stack_bytes),
         limit("limit the files", libc::RLIMIT_NOFILE, files.into()),
         limit("limit the size of files", libc::RLIMIT_FSIZE, ours.file_size_bytes),
@@ -369,6 +377,7 @@ fn limits(jail: &Jail, given: &Given, in_user_name_space: bool) -> Vec<(&'static
         limit("limit locked memory", libc::RLIMIT_MEMLOCK, 0),
         limit("limit message queues", libc::RLIMIT_MSGQUEUE, 0),
         limit("limit real-time priority", libc::RLIMIT_RTPRIO, 0),
+        limit("limit priority", libc::RLIMIT_NICE, 0),
         limit("limit signals that wait", libc::RLIMIT_SIGPENDING, 64),
     ];
     if let Some(time) = ours.cpu_time {

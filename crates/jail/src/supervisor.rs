@@ -356,11 +356,9 @@ fn answer(charge: &Charge) -> io::Result<()> {
         }
         Some(Action::Ask(Question::Abort)) => {
             drop(book);
-            let limit_bytes = inmate.limits.address_space_bytes;
-            inmate.finish(if inmate.is_full() {
-                End::Limit(LimitHit::AddressSpace { limit_bytes })
-            } else {
-                End::Signal { signal: libc::SIGABRT, name: signal_name(libc::SIGABRT) }
+            inmate.finish(match inmate.full_bytes() {
+                Some(limit_bytes) => End::Limit(LimitHit::AddressSpace { limit_bytes }),
+                None => End::Signal { signal: libc::SIGABRT, name: signal_name(libc::SIGABRT) },
             });
             return Ok(());
         }

@@ -23,7 +23,11 @@ pub enum WasmError {
         source: io::Error,
     },
     /// The file is something else.
-    #[error("{applet} is not WebAssembly (it starts with {}); give a .wasm or .wat file", show_bytes(start))]
+    #[error(
+        "{applet} is neither WebAssembly nor a native program (it starts with {}); give a .wasm, .wat or ELF file, and \
+         for a script its interpreter",
+        show_bytes(start)
+    )]
     NotWasm {
         /// The applet.
         applet: String,

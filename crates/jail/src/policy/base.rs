@@ -37,6 +37,9 @@ const PAST_THE_REGIONS_HEADER: Condition = Condition {
 };
 /// All of a futex operation but "private" and "by the wall clock".
 const FUTEX_COMMAND: u64 = !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as u32 as u64;
+/// Moves sleepers to another word, but only those of its own process: the host sleeps on words that both share.
+const FUTEX_REQUEUE: u64 = (libc::FUTEX_REQUEUE | libc::FUTEX_PRIVATE_FLAG) as u64;
+const FUTEX_CMP_REQUEUE: u64 = (libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG) as u64;
 const ARCH_SET_FS: u64 = 0x1002;
 const ARCH_GET_FS: u64 = 0x1003;
 const MADV_GUARD_INSTALL: u64 = 102;
@@ -140,15 +143,15 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         libc::SYS_futex,
-        &[bits(1, FUTEX_COMMAND, libc::FUTEX_REQUEUE as u64)],
+        &[is(1, FUTEX_REQUEUE)],
         Allow,
-        "condition variables",
+        "condition variables of its own threads, never the host's sleep",
     ),
     rule(
         libc::SYS_futex,
-        &[bits(1, FUTEX_COMMAND, libc::FUTEX_CMP_REQUEUE as u64)],
+        &[is(1, FUTEX_CMP_REQUEUE)],
         Allow,
-        "condition variables",
+        "condition variables of its own threads, never the host's sleep",
     ),
     rule(
         libc::SYS_futex,

@@ -73,9 +73,9 @@ pub(super) const RULES: &[Rule] = &[
     during(
         When::Loader,
         libc::SYS_mmap,
-        &[EXECUTABLE_NOT_WRITABLE, PRIVATE],
+        &[EXECUTABLE_NOT_WRITABLE, PRIVATE, own_descriptor(4)],
         Allow,
-        "code of shared libraries",
+        "code of shared libraries, never of what it was given",
     ),
     during(
         When::Loader,

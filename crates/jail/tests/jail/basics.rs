@@ -261,6 +261,48 @@ fn relayed_output_is_the_hosts_own() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("world\n"), "{output:?}");
 }
 
+/// Run by the next test, alone in its process.
+#[test]
+fn a_host_without_room_for_threads() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    if std::env::var_os("HOLDFAST_NO_THREADS").is_none() {
+        return;
+    }
+    // The supervisor has its thread already.
+    assert_eq!(end(jail(&["nothing"])), WORKED);
+    let before = getrlimit(Resource::As);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    let used_bytes = line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10;
+    let tight = rustix::process::Rlimit { current: Some(used_bytes + (1 << 20)), ..before };
+    setrlimit(Resource::As, tight).unwrap();
+    let refused = jail(&["waits"]).stdio(JailStdio::Relay).spawn();
+    setrlimit(Resource::As, before).unwrap();
+    let Err(JailError::Host { what: "start a thread for its output", .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    let children = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let lists = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
+        lists.collect::<String>()
+    };
+    let started = std::time::Instant::now();
+    while !children().trim().is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(10), "left behind: {}", children());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_program_whose_start_fails_after_its_first_instruction_is_ended() {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "basics::a_host_without_room_for_threads"])
+        .env("HOLDFAST_NO_THREADS", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
 /// Run by the next test, with `SIGCHLD` ignored.
 #[test]
 fn a_host_that_ignores_its_children() {

@@ -332,3 +332,53 @@ fn links_in_a_granted_directory_lead_nowhere_even_in_a_race() {
     }
     assert!(Path::new(&secret).exists());
 }
+
+/// `mmap` of a page of a descriptor.
+fn map(protection: i32, flags: i32, descriptor: i32, offset: u64) -> Vec<String> {
+    let numbers =
+        [libc::SYS_mmap as u64, 0, 4096, protection as u64, flags as u64, descriptor as u64, offset];
+    std::iter::once("call".to_owned()).chain(numbers.map(|number| number.to_string())).collect()
+}
+
+#[test]
+fn the_regions_header_cannot_be_mapped_in_any_way() {
+    const HEADER_BYTES: u64 = 8192;
+    let run = |words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let file = || {
+            let file = rustix::fs::memfd_create("holdfast-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            rustix::fs::ftruncate(&file, 2 * HEADER_BYTES).unwrap();
+            file
+        };
+        let jail = jail(&words).descriptor(3, file()).descriptor(4, file());
+        end(jail.region_data_offset(HEADER_BYTES).layers(Layers::none()))
+    };
+    use libc::{MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, PROT_EXEC, PROT_READ, PROT_WRITE};
+    let data = map(PROT_READ | PROT_WRITE, MAP_SHARED, 4, HEADER_BYTES);
+    assert_eq!(run(&data), WORKED);
+    for protection in [0, PROT_READ, PROT_WRITE, PROT_READ | PROT_WRITE, PROT_EXEC, PROT_READ | PROT_EXEC] {
+        for flags in [MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE] {
+            let found = run(&map(protection, flags, 4, 4096));
+            let is_violation = matches!(&found, End::Violation(violation) if violation.name == "mmap");
+            assert!(is_violation, "protection {protection}, flags {flags}: {found}");
+        }
+    }
+    for descriptor in [3, 4] {
+        let found = run(&map(PROT_READ | PROT_EXEC, MAP_PRIVATE, descriptor, HEADER_BYTES));
+        assert!(matches!(&found, End::Violation(_)), "code from descriptor {descriptor}: {found}");
+    }
+}
+
+#[test]
+fn a_sleeper_of_the_host_cannot_be_moved_to_another_word() {
+    for operation in [libc::FUTEX_REQUEUE, libc::FUTEX_CMP_REQUEUE] {
+        let run = |operation: i32| {
+            let (number, operation) = (libc::SYS_futex.to_string(), operation.to_string());
+            end(jail(&["call", &number, "0", &operation, "0", "1", "0", "0"]).layers(Layers::none()))
+        };
+        assert_eq!(run(operation), refused(libc::ENOSYS));
+        // Those of its own threads can; the address is wrong, which only one of the two notices.
+        let own = run(operation | libc::FUTEX_PRIVATE_FLAG);
+        assert!(own == WORKED || own == refused(libc::EFAULT), "{own}");
+    }
+}

@@ -166,12 +166,21 @@ fn a_flood_of_questions_ends_at_its_limit_and_others_are_answered_meanwhile() {
 
 #[test]
 fn locked_memory_core_dumps_and_priorities_are_limited() {
+    // What the host may do to its priority the program may not; whether it may is up to the machine.
+    let raised = rustix::process::Rlimit { current: Some(40), maximum: Some(40) };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nice, raised);
     let jailed = jail(&["waits"]).limits(limits(|limits| limits.nice = 7)).spawn().unwrap();
     let text = std::fs::read_to_string(format!("/proc/{}/limits", jailed.pid())).unwrap();
     let zero = |name: &str| {
         text.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.trim().starts_with("0 ")))
     };
-    for name in ["Max core file size", "Max locked memory", "Max file size", "Max realtime priority"] {
+    for name in [
+        "Max core file size",
+        "Max locked memory",
+        "Max file size",
+        "Max realtime priority",
+        "Max nice priority",
+    ] {
         assert!(zero(name), "{name}: {text}");
     }
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", jailed.pid())).unwrap();
@@ -182,4 +191,18 @@ fn locked_memory_core_dumps_and_priorities_are_limited() {
         !is_root() || text.lines().any(|line| line.starts_with("Max processes") && line.contains(" 64 "))
     );
     assert!(fixed().exists());
+}
+
+#[test]
+fn memory_of_its_own_is_limited_apart_from_what_it_shares() {
+    const MIB: u64 = 1 << 20;
+    for layers in [Layers::none(), Layers::default()] {
+        let limits = limits(|limits| {
+            limits.address_space_bytes = 4096 * MIB;
+            limits.private_bytes = 64 * MIB;
+        });
+        let jailed = jail(&["memory"]).layers(layers).limits(limits).spawn().unwrap();
+        assert_eq!(finish(&jailed), End::Limit(LimitHit::AddressSpace { limit_bytes: 64 * MIB }));
+        assert!(jailed.usage().peak_memory_bytes < 80 * MIB, "{:?}", jailed.usage());
+    }
 }
