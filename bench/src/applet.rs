@@ -14,6 +14,7 @@ mod md5;
 mod other_side;
 mod processors;
 mod socket;
+#[allow(unsafe_code, reason = "a start by fork takes a closure for the child")]
 mod spawn;
 mod started;
 
@@ -66,5 +67,16 @@ pub fn play(role: &str) -> io::Result<()> {
         socket::ROLE => socket::serve(),
         heap_access::ROLE => heap_access::serve(),
         other => Err(io::Error::other(format!("there is no role {other}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_that_does_not_exist_is_answered_with_those_that_do() {
+        let complaint = run(1, Some("calls"), &mut |_| {}).unwrap_err().to_string();
+        assert!(complaint.contains("channel, call, spawn, md5, heap_access"), "{complaint}");
     }
 }

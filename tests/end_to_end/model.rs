@@ -129,6 +129,11 @@ fn a_model_that_is_wrongly_started_says_what_to_do() {
     fails(&mut model(&scratch, &[&applet("eviction")]), 2, &["no function echo", "cargo xtask applets md5"]);
     fails(&mut model(&scratch, &[&md5, "--eviction", &md5]), 2, &["no function hot"]);
     fails(&mut model(&scratch, &[&md5, "--plot", "pays.pdf"]), 2, &[".svg", ".png"]);
+    fails(
+        &mut model(&scratch, &[&md5, "--plot-sizes", "nowhere/a.svg"]),
+        2,
+        &["no directory nowhere", "make it"],
+    );
     let victim = victim("loops_for_ever");
     fails(&mut model(&scratch, &[&md5, "--wasm", victim.to_str().unwrap(), "--runs", "0"]), 2, &["--runs"]);
     // An empty directory has no python3.

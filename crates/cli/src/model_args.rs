@@ -6,7 +6,7 @@ use clap::Args;
 
 pub const MODEL_HELP: &str = "\
 Examples:
-  holdfast model target/applets/md5                      # about two minutes; --runs 3 for a first look
+  holdfast model target/applets/md5                      # about a minute; --runs 3 for a first look
   holdfast model target/applets/md5 --wasm target/applets/md5.wasm --plot pays.svg --plot-sizes md5.png
   holdfast model target/applets/md5 --eviction target/applets/eviction --logical-disk target/applets/logicaldisk
 

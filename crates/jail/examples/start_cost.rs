@@ -1,11 +1,12 @@
-//! What a jail costs to start, against `fork` and exec of the same program, from a small and from a large host:
+//! What a jail costs to start, against `fork` and exec of the same program, from a small and from a large host, and without
+//! each of its layers:
 //! `cargo run --release -p holdfast-jail --example start_cost PROGRAM`. PROGRAM ends by itself, at once.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_jail::{Jail, Layers};
+use holdfast_jail::{Jail, Layer, Layers};
 
 const ROUNDS: usize = 50;
 const PAGE_BYTES: usize = 4096;
@@ -55,5 +56,29 @@ fn main() {
         println!("  jail, no layer         {bare:>10.2?}  {:.2} times that", ratio(bare));
         println!("  jail, default layers   {whole:>10.2?}  {:.2} times that", ratio(whole));
         std::hint::black_box(&memory);
+    }
+    each_layer(&program);
+}
+
+/// What a start takes without each layer.
+fn each_layer(program: &str) {
+    let mut sets = vec![("with all layers", Layers::default())];
+    let used = Layer::ALL.into_iter().filter(|layer| Layers::default().has(*layer));
+    sets.extend(used.map(|layer| (layer.name(), Layers::default().without(layer))));
+    let mut times = vec![Vec::new(); sets.len()];
+    for _ in 0..ROUNDS {
+        for (times, (_, layers)) in times.iter_mut().zip(&sets) {
+            let started = Instant::now();
+            let jailed = Jail::new(program).layers(*layers).spawn();
+            times.push(started.elapsed());
+            match jailed {
+                Ok(jailed) => drop(jailed.wait(None)),
+                Err(error) => eprintln!("{error}"),
+            }
+        }
+    }
+    println!("until the program runs, median of {ROUNDS}, and without:");
+    for ((name, _), times) in sets.iter().zip(times) {
+        println!("  {name:<22} {:>10.2?}", median(times));
     }
 }

@@ -10,7 +10,7 @@ mod python;
 mod report;
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use holdfast_applet::{Applet, Grants, Limits};
 use holdfast_model::{BreakEvens, Format, break_even, plot_break_evens, plot_comparison};
@@ -30,8 +30,7 @@ const BUILD: &str = "`cargo xtask applets md5 eviction logicaldisk` in Holdfast'
 
 pub fn run(args: &ModelArgs) -> Result<u8, Failure> {
     // Before minutes are spent on what cannot be written then.
-    let format = |path: &Option<PathBuf>| path.as_deref().map(Format::of).transpose().map_err(usage);
-    let formats = (format(&args.plot)?, format(&args.plot_sizes)?);
+    let formats = (format(args.plot.as_deref())?, format(args.plot_sizes.as_deref())?);
     let report = with_progress("measuring", || measure(args))?;
     if let (Some(path), Some(format)) = (&args.plot, formats.0) {
         write(path, &plot_break_evens(&report.break_evens, format).map_err(host)?)?;
@@ -47,10 +46,23 @@ pub fn run(args: &ModelArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// What is to be drawn, if anything, into a directory that is there.
+fn format(path: Option<&Path>) -> Result<Option<Format>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    let format = Format::of(path).map_err(usage)?;
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => Err(usage(format!(
+            "cannot write {}: there is no directory {}; make it, or choose another place",
+            path.display(),
+            folder.display()
+        ))),
+        _ => Ok(Some(format)),
+    }
+}
+
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(path, bytes).map_err(|error| {
-        host(format!("cannot write {}: {error}; choose another place with --plot", path.display()))
-    })
+    std::fs::write(path, bytes)
+        .map_err(|error| host(format!("cannot write {}: {error}; choose another place", path.display())))
 }
 
 fn measure(args: &ModelArgs) -> Result<Report, Failure> {
