@@ -29,6 +29,8 @@ pub struct Applet {
     plan: Plan,
     state: Mutex<State>,
     control: Mutex<Arc<Control>>,
+    /// The process that has it: a forked copy of the host has the memory of the applet's lock, and nothing else.
+    owner: u32,
 }
 
 /// What there is of an applet.
@@ -111,7 +113,12 @@ impl Applet {
         match begin(&plan, region) {
             Ok(session) => {
                 let control = Mutex::new(session.control.clone());
-                Ok(Applet { plan, state: Mutex::new(State::Serving(Box::new(session))), control })
+                Ok(Applet {
+                    plan,
+                    state: Mutex::new(State::Serving(Box::new(session))),
+                    control,
+                    owner: std::process::id(),
+                })
             }
             Err((mut error, region)) => {
                 if let (Some(heap), Some(region)) = (&mut error.heap, region) {
@@ -163,6 +170,7 @@ impl Applet {
     /// # Errors
     /// As [`Applet::call_with_buffer`].
     pub fn call_with(&self, call: Call<'_>) -> Result<Response, CallError> {
+        self.check_owner()?;
         let mut state = self.lock();
         self.begin_call(&mut state, call)?;
         let mut bytes = Vec::new();
@@ -187,12 +195,14 @@ impl Applet {
         }
     }
 
-    /// Calls a function and hands its result out part by part, as it comes. Other calls wait until the stream is used up
-    /// or dropped; dropping it early cancels the call.
+    /// Calls a function and hands its result out part by part, as it comes. Everything else that is asked of
+    /// the applet waits until the stream is used up or dropped, so the thread that has the stream must not ask meanwhile;
+    /// dropping it early cancels the call.
     ///
     /// # Errors
     /// As [`Applet::call_with_buffer`].
     pub fn stream(&self, call: Call<'_>) -> Result<Stream<'_>, CallError> {
+        self.check_owner()?;
         let mut state = self.lock();
         self.begin_call(&mut state, call)?;
         Ok(Stream::new(self, state))
@@ -211,6 +221,7 @@ impl Applet {
     /// # Errors
     /// `NoBuffer` beyond [`Limits::buffer_bytes`], or when memory is full; `Died`.
     pub fn buffer(&self, bytes: usize) -> Result<SharedBuffer, CallError> {
+        self.check_owner()?;
         match &mut *self.lock() {
             State::Serving(session) => session.sandbox.buffer(bytes),
             state => Err(state.death()),
@@ -299,6 +310,12 @@ impl Applet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// # Errors
+    /// `Forked`.
+    fn check_owner(&self) -> Result<(), CallError> {
+        if self.owner == std::process::id() { Ok(()) } else { Err(CallError::Forked { owner: self.owner }) }
+    }
+
     fn begin_call(&self, state: &mut State, call: Call<'_>) -> Result<(), CallError> {
         let State::Serving(session) = state else { return Err(state.death()) };
         let buffer = match call.buffer {
@@ -330,6 +347,14 @@ impl Applet {
 
 impl Drop for Applet {
     fn drop(&mut self) {
+        if self.owner != std::process::id() {
+            // The applet, its heap and the lock on that are the other process's: nothing is touched, not even what would
+            // be freed here.
+            if let Ok(state) = self.state.get_mut() {
+                std::mem::forget(std::mem::replace(state, State::Between));
+            }
+            return;
+        }
         if let State::Serving(session) = std::mem::replace(&mut *self.lock(), State::Between) {
             let (_, region) = end(*session, None);
             // Whoever wants to know calls `close`; a heap that is not closed in order loses nothing.

@@ -292,6 +292,12 @@ pub enum CallError {
     /// What the call stored could not be made to count (mode `atomic`): it was rolled back, and the applet serves on.
     #[error("the call's stores do not count: {0}")]
     NotPublished(Arc<RegionError>),
+    /// This process is a forked copy of the one that has the applet.
+    #[error("the applet belongs to process {owner}, of which this one is a forked copy; start one here")]
+    Forked {
+        /// The process that has it.
+        owner: u32,
+    },
     /// The applet is gone: this call killed it, or an earlier one did. `respawn` starts it anew.
     #[error("{0}")]
     Died(Arc<AppletError>),

@@ -25,6 +25,8 @@ type Source = Box<dyn Fn() -> Result<Command, Box<AppletError>> + Send + Sync>;
 pub struct Pool {
     shared: Arc<Shared>,
     filler: Option<JoinHandle<()>>,
+    /// The process that has it: a forked copy of the host has neither the thread nor the applets.
+    owner: u32,
 }
 
 struct Shared {
@@ -71,7 +73,7 @@ impl Pool {
         let filled = shared.clone();
         // Without a thread the pool works, cold.
         let filler = thread::Builder::new().name("holdfast-pool".into()).spawn(move || filled.fill()).ok();
-        Ok(Pool { shared, filler })
+        Ok(Pool { shared, filler, owner: std::process::id() })
     }
 
     /// An applet that serves: a warm one, or, when there is none, one that is started now.
@@ -129,6 +131,10 @@ impl Shared {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if self.owner != std::process::id() {
+            std::mem::forget(self.filler.take());
+            return;
+        }
         let ready = {
             let mut inner = self.shared.lock();
             inner.is_closed = true;
