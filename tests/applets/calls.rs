@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_applet::{Applet, Call, CallError, Limits};
 
-use crate::{spawn, spawn_with, with_each};
+use crate::{ask, spawn, spawn_with, with_each};
 
 #[test]
 fn a_result_is_what_the_function_made_of_the_input_whatever_its_size() {
