@@ -66,15 +66,30 @@ fn a_program_whose_set_up_fails_at_any_step_never_runs() {
 #[test]
 fn a_program_that_cannot_be_started_is_an_error_of_the_last_step() {
     let directory = tempfile::tempdir().unwrap();
-    let program = directory.path().join("not-executable");
-    std::fs::copy(fixed(), &program).unwrap();
-    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let program = directory.path().join("no-program");
+    let mut bytes = std::fs::read(fixed()).unwrap();
+    // It has no program headers, at which the kernel alone looks.
+    bytes[56..58].fill(0);
+    let template = directory.path().join("template");
+    std::fs::write(&template, bytes).unwrap();
+    // Not written by this process: a child that another test starts meanwhile would have it open for a moment.
+    assert!(std::process::Command::new("cp").arg(&template).arg(&program).status().unwrap().success());
+    let permit = |mode| {
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
     for layers in [Layers::none(), Layers::default().without(Layer::Unprivileged)] {
-        let error = holdfast_jail::Jail::new(&program).layers(layers).spawn().unwrap_err();
+        let start = || holdfast_jail::Jail::new(&program).layers(layers).spawn().unwrap_err();
+        permit(0o755);
+        let error = start();
         assert!(
-            matches!(&error, JailError::Step { step: "exec", source } if source.raw_os_error() == Some(libc::EACCES)),
+            matches!(&error, JailError::Step { step: "exec", source } if source.raw_os_error() == Some(libc::ENOEXEC)),
             "{error}"
         );
+        // That is known before.
+        permit(0o644);
+        let error = start();
+        assert!(matches!(error, JailError::Program { .. }), "{error}");
+        assert!(error.to_string().contains("not executable"), "{error}");
     }
 }
 
