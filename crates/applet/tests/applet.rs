@@ -143,7 +143,7 @@ fn files_that_cannot_be_run_are_told_apart() {
     let scratch = Scratch::new();
     let cases: [(&Path, FailureKind, &str); 4] = [
         (Path::new("/nowhere/x.wasm"), FailureKind::NotFound, "/nowhere/x.wasm"),
-        (&scratch.file("text", b"hello"), FailureKind::CannotLoad, "not WebAssembly"),
+        (&scratch.file("text", b"hello"), FailureKind::CannotLoad, "neither WebAssembly"),
         (&scratch.file("elf", b"\x7fELF\x02\x01\x01"), FailureKind::CannotLoad, "x86-64"),
         (&scratch.file("empty.wat", b"(module)"), FailureKind::CannotLoad, "_start"),
     ];

@@ -334,7 +334,9 @@ fn prepare(
     for (name, limit) in limits(jail, &given, in_user_name_space) {
         steps.limit(name, limit);
     }
-    steps.be_nice(jail.limits.nice.clamp(0, 19));
+    // Nobody gets a better place than the host has: that is refused.
+    let own_nice = rustix::process::getpriority_process(None).unwrap_or(0);
+    steps.be_nice(jail.limits.nice.clamp(0, 19).max(own_nice));
     steps.default_signals();
     steps.install_filter(filter, machine.wait_flag);
     let name = program.path.as_os_str();

@@ -174,9 +174,9 @@ fn heap() {
 /// A program that does not serve.
 fn loader() {
     let mut heap = attach().unwrap();
+    // What it opens gets other numbers: the sandbox knows these.
     for number in [CHANNEL_FD, REGION_FD] {
-        let left = std::fs::read_link(format!("/proc/self/fd/{number}"));
-        assert!(left.is_err(), "{number}: {left:?}");
+        std::fs::read_link(format!("/proc/self/fd/{number}")).unwrap();
     }
     seal().unwrap();
     let large = heap.create_root("large", 20 << 20).unwrap();
