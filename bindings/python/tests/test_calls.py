@@ -202,7 +202,7 @@ def test_what_cannot_be_started_is_told_apart(places: dict[str, Any], tmp_path: 
     assert isinstance(raised.value, FileNotFoundError)
     text = tmp_path / "text"
     text.write_text("hello")
-    with pytest.raises(holdfast.AppletError, match="not WebAssembly"):
+    with pytest.raises(holdfast.AppletError, match="neither WebAssembly"):
         holdfast.Applet(text, **places)
     empty = tmp_path / "empty.wat"
     empty.write_text("(module)")
