@@ -133,8 +133,14 @@ impl Native {
         };
         let published = self.publish_changes();
         let Some(region) = &mut self.region else { return status::NOT_GRANTED };
-        match published.and_then(|()| region.commit(durability)) {
-            Ok(_) => status::OK,
+        let committed = match published {
+            Ok(()) => region.commit(durability).map(drop),
+            Err(Unpublished::RolledBack(error)) => Err(error),
+            // The region refuses everything from here on, so the call cannot count either.
+            Err(Unpublished::Over(_)) => return status::FAILED,
+        };
+        match committed {
+            Ok(()) => status::OK,
             Err(error) => {
                 self.heap_error = Some(error);
                 status::FAILED
@@ -142,11 +148,16 @@ impl Native {
         }
     }
 
-    /// In the mode `atomic`, publishes what the applet has stored.
-    fn publish_changes(&mut self) -> Result<(), RegionError> {
+    /// In the mode `atomic`, publishes what the applet has stored. Where that fails, nothing that was copied for it stays:
+    /// a later publication must not count it in.
+    fn publish_changes(&mut self) -> Result<(), Unpublished> {
         let Some(lent) = self.lent.filter(|lent| lent.is_private) else { return Ok(()) };
-        self.copy_changes(lent)?;
-        self.region.as_mut().map_or(Ok(()), |region| region.publish().map(drop))
+        let copied = self.copy_changes(lent);
+        let Some(region) = &mut self.region else { return Ok(()) };
+        copied.and_then(|()| region.publish().map(drop)).map_err(|error| match region.rollback() {
+            Ok(_) => Unpublished::RolledBack(error),
+            Err(error) => Unpublished::Over(error.into()),
+        })
     }
 
     /// Takes the pages over that the applet changed in its private mapping.
@@ -295,17 +306,11 @@ impl Sandbox for Native {
     }
 
     fn publish(&mut self) -> Result<(), Unpublished> {
-        self.publish_changes().map_err(|error| {
-            // The applet forgets what it stored with the next call; what was copied goes the same way.
-            match self.region.as_mut().map_or(Ok(()), |region| region.rollback().map(drop)) {
-                Ok(()) => Unpublished::RolledBack(error),
-                Err(error) => Unpublished::Over(error.into()),
-            }
-        })
+        self.publish_changes()
     }
 
     fn roll_back(&mut self) -> Result<(), Failure> {
-        // Nothing of it was copied.
+        // What is copied is published at once, or gone.
         Ok(())
     }
 
