@@ -110,23 +110,10 @@ impl Applet {
 
     pub(crate) fn start(command: Command) -> Result<Applet, Box<AppletError>> {
         let Command { plan, region } = command;
-        match begin(&plan, region) {
-            Ok(session) => {
-                let control = Mutex::new(session.control.clone());
-                Ok(Applet {
-                    plan,
-                    state: Mutex::new(State::Serving(Box::new(session))),
-                    control,
-                    owner: std::process::id(),
-                })
-            }
-            Err((mut error, region)) => {
-                if let (Some(heap), Some(region)) = (&mut error.heap, region) {
-                    heap.close = Some(region.close());
-                }
-                Err(error)
-            }
-        }
+        let session = begin(&plan, region).map_err(sandbox::let_go)?;
+        let control = Mutex::new(session.control.clone());
+        let state = Mutex::new(State::Serving(Box::new(session)));
+        Ok(Applet { plan, state, control, owner: std::process::id() })
     }
 
     /// The file that it runs.
@@ -412,9 +399,5 @@ fn conclude(sandbox: Box<dyn Sandbox>, failure: Option<Failure>, counted: Metric
         sandbox.finish(failure.as_ref());
     metrics.take_calls(&counted);
     let heap = region.as_mut().map(|region| HeapAfterFailure::open(region, heap_error));
-    let failure = match (failure, found) {
-        (Some(failure), _) => failure,
-        (None, found) => found,
-    };
-    (Box::new(AppletError { failure, metrics, heap, stdout, stderr }), region)
+    (Box::new(AppletError { failure: failure.unwrap_or(found), metrics, heap, stdout, stderr }), region)
 }

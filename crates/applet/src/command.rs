@@ -121,7 +121,7 @@ impl Command {
 
 impl Plan {
     /// As the WebAssembly sandbox wants it.
-    pub(crate) fn wasm_options(&self) -> Result<RunOptions, Failure> {
+    pub(crate) fn for_wasm(&self) -> Result<(Program, RunOptions), Failure> {
         let mut options = RunOptions::default();
         options.args = self.args.clone();
         options.env = self.env.clone();
@@ -129,7 +129,7 @@ impl Plan {
         options.stdio = self.stdio.clone();
         options.limits = self.limits.for_wasm()?;
         options.cache_dir = self.cache_dir.clone();
-        Ok(options)
+        Ok((Program::open(&self.path)?, options))
     }
 }
 
@@ -150,8 +150,7 @@ pub(crate) fn refused(failure: Failure, kind: Kind, region: Option<Region>) -> B
 }
 
 fn run_wasm(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletError>> {
-    let ready = plan.wasm_options().and_then(|options| Ok((Program::open(&plan.path)?, options)));
-    let (program, options) = match ready {
+    let (program, options) = match plan.for_wasm() {
         Ok(ready) => ready,
         Err(failure) => return Err(refused(failure, Kind::Wasm, region)),
     };

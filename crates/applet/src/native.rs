@@ -26,7 +26,7 @@ use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
 use crate::input;
 use crate::kind::Kind;
 use crate::metrics::Metrics;
-use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished};
+use crate::sandbox::{Ended, NotStarted, Sandbox, Stop, Unpublished, let_go};
 
 /// How long the kernel may take to bring an end about that was asked for.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -399,15 +399,7 @@ fn is_hello(header: &Header) -> bool {
 
 /// Runs a native applet to its end.
 pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletError>> {
-    let mut native = match Native::start(plan, region, false) {
-        Ok(native) => native,
-        Err((mut error, region)) => {
-            if let (Some(heap), Some(region)) = (&mut error.heap, region) {
-                heap.close = Some(region.close());
-            }
-            return Err(error);
-        }
-    };
+    let mut native = Native::start(plan, region, false).map_err(let_go)?;
     let deadline = plan.limits.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (mut payload, mut is_dismissed) = (Vec::new(), false);
     let failure = loop {

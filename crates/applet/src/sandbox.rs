@@ -105,6 +105,14 @@ pub(crate) trait Sandbox: Send {
 /// What could not be started, and its heap, rolled back and still open.
 pub(crate) type NotStarted = (Box<AppletError>, Option<Region>);
 
+/// Closes the heap of what could not be started.
+pub(crate) fn let_go((mut error, region): NotStarted) -> Box<AppletError> {
+    if let (Some(heap), Some(region)) = (&mut error.heap, region) {
+        heap.close = Some(region.close());
+    }
+    error
+}
+
 /// Starts the sandbox that an applet is for.
 pub(crate) fn start(plan: &Plan, region: Option<Region>) -> Result<Box<dyn Sandbox>, NotStarted> {
     match Kind::of(&plan.path) {

@@ -15,7 +15,7 @@ use crate::session::Step;
 pub struct Chunk {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// The part of the shared buffers that it speaks of, if any; untrusted, but within them.
+    /// The part of the shared buffers that it speaks of, if any; untrusted: [`crate::SharedBuffer::locate`] says whether it is one.
     pub part: Option<Part>,
 }
 

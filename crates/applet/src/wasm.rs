@@ -11,7 +11,7 @@ use holdfast_channel::header::Header;
 use holdfast_channel::layout::{Handle, Layout, RING_BYTES_MIN};
 use holdfast_jail::End;
 use holdfast_region::{Consistency, Region};
-use holdfast_wasm::{ARENA_BYTES_MAX, Arena, Program, Received, SendError, Serving, WasmError};
+use holdfast_wasm::{ARENA_BYTES_MAX, Arena, Received, SendError, Serving, WasmError};
 
 use crate::buffer::SharedBuffer;
 use crate::command::{Plan, refused};
@@ -35,14 +35,13 @@ const WASM_PAGE_BYTES: u64 = 64 << 10;
 
 impl Wasm {
     pub(crate) fn start(plan: &Plan, region: Option<Region>) -> Result<Wasm, NotStarted> {
-        let ready = plan.wasm_options().and_then(|options| Ok((Program::open(&plan.path)?, options)));
-        let ready = ready.and_then(|(program, options)| Ok((program, options, memory(plan)?)));
-        let (program, mut options, memory) = match ready {
+        let ready = plan.for_wasm().and_then(|(program, mut options)| {
+            let memory = memory(plan)?;
+            options.arena = arena(&memory)?;
+            Ok((program, options, memory))
+        });
+        let (program, options, memory) = match ready {
             Ok(ready) => ready,
-            Err(failure) => return Err((refused(failure, Kind::Wasm, None), region)),
-        };
-        options.arena = match arena(&memory) {
-            Ok(arena) => arena,
             Err(failure) => return Err((refused(failure, Kind::Wasm, None), region)),
         };
         let is_atomic = region.as_ref().is_some_and(|region| region.consistency() == Consistency::Atomic);
