@@ -1,11 +1,12 @@
 //! Applets that are called, through the host's API: the same promises for native applets, linked statically and
 //! dynamically, and for WebAssembly. The applet is `applets/trial`, which has a function for each thing to be tried.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test, and the panic names its line")]
 
 mod calls;
 mod deaths;
+mod forks;
 mod heaps;
 mod pools;
 mod runs;

@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::buffer::Buffer;
 use crate::convert::{Seconds, Size};
-use crate::error::{Class, applet_error, raise, region_error};
+use crate::error::{Class, applet_error, close_error, raise, region_error};
 use crate::gate::Pass;
 use crate::inner::{Held, Inner, lock};
 use crate::input::Input;
@@ -279,7 +279,7 @@ impl Applet {
                 Some(Held::Pooled(_)) | None => Ok(None),
             }
         });
-        let Some(closed) = closed.map_err(|error| region_error(py, &error))? else { return Ok(None) };
+        let Some(closed) = closed.map_err(|error| close_error(py, &error))? else { return Ok(None) };
         let fields = PyDict::new(py);
         fields.set_item("metrics", metrics::of_applet(py, &closed.metrics)?)?;
         fields.set_item("stdout", PyBytes::new(py, &closed.stdout))?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_applet::{
-    AppletError, CallError, End, Failure, FailureKind, KillReason, Recovery, Violation, WasmError,
+    AppletError, CallError, CloseError, End, Failure, FailureKind, KillReason, Recovery, Violation, WasmError,
 };
 use holdfast_region::{ErrorKind, RegionError};
 use pyo3::exceptions::PyValueError;
@@ -227,6 +227,14 @@ fn common(error: &AppletError, fields: &Bound<'_, PyDict>) -> PyResult<()> {
         fields.set_item("heap_recovery", recovery.unwrap_or("not-needed"))?;
     }
     Ok(())
+}
+
+/// Why an applet was not closed in order.
+pub(crate) fn close_error(py: Python<'_>, error: &CloseError) -> PyErr {
+    match error {
+        CloseError::Heap(error) => region_error(py, error),
+        other => raise(py, Class::Forked, other, ()),
+    }
 }
 
 /// What is wrong with a heap's region.

@@ -14,10 +14,11 @@ use holdfast_jail::End;
 use holdfast_region::{CloseReport, Region, RegionError};
 
 use crate::buffer::SharedBuffer;
-use crate::command::{Command, Plan};
+use crate::command::{self, Command, Plan};
 use crate::control::Control;
-use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
+use crate::error::{AppletError, CallError, CloseError, Failure, HeapAfterFailure};
 use crate::grants::Grants;
+use crate::kind::Kind;
 use crate::limits::Limits;
 use crate::metrics::{CallMetrics, Metrics};
 use crate::sandbox::{self, Ended, NotStarted, Sandbox};
@@ -199,6 +200,9 @@ impl Applet {
     /// and killed if it goes on for longer than [`Limits::grace`]; WebAssembly is stopped at once, which ends the applet
     /// ([`Applet::respawn`] of one costs microseconds).
     pub fn cancel(&self) -> bool {
+        if !self.is_ours() {
+            return false;
+        }
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).clone();
         control.cancel()
     }
@@ -221,7 +225,7 @@ impl Applet {
         match &*self.lock() {
             State::Serving(session) => session.metrics(),
             State::Dead(error, _) => error.metrics.clone(),
-            State::Between => Metrics::new(crate::Kind::Native),
+            State::Between => Metrics::new(Kind::Native),
         }
     }
 
@@ -247,8 +251,13 @@ impl Applet {
     /// are void.
     ///
     /// # Errors
-    /// As [`Command::spawn`]; the applet is dead then, still has its heap, and this may be tried again.
+    /// As [`Command::spawn`]; the applet is dead then, still has its heap, and this may be tried again. `Forked` changes
+    /// nothing.
     pub fn respawn(&self) -> Result<(), Arc<AppletError>> {
+        if !self.is_ours() {
+            let failure = Failure::Forked { owner: self.owner };
+            return Err(Arc::from(command::refused(failure, Kind::Native, None)));
+        }
         let mut state = self.lock();
         let region = match std::mem::replace(&mut *state, State::Between) {
             State::Serving(mut session) => {
@@ -276,8 +285,11 @@ impl Applet {
     /// Ends the applet in order and closes its heap.
     ///
     /// # Errors
-    /// Those of closing the heap, which is then as after a kill: nothing in it is lost.
-    pub fn close(self) -> Result<Closed, RegionError> {
+    /// [`CloseError`].
+    pub fn close(self) -> Result<Closed, CloseError> {
+        if !self.is_ours() {
+            return Err(CloseError::Forked { owner: self.owner });
+        }
         let (error, region) = match std::mem::replace(&mut *self.lock(), State::Between) {
             State::Serving(mut session) => {
                 session.dismiss();
@@ -285,7 +297,7 @@ impl Applet {
                 (Arc::from(error), region)
             }
             State::Dead(error, region) => (error, region),
-            State::Between => return Err(RegionError::AlreadyMapped),
+            State::Between => return Err(RegionError::AlreadyMapped.into()),
         };
         let heap = region.map(Region::close).transpose()?;
         let (metrics, stdout, stderr) = (error.metrics.clone(), error.stdout.clone(), error.stderr.clone());
@@ -300,7 +312,11 @@ impl Applet {
     /// # Errors
     /// `Forked`.
     fn check_owner(&self) -> Result<(), CallError> {
-        if self.owner == std::process::id() { Ok(()) } else { Err(CallError::Forked { owner: self.owner }) }
+        if self.is_ours() { Ok(()) } else { Err(CallError::Forked { owner: self.owner }) }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.owner == std::process::id()
     }
 
     fn begin_call(&self, state: &mut State, call: Call<'_>) -> Result<(), CallError> {
@@ -334,7 +350,7 @@ impl Applet {
 
 impl Drop for Applet {
     fn drop(&mut self) {
-        if self.owner != std::process::id() {
+        if !self.is_ours() {
             // The applet, its heap and the lock on that are the other process's: nothing is touched, not even what would
             // be freed here.
             if let Ok(state) = self.state.get_mut() {

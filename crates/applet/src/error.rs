@@ -91,6 +91,12 @@ pub enum Failure {
         /// How.
         what: String,
     },
+    /// This process is a forked copy of the one that has the applet.
+    #[error("the applet belongs to process {owner}, of which this one is a forked copy; start one here")]
+    Forked {
+        /// The process that has it.
+        owner: u32,
+    },
     /// The heap failed on the trusted side.
     #[error("the heap failed: {0}")]
     Heap(#[from] RegionError),
@@ -168,7 +174,7 @@ impl Failure {
             Failure::Protocol { .. } => FailureKind::Trap,
             Failure::StartTimeLimit { .. } | Failure::CallTimeLimit { .. } => FailureKind::TimeLimit,
             Failure::IgnoredCancel { .. } => FailureKind::Cancelled,
-            Failure::Heap(_) | Failure::Host { .. } => FailureKind::Host,
+            Failure::Heap(_) | Failure::Forked { .. } | Failure::Host { .. } => FailureKind::Host,
         }
     }
 }
@@ -243,6 +249,21 @@ impl std::error::Error for AppletError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.failure)
     }
+}
+
+/// Why an applet was not closed in order.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseError {
+    /// Its heap is then as after a kill: nothing in it is lost.
+    #[error(transparent)]
+    Heap(#[from] RegionError),
+    /// This process is a forked copy of the one that has the applet, which goes on.
+    #[error("the applet belongs to process {owner}, of which this one is a forked copy; close it there")]
+    Forked {
+        /// The process that has it.
+        owner: u32,
+    },
 }
 
 /// Why a call has no result. Only after [`CallError::Died`] the applet is gone.

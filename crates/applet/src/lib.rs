@@ -76,7 +76,7 @@ mod wasm;
 pub use applet::{Applet, Call, Closed, Response};
 pub use buffer::{Part, SharedBuffer};
 pub use command::{Command, Outcome};
-pub use error::{AppletError, CallError, Failure, FailureKind, HeapAfterFailure};
+pub use error::{AppletError, CallError, CloseError, Failure, FailureKind, HeapAfterFailure};
 pub use grants::Grants;
 pub use heap_recovery::{Recovery, RecoveryError, recover};
 pub use kind::Kind;
