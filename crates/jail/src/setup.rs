@@ -95,8 +95,11 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     }
     // A child that failed has ended, and much fails then; what it says came first.
     let listener = listener(&mut child).map_err(|seen| failure(&child, seen))?;
-    let given = prepared.given;
     let (pid, pidfd) = (child.pid(), child.pidfd().clone());
+    let mut given = prepared.given;
+    if given.own_process == Given::UNKNOWN_PROCESS {
+        given.own_process = pid;
+    }
     if !child.hand_over() {
         return Err(JailError::Stuck { step: child.position(), limit: SET_UP_TIME });
     }
@@ -277,6 +280,8 @@ fn prepare(
         first_free_descriptor: installed.len() as u32,
         region_data_offset: jail.region_data_offset,
         program_descriptor: installed.len() as u32,
+        // In a process name space of its own it is the first; elsewhere the supervisor alone knows.
+        own_process: if chosen.layers.has(Layer::Processes) { 1 } else { Given::UNKNOWN_PROCESS },
     };
     let filter = filter::of(policy, &given)
         .ok_or_else(|| host("compile the policy")(io::Error::other("it is too long for the kernel")))?;

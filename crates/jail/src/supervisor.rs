@@ -381,6 +381,17 @@ fn answer(charge: &Charge) -> io::Result<()> {
 
 /// Why no rule covers a call of x86-64.
 fn reason(inmate: &Inmate, number: i64, asked: &Notification) -> &'static str {
+    const BOTH: u64 = (libc::PROT_WRITE | libc::PROT_EXEC) as u64;
+    match number {
+        libc::SYS_clone | libc::SYS_fork | libc::SYS_vfork | libc::SYS_execve | libc::SYS_execveat => {
+            return "the jail is for one program: no process is started in it, and no other program";
+        }
+        libc::SYS_mmap | libc::SYS_mprotect if asked.arguments[2] & BOTH == BOTH => {
+            return "memory is written or executed, never both: turn the program's just-in-time compiler off \
+                    (as `node --jitless` does)";
+        }
+        _ => {}
+    }
     let of_call = || inmate.policy.rules().filter(move |rule| rule.syscall == number);
     let holds = |rule: &&policy::Rule| {
         rule.conditions.iter().all(|condition| condition.holds(&inmate.given, &asked.arguments))
