@@ -189,7 +189,10 @@ impl fmt::Display for LimitHit {
                 "it wanted more than its {limit} threads; raise the limit (threads) if it needs more"
             ),
             LimitHit::AddressSpace { limit_bytes } => {
-                write!(formatter, "it used up its address space of {limit_bytes} bytes")
+                write!(
+                    formatter,
+                    "it used up its address space of {limit_bytes} bytes; raise the limit (memory) if it needs more"
+                )
             }
             LimitHit::Memory { limit_bytes } => {
                 write!(formatter, "it used up its memory of {limit_bytes} bytes")

@@ -99,6 +99,7 @@ impl Plan {
             .host
             .canonicalize()
             .map_err(|source| JailError::Host { what: "look up a granted path", source })?;
+        self.refuse_what_hides_libraries(grant, &source)?;
         let is_directory = source.is_dir();
         // What the host may not write to stays so, also for a host that could change that.
         let read_only = rustix::fs::statvfs(&source)
@@ -106,6 +107,25 @@ impl Plan {
         let writable = grant.access == Access::ReadWrite && !read_only;
         self.bind(Bind { source, target: grant.guest.clone(), is_directory, writable });
         Ok(())
+    }
+
+    /// A grant under a path of the loader's files is for those files, and for reading: anything else would be there instead
+    /// of them, and what can be written to cannot be executed.
+    fn refuse_what_hides_libraries(&self, grant: &PathGrant, source: &Path) -> Result<(), JailError> {
+        let libraries =
+            self.binds.iter().map(|bind| &bind.target).chain(self.links.iter().map(|(path, _)| path));
+        let needed = LIBRARY_DIRECTORIES.into_iter().chain(LOADER_FILES).map(Path::new);
+        let hidden: Vec<&Path> = needed.filter(|needed| needed.starts_with(&grant.guest)).collect();
+        let is_itself = grant.guest.canonicalize().is_ok_and(|guest| guest == source);
+        let is_harmless = is_itself && grant.access == Access::ReadOnly;
+        if is_harmless || !libraries.into_iter().any(|library| hidden.contains(&library.as_path())) {
+            return Ok(());
+        }
+        Err(JailError::Text {
+            what: "the granted path",
+            value: grant.guest.display().to_string(),
+            advice: "the program's loader and libraries are there: grant it under another path, or that very directory for reading (:ro)",
+        })
     }
 
     fn bind(&mut self, bind: Bind) {
