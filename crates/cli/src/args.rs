@@ -287,7 +287,7 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
-/// A time in which something can be done.
+/// A span of time as people write it, in which something can be done.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(time) if time.is_zero() => {
