@@ -14,7 +14,7 @@ const THREAD: u64 = (libc::CLONE_VM
     | libc::CLONE_SYSVSEM) as u64;
 /// What the kernel may store to the program's own memory for it; each library asks for some of these. `DETACHED` has had
 /// no meaning since Linux 2.6; musl still sets it.
-pub(super) const OPTIONAL: u64 = (libc::CLONE_SETTLS
+const OPTIONAL: u64 = (libc::CLONE_SETTLS
     | libc::CLONE_PARENT_SETTID
     | libc::CLONE_CHILD_CLEARTID
     | libc::CLONE_CHILD_SETTID
