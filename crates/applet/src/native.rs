@@ -322,6 +322,10 @@ impl Sandbox for Native {
         true
     }
 
+    fn has_ended(&self) -> bool {
+        self.endpoint.waiter().peer_is_gone()
+    }
+
     fn cpu_time(&self) -> Duration {
         self.jailed.cpu_time()
     }

@@ -80,6 +80,9 @@ pub(crate) trait Sandbox: Send {
     /// Whether it can serve on after a cancellation; otherwise that stops it, now or as soon as it runs again.
     fn outlives_cancel(&self) -> bool;
 
+    /// Whether it is gone, as far as is known without waiting.
+    fn has_ended(&self) -> bool;
+
     /// Processor time so far.
     fn cpu_time(&self) -> Duration;
 

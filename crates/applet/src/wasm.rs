@@ -121,6 +121,10 @@ impl Sandbox for Wasm {
                 Ok(header)
             }
             Received::Idle => Err(Stop::Broken("it waits for another call in the middle of one".to_owned())),
+            // What the deadline was for, the session knows.
+            Received::Ended if matches!(self.serving.end(), Some(Err(WasmError::TimeLimit { .. }))) => {
+                Err(Stop::Deadline)
+            }
             Received::Ended => Err(Stop::Ended),
         }
     }
@@ -149,6 +153,10 @@ impl Sandbox for Wasm {
 
     fn outlives_cancel(&self) -> bool {
         false
+    }
+
+    fn has_ended(&self) -> bool {
+        self.serving.end().is_some()
     }
 
     fn cpu_time(&self) -> Duration {
