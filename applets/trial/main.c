@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #ifndef __wasm__
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -171,6 +172,25 @@ static int look(holdfast_call *call, void *context) {
     return reply_number(call, value ? *value : 0);
 }
 
+/* A little after it has answered. */
+#ifndef __wasm__
+static void *abort_soon(void *nothing) {
+    (void)nothing;
+    usleep(20000);
+    abort();
+}
+#endif
+
+static int abort_later(holdfast_call *call, void *context) {
+    (void)context;
+#ifndef __wasm__
+    pthread_t thread;
+    return pthread_create(&thread, NULL, abort_soon, NULL) ? holdfast_fail(call, "there is no thread") : 0;
+#else
+    return holdfast_fail(call, "there are no threads");
+#endif
+}
+
 /* In the middle of a transaction. */
 static int count_and_crash(holdfast_call *call, void *context) {
     uint64_t *value = counter();
@@ -298,7 +318,7 @@ int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "--never-serve")) return 3;
     if (argc > 1) return run(argv[1], argc > 2 ? strtoull(argv[2], NULL, 10) : 0);
     struct { const char *name; holdfast_function function; } functions[] = {
-        {"echo", echo}, {"fail", fail}, {"crash", crash}, {"abort", give_up}, {"exit", leave}, {"spin", spin},
+        {"echo", echo}, {"fail", fail}, {"crash", crash}, {"abort", give_up}, {"abort_later", abort_later}, {"exit", leave}, {"spin", spin},
         {"spin_until_cancelled", spin_until_cancelled}, {"flood", flood}, {"flood_on", flood_on}, {"parts", parts},
         {"large", large}, {"large_part", large_part}, {"large_failure", large_failure},
         {"kexec", kexec}, {"count", count}, {"look", look}, {"count_and_crash", count_and_crash},

@@ -32,6 +32,24 @@ fn a_crash_is_an_error_with_its_cause_and_respawn_goes_on() {
 }
 
 #[test]
+fn a_death_that_no_call_has_met_is_known_to_who_asks() {
+    with_each(|kind, path| {
+        if kind == Kind::Wasm {
+            // It runs only while it is called.
+            return;
+        }
+        let applet = spawn(path);
+        applet.call("abort_later", b"").unwrap();
+        let started = Instant::now();
+        while applet.cause_of_death().is_none() {
+            assert!(started.elapsed() < Duration::from_secs(30));
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(applet.cause_of_death().unwrap().kind(), FailureKind::Trap);
+    });
+}
+
+#[test]
 fn an_exit_in_the_middle_of_a_call_is_the_applets_death_and_not_the_hosts() {
     with_each(|_, path| {
         let applet = spawn(path);

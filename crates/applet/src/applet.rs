@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use holdfast_region::{CloseReport, Region};
+use holdfast_sys::own_pid;
 
 use crate::buffer::SharedBuffer;
 use crate::call::{Call, Response};
@@ -71,7 +72,7 @@ impl Applet {
             state: Mutex::new(state),
             stream_over: Condvar::new(),
             control: Mutex::new(control),
-            owner: std::process::id(),
+            owner: own_pid::get(),
         })
     }
 
@@ -292,7 +293,7 @@ impl Applet {
     }
 
     fn is_ours(&self) -> bool {
-        self.owner == std::process::id()
+        self.owner == own_pid::get()
     }
 
     fn begin_call(

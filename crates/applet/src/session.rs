@@ -91,6 +91,8 @@ pub(crate) struct Session {
     wall_time: Duration,
     messages: u64,
     message_bytes: u64,
+    /// The applet's processor time when a call ended, until one that is not counted begins.
+    cpu_time: Option<Duration>,
     pub(crate) last_call: CallMetrics,
 }
 
@@ -134,6 +136,7 @@ impl Session {
             wall_time: Duration::ZERO,
             messages: 1,
             message_bytes: payload.len() as u64,
+            cpu_time: None,
             last_call: CallMetrics::default(),
         })
     }
@@ -163,6 +166,8 @@ impl Session {
         if std::mem::take(&mut self.forget) {
             header.flags |= FORGET;
         }
+        // Reading it is a system call.
+        let known = self.cpu_time.take();
         let pending = Pending {
             call: self.calls,
             started,
@@ -171,7 +176,7 @@ impl Session {
             is_streamed: request.is_streamed,
             room_bytes: self.result_bytes,
             unwanted: None,
-            cpu_time: request.is_counted.then(|| self.sandbox.cpu_time()),
+            cpu_time: request.is_counted.then(|| known.unwrap_or_else(|| self.sandbox.cpu_time())),
             metrics: CallMetrics::default(),
         };
         let deadline = pending.deadline();
@@ -335,7 +340,9 @@ impl Session {
         metrics.wall_time = pending.started.elapsed();
         self.wall_time += metrics.wall_time;
         if let Some(before) = pending.cpu_time {
-            metrics.cpu_time = Some(self.sandbox.cpu_time().saturating_sub(before));
+            let cpu_time = self.sandbox.cpu_time();
+            metrics.cpu_time = Some(cpu_time.saturating_sub(before));
+            self.cpu_time = Some(cpu_time);
             metrics.heap_backed_bytes = self.sandbox.heap_backed_bytes();
             self.last_call = metrics;
         }
