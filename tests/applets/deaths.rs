@@ -1,6 +1,7 @@
 //! Applets that die, by themselves or because they must: the host gets a typed error, and goes on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -159,6 +160,28 @@ fn a_cancelled_call_ends_and_an_applet_that_listens_survives_it() {
         let deaf = death(cancel_while(&applet, "spin"));
         assert!(deaf.to_string().contains("cancelled"), "{deaf}");
         assert!(!applet.cancel(), "there is no call any more");
+    });
+}
+
+#[test]
+fn who_waits_for_a_call_is_asked_whether_to_go_on_and_may_cancel_it() {
+    with_each(|kind, path| {
+        let applet = spawn(path);
+        let asked = AtomicU32::new(0);
+        let goes_on = || asked.fetch_add(1, Ordering::SeqCst) < 4;
+        let call = Call::new("spin_until_cancelled", b"").look(Duration::from_millis(10), &goes_on);
+        let started = Instant::now();
+        let result = applet.call_with(call);
+        assert!(asked.load(Ordering::SeqCst) >= 5 && started.elapsed() < Duration::from_secs(30));
+        if kind == Kind::Native {
+            assert!(matches!(result, Err(CallError::Cancelled)), "{result:?}");
+        } else {
+            assert_eq!(death(result).kind(), FailureKind::Cancelled);
+            applet.respawn().unwrap();
+        }
+        let call = Call::new("echo", b"x").look(Duration::ZERO, &|| true);
+        assert_eq!(applet.call_with(call).unwrap().bytes, b"x");
+        assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
     });
 }
 

@@ -124,7 +124,7 @@ impl Applet {
     fn call_through(&self, call: Call<'_>, is_counted: bool) -> Result<(Vec<u8>, CallMetrics), CallError> {
         let mut state = self.turn()?;
         self.begin_call(&mut state, call, false, is_counted)?;
-        let mut bytes = Vec::new();
+        let (mut bytes, mut is_given_up) = (Vec::new(), false);
         loop {
             match state.step()? {
                 Step::Chunk(part, _) => bytes.extend_from_slice(&part),
@@ -137,6 +137,13 @@ impl Applet {
                     return Ok((bytes, metrics));
                 }
                 Step::Refused(error) => return Err(error),
+                Step::Look => {
+                    // Asked until the answer is no: each cancellation is a nudge, and so a look.
+                    if !is_given_up && call.look.is_some_and(|look| !(look.goes_on)()) {
+                        is_given_up = true;
+                        self.cancel();
+                    }
+                }
             }
         }
     }
@@ -317,6 +324,7 @@ impl Applet {
             buffer,
             time_limit: call.time_limit.or(self.plan.limits.call_timeout),
             is_streamed,
+            look_every: call.look.filter(|_| !is_streamed).map(|look| look.every),
             is_counted,
         };
         session.call(&request).unwrap_or_else(|over| Err(state.die(over)))

@@ -13,6 +13,20 @@ pub struct Call<'a> {
     pub(crate) input: &'a [u8],
     pub(crate) buffer: Option<&'a SharedBuffer>,
     pub(crate) time_limit: Option<Duration>,
+    pub(crate) look: Option<Look<'a>>,
+}
+
+/// What is asked while a call goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    pub(crate) every: Duration,
+    pub(crate) goes_on: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl std::fmt::Debug for Look<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Look").field("every", &self.every).finish_non_exhaustive()
+    }
 }
 
 /// The result of a call.
@@ -28,13 +42,21 @@ pub struct Response {
 impl<'a> Call<'a> {
     /// Of a function, with its input.
     pub fn new(function: &'a str, input: &'a [u8]) -> Call<'a> {
-        Call { function, input, buffer: None, time_limit: None }
+        Call { function, input, buffer: None, time_limit: None, look: None }
     }
 
     /// Hands the function a shared buffer, without a copy.
     #[must_use]
     pub fn buffer(self, buffer: &'a SharedBuffer) -> Call<'a> {
         Call { buffer: Some(buffer), ..self }
+    }
+
+    /// Asks, on the calling thread, whether to go on, whenever nothing came for so long; without it that thread does
+    /// nothing but wait. `false` cancels the call, as [`Applet::cancel`](crate::Applet::cancel) does. (A stream does not
+    /// ask.)
+    #[must_use]
+    pub fn look(self, every: Duration, goes_on: &'a (dyn Fn() -> bool + Sync)) -> Call<'a> {
+        Call { look: Some(Look { every, goes_on }), ..self }
     }
 
     /// Limits its wall time, instead of [`Limits::call_timeout`]. Past it the applet is killed.

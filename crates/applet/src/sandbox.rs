@@ -65,6 +65,9 @@ pub(crate) trait Sandbox: Send {
     /// Waits for a message that belongs to calls; answers those about the heap by itself.
     fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop>;
 
+    /// Has `receive` come back with `Nudged` after so much time without a message.
+    fn look_every(&mut self, time: Option<Duration>);
+
     /// The applet has started up: from now on it needs no more than to compute.
     fn seal(&mut self) -> Result<(), Failure>;
 

@@ -35,6 +35,8 @@ pub(crate) enum Step {
     Done(Vec<u8>),
     /// The call has none.
     Refused(CallError),
+    /// Nothing yet: time for a look, when there is somebody who wants one.
+    Look,
 }
 
 /// What is to be called.
@@ -45,6 +47,8 @@ pub(crate) struct Request<'a> {
     pub(crate) time_limit: Option<Duration>,
     /// Each part of the result has the limit by itself, and otherwise all of them together.
     pub(crate) is_streamed: bool,
+    /// Somebody wants to look in so often.
+    pub(crate) look_every: Option<Duration>,
     /// Somebody is going to look at what it cost.
     pub(crate) is_counted: bool,
 }
@@ -57,6 +61,7 @@ struct Pending {
     /// When the grace of a cancelled call ends.
     patience: Option<Instant>,
     is_streamed: bool,
+    is_looked_after: bool,
     /// What of the result there is room for.
     room_bytes: usize,
     /// Why nobody wants the rest of the result.
@@ -174,6 +179,7 @@ impl Session {
             time_limit: request.time_limit,
             patience: None,
             is_streamed: request.is_streamed,
+            is_looked_after: request.look_every.is_some(),
             room_bytes: self.result_bytes,
             unwanted: None,
             cpu_time: request.is_counted.then(|| known.unwrap_or_else(|| self.sandbox.cpu_time())),
@@ -181,6 +187,7 @@ impl Session {
         };
         let deadline = pending.deadline();
         self.pending = Some(pending);
+        self.sandbox.look_every(request.look_every);
         self.control.begin(self.calls);
         self.count(request.input.len());
         // A call that is cancelled meanwhile is told so with the first step, if the applet takes its input by then.
@@ -212,7 +219,8 @@ impl Session {
             let Some(pending) = &self.pending else {
                 return Err(Over(Some(Failure::Protocol { what: "there is no call".to_owned() })));
             };
-            let (call, deadline) = (pending.call, pending.deadline());
+            let (call, deadline, is_looked_after) =
+                (pending.call, pending.deadline(), pending.is_looked_after);
             // An applet that never stops talking has to stop in time all the same.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(self.over(Stop::Deadline));
@@ -221,6 +229,7 @@ impl Session {
             let (header, came) = match self.sandbox.receive(&mut payload, deadline) {
                 Ok(header) => (header, true),
                 Err(Stop::TooLarge(header)) => (header, false),
+                Err(Stop::Nudged) if is_looked_after => return Ok(Step::Look),
                 Err(Stop::Nudged) => continue,
                 Err(stop) => return Err(self.over(stop)),
             };

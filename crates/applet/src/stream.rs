@@ -60,17 +60,20 @@ impl Iterator for Stream<'_> {
             return None;
         }
         let mut state = self.applet.lock();
-        let step = state.step();
-        match step {
-            Ok(Step::Chunk(bytes, part)) => Some(Ok(Chunk { bytes, part: Part::of(part) })),
-            Ok(Step::Done(bytes)) => {
-                self.end(&mut state);
-                (!bytes.is_empty()).then_some(Ok(Chunk { bytes, part: None }))
-            }
-            Ok(Step::Refused(error)) | Err(error) => {
-                self.end(&mut state);
-                Some(Err(error))
-            }
+        loop {
+            let step = state.step();
+            return match step {
+                Ok(Step::Look) => continue,
+                Ok(Step::Chunk(bytes, part)) => Some(Ok(Chunk { bytes, part: Part::of(part) })),
+                Ok(Step::Done(bytes)) => {
+                    self.end(&mut state);
+                    (!bytes.is_empty()).then_some(Ok(Chunk { bytes, part: None }))
+                }
+                Ok(Step::Refused(error)) | Err(error) => {
+                    self.end(&mut state);
+                    Some(Err(error))
+                }
+            };
         }
     }
 }
@@ -85,7 +88,7 @@ impl Drop for Stream<'_> {
             session.drop_result();
         }
         // The grace of a cancelled call bounds this.
-        while let Ok(Step::Chunk(..)) = state.step() {}
+        while let Ok(Step::Chunk(..) | Step::Look) = state.step() {}
         self.end(&mut state);
     }
 }

@@ -120,6 +120,7 @@ impl Sandbox for Wasm {
                 *payload = found;
                 Ok(header)
             }
+            Received::Look => Err(Stop::Nudged),
             Received::Idle => Err(Stop::Broken("it waits for another call in the middle of one".to_owned())),
             // What the deadline was for, the session knows.
             Received::Ended if matches!(self.serving.end(), Some(Err(WasmError::TimeLimit { .. }))) => {
@@ -127,6 +128,10 @@ impl Sandbox for Wasm {
             }
             Received::Ended => Err(Stop::Ended),
         }
+    }
+
+    fn look_every(&mut self, time: Option<Duration>) {
+        self.serving.look_every(time);
     }
 
     fn seal(&mut self) -> Result<(), Failure> {
