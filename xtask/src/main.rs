@@ -43,7 +43,7 @@ usage: cargo xtask CHORE
   ci                               lint, applets, test: what continuous integration runs
   lint                             tidy, then formatting and clippy, for the host and for WebAssembly
   tidy                             the house rules that no compiler checks (xtask/src/tidy says which)
-  applets [NAME]...                builds guest programs and says where the .wasm files are
+  applets [NAME]...                builds guest programs and says where they are
   c-library [PREFIX]               builds and installs headers, libholdfast, libholdfast_applet, pkg-config files
   test                             applets, c-library, then every test; ends with `N passed, N failed`
   python                           builds the Python package and runs its tests
@@ -53,7 +53,7 @@ usage: cargo xtask CHORE
   vm [--long] [--only FAILURE]... [--canary] [--run PROGRAM [ARGUMENT]...]
                                    a machine in QEMU that crashes, panics, is reset and loses its power, and what is
                                    there afterwards; --long for 40 of each; --run for a program of one's choice in it
-  fuzz [TARGET]... [--minutes N]   fuzzes heap_bytes, heap_operations, region_files, 10 minutes each
+  fuzz [TARGET]... [--minutes N]   fuzzes channel, heap_bytes, heap_operations, region_files, 10 minutes each
   miri                             tests of the heap in Miri; installs it with a nightly toolchain if it is missing
   release                          builds the command as it is shipped and says where it is
   bench SUITE [--json] [--runs N]  measures; suites: slice, heap, applet (bench/README.md)
