@@ -139,19 +139,22 @@ fetch_machine() {
   command -v mkfs.ext4 >/dev/null || [ -x /usr/sbin/mkfs.ext4 ] || (install_packages e2fsprogs) ||
     printf 'warning: there is no mkfs.ext4; the failure lab does not run\n' >&2
   [ ! -f "$kernel/vmlinuz" ] || return 0
-  refresh_package_lists
-  package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/^ *Depends: *\(linux-image-.*\)/\1/p' | head -n 1)
+  # As for the video.
+  [ "$(id -u)" -ne 0 ] || refresh_package_lists
+  package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null |
+    sed -n 's/^ *Depends: *\(linux-image-[^ ]*\)$/\1/p') || package=
   folder=$(mktemp -d)
-  if [ -n "$package" ] && (cd "$folder" && shown apt-get -q -o DPkg::Lock::Timeout=300 download "$package") &&
-    dpkg-deb -x "$folder"/linux-image-*.deb "$folder/package"; then
-    rm -rf "$kernel"
-    mkdir -p "$kernel"
-    # Modules are compressed on newer systems, and the machine has nothing to unpack them with.
-    find "$folder/package" -name '*.ko.xz' -exec xz -d {} +
-    # The kernel last: with it, it is whole.
-    find "$folder/package" -type d -path '*/lib/modules/*/kernel' -exec cp -r {} "$kernel/modules" \; &&
-      cp "$folder"/package/boot/vmlinuz-* "$kernel/vmlinuz.part" && mv "$kernel/vmlinuz.part" "$kernel/vmlinuz"
-  fi || printf 'warning: there is no kernel for a machine; the failure lab does not run\n' >&2
+  # Modules are compressed on newer systems, and the machine has nothing to unpack them with. The kernel comes last: with
+  # it, all is there.
+  [ -n "$package" ] &&
+    (cd "$folder" && shown apt-get -q -o DPkg::Lock::Timeout=300 download "$package") &&
+    dpkg-deb -x "$folder"/linux-image-*.deb "$folder/package" &&
+    find "$folder/package" -name '*.ko.xz' -exec xz -d {} + &&
+    rm -rf "$kernel" && mkdir -p "$kernel" &&
+    cp -r "$folder"/package/lib/modules/*/kernel "$kernel/modules" &&
+    cp "$folder"/package/boot/vmlinuz-* "$kernel/vmlinuz.part" &&
+    mv "$kernel/vmlinuz.part" "$kernel/vmlinuz" ||
+    printf 'warning: there is no kernel for a machine; the failure lab does not run\n' >&2
   rm -rf "$folder"
 }
 
