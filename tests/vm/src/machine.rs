@@ -21,6 +21,8 @@ const QEMU: &str = "qemu-system-x86_64";
 pub const RESERVED_MIB: u64 = 96;
 const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=4 panic=1 nokaslr memmap=96M!0x10000000";
 const MEMORY_MIB: u64 = 512;
+/// What QEMU has translated of one kernel makes loading the next one slow, unless there is no room to keep it.
+const TRANSLATIONS_MIB: u64 = 32;
 /// QEMU opens its sockets at once.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(30);
 const CONSOLE_LINES: usize = 40;
@@ -165,7 +167,8 @@ fn end(child: &mut Child) {
 fn arguments(parts: &Parts, port: &Path, control: &Path) -> Vec<String> {
     let shown = |path: &Path| path.display().to_string();
     let words = [
-        "-nodefaults -no-user-config -display none -machine pc,accel=tcg -cpu max".to_owned(),
+        "-nodefaults -no-user-config -display none -machine pc -cpu max".to_owned(),
+        format!("-accel tcg,tb-size={TRANSLATIONS_MIB}"),
         format!("-m {MEMORY_MIB}M -serial stdio -serial chardev:port -device virtio-rng-pci"),
     ];
     let mut arguments: Vec<String> =
