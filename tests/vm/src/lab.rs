@@ -106,7 +106,10 @@ impl Lab {
                 // Not always behind the same step of the same heap.
                 session.note_for(Duration::from_millis(random.random_range(0..AFTERWARDS_MS_MAX)))?;
                 session = session.suffer(*cause, &self.parts, &mut random, tell)?;
-                session.verify(*cause)?;
+                if !session.verify(*cause)? {
+                    tell("a heap is not whole; nothing more is done to this machine");
+                    break;
+                }
             }
         }
         Ok(())
@@ -309,8 +312,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Has every heap looked at, and notes what is in it.
-    fn verify(&mut self, cause: Cause) -> Result<()> {
+    /// Has every heap looked at, and notes what is in it; says whether all are whole.
+    fn verify(&mut self, cause: Cause) -> Result<bool> {
         self.machine.order(Order::Verify)?;
         let mut seen = Vec::new();
         self.wait_for("verify its records", ANSWER_TIMEOUT, |report| {
@@ -323,16 +326,20 @@ impl<'a> Session<'a> {
         if seen.len() != expected {
             return Err(self.machine.failed(format!("reports on {} of {expected} heaps", seen.len())));
         }
+        let mut whole = true;
         for report in seen {
             match report {
                 Report::Found { place, number, opening, .. } => {
                     self.ledger.found(cause, place, number, opening)
                 }
-                Report::Broken { place, what } => self.ledger.broken(cause, place, &what),
+                Report::Broken { place, what } => {
+                    whole = false;
+                    self.ledger.broken(cause, place, &what);
+                }
                 _ => {}
             }
         }
-        Ok(())
+        Ok(whole)
     }
 }
 
