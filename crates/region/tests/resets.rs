@@ -50,8 +50,11 @@ fn in_every_step(
         if is_over {
             outcome.unwrap();
         }
-        for kept in [Kept::Nothing, Kept::Everything, Kept::Some(step as u64)] {
-            let after = storage.after_reset(kept);
+        let some = Kept::Some(step as u64);
+        let kept = [Some(Kept::Nothing), Some(Kept::Everything), Some(some), None];
+        for kept in kept {
+            let after =
+                kept.map_or_else(|| storage.after_reset_with_headers(), |kept| storage.after_reset(kept));
             let names = names_in_boot(&after, 3, Arc::new(KernelStorage));
             look(&after, &names, promised, &format!("step {step}, {kept:?}, {promised:?}"));
             states += 1;
@@ -314,6 +317,23 @@ fn a_writer_that_does_not_write_back_loses_what_it_acknowledged() {
     let after = storage.after_reset(Kept::Nothing);
     let mut region = names_in_boot(&after, 3, Arc::new(KernelStorage)).open(&words(), &key()).unwrap();
     assert_eq!((slot_value(&mut region, 1), slot_value(&mut region, 2)), (1, 0));
+}
+
+#[test]
+fn what_an_ordered_writer_commits_at_level_power_is_in_its_image_after_a_reset() {
+    // The store has it, too; but after a reset the image is believed.
+    let home = Home::in_memory();
+    let storage = Arc::new(ResetStorage::new(&home));
+    let mut region = names_in_boot(&home, 2, storage.clone()).create(&words(), &key(), 8 * MIB).unwrap();
+    region.promise_order().unwrap();
+    store_number(&mut region, 1);
+    assert_eq!(region.commit(Durability::Power).unwrap().written, Written::Base);
+    store_number(&mut region, 2);
+    let report = region.commit(Durability::Power).unwrap();
+    assert_eq!((report.written, report.level), (Written::Journal, Durability::Power));
+    let after = storage.after_reset(Kept::Nothing);
+    let mut region = names_in_boot(&after, 3, Arc::new(KernelStorage)).open(&words(), &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::WarmAfterReset, 2));
 }
 
 #[test]

@@ -17,6 +17,8 @@ use holdfast_region::{FileView, KernelStorage, NameSpace, Places, Storage};
 use super::Home;
 use super::power::Kept;
 
+/// Both header slots.
+const HEADERS_BYTES: usize = 8192;
 /// In which memory keeps or loses what was stored.
 const LINE_BYTES: usize = 64;
 
@@ -78,6 +80,15 @@ impl ResetStorage {
 
     /// The home after the machine has started again.
     pub(crate) fn after_reset(&self, kept: Kept) -> Home {
+        self.rebuilt(kept, 0)
+    }
+
+    /// As after a reset in which nothing arrived but what was written to the headers of images.
+    pub(crate) fn after_reset_with_headers(&self) -> Home {
+        self.rebuilt(Kept::Nothing, HEADERS_BYTES)
+    }
+
+    fn rebuilt(&self, kept: Kept, arrived_bytes: usize) -> Home {
         let home = Home::in_memory();
         home.places();
         let targets = [home.pool().to_owned(), home.path().join("store")];
@@ -113,7 +124,12 @@ impl ResetStorage {
                 let old = durable.contents.get(&inode).unwrap_or(&empty);
                 let new = now.as_ref().unwrap_or(old);
                 let bytes = match kept {
-                    Kept::Nothing => old.clone(),
+                    Kept::Nothing => {
+                        let mut bytes = old.clone();
+                        let end = arrived_bytes.min(bytes.len()).min(new.len());
+                        bytes[..end].copy_from_slice(&new[..end]);
+                        bytes
+                    }
                     Kept::Everything => new.clone(),
                     Kept::Some(_) => mixed(old, new, &mut random),
                 };
