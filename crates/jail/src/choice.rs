@@ -42,14 +42,15 @@ pub(crate) fn choose(jail: &Jail, machine: &Machine, program: &Program) -> Resul
         chosen.layers = chosen.layers.without(layer);
         chosen.weaker.push(weakness);
     }
-    if let Some(grant) = jail.paths.first() {
+    if !jail.paths.is_empty() {
         let has_root = chosen.layers.has(Layer::Mounts);
         let weakness = chosen.weaker.iter().find(|weak| weak.layer == Layer::Mounts).cloned();
         let weakness = weakness.unwrap_or_else(|| Weakness::new(Layer::Mounts, "turned off", libc::EINVAL));
         if !has_root && !chosen.layers.has(Layer::Landlock) {
             return Err(JailError::Unconfined(weakness));
         }
-        if !has_root && jail.paths.iter().any(|grant| grant.host != grant.guest) {
+        let elsewhere = jail.paths.iter().find(|grant| grant.host != grant.guest);
+        if let (false, Some(grant)) = (has_root, elsewhere) {
             let value = grant.guest.display().to_string();
             return Err(JailError::Text {
                 what: "without a mount name space, the guest path",

@@ -199,7 +199,8 @@ impl Jail {
     /// Starts it, and returns once it is the program that runs.
     ///
     /// # Errors
-    /// [`JailError`]; the program has not run a single instruction then.
+    /// [`JailError`]; the program has not run a single instruction then, unless it is `Host` about a thread for its
+    /// output: that is noticed last, and ends it.
     pub fn spawn(self) -> Result<Jailed, JailError> {
         crate::jailed::spawn(self)
     }
