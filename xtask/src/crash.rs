@@ -38,7 +38,7 @@ const fn row(name: &'static str, tests: &'static [&'static str], long: Option<u6
     Row { name, package: CROSS.0, program: CROSS.1, tests, long }
 }
 
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 10] = [
     row("H1", &["kills::"], Some(200_000)),
     Row {
         name: "H2",
@@ -49,6 +49,13 @@ const ROWS: [Row; 9] = [
     },
     // On each of two file systems.
     row("H4", &["power_cuts::"], Some(2000)),
+    Row {
+        name: "H6",
+        package: "holdfast-lab",
+        program: "lab",
+        tests: &["every_acknowledged_record"],
+        long: Some(40),
+    },
     Row {
         name: "H7",
         package: "holdfast-region",

@@ -44,6 +44,7 @@ pub(crate) struct Native {
     control: Arc<Control>,
     /// The longest message that is wanted.
     message_bytes: u64,
+    look_every: Option<Duration>,
     start_time: Duration,
     started: Instant,
     /// Messages that the session does not see.
@@ -72,6 +73,7 @@ impl Native {
                     lent,
                     control,
                     message_bytes: plan.limits.result_bytes.max(HELLO_BYTES_MAX) as u64,
+                    look_every: None,
                     start_time: started.elapsed(),
                     started,
                     messages: 0,
@@ -283,6 +285,15 @@ impl Sandbox for Native {
     fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop> {
         loop {
             let until = self.deadline(deadline);
+            if let Some(look) = self.look_every.and_then(|time| Instant::now().checked_add(time))
+                && deadline.is_none_or(|deadline| look < deadline)
+            {
+                // Nothing is taken here, so it may end at any time.
+                match self.endpoint.peek(self.deadline(Some(look))) {
+                    Err(ChannelError::TimedOut) => return Err(Stop::Nudged),
+                    looked => looked.map(drop).map_err(stop)?,
+                }
+            }
             let header = match self.endpoint.receive(payload, self.message_bytes, until) {
                 Err(ChannelError::TooLarge { .. }) => {
                     return Err(Stop::TooLarge(self.endpoint.discard(until).map_err(stop)?));
@@ -301,6 +312,10 @@ impl Sandbox for Native {
                 return Err(Stop::Deadline);
             }
         }
+    }
+
+    fn look_every(&mut self, time: Option<Duration>) {
+        self.look_every = time;
     }
 
     fn seal(&mut self) -> Result<(), Failure> {
@@ -322,6 +337,10 @@ impl Sandbox for Native {
 
     fn outlives_cancel(&self) -> bool {
         true
+    }
+
+    fn has_ended(&self) -> bool {
+        self.endpoint.waiter().peer_is_gone()
     }
 
     fn cpu_time(&self) -> Duration {
