@@ -80,6 +80,7 @@ mod stream;
 mod summary;
 mod tidy;
 mod transfer;
+mod unheld;
 mod view;
 
 pub use access::{Access, AccessError, Grant, Rights};
@@ -107,6 +108,7 @@ pub use stream::StreamError;
 pub use summary::{FileSummary, RegionState, RegionSummary};
 pub use tidy::{Leftover, LeftoverKind};
 pub use transfer::TransferReport;
+pub use unheld::EvictionReport;
 pub use view::FileView;
 
 pub use holdfast_sys::process::Occupant;

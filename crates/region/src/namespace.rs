@@ -284,7 +284,7 @@ impl NameSpace {
     }
 
     /// Removes a region's images, and what belongs to them; under its lock.
-    fn remove_images(&self, name: &RegionName) -> Result<()> {
+    pub(crate) fn remove_images(&self, name: &RegionName) -> Result<()> {
         self.remove_stale_images(name)?;
         for medium in [Medium::Memory, Medium::File] {
             let images = self.places.images(medium);
@@ -298,7 +298,7 @@ impl NameSpace {
 
 /// Whether what is stored is older than the last commit that an image knows of. A damaged header may be an older one, and
 /// proves nothing.
-fn is_behind(stored: &Stored, image: &Image) -> bool {
+pub(crate) fn is_behind(stored: &Stored, image: &Image) -> bool {
     let (base, header) = (&stored.base.header, &image.header);
     let commits = stored.journal.as_ref().map_or(0, |journal| journal.extent.commits());
     let known = (header.checkpoint_count, header.journal_sequence);

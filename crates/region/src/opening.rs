@@ -68,6 +68,15 @@ impl NameSpace {
         Ok(Some((self.open_cold(&stored)?, Opened::Cold, access)))
     }
 
+    /// The image of a region for whoever only brings it to the store; `None` where there is none. The caller holds
+    /// the name's lock.
+    pub(crate) fn open_unheld(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
+        let Some(image) = self.image(name, LockMode::Exclusive)? else { return Ok(None) };
+        self.finish_publication(&image)?;
+        self.remove_stale_images(name)?;
+        self.open_warm(image).map(Some)
+    }
+
     /// The region for a reader, with its lock and no publication half done.
     pub(crate) fn open_for_reading(&self, name: &RegionName) -> Result<(Image, Opened, FileLock)> {
         for _ in 0..READ_ATTEMPTS_MAX {

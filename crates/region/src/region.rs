@@ -341,6 +341,11 @@ impl Region {
     /// As [`Region::checkpoint`]. The region is released all the same; what it holds stays in the image, and
     /// the next open is `WarmAfterCrash`.
     pub fn close(mut self) -> Result<CloseReport> {
+        self.settle_image()
+    }
+
+    /// What closing does, with the name still locked afterwards.
+    pub(crate) fn settle_image(&mut self) -> Result<CloseReport> {
         self.unmap()?;
         if self.read_only {
             return Ok(CloseReport { checkpoint: CheckpointReport { skipped: true, ..Default::default() } });
