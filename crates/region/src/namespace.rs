@@ -42,6 +42,8 @@ pub struct NameSpace {
     pub(crate) storage: Arc<dyn Storage>,
     /// Of new regions.
     pub(crate) medium: Medium,
+    /// Whether it has regions for moments only, so that others wait for it.
+    pub(crate) is_brief: bool,
 }
 
 impl NameSpace {
@@ -54,12 +56,19 @@ impl NameSpace {
     /// As [`NameSpace::new`], with every change to a file made through `storage`.
     #[must_use]
     pub fn with_storage(places: Places, storage: Arc<dyn Storage>) -> NameSpace {
-        NameSpace { places: Arc::new(places), storage, medium: Medium::default() }
+        NameSpace::sharing(Arc::new(places), storage)
+    }
+
+    /// The same name space for somebody who has regions for moments only, to look after them: whoever wants to open one
+    /// waits until it is free again, where another holder would be an error.
+    #[must_use]
+    pub fn for_moments(self) -> NameSpace {
+        NameSpace { is_brief: true, ..self }
     }
 
     /// As [`NameSpace::with_storage`], with what a region of it has.
     pub(crate) fn sharing(places: Arc<Places>, storage: Arc<dyn Storage>) -> NameSpace {
-        NameSpace { places, storage, medium: Medium::default() }
+        NameSpace { places, storage, medium: Medium::default(), is_brief: false }
     }
 
     /// Where everything is.

@@ -298,7 +298,11 @@ impl NameSpace {
 
     pub(crate) fn lock(&self, name: &RegionName, mode: LockMode) -> Result<FileLock> {
         let path = lock_path(self.places.pool(), name);
-        match FileLock::acquire(&path, mode, HELD_PATIENCE).map_err(RegionError::io("lock", &path))? {
+        let outcome = match (self.is_brief, mode) {
+            (true, LockMode::Exclusive) => FileLock::acquire_briefly(&path, HELD_PATIENCE),
+            _ => FileLock::acquire(&path, mode, HELD_PATIENCE),
+        };
+        match outcome.map_err(RegionError::io("lock", &path))? {
             LockOutcome::Acquired(lock) => Ok(lock),
             LockOutcome::Held(holder) => Err(RegionError::Held { name: name.to_string(), holder }),
         }

@@ -62,6 +62,15 @@ struct Note {
 
 const _: () = assert!(size_of::<Note>() == 48);
 
+/// Who may be writing to the region that is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    /// Nobody, or this process, which is stopped.
+    Stopped(Option<u32>),
+    /// Anybody.
+    Running,
+}
+
 /// What making a rescue copy did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -78,6 +87,8 @@ pub enum Rescue {
     Stored,
     /// There is no image, so the store has everything.
     NoImage,
+    /// A program stored to the region meanwhile, so no copy was made.
+    Busy,
 }
 
 impl NameSpace {
@@ -92,7 +103,7 @@ impl NameSpace {
     /// `NotFound`; `Held` when another process than `stopped_writer` writes the region, or makes a copy; one of the errors
     /// about a bad file; `StoreFull`, `Io`. The copy that was there before stays.
     pub fn rescue(&self, name: &RegionName, stopped_writer: Option<u32>) -> Result<Rescue> {
-        self.rescue_with(name, stopped_writer, false)
+        self.rescue_with(name, Writer::Stopped(stopped_writer), false)
     }
 
     /// As [`NameSpace::rescue`], and writes nothing if the image holds what the last copy or the base file does. That
@@ -101,7 +112,18 @@ impl NameSpace {
     /// # Errors
     /// As there.
     pub fn rescue_if_changed(&self, name: &RegionName, stopped_writer: Option<u32>) -> Result<Rescue> {
-        self.rescue_with(name, stopped_writer, true)
+        self.rescue_with(name, Writer::Stopped(stopped_writer), true)
+    }
+
+    /// As [`NameSpace::rescue_if_changed`], of a region whose writer goes on: the image is read again after it was copied,
+    /// and if anything is different then, the copy is dropped ([`Rescue::Busy`]). If nothing is, the copy holds what the
+    /// image held at the moment between the two, as far as no program puts back each page that it changes, which the
+    /// counters of a heap prevent.
+    ///
+    /// # Errors
+    /// As there; never `Held` by who writes it.
+    pub fn rescue_if_quiet(&self, name: &RegionName) -> Result<Rescue> {
+        self.rescue_with(name, Writer::Running, true)
     }
 
     /// Whether store or rescue copy hold what the image holds now, as far as can be told without stopping its writers: a
@@ -115,12 +137,7 @@ impl NameSpace {
         Ok(self.holds_the_same(&image, seen)?.is_some())
     }
 
-    fn rescue_with(
-        &self,
-        name: &RegionName,
-        stopped_writer: Option<u32>,
-        if_changed: bool,
-    ) -> Result<Rescue> {
+    fn rescue_with(&self, name: &RegionName, writer: Writer, if_changed: bool) -> Result<Rescue> {
         if !self.exists(name) {
             return Err(self.not_found(name));
         }
@@ -128,7 +145,11 @@ impl NameSpace {
         // Shared: nobody can begin to write, and whoever reads goes on.
         let _lock = match self.lock(name, LockMode::Shared) {
             Ok(lock) => Some(lock),
-            Err(RegionError::Held { holder, .. }) if holder.is_some() && holder == stopped_writer => None,
+            Err(RegionError::Held { holder, .. })
+                if writer == Writer::Running || holder.is_some() && writer == Writer::Stopped(holder) =>
+            {
+                None
+            }
             Err(error) => return Err(error),
         };
         let Some(image) = self.image_to_rescue(name)? else { return Ok(Rescue::NoImage) };
@@ -141,8 +162,20 @@ impl NameSpace {
             }
             return Ok(same);
         }
-        let written = self.write_rescue(&image, seen)?;
-        Ok(Rescue::Written { bytes: written.pages * PAGE_BYTES })
+        let written = self.write_rescue(&image, seen, writer == Writer::Running)?;
+        Ok(written.map_or(Rescue::Busy, |written| Rescue::Written { bytes: written.pages * PAGE_BYTES }))
+    }
+
+    /// Whether the image still is what was copied.
+    fn is_as_copied(&self, image: &Image, copied: &DataSum) -> Result<bool> {
+        // At the moment between the two readings.
+        if self.publication_of(image).is_some() {
+            return Ok(false);
+        }
+        let again = sum_and_copy(&image.file, image.header.backed_bytes, None);
+        let again = again.map_err(|error| read_error(error, image))?;
+        let now = self.image_to_rescue(&image.header.name)?;
+        Ok(again.checksum == copied.checksum && now.is_some_and(|now| now.header == image.header))
     }
 
     /// One copy at a time: they share a temporary name.
@@ -224,11 +257,13 @@ impl NameSpace {
         private_options().read(true).open(path).ok()
     }
 
+    /// `None` when the image was found changed, if somebody may be writing.
     fn write_rescue(
         &self,
         image: &Image,
         (checkpoint_count, journal_sequence): (u64, u64),
-    ) -> Result<DataSum> {
+        may_change: bool,
+    ) -> Result<Option<DataSum>> {
         let (store, storage) = (self.places.store(), &*self.storage);
         let header = Header {
             state: FileState::Open,
@@ -259,6 +294,13 @@ impl NameSpace {
         };
         let built = Image::build(storage, temporary.clone(), header, Backing::Holes, filled);
         let mut built = built.map_err(failed)?;
+        // Before anything is synced: what is dropped costs the disk nothing.
+        if may_change
+            && !self.is_as_copied(image, &written).inspect_err(|_| drop(storage.remove(&temporary)))?
+        {
+            self.remove_file(&temporary)?;
+            return Ok(None);
+        }
         let named = storage
             .sync(&built.file)
             .map_err(step("make durable"))
@@ -268,7 +310,7 @@ impl NameSpace {
             return Err(failed(error));
         }
         self.sync_store()?;
-        Ok(written)
+        Ok(Some(written))
     }
 
     /// The rescue copy, if it is newer than what is stored and whole. The caller holds the name's lock, and there is no

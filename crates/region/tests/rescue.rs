@@ -7,12 +7,13 @@ mod common;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::child::{Player, play};
 use common::faulty::{Fault, FaultyStorage};
 use common::{
-    Home, MIB, flip, key, list, load, named, number, open_atomic, other_key, push, read, store, store_number,
-    truncate,
+    Home, MIB, flip, key, list, load, map, named, number, open_atomic, other_key, push, read, store,
+    store_number, truncate,
 };
 use holdfast_region::{Durability, ErrorKind, Medium, Opened, RegionError, Rescue};
 use rustix::process::{Pid, Signal, kill_process};
@@ -307,4 +308,40 @@ fn a_limit_that_was_set_after_the_copy_was_made_stays() {
     lose_the_pool(&home);
     let mut region = home.names().open(&named("words"), &key()).unwrap();
     assert_eq!((region.limit_bytes(), number(&mut region)), (16 * MIB, 2));
+}
+
+#[test]
+fn a_region_whose_writer_goes_on_is_copied_when_it_is_quiet() {
+    let home = crashed();
+    let names = home.names();
+    let mut region = names.open(&named("words"), &key()).unwrap();
+    store_number(&mut region, 3);
+    assert_eq!(names.rescue_if_quiet(&named("words")).unwrap(), Rescue::Written { bytes: 6 * 4096 });
+    assert!(names.is_rescued(&named("words")).unwrap());
+    // Stores without a pause, over more than can be read at once.
+    let done = AtomicBool::new(false);
+    let base = map(&mut region) as usize;
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for value in 1_u64.. {
+                for page in 0..1000 {
+                    // SAFETY: the range lies in the backed part of the mapping, which outlives the scope.
+                    unsafe { std::ptr::write_volatile((base + page * 4096 + 512) as *mut u64, value) };
+                }
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        // On one processor the thread may not have run between the two readings.
+        let busy = (0..50).any(|_| {
+            std::thread::yield_now();
+            names.rescue_if_quiet(&named("words")).unwrap() == Rescue::Busy
+        });
+        done.store(true, Ordering::Relaxed);
+        busy
+    });
+    assert!(outcome, "no store was noticed");
+    let temporary = home.path().join("store/.words.rescue-tmp");
+    assert!(!temporary.exists());
 }
