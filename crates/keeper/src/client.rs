@@ -34,6 +34,18 @@ impl Client {
         pool.join("keeper.sock")
     }
 
+    /// For the keeper of a pool: at its own socket, or at the one that the service manager made for it.
+    #[must_use]
+    pub fn of(pool: &Path) -> Client {
+        let own = Client::default_socket(pool);
+        let runtime =
+            std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let made = runtime.map(|directory| directory.join("holdfast-keeper.sock"));
+        // One that a keeper left which was killed answers nobody; the next keeper removes it.
+        let made = made.filter(|made| !own.exists() && made.exists());
+        Client::new(made.unwrap_or(own))
+    }
+
     /// What there is to say.
     ///
     /// # Errors

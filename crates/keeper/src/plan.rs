@@ -36,7 +36,7 @@ pub(crate) fn order(candidates: &mut [Candidate], first: &[RegionName]) {
 
 /// What can be written in a time.
 pub(crate) fn bytes_in(bytes_per_s: u64, time: Duration) -> u64 {
-    (u128::from(bytes_per_s) * time.as_millis() / 1000).min(u128::from(u64::MAX)) as u64
+    (u128::from(bytes_per_s).saturating_mul(time.as_millis()) / 1000).min(u128::from(u64::MAX)) as u64
 }
 
 #[cfg(test)]

@@ -116,7 +116,11 @@ impl Keeper {
         let terminate = signal(&[SIGTERM, SIGINT]).map_err(KeeperError::io("wait for", "signals"))?;
         let power = signal(&[SIGPWR]).map_err(KeeperError::io("wait for", "signals"))?;
         let server = match (&sources.socket, given_listener()) {
-            (None, Some(listener)) => Server::new(listener)?,
+            (None, Some(listener)) => {
+                // Of a keeper that was killed: whoever asked there would not find this one.
+                let _ = fs::remove_file(Client::default_socket(self.places().pool()));
+                Server::new(listener)?
+            }
             (None, None) => Server::bind(&Client::default_socket(self.places().pool()))?,
             (Some(path), _) => Server::bind(path)?,
         };

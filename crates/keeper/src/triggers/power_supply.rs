@@ -30,7 +30,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let supply = directory.path().join("BAT0");
         fs::create_dir(&supply).unwrap();
-        let mut set = |fields: &[(&str, &str)]| {
+        let set = |fields: &[(&str, &str)]| {
             for (name, value) in fields {
                 fs::write(supply.join(name), format!("{value}\n")).unwrap();
             }
