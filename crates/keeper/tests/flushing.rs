@@ -4,7 +4,8 @@
 
 mod common;
 
-use std::process::Command;
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Home, MIB, Player, config, is_stopped, named, play, soon};
@@ -143,4 +144,32 @@ fn a_program_that_a_person_stopped_is_saved_and_stays_stopped() {
     assert_eq!((report.saved.len(), report.stopped.len()), (1, 0));
     std::thread::sleep(Duration::from_millis(20));
     assert!(is_stopped(program.pid()));
+}
+
+/// A native applet has the image of its heap mapped, and its host the lock.
+#[test]
+fn whoever_stores_to_what_another_process_has_locked_is_stopped_as_well() {
+    let home = Home::new();
+    let mut host = Player::start(&home, "hold words");
+    assert_eq!(host.hear(), "here");
+    let script = "import mmap, sys, time
+file = open(sys.argv[1], 'r+b')
+image = mmap.mmap(file.fileno(), 0)
+print('mapped', flush=True)
+while True: time.sleep(0.001)";
+    let mut borrower = Command::new("python3")
+        .args(["-c", script])
+        .arg(home.pool().join("words.image"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 7];
+    borrower.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    let report = home.keeper(config()).flush(Cause::Asked);
+    let mut expected = [host.pid(), borrower.id()];
+    expected.sort_unstable();
+    assert_eq!((report.stopped, report.saved.len()), (expected.to_vec(), 1));
+    assert!(soon(|| !is_stopped(borrower.id())));
+    borrower.kill().unwrap();
+    borrower.wait().unwrap();
 }

@@ -196,7 +196,7 @@ pub(crate) fn play() {
                 unsafe { std::ptr::write_bytes(base, 0x55, bytes as usize) };
             }
             let report = keeper.flush(Cause::Asked);
-            say(&format!("{}", report.saved.iter().map(|saved| saved.name.as_str()).collect::<String>()));
+            say(&report.saved.iter().map(|saved| saved.name.as_str()).collect::<String>());
             say(&format!("{:?}", report.left));
         }
         _ => panic!("unknown role {role:?}"),
