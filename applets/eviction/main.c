@@ -1,5 +1,5 @@
 /*
- * Page eviction as an applet: a decision of microseconds, too short for a call into another process to pay. It is here to
+ * Page eviction as an applet: a decision of less than a microsecond, too short for a call into another process to pay. It is here to
  * show that.
  *
  *     hot     input: the application's hot list, at most 1024 pages, in place of the one before. No result

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import struct
 import sys
@@ -99,7 +98,7 @@ class Properties:
             raise AppletDied(f"the applet's answer to `open` makes no sense; build it anew ({error!r})") from None
         is_sound = all(type(value) is int for value in (width, height, frames)) and isinstance(codec, str)
         # A rate is for the summary alone: frames come with their times.
-        if not is_sound or type(rate) not in (int, float) or not math.isfinite(rate):
+        if not is_sound or type(rate) not in (int, float) or not -1e9 < rate < 1e9:
             raise AppletDied("the applet's answer to `open` has values of wrong types; build it anew")
         if width < 1 or height < 1 or width * height * PIXEL_BYTES > FRAME_BYTES_MAX:
             raise NotAVideo(f"frames of {width} x {height} pixels are not played; the limit is {FRAME_BYTES_MAX} bytes")

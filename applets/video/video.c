@@ -167,6 +167,14 @@ static int feed(struct video *video) {
     return error == AVERROR_INVALIDDATA ? 0 : error;
 }
 
+/* The decoded frame to packed pixels; the library reads four planes and strides, whatever the format has. */
+static int scale(const struct video *video, uint8_t *to, int row_bytes) {
+    const AVFrame *frame = video->frame;
+    uint8_t *const planes[4] = {to};
+    const int strides[4] = {row_bytes};
+    return sws_scale(video->scaler, (const uint8_t *const *)frame->data, frame->linesize, 0, frame->height, planes, strides);
+}
+
 /* Writes the decoded frame to rows without gaps, in the size that the video has had from the start. */
 static int write_pixels(struct video *video, enum AVPixelFormat format, uint8_t *to) {
     const AVFrame *frame = video->frame;
@@ -175,16 +183,15 @@ static int write_pixels(struct video *video, enum AVPixelFormat format, uint8_t 
                              SWS_BILINEAR, NULL, NULL, NULL);
     int row_bytes = av_image_get_linesize(format, video->width, 0);
     if (!video->scaler || row_bytes <= 0) return AVERROR(EINVAL);
-    const uint8_t *const *planes = (const uint8_t *const *)frame->data;
     if (video->width % PIXELS_OF_A_VECTOR == 0) {
-        int rows = sws_scale(video->scaler, planes, frame->linesize, 0, frame->height, &to, &row_bytes);
+        int rows = scale(video, to, row_bytes);
         return rows < 0 ? rows : 0;
     }
     /* Room for the widest pixels, so that it fits whatever is asked for next. */
     int padded_bytes = FFALIGN(4 * video->width, ROW_ALIGNMENT_BYTES) + ROW_ALIGNMENT_BYTES;
     if (!video->rows) video->rows = av_malloc_array((size_t)video->height, (size_t)padded_bytes);
     if (!video->rows) return AVERROR(ENOMEM);
-    int rows = sws_scale(video->scaler, planes, frame->linesize, 0, frame->height, &video->rows, &padded_bytes);
+    int rows = scale(video, video->rows, padded_bytes);
     if (rows < 0) return rows;
     av_image_copy_plane(to, row_bytes, video->rows, padded_bytes, row_bytes, video->height);
     return 0;

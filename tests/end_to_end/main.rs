@@ -11,6 +11,7 @@ mod guestbook;
 mod keeper;
 mod main_job;
 mod model;
+mod programs;
 mod repairs;
 mod roots;
 mod rubbish;

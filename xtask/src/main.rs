@@ -42,14 +42,14 @@ usage: cargo xtask CHORE
   ci                               lint, applets, test: what continuous integration runs
   lint                             tidy, then formatting and clippy, for the host and for WebAssembly
   tidy                             the house rules that no compiler checks (xtask/src/tidy says which)
-  applets [NAME]...                builds guest programs and says where the .wasm files are
+  applets [NAME]...                builds guest programs and says where they are
   c-library [PREFIX]               builds and installs headers, libholdfast, libholdfast_applet, pkg-config files
   test                             applets, c-library, then every test; ends with `N passed, N failed`
   python                           builds the Python package and runs its tests
   crash [--long] [--only ROW]... [--count N] [--write]
                                    the fault matrix as one table; --long for its long counts, --write to
                                    put the results into docs/guarantees.md
-  fuzz [TARGET]... [--minutes N]   fuzzes heap_bytes, heap_operations, region_files, 10 minutes each
+  fuzz [TARGET]... [--minutes N]   fuzzes channel, heap_bytes, heap_operations, region_files, 10 minutes each
   miri                             tests of the heap in Miri; installs it with a nightly toolchain if it is missing
   release                          builds the command as it is shipped and says where it is
   bench SUITE [--json] [--runs N]  measures; suites: slice, heap, applet (bench/README.md)

@@ -48,6 +48,13 @@ static int open_video(holdfast_call *call, void *context) {
     if (!strcmp(video, "negative")) it = "{\"width\":-4,\"height\":-4,\"frames\":9,\"rate\":25,\"codec\":\"x\"}";
     if (!strcmp(video, "huge")) it = "{\"width\":1000000,\"height\":1000000,\"frames\":9,\"rate\":25,\"codec\":\"x\"}";
     if (!strcmp(video, "types")) it = "{\"width\":4.5,\"height\":true,\"frames\":\"9\",\"rate\":25,\"codec\":[]}";
+    char rate[512] = "{\"width\":4,\"height\":4,\"frames\":9,\"codec\":\"x\",\"rate\":";
+    if (!strcmp(video, "rate")) {
+        size_t used = strlen(rate);
+        memset(rate + used, '9', 400);
+        memcpy(rate + used + 400, "}", 2);
+        it = rate;
+    }
     return holdfast_reply(call, it, strlen(it));
 }
 
@@ -316,6 +323,7 @@ def test_png_files_that_cannot_be_written_are_a_message(places: dict[str, Any], 
         ("damaged", NO_VIDEO, "the rest is damaged"),
         ("no-json", APPLET_DIED, "makes no sense"),
         ("types", APPLET_DIED, "wrong types"),
+        ("rate", APPLET_DIED, "wrong types"),
         ("negative", NO_VIDEO, "-4 x -4"),
         ("huge", NO_VIDEO, "1000000 x 1000000"),
         ("no-time", APPLET_DIED, "no time"),

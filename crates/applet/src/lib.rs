@@ -10,7 +10,7 @@
 //! ```no_run
 //! use holdfast_applet::{Applet, Grants, Limits};
 //!
-//! let applet = Applet::spawn("target/applets/native/md5", Limits::default(), Grants::none())?;
+//! let applet = Applet::spawn("target/applets/md5", Limits::default(), Grants::none())?;
 //! let digest = applet.call("digest", b"message digest")?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

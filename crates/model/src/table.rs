@@ -95,7 +95,7 @@ impl fmt::Display for Comparison {
         match self.break_even_bytes {
             Some(0) => writeln!(f, "The call pays for every size.")?,
             Some(bytes) => writeln!(f, "The call pays from {bytes} bytes on.")?,
-            None => writeln!(f, "The call pays for no size.")?,
+            None => writeln!(f, "The call pays from no size on.")?,
         }
         let percent = |off: Option<f64>| off.map(|off| format!("{:.1}%", off * 100.0));
         if let Some(applet) = percent(self.applet_mean_off) {

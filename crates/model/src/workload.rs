@@ -51,7 +51,8 @@ impl Workload {
         (applet > 0.0).then(|| self.interface.per_byte_us.get() / applet)
     }
 
-    /// The smallest input for which the applet is at least as fast: 0 if it always is, `None` if it is for none.
+    /// The smallest input for which the applet is at least as fast: 0 if it always is, `None` if it is for none, or for small
+    /// ones only.
     pub fn break_even_bytes(&self) -> Option<u64> {
         let fixed = self.call.fixed_us.get() + self.applet.fixed_us.get() - self.interface.fixed_us.get();
         let per_byte =
