@@ -118,6 +118,8 @@ fn a_keeper_that_is_killed_in_a_flush_leaves_nobody_stopped_and_no_half_copy() {
         assert!(soon(|| !is_stopped(program.pid())), "round {round}: it was left stopped");
         assert!(program.is_here());
     }
+    // What they left half done is in nobody's way.
+    assert_eq!(home.keeper(config()).flush(Cause::Asked).saved.len(), 1);
     program.kill();
     home.lose_the_pool();
     assert_eq!(home.number("words"), (Opened::Rescued, 7));
