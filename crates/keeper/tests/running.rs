@@ -172,7 +172,8 @@ fn a_keeper_that_is_killed_in_a_request_is_followed_by_one_that_answers() {
         let asking =
             std::thread::spawn(move || (0..20).map(|_| client.flush()).filter(Result::is_err).count());
         std::thread::sleep(Duration::from_millis(round));
-        running.keeper.signal(Signal::KILL);
+        // Until it is dead it has the lock, and the next one would be refused.
+        running.keeper.end();
         asking.join().unwrap();
         running.keeper = Player::start(&running.home, "run");
         assert!(soon(|| running.client().flush().is_ok()), "round {round}");

@@ -279,6 +279,11 @@ impl Player {
 
     /// SIGKILL, and waits for the end.
     pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    /// The same for one that another child takes the place of.
+    pub(crate) fn end(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
