@@ -8,6 +8,7 @@ mod access;
 mod ends;
 mod faults;
 mod guestbook;
+mod keeper;
 mod main_job;
 mod model;
 mod programs;

@@ -9,6 +9,7 @@ use holdfast_region::{Medium, RegionName};
 use crate::applet_args::{AppletArgs, parse_medium};
 use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, REVOKE_HELP, RevokeArgs};
 use crate::heap_args::*;
+use crate::keeper_args::{KEEPER_HELP, KeeperCommand};
 use crate::model_args::{MODEL_HELP, ModelArgs};
 
 /// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
@@ -44,6 +45,9 @@ pub enum Command {
     /// List, inspect, check, copy, restore and remove heaps
     #[command(subcommand)]
     Heap(HeapCommand),
+    /// Save heaps when the machine is about to go, and keep the pool small
+    #[command(subcommand, after_help = KEEPER_HELP)]
+    Keeper(KeeperCommand),
     /// Say what this machine offers, and what each missing feature costs
     Doctor(DoctorArgs),
     /// Print a completion script for a shell

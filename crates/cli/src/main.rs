@@ -17,6 +17,8 @@ mod grant_args;
 mod granted;
 mod heap;
 mod heap_args;
+mod keeper;
+mod keeper_args;
 mod model;
 mod model_args;
 mod output;
@@ -84,6 +86,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Map(options)) => heap::map::run(&options),
         Command::Heap(HeapCommand::Tidy(options)) => heap::tidy::run(&options),
         Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
+        Command::Keeper(command) => keeper::run(&command),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => completions::run(&options),
     }

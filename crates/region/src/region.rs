@@ -41,6 +41,7 @@ use crate::key::OwnerKey;
 use crate::medium::Medium;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
+use crate::namespace::NameSpace;
 use crate::order::Unwritten;
 use crate::pending::Pending;
 use crate::places::Places;
@@ -64,6 +65,9 @@ pub enum Opened {
     WarmAfterReset,
     /// The image was rebuilt from the store.
     Cold,
+    /// The image was rebuilt from a rescue copy, which is newer than the last commit; its last writer ended without
+    /// closing it.
+    Rescued,
 }
 
 /// What a checkpoint wrote.
@@ -145,9 +149,12 @@ impl Region {
             consistency: Consistency::Direct,
             redo: None,
             relocating: None,
-            owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash | Opened::WarmAfterReset),
+            owed: matches!(
+                opened,
+                Opened::Created | Opened::WarmAfterCrash | Opened::WarmAfterReset | Opened::Rescued
+            ),
             grown: false,
-            unproven: opened == Opened::Cold,
+            unproven: matches!(opened, Opened::Cold | Opened::Rescued),
             pending: Pending::default(),
             // What the last writer left in the caches counts with the next commit.
             unwritten: if opened == Opened::WarmAfterCrash {
@@ -361,7 +368,7 @@ impl Region {
             return Ok(CloseReport { checkpoint: CheckpointReport { skipped: true, ..Default::default() } });
         }
         let committed = self.commit_to_store()?;
-        if committed.written == Written::Base || self.opened == Opened::Cold {
+        if committed.written == Written::Base || matches!(self.opened, Opened::Cold | Opened::Rescued) {
             self.gather_huge_pages();
         }
         if let Some(redo) = self.redo.take() {
@@ -386,7 +393,13 @@ impl Region {
                 header.journal_sequence = durable_sequence;
             })
             .map_err(RegionError::io("write the header of", &self.image.path))?;
+        // Older than the last commit, or the same. One that stays does not count, and is removed by the next session.
+        let _ = self.names_of().remove_rescue(self.name());
         Ok(CloseReport { checkpoint: committed.into() })
+    }
+
+    fn names_of(&self) -> NameSpace {
+        NameSpace::sharing(self.places.clone(), self.storage.clone())
     }
 
     /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a cold open

@@ -27,6 +27,10 @@ use crate::process::ProcessId;
 const REPLACED_MAX: u32 = 100;
 /// Pause between two attempts while there is patience left.
 const PAUSE: Duration = Duration::from_micros(500);
+/// How long whoever holds a lock for a moment may take.
+const BRIEF_PATIENCE: Duration = Duration::from_secs(20);
+/// At the end of the record of such a holder.
+const BRIEF_MARK: &str = "brief";
 /// Bytes of a record; all records are equally long, so that one overwrites another whole.
 const RECORD_BYTES: usize = 32;
 
@@ -65,6 +69,24 @@ impl FileLock {
     /// # Errors
     /// What the kernel reports on opening or locking.
     pub fn acquire(path: &Path, mode: LockMode, patience: Duration) -> io::Result<LockOutcome> {
+        FileLock::acquire_with(path, mode, patience, false)
+    }
+
+    /// As [`FileLock::acquire`] in exclusive mode, for a holder who will be gone in a moment: others wait for it (20 s at
+    /// most), where another holder would be reported at once.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn acquire_briefly(path: &Path, patience: Duration) -> io::Result<LockOutcome> {
+        FileLock::acquire_with(path, LockMode::Exclusive, patience, true)
+    }
+
+    fn acquire_with(
+        path: &Path,
+        mode: LockMode,
+        patience: Duration,
+        is_brief: bool,
+    ) -> io::Result<LockOutcome> {
         let started = Instant::now();
         let mut replaced = 0;
         loop {
@@ -72,7 +94,7 @@ impl FileLock {
             if try_lock(&file, mode)? {
                 if path_names_file(path, &file)? {
                     let lock = FileLock { file, path: path.to_owned(), mode };
-                    if mode == LockMode::Exclusive && lock.write_record().is_err() {
+                    if mode == LockMode::Exclusive && lock.write_record(is_brief).is_err() {
                         // What an earlier holder left must not name it.
                         let _ = lock.file.set_len(0);
                     }
@@ -84,9 +106,15 @@ impl FileLock {
                 }
                 continue;
             }
-            let holder = read_record(&file).filter(|holder| holder.is_alive());
-            if holder.is_some() || started.elapsed() >= patience {
-                return Ok(LockOutcome::Held(holder.map(|holder| holder.pid)));
+            let holder = read_record(&file).filter(|holder| holder.0.is_alive());
+            let waits = match holder {
+                // Two that hold locks for a moment do not wait for each other.
+                Some((_, true)) if !is_brief => started.elapsed() < BRIEF_PATIENCE,
+                Some(_) => false,
+                None => started.elapsed() < patience,
+            };
+            if !waits {
+                return Ok(LockOutcome::Held(holder.map(|holder| holder.0.pid)));
             }
             std::thread::sleep(PAUSE);
         }
@@ -103,9 +131,12 @@ impl FileLock {
         }
     }
 
-    fn write_record(&self) -> io::Result<()> {
+    fn write_record(&self, is_brief: bool) -> io::Result<()> {
         let me = ProcessId::current()?;
         let mut record = format!("{} {}", me.pid, me.start_ticks).into_bytes();
+        if is_brief && record.len() + BRIEF_MARK.len() + 2 <= RECORD_BYTES {
+            record.extend_from_slice(format!(" {BRIEF_MARK}").as_bytes());
+        }
         record.resize(RECORD_BYTES - 1, b' ');
         record.push(b'\n');
         self.file.write_all_at(&record, 0)
@@ -126,7 +157,7 @@ impl Drop for FileLock {
 #[must_use]
 pub fn recorded_holder(path: &Path) -> Option<u32> {
     let file = private_options().read(true).open(path).ok()?;
-    read_record(&file).filter(|holder| holder.is_alive()).map(|holder| holder.pid)
+    read_record(&file).filter(|holder| holder.0.is_alive()).map(|holder| holder.0.pid)
 }
 
 /// Tries to lock an open file, without waiting. The lock lives as long as the open file description.
@@ -148,12 +179,17 @@ pub fn try_lock(file: &File, mode: LockMode) -> io::Result<bool> {
     }
 }
 
-fn read_record(file: &File) -> Option<ProcessId> {
+/// Who the record names, and whether for a moment only.
+fn read_record(file: &File) -> Option<(ProcessId, bool)> {
     let mut record = [0; RECORD_BYTES];
     let found = file.read_at(&mut record, 0).ok()?;
     let text = std::str::from_utf8(record.get(..found)?).ok()?;
-    let (pid, start_ticks) = text.trim().split_once(' ')?;
-    Some(ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.trim().parse().ok()? })
+    let (pid, rest) = text.trim().split_once(' ')?;
+    let (start_ticks, is_brief) = match rest.trim().rsplit_once(' ') {
+        Some((start_ticks, BRIEF_MARK)) => (start_ticks.trim(), true),
+        _ => (rest.trim(), false),
+    };
+    Some((ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? }, is_brief))
 }
 
 #[cfg(test)]
@@ -197,6 +233,23 @@ mod tests {
     }
 
     #[test]
+    fn a_holder_for_a_moment_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let brief = acquired(FileLock::acquire_briefly(&path, SOON).unwrap());
+        assert_eq!(recorded_holder(&path), Some(std::process::id()));
+        assert!(matches!(FileLock::acquire_briefly(&path, SOON).unwrap(), LockOutcome::Held(Some(_))));
+        std::thread::scope(|scope| {
+            let waiter =
+                scope.spawn(|| acquired(FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap()));
+            std::thread::sleep(5 * SOON);
+            assert!(!waiter.is_finished(), "nobody would wait for it");
+            drop(brief);
+            waiter.join().unwrap();
+        });
+    }
+
+    #[test]
     fn a_record_of_a_reused_pid_names_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
@@ -213,7 +266,7 @@ mod tests {
         // Every write to it says that there is no room.
         let path = Path::new("/dev/full");
         let lock = acquired(FileLock::acquire(path, LockMode::Exclusive, Duration::from_secs(20)).unwrap());
-        assert_eq!(lock.write_record().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(lock.write_record(false).unwrap_err().kind(), io::ErrorKind::StorageFull);
         let outcome = FileLock::acquire(path, LockMode::Shared, SOON).unwrap();
         assert!(matches!(outcome, LockOutcome::Held(None)));
     }

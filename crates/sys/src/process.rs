@@ -42,6 +42,14 @@ impl ProcessId {
         Ok(ProcessId { pid, start_ticks })
     }
 
+    /// The process that has this PID now; `None` when there is none or it is a zombie.
+    ///
+    /// # Errors
+    /// When `/proc` is not readable.
+    pub fn of(pid: u32) -> io::Result<Option<ProcessId>> {
+        Ok(start_ticks(pid)?.map(|start_ticks| ProcessId { pid, start_ticks }))
+    }
+
     /// Whether the process still runs (a zombie does not).
     #[must_use]
     pub fn is_alive(self) -> bool {

@@ -1,0 +1,207 @@
+//! `holdfast keeper`: runs a keeper, or asks the one that runs. Where none does, `flush` and `status` do what they can
+//! themselves.
+
+use std::path::Path;
+
+use holdfast_keeper::{
+    Cause, Client, Config, FlushReport, Guard, Keeper, KeeperError, LeftWhy, PoolLimit, Profile, Sources,
+    Status, thaw_left_over,
+};
+use holdfast_region::{NameSpace, Places};
+
+use crate::exit::{FOUND, Failure, OTHER};
+use crate::keeper_args::{AskArgs, KeeperCommand, KeeperRunArgs, Limit, ProfileArg, SocketArgs, StatusArgs};
+use crate::output::{print, print_json, print_table};
+use crate::size::show_size;
+
+pub fn run(command: &KeeperCommand) -> Result<u8, Failure> {
+    match command {
+        KeeperCommand::Run(args) => keep(args),
+        KeeperCommand::Flush(args) => flush(args),
+        KeeperCommand::Status(args) => status(args),
+        KeeperCommand::Metrics(args) => metrics(args),
+        KeeperCommand::Guard => guard(),
+    }
+}
+
+impl From<KeeperError> for Failure {
+    fn from(error: KeeperError) -> Failure {
+        match error {
+            KeeperError::Region(error) => error.into(),
+            other => Failure::new(OTHER, other),
+        }
+    }
+}
+
+fn keep(args: &KeeperRunArgs) -> Result<u8, Failure> {
+    let mut config = Config::of(match args.profile {
+        ProfileArg::Phone => Profile::Phone,
+        ProfileArg::Desktop => Profile::Desktop,
+    });
+    if let Some(limit) = args.pool_limit {
+        config.pool_limit = match limit {
+            Limit::Bytes(bytes) => PoolLimit::Bytes(bytes),
+            Limit::Percent(percent) => PoolLimit::PercentOfMemory(percent),
+            Limit::None => PoolLimit::None,
+        };
+    }
+    config.emergency = args.emergency.unwrap_or(config.emergency);
+    config.loss_window = args.loss_window.unwrap_or(config.loss_window);
+    config.write_bytes_per_s = args.write_rate.unwrap_or(config.write_bytes_per_s);
+    config.first.clone_from(&args.first);
+    config.stop_for_copies = !args.never_stop;
+    config.guard = own_guard();
+    let mut sources = Sources::default();
+    sources.socket.clone_from(&args.socket.socket);
+    sources.buttons = (!args.button.is_empty()).then(|| args.button.clone());
+    sources.button_hold = args.button_hold;
+    sources.power_supply.clone_from(&args.power_supply);
+    sources.battery_percent = args.battery;
+    sources.metrics_file.clone_from(&args.metrics_file);
+    Keeper::new(Places::from_env()?, config)?.run(&sources)?;
+    Ok(0)
+}
+
+/// This program, in the role of the guard.
+fn own_guard() -> Option<Guard> {
+    let program = std::env::current_exe().ok()?;
+    Some(Guard { program, arguments: vec!["keeper".into(), "guard".into()] })
+}
+
+fn guard() -> Result<u8, Failure> {
+    let places = Places::from_env()?;
+    // Whatever ends it, the keeper is done then, or dead.
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    thaw_left_over(places.pool()).map_err(|error| Failure::new(OTHER, error))?;
+    Ok(0)
+}
+
+fn client(places: &Places, args: &SocketArgs) -> Client {
+    args.socket.clone().map_or_else(|| Client::of(places.pool()), Client::new)
+}
+
+fn flush(args: &AskArgs) -> Result<u8, Failure> {
+    let places = Places::from_env()?;
+    let report = match client(&places, &args.socket).flush() {
+        Err(KeeperError::NoKeeper { .. }) if args.socket.socket.is_none() => {
+            let mut config = Config::default();
+            config.guard = own_guard();
+            // A person waits for it, and no machine goes.
+            config.emergency = std::time::Duration::from_secs(3600);
+            Keeper::new(places, config)?.flush(Cause::Asked)
+        }
+        other => other?,
+    };
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print(&flush_text(&report))?;
+    }
+    Ok(if report.left.is_empty() { 0 } else { FOUND })
+}
+
+fn flush_text(report: &FlushReport) -> String {
+    let mut text = String::new();
+    for saved in &report.saved {
+        text.push_str(&format!("{}: {} written to the store\n", saved.name, show_size(saved.bytes)));
+    }
+    for left in &report.left {
+        let why = match &left.why {
+            LeftWhy::NoTime => "it takes longer than there was time; save it with `holdfast keeper flush`",
+            LeftWhy::NoRoom => "the store is full; free some room there",
+            LeftWhy::Running => "its writer could not be stopped; end it",
+            LeftWhy::Failed(why) => why,
+            _ => "unknown",
+        };
+        text.push_str(&format!("{}: NOT saved: {why}\n", left.name));
+    }
+    let (heaps, bytes) = (report.saved.len(), show_size(report.saved_bytes()));
+    text.push_str(&format!("{heaps} heaps saved, {bytes} in {} ms\n", report.milliseconds));
+    text
+}
+
+fn status(args: &StatusArgs) -> Result<u8, Failure> {
+    let places = Places::from_env()?;
+    let names = NameSpace::new(places.clone());
+    loop {
+        let status = match client(&places, &args.ask.socket).status() {
+            Err(KeeperError::NoKeeper { .. }) if args.ask.socket.socket.is_none() => Status::of(&names)?,
+            other => other?,
+        };
+        if args.ask.json {
+            print_json(&status)?;
+        } else {
+            if args.watch.is_some() {
+                // The start of an empty screen.
+                print("\x1b[H\x1b[2J")?;
+            }
+            show(&status, &places)?;
+        }
+        match args.watch {
+            Some(pause) => std::thread::sleep(pause),
+            None => return Ok(0),
+        }
+    }
+}
+
+fn show(status: &Status, places: &Places) -> Result<(), Failure> {
+    let counters = &status.counters;
+    let limit = status.pool_limit_bytes.map_or_else(String::new, |bytes| format!(" of {}", show_size(bytes)));
+    let mut text = match status.keeper {
+        Some(pid) => format!("keeper: process {pid}, for {} s\n", status.up_s),
+        None => "keeper: none; `holdfast keeper run` starts one\n".to_owned(),
+    };
+    text.push_str(&format!("pool: {}{limit} in {}\n", show_size(status.pool_bytes), pool(places)));
+    if let (Some(bytes_per_s), Some(bytes)) = (status.bandwidth_bytes_per_s, status.emergency_bytes) {
+        text.push_str(&format!(
+            "store: {}/s; an emergency saves {}\n",
+            show_size(bytes_per_s),
+            show_size(bytes)
+        ));
+        text.push_str(&format!(
+            "done: {} flushes ({} heaps, {} not saved), {} checkpoints, {} copies, {} evictions, {} failures\n",
+            counters.flushes,
+            counters.flushed_heaps,
+            counters.left_heaps,
+            counters.checkpointed_heaps,
+            counters.copied_heaps,
+            counters.evicted_heaps,
+            counters.failures
+        ));
+    }
+    print(&text)?;
+    let rows: Vec<Vec<String>> = status
+        .heaps
+        .iter()
+        .map(|heap| {
+            vec![
+                heap.name.clone(),
+                heap.state.clone(),
+                show_size(heap.image_bytes),
+                format!("{} s", heap.unsaved_s),
+                heap.holder.map_or_else(String::new, |pid| pid.to_string()),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        Ok(())
+    } else {
+        print_table(&["HEAP", "STATE", "IMAGE", "SAVED", "HOLDER"], &[2, 3, 4], &rows)
+    }
+}
+
+fn pool(places: &Places) -> impl std::fmt::Display + '_ {
+    Path::display(places.pool())
+}
+
+fn metrics(args: &SocketArgs) -> Result<u8, Failure> {
+    let places = Places::from_env()?;
+    let text = match client(&places, args).metrics() {
+        Err(KeeperError::NoKeeper { .. }) if args.socket.is_none() => {
+            Status::of(&NameSpace::new(places))?.metrics()
+        }
+        other => other?,
+    };
+    print(&text)?;
+    Ok(0)
+}

@@ -1,0 +1,157 @@
+//! What can be typed after `keeper`. Data only, as in `args`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use holdfast_region::RegionName;
+
+use crate::args::parse_time;
+use crate::size::parse_size;
+
+pub const KEEPER_HELP: &str = "\
+Examples:
+  holdfast keeper run                        # until SIGTERM; a unit for systemd is in packaging/systemd
+  holdfast keeper flush                      # save all heaps now
+  holdfast keeper status --watch 2s
+  holdfast keeper metrics                    # for Prometheus
+
+Everything works without a keeper. With one, heaps in memory are saved when the power button is held, the battery runs \
+out, SIGTERM or SIGPWR comes, and from time to time; and images that nobody uses leave the pool when it is full.";
+
+const RUN_HELP: &str = "\
+Examples:
+  holdfast keeper run --profile desktop --pool-limit 512MiB
+  holdfast keeper run --loss-window 10s --write-rate 1MiB --first diary --first contacts
+
+It saves everything on SIGTERM and SIGPWR, while the power button is held, and when a battery is nearly empty or a UPS is in \
+use. What did not fit into the time is told on standard error.";
+
+#[derive(Debug, Subcommand)]
+pub enum KeeperCommand {
+    /// Look after the heaps until SIGTERM
+    #[command(after_help = RUN_HELP)]
+    Run(KeeperRunArgs),
+    /// Save all heaps now, and tell what was not
+    #[command(after_help = "Example:\n  holdfast keeper flush --json")]
+    Flush(AskArgs),
+    /// Say what the keeper does, and which heaps are how long unsaved
+    #[command(after_help = "Example:\n  holdfast keeper status --watch 2s")]
+    Status(StatusArgs),
+    /// Print the status as Prometheus reads it
+    #[command(after_help = "Example:\n  holdfast keeper metrics > /var/lib/node_exporter/holdfast.prom")]
+    Metrics(SocketArgs),
+    /// Let go on what a keeper that was killed had stopped, when standard input ends
+    #[command(hide = true)]
+    Guard,
+}
+
+/// Limits with a name
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ProfileArg {
+    /// 20 MB of pool, little writing
+    Phone,
+    /// A quarter of the memory
+    Desktop,
+}
+
+#[derive(Debug, Args)]
+pub struct SocketArgs {
+    /// Where the keeper listens [default: keeper.sock in the pool]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct KeeperRunArgs {
+    #[command(flatten)]
+    pub socket: SocketArgs,
+    /// Limits to begin with
+    #[arg(long, value_enum, default_value = "phone")]
+    pub profile: ProfileArg,
+    /// How large the pool may be: a size, a part of the memory (25%), or none
+    #[arg(long, value_name = "SIZE", value_parser = parse_limit)]
+    pub pool_limit: Option<Limit>,
+    /// How long the machine still runs when it is about to go
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub emergency: Option<Duration>,
+    /// What an open heap may lose if the machine goes without a word
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub loss_window: Option<Duration>,
+    /// What is written to the disk over a long time, in a second
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub write_rate: Option<u64>,
+    /// A heap that is saved before others; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = RegionName::parse_any)]
+    pub first: Vec<RegionName>,
+    /// Never stop a program for a copy, but in an emergency
+    #[arg(long)]
+    pub never_stop: bool,
+    /// A device with a power button; may be repeated [default: all that have one]
+    #[arg(long, value_name = "DEVICE")]
+    pub button: Vec<PathBuf>,
+    /// How long the power button must be held
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
+    pub button_hold: Duration,
+    /// Where batteries are
+    #[arg(long, value_name = "DIR", default_value = "/sys/class/power_supply")]
+    pub power_supply: PathBuf,
+    /// A battery with so many percent is nearly empty
+    #[arg(long, value_name = "PERCENT", default_value_t = 5)]
+    pub battery: u8,
+    /// Write metrics to this file, for a collector of text files
+    #[arg(long, value_name = "FILE")]
+    pub metrics_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct AskArgs {
+    #[command(flatten)]
+    pub socket: SocketArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Again and again, at this interval
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub watch: Option<Duration>,
+}
+
+/// How large the pool may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    Bytes(u64),
+    Percent(u8),
+    None,
+}
+
+fn parse_limit(text: &str) -> Result<Limit, String> {
+    if text == "none" {
+        return Ok(Limit::None);
+    }
+    match text.strip_suffix('%').map(str::parse) {
+        Some(Ok(percent @ 1..=100)) => Ok(Limit::Percent(percent)),
+        Some(_) => Err(format!("{text:?} is no part; write a number of 1 to 100 and a %")),
+        None => parse_size(text).map(Limit::Bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_limit_is_a_size_a_part_or_none() {
+        assert_eq!(parse_limit("20MiB"), Ok(Limit::Bytes(20 << 20)));
+        assert_eq!(parse_limit("25%"), Ok(Limit::Percent(25)));
+        assert_eq!(parse_limit("none"), Ok(Limit::None));
+        for text in ["0%", "101%", "%", "much"] {
+            assert!(parse_limit(text).is_err(), "{text}");
+        }
+    }
+}

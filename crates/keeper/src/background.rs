@@ -1,0 +1,214 @@
+//! Between emergencies: what lies in memory only is brought to the store, so that a machine that goes without a word takes
+//! little with it.
+//!
+//! A heap that nobody has is checkpointed; one that somebody has is copied at a moment when nobody stores to it, and if
+//! there is none for two loss windows, its writers are stopped for the copy (unless a person watches them at a terminal).
+//!
+//! Invariants:
+//! - Over a long time no more is written than the configured rate; a copy that would is put off, and that is counted.
+//! - A heap that did not change costs reading it, and writes nothing.
+
+use std::time::{Duration, Instant};
+
+use holdfast_region::{RegionError, RegionState, RegionSummary, Rescue};
+use serde::{Deserialize, Serialize};
+
+use crate::freeze::{Frozen, writers};
+use crate::keeper::Keeper;
+use crate::procfs::stat;
+
+/// Loss windows after which a heap that is never quiet has its writers stopped.
+const WINDOWS_UNTIL_STOPPED: u32 = 2;
+
+/// What is known of an open heap.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen {
+    /// When it was last known to be safe, or was first seen.
+    safe: Instant,
+}
+
+/// Bytes that may be written now: a bucket that fills at the configured rate.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    bytes_per_s: u64,
+    burst_bytes: u64,
+    bytes: f64,
+    filled: Instant,
+}
+
+/// What a round did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TendReport {
+    /// Heaps that nobody has, checkpointed.
+    pub checkpointed: Vec<String>,
+    /// Open heaps that were copied.
+    pub copied: Vec<String>,
+    /// Open heaps that are busy, and are tried again.
+    pub busy: Vec<String>,
+    /// Heaps for which the write rate leaves no room now.
+    pub put_off: Vec<String>,
+    /// What went wrong, in words.
+    pub failed: Vec<String>,
+    /// Bytes of data written.
+    pub bytes: u64,
+}
+
+impl Allowance {
+    pub(crate) fn new(bytes_per_s: u64, burst_bytes: u64) -> Allowance {
+        Allowance { bytes_per_s, burst_bytes, bytes: burst_bytes as f64, filled: Instant::now() }
+    }
+
+    /// Whether so much may be written. What is larger than the whole bucket may when that is full, or it never could.
+    fn allows(&mut self, bytes: u64, now: Instant) -> bool {
+        let since = now.saturating_duration_since(self.filled).as_secs_f64();
+        self.bytes = (self.bytes + since * self.bytes_per_s as f64).min(self.burst_bytes as f64);
+        self.filled = now;
+        self.bytes >= bytes.min(self.burst_bytes) as f64
+    }
+
+    /// It was. What was written beyond the bucket is paid back first.
+    fn spend(&mut self, bytes: u64) {
+        self.bytes -= bytes as f64;
+    }
+}
+
+impl Keeper {
+    /// One round over all heaps.
+    pub fn tend(&mut self) -> TendReport {
+        let mut report = TendReport::default();
+        match self.names.list() {
+            Ok(heaps) => {
+                self.seen.retain(|name, _| {
+                    heaps.iter().any(|heap| heap.name == *name && heap.state == RegionState::Held)
+                });
+                for heap in &heaps {
+                    match heap.state {
+                        RegionState::Crashed => self.tend_unheld(heap, &mut report),
+                        RegionState::Held => self.tend_held(heap, &mut report),
+                        _ => {}
+                    }
+                }
+            }
+            Err(error) => report.failed.push(error.to_string()),
+        }
+        self.counters.tended(&report);
+        report
+    }
+
+    fn tend_unheld(&mut self, heap: &RegionSummary, report: &mut TendReport) {
+        let name = heap.name.to_string();
+        if !self.allowance.allows(image_bytes(heap), Instant::now()) {
+            report.put_off.push(name);
+            return;
+        }
+        match self.names.checkpoint_unheld(&heap.name) {
+            Ok(checkpoint) => {
+                self.allowance.spend(checkpoint.bytes);
+                report.bytes += checkpoint.bytes;
+                report.checkpointed.push(name);
+            }
+            // Somebody opened it, or removed it.
+            Err(RegionError::Held { .. } | RegionError::NotFound { .. }) => {}
+            Err(error) => report.failed.push(format!("{name}: {error}")),
+        }
+    }
+
+    fn tend_held(&mut self, heap: &RegionSummary, report: &mut TendReport) {
+        let (name, now) = (heap.name.to_string(), Instant::now());
+        let seen = *self.seen.entry(heap.name.clone()).or_insert(Seen { safe: now });
+        let unsafe_for = now.saturating_duration_since(seen.safe);
+        if self.names.is_rescued(&heap.name).unwrap_or(false) {
+            self.seen.insert(heap.name.clone(), Seen { safe: now });
+            return;
+        }
+        if !self.allowance.allows(image_bytes(heap), now) {
+            report.put_off.push(name);
+            return;
+        }
+        let mut copied = self.names.rescue_if_quiet(&heap.name);
+        if matches!(copied, Ok(Rescue::Busy)) && unsafe_for >= self.config.loss_window * WINDOWS_UNTIL_STOPPED
+        {
+            copied = self.copy_stopped(heap);
+        }
+        match copied {
+            Ok(Rescue::Busy) => {
+                report.busy.push(name);
+                return;
+            }
+            Ok(Rescue::Written { bytes }) => {
+                self.allowance.spend(bytes);
+                report.bytes += bytes;
+                report.copied.push(name);
+            }
+            Ok(_) => {}
+            Err(RegionError::NotFound { .. } | RegionError::Held { .. }) => return,
+            Err(error) => {
+                report.failed.push(format!("{name}: {error}"));
+                return;
+            }
+        }
+        self.seen.insert(heap.name.clone(), Seen { safe: now });
+    }
+
+    /// Copies a heap that is never quiet, if its writers may be stopped.
+    fn copy_stopped(&self, heap: &RegionSummary) -> holdfast_region::Result<Rescue> {
+        let (Some(holder), Some(image)) = (heap.holder, &heap.image) else { return Ok(Rescue::Busy) };
+        let pids = writers(&[holder], &[&image.path]);
+        // A shell would take the terminal back from a program that is stopped.
+        let watched = |pid: &u32| stat(*pid).is_none_or(|stat| stat.on_terminal);
+        if !self.config.stop_for_copies || pids.iter().any(watched) {
+            return Ok(Rescue::Busy);
+        }
+        let Ok(frozen) = Frozen::stop(self.names.places().pool(), &pids, self.config.guard.as_ref()) else {
+            return Ok(Rescue::Busy);
+        };
+        if !pids.iter().all(|&pid| frozen.has(pid)) || !frozen.has(holder) {
+            return Ok(Rescue::Busy);
+        }
+        self.names.rescue_if_changed(&heap.name, Some(holder))
+    }
+
+    /// How long until the next round.
+    pub(crate) fn round(&self) -> Duration {
+        self.config.loss_window / 2
+    }
+}
+
+/// What saving a heap writes, at most.
+pub(crate) fn image_bytes(heap: &RegionSummary) -> u64 {
+    heap.image.as_ref().map_or(0, |image| image.allocated_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_a_long_time_no_more_is_written_than_the_rate_allows() {
+        let mut allowance = Allowance::new(100, 1000);
+        let start = Instant::now();
+        let mut written = 0;
+        for second in 0..1000 {
+            let now = start + Duration::from_secs(second);
+            while allowance.allows(130, now) {
+                allowance.spend(130);
+                written += 130;
+            }
+        }
+        assert!((90_000..=101_000).contains(&written), "{written}");
+    }
+
+    #[test]
+    fn what_is_larger_than_the_burst_is_written_when_the_bucket_is_full_and_paid_back() {
+        let mut allowance = Allowance::new(100, 1000);
+        let start = Instant::now();
+        assert!(allowance.allows(5000, start));
+        allowance.spend(5000);
+        assert!(!allowance.allows(1, start + Duration::from_secs(39)));
+        assert!(allowance.allows(1, start + Duration::from_secs(41)));
+        assert!(!allowance.allows(5000, start + Duration::from_secs(45)));
+        // A clock that does not go on gives nothing, and takes nothing.
+        assert!(allowance.allows(1, start));
+    }
+}

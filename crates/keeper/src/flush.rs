@@ -1,0 +1,209 @@
+//! The emergency: everything that the store lacks is written there, most valuable first, within the time that is left.
+//!
+//! Invariants:
+//! - Whoever stores to a heap stands still from before the first heap is written until the last one is, so nothing that was
+//!   stored before the flush is missing from it.
+//! - A heap that cannot be saved (no time, no room, damaged, its writer does not stand still) is reported, and costs no
+//!   other heap anything.
+//! - What was saved before stays until something newer is whole.
+
+use std::time::{Duration, Instant};
+
+use holdfast_region::{RegionError, RegionState, RegionSummary, Rescue};
+use serde::{Deserialize, Serialize};
+
+use crate::freeze::{Frozen, writers};
+use crate::keeper::{Keeper, unsaved_s};
+use crate::plan::{Candidate, bytes_in, order};
+
+/// Of the time that is left, this part in percent is planned with: syncs take some, too.
+const PLANNED_PERCENT: u64 = 90;
+
+/// Why everything is saved now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// A person, or a program, wants it.
+    Asked,
+    /// The keeper is told to end (SIGTERM): shutdown, or a person.
+    Terminated,
+    /// The power fails (SIGPWR).
+    PowerSignal,
+    /// The power button is held.
+    PowerButton,
+    /// The battery is nearly empty, or a UPS runs on its battery.
+    LowBattery,
+}
+
+/// What was known of the time, before anything was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Budget {
+    /// How long the machine runs, as far as is known.
+    pub milliseconds: u64,
+    /// What the disk takes, in bytes a second.
+    pub bytes_per_s: u64,
+    /// What can be written in that time.
+    pub bytes: u64,
+}
+
+/// A heap that is safe now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Saved {
+    /// Its name.
+    pub name: String,
+    /// Bytes of data that were written for it.
+    pub bytes: u64,
+    /// When it was safe, in milliseconds since the flush began.
+    pub done_ms: u64,
+}
+
+/// Why a heap was not saved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", content = "text")]
+#[non_exhaustive]
+pub enum LeftWhy {
+    /// It would have taken longer than there was time.
+    NoTime,
+    /// The store is full.
+    NoRoom,
+    /// Its writer did not stand still.
+    Running,
+    /// Something else, in words.
+    Failed(String),
+}
+
+/// A heap that is not safe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Left {
+    /// Its name.
+    pub name: String,
+    /// What it would have taken, at most.
+    pub bytes: u64,
+    /// Why.
+    pub why: LeftWhy,
+}
+
+/// What a flush did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct FlushReport {
+    /// Why it was done.
+    pub cause: Cause,
+    /// What was planned with.
+    pub budget: Budget,
+    /// What is safe now and was not before, in the order in which it was written.
+    pub saved: Vec<Saved>,
+    /// What is not, in the order in which it would have been.
+    pub left: Vec<Left>,
+    /// Processes that stood still for it.
+    pub stopped: Vec<u32>,
+    /// How long it took.
+    pub milliseconds: u64,
+}
+
+impl FlushReport {
+    /// Bytes of data that were written.
+    #[must_use]
+    pub fn saved_bytes(&self) -> u64 {
+        self.saved.iter().map(|saved| saved.bytes).sum()
+    }
+}
+
+impl Keeper {
+    /// Saves everything now. Nothing is an error: what could not be saved is in the report, and the next flush tries it
+    /// again.
+    pub fn flush(&mut self, cause: Cause) -> FlushReport {
+        let started = Instant::now();
+        let time = self.config.emergency;
+        let bytes_per_s = self.bandwidth.bytes_per_s();
+        let bytes = bytes_in(bytes_per_s, time) / 100 * PLANNED_PERCENT;
+        let budget = Budget { milliseconds: milliseconds(time), bytes_per_s, bytes };
+        let mut report = FlushReport {
+            cause,
+            budget,
+            saved: Vec::new(),
+            left: Vec::new(),
+            stopped: Vec::new(),
+            milliseconds: 0,
+        };
+        match self.names.list() {
+            Ok(heaps) => self.flush_heaps(&heaps, started, &mut report),
+            Err(error) => {
+                let why = LeftWhy::Failed(error.to_string());
+                report.left.push(Left { name: "*".to_owned(), bytes: 0, why });
+            }
+        }
+        report.milliseconds = milliseconds(started.elapsed());
+        self.bandwidth.learn(report.saved_bytes(), started.elapsed().as_secs_f64());
+        self.counters.flushed(&report);
+        report
+    }
+
+    fn flush_heaps(&mut self, heaps: &[RegionSummary], started: Instant, report: &mut FlushReport) {
+        let mut candidates: Vec<Candidate> = heaps.iter().filter_map(candidate).collect();
+        order(&mut candidates, &self.config.first);
+        let holders: Vec<u32> = candidates.iter().filter_map(|found| found.holder).collect();
+        let frozen = if holders.is_empty() {
+            None
+        } else {
+            let of = |summary: &RegionSummary| Some(summary.image.as_ref()?.path.clone());
+            let held = heaps.iter().filter(|summary| summary.holder.is_some());
+            let images: Vec<_> = held.filter_map(of).collect();
+            let images: Vec<_> = images.iter().map(std::path::PathBuf::as_path).collect();
+            let pids = writers(&holders, &images);
+            // Without it no heap that somebody has can be saved, but all others.
+            Frozen::stop(self.names.places().pool(), &pids, self.config.guard.as_ref()).ok().map(|frozen| {
+                report.stopped = frozen.pids();
+                let all = pids.iter().all(|&pid| frozen.has(pid));
+                (frozen, all)
+            })
+        };
+        for heap in candidates {
+            let left = |why| Left { name: heap.name.to_string(), bytes: heap.bytes, why };
+            let remaining = self.config.emergency.saturating_sub(started.elapsed());
+            if heap.bytes > bytes_in(report.budget.bytes_per_s, remaining) / 100 * PLANNED_PERCENT {
+                // A smaller one further down may fit.
+                report.left.push(left(LeftWhy::NoTime));
+                continue;
+            }
+            let stands_still = |(frozen, all): &(Frozen, bool), pid| *all && frozen.has(pid);
+            if heap.holder.is_some_and(|pid| !frozen.as_ref().is_some_and(|frozen| stands_still(frozen, pid)))
+            {
+                report.left.push(left(LeftWhy::Running));
+                continue;
+            }
+            match self.names.rescue(&heap.name, heap.holder) {
+                Ok(Rescue::Written { bytes }) => report.saved.push(Saved {
+                    name: heap.name.to_string(),
+                    bytes,
+                    done_ms: milliseconds(started.elapsed()),
+                }),
+                Ok(_) => {}
+                Err(RegionError::StoreFull { .. }) => report.left.push(left(LeftWhy::NoRoom)),
+                // It was removed meanwhile.
+                Err(RegionError::NotFound { .. }) => {}
+                Err(error) => report.left.push(left(LeftWhy::Failed(error.to_string()))),
+            }
+        }
+    }
+}
+
+/// What a flush would have to do for a heap.
+fn candidate(heap: &RegionSummary) -> Option<Candidate> {
+    let lacks = matches!(heap.state, RegionState::Held | RegionState::Crashed);
+    let image = heap.image.as_ref().filter(|_| lacks)?;
+    Some(Candidate {
+        name: heap.name.clone(),
+        bytes: image.allocated_bytes,
+        unsaved_s: unsaved_s(heap),
+        holder: heap.holder,
+    })
+}
+
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,89 @@
+//! The keeper of a home: what it knows, and the lock that makes it the only one.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use holdfast_region::{NameSpace, Places, RegionName, RegionSummary};
+use holdfast_sys::lock::{FileLock, LockMode, LockOutcome};
+
+use crate::background::{Allowance, Seen};
+use crate::bandwidth::Bandwidth;
+use crate::config::Config;
+use crate::error::{KeeperError, Result};
+use crate::freeze::thaw_left_over;
+use crate::status::Counters;
+
+/// How long another keeper may take to go.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// See the crate.
+#[derive(Debug)]
+pub struct Keeper {
+    pub(crate) names: NameSpace,
+    pub(crate) config: Config,
+    pub(crate) bandwidth: Bandwidth,
+    pub(crate) counters: Counters,
+    pub(crate) allowance: Allowance,
+    /// Since when each open heap is known not to be in the store as it is.
+    pub(crate) seen: BTreeMap<RegionName, Seen>,
+    pub(crate) started: Instant,
+    _lock: FileLock,
+}
+
+impl Keeper {
+    /// Becomes the keeper of a home. Whoever a keeper that was killed had stopped goes on.
+    ///
+    /// # Errors
+    /// `Running` when the home has one; `Io`.
+    pub fn new(places: Places, config: Config) -> Result<Keeper> {
+        let path = lock_path(places.home());
+        let outcome = FileLock::acquire(&path, LockMode::Exclusive, PATIENCE);
+        let lock = match outcome.map_err(KeeperError::io("lock", &path))? {
+            LockOutcome::Acquired(lock) => lock,
+            LockOutcome::Held(holder) => {
+                return Err(KeeperError::Running { home: places.home().to_owned(), holder });
+            }
+        };
+        thaw_left_over(places.pool())
+            .map_err(KeeperError::io("let go on who was stopped by the note in", places.pool()))?;
+        let bandwidth = Bandwidth::of(places.home(), places.store(), config.bandwidth_bytes_per_s);
+        let allowance = Allowance::new(config.write_bytes_per_s, config.write_burst_bytes);
+        Ok(Keeper {
+            names: NameSpace::new(places).for_moments(),
+            bandwidth,
+            counters: Counters::default(),
+            allowance,
+            seen: BTreeMap::new(),
+            started: Instant::now(),
+            config,
+            _lock: lock,
+        })
+    }
+
+    /// Where its heaps are.
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        self.names.places()
+    }
+
+    /// What it was told.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+}
+
+pub(crate) fn lock_path(home: &Path) -> PathBuf {
+    home.join("keeper.lock")
+}
+
+/// Seconds since a heap was saved last, as far as its files tell; since it was made, if it never was.
+pub(crate) fn unsaved_s(heap: &RegionSummary) -> u64 {
+    let saved =
+        [&heap.base, &heap.journal, &heap.rescue].into_iter().flatten().map(|file| file.modified_unix_s);
+    let saved = saved.max().unwrap_or(heap.created_unix_s);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    // A clock that was set back makes it new; that decides the order only.
+    now.saturating_sub(saved)
+}

@@ -1,0 +1,56 @@
+//! The keeper: one process for each home that looks after its heaps. It saves them when the machine is about to go, brings to
+//! the store what lies in memory only, and keeps the pool below its limit. Everything works without it.
+//!
+//! ```no_run
+//! use holdfast_keeper::{Cause, Config, Keeper};
+//! use holdfast_region::Places;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut keeper = Keeper::new(Places::from_env()?, Config::default())?;
+//! let report = keeper.flush(Cause::Asked);
+//! println!("{} heaps saved, {} left", report.saved.len(), report.left.len());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Invariants of the whole:
+//! - One keeper for a home; a second one is refused.
+//! - It changes no heap's data. What it writes to the store are checkpoints of heaps that nobody has, and rescue copies of
+//!   those that somebody has; what it removes from the pool is in the store, and was read back.
+//! - Whoever it stops goes on again: when the work is done, when the keeper fails, and when it is killed.
+//! - It needs no owner's key: who may read and write the files may keep them.
+//! - Times are those of the monotonic clock; the calendar decides nothing but which heap goes first.
+//!
+//! It must not know what is in a heap, or who runs an applet.
+
+#![forbid(unsafe_code)]
+
+mod background;
+mod bandwidth;
+mod client;
+mod config;
+mod error;
+mod eviction;
+mod flush;
+mod freeze;
+mod keeper;
+mod metrics;
+mod plan;
+mod procfs;
+mod run;
+mod serve;
+mod status;
+mod systemd;
+mod triggers;
+mod wire;
+
+pub use background::TendReport;
+pub use client::Client;
+pub use config::{Config, PoolLimit, Profile};
+pub use error::{KeeperError, Result};
+pub use eviction::EvictReport;
+pub use flush::{Budget, Cause, FlushReport, Left, LeftWhy, Saved};
+pub use freeze::{Guard, thaw_left_over};
+pub use keeper::Keeper;
+pub use status::{Counters, HeapStatus, Status};
+pub use triggers::Sources;

@@ -1,0 +1,101 @@
+//! The status as Prometheus reads it: the text exposition format, version 0.0.4.
+
+use std::fmt::Write;
+
+use crate::status::Status;
+
+impl Status {
+    /// As metrics. Names of heaps need no escaping: they are letters, digits and a few signs.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        let mut metric = |name: &str, kind: &str, help: &str, value: u64| {
+            // Writing to a string cannot fail.
+            let _ = write!(
+                text,
+                "# HELP holdfast_{name} {help}\n# TYPE holdfast_{name} {kind}\nholdfast_{name} {value}\n"
+            );
+        };
+        let counters = &self.counters;
+        metric("keeper_up_seconds", "gauge", "How long the keeper runs.", self.up_s);
+        metric("pool_bytes", "gauge", "What images take in the pool.", self.pool_bytes);
+        for (name, help, value) in [
+            ("pool_limit_bytes", "What images may take in the pool.", self.pool_limit_bytes),
+            ("store_bytes_per_second", "Measured write bandwidth of the store.", self.bandwidth_bytes_per_s),
+            ("emergency_bytes", "What an emergency can save.", self.emergency_bytes),
+        ] {
+            value.into_iter().for_each(|value| metric(name, "gauge", help, value));
+        }
+        metric("last_flush_milliseconds", "gauge", "Time of the last flush.", counters.last_flush_ms);
+        for (name, help, value) in [
+            ("flushes_total", "Flushes of all heaps.", counters.flushes),
+            ("flushed_heaps_total", "Heaps saved by flushes.", counters.flushed_heaps),
+            ("flushed_bytes_total", "Bytes written by flushes.", counters.flushed_bytes),
+            ("flush_left_heaps_total", "Heaps that a flush could not save.", counters.left_heaps),
+            ("checkpointed_heaps_total", "Checkpoints in the background.", counters.checkpointed_heaps),
+            ("copied_heaps_total", "Copies of open heaps in the background.", counters.copied_heaps),
+            ("background_bytes_total", "Bytes written in the background.", counters.background_bytes),
+            ("put_off_total", "Saves that had to wait for the write rate.", counters.put_off),
+            ("evicted_heaps_total", "Images taken out of the pool.", counters.evicted_heaps),
+            ("evicted_bytes_total", "Bytes freed in the pool.", counters.evicted_bytes),
+            ("failures_total", "Failures with single heaps.", counters.failures),
+            ("requests_total", "Requests answered.", counters.requests),
+            ("refused_requests_total", "Requests refused or not understood.", counters.refused_requests),
+        ] {
+            metric(name, "counter", help, value);
+        }
+        for (name, help) in [
+            ("heap_image_bytes", "What the image of a heap takes."),
+            ("heap_unsaved_seconds", "Time since a heap was saved last."),
+        ] {
+            let _ = write!(text, "# HELP holdfast_{name} {help}\n# TYPE holdfast_{name} gauge\n");
+            for heap in &self.heaps {
+                let value = if name == "heap_image_bytes" { heap.image_bytes } else { heap.unsaved_s };
+                let _ = writeln!(text, "holdfast_{name}{{heap=\"{}\"}} {value}", heap.name);
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{Counters, HeapStatus};
+
+    #[test]
+    fn every_metric_has_a_help_a_type_and_a_value() {
+        let heap = HeapStatus {
+            name: "jobs+w1".to_owned(),
+            state: "held".to_owned(),
+            image_bytes: 4096,
+            unsaved_s: 7,
+            holder: Some(1),
+            rescued: true,
+        };
+        let status = Status {
+            keeper: Some(1),
+            up_s: 2,
+            pool_bytes: 4096,
+            pool_limit_bytes: Some(20_000_000),
+            bandwidth_bytes_per_s: None,
+            emergency_bytes: None,
+            heaps: vec![heap],
+            counters: Counters { flushes: 3, ..Counters::default() },
+        };
+        let text = status.metrics();
+        for line in [
+            "holdfast_flushes_total 3",
+            "holdfast_pool_limit_bytes 20000000",
+            "holdfast_heap_image_bytes{heap=\"jobs+w1\"} 4096",
+            "holdfast_heap_unsaved_seconds{heap=\"jobs+w1\"} 7",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("store_bytes_per_second"));
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let name = line.split(['{', ' ']).next().unwrap();
+            assert!(text.contains(&format!("# HELP {name} ")) && text.contains(&format!("# TYPE {name} ")));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What `/proc` tells about processes: their state, their parents, and which files they may store to through memory.
+//!
+//! Every answer was true at some moment; a process that goes away while it is looked at is simply not there.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// A file, told apart from all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: (u32, u32),
+    inode: u64,
+}
+
+/// What `/proc/PID/stat` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) state: char,
+    pub(crate) parent: u32,
+    /// Whether it has a controlling terminal.
+    pub(crate) on_terminal: bool,
+}
+
+/// Whether a process may store to one of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Maps {
+    Stores,
+    Not,
+    /// It may not be looked at.
+    Unknown,
+}
+
+impl FileId {
+    pub(crate) fn of(path: &Path) -> Option<FileId> {
+        let found = path.symlink_metadata().ok()?;
+        let device = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+        Some(FileId { device, inode: found.ino() })
+    }
+}
+
+/// All processes.
+pub(crate) fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+pub(crate) fn stat(pid: u32) -> Option<Stat> {
+    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The states of a process's threads; empty when it is gone.
+pub(crate) fn thread_states(pid: u32) -> Vec<char> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| Some(parse_stat(&fs::read(thread.path().join("stat")).ok()?)?.state))
+        .collect()
+}
+
+pub(crate) fn maps(pid: u32, files: &[FileId]) -> Maps {
+    match fs::read_to_string(format!("/proc/{pid}/maps")) {
+        Ok(text) if text.lines().any(|line| shared_file(line).is_some_and(|file| files.contains(&file))) => {
+            Maps::Stores
+        }
+        Ok(_) => Maps::Not,
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Maps::Unknown,
+        Err(_) => Maps::Not,
+    }
+}
+
+/// The second field is the program's name in parentheses and may hold any byte.
+fn parse_stat(stat: &[u8]) -> Option<Stat> {
+    let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    let mut fields = std::str::from_utf8(&stat[after_name..]).ok()?.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let terminal: i64 = fields.nth(2)?.parse().ok()?;
+    Some(Stat { state, parent, on_terminal: terminal != 0 })
+}
+
+/// The file of a mapping that is shared. Also one that is not writable now: a region's pages become so at their first
+/// store.
+fn shared_file(line: &str) -> Option<FileId> {
+    let mut fields = line.split_ascii_whitespace();
+    let (_, permissions, _, device, inode) =
+        (fields.next()?, fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let (major, minor) = device.split_once(':')?;
+    let device = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+    let file = FileId { device, inode: inode.parse().ok()? };
+    permissions.ends_with('s').then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_stat_is_read_whatever_the_program_is_called() {
+        let stat = parse_stat(b"17 (a) b (c) T 4 17 17 34816 17 4194560 0").unwrap();
+        assert_eq!(stat, Stat { state: 'T', parent: 4, on_terminal: true });
+        let stat = parse_stat(b"17 (x) S 1 17 17 0 -1 0 0").unwrap();
+        assert_eq!(stat, Stat { state: 'S', parent: 1, on_terminal: false });
+        assert_eq!(parse_stat(b"17 (x"), None);
+    }
+
+    #[test]
+    fn only_shared_mappings_of_the_file_count() {
+        let line = "100010000000-100010400000 rw-s 00200000 00:1a 2049   /dev/shm/p/words.image";
+        let file = FileId { device: (0, 0x1a), inode: 2049 };
+        assert_eq!(shared_file(line), Some(file));
+        assert_eq!(shared_file(&line.replace("rw-s", "rw-p")), None);
+        assert_eq!(shared_file("nonsense"), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! The keeper's side of the socket: a few connections at a time, each with one request, none of which can hold up the rest.
+//!
+//! Invariants:
+//! - Nothing here waits: what has not arrived, or cannot be sent yet, is left for the next time.
+//! - Who asks is known from the kernel (`SO_PEERCRED`): this user and root are answered, everybody else is refused.
+//! - What is kept of a connection is bounded: its request, its answer, and a time.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::socket_peercred;
+
+use crate::error::{KeeperError, Result};
+use crate::wire::{Answer, Ask, LENGTH_BYTES, REQUEST_BYTES_MAX, Reply, VERSION, frame, parse_request};
+
+/// More wait in the listener's queue.
+const CONNECTIONS_MAX: usize = 16;
+/// How long a connection may take for all of it.
+const CONNECTION_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The listener and its connections.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) listener: UnixListener,
+    pub(crate) connections: Vec<Connection>,
+}
+
+/// Somebody who asks.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) stream: UnixStream,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    sent: usize,
+    ends: Instant,
+}
+
+/// What became of a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Waits,
+    Asks(Ask),
+    Refused(String),
+    Done,
+}
+
+impl Server {
+    /// Listens at a path. What a keeper that was killed left there is removed: the caller is the only keeper.
+    pub(crate) fn bind(path: &Path) -> Result<Server> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(KeeperError::io("remove the old socket", path)(error));
+            }
+            _ => {}
+        }
+        Server::new(UnixListener::bind(path).map_err(KeeperError::io("listen at", path))?)
+    }
+
+    /// Listens with what somebody else made.
+    pub(crate) fn new(listener: UnixListener) -> Result<Server> {
+        listener.set_nonblocking(true).map_err(KeeperError::io("listen at", "the socket"))?;
+        Ok(Server { listener, connections: Vec::new() })
+    }
+
+    /// Whether another connection can be taken.
+    pub(crate) fn has_room(&self) -> bool {
+        self.connections.len() < CONNECTIONS_MAX
+    }
+
+    /// Takes who waits.
+    pub(crate) fn accept(&mut self, now: Instant) {
+        while self.has_room() {
+            // No descriptor left, or the client is gone: the others are served all the same.
+            let Ok((stream, _)) = self.listener.accept() else { return };
+            if stream.set_nonblocking(true).is_ok() {
+                let ends = now + CONNECTION_PATIENCE;
+                let (request, answer) = (Vec::new(), Vec::new());
+                self.connections.push(Connection { stream, request, answer, sent: 0, ends });
+            }
+        }
+    }
+
+    /// When the first connection has taken too long.
+    pub(crate) fn next_end(&self) -> Option<Instant> {
+        self.connections.iter().map(|connection| connection.ends).min()
+    }
+}
+
+impl Connection {
+    /// Whether it waits for its answer to be taken.
+    pub(crate) fn is_sending(&self) -> bool {
+        !self.answer.is_empty()
+    }
+
+    /// Goes on as far as that is possible without waiting.
+    pub(crate) fn go_on(&mut self, now: Instant) -> Progress {
+        if now >= self.ends {
+            return Progress::Done;
+        }
+        if self.is_sending() { self.send() } else { self.receive() }
+    }
+
+    fn receive(&mut self) -> Progress {
+        let mut piece = [0; 4096];
+        loop {
+            // Checked before more is read, so that never more than a request is kept.
+            match parse_request(&self.request) {
+                None => {}
+                Some(Err(why)) => return Progress::Refused(why),
+                Some(Ok(_)) if !self.is_allowed() => {
+                    return Progress::Refused("only the user of the heaps, and root, may ask".to_owned());
+                }
+                Some(Ok(ask)) => return Progress::Asks(ask),
+            }
+            let room = (LENGTH_BYTES + REQUEST_BYTES_MAX - self.request.len()).min(piece.len());
+            match self.stream.read(&mut piece[..room]) {
+                Ok(0) => return Progress::Done,
+                Ok(count) => self.request.extend_from_slice(&piece[..count]),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Progress::Waits,
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Progress::Done,
+                },
+            }
+        }
+    }
+
+    fn is_allowed(&self) -> bool {
+        let us = holdfast_sys::file::effective_user();
+        socket_peercred(&self.stream).is_ok_and(|peer| {
+            let uid = peer.uid.as_raw();
+            uid == us || uid == 0
+        })
+    }
+
+    /// Begins to answer. What took long before does not count.
+    pub(crate) fn answer(&mut self, answer: Answer, now: Instant) -> Progress {
+        self.answer = frame(&Reply { version: VERSION, answer });
+        self.ends = now + CONNECTION_PATIENCE;
+        self.send()
+    }
+
+    fn send(&mut self) -> Progress {
+        while self.sent < self.answer.len() {
+            match self.stream.write(&self.answer[self.sent..]) {
+                Ok(0) => return Progress::Done,
+                Ok(count) => self.sent += count,
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Progress::Waits,
+                    io::ErrorKind::Interrupted => {}
+                    _ => return Progress::Done,
+                },
+            }
+        }
+        Progress::Done
+    }
+}

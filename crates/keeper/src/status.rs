@@ -1,0 +1,165 @@
+//! What a keeper says about itself and its heaps.
+
+use holdfast_region::{NameSpace, RegionState};
+use serde::{Deserialize, Serialize};
+
+use crate::background::TendReport;
+use crate::error::Result;
+use crate::eviction::{EvictReport, pool_bytes};
+use crate::flush::FlushReport;
+use crate::keeper::{Keeper, unsaved_s};
+use crate::plan::bytes_in;
+
+/// Everything that a keeper did since it was started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Emergencies, and flushes that were asked for.
+    pub flushes: u64,
+    /// Heaps saved in them.
+    pub flushed_heaps: u64,
+    /// Bytes of data written in them.
+    pub flushed_bytes: u64,
+    /// Heaps that were not saved in them.
+    pub left_heaps: u64,
+    /// How long the last one took.
+    pub last_flush_ms: u64,
+    /// Heaps checkpointed in the background.
+    pub checkpointed_heaps: u64,
+    /// Copies of open heaps made in the background.
+    pub copied_heaps: u64,
+    /// Bytes of data written in the background.
+    pub background_bytes: u64,
+    /// Times that a heap had to wait for the write rate.
+    pub put_off: u64,
+    /// Images taken out of the pool.
+    pub evicted_heaps: u64,
+    /// Bytes that this freed.
+    pub evicted_bytes: u64,
+    /// Things that went wrong with single heaps.
+    pub failures: u64,
+    /// Requests answered.
+    pub requests: u64,
+    /// Requests refused, broken off or not understood.
+    pub refused_requests: u64,
+}
+
+/// A heap, as a keeper sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HeapStatus {
+    /// Its name.
+    pub name: String,
+    /// `held`, `clean`, `crashed`, `cold` or `damaged`.
+    pub state: String,
+    /// What its image takes, in bytes.
+    pub image_bytes: u64,
+    /// Seconds since it was saved last.
+    pub unsaved_s: u64,
+    /// Who writes it now.
+    pub holder: Option<u32>,
+    /// Whether there is a rescue copy.
+    pub rescued: bool,
+}
+
+/// What there is to say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Status {
+    /// The keeper; `None` when this was read from files.
+    pub keeper: Option<u32>,
+    /// How long it runs, in seconds.
+    pub up_s: u64,
+    /// What images take in the pool.
+    pub pool_bytes: u64,
+    /// What they may.
+    pub pool_limit_bytes: Option<u64>,
+    /// Bytes a second of the store's disk.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// What an emergency can save.
+    pub emergency_bytes: Option<u64>,
+    /// All heaps.
+    pub heaps: Vec<HeapStatus>,
+    /// What was done.
+    pub counters: Counters,
+}
+
+impl Keeper {
+    /// What there is to say now.
+    ///
+    /// # Errors
+    /// When the heaps cannot be listed.
+    pub fn status(&self) -> Result<Status> {
+        let bytes_per_s = self.bandwidth.bytes_per_s();
+        Ok(Status {
+            keeper: Some(std::process::id()),
+            up_s: self.started.elapsed().as_secs(),
+            pool_limit_bytes: self.config.pool_limit.bytes(),
+            bandwidth_bytes_per_s: Some(bytes_per_s),
+            emergency_bytes: Some(bytes_in(bytes_per_s, self.config.emergency)),
+            counters: self.counters.clone(),
+            ..Status::of(&self.names)?
+        })
+    }
+}
+
+impl Status {
+    /// What files tell without a keeper.
+    ///
+    /// # Errors
+    /// When the heaps cannot be listed.
+    pub fn of(names: &NameSpace) -> Result<Status> {
+        let heaps = names.list()?;
+        let state = |state| match state {
+            RegionState::Held => "held",
+            RegionState::Clean => "clean",
+            RegionState::Crashed => "crashed",
+            RegionState::Cold => "cold",
+            _ => "damaged",
+        };
+        Ok(Status {
+            keeper: None,
+            up_s: 0,
+            pool_bytes: pool_bytes(&heaps),
+            pool_limit_bytes: None,
+            bandwidth_bytes_per_s: None,
+            emergency_bytes: None,
+            heaps: heaps
+                .iter()
+                .map(|heap| HeapStatus {
+                    name: heap.name.to_string(),
+                    state: state(heap.state).to_owned(),
+                    image_bytes: crate::background::image_bytes(heap),
+                    unsaved_s: unsaved_s(heap),
+                    holder: heap.holder,
+                    rescued: heap.rescue.is_some(),
+                })
+                .collect(),
+            counters: Counters::default(),
+        })
+    }
+}
+
+impl Counters {
+    pub(crate) fn flushed(&mut self, report: &FlushReport) {
+        self.flushes += 1;
+        self.flushed_heaps += report.saved.len() as u64;
+        self.flushed_bytes += report.saved_bytes();
+        self.left_heaps += report.left.len() as u64;
+        self.last_flush_ms = report.milliseconds;
+    }
+
+    pub(crate) fn tended(&mut self, report: &TendReport) {
+        self.checkpointed_heaps += report.checkpointed.len() as u64;
+        self.copied_heaps += report.copied.len() as u64;
+        self.background_bytes += report.bytes;
+        self.put_off += report.put_off.len() as u64;
+        self.failures += report.failed.len() as u64;
+    }
+
+    pub(crate) fn evicted(&mut self, report: &EvictReport) {
+        self.evicted_heaps += report.evicted.len() as u64;
+        self.evicted_bytes += report.before_bytes.saturating_sub(report.after_bytes);
+        self.failures += report.failed.len() as u64;
+    }
+}

@@ -1,0 +1,177 @@
+//! Emergencies: what is saved, in which order, what is told of the rest, and that whoever was stopped goes on.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{Home, MIB, Player, config, is_stopped, named, play, soon};
+use holdfast_keeper::{Cause, Keeper, KeeperError, LeftWhy};
+use holdfast_region::Opened;
+use rustix::process::Signal;
+
+#[test]
+fn a_child_plays_its_role() {
+    play();
+}
+
+#[test]
+fn what_running_programs_had_stored_is_there_after_the_machine_went_and_they_go_on() {
+    let home = Home::new();
+    let mut program = Player::start(&home, "hold first second");
+    assert_eq!(program.hear(), "here");
+    home.closed("quiet", MIB, 5);
+    home.crashed("dead", MIB, 6);
+    let mut keeper = home.keeper(config());
+    let report = keeper.flush(Cause::PowerButton);
+    let mut saved: Vec<_> = report.saved.iter().map(|saved| saved.name.as_str()).collect();
+    saved.sort_unstable();
+    assert_eq!((saved, report.left.len()), (vec!["dead", "first", "second"], 0), "{report:?}");
+    assert_eq!(report.stopped, [program.pid()]);
+    assert!(program.is_here(), "it was not let go on");
+    program.kill();
+    home.lose_the_pool();
+    for (name, expected) in [("first", 7), ("second", 7), ("dead", 6)] {
+        assert_eq!(home.number(name), (Opened::Rescued, expected));
+    }
+    assert_eq!(home.number("quiet"), (Opened::Cold, 5));
+}
+
+#[test]
+fn a_program_that_stores_without_a_pause_is_saved_whole() {
+    let home = Home::new();
+    let mut program = Player::start(&home, "busy words");
+    assert_eq!(program.hear(), "here");
+    let mut keeper = home.keeper(config());
+    for _ in 0..5 {
+        let report = keeper.flush(Cause::Asked);
+        assert_eq!((report.saved.len(), report.left.len()), (1, 0), "{report:?}");
+    }
+    program.kill();
+    home.lose_the_pool();
+    // Reading it finds a number that is nowhere torn.
+    assert_eq!(home.number("words").0, Opened::Rescued);
+}
+
+#[test]
+fn what_does_not_fit_into_the_time_is_told_and_what_is_worth_most_goes_first() {
+    let home = Home::new();
+    home.crashed("small", MIB, 1);
+    home.crashed("large", 8 * MIB, 1);
+    home.crashed("other", MIB, 1);
+    let mut slow = config();
+    // For 2.7 MiB: the large one has 4 MiB.
+    slow.bandwidth_bytes_per_s = Some(MIB);
+    slow.emergency = Duration::from_secs(3);
+    slow.first = vec![named("large"), named("other")];
+    let report = home.keeper(slow.clone()).flush(Cause::LowBattery);
+    let saved: Vec<_> = report.saved.iter().map(|saved| saved.name.as_str()).collect();
+    assert_eq!(saved, ["other", "small"]);
+    assert_eq!((report.left[0].name.as_str(), &report.left[0].why), ("large", &LeftWhy::NoTime));
+    assert!(report.budget.bytes < 3 * MIB && report.budget.bytes > 2 * MIB);
+    slow.emergency = Duration::from_secs(10);
+    let report = home.keeper(slow).flush(Cause::LowBattery);
+    assert_eq!((report.saved[0].name.as_str(), report.left.len()), ("large", 0));
+}
+
+#[test]
+fn a_store_without_room_keeps_what_fits_and_tells_what_does_not() {
+    let both = tempfile::tempdir_in("/dev/shm").unwrap();
+    std::fs::create_dir(both.path().join("home")).unwrap();
+    let script =
+        format!("mount -t tmpfs -o size=5m,mode=700 none {}/home && exec \"$@\"", both.path().display());
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
+    command.arg(std::env::current_exe().unwrap());
+    let probe = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        println!("not run: no user namespaces here");
+        return;
+    }
+    let mut child = Player::start_in(command, both.path(), "full");
+    assert_eq!(child.hear(), "small");
+    let left = child.hear();
+    assert!(left.contains("large") && left.contains("NoRoom"), "{left}");
+    child.finish();
+}
+
+/// Row D1: the keeper is killed while it flushes, at any moment.
+#[test]
+fn a_keeper_that_is_killed_in_a_flush_leaves_nobody_stopped_and_no_half_copy() {
+    let home = Home::new();
+    let mut program = Player::start(&home, "hold words");
+    assert_eq!(program.hear(), "here");
+    for round in 0..10 {
+        // Without a guard the next keeper lets go on, with one nobody has to come.
+        let guarded = round % 2 == 0;
+        let mut keeper = Player::start(&home, if guarded { "flush guarded" } else { "flush alone" });
+        assert_eq!(keeper.hear(), "here");
+        assert!(soon(|| is_stopped(program.pid())), "no flush came");
+        std::thread::sleep(Duration::from_millis(round));
+        keeper.kill();
+        if !guarded {
+            drop(home.keeper(config()));
+        }
+        assert!(soon(|| !is_stopped(program.pid())), "round {round}: it was left stopped");
+        assert!(program.is_here());
+    }
+    // What they left half done is in nobody's way.
+    assert_eq!(home.keeper(config()).flush(Cause::Asked).saved.len(), 1);
+    program.kill();
+    home.lose_the_pool();
+    assert_eq!(home.number("words"), (Opened::Rescued, 7));
+}
+
+#[test]
+fn a_home_has_one_keeper() {
+    let home = Home::new();
+    let first = home.keeper(config());
+    let second = Keeper::new(home.places(), config()).unwrap_err();
+    assert!(matches!(second, KeeperError::Running { holder: Some(_), .. }), "{second}");
+    drop(first);
+    home.keeper(config());
+}
+
+#[test]
+fn a_program_that_a_person_stopped_is_saved_and_stays_stopped() {
+    let home = Home::new();
+    let mut program = Player::start(&home, "hold words");
+    assert_eq!(program.hear(), "here");
+    program.signal(Signal::STOP);
+    assert!(soon(|| is_stopped(program.pid())));
+    let report = home.keeper(config()).flush(Cause::Asked);
+    assert_eq!((report.saved.len(), report.stopped.len()), (1, 0));
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(is_stopped(program.pid()));
+}
+
+/// A native applet has the image of its heap mapped, and its host the lock.
+#[test]
+fn whoever_stores_to_what_another_process_has_locked_is_stopped_as_well() {
+    let home = Home::new();
+    let mut host = Player::start(&home, "hold words");
+    assert_eq!(host.hear(), "here");
+    let script = "import mmap, sys, time
+file = open(sys.argv[1], 'r+b')
+image = mmap.mmap(file.fileno(), 0)
+print('mapped', flush=True)
+while True: time.sleep(0.001)";
+    let mut borrower = Command::new("python3")
+        .args(["-c", script])
+        .arg(home.pool().join("words.image"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 7];
+    borrower.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    let report = home.keeper(config()).flush(Cause::Asked);
+    let mut expected = [host.pid(), borrower.id()];
+    expected.sort_unstable();
+    assert_eq!((report.stopped, report.saved.len()), (expected.to_vec(), 1));
+    assert!(soon(|| !is_stopped(borrower.id())));
+    borrower.kill().unwrap();
+    borrower.wait().unwrap();
+}

@@ -1,0 +1,198 @@
+//! A keeper that runs: its triggers, its socket, and clients that do not behave.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use common::{Home, MIB, Player, play, soon};
+use holdfast_keeper::{Client, KeeperError};
+use holdfast_region::Opened;
+use rustix::process::Signal;
+
+#[test]
+fn a_child_plays_its_role() {
+    play();
+}
+
+struct Running {
+    keeper: Player,
+    home: Home,
+    button: File,
+}
+
+impl Running {
+    fn new() -> Running {
+        let home = Home::new();
+        home.closed("quiet", MIB, 1);
+        let both = home.pool().parent().unwrap().to_owned();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            both.join("button"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        // Never without somebody who could write to it, as a device is not.
+        let button = File::options().read(true).write(true).open(both.join("button")).unwrap();
+        let keeper = Player::start(&home, "run");
+        let running = Running { keeper, home, button };
+        assert!(soon(|| running.client().status().is_ok()), "it does not answer");
+        running
+    }
+
+    fn client(&self) -> Client {
+        Client::new(self.home.socket())
+    }
+
+    fn flushes(&self) -> u64 {
+        self.client().status().unwrap().counters.flushes
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.home.socket()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        self.home.pool().parent().unwrap().join(name)
+    }
+}
+
+#[test]
+fn a_keeper_answers_flushes_and_ends_with_everything_saved() {
+    let running = Running::new();
+    let status = running.client().status().unwrap();
+    assert_eq!((status.keeper, status.heaps.len()), (Some(running.keeper.pid()), 1));
+    assert!(running.client().metrics().unwrap().contains("holdfast_flushes_total 0\n"));
+    running.home.crashed("dead", MIB, 4);
+    let report = running.client().flush().unwrap();
+    assert_eq!(report.saved.len(), 1);
+    running.client().tend().unwrap();
+    running.client().evict().unwrap();
+    running.keeper.signal(Signal::POWER);
+    assert!(soon(|| running.flushes() == 2));
+    let mut program = Player::start(&running.home, "hold words");
+    assert_eq!(program.hear(), "here");
+    running.keeper.signal(Signal::TERM);
+    let Running { mut keeper, home, .. } = running;
+    assert_eq!(keeper.hear(), "ended");
+    keeper.finish();
+    let metrics = std::fs::read_to_string(home.pool().parent().unwrap().join("metrics.prom")).unwrap();
+    assert!(metrics.contains("holdfast_flushes_total 3\n"), "{metrics}");
+    let nobody = Client::new(home.socket()).status().unwrap_err();
+    assert!(matches!(nobody, KeeperError::NoKeeper { .. }), "{nobody}");
+    program.kill();
+    home.lose_the_pool();
+    assert_eq!(home.number("words"), (Opened::Rescued, 7));
+}
+
+#[test]
+fn a_power_button_that_is_held_and_a_battery_that_runs_out_save_everything() {
+    let running = Running::new();
+    let mut button = &running.button;
+    let event = |value: i32| {
+        let mut bytes = vec![0; 2 * size_of::<usize>()];
+        bytes.extend_from_slice(&[1, 0, 116, 0]);
+        bytes.extend_from_slice(&value.to_le_bytes());
+        bytes
+    };
+    button.write_all(&event(1)).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    button.write_all(&event(0)).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(running.flushes(), 0, "a short press is no emergency");
+    let pressed = Instant::now();
+    button.write_all(&event(1)).unwrap();
+    assert!(soon(|| running.flushes() == 1), "it was held");
+    assert!(pressed.elapsed() >= Duration::from_millis(300));
+    let supply = running.file("supplies").join("BAT0");
+    std::fs::create_dir_all(&supply).unwrap();
+    for (name, value) in [("type", "Battery"), ("capacity", "3"), ("status", "Discharging")] {
+        std::fs::write(supply.join(name), value).unwrap();
+    }
+    assert!(soon(|| running.flushes() == 2), "the battery runs out");
+}
+
+/// Rows D2 to D4.
+#[test]
+fn clients_that_hang_up_or_send_garbage_cost_nobody_else_anything() {
+    let running = Running::new();
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    for round in 0..300 {
+        let mut stream = running.connect();
+        let mut bytes: Vec<u8> = (0..round % 97)
+            .map(|_| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (seed >> 33) as u8
+            })
+            .collect();
+        if round % 3 == 0 {
+            // A head that makes sense, and a body that does not.
+            let length = bytes.len() as u32;
+            bytes.splice(0..0, length.to_le_bytes());
+        }
+        let _ = stream.write_all(&bytes);
+        if round % 2 == 0 {
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer);
+            assert!(answer.is_empty() || answer.windows(7).any(|part| part == b"refused"), "{answer:?}");
+        }
+    }
+    // As many as it takes at a time say nothing at all; they are sent away, and then others are served.
+    let silent: Vec<_> = (0..16).map(|_| running.connect()).collect();
+    let started = Instant::now();
+    assert!(running.client().status().is_ok());
+    assert!(started.elapsed() < Duration::from_secs(15));
+    drop(silent);
+    let mut newer = running.connect();
+    let request = br#"{"version":2,"ask":"status"}"#;
+    newer.write_all(&(request.len() as u32).to_le_bytes()).unwrap();
+    newer.write_all(request).unwrap();
+    let mut answer = String::new();
+    newer.take(500).read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("version 1"), "{answer}");
+    assert!(running.client().status().unwrap().counters.refused_requests > 0);
+}
+
+/// Row D1: the keeper is killed while requests are under way; whoever asks the next one gets an answer.
+#[test]
+fn a_keeper_that_is_killed_in_a_request_is_followed_by_one_that_answers() {
+    let mut running = Running::new();
+    running.home.crashed("dead", MIB, 4);
+    for round in 0..10_u64 {
+        let client = running.client();
+        let asking =
+            std::thread::spawn(move || (0..20).map(|_| client.flush()).filter(Result::is_err).count());
+        std::thread::sleep(Duration::from_millis(round));
+        // Until it is dead it has the lock, and the next one would be refused.
+        running.keeper.end();
+        asking.join().unwrap();
+        running.keeper = Player::start(&running.home, "run");
+        assert!(soon(|| running.client().flush().is_ok()), "round {round}");
+    }
+}
+
+#[test]
+fn an_idle_keeper_uses_next_to_no_processor_time() {
+    let running = Running::new();
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", running.keeper.pid())).unwrap();
+        let fields: Vec<u64> =
+            stat.rsplit(") ").next().unwrap().split(' ').filter_map(|field| field.parse().ok()).collect();
+        // Fields 14 and 15, of which the letter of the state is none.
+        fields[10] + fields[11]
+    };
+    std::thread::sleep(Duration::from_millis(500));
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(4));
+    // Ticks of 10 ms: a loop that spins has 400 of them.
+    assert!(ticks() - before <= 4, "{} ticks", ticks() - before);
+}

@@ -1,0 +1,87 @@
+//! `holdfast keeper`: what a person types, with a keeper and without one.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use holdfast_region::{OwnerKey, RegionName};
+use holdfast_testkit::Scratch;
+use serde_json::Value;
+
+use crate::{scratch, succeed, tell};
+
+/// A heap whose writer died before its first checkpoint.
+fn with_unsaved_heap() -> Scratch {
+    let scratch = scratch();
+    let names = scratch.names().unwrap();
+    let key = OwnerKey::load_or_create(names.places(), "default").unwrap();
+    drop(names.create(&RegionName::parse("diary").unwrap(), &key, 1 << 20).unwrap());
+    scratch
+}
+
+fn lose_the_pool(scratch: &Scratch) {
+    std::fs::remove_dir_all(scratch.pool()).unwrap();
+}
+
+/// A keeper, killed when it is dropped.
+struct Running(Child);
+
+impl Running {
+    fn start(scratch: &Scratch, arguments: &[&str]) -> Running {
+        let mut command = scratch.holdfast();
+        command.args(["keeper", "run"]).args(arguments).stderr(Stdio::null());
+        let running = Running(command.spawn().unwrap());
+        let started = Instant::now();
+        while status(scratch)["keeper"].is_null() {
+            assert!(started.elapsed() < Duration::from_secs(20), "it does not answer");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        running
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail if it has ended, which is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn status(scratch: &Scratch) -> Value {
+    serde_json::from_str(&succeed(scratch.holdfast().args(["keeper", "status", "--json"]))).unwrap()
+}
+
+#[test]
+fn a_flush_without_a_keeper_saves_what_is_in_memory_only() {
+    let scratch = with_unsaved_heap();
+    let told = succeed(scratch.holdfast().args(["keeper", "status"]));
+    assert!(told.contains("keeper: none") && told.contains("diary") && told.contains("crashed"), "{told}");
+    let told = succeed(scratch.holdfast().args(["keeper", "flush"]));
+    assert!(told.contains("diary") && told.contains("1 heaps saved"), "{told}");
+    lose_the_pool(&scratch);
+    assert!(succeed(scratch.holdfast().args(["heap", "ls"])).contains("diary"));
+    assert!(succeed(scratch.holdfast().args(["keeper", "metrics"])).contains("heap=\"diary\""));
+    succeed(scratch.holdfast().args(["heap", "checkpoint", "diary"]));
+    let told = tell(scratch.holdfast().args(["keeper", "flush", "--socket", "/nowhere"]));
+    assert_eq!(told.status, 7);
+    assert!(told.err.contains("holdfast keeper run"), "{}", told.err);
+}
+
+#[test]
+fn a_keeper_checkpoints_what_a_program_left_and_ends_when_it_is_told_to() {
+    let scratch = with_unsaved_heap();
+    let mut keeper = Running::start(&scratch, &["--profile", "desktop", "--loss-window", "200ms"]);
+    let started = Instant::now();
+    while status(&scratch)["heaps"][0]["state"] != "clean" {
+        assert!(started.elapsed() < Duration::from_secs(20), "it was not checkpointed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let second = tell(scratch.holdfast().args(["keeper", "run"]));
+    assert_eq!(second.status, 7);
+    assert!(second.err.contains("keeper already"), "{}", second.err);
+    let flushed = succeed(scratch.holdfast().args(["keeper", "flush", "--json"]));
+    assert_eq!(serde_json::from_str::<Value>(&flushed).unwrap()["left"], Value::Array(Vec::new()));
+    assert!(succeed(scratch.holdfast().args(["keeper", "metrics"])).contains("holdfast_flushes_total 1\n"));
+    let killed = Command::new("kill").args(["-TERM", &keeper.0.id().to_string()]).status().unwrap();
+    assert!(killed.success() && keeper.0.wait().unwrap().success());
+}
