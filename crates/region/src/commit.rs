@@ -23,6 +23,8 @@ use crate::error::{RegionError, Result};
 use crate::files::{journal_path, remove_temporaries};
 use crate::format::Header;
 use crate::journal::{Journal, PageSource, Record, Streamed, stream};
+use crate::namespace::NameSpace;
+use crate::pending::Pending;
 use crate::region::{CheckpointReport, Region};
 use crate::sparse::PAGE_BYTES;
 use crate::storage::Storage;
@@ -256,6 +258,14 @@ impl Region {
             *slot = JournalSlot::Broken;
             return;
         };
+        if found.as_ref().is_some_and(Pending::is_empty) {
+            // Nothing will be written, so nothing would tell that a rescue copy is older than what counts now.
+            let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+            if names.remove_rescue(self.name()).is_err() {
+                *slot = JournalSlot::Broken;
+                return;
+            }
+        }
         // The newest name in the store may have been given by somebody who died before it was durable.
         if self.unproven && self.storage.sync_directory(store).is_err() {
             *slot = JournalSlot::Broken;

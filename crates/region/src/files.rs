@@ -41,6 +41,22 @@ pub(crate) fn grants_temporary_path(store: &Path, name: &RegionName) -> PathBuf 
     store.join(format!(".{name}.grants-tmp"))
 }
 
+/// The rescue copy of a region.
+pub(crate) fn rescue_path(store: &Path, name: &RegionName) -> PathBuf {
+    store.join(format!("{name}.rescue"))
+}
+
+/// The name under which a rescue copy is built. Whoever builds one need not hold the lock of the region, so this is none
+/// of the region's temporary files.
+pub(crate) fn rescue_temporary_path(store: &Path, name: &RegionName) -> PathBuf {
+    store.join(format!(".{name}.rescue-tmp"))
+}
+
+/// The lock under which rescue copies are built.
+pub(crate) fn rescue_lock_path(store: &Path) -> PathBuf {
+    store.join(".rescue.lock")
+}
+
 /// The image of a region, in the pool or in another directory of images.
 pub(crate) fn image_path(images: &Path, name: &RegionName) -> PathBuf {
     images.join(format!("{name}.image"))
@@ -133,6 +149,7 @@ mod tests {
             ".words.tmp-x",
             ".tmp-17",
             ".words.grants-tmp",
+            ".words.rescue-tmp",
             ".names.lock",
             "..",
         ] {

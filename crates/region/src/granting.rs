@@ -181,7 +181,7 @@ impl NameSpace {
         };
         match image {
             Ok(image) => Ok(image.header),
-            Err(FileFault::Missing) => Ok(self.base(name)?.ok_or_else(|| self.not_found(name))?.header),
+            Err(FileFault::Missing) => Ok(self.base_or_rescue(name)?.header),
             // What is wrong with the image is said when it is opened; here only its owner is asked for.
             Err(fault) => match self.base(name) {
                 Ok(Some(base)) => Ok(base.header),

@@ -111,6 +111,13 @@ impl NameSpace {
             return Err(self.not_found(name));
         }
         let lock = self.lock(name, LockMode::Exclusive)?;
+        if self.image(name, LockMode::Exclusive)?.is_none()
+            && let stored = Stored::open(self.places.store(), name)?
+            && let Some(rescue) = self.rescue_that_counts(name, stored.as_ref())?
+        {
+            check_key(name, rescue.header.owner_fingerprint, key)?;
+            self.open_rescued(&rescue, stored.as_ref())?;
+        }
         let image = match self.image(name, LockMode::Exclusive)? {
             Some(old) => {
                 check_key(name, old.header.owner_fingerprint, key)?;

@@ -18,7 +18,10 @@ use holdfast_sys::lock::{FileLock, LockMode};
 
 use crate::base::open_base;
 use crate::error::{RegionError, Remedy, Result};
-use crate::files::{base_path, grants_path, image_path, journal_path, lock_path, remove_temporaries};
+use crate::files::{
+    base_path, grants_path, image_path, journal_path, lock_path, remove_temporaries, rescue_path,
+    rescue_temporary_path,
+};
 use crate::image::{FileFault, Image};
 use crate::key::OwnerKey;
 use crate::medium::{Medium, image_paths, redo_paths};
@@ -27,6 +30,7 @@ use crate::opening::check_key;
 use crate::places::Places;
 use crate::reader::RegionReader;
 use crate::region::Region;
+use crate::rescue::open_rescue;
 use crate::storage::{KernelStorage, Storage};
 use crate::stored::{Stored, source_error};
 use crate::summary::{FileSummary, RegionSummary, file_summary, summarize};
@@ -163,7 +167,7 @@ impl NameSpace {
         summarize(&self.places, name).ok_or_else(|| self.not_found(name))
     }
 
-    /// Removes a region: image, base, journal, access table and lock. A worker's key removes its compartment. If the
+    /// Removes a region: image, base, journal, rescue copy, access table and lock. A worker's key removes its compartment. If the
     /// machine stops in the middle, the region is whole, perhaps without its grants, or gone.
     ///
     /// # Errors
@@ -196,8 +200,12 @@ impl NameSpace {
         let [pool, disk] = image_paths(&self.places, name);
         let base = base_path(self.places.store(), name);
         let images = [&pool, &disk].map(|path| Image::open(path.clone(), name, false));
-        for (file, path) in
-            images.into_iter().zip([&pool, &disk]).chain([(open_base(self.places.store(), name), &base)])
+        let rescue = rescue_path(self.places.store(), name);
+        let store = self.places.store();
+        for (file, path) in images
+            .into_iter()
+            .zip([&pool, &disk])
+            .chain([(open_base(store, name), &base), (open_rescue(store, name), &rescue)])
         {
             match file {
                 Ok(_) => return Err(RegionError::OwnerKnown { name: name.to_string() }),
@@ -209,9 +217,9 @@ impl NameSpace {
         // From here on no compartment can appear.
         let _names = self.lock_names()?;
         self.check_no_compartments(name)?;
-        let store = self.places.store();
         let [log, disk_log] = redo_paths(&self.places, name);
-        let files = [pool, disk, log, disk_log, base, journal_path(store, name), grants_path(store, name)];
+        let files =
+            [pool, disk, log, disk_log, base, rescue, journal_path(store, name), grants_path(store, name)];
         let removed = files.iter().filter_map(|path| file_summary(path)).collect();
         self.remove_locked(name, lock)?;
         Ok(removed)
@@ -221,7 +229,7 @@ impl NameSpace {
     pub(crate) fn check_removable(&self, name: &RegionName, key: &OwnerKey) -> Result<()> {
         let owner = match self.image(name, LockMode::Exclusive) {
             Ok(Some(image)) => image.header.owner_fingerprint,
-            Ok(None) => self.base(name)?.ok_or_else(|| self.not_found(name))?.header.owner_fingerprint,
+            Ok(None) => self.base_or_rescue(name)?.header.owner_fingerprint,
             Err(held @ RegionError::Held { .. }) => return Err(held),
             // Somebody may want to remove a region because its image is bad.
             Err(error) => match open_base(self.places.store(), name) {
@@ -235,6 +243,9 @@ impl NameSpace {
     pub(crate) fn remove_locked(&self, name: &RegionName, lock: FileLock) -> Result<()> {
         // Grants first: a region that comes back with a restore must not find them.
         self.remove_grants(name)?;
+        // One that stayed would be the region again.
+        self.remove_rescue(name)?;
+        self.remove_file(&rescue_temporary_path(self.places.store(), name))?;
         // Then the base: the image alone is the whole region, the base alone would be an older one.
         self.remove_file(&base_path(self.places.store(), name))?;
         self.sync_store()?;
@@ -267,11 +278,13 @@ impl NameSpace {
             }
             _ => {}
         }
+        // It may be newer than the last commit.
+        self.remove_rescue(name)?;
         self.remove_images(name)
     }
 
     /// Removes a region's images, and what belongs to them; under its lock.
-    fn remove_images(&self, name: &RegionName) -> Result<()> {
+    pub(crate) fn remove_images(&self, name: &RegionName) -> Result<()> {
         self.remove_stale_images(name)?;
         for medium in [Medium::Memory, Medium::File] {
             let images = self.places.images(medium);
@@ -285,7 +298,7 @@ impl NameSpace {
 
 /// Whether what is stored is older than the last commit that an image knows of. A damaged header may be an older one, and
 /// proves nothing.
-fn is_behind(stored: &Stored, image: &Image) -> bool {
+pub(crate) fn is_behind(stored: &Stored, image: &Image) -> bool {
     let (base, header) = (&stored.base.header, &image.header);
     let commits = stored.journal.as_ref().map_or(0, |journal| journal.extent.commits());
     let known = (header.checkpoint_count, header.journal_sequence);

@@ -13,10 +13,11 @@ use holdfast_sys::lock::{FileLock, LockMode, LockOutcome, try_lock};
 
 use crate::access::Access;
 use crate::address::choose_address;
-use crate::base::{is_full, open_base};
+use crate::base::{is_full, open_base, verify_base};
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{
-    base_path, image_path, lock_path, names_in, names_lock_path, remove_temporaries, temporary_path,
+    base_path, image_path, lock_path, names_in, names_lock_path, remove_temporaries, rescue_path,
+    temporary_path,
 };
 use crate::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES, Header, LIMIT_BYTES_MAX, limit_for};
 use crate::image::{Backing, BuildError, FileFault, Image};
@@ -26,7 +27,8 @@ use crate::name::{RegionName, near_names};
 use crate::namespace::NameSpace;
 use crate::redo;
 use crate::region::{Opened, Region, no_room};
-use crate::stored::{Stored, remedy_for_image};
+use crate::rescue::open_rescue;
+use crate::stored::{Stored, remedy_for_image, source_error};
 
 /// How long a holder may take to write its record, or a reader to go.
 const HELD_PATIENCE: Duration = Duration::from_millis(50);
@@ -56,9 +58,23 @@ impl NameSpace {
             return Ok(Some((image, opened, access)));
         }
         self.remove_stale_images(name)?;
-        let Some(stored) = Stored::open(self.places.store(), name)? else { return Ok(None) };
+        let stored = Stored::open(self.places.store(), name)?;
+        if let Some(rescue) = self.rescue_that_counts(name, stored.as_ref())? {
+            let access = self.admit_writer(&rescue.header, key)?;
+            return Ok(Some((self.open_rescued(&rescue, stored.as_ref())?, Opened::Rescued, access)));
+        }
+        let Some(stored) = stored else { return Ok(None) };
         let access = self.admit_writer(&stored.base.header, key)?;
         Ok(Some((self.open_cold(&stored)?, Opened::Cold, access)))
+    }
+
+    /// The image of a region for whoever only brings it to the store; `None` where there is none. The caller holds
+    /// the name's lock.
+    pub(crate) fn open_unheld(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
+        let Some(image) = self.image(name, LockMode::Exclusive)? else { return Ok(None) };
+        self.finish_publication(&image)?;
+        self.remove_stale_images(name)?;
+        self.open_warm(image).map(Some)
     }
 
     /// The region for a reader, with its lock and no publication half done.
@@ -69,7 +85,9 @@ impl NameSpace {
             let (image, opened) = self.open_shared(name)?.ok_or_else(|| self.not_found(name))?;
             // A writer may have come and died between the two steps before.
             let counts = |path: &PathBuf| redo::is_pending(path) && redo::counts(path, &image.header);
-            if opened == Opened::Cold || !redo_paths(&self.places, name).iter().any(counts) {
+            if matches!(opened, Opened::Cold | Opened::Rescued)
+                || !redo_paths(&self.places, name).iter().any(counts)
+            {
                 return Ok((image, opened, lock));
             }
         }
@@ -82,7 +100,12 @@ impl NameSpace {
             let after_crash = image.header.state == FileState::Open || image.slot_damaged;
             return Ok(Some((image, if after_crash { Opened::WarmAfterCrash } else { Opened::Warm })));
         }
-        match Stored::open(self.places.store(), name)? {
+        let stored = Stored::open(self.places.store(), name)?;
+        if let Some(rescue) = self.rescue_that_counts(name, stored.as_ref())? {
+            verify_base(&rescue, None).map_err(|error| source_error(error, &rescue.path))?;
+            return Ok(Some((rescue, Opened::Rescued)));
+        }
+        match stored {
             Some(stored) => Ok(Some((stored.into_readable()?, Opened::Cold))),
             None => Ok(None),
         }
@@ -266,7 +289,11 @@ impl NameSpace {
 
     pub(crate) fn exists(&self, name: &RegionName) -> bool {
         let base = base_path(self.places.store(), name);
-        image_paths(&self.places, name).iter().chain([&base]).any(|path| path.symlink_metadata().is_ok())
+        let rescue = rescue_path(self.places.store(), name);
+        image_paths(&self.places, name)
+            .iter()
+            .chain([&base, &rescue])
+            .any(|path| path.symlink_metadata().is_ok())
     }
 
     pub(crate) fn lock(&self, name: &RegionName, mode: LockMode) -> Result<FileLock> {
@@ -298,8 +325,11 @@ impl NameSpace {
         for name in self.names()? {
             let image = Image::open(current_image_path(&self.places, &name), &name, false);
             // A file that cannot be opened gives no address, and cannot be mapped either.
-            for header in
-                [image, open_base(self.places.store(), &name)].into_iter().flatten().map(|file| file.header)
+            let store = self.places.store();
+            for header in [image, open_base(store, &name), open_rescue(store, &name)]
+                .into_iter()
+                .flatten()
+                .map(|file| file.header)
             {
                 taken.push(header.address..header.address + header.limit_bytes);
             }
@@ -307,11 +337,13 @@ impl NameSpace {
         choose_address(self.places.home(), taken, limit_bytes)
     }
 
-    /// All names that have an image or a base, in order.
+    /// All names that have an image, a base or a rescue copy, in order.
     pub(crate) fn names(&self) -> Result<Vec<RegionName>> {
         let mut names = names_in(self.places.pool(), "image")?;
         names.extend(names_in(self.places.images(Medium::File), "image")?);
         names.extend(names_in(self.places.store(), "base")?);
+        // A region that had no checkpoint yet.
+        names.extend(names_in(self.places.store(), "rescue")?);
         names.sort_unstable();
         names.dedup();
         Ok(names)

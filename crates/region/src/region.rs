@@ -41,6 +41,7 @@ use crate::key::OwnerKey;
 use crate::medium::Medium;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
+use crate::namespace::NameSpace;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::redo::Redo;
@@ -61,6 +62,9 @@ pub enum Opened {
     WarmAfterCrash,
     /// The image was rebuilt from the store.
     Cold,
+    /// The image was rebuilt from a rescue copy, which is newer than the last commit; its last writer ended without
+    /// closing it.
+    Rescued,
 }
 
 /// What a checkpoint wrote.
@@ -138,9 +142,9 @@ impl Region {
             consistency: Consistency::Direct,
             redo: None,
             relocating: None,
-            owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
+            owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash | Opened::Rescued),
             grown: false,
-            unproven: opened == Opened::Cold,
+            unproven: matches!(opened, Opened::Cold | Opened::Rescued),
             pending: Pending::default(),
             journal: Arc::new(Mutex::new(JournalSlot::Unread)),
             poisoned: false,
@@ -337,12 +341,17 @@ impl Region {
     /// As [`Region::checkpoint`]. The region is released all the same; what it holds stays in the image, and
     /// the next open is `WarmAfterCrash`.
     pub fn close(mut self) -> Result<CloseReport> {
+        self.settle_image()
+    }
+
+    /// What closing does, with the name still locked afterwards.
+    pub(crate) fn settle_image(&mut self) -> Result<CloseReport> {
         self.unmap()?;
         if self.read_only {
             return Ok(CloseReport { checkpoint: CheckpointReport { skipped: true, ..Default::default() } });
         }
         let committed = self.commit_to_power()?;
-        if committed.written == Written::Base || self.opened == Opened::Cold {
+        if committed.written == Written::Base || matches!(self.opened, Opened::Cold | Opened::Rescued) {
             self.gather_huge_pages();
         }
         if let Some(redo) = self.redo.take() {
@@ -367,7 +376,13 @@ impl Region {
                 header.journal_sequence = durable_sequence;
             })
             .map_err(RegionError::io("write the header of", &self.image.path))?;
+        // Older than the last commit, or the same. One that stays does not count, and is removed by the next session.
+        let _ = self.names_of().remove_rescue(self.name());
         Ok(CloseReport { checkpoint: committed.into() })
+    }
+
+    fn names_of(&self) -> NameSpace {
+        NameSpace::sharing(self.places.clone(), self.storage.clone())
     }
 
     /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a cold open

@@ -53,7 +53,12 @@ impl NameSpace {
     /// As [`NameSpace::settle`], under a lock that the caller holds.
     pub(crate) fn settle_locked(&self, name: &RegionName, key: &OwnerKey) -> Result<(Option<Image>, Image)> {
         let Some(image) = self.image(name, LockMode::Exclusive)? else {
-            let stored = Stored::open(self.places.store(), name)?.ok_or_else(|| self.not_found(name))?;
+            let stored = Stored::open(self.places.store(), name)?;
+            if let Some(rescue) = self.rescue_that_counts(name, stored.as_ref())? {
+                check_key(name, rescue.header.owner_fingerprint, key)?;
+                return self.settle_image(name, key);
+            }
+            let stored = stored.ok_or_else(|| self.not_found(name))?;
             check_key(name, stored.base.header.owner_fingerprint, key)?;
             let base = if stored.is_continued() { self.fold_in_store(&stored)? } else { stored.base };
             return Ok((None, base));
@@ -72,6 +77,11 @@ impl NameSpace {
             return Ok((Some(image), stored.base));
         }
         drop(image);
+        self.settle_image(name, key)
+    }
+
+    /// Opens the image as a writer would, and makes a base of it.
+    fn settle_image(&self, name: &RegionName, key: &OwnerKey) -> Result<(Option<Image>, Image)> {
         // Opening knows what a crash and a damaged slot mean for the header, and finishes publications.
         let (mut image, _, _) = self.open_locked(name, key)?.ok_or_else(|| self.not_found(name))?;
         let store = self.places.store();

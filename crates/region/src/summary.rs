@@ -12,7 +12,7 @@ use holdfast_sys::lock::recorded_holder;
 use serde::Serialize;
 
 use crate::error::Remedy;
-use crate::files::{base_path, journal_path, lock_path};
+use crate::files::{base_path, journal_path, lock_path, rescue_path};
 use crate::format::{FileState, Header};
 use crate::image::{FileFault, Image};
 use crate::journal::check_journal_header;
@@ -82,6 +82,8 @@ pub struct RegionSummary {
     pub base: Option<FileSummary>,
     /// What was committed since that checkpoint.
     pub journal: Option<FileSummary>,
+    /// What was written to the store when the machine seemed to be about to go.
+    pub rescue: Option<FileSummary>,
     /// The process that writes it now.
     pub holder: Option<u32>,
     /// What it is doing.
@@ -128,12 +130,15 @@ impl Part {
     }
 }
 
-/// Describes a region; `None` when there is neither image nor base.
+/// Describes a region; `None` when there is neither image nor base nor rescue copy.
 pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSummary> {
     let image = Part::read(current_image_path(places, name), name);
-    let base = Part::read(base_path(places.store(), name), name);
+    let mut base = Part::read(base_path(places.store(), name), name);
+    let rescue = file_summary(&rescue_path(places.store(), name));
     if image.is_missing() && base.is_missing() {
-        return None;
+        rescue.as_ref()?;
+        // A region that had no checkpoint when the machine went.
+        base = Part { file: None, ..Part::read(rescue_path(places.store(), name), name) };
     }
     let holder = recorded_holder(&lock_path(places.pool(), name));
     let state = match (&image.header, &base.header) {
@@ -168,6 +173,7 @@ pub(crate) fn summarize(places: &Places, name: &RegionName) -> Option<RegionSumm
         image: image_file,
         base: base_file,
         journal: file_summary(&journal_path(places.store(), name)),
+        rescue,
         holder,
         state,
         created_unix_s: number(|header| header.created_unix_s),

@@ -1,0 +1,310 @@
+//! Rescue copies: made while the writer of a region is stopped, and what the next open makes of them. Losing the pool
+//! stands for the machine that goes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::child::{Player, play};
+use common::faulty::{Fault, FaultyStorage};
+use common::{
+    Home, MIB, flip, key, list, load, named, number, open_atomic, other_key, push, read, store, store_number,
+    truncate,
+};
+use holdfast_region::{Durability, ErrorKind, Medium, Opened, RegionError, Rescue};
+use rustix::process::{Pid, Signal, kill_process};
+
+const ENOSPC: i32 = 28;
+
+#[test]
+fn a_child_plays_its_role() {
+    play();
+}
+
+fn rescue_path(home: &Home, name: &str) -> PathBuf {
+    home.path().join("store").join(format!("{name}.rescue"))
+}
+
+fn lose_the_pool(home: &Home) {
+    std::fs::remove_dir_all(home.pool()).unwrap();
+}
+
+/// A home with a region whose last writer stored the number 2 and died, after it had committed 1.
+fn crashed() -> Home {
+    let home = Home::new();
+    let mut region = home.names().create(&named("words"), &key(), 8 * MIB).unwrap();
+    store_number(&mut region, 1);
+    region.commit(Durability::Power).unwrap();
+    store_number(&mut region, 2);
+    drop(region);
+    home
+}
+
+fn open_number(home: &Home) -> (Opened, u64) {
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    let number = number(&mut region);
+    (region.opened(), number)
+}
+
+#[test]
+fn what_a_stopped_writer_had_stored_is_there_after_the_machine_went() {
+    let home = Home::with_text("words", b"hello");
+    let mut writer = Player::start(&home, "hold words stored");
+    assert_eq!(writer.hear(), "holding");
+    let names = home.names();
+    // Whoever is not known to be stopped may be storing.
+    let running = names.rescue(&named("words"), None).unwrap_err();
+    assert!(
+        matches!(running, RegionError::Held { holder: Some(pid), .. } if pid == writer.pid()),
+        "{running}"
+    );
+    let stopped = Pid::from_raw(writer.pid() as i32).unwrap();
+    kill_process(stopped, Signal::STOP).unwrap();
+    let report = names.rescue(&named("words"), Some(writer.pid())).unwrap();
+    assert_eq!(report, Rescue::Written { bytes: 4096 });
+    assert_eq!(names.rescue_if_changed(&named("words"), Some(writer.pid())).unwrap(), Rescue::Unchanged);
+    writer.kill();
+    lose_the_pool(&home);
+    let summary = home.names().summary(&named("words")).unwrap();
+    assert!(summary.rescue.is_some_and(|copy| copy.allocated_bytes < MIB));
+    let reader = home.names().open_read(&named("words")).unwrap();
+    assert!(reader.bytes().starts_with(b"stored"), "a reader sees an older state than a writer would");
+    drop(reader);
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), load(&mut region, 0, 6)), (Opened::Rescued, b"stored".to_vec()));
+    assert!(region.is_dirty(), "the store lacks what was rescued");
+    region.close().unwrap();
+    assert!(!rescue_path(&home, "words").exists());
+    lose_the_pool(&home);
+    let region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), read(&region, 0, 6)), (Opened::Cold, b"stored".to_vec()));
+}
+
+#[test]
+fn a_copy_that_is_older_than_the_last_commit_is_passed_over() {
+    for newer_base in [false, true] {
+        let home = crashed();
+        home.names().rescue(&named("words"), None).unwrap();
+        let mut region = home.names().open(&named("words"), &key()).unwrap();
+        store_number(&mut region, 3);
+        if newer_base {
+            // Nearly all of it changed: no record, but a base.
+            store(&mut region, 4096 * 3, &vec![7; 4096 * 36]);
+            store(&mut region, 4096 * 41, &vec![7; 4096 * 258]);
+            store(&mut region, 4096 * 301, &vec![7; 4096 * 698]);
+        }
+        region.commit(Durability::Power).unwrap();
+        // Not committed, and not rescued.
+        store_number(&mut region, 4);
+        drop(region);
+        assert!(rescue_path(&home, "words").exists());
+        lose_the_pool(&home);
+        assert_eq!(open_number(&home), (Opened::Cold, 3), "newer base: {newer_base}");
+    }
+}
+
+/// A commit compares, finds that the store has it all, and writes nothing: no number in the store tells that the copy is
+/// older.
+#[test]
+fn a_commit_that_takes_back_what_was_rescued_is_not_undone_by_the_copy() {
+    let home = crashed();
+    home.names().rescue(&named("words"), None).unwrap();
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    store_number(&mut region, 1);
+    region.commit(Durability::Power).unwrap();
+    drop(region);
+    lose_the_pool(&home);
+    assert_eq!(open_number(&home), (Opened::Cold, 1));
+}
+
+#[test]
+fn a_damaged_copy_costs_no_more_than_the_copy() {
+    let damages: [fn(&std::path::Path); 5] = [
+        |path| flip(path, 2 * MIB + 9),
+        |path| flip(path, 8192 + 20),
+        |path| truncate(path, 3 * MIB),
+        |path| truncate(path, 100),
+        |path| std::fs::write(path, b"something else").unwrap(),
+    ];
+    for damage in damages {
+        let home = crashed();
+        home.names().rescue(&named("words"), None).unwrap();
+        damage(&rescue_path(&home, "words"));
+        lose_the_pool(&home);
+        assert_eq!(open_number(&home), (Opened::Cold, 1));
+    }
+}
+
+#[test]
+fn a_base_file_under_the_name_of_a_copy_does_not_count() {
+    let home = crashed();
+    std::fs::copy(home.base("words"), rescue_path(&home, "words")).unwrap();
+    lose_the_pool(&home);
+    assert_eq!(open_number(&home), (Opened::Cold, 1));
+}
+
+#[test]
+fn a_region_that_never_had_a_checkpoint_comes_back_from_its_copy() {
+    let home = Home::new();
+    let mut region = home.names().create(&named("words"), &key(), 8 * MIB).unwrap();
+    store_number(&mut region, 5);
+    drop(region);
+    home.names().rescue(&named("words"), None).unwrap();
+    lose_the_pool(&home);
+    let names = home.names();
+    let summaries = names.list().unwrap();
+    assert_eq!((summaries.len(), summaries[0].base.is_none(), summaries[0].limit_bytes), (1, true, 8 * MIB));
+    let taken = names.create(&named("words"), &key(), MIB).unwrap_err();
+    assert!(matches!(taken, RegionError::AlreadyExists { .. }), "{taken}");
+    let foreign = names.open(&named("words"), &other_key()).unwrap_err();
+    assert_eq!(foreign.kind(), ErrorKind::Denied);
+    // Its address is not given to another one.
+    let other = names.create(&named("other"), &key(), MIB).unwrap();
+    let mut region = names.open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), number(&mut region)), (Opened::Rescued, 5));
+    assert_ne!(region.address(), other.address());
+    region.close().unwrap();
+    assert!(home.base("words").exists());
+}
+
+#[test]
+fn a_publication_that_a_stopped_writer_had_half_done_is_whole_in_the_copy() {
+    for step in 0.. {
+        assert!(step < 40, "the publication never comes to its end");
+        let home = Home::with_text("words", b"hello");
+        let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+        let mut region = open_atomic(&home.names_over(storage.clone()));
+        store_number(&mut region, 1);
+        push(&mut region, 1);
+        region.publish().unwrap();
+        store_number(&mut region, 2);
+        push(&mut region, 2);
+        storage.arm(step);
+        let published = region.publish().is_ok();
+        // It has the region still: stopped, as far as anybody can see.
+        let stopped = Some(std::process::id());
+        home.names().rescue(&named("words"), stopped).unwrap();
+        drop(region);
+        lose_the_pool(&home);
+        let mut region = home.names().open(&named("words"), &key()).unwrap();
+        let found = number(&mut region);
+        assert_eq!(list(&mut region).len() as u64, found, "step {step}");
+        assert!(found == 2 || found == 1 && !published, "step {step}: {found}");
+        if !storage.struck() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_fails_at_any_step_leaves_the_one_before_it() {
+    for fault in [Fault::Dead, Fault::Once(ENOSPC), Fault::Always(ENOSPC)] {
+        for step in 0.. {
+            assert!(step < 40, "the copy never comes to its end");
+            let home = crashed();
+            home.names().rescue(&named("words"), None).unwrap();
+            let mut region = home.names().open(&named("words"), &key()).unwrap();
+            store_number(&mut region, 3);
+            drop(region);
+            let storage = Arc::new(FaultyStorage::new(fault));
+            storage.arm(step);
+            let made = home.names_over(storage.clone()).rescue(&named("words"), None);
+            if let Err(error) = &made {
+                assert!(
+                    matches!(error, RegionError::StoreFull { .. } | RegionError::Io { .. }),
+                    "{fault:?} in step {step}: {error}"
+                );
+            }
+            lose_the_pool(&home);
+            let (opened, found) = open_number(&home);
+            assert_eq!(opened, Opened::Rescued, "{fault:?} in step {step}");
+            assert!(found == 3 || found == 2 && made.is_err(), "{fault:?} in step {step}: {found}");
+            if !storage.struck() {
+                break;
+            }
+            // What was left of it is in nobody's way.
+            home.names().rescue(&named("words"), None).unwrap();
+            home.names().remove(&named("words"), &key()).unwrap();
+            let left = std::fs::read_dir(home.path().join("store")).unwrap();
+            let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(left, [".rescue.lock"], "{fault:?} in step {step}");
+        }
+    }
+}
+
+#[test]
+fn a_cold_open_that_dies_at_any_step_finds_the_copy_again() {
+    for step in 0.. {
+        assert!(step < 60, "the session never comes to its end");
+        let home = crashed();
+        home.names().rescue(&named("words"), None).unwrap();
+        lose_the_pool(&home);
+        let storage = Arc::new(FaultyStorage::new(Fault::Dead));
+        let names = home.names_over(storage.clone());
+        storage.arm(step);
+        let session = names.open(&named("words"), &key()).and_then(|mut region| {
+            store_number(&mut region, 3);
+            region.commit(Durability::Power)?;
+            region.close()
+        });
+        lose_the_pool(&home);
+        let (_, found) = open_number(&home);
+        assert!(found == 3 || found == 2 && session.is_err(), "step {step}: {found}");
+        if !storage.struck() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_what_the_store_holds_is_not_made() {
+    let home = Home::with_text("words", b"hello");
+    let names = home.names();
+    assert!(names.is_rescued(&named("words")).unwrap());
+    assert_eq!(names.rescue_if_changed(&named("words"), None).unwrap(), Rescue::Stored);
+    assert!(!rescue_path(&home, "words").exists());
+    lose_the_pool(&home);
+    assert_eq!(home.names().rescue(&named("words"), None).unwrap(), Rescue::NoImage);
+    let missing = home.names().rescue(&named("other"), None).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn going_back_to_the_last_commit_and_removing_take_the_copy_with_them() {
+    let home = crashed();
+    home.names().rescue(&named("words"), None).unwrap();
+    home.names().remove_image(&named("words"), &key()).unwrap();
+    assert_eq!(open_number(&home), (Opened::Cold, 1));
+    let home = crashed();
+    home.names().rescue(&named("words"), None).unwrap();
+    home.names().remove(&named("words"), &key()).unwrap();
+    assert!(home.names().list().unwrap().is_empty());
+    assert!(!rescue_path(&home, "words").exists());
+}
+
+#[test]
+fn a_snapshot_and_a_move_begin_with_what_was_rescued() {
+    let home = crashed();
+    home.names().rescue(&named("words"), None).unwrap();
+    lose_the_pool(&home);
+    home.names().snapshot(&named("words"), &key(), &named("monday")).unwrap();
+    assert_eq!(open_number(&home).1, 2);
+    let home = crashed();
+    home.names().rescue(&named("words"), None).unwrap();
+    lose_the_pool(&home);
+    home.names().set_medium(&named("words"), &key(), Medium::File).unwrap();
+    assert_eq!(open_number(&home).1, 2);
+}
+
+#[test]
+fn a_limit_that_was_set_after_the_copy_was_made_stays() {
+    let home = crashed();
+    home.names().rescue(&named("words"), None).unwrap();
+    home.names().set_limit(&named("words"), &key(), 16 * MIB).unwrap();
+    lose_the_pool(&home);
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    assert_eq!((region.limit_bytes(), number(&mut region)), (16 * MIB, 2));
+}
