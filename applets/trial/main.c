@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #ifndef __wasm__
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -79,6 +80,14 @@ static int flood(holdfast_call *call, void *context) {
     return 0;
 }
 
+/* The same, whatever it is told. */
+static int flood_on(holdfast_call *call, void *context) {
+    (void)context;
+    static char bytes[64 << 10];
+    for (;;) (void)holdfast_send(call, bytes, sizeof bytes);
+    return 0;
+}
+
 /* As many parts as the number says, each its own number. */
 static int parts(holdfast_call *call, void *context) {
     (void)context;
@@ -89,16 +98,47 @@ static int parts(holdfast_call *call, void *context) {
     return reply_number(call, count);
 }
 
-/* That many bytes. */
-static int large(holdfast_call *call, void *context) {
-    (void)context;
+/* Hands that many bytes over, each an x, with a NUL behind them. */
+static int with_bytes(holdfast_call *call, int (*hand_over)(holdfast_call *, const char *, size_t)) {
     size_t size = (size_t)number(call);
-    char *bytes = malloc(size ? size : 1);
+    char *bytes = malloc(size + 1);
     if (!bytes) return holdfast_fail(call, "there is no memory");
     memset(bytes, 'x', size);
-    int status = holdfast_reply(call, bytes, size);
+    bytes[size] = 0;
+    int status = hand_over(call, bytes, size);
     free(bytes);
+    return status;
+}
+
+static int reply_bytes(holdfast_call *call, const char *bytes, size_t size) {
+    int status = holdfast_reply(call, bytes, size);
     return status ? holdfast_fail(call, nv_strerror(status)) : 0;
+}
+
+static int send_bytes(holdfast_call *call, const char *bytes, size_t size) {
+    int status = holdfast_send(call, bytes, size);
+    return status ? holdfast_fail(call, nv_strerror(status)) : 0;
+}
+
+static int fail_bytes(holdfast_call *call, const char *bytes, size_t size) {
+    (void)size;
+    return holdfast_fail(call, bytes);
+}
+
+/* As a result, as a part of one, as the text of a failure. */
+static int large(holdfast_call *call, void *context) {
+    (void)context;
+    return with_bytes(call, reply_bytes);
+}
+
+static int large_part(holdfast_call *call, void *context) {
+    (void)context;
+    return with_bytes(call, send_bytes);
+}
+
+static int large_failure(holdfast_call *call, void *context) {
+    (void)context;
+    return with_bytes(call, fail_bytes);
 }
 
 /* A system call that nobody may make. */
@@ -130,6 +170,25 @@ static int look(holdfast_call *call, void *context) {
     (void)context;
     uint64_t *value = nvread("counter", NULL);
     return reply_number(call, value ? *value : 0);
+}
+
+/* A little after it has answered. */
+#ifndef __wasm__
+static void *abort_soon(void *nothing) {
+    (void)nothing;
+    usleep(20000);
+    abort();
+}
+#endif
+
+static int abort_later(holdfast_call *call, void *context) {
+    (void)context;
+#ifndef __wasm__
+    pthread_t thread;
+    return pthread_create(&thread, NULL, abort_soon, NULL) ? holdfast_fail(call, "there is no thread") : 0;
+#else
+    return holdfast_fail(call, "there are no threads");
+#endif
 }
 
 /* In the middle of a transaction. */
@@ -259,8 +318,9 @@ int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "--never-serve")) return 3;
     if (argc > 1) return run(argv[1], argc > 2 ? strtoull(argv[2], NULL, 10) : 0);
     struct { const char *name; holdfast_function function; } functions[] = {
-        {"echo", echo}, {"fail", fail}, {"crash", crash}, {"abort", give_up}, {"exit", leave}, {"spin", spin},
-        {"spin_until_cancelled", spin_until_cancelled}, {"flood", flood}, {"parts", parts}, {"large", large},
+        {"echo", echo}, {"fail", fail}, {"crash", crash}, {"abort", give_up}, {"abort_later", abort_later}, {"exit", leave}, {"spin", spin},
+        {"spin_until_cancelled", spin_until_cancelled}, {"flood", flood}, {"flood_on", flood_on}, {"parts", parts},
+        {"large", large}, {"large_part", large_part}, {"large_failure", large_failure},
         {"kexec", kexec}, {"count", count}, {"look", look}, {"count_and_crash", count_and_crash},
         {"count_and_fail", count_and_fail}, {"store", store}, {"store_and_fail", store_and_fail},
         {"store_and_crash", store_and_crash}, {"store_out_of_range", store_out_of_range}, {"fill", fill},

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use holdfast_applet::{Applet, Call, CallError, Limits};
+use holdfast_applet::{Applet, Call, CallError, Failure, Limits};
 
 use crate::{ask, spawn, spawn_with, with_each};
 
@@ -65,6 +65,45 @@ fn a_streamed_result_comes_part_by_part_and_whole_for_who_does_not_stream() {
     });
 }
 
+/// What one message holds.
+const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+
+#[test]
+fn an_input_that_no_message_holds_is_refused_before_it_is_sent_and_the_applet_serves_on() {
+    with_each(|_, path| {
+        let applet = spawn(path);
+        let mut input = vec![7; MESSAGE_BYTES_MAX as usize + 1];
+        let refused = applet.call("echo", &input).unwrap_err();
+        let CallError::InputTooLarge { bytes, limit_bytes } = &refused else { panic!("{refused}") };
+        assert_eq!((*bytes as u64, *limit_bytes as u64), (MESSAGE_BYTES_MAX + 1, MESSAGE_BYTES_MAX));
+        assert!(refused.to_string().contains("shared buffer"), "{refused}");
+        input.pop();
+        assert!(applet.call("echo", &input).unwrap() == input);
+        assert!(applet.stream(Call::new("echo", &[0; 10])).unwrap().all(|part| part.is_ok()));
+        assert_eq!(applet.metrics().calls, 2);
+    });
+}
+
+#[test]
+fn a_result_that_no_message_holds_is_an_error_to_the_function_and_the_applet_serves_on() {
+    with_each(|_, path| {
+        let mut limits = Limits::default();
+        limits.result_bytes = 100 << 20;
+        let applet = spawn_with(path, limits);
+        for function in ["large", "large_part"] {
+            let failed = ask(&applet, function, MESSAGE_BYTES_MAX + 1).unwrap_err();
+            let CallError::Failed { message, .. } = &failed else { panic!("{function}: {failed}") };
+            assert!(message.contains("64 MiB"), "{message}");
+            let whole = applet.call(function, &MESSAGE_BYTES_MAX.to_le_bytes()).unwrap();
+            assert!(whole.len() as u64 == MESSAGE_BYTES_MAX);
+        }
+        let failed = ask(&applet, "large_failure", MESSAGE_BYTES_MAX + 1).unwrap_err();
+        let CallError::Failed { message, .. } = &failed else { panic!("its death is told in 64 MiB") };
+        assert!(message.len() <= 64 << 10 && message.starts_with("xxx"), "{} bytes", message.len());
+        assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
+    });
+}
+
 #[test]
 fn a_result_beyond_its_limit_is_refused_and_a_stream_of_it_is_not() {
     with_each(|_, path| {
@@ -78,10 +117,29 @@ fn a_result_beyond_its_limit_is_refused_and_a_stream_of_it_is_not() {
         let over = 100_000_u64 * 2;
         let refused = applet.call("parts", &over.to_le_bytes());
         assert!(matches!(refused, Err(CallError::ResultTooLarge { limit_bytes: 1_048_576 })), "{refused:?}");
-        if applet.cause_of_death().is_some() {
-            applet.respawn().unwrap();
-        }
+        assert_eq!(applet.call("echo", b"it lives").unwrap(), b"it lives");
+        // Each part has room, and all of them together have; but not what is returned then.
+        let refused = applet.call("parts", &131_072_u64.to_le_bytes());
+        assert!(matches!(refused, Err(CallError::ResultTooLarge { .. })), "{refused:?}");
         assert_eq!(applet.stream(Call::new("parts", &over.to_le_bytes())).unwrap().count(), 200_001);
+    });
+}
+
+#[test]
+fn what_a_thread_asks_of_an_applet_while_it_has_a_stream_is_answered_or_refused() {
+    with_each(|_, path| {
+        let applet = spawn(path);
+        let mut stream = applet.stream(Call::new("parts", &3_u64.to_le_bytes())).unwrap();
+        assert!(stream.next().unwrap().is_ok());
+        assert!(matches!(applet.call("echo", b"x"), Err(CallError::Busy)));
+        assert!(matches!(applet.stream(Call::new("echo", b"x")).err(), Some(CallError::Busy)));
+        assert!(matches!(applet.respawn(), Err(error) if matches!(error.failure, Failure::Busy)));
+        assert!(!applet.functions().is_empty() && applet.cause_of_death().is_none());
+        assert_eq!(applet.metrics().calls, 1);
+        assert!(applet.buffer(1).is_ok());
+        assert_eq!(stream.by_ref().filter(Result::is_ok).count(), 3);
+        assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
+        drop(stream);
     });
 }
 

@@ -1,6 +1,7 @@
 //! Applets that die, by themselves or because they must: the host gets a typed error, and goes on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,24 @@ fn a_crash_is_an_error_with_its_cause_and_respawn_goes_on() {
             applet.respawn().unwrap();
             assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
         }
+    });
+}
+
+#[test]
+fn a_death_that_no_call_has_met_is_known_to_who_asks() {
+    with_each(|kind, path| {
+        if kind == Kind::Wasm {
+            // It runs only while it is called.
+            return;
+        }
+        let applet = spawn(path);
+        applet.call("abort_later", b"").unwrap();
+        let started = Instant::now();
+        while applet.cause_of_death().is_none() {
+            assert!(started.elapsed() < Duration::from_secs(30));
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(applet.cause_of_death().unwrap().kind(), FailureKind::Trap);
     });
 }
 
@@ -89,15 +108,21 @@ fn a_call_past_its_deadline_is_stopped_at_once_and_the_applet_with_it() {
 }
 
 #[test]
-fn a_flood_is_cut_off_at_the_limit_of_results() {
+fn a_flood_is_cut_off_at_the_limit_of_results_and_only_who_goes_on_dies_of_it() {
     with_each(|_, path| {
         let mut limits = Limits::default();
         limits.result_bytes = 1 << 20;
         let applet = spawn_with(path, limits);
-        let refused = applet.call("flood", b"").unwrap_err();
-        assert!(matches!(refused, CallError::ResultTooLarge { .. }), "{refused}");
-        // It does not listen, so it did not survive the cancellation.
-        assert_eq!(death(applet.call("echo", b"")).kind(), FailureKind::Cancelled);
+        for _ in 0..2 {
+            let refused = applet.call("flood", b"").unwrap_err();
+            assert!(matches!(refused, CallError::ResultTooLarge { .. }), "{refused}");
+            assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
+        }
+        // It does not listen.
+        let started = Instant::now();
+        let error = death(applet.call("flood_on", b""));
+        assert!(matches!(error.failure, Failure::IgnoredCancel { .. }), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(10));
     });
 }
 
@@ -139,14 +164,42 @@ fn a_cancelled_call_ends_and_an_applet_that_listens_survives_it() {
 }
 
 #[test]
-fn a_stream_that_is_dropped_early_cancels_its_call() {
+fn who_waits_for_a_call_is_asked_whether_to_go_on_and_may_cancel_it() {
+    with_each(|kind, path| {
+        let applet = spawn(path);
+        let asked = AtomicU32::new(0);
+        let goes_on = || asked.fetch_add(1, Ordering::SeqCst) < 4;
+        let call = Call::new("spin_until_cancelled", b"").look(Duration::from_millis(10), &goes_on);
+        let started = Instant::now();
+        let result = applet.call_with(call);
+        assert!(asked.load(Ordering::SeqCst) >= 5 && started.elapsed() < Duration::from_secs(30));
+        if kind == Kind::Native {
+            assert!(matches!(result, Err(CallError::Cancelled)), "{result:?}");
+        } else {
+            assert_eq!(death(result).kind(), FailureKind::Cancelled);
+            applet.respawn().unwrap();
+        }
+        let call = Call::new("echo", b"x").look(Duration::ZERO, &|| true);
+        assert_eq!(applet.call_with(call).unwrap().bytes, b"x");
+        assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
+    });
+}
+
+#[test]
+fn a_stream_that_is_dropped_early_cancels_its_call_and_only_who_goes_on_dies_of_it() {
     with_each(|_, path| {
         let applet = spawn(path);
-        let mut stream = applet.stream(Call::new("flood", b"")).unwrap();
-        assert!(stream.next().unwrap().is_ok());
-        drop(stream);
-        let after = applet.call("echo", b"x");
-        assert_eq!(death(after).kind(), FailureKind::Cancelled);
+        let begin = |function| {
+            let mut stream = applet.stream(Call::new(function, b"")).unwrap();
+            assert!(stream.next().unwrap().is_ok());
+        };
+        for _ in 0..2 {
+            begin("flood");
+            assert_eq!(applet.call("echo", b"x").unwrap(), b"x");
+        }
+        begin("flood_on");
+        let after = death(applet.call("echo", b"x"));
+        assert!(matches!(after.failure, Failure::IgnoredCancel { .. }), "{after}");
     });
 }
 

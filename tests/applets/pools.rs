@@ -1,11 +1,13 @@
 //! Applets that are started before they are needed.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use holdfast_applet::{Command, Grants, Pool};
 
-use crate::with_each;
+use crate::{forms, with_each};
 
 fn wait_for(pool: &Pool, count: usize) {
     let started = Instant::now();
@@ -45,6 +47,53 @@ fn a_pool_that_reuses_takes_back_what_lives() {
         drop(dead);
         assert!(pool.take().unwrap().call("echo", b"x").is_ok());
     });
+}
+
+#[test]
+fn a_source_that_panics_in_the_background_is_tried_again() {
+    let [(_, path), ..] = forms();
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = asked.clone();
+    let pool = Pool::new(1, false, move || {
+        assert_ne!(count.fetch_add(1, Ordering::SeqCst), 1, "the second one fails");
+        Ok(Command::new(path.clone(), Grants::none()))
+    })
+    .unwrap();
+    drop(pool.take().unwrap());
+    wait_for(&pool, 1);
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_pool_ends_though_its_source_does_not() {
+    let [(_, path), ..] = forms();
+    let (release, held) = mpsc::channel::<()>();
+    let (held, is_first) = (Mutex::new(held), AtomicBool::new(true));
+    let pool = Pool::new(2, false, move || {
+        if !is_first.swap(false, Ordering::SeqCst) {
+            let _ = held.lock().unwrap().recv();
+        }
+        Ok(Command::new(path.clone(), Grants::none()))
+    })
+    .unwrap();
+    let started = Instant::now();
+    drop(pool);
+    assert!(started.elapsed() < Duration::from_secs(10));
+    drop(release);
+}
+
+#[test]
+fn what_died_while_it_waited_in_a_pool_is_given_to_nobody() {
+    let [(_, path), ..] = forms();
+    let pool = Pool::new(1, true, move || Ok(Command::new(path.clone(), Grants::none()))).unwrap();
+    wait_for(&pool, 1);
+    for _ in 0..3 {
+        let taken = pool.take().unwrap();
+        taken.call("abort_later", b"").unwrap();
+        drop(taken);
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(pool.take().unwrap().call("echo", b"x").unwrap(), b"x");
+    }
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
             command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
             command
         }
+        Some(suite) if suite == APPLET_SUITE => with_applets(workspace)?,
         Some(suite) if suite == SQLITE_SUITE => with_c(workspace, "sqlite", "build-essential")?,
         Some(suite) if suite == SLOW_SUITE => bench_with(workspace, &["--features", "slow-memory"])?,
         _ => built(workspace, BENCH)?,

@@ -36,11 +36,13 @@ pub enum Code {
     BadExport = 27,
     Replied = 28,
     NoMemory = 29,
+    TooLarge = 30,
+    Cancelled = 31,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 29] = [
+    pub const ALL: [Code; 31] = [
         Code::NotGranted,
         Code::LimitReached,
         Code::NoRoom,
@@ -70,6 +72,8 @@ impl Code {
         Code::BadExport,
         Code::Replied,
         Code::NoMemory,
+        Code::TooLarge,
+        Code::Cancelled,
     ];
 
     /// The number that C sees.
@@ -144,6 +148,10 @@ impl Code {
             Code::NoMemory => {
                 c"the applet's own memory is used up; raise its memory limit, or pass large data in a shared buffer"
             }
+            Code::TooLarge => {
+                c"one message holds 64 MiB; send the result in parts with holdfast_send, or use a shared buffer"
+            }
+            Code::Cancelled => c"the host no longer wants the result; clean up and return",
         }
     }
 }

@@ -79,7 +79,9 @@ enum nv_error {
     NV_NO_HOST = 26,        /* an applet that no host has started: run it with holdfast run */
     NV_BAD_EXPORT = 27,     /* a name that cannot be exported, or is; too many; or too late (holdfast_applet.h) */
     NV_REPLIED = 28,        /* the call has its result already (holdfast_applet.h) */
-    NV_NO_MEMORY = 29       /* an applet's own memory is used up (holdfast_applet.h) */
+    NV_NO_MEMORY = 29,      /* an applet's own memory is used up (holdfast_applet.h) */
+    NV_TOO_LARGE = 30,      /* more than one message holds, which is 64 MiB (holdfast_applet.h) */
+    NV_CANCELLED = 31       /* the host no longer wants the result (holdfast_applet.h) */
 };
 
 /* Durability levels, named after the failure that they survive. */

@@ -72,14 +72,15 @@ int holdfast_serve(void) HOLDFAST_NOEXCEPT;
 const void *holdfast_input(const holdfast_call *call, size_t *size);
 
 /* Sets the result, which is copied, and sent when the function has returned 0. At most once: then NV_REPLIED. What
- * is larger than 64 MiB goes in parts or in a buffer: as one message it ends the applet. */
+ * is larger than 64 MiB goes in parts or in a buffer: as one message it is NV_TOO_LARGE, and nothing is set. */
 int holdfast_reply(holdfast_call *call, const void *bytes, size_t size);
 
 /* Sends a chunk of a result that comes in parts, now; the host gets each as it comes, before what holdfast_reply sets.
- * It waits while the host has more to read than fits into the channel. */
+ * It waits while the host has more to read than fits into the channel. NV_CANCELLED when the host no longer wants the
+ * result: clean up and return. NV_TOO_LARGE beyond 64 MiB. */
 int holdfast_send(holdfast_call *call, const void *bytes, size_t size);
 
-/* Sets the text that goes with a failure, which is copied. For a statement: return holdfast_fail(call, "no such
+/* Sets the text that goes with a failure, which is copied, up to 64 KiB. For a statement: return holdfast_fail(call, "no such
  * word"); it returns 1. */
 int holdfast_fail(holdfast_call *call, const char *message);
 

@@ -44,6 +44,8 @@ fn call_code(error: CallError) -> Code {
     match error {
         CallError::Replied => Code::Replied,
         CallError::NoMemory => Code::NoMemory,
+        CallError::TooLarge { .. } => Code::TooLarge,
+        CallError::Cancelled => Code::Cancelled,
         _ => Code::Failed,
     }
 }

@@ -6,7 +6,8 @@
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use holdfast_applet::{Call, CallError};
 use pyo3::prelude::*;
@@ -21,6 +22,9 @@ use crate::input::Input;
 use crate::metrics;
 use crate::recipe::{Options, Recipe};
 use crate::stream::Stream;
+
+/// How often whoever waits for an applet looks for signals.
+pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
 /// An untrusted program that serves calls: native (ELF, in a process of its own that is jailed) or WebAssembly.
 ///
@@ -108,6 +112,8 @@ impl Applet {
     /// a copy. `buffer` is a `Buffer` of this applet for large data in both directions. `timeout` (seconds) replaces the
     /// limit `call_timeout`: an applet that takes longer is killed.
     ///
+    /// A signal whose handler raises (Ctrl-C) cancels the call, as `cancel` does, within 0.1 seconds.
+    ///
     /// Raises `CallError` (the function failed, does not exist, was cancelled; the applet serves on), or `AppletError`
     /// (the applet is gone: it crashed, took too long, did something forbidden).
     #[pyo3(signature = (function, data=None, *, buffer=None, timeout=None))]
@@ -129,14 +135,29 @@ impl Applet {
         if let Some(timeout) = timeout {
             call = call.time_limit(timeout.0);
         }
+        let raised = Mutex::new(None);
         let (result, known) = py.detach(|| {
             let (turn, known) = inner.turn();
+            // The interpreter runs the handlers of signals (Ctrl-C) only when it is asked to, on this thread.
+            let goes_on = || {
+                let checked = Python::try_attach(|py| py.check_signals());
+                let Some(Err(error)) = checked else { return true };
+                lock(&raised).get_or_insert(error);
+                false
+            };
+            let call = call.look(SIGNALS_EVERY, &goes_on);
             let result = pass.call_with(call);
+            if lock(&raised).is_some() {
+                inner.note_death(pass.cause_of_death());
+            }
             inner.settle(&pass, result.as_ref().err());
             drop(turn);
             drop(pass);
             (result, known)
         });
+        if let Some(error) = lock(&raised).take() {
+            return Err(error);
+        }
         match result {
             Ok(response) => {
                 inner.note(Some(response.metrics));

@@ -9,7 +9,7 @@
 //! - When `close` returns, the call is over.
 #![forbid(unsafe_code)]
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use holdfast_applet::{AppletError, Call, CallError, SharedBuffer};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::applet::SIGNALS_EVERY;
 use crate::error::{Class, raise};
 use crate::inner::{Held, Inner, lock};
 use crate::process::Maker;
@@ -81,7 +82,7 @@ impl Stream {
             worker.run(call);
         })?;
         *lock(&shared.thread) = Some(thread);
-        match py.detach(|| shared.next()) {
+        match shared.next(py)? {
             Some(Part::Begun) => Ok(stream),
             Some(Part::Failed(error, known)) => Err(inner.failure(py, &error, known.as_ref())),
             _ => Err(raise(py, Class::Closed, "the applet is closed; start another one", ())),
@@ -107,7 +108,7 @@ impl Stream {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let (shared, inner) = self.parts(py)?;
-        match py.detach(|| shared.next()) {
+        match shared.next(py)? {
             Some(Part::Bytes(bytes)) => Ok(Some(PyBytes::new(py, &bytes))),
             Some(Part::Failed(error, known)) => Err(inner.failure(py, &error, known.as_ref())),
             _ => Ok(None),
@@ -158,15 +159,28 @@ impl Shared {
         !*lock(&self.is_over) && *lock(&self.user) == Some(thread::current().id())
     }
 
-    fn next(&self) -> Option<Part> {
+    /// The next part; what a signal's handler raised meanwhile, when the stream is as before.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Part>> {
         *lock(&self.user) = Some(thread::current().id());
-        let mut parts = lock(&self.parts);
-        let part = parts.as_ref()?.recv().ok();
-        if part.is_none() {
-            // The thread has ended.
-            *parts = None;
+        loop {
+            let waited = py.detach(|| {
+                let mut parts = lock(&self.parts);
+                let Some(receiver) = parts.as_ref() else { return Ok(None) };
+                match receiver.recv_timeout(SIGNALS_EVERY) {
+                    Ok(part) => Ok(Some(part)),
+                    Err(RecvTimeoutError::Timeout) => Err(()),
+                    Err(RecvTimeoutError::Disconnected) => {
+                        // The thread has ended.
+                        *parts = None;
+                        Ok(None)
+                    }
+                }
+            });
+            match waited {
+                Ok(part) => return Ok(part),
+                Err(()) => py.check_signals()?,
+            }
         }
-        part
     }
 
     /// See [`Stream::close`].

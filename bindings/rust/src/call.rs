@@ -13,7 +13,7 @@ use crate::keeper::HeapKeeper;
 use crate::region::Heap;
 use crate::transport::{Transport, TransportError};
 use holdfast_channel::Handle;
-use holdfast_channel::protocol::AppletMessage;
+use holdfast_channel::protocol::{AppletMessage, MESSAGE_BYTES_MAX};
 
 /// Why something about a call was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,15 @@ pub enum CallError {
     NoMemory,
     /// No heap was handed to the function that serves.
     NoHeap,
+    /// More than one message holds. Nothing was sent or set.
+    TooLarge {
+        /// What it has.
+        bytes: usize,
+        /// What a message holds.
+        limit_bytes: usize,
+    },
+    /// The host does not want the result any more. Nothing was sent.
+    Cancelled,
     /// The message did not get to the host.
     Transport(TransportError),
 }
@@ -39,6 +48,11 @@ impl Display for CallError {
                 f.write_str("the applet has no memory left; raise its memory limit, or use a shared buffer")
             }
             Self::NoHeap => f.write_str("calls have no heap here; serve with serve_heap"),
+            Self::TooLarge { bytes, limit_bytes } => write!(
+                f,
+                "a message holds {limit_bytes} bytes, and this has {bytes}; send the result in parts, or use a shared buffer"
+            ),
+            Self::Cancelled => TransportError::Cancelled.fmt(f),
             Self::Transport(error) => error.fmt(f),
         }
     }
@@ -48,8 +62,17 @@ impl core::error::Error for CallError {}
 
 impl From<TransportError> for CallError {
     fn from(error: TransportError) -> Self {
-        Self::Transport(error)
+        match error {
+            TransportError::Cancelled => Self::Cancelled,
+            error => Self::Transport(error),
+        }
     }
+}
+
+/// Whether a message holds as much.
+fn check_size(bytes: &[u8]) -> Result<(), CallError> {
+    let (bytes, limit_bytes) = (bytes.len(), MESSAGE_BYTES_MAX as usize);
+    if bytes > limit_bytes { Err(CallError::TooLarge { bytes, limit_bytes }) } else { Ok(()) }
 }
 
 /// What a call leaves for the host.
@@ -80,6 +103,8 @@ pub struct Call<'a> {
     pub(crate) outcome: &'a mut Outcome,
     pub(crate) keeper: &'a mut dyn HeapKeeper,
     pub(crate) transport: &'a dyn Transport,
+    /// The host has refused a part of the result.
+    pub(crate) is_refused: bool,
 }
 
 impl<'a> Call<'a> {
@@ -92,11 +117,12 @@ impl<'a> Call<'a> {
     /// Sets the result, which is sent when the function has returned `Ok`. Without one, it is empty.
     ///
     /// # Errors
-    /// [`CallError::Replied`] the second time, [`CallError::NoMemory`].
+    /// [`CallError::Replied`] the second time, [`CallError::TooLarge`], [`CallError::NoMemory`].
     pub fn reply(&mut self, bytes: &[u8]) -> Result<(), CallError> {
         if self.outcome.replied {
             return Err(CallError::Replied);
         }
+        check_size(bytes)?;
         self.outcome.result.clear();
         self.outcome.result.append(bytes).map_err(|_| CallError::NoMemory)?;
         self.outcome.replied = true;
@@ -107,10 +133,17 @@ impl<'a> Call<'a> {
     /// channel.
     ///
     /// # Errors
+    /// [`CallError::Cancelled`] when the host does not want it any more, [`CallError::TooLarge`],
     /// [`CallError::Transport`].
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), CallError> {
+        check_size(bytes)?;
+        if self.is_cancelled() {
+            return Err(CallError::Cancelled);
+        }
         let message = AppletMessage::Chunk { call: self.number, part: Handle::default() };
-        Ok(self.transport.send(message, bytes)?)
+        let sent = self.transport.send(message, bytes);
+        self.is_refused |= sent == Err(TransportError::Cancelled);
+        Ok(sent?)
     }
 
     /// The buffer that the host shares for this call, if there is one.
@@ -122,7 +155,7 @@ impl<'a> Call<'a> {
     /// Whether the host no longer wants the result: what takes long asks now and then, and returns.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.transport.is_cancelled(self.number)
+        self.is_refused || self.transport.is_cancelled(self.number)
     }
 
     /// A failure with a code above 0 and a text, for `return Err(call.fail(2, "no such word"))`. As [`Failure::new`], but

@@ -26,6 +26,9 @@ use holdfast_channel::{BootError, Handle};
 /// Code of a failure that is the library's: the applet did not get as far as the function.
 pub const CODE_NOT_RUN: i32 = i32::MAX;
 
+/// The longest text of a failure; what is longer is cut off.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
 /// Why serving ended before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -142,6 +145,7 @@ fn serve_over(
                     outcome: &mut outcome,
                     keeper,
                     transport,
+                    is_refused: false,
                 };
                 let unwinding = AbortOnUnwind;
                 let result = function.run(&mut call);
@@ -188,7 +192,7 @@ fn answer(
 }
 
 fn fail(transport: &dyn Transport, call: u64, code: i32, text: &[u8]) -> Result<(), TransportError> {
-    transport.send(AppletMessage::Failure { call, code }, text)
+    transport.send(AppletMessage::Failure { call, code }, &text[..text.len().min(TEXT_BYTES_MAX)])
 }
 
 /// Ends the process when it is dropped, which only unwinding does: a panic inside of a panic is the way to abort that

@@ -5,11 +5,8 @@
 use core::fmt;
 
 use crate::buffer::Buffer;
-use holdfast_channel::protocol::AppletMessage;
+use holdfast_channel::protocol::{AppletMessage, MESSAGE_BYTES_MAX};
 use holdfast_channel::{ChannelError, Handle, Header};
-
-/// Largest input of a call; more goes through a shared buffer.
-pub(crate) const INPUT_BYTES_MAX: u64 = holdfast_channel::RECEIVE_BYTES_MAX;
 
 /// Carries messages between the applet and its host.
 pub(crate) trait Transport {
@@ -44,6 +41,8 @@ pub enum TransportError {
         /// Bytes of the input.
         bytes: u64,
     },
+    /// A part of a result that the host does not want any more.
+    Cancelled,
     /// The host's import has failed; its code.
     Host(i32),
 }
@@ -58,9 +57,10 @@ impl fmt::Display for TransportError {
             ),
             Self::Refused { bytes, .. } => write!(
                 f,
-                "the applet has no room for an input of {bytes} bytes (its memory limit, and {INPUT_BYTES_MAX} bytes); \
+                "the applet has no room for an input of {bytes} bytes (its memory limit, and {MESSAGE_BYTES_MAX} bytes); \
                  pass it in a shared buffer"
             ),
+            Self::Cancelled => f.write_str("the host no longer wants the result; clean up and return"),
             Self::Host(code) => write!(f, "the host cannot be reached (code {code}); start the applet anew"),
         }
     }

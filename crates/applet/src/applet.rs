@@ -7,61 +7,35 @@
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
-use holdfast_jail::End;
-use holdfast_region::{CloseReport, Region, RegionError};
+use holdfast_region::{CloseReport, Region};
+use holdfast_sys::own_pid;
 
 use crate::buffer::SharedBuffer;
+use crate::call::{Call, Response};
 use crate::command::{self, Command, Plan};
 use crate::control::Control;
-use crate::error::{AppletError, CallError, CloseError, Failure, HeapAfterFailure};
+use crate::error::{AppletError, CallError, CloseError, Failure};
 use crate::grants::Grants;
 use crate::kind::Kind;
 use crate::limits::Limits;
 use crate::metrics::{CallMetrics, Metrics};
-use crate::sandbox::{self, Ended, NotStarted, Sandbox};
-use crate::session::{Over, Request, Session, Step};
+use crate::sandbox;
+use crate::session::{Over, Request, Step};
+use crate::state::State;
 use crate::stream::Stream;
 
 /// See the module.
 pub struct Applet {
     plan: Plan,
     state: Mutex<State>,
+    /// A stream has come to its end.
+    stream_over: Condvar,
     control: Mutex<Arc<Control>>,
     /// The process that has it: a forked copy of the host has the memory of the applet's lock, and nothing else.
     owner: u32,
-}
-
-/// What there is of an applet.
-#[allow(clippy::large_enum_variant, reason = "there is one for each applet")]
-pub(crate) enum State {
-    /// It serves.
-    Serving(Box<Session>),
-    /// It died of this; its heap is held for the next start.
-    Dead(Arc<AppletError>, Option<Region>),
-    /// While one state becomes another.
-    Between,
-}
-
-/// A call with all its options.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Call<'a> {
-    function: &'a str,
-    input: &'a [u8],
-    buffer: Option<&'a SharedBuffer>,
-    time_limit: Option<Duration>,
-}
-
-/// The result of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Response {
-    /// What the function answered; streamed parts in order, and then the result.
-    pub bytes: Vec<u8>,
-    /// What the call cost.
-    pub metrics: CallMetrics,
 }
 
 /// What is left of an applet that was closed.
@@ -75,25 +49,6 @@ pub struct Closed {
     pub stdout: Vec<u8>,
     /// Captured standard error.
     pub stderr: Vec<u8>,
-}
-
-impl<'a> Call<'a> {
-    /// Of a function, with its input.
-    pub fn new(function: &'a str, input: &'a [u8]) -> Call<'a> {
-        Call { function, input, buffer: None, time_limit: None }
-    }
-
-    /// Hands the function a shared buffer, without a copy.
-    #[must_use]
-    pub fn buffer(self, buffer: &'a SharedBuffer) -> Call<'a> {
-        Call { buffer: Some(buffer), ..self }
-    }
-
-    /// Limits its wall time, instead of [`Limits::call_timeout`]. Past it the applet is killed.
-    #[must_use]
-    pub fn time_limit(self, limit: Duration) -> Call<'a> {
-        Call { time_limit: Some(limit), ..self }
-    }
 }
 
 impl Applet {
@@ -111,10 +66,14 @@ impl Applet {
 
     pub(crate) fn start(command: Command) -> Result<Applet, Box<AppletError>> {
         let Command { plan, region } = command;
-        let session = begin(&plan, region).map_err(sandbox::let_go)?;
-        let control = Mutex::new(session.control.clone());
-        let state = Mutex::new(State::Serving(Box::new(session)));
-        Ok(Applet { plan, state, control, owner: std::process::id() })
+        let (state, control) = State::begin(&plan, region).map_err(sandbox::let_go)?;
+        Ok(Applet {
+            plan,
+            state: Mutex::new(state),
+            stream_over: Condvar::new(),
+            control: Mutex::new(control),
+            owner: own_pid::get(),
+        })
     }
 
     /// The file that it runs.
@@ -128,16 +87,17 @@ impl Applet {
     pub fn functions(&self) -> Vec<String> {
         match &*self.lock() {
             State::Serving(session) => session.functions().to_vec(),
-            _ => Vec::new(),
+            State::Dead(..) => Vec::new(),
         }
     }
 
     /// Calls a function and waits for its result. What it streams comes before what it returns.
     ///
     /// # Errors
-    /// [`CallError`]; only after `Died` the applet is gone.
+    /// [`CallError`]; only after `Died` the applet is gone. What the call cost is not counted for itself, which is
+    /// what makes this faster than [`Applet::call_with`].
     pub fn call(&self, function: &str, input: &[u8]) -> Result<Vec<u8>, CallError> {
-        self.call_with(Call::new(function, input)).map(|response| response.bytes)
+        self.call_through(Call::new(function, input), false).map(|(bytes, _)| bytes)
     }
 
     /// Calls a function that works in a shared buffer, without copying it.
@@ -150,7 +110,7 @@ impl Applet {
         input: &[u8],
         buffer: &SharedBuffer,
     ) -> Result<Vec<u8>, CallError> {
-        self.call_with(Call::new(function, input).buffer(buffer)).map(|response| response.bytes)
+        self.call_through(Call::new(function, input).buffer(buffer), false).map(|(bytes, _)| bytes)
     }
 
     /// Calls a function, with options, and says what it cost.
@@ -158,42 +118,49 @@ impl Applet {
     /// # Errors
     /// As [`Applet::call_with_buffer`].
     pub fn call_with(&self, call: Call<'_>) -> Result<Response, CallError> {
-        self.check_owner()?;
-        let mut state = self.lock();
-        self.begin_call(&mut state, call)?;
-        let mut bytes = Vec::new();
-        let limit_bytes = self.plan.limits.result_bytes;
+        self.call_through(call, true).map(|(bytes, metrics)| Response { bytes, metrics })
+    }
+
+    fn call_through(&self, call: Call<'_>, is_counted: bool) -> Result<(Vec<u8>, CallMetrics), CallError> {
+        let mut state = self.turn()?;
+        self.begin_call(&mut state, call, false, is_counted)?;
+        let (mut bytes, mut is_given_up) = (Vec::new(), false);
         loop {
-            match self.step(&mut state)? {
-                Step::Chunk(part, _) if part.len() <= limit_bytes - bytes.len() => {
-                    bytes.extend_from_slice(&part)
-                }
-                Step::Done(last) if last.len() <= limit_bytes - bytes.len() => {
+            match state.step()? {
+                Step::Chunk(part, _) => bytes.extend_from_slice(&part),
+                Step::Done(last) => {
                     let bytes = if bytes.is_empty() { last } else { [bytes, last].concat() };
-                    return Ok(Response { bytes, metrics: state.last_call() });
+                    let metrics = match &*state {
+                        State::Serving(session) => session.last_call,
+                        State::Dead(..) => CallMetrics::default(),
+                    };
+                    return Ok((bytes, metrics));
                 }
-                Step::Chunk(..) => {
-                    // The rest is thrown away, for as long as the grace of a cancelled call lasts.
-                    drop(Stream::new(self, state));
-                    return Err(CallError::ResultTooLarge { limit_bytes });
-                }
-                Step::Done(_) => return Err(CallError::ResultTooLarge { limit_bytes }),
                 Step::Refused(error) => return Err(error),
+                Step::Look => {
+                    // Asked until the answer is no: each cancellation is a nudge, and so a look.
+                    if !is_given_up && call.look.is_some_and(|look| !(look.goes_on)()) {
+                        is_given_up = true;
+                        self.cancel();
+                    }
+                }
             }
         }
     }
 
-    /// Calls a function and hands its result out part by part, as it comes. Everything else that is asked of
-    /// the applet waits until the stream is used up or dropped, so the thread that has the stream must not ask meanwhile;
-    /// dropping it early cancels the call.
+    /// Calls a function and hands its result out part by part, as it comes. Other calls wait until the stream is used up
+    /// or dropped; those of the thread that has it are refused (`Busy`). Dropping it early cancels the call: an applet
+    /// that goes on for longer than [`Limits::grace`] is ended.
     ///
     /// # Errors
     /// As [`Applet::call_with_buffer`].
     pub fn stream(&self, call: Call<'_>) -> Result<Stream<'_>, CallError> {
-        self.check_owner()?;
-        let mut state = self.lock();
-        self.begin_call(&mut state, call)?;
-        Ok(Stream::new(self, state))
+        let mut state = self.turn()?;
+        self.begin_call(&mut state, call, true, true)?;
+        if let State::Serving(session) = &mut *state {
+            session.streamer = Some(thread::current().id());
+        }
+        Ok(Stream::new(self))
     }
 
     /// Cancels the call that is under way, from another thread, and says whether there was one. A native applet is told,
@@ -215,7 +182,7 @@ impl Applet {
         self.check_owner()?;
         match &mut *self.lock() {
             State::Serving(session) => session.sandbox.buffer(bytes),
-            state => Err(state.death()),
+            State::Dead(error, _) => Err(CallError::Died(error.clone())),
         }
     }
 
@@ -225,16 +192,22 @@ impl Applet {
         match &*self.lock() {
             State::Serving(session) => session.metrics(),
             State::Dead(error, _) => error.metrics.clone(),
-            State::Between => Metrics::new(Kind::Native),
         }
     }
 
-    /// What it died of, if it is dead. It may be dead without anybody having noticed yet: then the next call says so.
+    /// What it died of, if it is dead, also while nobody called it.
     #[must_use]
     pub fn cause_of_death(&self) -> Option<Arc<AppletError>> {
-        match &*self.lock() {
+        let mut state = self.lock();
+        if self.is_ours()
+            && let State::Serving(session) = &*state
+            && session.has_ended()
+        {
+            state.die(Over(None));
+        }
+        match &*state {
             State::Dead(error, _) => Some(error.clone()),
-            _ => None,
+            State::Serving(_) => None,
         }
     }
 
@@ -243,7 +216,7 @@ impl Applet {
     pub fn weaker(&self) -> Vec<String> {
         match &*self.lock() {
             State::Serving(session) => session.sandbox.weaker(),
-            _ => Vec::new(),
+            State::Dead(..) => Vec::new(),
         }
     }
 
@@ -251,27 +224,21 @@ impl Applet {
     /// are void.
     ///
     /// # Errors
-    /// As [`Command::spawn`]; the applet is dead then, still has its heap, and this may be tried again. `Forked` changes
-    /// nothing.
+    /// As [`Command::spawn`]; the applet is dead then, still has its heap, and this may be tried again. `Forked` and
+    /// `Busy` change nothing.
     pub fn respawn(&self) -> Result<(), Arc<AppletError>> {
-        if !self.is_ours() {
-            let failure = Failure::Forked { owner: self.owner };
-            return Err(Arc::from(command::refused(failure, Kind::Native, None)));
-        }
-        let mut state = self.lock();
-        let region = match std::mem::replace(&mut *state, State::Between) {
-            State::Serving(mut session) => {
-                session.dismiss();
-                let (_, region) = end(*session, None);
-                region
-            }
-            State::Dead(_, region) => region,
-            State::Between => None,
-        };
-        match begin(&self.plan, region) {
-            Ok(session) => {
-                *self.control.lock().unwrap_or_else(PoisonError::into_inner) = session.control.clone();
-                *state = State::Serving(Box::new(session));
+        let mut state = self.turn().map_err(|error| {
+            let failure = match error {
+                CallError::Forked { owner } => Failure::Forked { owner },
+                _ => Failure::Busy,
+            };
+            Arc::from(command::refused(failure, Kind::Native, None))
+        })?;
+        let (_, region) = state.take().dismiss();
+        match State::begin(&self.plan, region) {
+            Ok((begun, control)) => {
+                *self.control.lock().unwrap_or_else(PoisonError::into_inner) = control;
+                *state = begun;
                 Ok(())
             }
             Err((error, region)) => {
@@ -290,23 +257,40 @@ impl Applet {
         if !self.is_ours() {
             return Err(CloseError::Forked { owner: self.owner });
         }
-        let (error, region) = match std::mem::replace(&mut *self.lock(), State::Between) {
-            State::Serving(mut session) => {
-                session.dismiss();
-                let (error, region) = end(*session, None);
-                (Arc::from(error), region)
-            }
-            State::Dead(error, region) => (error, region),
-            State::Between => return Err(RegionError::AlreadyMapped.into()),
-        };
+        let taken = self.lock().take();
+        let (error, region) = taken.dismiss();
         let heap = region.map(Region::close).transpose()?;
         let (metrics, stdout, stderr) = (error.metrics.clone(), error.stdout.clone(), error.stderr.clone());
         Ok(Closed { metrics, heap, stdout, stderr })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in between leaves a state of which every method says what it is.
+        // A panic leaves a state of which every method says what it is.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, when no stream goes on.
+    ///
+    /// # Errors
+    /// `Forked`; `Busy`, when the stream is this thread's.
+    fn turn(&self) -> Result<MutexGuard<'_, State>, CallError> {
+        self.check_owner()?;
+        let mut state = self.lock();
+        while let Some(streamer) = state.streamer() {
+            if streamer == thread::current().id() {
+                return Err(CallError::Busy);
+            }
+            state = self.stream_over.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(state)
+    }
+
+    /// Says that the stream is over.
+    pub(crate) fn end_stream(&self, state: &mut State) {
+        if let State::Serving(session) = state {
+            session.streamer = None;
+        }
+        self.stream_over.notify_all();
     }
 
     /// # Errors
@@ -316,35 +300,34 @@ impl Applet {
     }
 
     fn is_ours(&self) -> bool {
-        self.owner == std::process::id()
+        self.owner == own_pid::get()
     }
 
-    fn begin_call(&self, state: &mut State, call: Call<'_>) -> Result<(), CallError> {
-        let State::Serving(session) = state else { return Err(state.death()) };
+    fn begin_call(
+        &self,
+        state: &mut State,
+        call: Call<'_>,
+        is_streamed: bool,
+        is_counted: bool,
+    ) -> Result<(), CallError> {
+        let session = match state {
+            State::Serving(session) => session,
+            State::Dead(error, _) => return Err(CallError::Died(error.clone())),
+        };
         let buffer = match call.buffer {
             Some(buffer) => session.sandbox.handle_of(buffer)?,
             None => Default::default(),
         };
-        let time_limit = call.time_limit.or(self.plan.limits.call_timeout);
-        let request = Request { function: call.function, input: call.input, buffer, time_limit };
-        match session.call(&request) {
-            Ok(begun) => begun,
-            Err(over) => Err(state.die(over)),
-        }
-    }
-
-    pub(crate) fn step(&self, state: &mut State) -> Result<Step, CallError> {
-        let State::Serving(session) = state else { return Err(state.death()) };
-        match session.step() {
-            Ok(step) => {
-                if session.is_spent {
-                    // The call has what it has, and the next one finds the applet dead.
-                    state.die(Over(None));
-                }
-                Ok(step)
-            }
-            Err(over) => Err(state.die(over)),
-        }
+        let request = Request {
+            function: call.function,
+            input: call.input,
+            buffer,
+            time_limit: call.time_limit.or(self.plan.limits.call_timeout),
+            is_streamed,
+            look_every: call.look.filter(|_| !is_streamed).map(|look| look.every),
+            is_counted,
+        };
+        session.call(&request).unwrap_or_else(|over| Err(state.die(over)))
     }
 }
 
@@ -354,66 +337,13 @@ impl Drop for Applet {
             // The applet, its heap and the lock on that are the other process's: nothing is touched, not even what would
             // be freed here.
             if let Ok(state) = self.state.get_mut() {
-                std::mem::forget(std::mem::replace(state, State::Between));
+                std::mem::forget(state.take());
             }
             return;
         }
-        if let State::Serving(session) = std::mem::replace(&mut *self.lock(), State::Between) {
-            let (_, region) = end(*session, None);
-            // Whoever wants to know calls `close`; a heap that is not closed in order loses nothing.
-            let _ = region.map(Region::close);
-        }
+        let taken = self.lock().take();
+        let (_, region) = taken.end(Over(None));
+        // Whoever wants to know calls `close`; a heap that is not closed in order loses nothing.
+        let _ = region.map(Region::close);
     }
-}
-
-impl State {
-    pub(crate) fn last_call(&self) -> CallMetrics {
-        match self {
-            State::Serving(session) => session.last_call,
-            _ => CallMetrics::default(),
-        }
-    }
-
-    fn death(&self) -> CallError {
-        match self {
-            State::Dead(error, _) => CallError::Died(error.clone()),
-            _ => CallError::Cancelled,
-        }
-    }
-
-    fn die(&mut self, over: Over) -> CallError {
-        if let State::Serving(session) = std::mem::replace(self, State::Between) {
-            let (error, region) = end(*session, over.0);
-            *self = State::Dead(Arc::from(error), region);
-        }
-        self.death()
-    }
-}
-
-fn begin(plan: &Plan, region: Option<Region>) -> Result<Session, NotStarted> {
-    let sandbox = sandbox::start(plan, region)?;
-    Session::begin(sandbox, &plan.limits).map_err(|(sandbox, Over(failure))| {
-        let metrics = sandbox.metrics();
-        let (mut error, region) = conclude(sandbox, failure, metrics);
-        if let Failure::Ended { end: End::Exited { status } } = error.failure {
-            error.failure = Failure::NotServing { status };
-        }
-        (error, region)
-    })
-}
-
-/// Ends the process or the instance, and brings the heap to its last consistent state.
-fn end(session: Session, failure: Option<Failure>) -> NotStarted {
-    session.control.end();
-    let metrics = session.metrics();
-    conclude(session.sandbox, failure, metrics)
-}
-
-/// `counted` has what the session counted.
-fn conclude(sandbox: Box<dyn Sandbox>, failure: Option<Failure>, counted: Metrics) -> NotStarted {
-    let Ended { failure: found, mut region, heap_error, stdout, stderr, mut metrics } =
-        sandbox.finish(failure.as_ref());
-    metrics.take_calls(&counted);
-    let heap = region.as_mut().map(|region| HeapAfterFailure::open(region, heap_error));
-    (Box::new(AppletError { failure: failure.unwrap_or(found), metrics, heap, stdout, stderr }), region)
 }

@@ -79,8 +79,11 @@ pub enum Failure {
         /// The limit (wall time).
         limit: Duration,
     },
-    /// It went on with a call that was cancelled.
-    #[error("the applet was stopped: it went on for {grace:?} with a call that was cancelled")]
+    /// It went on with a call that was cancelled, or whose result nobody wanted any more.
+    #[error(
+        "the applet was stopped: it went on for {grace:?} with a call that was cancelled, whose stream was dropped, or whose \
+         result became larger than it may be (result_bytes)"
+    )]
     IgnoredCancel {
         /// How long it was waited for.
         grace: Duration,
@@ -97,6 +100,9 @@ pub enum Failure {
         /// The process that has it.
         owner: u32,
     },
+    /// It was to be started anew by the thread that has a stream of its results.
+    #[error("this thread has a stream of the applet open; use it up or drop it first")]
+    Busy,
     /// The heap failed on the trusted side.
     #[error("the heap failed: {0}")]
     Heap(#[from] RegionError),
@@ -174,7 +180,9 @@ impl Failure {
             Failure::Protocol { .. } => FailureKind::Trap,
             Failure::StartTimeLimit { .. } | Failure::CallTimeLimit { .. } => FailureKind::TimeLimit,
             Failure::IgnoredCancel { .. } => FailureKind::Cancelled,
-            Failure::Heap(_) | Failure::Forked { .. } | Failure::Host { .. } => FailureKind::Host,
+            Failure::Heap(_) | Failure::Forked { .. } | Failure::Busy | Failure::Host { .. } => {
+                FailureKind::Host
+            }
         }
     }
 }
@@ -286,7 +294,17 @@ pub enum CallError {
         /// The function's own words: untrusted, cleaned of control characters.
         message: String,
     },
-    /// The result is larger than it may be. The call was cancelled.
+    /// The input is larger than a message may be. Nothing was sent.
+    #[error(
+        "the input has {bytes} bytes, more than the {limit_bytes} of a message; pass it in a shared buffer, or in several calls"
+    )]
+    InputTooLarge {
+        /// What it has.
+        bytes: usize,
+        /// What a message holds.
+        limit_bytes: usize,
+    },
+    /// The result is larger than it may be. The call was cancelled, and the applet gave up in time.
     #[error("the result has more than {limit_bytes} bytes; use `stream`, or raise the limit (result_bytes)")]
     ResultTooLarge {
         /// The limit.
@@ -295,6 +313,9 @@ pub enum CallError {
     /// The call was cancelled, and the applet gave up in time.
     #[error("the call was cancelled")]
     Cancelled,
+    /// This thread has a stream of the applet open, and would wait for itself.
+    #[error("this thread has a stream of the applet open; use it up or drop it first")]
+    Busy,
     /// A buffer of another applet, or one that has been freed.
     #[error(
         "the buffer does not belong to this applet; make it with Applet::buffer, and again after a respawn"

@@ -56,6 +56,7 @@
 
 mod applet;
 mod buffer;
+mod call;
 mod command;
 mod control;
 mod error;
@@ -70,11 +71,13 @@ mod native;
 mod pool;
 mod sandbox;
 mod session;
+mod state;
 mod stream;
 mod wasm;
 
-pub use applet::{Applet, Call, Closed, Response};
+pub use applet::{Applet, Closed};
 pub use buffer::{Part, SharedBuffer};
+pub use call::{Call, Response};
 pub use command::{Command, Outcome};
 pub use error::{AppletError, CallError, CloseError, Failure, FailureKind, HeapAfterFailure};
 pub use grants::Grants;

@@ -41,7 +41,8 @@ pub struct Limits {
     pub threads: u32,
     /// Native: how much the applet yields to other processes, from 0 (not at all) to 19.
     pub nice: i32,
-    /// Bytes of the result of one call, and of one part of a result that is streamed.
+    /// Bytes of the result of one call, all its parts together, and of one part of a result that is streamed. One message
+    /// has at most 64 MiB: a larger result comes in parts.
     pub result_bytes: usize,
     /// Shared buffers of all calls together.
     pub buffer_bytes: u64,

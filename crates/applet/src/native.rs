@@ -15,7 +15,9 @@ use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
 use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind, status};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
-use holdfast_jail::{Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant};
+use holdfast_jail::{
+    Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness,
+};
 use holdfast_region::{Durability, ErrorKind, Lent, Region, RegionError};
 use holdfast_wasm::{Access, Output};
 
@@ -42,6 +44,7 @@ pub(crate) struct Native {
     control: Arc<Control>,
     /// The longest message that is wanted.
     message_bytes: u64,
+    look_every: Option<Duration>,
     start_time: Duration,
     started: Instant,
     /// Messages that the session does not see.
@@ -70,6 +73,7 @@ impl Native {
                     lent,
                     control,
                     message_bytes: plan.limits.result_bytes.max(HELLO_BYTES_MAX) as u64,
+                    look_every: None,
                     start_time: started.elapsed(),
                     started,
                     messages: 0,
@@ -281,6 +285,15 @@ impl Sandbox for Native {
     fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop> {
         loop {
             let until = self.deadline(deadline);
+            if let Some(look) = self.look_every.and_then(|time| Instant::now().checked_add(time))
+                && deadline.is_none_or(|deadline| look < deadline)
+            {
+                // Nothing is taken here, so it may end at any time.
+                match self.endpoint.peek(self.deadline(Some(look))) {
+                    Err(ChannelError::TimedOut) => return Err(Stop::Nudged),
+                    looked => looked.map(drop).map_err(stop)?,
+                }
+            }
             let header = match self.endpoint.receive(payload, self.message_bytes, until) {
                 Err(ChannelError::TooLarge { .. }) => {
                     return Err(Stop::TooLarge(self.endpoint.discard(until).map_err(stop)?));
@@ -299,6 +312,10 @@ impl Sandbox for Native {
                 return Err(Stop::Deadline);
             }
         }
+    }
+
+    fn look_every(&mut self, time: Option<Duration>) {
+        self.look_every = time;
     }
 
     fn seal(&mut self) -> Result<(), Failure> {
@@ -320,6 +337,10 @@ impl Sandbox for Native {
 
     fn outlives_cancel(&self) -> bool {
         true
+    }
+
+    fn has_ended(&self) -> bool {
+        self.endpoint.waiter().peer_is_gone()
     }
 
     fn cpu_time(&self) -> Duration {
@@ -424,7 +445,7 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
             Err(Stop::Broken(what)) => break Some(Failure::Protocol { what }),
         }
     };
-    let notes = native.weaker();
+    let notes = Weakness::summary(native.jailed.weaker()).into_iter().collect();
     let Ended { failure: found, region, heap_error, stdout, stderr, metrics } =
         Box::new(native).finish(failure.as_ref());
     match (failure, found) {

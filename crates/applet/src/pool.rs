@@ -2,14 +2,18 @@
 //!
 //! Invariants:
 //! - What [`Pool::take`] gives has served nobody else, unless the pool was told to take applets back.
-//! - The pool's thread ends with the pool, and every applet in it.
+//! - The pool's thread ends with the pool, and every applet in it; one that is just being started ends as soon as it has.
+//! - Whatever the source does in the background, a panic included, later starts are tried.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use holdfast_sys::own_pid;
 
 use crate::applet::Applet;
 use crate::command::Command;
@@ -17,6 +21,9 @@ use crate::error::AppletError;
 
 /// How long the pool waits after a start that failed, before it tries again.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
+
+/// How long the end of a pool waits for a start that is under way.
+const START_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Makes the command for one more applet: each its own compartment, say.
 type Source = Box<dyn Fn() -> Result<Command, Box<AppletError>> + Send + Sync>;
@@ -43,6 +50,8 @@ struct Inner {
     is_closed: bool,
     /// The last start in the background failed.
     has_failed: bool,
+    /// The pool's thread is starting an applet.
+    is_starting: bool,
 }
 
 /// An applet out of a pool. When it is dropped it is ended, or goes back if the pool takes applets back and it lives.
@@ -73,7 +82,7 @@ impl Pool {
         let filled = shared.clone();
         // Without a thread the pool works, cold.
         let filler = thread::Builder::new().name("holdfast-pool".into()).spawn(move || filled.fill()).ok();
-        Ok(Pool { shared, filler, owner: std::process::id() })
+        Ok(Pool { shared, filler, owner: own_pid::get() })
     }
 
     /// An applet that serves: a warm one, or, when there is none, one that is started now.
@@ -81,11 +90,15 @@ impl Pool {
     /// # Errors
     /// Of that start.
     pub fn take(&self) -> Result<Pooled, Box<AppletError>> {
-        let warm = self.shared.lock().ready.pop_front();
-        self.shared.changed.notify_all();
-        let applet = match warm {
-            Some(applet) => applet,
-            None => (self.shared.source)()?.spawn()?,
+        let applet = loop {
+            let warm = self.shared.lock().ready.pop_front();
+            self.shared.changed.notify_all();
+            match warm {
+                // It died while it waited.
+                Some(applet) if applet.cause_of_death().is_some() => {}
+                Some(applet) => break applet,
+                None => break (self.shared.source)()?.spawn()?,
+            }
         };
         Ok(Pooled { applet: Some(applet), shared: self.shared.clone() })
     }
@@ -116,14 +129,22 @@ impl Shared {
             if inner.is_closed {
                 return;
             }
+            inner.is_starting = true;
             drop(inner);
-            let started = (self.source)().and_then(Command::spawn);
+            // The source is the user's; nothing of it is used again but by the next start.
+            let started = catch_unwind(AssertUnwindSafe(|| (self.source)().and_then(Command::spawn)));
             let mut inner = self.lock();
+            inner.is_starting = false;
+            self.changed.notify_all();
             match started {
-                Ok(applet) if !inner.is_closed => inner.ready.push_back(applet),
-                Ok(_) => return,
+                Ok(Ok(applet)) if !inner.is_closed => inner.ready.push_back(applet),
+                Ok(Ok(applet)) => {
+                    drop(inner);
+                    drop(applet);
+                    return;
+                }
                 // Whoever takes one hears of it.
-                Err(_) => inner.has_failed = true,
+                Ok(Err(_)) | Err(_) => inner.has_failed = true,
             }
         }
     }
@@ -131,7 +152,7 @@ impl Shared {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if self.owner != std::process::id() {
+        if self.owner != own_pid::get() {
             std::mem::forget(self.filler.take());
             return;
         }
@@ -142,7 +163,12 @@ impl Drop for Pool {
         };
         self.shared.changed.notify_all();
         drop(ready);
-        if let Some(filler) = self.filler.take() {
+        let is_starting = |inner: &mut Inner| inner.is_starting;
+        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), START_PATIENCE, is_starting);
+        let is_stuck = waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
+        if let Some(filler) = self.filler.take()
+            && !is_stuck
+        {
             // Its panic would be ours; there is nothing left to do.
             let _ = filler.join();
         }

@@ -65,6 +65,9 @@ pub(crate) trait Sandbox: Send {
     /// Waits for a message that belongs to calls; answers those about the heap by itself.
     fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop>;
 
+    /// Has `receive` come back with `Nudged` after so much time without a message.
+    fn look_every(&mut self, time: Option<Duration>);
+
     /// The applet has started up: from now on it needs no more than to compute.
     fn seal(&mut self) -> Result<(), Failure>;
 
@@ -79,6 +82,9 @@ pub(crate) trait Sandbox: Send {
 
     /// Whether it can serve on after a cancellation; otherwise that stops it, now or as soon as it runs again.
     fn outlives_cancel(&self) -> bool;
+
+    /// Whether it is gone, as far as is known without waiting.
+    fn has_ended(&self) -> bool;
 
     /// Processor time so far.
     fn cpu_time(&self) -> Duration;

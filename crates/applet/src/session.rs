@@ -7,12 +7,13 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use holdfast_channel::header::{FORGET, Header};
 use holdfast_channel::hello::Names;
 use holdfast_channel::layout::Handle;
-use holdfast_channel::protocol::{AppletMessage, HostMessage};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, MESSAGE_BYTES_MAX};
 
 use crate::control::Control;
 use crate::error::{CallError, Failure};
@@ -34,6 +35,8 @@ pub(crate) enum Step {
     Done(Vec<u8>),
     /// The call has none.
     Refused(CallError),
+    /// Nothing yet: time for a look, when there is somebody who wants one.
+    Look,
 }
 
 /// What is to be called.
@@ -42,6 +45,12 @@ pub(crate) struct Request<'a> {
     pub(crate) input: &'a [u8],
     pub(crate) buffer: Handle,
     pub(crate) time_limit: Option<Duration>,
+    /// Each part of the result has the limit by itself, and otherwise all of them together.
+    pub(crate) is_streamed: bool,
+    /// Somebody wants to look in so often.
+    pub(crate) look_every: Option<Duration>,
+    /// Somebody is going to look at what it cost.
+    pub(crate) is_counted: bool,
 }
 
 /// A call that is under way.
@@ -51,7 +60,22 @@ struct Pending {
     time_limit: Option<Duration>,
     /// When the grace of a cancelled call ends.
     patience: Option<Instant>,
+    is_streamed: bool,
+    is_looked_after: bool,
+    /// What of the result there is room for.
+    room_bytes: usize,
+    /// Why nobody wants the rest of the result.
+    unwanted: Option<Unwanted>,
+    /// The applet's processor time before it, if it is counted.
+    cpu_time: Option<Duration>,
     metrics: CallMetrics,
+}
+
+/// Why nobody wants the rest of a result.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unwanted {
+    TooLarge,
+    Dropped,
 }
 
 /// See the module.
@@ -60,10 +84,9 @@ pub(crate) struct Session {
     pub(crate) control: Arc<Control>,
     functions: Vec<String>,
     grace: Duration,
-    /// The limit of each part of a result.
     result_bytes: usize,
-    /// A part of the current result was too large.
-    refuses: bool,
+    /// The thread that has the result of the call under way as a stream.
+    pub(crate) streamer: Option<ThreadId>,
     pending: Option<Pending>,
     calls: u64,
     /// The next call begins with the last commit.
@@ -73,7 +96,8 @@ pub(crate) struct Session {
     wall_time: Duration,
     messages: u64,
     message_bytes: u64,
-    cpu_time: Duration,
+    /// The applet's processor time when a call ended, until one that is not counted begins.
+    cpu_time: Option<Duration>,
     pub(crate) last_call: CallMetrics,
 }
 
@@ -103,14 +127,13 @@ impl Session {
             Ok(functions) => functions,
             Err(failure) => return Err((sandbox, Over(failure))),
         };
-        let cpu_time = sandbox.cpu_time();
         Ok(Session {
             sandbox,
             control,
             functions,
             grace: limits.grace,
             result_bytes: limits.result_bytes,
-            refuses: false,
+            streamer: None,
             pending: None,
             calls: 0,
             forget: false,
@@ -118,7 +141,7 @@ impl Session {
             wall_time: Duration::ZERO,
             messages: 1,
             message_bytes: payload.len() as u64,
-            cpu_time,
+            cpu_time: None,
             last_call: CallMetrics::default(),
         })
     }
@@ -134,6 +157,10 @@ impl Session {
             let (name, known) = (request.function.to_owned(), self.functions.clone());
             return Ok(Err(CallError::UnknownFunction { name, known }));
         };
+        let (bytes, limit_bytes) = (request.input.len(), MESSAGE_BYTES_MAX as usize);
+        if bytes > limit_bytes {
+            return Ok(Err(CallError::InputTooLarge { bytes, limit_bytes }));
+        }
         self.calls += 1;
         let started = Instant::now();
         let time_ns =
@@ -144,15 +171,23 @@ impl Session {
         if std::mem::take(&mut self.forget) {
             header.flags |= FORGET;
         }
+        // Reading it is a system call.
+        let known = self.cpu_time.take();
         let pending = Pending {
             call: self.calls,
             started,
             time_limit: request.time_limit,
             patience: None,
+            is_streamed: request.is_streamed,
+            is_looked_after: request.look_every.is_some(),
+            room_bytes: self.result_bytes,
+            unwanted: None,
+            cpu_time: request.is_counted.then(|| known.unwrap_or_else(|| self.sandbox.cpu_time())),
             metrics: CallMetrics::default(),
         };
         let deadline = pending.deadline();
         self.pending = Some(pending);
+        self.sandbox.look_every(request.look_every);
         self.control.begin(self.calls);
         self.count(request.input.len());
         // A call that is cancelled meanwhile is told so with the first step, if the applet takes its input by then.
@@ -184,33 +219,32 @@ impl Session {
             let Some(pending) = &self.pending else {
                 return Err(Over(Some(Failure::Protocol { what: "there is no call".to_owned() })));
             };
-            let (call, deadline) = (pending.call, pending.deadline());
+            let (call, deadline, is_looked_after) =
+                (pending.call, pending.deadline(), pending.is_looked_after);
             // An applet that never stops talking has to stop in time all the same.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(self.over(Stop::Deadline));
             }
             payload.clear();
-            let (header, fits) = match self.sandbox.receive(&mut payload, deadline) {
-                Ok(header) => (header, payload.len() <= self.result_bytes),
+            let (header, came) = match self.sandbox.receive(&mut payload, deadline) {
+                Ok(header) => (header, true),
                 Err(Stop::TooLarge(header)) => (header, false),
+                Err(Stop::Nudged) if is_looked_after => return Ok(Step::Look),
                 Err(Stop::Nudged) => continue,
                 Err(stop) => return Err(self.over(stop)),
             };
             self.count(payload.len());
             let message = AppletMessage::parse(&header).map_err(broken)?;
             match message {
-                AppletMessage::Chunk { call: of, part } if of == call && fits && !self.refuses => {
-                    return Ok(Step::Chunk(payload, part));
+                AppletMessage::Chunk { call: of, part } if of == call => {
+                    if self.wants(came, payload.len()) {
+                        return Ok(Step::Chunk(payload, part));
+                    }
                 }
-                AppletMessage::Chunk { call: of, .. } if of == call => {
-                    // Nobody wants the rest.
-                    self.refuses = true;
-                    self.control.cancel();
+                AppletMessage::Result { call: of } if of == call => {
+                    let is_whole = self.wants(came, payload.len()) || !self.is_refused();
+                    return if is_whole { self.done(payload) } else { self.failed(0, &[]) };
                 }
-                AppletMessage::Result { call: of } if of == call && fits && !self.refuses => {
-                    return self.done(payload);
-                }
-                AppletMessage::Result { call: of } if of == call => return self.failed(0, &[]),
                 AppletMessage::Failure { call: of, code } if of == call => {
                     return self.failed(code, &payload);
                 }
@@ -224,9 +258,44 @@ impl Session {
         }
     }
 
+    /// Whether a part of the result is wanted: it `came`, has room, and so had all before it.
+    fn wants(&mut self, came: bool, bytes: usize) -> bool {
+        let Some(pending) = &mut self.pending else { return false };
+        if pending.unwanted.is_some() {
+            return false;
+        }
+        if !came || bytes > pending.room_bytes {
+            pending.unwanted = Some(Unwanted::TooLarge);
+            return false;
+        }
+        if !pending.is_streamed {
+            pending.room_bytes -= bytes;
+        }
+        true
+    }
+
+    /// Whether there was no room for the result of the call under way.
+    fn is_refused(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.unwanted == Some(Unwanted::TooLarge))
+    }
+
+    /// Nobody wants the rest of the result: the next step passes over it, and the applet is told.
+    pub(crate) fn drop_result(&mut self) {
+        if let Some(pending) = &mut self.pending {
+            pending.unwanted.get_or_insert(Unwanted::Dropped);
+        }
+    }
+
+    /// Whether the applet is gone, although nobody has called it since.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.pending.is_none() && self.sandbox.has_ended()
+    }
+
     fn pass_on_cancel(&mut self) -> Result<(), Over> {
         let Some(pending) = &mut self.pending else { return Ok(()) };
-        if pending.patience.is_some() || !self.control.is_cancelled(pending.call) {
+        if pending.patience.is_some()
+            || (pending.unwanted.is_none() && !self.control.is_cancelled(pending.call))
+        {
             return Ok(());
         }
         let patience = after(self.grace);
@@ -254,13 +323,13 @@ impl Session {
         }
     }
 
-    /// The call has no result: the applet says so, or, with the code 0, what it sent is too large.
+    /// The call has no result: the applet says so, or there was no room for what it sent.
     fn failed(&mut self, code: i32, text: &[u8]) -> Result<Step, Over> {
+        let is_refused = self.is_refused();
         let was_cancelled = self.finish_call();
         self.forget = self.sandbox.is_atomic();
         self.sandbox.roll_back().map_err(|failure| Over(Some(failure)))?;
-        if code == 0 || std::mem::take(&mut self.refuses) {
-            self.refuses = false;
+        if is_refused {
             return Ok(Step::Refused(CallError::ResultTooLarge { limit_bytes: self.result_bytes }));
         }
         if was_cancelled {
@@ -279,11 +348,13 @@ impl Session {
         let mut metrics = pending.metrics;
         metrics.wall_time = pending.started.elapsed();
         self.wall_time += metrics.wall_time;
-        let cpu_time = self.sandbox.cpu_time();
-        metrics.cpu_time = Some(cpu_time.saturating_sub(self.cpu_time));
-        self.cpu_time = cpu_time;
-        metrics.heap_backed_bytes = self.sandbox.heap_backed_bytes();
-        self.last_call = metrics;
+        if let Some(before) = pending.cpu_time {
+            let cpu_time = self.sandbox.cpu_time();
+            metrics.cpu_time = Some(cpu_time.saturating_sub(before));
+            self.cpu_time = Some(cpu_time);
+            metrics.heap_backed_bytes = self.sandbox.heap_backed_bytes();
+            self.last_call = metrics;
+        }
         pending.patience.is_some()
     }
 

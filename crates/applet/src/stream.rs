@@ -1,13 +1,14 @@
 //! A result that comes in parts.
 #![forbid(unsafe_code)]
 
-use std::sync::MutexGuard;
+use std::marker::PhantomData;
 
-use crate::applet::{Applet, State};
+use crate::applet::Applet;
 use crate::buffer::Part;
 use crate::error::CallError;
 use crate::metrics::CallMetrics;
 use crate::session::Step;
+use crate::state::State;
 
 /// One part of a streamed result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,19 +23,32 @@ pub struct Chunk {
 /// The parts of a result, in order. The applet does nothing else until it is used up or dropped.
 pub struct Stream<'applet> {
     applet: &'applet Applet,
-    state: MutexGuard<'applet, State>,
+    /// What the call cost, once it is over.
+    metrics: Option<CallMetrics>,
     is_over: bool,
+    /// The thread that has it is known by its number, and may not change.
+    here: PhantomData<*const ()>,
 }
 
 impl<'applet> Stream<'applet> {
-    pub(crate) fn new(applet: &'applet Applet, state: MutexGuard<'applet, State>) -> Stream<'applet> {
-        Stream { applet, state, is_over: false }
+    /// Of the call that was begun.
+    pub(crate) fn new(applet: &'applet Applet) -> Stream<'applet> {
+        Stream { applet, metrics: None, is_over: false, here: PhantomData }
     }
 
     /// What the call cost, once it is over.
     #[must_use]
     pub fn metrics(&self) -> Option<CallMetrics> {
-        self.is_over.then(|| self.state.last_call())
+        self.metrics
+    }
+
+    fn end(&mut self, state: &mut State) {
+        self.is_over = true;
+        self.metrics = Some(match state {
+            State::Serving(session) => session.last_call,
+            State::Dead(..) => CallMetrics::default(),
+        });
+        self.applet.end_stream(state);
     }
 }
 
@@ -45,16 +59,21 @@ impl Iterator for Stream<'_> {
         if self.is_over {
             return None;
         }
-        match self.applet.step(&mut self.state) {
-            Ok(Step::Chunk(bytes, part)) => Some(Ok(Chunk { bytes, part: Part::of(part) })),
-            Ok(Step::Done(bytes)) => {
-                self.is_over = true;
-                (!bytes.is_empty()).then_some(Ok(Chunk { bytes, part: None }))
-            }
-            Ok(Step::Refused(error)) | Err(error) => {
-                self.is_over = true;
-                Some(Err(error))
-            }
+        let mut state = self.applet.lock();
+        loop {
+            let step = state.step();
+            return match step {
+                Ok(Step::Look) => continue,
+                Ok(Step::Chunk(bytes, part)) => Some(Ok(Chunk { bytes, part: Part::of(part) })),
+                Ok(Step::Done(bytes)) => {
+                    self.end(&mut state);
+                    (!bytes.is_empty()).then_some(Ok(Chunk { bytes, part: None }))
+                }
+                Ok(Step::Refused(error)) | Err(error) => {
+                    self.end(&mut state);
+                    Some(Err(error))
+                }
+            };
         }
     }
 }
@@ -64,10 +83,12 @@ impl Drop for Stream<'_> {
         if self.is_over {
             return;
         }
-        // The grace of a cancelled call bounds this.
-        self.applet.cancel();
-        while !self.is_over {
-            self.next();
+        let mut state = self.applet.lock();
+        if let State::Serving(session) = &mut *state {
+            session.drop_result();
         }
+        // The grace of a cancelled call bounds this.
+        while let Ok(Step::Chunk(..) | Step::Look) = state.step() {}
+        self.end(&mut state);
     }
 }

@@ -120,9 +120,18 @@ impl Sandbox for Wasm {
                 *payload = found;
                 Ok(header)
             }
+            Received::Look => Err(Stop::Nudged),
             Received::Idle => Err(Stop::Broken("it waits for another call in the middle of one".to_owned())),
+            // What the deadline was for, the session knows.
+            Received::Ended if matches!(self.serving.end(), Some(Err(WasmError::TimeLimit { .. }))) => {
+                Err(Stop::Deadline)
+            }
             Received::Ended => Err(Stop::Ended),
         }
+    }
+
+    fn look_every(&mut self, time: Option<Duration>) {
+        self.serving.look_every(time);
     }
 
     fn seal(&mut self) -> Result<(), Failure> {
@@ -149,6 +158,10 @@ impl Sandbox for Wasm {
 
     fn outlives_cancel(&self) -> bool {
         false
+    }
+
+    fn has_ended(&self) -> bool {
+        self.serving.end().is_some()
     }
 
     fn cpu_time(&self) -> Duration {

@@ -23,9 +23,6 @@ use crate::shared::Shared;
 use crate::sink::Sink;
 use crate::wait::{Awaited, Deadline, Spin, Wait, wait_for};
 
-/// The limit for received messages of those who have no reason for another one.
-pub const RECEIVE_BYTES_MAX: u64 = 64 << 20;
-
 /// How long a peer that has stopped in the middle of a message is waited for after an interrupt.
 const STALL_NS: u64 = 1_000_000_000;
 

@@ -53,7 +53,7 @@ pub mod wait;
 #[cfg(feature = "std")]
 pub use arena::{BufferError, SharedBuffer};
 pub use boot::{Boot, CHANNEL_FD, REGION_FD};
-pub use endpoint::{Endpoint, RECEIVE_BYTES_MAX};
+pub use endpoint::Endpoint;
 pub use error::{BootError, ChannelError};
 pub use header::Header;
 #[cfg(feature = "std")]
@@ -61,6 +61,7 @@ pub use host::{Bell, HostWait};
 pub use layout::{Handle, Layout, LayoutError};
 #[cfg(feature = "std")]
 pub use memory::{ChannelMemory, MemoryError};
+pub use protocol::MESSAGE_BYTES_MAX;
 pub use ring::{Consumer, Producer};
 pub use shared::Shared;
 pub use sink::{Refused, Sink, SliceSink};

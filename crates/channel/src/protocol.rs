@@ -15,6 +15,10 @@ use crate::layout::Handle;
 /// The version that `Hello` names.
 pub const PROTOCOL_VERSION: u32 = 1;
 
+/// The longest payload of one message, in either direction: larger ones are refused by those who would send them. What
+/// is larger goes in parts, or through a shared buffer.
+pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
+
 /// Codes of failed requests: `Reply.status`, and what the imports of a wasm applet return, there negated where a size
 /// is the answer; the same numbers as in `enum nv_error`.
 pub mod status {
@@ -34,6 +38,8 @@ pub mod status {
     pub const MEMORY_SHAPE: i32 = 7;
     /// The heap may only be read.
     pub const READ_ONLY: i32 = 20;
+    /// The host does not want the result of that call any more.
+    pub const CANCELLED: i32 = 31;
 }
 
 /// What a message is.

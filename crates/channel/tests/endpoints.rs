@@ -16,7 +16,7 @@ use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind};
 use holdfast_channel::ring::DATA_WORD;
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{
-    Bell, ChannelError, ChannelMemory, Endpoint, Handle, HostWait, Layout, RECEIVE_BYTES_MAX, Shared, Side,
+    Bell, ChannelError, ChannelMemory, Endpoint, Handle, HostWait, Layout, MESSAGE_BYTES_MAX, Shared, Side,
     SliceSink,
 };
 use holdfast_sys::shared_memory::SharedMemory;
@@ -64,7 +64,7 @@ fn messages_of_every_size_arrive_in_both_directions() {
         scope.spawn(|| {
             let mut payload = Vec::new();
             loop {
-                let header = applet.receive(&mut payload, RECEIVE_BYTES_MAX, soon).unwrap();
+                let header = applet.receive(&mut payload, MESSAGE_BYTES_MAX, soon).unwrap();
                 let HostMessage::Call { call, .. } = HostMessage::parse(&header).unwrap() else { return };
                 applet.send(&AppletMessage::Result { call }.into(), &payload, soon).unwrap();
             }
@@ -77,7 +77,7 @@ fn messages_of_every_size_arrive_in_both_directions() {
             // waits for the whole.
             host.send(&message.into(), &pattern(bytes), soon).unwrap();
             let mut answer = Vec::new();
-            let header = host.receive(&mut answer, RECEIVE_BYTES_MAX, soon).unwrap();
+            let header = host.receive(&mut answer, MESSAGE_BYTES_MAX, soon).unwrap();
             assert_eq!(AppletMessage::parse(&header), Ok(AppletMessage::Result { call }));
             assert_eq!((header.payload_bytes as usize, header.flags), (bytes, 0));
             assert!(answer == pattern(bytes), "{bytes}");
@@ -95,11 +95,11 @@ fn a_call_tells_the_applet_to_forget_and_no_other_message_tells_the_host() {
     for bytes in [0, 3000] {
         host.send(&Header { flags: FORGET, ..call.into() }, &pattern(bytes), soon).unwrap();
         let mut payload = Vec::new();
-        let header = applet.receive(&mut payload, RECEIVE_BYTES_MAX, soon).unwrap();
+        let header = applet.receive(&mut payload, MESSAGE_BYTES_MAX, soon).unwrap();
         assert_eq!((header.flags, payload.len()), (FORGET, bytes));
     }
     applet.send(&Header { flags: FORGET, ..result() }, &[], soon).unwrap();
-    let broke = host.receive(&mut Vec::new(), RECEIVE_BYTES_MAX, soon);
+    let broke = host.receive(&mut Vec::new(), MESSAGE_BYTES_MAX, soon);
     assert!(matches!(broke, Err(ChannelError::PeerBroke { .. })), "{broke:?}");
 }
 
@@ -322,7 +322,7 @@ fn an_interrupt_in_the_middle_of_a_message_waits_for_its_end() {
             // Slowly, so that the host has to wait in every message.
             let mut payload = Vec::new();
             for _ in 0..20 {
-                applet.receive(&mut payload, RECEIVE_BYTES_MAX, late).unwrap();
+                applet.receive(&mut payload, MESSAGE_BYTES_MAX, late).unwrap();
                 thread::sleep(Duration::from_millis(1));
                 applet.send(&result(), &payload, late).unwrap();
             }
@@ -333,7 +333,7 @@ fn an_interrupt_in_the_middle_of_a_message_waits_for_its_end() {
                 assert_eq!(error, ChannelError::Interrupted);
             }
             let mut payload = Vec::new();
-            while let Err(error) = host.receive(&mut payload, RECEIVE_BYTES_MAX, late) {
+            while let Err(error) = host.receive(&mut payload, MESSAGE_BYTES_MAX, late) {
                 assert_eq!(error, ChannelError::Interrupted);
                 seen.fetch_add(1, Ordering::Relaxed);
             }
@@ -355,7 +355,7 @@ fn an_interrupt_ends_the_wait_for_a_peer_that_stopped_in_the_middle_of_a_message
     assert_eq!(half.push(&header, &vec![0; most as usize]), Ok(true));
     let ended = thread::scope(|scope| {
         let late = host.deadline_in(LONG);
-        let waiting = scope.spawn(move || host.receive(&mut Vec::new(), RECEIVE_BYTES_MAX, late));
+        let waiting = scope.spawn(move || host.receive(&mut Vec::new(), MESSAGE_BYTES_MAX, late));
         thread::sleep(Duration::from_millis(20));
         let rang = Instant::now();
         bell.interrupt();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use holdfast_channel::header::Header;
 use holdfast_channel::protocol::{AppletMessage, HostMessage};
 use holdfast_channel::{
-    Bell, ChannelError, ChannelMemory, Endpoint, Handle, HostWait, Layout, RECEIVE_BYTES_MAX,
+    Bell, ChannelError, ChannelMemory, Endpoint, Handle, HostWait, Layout, MESSAGE_BYTES_MAX,
 };
 
 const ROLE: &str = "HOLDFAST_TEST_ROLE";
@@ -31,7 +31,7 @@ fn a_child_plays_its_role() {
     }
     let mut input = Vec::new();
     loop {
-        let header = applet.receive(&mut input, RECEIVE_BYTES_MAX, end).unwrap();
+        let header = applet.receive(&mut input, MESSAGE_BYTES_MAX, end).unwrap();
         let HostMessage::Call { call, index, buffer, .. } = HostMessage::parse(&header).unwrap() else {
             return;
         };
@@ -101,7 +101,7 @@ impl Applet {
     fn answer(&mut self) -> Result<(AppletMessage, Vec<u8>), ChannelError> {
         let mut payload = Vec::new();
         let soon = self.host.deadline_in(LONG);
-        let header = self.host.receive(&mut payload, RECEIVE_BYTES_MAX, soon)?;
+        let header = self.host.receive(&mut payload, MESSAGE_BYTES_MAX, soon)?;
         Ok((AppletMessage::parse(&header).unwrap(), payload))
     }
 

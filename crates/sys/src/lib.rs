@@ -12,6 +12,7 @@ pub mod futex;
 pub mod lock;
 pub mod mapping;
 pub mod outlet;
+pub mod own_pid;
 mod page_set;
 pub mod private;
 pub mod probe;

@@ -30,6 +30,8 @@ pub(crate) fn clock_ns(instant: Instant) -> u64 {
 pub(crate) struct Control {
     engine: Engine,
     deadline_ns: AtomicU64,
+    /// When the host wants to look in.
+    look_ns: AtomicU64,
     /// The same for the ticker, which clears it when it has fired.
     pub(crate) armed_ns: AtomicU64,
     pub(crate) is_registered: AtomicBool,
@@ -45,6 +47,7 @@ impl Control {
         Arc::new(Control {
             engine: engine.clone(),
             deadline_ns: AtomicU64::new(NEVER),
+            look_ns: AtomicU64::new(NEVER),
             armed_ns: AtomicU64::new(NEVER),
             is_registered: AtomicBool::new(false),
             is_interrupted: AtomicBool::new(false),
@@ -53,13 +56,15 @@ impl Control {
         })
     }
 
-    /// Has the applet stopped at `deadline`, until the next call of this.
-    pub(crate) fn arm(self: &Arc<Self>, deadline: Option<Instant>) -> io::Result<()> {
+    /// Has the applet stopped at `deadline`, and suspended at `look`, until the next call of this.
+    pub(crate) fn arm(self: &Arc<Self>, deadline: Option<Instant>, look: Option<Instant>) -> io::Result<()> {
         let deadline_ns = deadline.map_or(NEVER, clock_ns);
+        let look_ns = look.map_or(NEVER, clock_ns);
         self.deadline_ns.store(deadline_ns, Ordering::Release);
-        match deadline {
-            Some(_) => ticker::watch(self, deadline_ns),
-            None => {
+        self.look_ns.store(look_ns, Ordering::Release);
+        match deadline_ns.min(look_ns) {
+            next_ns if next_ns != NEVER => ticker::watch(self, next_ns),
+            _ => {
                 self.armed_ns.store(NEVER, Ordering::Release);
                 Ok(())
             }
@@ -73,6 +78,12 @@ impl Control {
         }
         let deadline_ns = self.deadline_ns.load(Ordering::Acquire);
         (deadline_ns != NEVER && clock_ns(Instant::now()) >= deadline_ns).then_some(Stop::TimeLimit)
+    }
+
+    /// Whether the host wants to look in now.
+    pub(crate) fn wants_a_look(&self) -> bool {
+        let look_ns = self.look_ns.load(Ordering::Acquire);
+        look_ns != NEVER && clock_ns(Instant::now()) >= look_ns
     }
 
     /// Has the applet look at [`Control::stop`], whether it computes or waits.

@@ -68,6 +68,7 @@ fn stop_if_told(store: &mut Store<State>, control: Arc<Control>) {
         }
         match control.stop() {
             Some(stop) => Err(stop.into()),
+            None if control.wants_a_look() => Ok(UpdateDeadline::Yield(1)),
             // Meant for another applet of the same program.
             None => Ok(UpdateDeadline::Continue(1)),
         }

@@ -1,6 +1,7 @@
 //! The numbers that the `holdfast` imports return to an applet: part of the applet interface, never renumbered.
 #![forbid(unsafe_code)]
 
+use holdfast_channel::protocol::status;
 use holdfast_region::{AccessError, ErrorKind, RegionError};
 
 /// What an import of module `holdfast` answers.
@@ -29,6 +30,8 @@ pub enum GuestCode {
     ReadOnly = 8,
     /// A message is longer than a message may be.
     TooLarge = 9,
+    /// A part of a result that the host does not want any more.
+    Cancelled = status::CANCELLED,
 }
 
 impl GuestCode {

@@ -13,9 +13,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use holdfast_channel::Header;
+use holdfast_channel::protocol::{Kind, MESSAGE_BYTES_MAX};
 
 /// The longest payload of one message, in either direction.
-pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
+pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_BYTES_MAX as usize;
 /// What may wait for the applet, in bytes; a single message always may.
 pub(crate) const QUEUE_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX;
 /// How many messages may wait for the applet.
@@ -128,6 +129,12 @@ impl Mailbox {
                     .map_or(Poll::Pending, |message| Poll::Ready(Next::Message(message)))
             }
         }
+    }
+
+    /// Whether the host has said that it does not want the result of that call any more.
+    pub(crate) fn is_cancelled(&self, call: u64) -> bool {
+        let is_it = |header: &Header| header.kind() == Some(Kind::Cancel) && header.call == call;
+        self.lock().to_applet.iter().any(|message| is_it(&message.header))
     }
 
     /// Shows the host a message; what was sent before must have been taken.

@@ -142,9 +142,12 @@ async fn send(caller: &mut Caller<'_, State>, header: i32, payload: i32) -> wasm
     let Some(mut header) = memory.get(header).and_then(|bytes| Header::read_from_bytes(bytes).ok()) else {
         bail!("the memory has shrunk")
     };
-    if header.kind() == Some(Kind::Chunk)
-        && let Some(part) = arena::part_of(&header)
-    {
+    let mailbox = caller.data().mailbox.clone();
+    let is_chunk = header.kind() == Some(Kind::Chunk);
+    if is_chunk && mailbox.is_cancelled(header.call) {
+        return Ok(GuestCode::Cancelled.as_i32());
+    }
+    if is_chunk && let Some(part) = arena::part_of(&header) {
         let arena_bytes = caller.data().link.arena_bytes();
         let offset = part.offset.checked_sub(HEAP_BASE - arena_bytes);
         match offset.filter(|offset| arena::holds(arena_bytes, Handle { offset: *offset, ..part })) {
@@ -166,7 +169,6 @@ async fn send(caller: &mut Caller<'_, State>, header: i32, payload: i32) -> wasm
     // The host's own access may have found that the image is gone.
     go_on(caller)?;
     note_progress(caller);
-    let mailbox = caller.data().mailbox.clone();
     mailbox.show(Message { header, payload: copy });
     poll_fn(|_| mailbox.poll_taken()).await;
     Ok(GuestCode::Ok.as_i32())

@@ -45,6 +45,8 @@ pub enum Received {
     },
     /// It waits for a message, and there is none for it.
     Idle,
+    /// It goes on when [`Serving::receive`] is called again: see [`Serving::look_every`].
+    Look,
     /// It has ended: [`Serving::finish`] says how.
     Ended,
 }
@@ -96,6 +98,7 @@ pub struct Serving {
     end: Option<Result<i32, WasmError>>,
     /// When the current call began: its deadline is counted from there in messages.
     called: Instant,
+    look_every: Option<Duration>,
     time_limit: Option<Duration>,
 }
 
@@ -160,6 +163,7 @@ impl Serving {
             captured,
             end: None,
             called: Instant::now(),
+            look_every: None,
             time_limit: None,
         })
     }
@@ -200,25 +204,33 @@ impl Serving {
         if self.execution.is_none() {
             return Received::Ended;
         }
-        if let Err(error) = self.control.arm(deadline) {
+        let look = self.look_every.and_then(|time| Instant::now().checked_add(time));
+        if let Err(error) = self.control.arm(deadline, look) {
             return self.fail(WasmError::host("start the thread for deadlines", error));
         }
         let event = self.go_on();
-        if deadline.is_some() {
+        if deadline.is_some() || look.is_some() {
             // Cannot fail: without a deadline there is nothing to be started.
-            let _ = self.control.arm(None);
+            let _ = self.control.arm(None, None);
         }
         match event {
             Ok(Event::Suspended(Seen::Sent(Message { header, payload }))) => {
                 Received::Message { header, payload }
             }
-            Ok(Event::Suspended(_)) => Received::Idle,
+            Ok(Event::Suspended(Seen::Waiting)) => Received::Look,
+            Ok(Event::Suspended(Seen::Idle)) => Received::Idle,
             Ok(Event::Done(done)) => {
                 self.conclude(&done, deadline);
                 Received::Ended
             }
             Err(error) => self.fail(error),
         }
+    }
+
+    /// Has [`Serving::receive`] come back with [`Received::Look`] after so much time without a message, for whoever has
+    /// something else to look at on this thread.
+    pub fn look_every(&mut self, time: Option<Duration>) {
+        self.look_every = time;
     }
 
     /// Stops the applet from another thread.
@@ -289,7 +301,7 @@ impl Serving {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             match self.receive(deadline) {
-                Received::Message { .. } => {}
+                Received::Message { .. } | Received::Look => {}
                 Received::Idle => {
                     // It waits, so there is room.
                     let _ = self.send(HostMessage::End.into(), Vec::new());
@@ -304,11 +316,11 @@ impl Serving {
         let (Some(execution), Some(runtime)) = (&mut self.execution, &self.runtime) else {
             return Ok(Event::Suspended(Seen::Idle));
         };
-        let mailbox = &self.mailbox;
+        let (mailbox, control) = (&self.mailbox, &self.control);
         let mut poll = |context: &mut Context<'_>| match execution.as_mut().poll(context) {
             Poll::Ready(done) => Some(Event::Done(Box::new(done))),
             Poll::Pending => match mailbox.look() {
-                Seen::Waiting => None,
+                Seen::Waiting if !control.wants_a_look() => None,
                 seen => Some(Event::Suspended(seen)),
             },
         };
@@ -322,7 +334,6 @@ impl Serving {
         if let Some(event) = event {
             return Ok(event);
         }
-        let control = &self.control;
         let mut wait = || {
             let clocks = Clocks::start();
             let event = runtime.block_on(std::future::poll_fn(|context| {

@@ -7,8 +7,8 @@ use super::boot::Booted;
 use super::wait::FutexWait;
 use crate::buffer::Buffer;
 use crate::region::{AttachError, Granted};
-use crate::transport::{INPUT_BYTES_MAX, TransportError};
-use holdfast_channel::protocol::{AppletMessage, HostMessage, status};
+use crate::transport::TransportError;
+use holdfast_channel::protocol::{AppletMessage, HostMessage, MESSAGE_BYTES_MAX, status};
 use holdfast_channel::{ChannelError, Deadline, Endpoint, Handle, Header, Layout};
 
 /// See the module.
@@ -54,7 +54,7 @@ impl Channel {
             return Ok(Header::from(HostMessage::End));
         }
         let never = Deadline::NEVER;
-        match self.endpoint.receive(payload, INPUT_BYTES_MAX, never) {
+        match self.endpoint.receive(payload, MESSAGE_BYTES_MAX, never) {
             Ok(header) => Ok(header),
             // The message is there still.
             Err(ChannelError::TooLarge { bytes, .. } | ChannelError::NoRoom { needed_bytes: bytes }) => {

@@ -102,11 +102,12 @@ impl Transport for Imports {
         // SAFETY: both are live, and the header says how large the payload is.
         match unsafe { imports::send(&header, payload.as_ptr()) } {
             status::OK => Ok(()),
+            status::CANCELLED => Err(TransportError::Cancelled),
             code => Err(TransportError::Host(code)),
         }
     }
 
-    /// The host stops a module whose call it cancels.
+    /// A module is told when it sends; else the host stops one whose call it cancels.
     fn is_cancelled(&self, _: u64) -> bool {
         false
     }

@@ -1,0 +1,67 @@
+//! A call with its options, and what it comes to.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use crate::buffer::SharedBuffer;
+use crate::metrics::CallMetrics;
+
+/// A call with all its options.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Call<'a> {
+    pub(crate) function: &'a str,
+    pub(crate) input: &'a [u8],
+    pub(crate) buffer: Option<&'a SharedBuffer>,
+    pub(crate) time_limit: Option<Duration>,
+    pub(crate) look: Option<Look<'a>>,
+}
+
+/// What is asked while a call goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    pub(crate) every: Duration,
+    pub(crate) goes_on: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl std::fmt::Debug for Look<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Look").field("every", &self.every).finish_non_exhaustive()
+    }
+}
+
+/// The result of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Response {
+    /// What the function answered; streamed parts in order, and then the result.
+    pub bytes: Vec<u8>,
+    /// What the call cost.
+    pub metrics: CallMetrics,
+}
+
+impl<'a> Call<'a> {
+    /// Of a function, with its input.
+    pub fn new(function: &'a str, input: &'a [u8]) -> Call<'a> {
+        Call { function, input, buffer: None, time_limit: None, look: None }
+    }
+
+    /// Hands the function a shared buffer, without a copy.
+    #[must_use]
+    pub fn buffer(self, buffer: &'a SharedBuffer) -> Call<'a> {
+        Call { buffer: Some(buffer), ..self }
+    }
+
+    /// Asks, on the calling thread, whether to go on, whenever nothing came for so long; without it that thread does
+    /// nothing but wait. `false` cancels the call, as [`Applet::cancel`](crate::Applet::cancel) does. (A stream does not
+    /// ask.)
+    #[must_use]
+    pub fn look(self, every: Duration, goes_on: &'a (dyn Fn() -> bool + Sync)) -> Call<'a> {
+        Call { look: Some(Look { every, goes_on }), ..self }
+    }
+
+    /// Limits its wall time, instead of [`Limits::call_timeout`]. Past it the applet is killed.
+    #[must_use]
+    pub fn time_limit(self, limit: Duration) -> Call<'a> {
+        Call { time_limit: Some(limit), ..self }
+    }
+}

@@ -1,0 +1,117 @@
+//! What there is of an applet: it serves, or it is dead. How it comes from one to the other.
+//!
+//! Invariant: a dead applet has a cause, and still has its heap, for the next start.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use holdfast_jail::End;
+use holdfast_region::Region;
+
+use crate::command::{Plan, refused};
+use crate::control::Control;
+use crate::error::{AppletError, CallError, Failure, HeapAfterFailure};
+use crate::kind::Kind;
+use crate::metrics::Metrics;
+use crate::sandbox::{self, Ended, NotStarted, Sandbox};
+use crate::session::{Over, Session, Step};
+
+/// See the module.
+#[allow(clippy::large_enum_variant, reason = "there is one for each applet")]
+pub(crate) enum State {
+    /// It serves.
+    Serving(Box<Session>),
+    /// It died of this; its heap is held for the next start.
+    Dead(Arc<AppletError>, Option<Region>),
+}
+
+impl State {
+    /// Starts it, with what cancels its calls; or what it died of before it came to life.
+    pub(crate) fn begin(plan: &Plan, region: Option<Region>) -> Result<(State, Arc<Control>), NotStarted> {
+        let sandbox = sandbox::start(plan, region)?;
+        let begun = Session::begin(sandbox, &plan.limits).map_err(|(sandbox, Over(failure))| {
+            let metrics = sandbox.metrics();
+            let (mut error, region) = conclude(sandbox, failure, metrics);
+            if let Failure::Ended { end: End::Exited { status } } = error.failure {
+                error.failure = Failure::NotServing { status };
+            }
+            (error, region)
+        });
+        begun.map(|session| {
+            let control = session.control.clone();
+            (State::Serving(Box::new(session)), control)
+        })
+    }
+
+    /// The next thing that the applet says in its call.
+    pub(crate) fn step(&mut self) -> Result<Step, CallError> {
+        match self {
+            State::Serving(session) => match session.step() {
+                Ok(step) => {
+                    if session.is_spent {
+                        // The call has what it has, and the next one finds the applet dead.
+                        self.die(Over(None));
+                    }
+                    Ok(step)
+                }
+                Err(over) => Err(self.die(over)),
+            },
+            State::Dead(error, _) => Err(CallError::Died(error.clone())),
+        }
+    }
+
+    /// The thread that has a stream of its results.
+    pub(crate) fn streamer(&self) -> Option<ThreadId> {
+        match self {
+            State::Serving(session) => session.streamer,
+            State::Dead(..) => None,
+        }
+    }
+
+    /// Ends what serves, and says what the applet died of, now or before.
+    pub(crate) fn die(&mut self, over: Over) -> CallError {
+        let (error, region) = self.take().end(over);
+        *self = State::Dead(error.clone(), region);
+        CallError::Died(error)
+    }
+
+    /// Ends what serves: what it died of, now or before, and its heap, at its last consistent state.
+    pub(crate) fn end(self, Over(failure): Over) -> (Arc<AppletError>, Option<Region>) {
+        match self {
+            State::Serving(session) => {
+                session.control.end();
+                let metrics = session.metrics();
+                let (error, region) = conclude(session.sandbox, failure, metrics);
+                (Arc::from(error), region)
+            }
+            State::Dead(error, region) => (error, region),
+        }
+    }
+
+    /// As [`State::end`], but what serves is asked to end first.
+    pub(crate) fn dismiss(mut self) -> (Arc<AppletError>, Option<Region>) {
+        if let State::Serving(session) = &mut self {
+            session.dismiss();
+        }
+        self.end(Over(None))
+    }
+
+    /// Takes it out. Whoever finds what is left here finds it after a panic of whoever has taken it.
+    pub(crate) fn take(&mut self) -> State {
+        let failure = Failure::Host {
+            step: "start or end the applet",
+            source: std::io::Error::other("this program panicked in the middle of it; start another one"),
+        };
+        std::mem::replace(self, State::Dead(Arc::from(refused(failure, Kind::Native, None)), None))
+    }
+}
+
+/// `counted` has what the session counted.
+fn conclude(sandbox: Box<dyn Sandbox>, failure: Option<Failure>, counted: Metrics) -> NotStarted {
+    let Ended { failure: found, mut region, heap_error, stdout, stderr, mut metrics } =
+        sandbox.finish(failure.as_ref());
+    metrics.take_calls(&counted);
+    let heap = region.as_mut().map(|region| HeapAfterFailure::open(region, heap_error));
+    (Box::new(AppletError { failure: failure.unwrap_or(found), metrics, heap, stdout, stderr }), region)
+}
