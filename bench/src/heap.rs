@@ -13,22 +13,23 @@ mod content;
 pub(crate) mod ground;
 mod kv;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, as a host does")]
-mod live;
+pub(crate) mod live;
 #[allow(unsafe_code, reason = "a data structure of plain pointers is what is measured")]
-mod map;
+pub(crate) mod map;
 #[allow(unsafe_code, reason = "fills the objects that it allocates")]
-mod opening;
+pub(crate) mod opening;
 #[cfg(feature = "peers")]
 #[allow(unsafe_code, reason = "the peers are libraries in C, or map files")]
 mod peers;
-mod random;
+pub(crate) mod random;
 #[allow(unsafe_code, reason = "stores to a mapped region")]
-mod raw;
+pub(crate) mod raw;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, and reads and writes its objects")]
 mod threads;
 #[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 mod update;
 
+use std::borrow::Cow;
 use std::io;
 
 use crate::race::{Side, Times, race};
@@ -71,13 +72,13 @@ pub struct Outcome {
 impl Outcome {
     pub(crate) fn add(
         &mut self,
-        key: &'static str,
+        key: impl Into<Cow<'static, str>>,
         series: Option<Series>,
         unit: &'static str,
         goal: Option<Goal>,
     ) {
         if let Some(series) = series {
-            self.measurements.push(Measurement { key, series, unit, goal });
+            self.measurements.push(Measurement { key: key.into(), series, unit, goal });
         }
     }
 }

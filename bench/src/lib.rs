@@ -11,9 +11,13 @@
 
 pub mod applet;
 pub mod heap;
+pub mod persistency;
+pub mod pool;
 mod race;
 pub mod report;
 pub mod slice;
+#[cfg(feature = "slow-memory")]
+pub mod slow;
 pub mod stats;
 pub mod timing;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, as a host does")]

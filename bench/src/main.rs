@@ -6,23 +6,27 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use holdfast_bench::{applet, heap, report, slice};
+use holdfast_bench::{applet, heap, persistency, pool, report, slice};
 
 const RUNS_DEFAULT: usize = 15;
-const USAGE: &str = "usage: holdfast-bench slice|heap|applet [--json] [--runs N] [--only SECTION]";
+const USAGE: &str =
+    "usage: holdfast-bench slice|heap|applet|persistency|pool|slow [--json] [--runs N] [--only SECTION]";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Suite {
     Slice,
     Heap,
     Applet,
+    Persistency,
+    Pool,
+    Slow,
 }
 
 struct Arguments {
     suite: Suite,
     json: bool,
     runs: usize,
-    /// A section of the suite `heap` or `applet`.
+    /// A section of the suite `heap`, `applet` or `pool`.
     only: Option<String>,
 }
 
@@ -51,6 +55,18 @@ fn main() -> ExitCode {
             .map(|found| (found.measurements, found.missing)),
         Suite::Applet => applet::run(arguments.runs, arguments.only.as_deref(), &mut progress)
             .map(|found| (found.measurements, found.missing)),
+        #[cfg(feature = "slow-memory")]
+        Suite::Slow => holdfast_bench::slow::run(arguments.runs, &mut progress)
+            .map(|found| (found.measurements, found.missing)),
+        #[cfg(not(feature = "slow-memory"))]
+        Suite::Slow => Err(std::io::Error::other(
+            "this program was built without the model of slow memory; run `cargo xtask bench slow`",
+        )),
+        Suite::Pool => pool::run(arguments.runs, arguments.only.as_deref(), &mut progress)
+            .map(|found| (found.measurements, found.missing)),
+        Suite::Persistency => {
+            persistency::run(arguments.runs, &mut progress).map(|found| (found.measurements, found.missing))
+        }
     };
     let (measurements, missing) = match outcome {
         Ok(outcome) => outcome,
@@ -88,6 +104,9 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
         Some("slice") => Suite::Slice,
         Some("heap") => Suite::Heap,
         Some("applet") => Suite::Applet,
+        Some("persistency") => Suite::Persistency,
+        Some("pool") => Suite::Pool,
+        Some("slow") => Suite::Slow,
         Some(other) => return Err(format!("there is no suite {other}")),
         None => return Err("no suite is named".to_owned()),
     };
@@ -99,7 +118,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
                 let number = arguments.next().and_then(|text| text.parse().ok()).filter(|runs| *runs > 0);
                 parsed.runs = number.ok_or("--runs needs a number of at least 1")?;
             }
-            "--only" if suite != Suite::Slice => {
+            "--only" if !matches!(suite, Suite::Slice | Suite::Persistency | Suite::Slow) => {
                 parsed.only = Some(arguments.next().ok_or("--only needs the name of a section")?);
             }
             other => return Err(format!("there is no option {other}")),
@@ -120,6 +139,8 @@ mod tests {
     fn suites_are_known_by_their_names() {
         assert_eq!(parsed("heap").unwrap().suite, Suite::Heap);
         assert_eq!(parsed("slice --json").unwrap().suite, Suite::Slice);
+        assert_eq!(parsed("persistency").unwrap().suite, Suite::Persistency);
+        assert_eq!(parsed("pool --only flush").unwrap().suite, Suite::Pool);
         assert_eq!(parsed("applet --only channel").unwrap().suite, Suite::Applet);
         assert_eq!(parsed("heap --only kv").unwrap().only.as_deref(), Some("kv"));
         assert!(parsed("slice --only kv").is_err() && parsed("heap --only").is_err());

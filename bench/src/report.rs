@@ -1,5 +1,6 @@
 //! Results for a person, as a table, and for a program, as one line of JSON.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
@@ -37,7 +38,7 @@ impl Goal {
 #[derive(Debug, Clone)]
 pub struct Measurement {
     /// Its key in the JSON.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// All values.
     pub series: Series,
     /// Their unit; `x` for a ratio.
@@ -83,7 +84,7 @@ pub fn json(measurements: &[Measurement]) -> Value {
             "unit": unit,
             "goal": goal.map(Goal::text),
         });
-        ((*key).to_owned(), value)
+        (key.clone().into_owned(), value)
     });
     Value::Object(entries.collect::<Map<_, _>>())
 }
@@ -95,7 +96,7 @@ mod tests {
     #[test]
     fn a_result_has_the_same_numbers_for_people_and_programs() {
         let measurements = [Measurement {
-            key: "warm_vs_parse",
+            key: "warm_vs_parse".into(),
             series: Series::from_iter([30.0, 10.0, 20.0]),
             unit: "x",
             goal: Some(Goal::AtLeast(20.5)),

@@ -47,7 +47,8 @@ pub fn run(runs: usize, progress: &mut dyn FnMut(&str)) -> io::Result<Vec<Measur
     })?;
     progress("warm opens");
     let open_ms = warm_open::measure(&scratch.names()?, HEAP, runs * OPENS_PER_RUN)?;
-    let measured = |key, series, unit, goal| Measurement { key, series, unit, goal };
+    let measured =
+        |key: &'static str, series, unit, goal| Measurement { key: key.into(), series, unit, goal };
     Ok(vec![
         measured("warm_vs_parse", parse_ms.over(&warm_ms), "x", Some(Goal::AtLeast(20.0))),
         measured("warm_open_ms", open_ms, "ms", Some(Goal::AtMost(1.0))),

@@ -46,6 +46,12 @@ impl Series {
     pub fn over(&self, other: &Series) -> Series {
         Series(self.0.iter().zip(&other.0).map(|(one, other)| one / other).collect())
     }
+
+    /// The same series in other terms.
+    #[must_use]
+    pub fn map(&self, change: impl Fn(f64) -> f64) -> Series {
+        Series(self.0.iter().copied().map(change).collect())
+    }
 }
 
 impl FromIterator<f64> for Series {

@@ -10,11 +10,17 @@ use crate::failure::{Failure, Result};
 use crate::release;
 use crate::workspace::Workspace;
 
-const SUITES: [&str; 3] = ["slice", PEERS_SUITE, APPLET_SUITE];
+const SUITES: [&str; 6] = ["slice", PEERS_SUITE, APPLET_SUITE, SQLITE_SUITE, POOL_SUITE, SLOW_SUITE];
 /// The suite that needs the engines that it compares with.
 const PEERS_SUITE: &str = "heap";
 /// The suite that needs applets and the C library.
 const APPLET_SUITE: &str = "applet";
+/// The suite that needs SQLite.
+const SQLITE_SUITE: &str = "persistency";
+/// The suite that starts a keeper.
+const POOL_SUITE: &str = "pool";
+/// The suite that needs the model of slow memory, which the others must not have.
+const SLOW_SUITE: &str = "slow";
 /// Package and program.
 const BENCH: &str = "holdfast-bench";
 /// The applet that the measurements run.
@@ -33,8 +39,16 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
         None => return Err(Failure::usage("no suite is named", usage)),
     }
     let mut program = match arguments.first() {
-        Some(suite) if suite == PEERS_SUITE => with_peers(workspace)?,
+        Some(suite) if suite == PEERS_SUITE => with_c(workspace, "peers", "build-essential libpmemobj1")?,
+        Some(suite) if suite == POOL_SUITE => {
+            let programs = release::build(workspace, &[release::COMMAND])?;
+            let mut command = bench_with(workspace, &[])?;
+            command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
+            command
+        }
         Some(suite) if suite == APPLET_SUITE => with_applets(workspace)?,
+        Some(suite) if suite == SQLITE_SUITE => with_c(workspace, "sqlite", "build-essential")?,
+        Some(suite) if suite == SLOW_SUITE => bench_with(workspace, &["--features", "slow-memory"])?,
         _ => built(workspace, BENCH)?,
     };
     show(program.args(arguments));
@@ -59,16 +73,16 @@ fn built(workspace: &Workspace, program: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Builds what measures the heap itself, with the engines in it. Linked dynamically, because PMDK is loaded from the
-/// system.
-fn with_peers(workspace: &Workspace) -> Result<Command> {
+/// Builds what measures, with the engines of a feature in it, of which some are in C. Linked dynamically, because PMDK is
+/// loaded from the system.
+fn with_c(workspace: &Workspace, feature: &str, packages: &str) -> Result<Command> {
     if Command::new("cc").arg("--version").output().is_err() {
-        return Err(Failure::new(
-            "there is no C compiler, and two of the engines that `bench heap` compares with are in C; \
-             `apt-get install build-essential libpmemobj1` brings all that it needs",
-        ));
+        return Err(Failure::new(format!(
+            "there is no C compiler, and engines that this suite compares with are in C; `apt-get install {packages}` \
+             brings all that it needs"
+        )));
     }
-    bench_with(workspace, &["--features", "peers"])
+    bench_with(workspace, &["--features", feature])
 }
 
 /// Builds what measures channels and applets, with the applets, and the library of the native program beside them.

@@ -128,10 +128,15 @@ fn prepare(workspace: &Workspace) -> Result<()> {
 }
 
 /// The arguments of each `cargo test`.
-fn runs(workspace: &Workspace) -> [Vec<String>; 2] {
+fn runs(workspace: &Workspace) -> [Vec<String>; 3] {
     // The same heap with every store to metadata numbered, each of which becomes the last one; and with threads.
     let crash_points = ["-p", "holdfast-heap", "--features", "crash-points,std"];
-    [workspace.select_host(), crash_points.map(str::to_owned).to_vec()]
+    let slow_memory = ["-p", "holdfast-persist", "--features", "slow-memory"];
+    [
+        workspace.select_host(),
+        crash_points.map(str::to_owned).to_vec(),
+        slow_memory.map(str::to_owned).to_vec(),
+    ]
 }
 
 /// Runs one `cargo test` and shows what it says as it comes.

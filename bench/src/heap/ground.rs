@@ -58,9 +58,12 @@ impl Ground {
             Store::Memory => self.in_memory("home"),
             Store::Disk => self.on_disk("home"),
         }?;
-        let places = Places::at(home, self.in_memory("pool")?).map_err(Error::other)?;
-        let key = OwnerKey::load_or_create(&places, "default").map_err(Error::other)?;
-        Ok(Home { names: NameSpace::new(places), key })
+        Home::at(home, self.in_memory("pool")?)
+    }
+
+    /// One whose pool is on the disk, too.
+    pub(crate) fn home_on_disk(&self) -> io::Result<Home> {
+        Home::at(self.on_disk("home")?, self.on_disk("pool")?)
     }
 }
 
@@ -79,6 +82,13 @@ pub(crate) struct Home {
 }
 
 impl Home {
+    /// One in two directories.
+    pub(crate) fn at(home: PathBuf, pool: PathBuf) -> io::Result<Home> {
+        let places = Places::at(home, pool).map_err(Error::other)?;
+        let key = OwnerKey::load_or_create(&places, "default").map_err(Error::other)?;
+        Ok(Home { names: NameSpace::new(places), key })
+    }
+
     /// Where the region's image lies.
     pub(crate) fn image(&self, name: &str) -> PathBuf {
         self.names.places().pool().join(format!("{name}.image"))

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use holdfast_heap::{Backing, GrowError, Heap, OpenOptions, Pointers};
-use holdfast_region::{CheckpointReport, ErrorKind, Region, RegionError};
+use holdfast_region::{CheckpointReport, CommitReport, Durability, ErrorKind, Region, RegionError};
 
 use super::ground::{Home, name};
 
@@ -82,6 +82,11 @@ impl LiveHeap {
     /// Makes everything until now survive a power cut.
     pub(crate) fn checkpoint(&mut self) -> io::Result<CheckpointReport> {
         self.region.borrow_mut().checkpoint().map_err(io::Error::other)
+    }
+
+    /// Makes everything until now survive what the level names.
+    pub(crate) fn commit(&mut self, durability: Durability) -> io::Result<CommitReport> {
+        self.region.borrow_mut().commit(durability).map_err(io::Error::other)
     }
 
     /// Closes in order, so that the next open is warm; returns the region's name.

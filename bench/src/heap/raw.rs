@@ -74,7 +74,12 @@ impl RawRegion {
 
     /// Makes what was stored survive this process.
     pub(crate) fn commit_process(&mut self) -> io::Result<()> {
-        self.region.commit(Durability::Process).map(drop).map_err(io::Error::other)
+        self.commit(Durability::Process)
+    }
+
+    /// Makes what was stored survive what the level names.
+    pub(crate) fn commit(&mut self, durability: Durability) -> io::Result<()> {
+        self.region.commit(durability).map(drop).map_err(io::Error::other)
     }
 
     /// Goes without a checkpoint.

@@ -9,14 +9,28 @@
 //! Invariants:
 //! - What [`write_back`] touches it does not change, whichever instruction does it.
 //! - Nothing here knows what lies in the memory, or whether that survives anything: the caller does.
-//! - No system call, no allocation: it is compiled into applets, too.
+//! - No system call, no allocation: it is compiled into applets, too. The feature `slow-memory`, for experiments on the host,
+//!   has both.
 
 #![no_std]
 #![deny(unsafe_code)]
 
-mod line;
+#[cfg(feature = "slow-memory")]
+extern crate std;
 
-pub use line::{Instruction, drain, instruction, persist, write_back};
+#[cfg_attr(
+    feature = "slow-memory",
+    allow(unreachable_pub, dead_code, reason = "the functions of `slow` stand in front of them")
+)]
+mod line;
+#[cfg(feature = "slow-memory")]
+mod slow;
+
+pub use line::{Instruction, instruction};
+#[cfg(not(feature = "slow-memory"))]
+pub use line::{drain, persist, write_back};
+#[cfg(feature = "slow-memory")]
+pub use slow::{ReadCache, SlowMemory, drain, persist, write_back};
 
 /// Bytes of a cache line, the unit in which memory is written back. Every x86-64 has lines of this size, and larger ones
 /// elsewhere are multiples of it.

@@ -1,0 +1,115 @@
+//! The suite `pool`: what it costs to bring a pool of images to the store and back. `bench/README.md` says what each key
+//! means.
+//!
+//! Invariant: peers work in the same run as our side, in turns, and move the same bytes over the same file systems.
+
+mod commit;
+mod evict;
+mod flush;
+mod keeper;
+
+use std::io;
+
+use crate::heap::Outcome;
+use crate::heap::ground::Ground;
+use crate::heap::opening::{self, COLD, CP};
+use crate::report::Goal;
+
+use flush::{RESCUE, SEQUENTIAL};
+
+/// A part of the suite, which measures keys that begin with its name.
+type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
+
+const SECTIONS: [Section; 5] = [
+    ("flush", flushes),
+    ("restore", restores),
+    ("evict", evictions),
+    ("commit", commits),
+    ("keeper", keeper),
+];
+
+/// Runs the suite, or the section with the name `only`; `progress` is told what comes next.
+///
+/// # Errors
+/// When there is no such section, no room, or a side did not do what it should.
+pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
+    let chosen = |name: &str| only.is_none_or(|only| only == name);
+    if !SECTIONS.iter().any(|(name, _)| chosen(name)) {
+        let names = SECTIONS.map(|(name, _)| name).join(", ");
+        return Err(io::Error::other(format!("there is no such section; there are: {names}")));
+    }
+    let ground = Ground::new()?;
+    let mut outcome = Outcome::default();
+    for (name, section) in SECTIONS.iter().filter(|(name, _)| chosen(name)) {
+        progress(name);
+        section(&ground, runs, &mut outcome)?;
+    }
+    Ok(outcome)
+}
+
+fn flushes(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    // What the profile `phone` has in its pool, in images as applets have them; and one large image.
+    let small = flush::run(ground, runs, 5, 4 << 20)?;
+    outcome.add("flush_vs_seq_write", small.ratio(SEQUENTIAL, RESCUE), "x", Some(Goal::AtLeast(0.85)));
+    outcome.add("flush_20mb_s", small.of(RESCUE).map(|ms| ms.map(|ms| ms / 1e3)), "s", None);
+    let large = flush::run(ground, runs.div_ceil(3), 1, 128 << 20)?;
+    outcome.add("flush_128mib_vs_seq_write", large.ratio(SEQUENTIAL, RESCUE), "x", None);
+    outcome.add("flush_128mib_ms", large.of(RESCUE).cloned(), "ms", None);
+    Ok(())
+}
+
+fn restores(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let times = opening::cold(ground, runs)?;
+    outcome.add("restore_vs_cp", times.ratio(CP, COLD), "x", Some(Goal::AtLeast(0.8)));
+    outcome.add("restore_256mib_ms", times.of(COLD).cloned(), "ms", None);
+    Ok(())
+}
+
+fn evictions(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let evict::Evictions { clean, dirty, reopen, both } = evict::run(ground, runs)?;
+    outcome.add("evict_reopen_ms_per_mib", Some(both), "ms", None);
+    outcome.add("evict_ms_per_mib", Some(clean), "ms", None);
+    outcome.add("evict_dirty_ms_per_mib", Some(dirty), "ms", None);
+    outcome.add("evict_only_reopen_ms_per_mib", Some(reopen), "ms", None);
+    Ok(())
+}
+
+fn commits(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    for (key, series) in commit::run(ground, runs)? {
+        outcome.add(key, Some(series), "us", None);
+    }
+    Ok(())
+}
+
+fn keeper(_ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    match keeper::run(runs.div_ceil(3))? {
+        Ok(keeper::Idle { processor_pct, resident_mib }) => {
+            outcome.add("keeper_idle_cpu_pct", Some(processor_pct), "%", Some(Goal::AtMost(0.1)));
+            outcome.add("keeper_rss_mib", Some(resident_mib), "MiB", Some(Goal::AtMost(20.0)));
+        }
+        Err(reason) => outcome.missing.push(format!("the keeper: {reason}")),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_that_does_not_exist_is_answered_with_those_that_do() {
+        let complaint = run(1, Some("flash"), &mut |_| {}).unwrap_err().to_string();
+        assert!(complaint.contains("flush, restore, evict, commit, keeper"), "{complaint}");
+    }
+
+    #[test]
+    fn a_section_measures_keys_that_begin_with_its_name() {
+        if Ground::new().is_err() {
+            return println!("not run: no tmpfs");
+        }
+        for section in ["evict", "commit"] {
+            let found = run(1, Some(section), &mut |_| {}).unwrap().measurements;
+            assert!(!found.is_empty() && found.iter().all(|found| found.key.starts_with(section)));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What has to be quick when the machine is about to go: rescue copies of dirty images, against a plain sequential write and
+//! `fdatasync` of as many bytes to the same disk.
+//!
+//! Every image was stored to on every page by a program that was killed, so nothing can be left out. Both sides write new
+//! files: copies and file of the round before are removed first, outside the measured time.
+
+use std::fs::{self, File};
+use std::io::{self, Error, Write};
+use std::time::Instant;
+
+use holdfast_region::{RegionName, Rescue};
+
+use crate::heap::ground::{Ground, Home, Store, name};
+use crate::heap::raw::RawRegion;
+use crate::race::{Side, Times, race};
+use crate::timing::ms_since;
+
+/// The sides.
+pub(super) const RESCUE: &str = "rescue copies";
+pub(super) const SEQUENTIAL: &str = "sequential write";
+
+/// Milliseconds for `images` of `image_bytes` each.
+pub(super) fn run(ground: &Ground, rounds: usize, images: usize, image_bytes: u64) -> io::Result<Times> {
+    let home = ground.home(Store::Disk)?;
+    let mut bytes = Vec::new();
+    let mut regions = Vec::new();
+    for number in 0..images {
+        let text = format!("image-{number}");
+        let mut region = RawRegion::create(&home, &text, image_bytes)?;
+        region.checkpoint()?;
+        bytes.extend(region.dirty_pages(1));
+        region.close()?;
+        regions.push((name(&text)?, text));
+    }
+    let path = ground.on_disk("sequential")?.join("file");
+    let rescue = Side::new(RESCUE, || {
+        for (_, text) in &regions {
+            make_dirty(&home, text)?;
+        }
+        let started = Instant::now();
+        for (region, _) in &regions {
+            copy(&home, region, image_bytes)?;
+        }
+        Ok(ms_since(started))
+    });
+    let sequential = Side::new(SEQUENTIAL, || {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let started = Instant::now();
+        let mut file = File::create(&path)?;
+        for piece in bytes.chunks(1 << 20) {
+            file.write_all(piece)?;
+        }
+        file.sync_data()?;
+        Ok(ms_since(started))
+    });
+    race(rounds, vec![rescue, sequential])
+}
+
+/// Stores to every page and goes like a killed program. That it opens the region makes the last copy stale: it is removed.
+fn make_dirty(home: &Home, text: &str) -> io::Result<()> {
+    let mut region = RawRegion::open(home, text)?;
+    region.dirty(1);
+    region.abandon();
+    Ok(())
+}
+
+fn copy(home: &Home, region: &RegionName, image_bytes: u64) -> io::Result<()> {
+    match home.names.rescue(region, None).map_err(Error::other)? {
+        Rescue::Written { bytes } if bytes == image_bytes => Ok(()),
+        other => Err(Error::other(format!("instead of {image_bytes} bytes a rescue copy did: {other:?}"))),
+    }
+}
