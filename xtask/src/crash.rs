@@ -39,7 +39,7 @@ const fn row(name: &'static str, tests: &'static [&'static str], long: Option<u6
     Row { name, package: CROSS.0, program: CROSS.1, features: &[], tests, long }
 }
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 11] = [
     row("H1", &["kills::"], Some(200_000)),
     Row {
         name: "H2",
@@ -63,6 +63,7 @@ const ROWS: [Row; 10] = [
         name: "H6",
         package: "holdfast-lab",
         program: "lab",
+        features: &[],
         tests: &["every_acknowledged_record"],
         long: Some(40),
     },

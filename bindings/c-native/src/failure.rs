@@ -72,9 +72,6 @@ pub(crate) enum Failure {
         "other threads still run and cannot be stopped ({0}); end them, or call nv_close, before the program ends"
     )]
     CannotStop(std::io::Error),
-    /// A level that there is not yet.
-    #[error("the durability level `system` is not offered; ask for NV_POWER")]
-    LevelNotOffered,
     /// A panic, now or before.
     #[error(
         "a failure inside the library left the heap's handle in an unknown state; what is stored is not lost: \
@@ -98,7 +95,6 @@ impl Failure {
             Failure::NotGranted | Failure::Ending | Failure::LetGo => Code::NotGranted,
             Failure::IsOpen { .. } => Code::IsOpen,
             Failure::Forked { .. } => Code::Forked,
-            Failure::LevelNotOffered => Code::Unsupported,
         }
     }
 }

@@ -288,7 +288,7 @@ impl Library for Native {
     fn make_durable(heap: &mut Heap<RegionBacking>, level: Level) -> Result<(), Failure> {
         let durability = match level {
             Level::Process => Durability::Process,
-            Level::System => return Err(Failure::LevelNotOffered),
+            Level::System => Durability::System,
             Level::Power => Durability::Power,
         };
         heap.backing().region().commit(durability)?;

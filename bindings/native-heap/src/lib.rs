@@ -65,20 +65,24 @@ struct Shared {
 /// How a heap is opened on its region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HeapOptions {
-    /// The heap writes its cache lines back in an order from which it recovers after a reset of the machine, whatever the
-    /// region is: each transaction is in memory when it has committed. Costs some 0.5 us a transaction, and brings nothing
-    /// where the pool's memory does not survive a reset.
+    /// The heap writes its cache lines back in an order from which it recovers after a reset of the machine, also where the
+    /// region does not need that ([`Region::needs_order`]; where it does, it is done anyway): each transaction is in memory
+    /// when it has committed. Costs some 0.5 us a transaction, and brings nothing where the pool's memory does not survive
+    /// a reset.
     pub ordered: bool,
 }
 
 impl SharedRegion {
     pub(crate) fn new(region: Region, options: HeapOptions) -> SharedRegion {
         let limit_bytes = AtomicU64::new(region.limit_bytes());
+        // Where the processor cannot, commits at level `system` go to the store.
+        let needed = region.needs_order() && holdfast_persist::instruction().is_some();
+        let ordered = (needed || options.ordered) && !region.is_read_only();
         SharedRegion(Arc::new(Shared {
             region: Mutex::new(region),
             limit_bytes,
             hidden: AtomicBool::new(false),
-            ordered: options.ordered,
+            ordered,
         }))
     }
 
@@ -205,6 +209,9 @@ fn try_open<B: Backing>(
     shared: &mut SharedRegion,
     wrap: impl FnOnce(RegionBacking) -> B,
 ) -> Result<Heap<B>, OpenHeapError> {
+    if shared.is_ordered() {
+        shared.with(Region::promise_order)?;
+    }
     let base = shared.with(Region::map_native)?;
     let pointers = pointers_of(shared);
     let backing = wrap(RegionBacking::new(base, shared.clone()));
@@ -299,6 +306,30 @@ mod tests {
         region.set_consistency(Consistency::Atomic).unwrap();
         let (heap, region) = open_heap_with(region, ordered).unwrap();
         assert!(!heap.is_ordered(), "the region publishes in its own order");
+        drop(heap.close());
+        region.close().unwrap();
+    }
+
+    #[test]
+    fn a_heap_in_a_pool_that_outlives_a_reset_has_every_commit_after_it() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let names = |boot| {
+            let (home, pool) = (directory.path().join("home"), directory.path().join("pool"));
+            NameSpace::new(Places::at_emulated_dax(home, pool, [boot; 16]).unwrap())
+        };
+        let (key, name) = (OwnerKey::from_bytes([7; 32]), RegionName::parse("heap").unwrap());
+        let (mut heap, region) = open_heap(names(1).create(&name, &key, 8 << 20).unwrap()).unwrap();
+        assert!(heap.is_ordered());
+        heap.create_root("committed", 64).unwrap();
+        region.commit(Durability::System).unwrap();
+        heap.begin().unwrap();
+        heap.create_root("unfinished", 64).unwrap();
+        // The machine is reset.
+        drop((heap, region));
+        let region = names(2).open(&name, &key).unwrap();
+        assert_eq!(region.opened(), Opened::WarmAfterReset);
+        let (heap, region) = open_heap(region).unwrap();
+        assert!(heap.root("committed").is_some() && heap.root("unfinished").is_none());
         drop(heap.close());
         region.close().unwrap();
     }

@@ -40,8 +40,12 @@ pub enum RecoveryError {
 pub fn recover(region: &mut Region) -> Result<Recovery, RecoveryError> {
     // Whatever the applet's mode: what it did not publish is gone by now, and recovery is a transaction.
     region.set_consistency(Consistency::Direct)?;
+    let ordered = region.needs_order() && holdfast_persist::instruction().is_some();
+    if ordered {
+        region.promise_order()?;
+    }
     let base = region.map_native()?;
-    let found = open(base.as_ptr(), region.backed_bytes());
+    let found = open(base.as_ptr(), region.backed_bytes(), ordered);
     region.unmap()?;
     match found {
         Ok(Opened::Recovered) => Ok(Recovery::RolledBack),
@@ -51,10 +55,10 @@ pub fn recover(region: &mut Region) -> Result<Recovery, RecoveryError> {
     }
 }
 
-fn open(base: *mut u8, backed_bytes: u64) -> Result<Opened, OpenError> {
+fn open(base: *mut u8, backed_bytes: u64, ordered: bool) -> Result<Opened, OpenError> {
     // SAFETY: `base` starts `backed_bytes` of the region's mapping, which is page-aligned, readable, and
     // writable (its first store makes it so); the caller holds the region, so nobody else writes to it, and
     // unmaps it only after this function has dropped the heap.
-    let backing = unsafe { Fixed::new(base, backed_bytes) };
+    let backing = unsafe { Fixed::new(base, backed_bytes) }.with_order(ordered);
     Heap::open(backing, OpenOptions { pointers: None, format_if_empty: false }).map(|heap| heap.opened())
 }

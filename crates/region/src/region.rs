@@ -1,5 +1,5 @@
-//! A region that this process has open: state, mapping, closing. Growth is in [`crate::growth`], commits in
-//! [`crate::commit`].
+//! A region that this process has open: state and mapping. Growth is in [`crate::growth`], commits in
+//! [`crate::commit`], closing in [`crate::closing`].
 //!
 //! Invariants:
 //! - While a [`Region`] lives it holds the name's lock, so it is the only writer; one that may only be read shares the
@@ -18,30 +18,27 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use holdfast_sys::lock::FileLock;
-use holdfast_sys::mapping::gather_huge_pages;
 use serde::Serialize;
 
 use crate::access::{Access, AccessError};
 use crate::address::address_window;
 use crate::atomic::Consistency;
-use crate::commit::{JournalSlot, Written};
+use crate::commit::JournalSlot;
 use crate::compartments::is_workers_key;
 use crate::dirty::{DirtySource, Tracking};
 use crate::error::{RegionError, Result};
-use crate::format::{DATA_OFFSET, FileState, GROWTH_STEP_BYTES};
+use crate::format::{DATA_OFFSET, GROWTH_STEP_BYTES};
 use crate::image::Image;
 use crate::key::OwnerKey;
 use crate::medium::Medium;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
-use crate::namespace::NameSpace;
 use crate::order::Unwritten;
 use crate::pending::Pending;
 use crate::places::Places;
@@ -82,14 +79,6 @@ pub struct CheckpointReport {
     pub skipped: bool,
 }
 
-/// What closing did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[non_exhaustive]
-pub struct CloseReport {
-    /// The last checkpoint.
-    pub checkpoint: CheckpointReport,
-}
-
 /// An open region. See the module for its invariants.
 pub struct Region {
     // Fields drop in this order: no mapping may be left when the lock goes.
@@ -97,7 +86,7 @@ pub struct Region {
     pub(crate) image: Image,
     pub(crate) lost_notify: Option<Notify>,
     pub(crate) dirty_source: Option<Box<dyn DirtySource>>,
-    opened: Opened,
+    pub(crate) opened: Opened,
     pub(crate) consistency: Consistency,
     /// From the first choice of the mode `atomic` on.
     pub(crate) redo: Option<Redo>,
@@ -349,65 +338,6 @@ impl Region {
         }
         let read = self.image.file.read_exact_at(buffer, DATA_OFFSET + offset);
         read.map_err(RegionError::io("read", &self.image.path))
-    }
-
-    /// Unmaps, checkpoints if dirty, marks the image clean and releases the name. One that may only be read is unmapped
-    /// and released, no more.
-    ///
-    /// # Errors
-    /// As [`Region::checkpoint`]. The region is released all the same; what it holds stays in the image, and
-    /// the next open is `WarmAfterCrash`.
-    pub fn close(mut self) -> Result<CloseReport> {
-        self.settle_image()
-    }
-
-    /// What closing does, with the name still locked afterwards.
-    pub(crate) fn settle_image(&mut self) -> Result<CloseReport> {
-        self.unmap()?;
-        if self.read_only {
-            return Ok(CloseReport { checkpoint: CheckpointReport { skipped: true, ..Default::default() } });
-        }
-        let committed = self.commit_to_store()?;
-        if committed.written == Written::Base || matches!(self.opened, Opened::Cold | Opened::Rescued) {
-            self.gather_huge_pages();
-        }
-        if let Some(redo) = self.redo.take() {
-            match self.storage.remove(redo.path()) {
-                // Somebody emptied the pool; the commit has everything.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                other => other.map_err(RegionError::io("remove", redo.path()))?,
-            }
-        }
-        let durable_sequence = match &*JournalSlot::lock(&self.journal) {
-            JournalSlot::Ready(journal) => {
-                // Only helps to tell damage from a torn end; nothing relies on it.
-                let _ = journal.mark_end(&*self.storage, self.image.header.backed_bytes);
-                journal.last_sequence
-            }
-            // Not looked at, so as it was. Broken it cannot be: the commit mended it.
-            JournalSlot::Unread | JournalSlot::Broken => self.image.header.journal_sequence,
-        };
-        self.image
-            .change_header(&*self.storage, |header| {
-                header.state = FileState::Clean;
-                header.journal_sequence = durable_sequence;
-            })
-            .map_err(RegionError::io("write the header of", &self.image.path))?;
-        // Older than the last commit, or the same. One that stays does not count, and is removed by the next session.
-        let _ = self.names_of().remove_rescue(self.name());
-        Ok(CloseReport { checkpoint: committed.into() })
-    }
-
-    fn names_of(&self) -> NameSpace {
-        NameSpace::sharing(self.places.clone(), self.storage.clone())
-    }
-
-    /// Makes the next sessions' page faults few. Done when a session has paid for a checkpoint or a cold open
-    /// anyway; a kernel that refuses costs speed only.
-    fn gather_huge_pages(&self) {
-        if self.medium() == Medium::Memory && self.places.pool_is_volatile_memory() {
-            let _ = gather_huge_pages(&self.image.file, DATA_OFFSET, self.image.header.backed_bytes as usize);
-        }
     }
 
     /// The store lacks something from now on, so no store has to be noticed any more.
