@@ -10,6 +10,7 @@ mod faults;
 mod guestbook;
 mod main_job;
 mod model;
+mod programs;
 mod repairs;
 mod roots;
 mod rubbish;

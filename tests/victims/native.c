@@ -88,6 +88,19 @@ static void *sleep_for_ever(void *unused)
     return unused;
 }
 
+/* A thread with the flags that Go's runtime gives: nobody is told its number. It ends the program with 7. */
+static int thread_of_go(void)
+{
+    static char stack[65536] __attribute__((aligned(16)));
+    long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_SYSVSEM | CLONE_THREAD, result;
+    __asm__ volatile("syscall\n test %%rax, %%rax\n jnz 1f\n mov $231, %%eax\n mov $7, %%edi\n syscall\n 1:"
+                     : "=a"(result)
+                     : "a"(SYS_clone), "D"(flags), "S"(stack + sizeof stack), "d"(0)
+                     : "rcx", "r11", "memory");
+    if (result < 0) return 100 - (int)result;
+    for (;;) pause();
+}
+
 static int start_threads(int count)
 {
     pthread_attr_t attributes;
@@ -175,6 +188,9 @@ int main(int count, char **words)
     WHEN("spins") for (volatile long i = 0;; i++) {}
     WHEN("ptrace") return done(ptrace(PTRACE_SEIZE, number, 0, 0));
     WHEN("kill") return done(kill(number, SIGCONT));
+    WHEN("kill itself") return done(kill(getpid(), SIGTERM));
+    WHEN("a thread of Go's") return thread_of_go();
+    WHEN("sealed, reads") { usleep(200000); return done(open(more, O_RDONLY)); }
     WHEN("read others' memory") return read_others_memory(number);
     WHEN("user name space") return done(unshare(CLONE_NEWUSER));
     WHEN("mount") return done(mount("none", "/", "tmpfs", 0, 0));

@@ -28,6 +28,11 @@ impl Kind {
     /// # Errors
     /// The file cannot be read.
     pub fn of(path: &Path) -> io::Result<Kind> {
+        // Asked before it is opened: a pipe that nobody writes to would keep that waiting for ever.
+        if !path.metadata()?.is_file() {
+            let what = "it is not a file";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         let mut start = [0; ELF_MAGIC.len()];
         match File::open(path)?.read_exact(&mut start) {
             Ok(()) if start == ELF_MAGIC => Ok(Kind::Native),

@@ -15,7 +15,9 @@ use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
 use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind, status};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
-use holdfast_jail::{Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant};
+use holdfast_jail::{
+    Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness,
+};
 use holdfast_region::{Durability, ErrorKind, Lent, Region, RegionError};
 use holdfast_wasm::{Access, Output};
 
@@ -443,7 +445,7 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
             Err(Stop::Broken(what)) => break Some(Failure::Protocol { what }),
         }
     };
-    let notes = native.weaker();
+    let notes = Weakness::summary(native.jailed.weaker()).into_iter().collect();
     let Ended { failure: found, region, heap_error, stdout, stderr, metrics } =
         Box::new(native).finish(failure.as_ref());
     match (failure, found) {

@@ -53,19 +53,19 @@ pub struct AppletArgs {
     pub env: Vec<String>,
 
     /// Limit of volatile memory; the heap does not count
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_memory)]
     pub memory: u64,
 
     /// WebAssembly: limit of fuel, about one unit an instruction; of each call where functions are called
     #[arg(long, value_name = "UNITS")]
     pub fuel: Option<u64>,
 
-    /// Native: limit of processor time in all, rounded up to seconds
+    /// Native: limit of processor time of all its threads together
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub cpu_time: Option<Duration>,
 
     /// Native: limit of threads at a time
-    #[arg(long, value_name = "NUMBER", default_value_t = 16)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: u32,
 
     /// Native: refuse to run where this machine lacks a layer of the sandbox, instead of saying so and going on
@@ -84,6 +84,13 @@ fn parse_heap(text: &str) -> Result<RegionName, String> {
             Err(format!("{text} is a compartment; write --heap {heap} --compartment {worker}"))
         }
         _ => RegionName::parse(text).map_err(|error| error.to_string()),
+    }
+}
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("no program runs in no memory; give it some, such as 64MiB".to_owned()),
+        bytes => Ok(bytes),
     }
 }
 

@@ -287,10 +287,16 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
-/// A span of time as people write it.
+/// A span of time as people write it, in which something can be done.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write a number and a unit: 500ms, 10s, 2min"))
+    match humantime::parse_duration(text) {
+        Ok(time) if time.is_zero() => {
+            Err("nothing is done in no time; leave the option out for no limit, or write 500ms, 10s, 2min"
+                .to_owned())
+        }
+        Ok(time) => Ok(time),
+        Err(error) => Err(format!("{error}; write a number and a unit: 500ms, 10s, 2min")),
+    }
 }
 
 #[cfg(test)]
@@ -317,6 +323,11 @@ mod tests {
     fn bad_values_are_refused_with_the_right_form() {
         for (arguments, hint) in [
             (["holdfast", "run", "a.wasm", "--timeout", "soon"], "10s"),
+            (["holdfast", "run", "a.wasm", "--timeout", "0"], "no limit"),
+            (["holdfast", "run", "a.wasm", "--cpu-time", "0s"], "no limit"),
+            (["holdfast", "run", "a.wasm", "--memory", "0"], "64MiB"),
+            (["holdfast", "run", "a.wasm", "--threads", "0"], "1..=4096"),
+            (["holdfast", "run", "a.wasm", "--threads", "100000"], "1..=4096"),
             (["holdfast", "run", "a.wasm", "--heap-size", "big"], "64MiB"),
             (["holdfast", "run", "a.wasm", "--heap", "../x"], "name"),
             (["holdfast", "run", "a.wasm", "--heap", "jobs+w"], "--heap jobs --compartment w"),

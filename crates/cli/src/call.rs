@@ -30,8 +30,11 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
             return Err(explain(&error, heap));
         }
     };
-    for note in applet.weaker() {
-        eprintln!("holdfast: {note}");
+    match applet.weaker().len() {
+        0 => {}
+        count => eprintln!(
+            "holdfast: {count} layers of the sandbox are missing here; `holdfast doctor` says which"
+        ),
     }
     let done = match &args.function {
         None => list(&applet),

@@ -1,5 +1,7 @@
 //! What an applet is granted, from the command line: its heap, directories, environment and limits.
 
+use std::path::{Component, Path, PathBuf};
+
 use holdfast_applet::{Command, Grants, Kind, Limits, MAX_HEAP_LIMIT_BYTES};
 use holdfast_region::{
     Consistency, KeyError, NameSpace, Opened, OwnerKey, Places, Region, RegionError, RegionName,
@@ -20,13 +22,17 @@ pub fn prepare(
         let path = args.applet.display();
         return Err(Failure::new(NO_APPLET, format!("there is no applet {path}; check the path")));
     }
-    let places = Places::from_env().map_err(host)?;
+    let places = Places::from_env().map_err(host);
     let mut limits = Limits::default();
     limits.memory_bytes = args.memory;
     limits.fuel = args.fuel;
     limits.cpu_time = args.cpu_time;
     limits.threads = args.threads;
-    let mut grants = Grants::none().cache_dir(places.cache());
+    let mut grants = Grants::none();
+    // Without a heap nothing has to be kept: a home that cannot be used costs the cache of compiled programs only.
+    if let Ok(places) = &places {
+        grants = grants.cache_dir(places.cache());
+    }
     for argument in arguments {
         grants = grants.arg(argument);
     }
@@ -34,20 +40,24 @@ pub fn prepare(
         let (name, value) = environment(variable)?;
         grants = grants.env(name, value);
     }
-    for grant in args.dirs {
+    let is_native = matches!(Kind::of(&args.applet), Ok(Kind::Native));
+    for mut grant in args.dirs {
         if !grant.host.is_dir() {
             let path = grant.host.display();
             return Err(usage(format!(
                 "cannot grant {path}: there is no such directory; check the path after --dir"
             )));
         }
+        if is_native {
+            grant.guest = in_the_root(&grant.guest)?;
+        }
         grants = grants.dir(grant);
     }
     let mut heap = None;
     if let Some(name) = args.heap {
-        let names = NameSpace::new(places).with_medium(args.backing);
+        let names = NameSpace::new(places?).with_medium(args.backing);
         // Only there the heap has to fit into an address space of 4 GiB.
-        if !matches!(Kind::of(&args.applet), Ok(Kind::Native)) {
+        if !is_native {
             match &args.compartment {
                 Some(worker) => {
                     check_size(&names, &name.compartment(worker).map_err(usage)?, "--quota", args.quota)?;
@@ -68,6 +78,29 @@ pub fn prepare(
         heap = Some(granted);
     }
     Ok((Command::new(args.applet, grants).strict(args.strict), limits, heap))
+}
+
+/// Where a native program finds a directory: it begins in its root, so that a relative path is one from there.
+fn in_the_root(guest: &str) -> Result<String, Failure> {
+    let path = Path::new(guest);
+    if path.is_absolute() {
+        return Ok(guest.to_owned());
+    }
+    let mut found = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => found.push(name),
+            Component::CurDir => {}
+            _ => found.clear(),
+        }
+    }
+    if found.file_name().is_none() || !found.is_absolute() {
+        return Err(usage(format!(
+            "a native applet cannot have a directory under the path {guest}; give it a name after --dir, such as \
+             {guest}::/data"
+        )));
+    }
+    Ok(found.to_string_lossy().into_owned())
 }
 
 /// The heap of an applet, for what has to be done when it fails.

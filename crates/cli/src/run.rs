@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use holdfast_applet::{AppletError, FailureKind, Kind, Metrics, Outcome, Stdio};
+use holdfast_applet::{
+    AppletError, End, Failure as AppletFailure, FailureKind, KillReason, Kind, Metrics, Outcome, Stdio,
+};
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, VIOLATION};
@@ -12,10 +14,23 @@ use crate::size::show_size;
 
 pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let metrics = args.applet.metrics;
+    let has_files = !args.applet.dirs.is_empty();
     let (command, mut limits, heap) = prepare(args.applet, args.args)?;
     limits.timeout = args.timeout;
     match command.limits(limits).stdio(Stdio::inherit()).run() {
-        Ok(outcome) => finish(outcome, metrics),
+        Ok(outcome) => {
+            let is_native = outcome.metrics.kind == Kind::Native;
+            let status = outcome.exit_status;
+            let done = finish(outcome, metrics)?;
+            // A program says that a file is not there, and not why.
+            if is_native && status != 0 && !has_files {
+                eprintln!(
+                    "holdfast: it ended with status {status}, and had no files but the system's libraries; if it looked for \
+                     some, grant their directory with --dir"
+                );
+            }
+            Ok(done)
+        }
         Err(error) => {
             if metrics {
                 show_metrics(&error.metrics);
@@ -47,17 +62,38 @@ pub fn explain(error: &AppletError, heap: Option<Granted>) -> Failure {
     let code = match error.kind() {
         FailureKind::NotFound => NO_APPLET,
         FailureKind::CannotLoad => NOT_LOADABLE,
+        // The host ended it because of the host: its output cannot be written, the kernel has no room.
+        FailureKind::Trap if is_the_hosts(&error.failure) => HOST_FAILED,
         FailureKind::Trap => TRAPPED,
         FailureKind::PolicyViolation => VIOLATION,
         FailureKind::TimeLimit => TIME_LIMIT,
         _ => HOST_FAILED,
     };
+    // One that ran to its end instead of serving has run: what it stored stays.
+    let has_run = matches!(error.failure, AppletFailure::NotServing { .. });
     if matches!(code, NO_APPLET | NOT_LOADABLE)
+        && !has_run
         && let Some(heap) = heap
     {
         heap.forget_if_made_now();
     }
-    Failure::new(code, error)
+    Failure::new(code, in_words_of_the_command(&error.to_string()))
+}
+
+fn is_the_hosts(failure: &AppletFailure) -> bool {
+    matches!(failure, AppletFailure::Ended { end: End::Killed(KillReason::Other { .. }) })
+}
+
+/// Limits have the names of the library's fields in its messages; who typed a command knows them as options.
+fn in_words_of_the_command(message: &str) -> String {
+    const OPTIONS: [(&str, &str); 5] = [
+        ("(call_timeout)", "(--timeout)"),
+        ("(timeout)", "(--timeout)"),
+        ("(cpu_time)", "(--cpu-time)"),
+        ("(threads)", "(--threads)"),
+        ("(memory)", "(--memory)"),
+    ];
+    OPTIONS.iter().fold(message.to_owned(), |message, (field, option)| message.replace(field, option))
 }
 
 pub fn show_metrics(metrics: &Metrics) {

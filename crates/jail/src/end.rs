@@ -164,7 +164,12 @@ impl fmt::Display for Violation {
             write!(formatter, "{}{argument:#x}", if index == 0 { "" } else { ", " })?;
         }
         let Violation { instruction_pointer, step, reason, .. } = self;
-        write!(formatter, ") at {instruction_pointer:#x}, {step}: {reason}")
+        write!(formatter, ") at {instruction_pointer:#x}")?;
+        // A program that nobody seals is in its first step to its end, so that one says nothing.
+        if *step == Step::Final {
+            write!(formatter, ", {step}")?;
+        }
+        write!(formatter, ": {reason}")
     }
 }
 
@@ -184,7 +189,10 @@ impl fmt::Display for LimitHit {
                 "it wanted more than its {limit} threads; raise the limit (threads) if it needs more"
             ),
             LimitHit::AddressSpace { limit_bytes } => {
-                write!(formatter, "it used up its address space of {limit_bytes} bytes")
+                write!(
+                    formatter,
+                    "it used up its address space of {limit_bytes} bytes; raise the limit (memory) if it needs more"
+                )
             }
             LimitHit::Memory { limit_bytes } => {
                 write!(formatter, "it used up its memory of {limit_bytes} bytes")
@@ -277,7 +285,11 @@ mod tests {
             step: Step::Final,
             reason: "not in the policy",
         };
-        let text = End::Violation(violation).to_string();
+        let text = violation.to_string();
         assert!(text.contains("fork (number 57, x86-64)(0x1, 0x2, 0x3, 0x4, 0x5, 0x6) at 0x1000"), "{text}");
+        assert!(text.ends_with(", sealed: not in the policy"), "{text}");
+        // Nobody says of a program that is never sealed that it was loading.
+        let text = Violation { step: Step::Loader, ..violation }.to_string();
+        assert!(text.ends_with(" at 0x1000: not in the policy"), "{text}");
     }
 }

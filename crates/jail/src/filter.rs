@@ -81,6 +81,9 @@ fn compile(policy: Policy, given: &Given) -> Option<Vec<libc::sock_filter>> {
         statement(RETURN, libc::SECCOMP_RET_USER_NOTIF),
     ];
     program.extend(tree(&leaves, otherwise)?);
+    // Compiled conditions begin with a spare jump to one instruction past what follows them, which the kernel checks though
+    // nothing gets to it: when they are the last ones, it needs somewhere to go.
+    program.push(statement(RETURN, otherwise));
     if program.len() >= INSTRUCTIONS_MAX {
         return None;
     }

@@ -1,7 +1,7 @@
 //! What the supervisor and the handle share about one program.
 //!
 //! Invariants:
-//! - The first cause of an end counts, and `end` is set once.
+//! - The first cause of an end counts, and `end` is set once; only output that turns out to be lost changes it after that.
 //! - Its PID is used only while the process cannot have been reaped: under `unreaped`.
 
 #![forbid(unsafe_code)]
@@ -17,7 +17,7 @@ use holdfast_sys::child::{Reaped, Status};
 use holdfast_sys::{child, remote_memory};
 use rustix::process::Signal;
 
-use crate::end::{End, LimitHit, Usage, signal_name};
+use crate::end::{End, KillReason, LimitHit, Usage, signal_name};
 use crate::groups::Groups;
 use crate::limits::JailLimits;
 use crate::policy::{Given, Policy, Step};
@@ -53,6 +53,8 @@ pub(crate) struct Book {
     pub(crate) output_bytes: u64,
     pub(crate) is_truncated: bool,
     pub(crate) questions: u64,
+    /// What it wrote could not be passed on, which counts for more than a status.
+    has_lost_output: bool,
     /// Threads that still pass on what it wrote.
     pub(crate) relays: u32,
     pub(crate) groups: Option<Groups>,
@@ -84,6 +86,7 @@ impl Inmate {
             output_bytes: 0,
             is_truncated: false,
             questions: 0,
+            has_lost_output: false,
             relays: 0,
             groups,
         };
@@ -156,6 +159,19 @@ impl Inmate {
         if is_too_much {
             self.finish(End::Limit(LimitHit::Output { limit_bytes }));
         }
+    }
+
+    /// What it wrote cannot be passed on: it ends, or, where it has ended in order, that end is none.
+    pub(crate) fn lose_output(&self, what: String) {
+        let cause = End::Killed(KillReason::Other { what });
+        let mut book = self.book();
+        if let Some(End::Exited { .. }) = book.end {
+            book.end = Some(cause);
+            return;
+        }
+        book.has_lost_output = true;
+        drop(book);
+        self.finish(cause);
     }
 
     /// A relay has begun, or has passed everything on.
@@ -235,7 +251,11 @@ impl Inmate {
             if let Some(Reaped { cpu_time, peak_memory_bytes, .. }) = reaped {
                 book.usage = Usage { cpu_time, peak_memory_bytes, wall_time };
             }
-            book.end = Some(self.verdict(reaped, cause, out_of_memory));
+            let has_lost_output = book.has_lost_output;
+            book.end = Some(match self.verdict(reaped, cause.clone(), out_of_memory) {
+                End::Exited { .. } if has_lost_output => cause.unwrap_or(End::Unknown),
+                end => end,
+            });
             book.groups.take()
         };
         self.changed.notify_all();

@@ -131,6 +131,19 @@ impl Weakness {
         let why = format!("{step}: {}", io::Error::from_raw_os_error(errno));
         Weakness { layer, why, remedy: remedy(layer) }
     }
+
+    /// All of them in one line, for whoever saw the details before; `None` for none.
+    #[must_use]
+    pub fn summary(all: &[Weakness]) -> Option<String> {
+        let names: Vec<&str> = all.iter().map(|weakness| weakness.layer.name()).collect();
+        let (last, others) = names.split_last()?;
+        let names = if others.is_empty() {
+            format!("the layer {last} is")
+        } else {
+            format!("the layers {} and {last} are", others.join(", "))
+        };
+        Some(format!("{names} missing here; `holdfast doctor` says why and what brings them"))
+    }
 }
 
 impl fmt::Display for Weakness {
@@ -167,6 +180,20 @@ mod tests {
             assert_eq!(Layers::none().with(layer).without(layer), Layers::none());
         }
         assert!(!Layers::default().has(Layer::ControlGroup));
+    }
+
+    #[test]
+    fn several_weaknesses_are_one_line() {
+        let of = |layers: &[Layer]| {
+            let all: Vec<_> =
+                layers.iter().map(|layer| Weakness::new(*layer, "clone", libc::EPERM)).collect();
+            Weakness::summary(&all)
+        };
+        assert_eq!(of(&[]), None);
+        let told = of(&[Layer::Mounts, Layer::Network, Layer::Ipc]).unwrap();
+        assert!(told.contains("mount name space, network name space and IPC name space are"), "{told}");
+        assert!(of(&[Layer::Landlock]).unwrap().starts_with("the layer Landlock is missing"));
+        assert!(!told.contains('\n') && told.contains("holdfast doctor"), "{told}");
     }
 
     #[test]

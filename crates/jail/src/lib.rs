@@ -18,6 +18,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("the jail's policy is written for x86-64 Linux; other machines run WebAssembly applets");
 
+mod answer;
 mod choice;
 mod end;
 mod error;
@@ -30,6 +31,7 @@ mod layers;
 mod limits;
 mod machine;
 pub mod policy;
+mod prepare;
 mod program;
 mod relay;
 mod root;

@@ -11,10 +11,12 @@
 #![forbid(unsafe_code)]
 
 mod base;
+mod descriptors;
 mod directories;
 mod loader;
 mod output;
 mod own_root;
+mod refusals;
 mod threads;
 
 use std::fmt;
@@ -114,6 +116,8 @@ pub enum Operand {
     RegionDataOffset,
     /// The descriptor of the program's file, before it runs.
     ProgramDescriptor,
+    /// The program's own number, as it knows it.
+    OwnProcess,
 }
 
 /// A condition on one argument.
@@ -160,12 +164,24 @@ pub enum Group {
     Directories,
     /// Questions about paths. Added when the program has a root of its own.
     OwnRoot,
+    /// Descriptors that the program made itself.
+    Descriptors,
+    /// What is answered by an error rather than by the program's end.
+    Refusals,
 }
 
 impl Group {
     /// All of them, in the order in which their rules are tried.
-    pub const ALL: [Group; 6] =
-        [Group::Base, Group::Output, Group::Threads, Group::Directories, Group::OwnRoot, Group::Loader];
+    pub const ALL: [Group; 8] = [
+        Group::Base,
+        Group::Output,
+        Group::Threads,
+        Group::Directories,
+        Group::OwnRoot,
+        Group::Descriptors,
+        Group::Loader,
+        Group::Refusals,
+    ];
 
     /// Its rules, in order.
     #[must_use]
@@ -177,6 +193,8 @@ impl Group {
             Group::Threads => threads::RULES,
             Group::Directories => directories::RULES,
             Group::OwnRoot => own_root::RULES,
+            Group::Descriptors => descriptors::RULES,
+            Group::Refusals => refusals::RULES,
         }
     }
 
@@ -255,6 +273,14 @@ pub struct Given {
     pub region_data_offset: u64,
     /// See [`Operand::ProgramDescriptor`].
     pub program_descriptor: u32,
+    /// See [`Operand::OwnProcess`]; [`Given::UNKNOWN_PROCESS`] where it is not known yet.
+    pub own_process: u32,
+}
+
+impl Given {
+    /// The number of no process: greater than any that there can be, and, taken as an `int`, none of the numbers that
+    /// mean a group of processes.
+    pub const UNKNOWN_PROCESS: u32 = i32::MAX as u32;
 }
 
 impl Operand {
@@ -266,6 +292,7 @@ impl Operand {
             Operand::FirstFreeDescriptor => given.first_free_descriptor.into(),
             Operand::RegionDataOffset => given.region_data_offset,
             Operand::ProgramDescriptor => given.program_descriptor.into(),
+            Operand::OwnProcess => given.own_process.into(),
         }
     }
 }
@@ -297,6 +324,9 @@ pub fn name(syscall: i64) -> &'static str {
 
 const ALL_BITS: u64 = u64::MAX;
 
+/// The flags of a mapping that say what kind it is: private or shared, of a file or not, of ordinary pages.
+const MAP_TYPES: u64 = 0xf | (libc::MAP_ANONYMOUS | libc::MAP_HUGETLB) as u64;
+
 /// The lower half of an argument equals a number.
 const fn is(argument: u8, value: u64) -> Condition {
     bits(argument, ALL_BITS, value)
@@ -318,6 +348,12 @@ const fn is_double(argument: u8, value: u64) -> Condition {
 const fn at_most(argument: u8, value: u64) -> Condition {
     let (width, operand) = (Width::Word, Operand::Value(value));
     Condition { argument, width, comparison: Comparison::AtMost, operand }
+}
+
+/// An argument is the program's own number.
+const fn is_itself(argument: u8) -> Condition {
+    let (width, operand) = (Width::Word, Operand::OwnProcess);
+    Condition { argument, width, comparison: Comparison::Equal { mask: ALL_BITS }, operand }
 }
 
 /// An argument is a descriptor that the program opened itself.
@@ -348,48 +384,4 @@ const fn during(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GIVEN: Given = Given { first_free_descriptor: 5, region_data_offset: 8192, program_descriptor: 5 };
-
-    fn action(step: Step, syscall: i64, args: [u64; 6]) -> Option<Action> {
-        Policy::default().rule(&GIVEN, step, syscall, &args).map(|rule| rule.action)
-    }
-
-    #[test]
-    fn every_rule_has_a_reason_and_a_known_call() {
-        for rule in Group::ALL.into_iter().flat_map(Group::rules) {
-            assert!(rule.reason.len() > 3, "{}: {:?}", name(rule.syscall), rule.reason);
-            assert_ne!(name(rule.syscall), "unknown");
-            assert!(rule.conditions.iter().all(|condition| condition.argument < 6));
-        }
-    }
-
-    #[test]
-    fn only_x86_64_numbers_have_names() {
-        assert_eq!(name(libc::SYS_read), "read");
-        assert_eq!(name(-1), "unknown");
-        assert_eq!(name(0x4000_0000), "unknown");
-    }
-
-    #[test]
-    fn files_are_opened_for_reading_while_loading_only() {
-        let open = |flags: i32| [0, 0x1000, flags as u64, 0, 0, 0];
-        assert_eq!(action(Step::Loader, libc::SYS_openat, open(libc::O_CLOEXEC)), Some(Action::Allow));
-        assert_eq!(action(Step::Final, libc::SYS_openat, open(libc::O_CLOEXEC)), None);
-        for flags in [libc::O_WRONLY, libc::O_RDWR, libc::O_CREAT, libc::O_TRUNC, libc::O_TMPFILE] {
-            assert_eq!(action(Step::Loader, libc::SYS_openat, open(flags)), None, "{flags:#x}");
-        }
-    }
-
-    #[test]
-    fn the_regions_header_cannot_be_mapped_shared() {
-        let shared =
-            |fd: u64, offset: u64| [0, 4096, libc::PROT_READ as u64, libc::MAP_SHARED as u64, fd, offset];
-        assert_eq!(action(Step::Final, libc::SYS_mmap, shared(4, 8192)), Some(Action::Allow));
-        assert_eq!(action(Step::Final, libc::SYS_mmap, shared(4, 4096)), None);
-        assert_eq!(action(Step::Loader, libc::SYS_mmap, shared(4, 0)), None);
-        assert_eq!(action(Step::Final, libc::SYS_mmap, shared(3, 0)), Some(Action::Allow));
-    }
-}
+mod tests;

@@ -45,14 +45,19 @@ fn pass_on(inmate: &Inmate, mut reader: File, to: Stream) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return,
         };
-        // That the host's own output is closed is no fault of the program's: it is read on.
-        let _ = match to {
+        let passed_on = match to {
+            // What is lost there is no result, and nobody could be told.
+            Stream::Error => io::stderr().lock().write_all(bytes).or(Ok(())),
             Stream::Output => {
                 let mut output = io::stdout().lock();
                 output.write_all(bytes).and_then(|()| output.flush())
             }
-            Stream::Error => io::stderr().lock().write_all(bytes),
         };
+        // A result that nobody gets must not look like one that somebody got.
+        if let Err(error) = passed_on {
+            inmate.lose_output(format!("its output cannot be written: {error}"));
+            return;
+        }
         inmate.count_output(bytes.len());
     }
 }

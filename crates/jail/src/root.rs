@@ -1,8 +1,8 @@
 //! The program's own root: a tmpfs with the loader's files and what was granted, and nothing else.
 //!
 //! Invariants:
-//! - All of it is read-only, without set-user bits and devices; only directories granted for writing can be written
-//!   to, and what is there cannot be executed.
+//! - All of it is read-only, without set-user bits and without any device but `/dev/null`; only directories granted for
+//!   writing can be written to, and what is there cannot be executed.
 //! - What is mounted is looked up before anything of the program runs.
 
 #![forbid(unsafe_code)]
@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use holdfast_sys::spawn::{MountChange, Steps};
@@ -22,6 +23,8 @@ use crate::program::{LIBRARY_DIRECTORIES, LOADER_FILES};
 const PLACE: &str = "/tmp";
 /// The old root within the new one, while there is one.
 const OLD: &str = "old-root";
+/// The one device: shells, Perl and many a library open it, and nothing is behind it.
+pub(crate) const NULL: &str = "/dev/null";
 
 /// What the root holds.
 #[derive(Debug, Default)]
@@ -29,6 +32,8 @@ pub(crate) struct Plan {
     directories: BTreeSet<PathBuf>,
     links: Vec<(PathBuf, PathBuf)>,
     binds: Vec<Bind>,
+    /// `/dev/null` is in it.
+    has_null: bool,
 }
 
 #[derive(Debug)]
@@ -50,6 +55,12 @@ impl Plan {
         }
         for grant in grants {
             plan.add_grant(grant)?;
+        }
+        let null = Path::new(NULL);
+        plan.has_null = is_null(null) && !grants.iter().any(|grant| null.starts_with(&grant.guest));
+        if plan.has_null {
+            let (source, target) = (null.to_owned(), null.to_owned());
+            plan.bind(Bind { source, target, is_directory: false, writable: false });
         }
         Ok(plan)
     }
@@ -88,6 +99,7 @@ impl Plan {
             .host
             .canonicalize()
             .map_err(|source| JailError::Host { what: "look up a granted path", source })?;
+        self.refuse_what_hides_libraries(grant, &source)?;
         let is_directory = source.is_dir();
         // What the host may not write to stays so, also for a host that could change that.
         let read_only = rustix::fs::statvfs(&source)
@@ -95,6 +107,25 @@ impl Plan {
         let writable = grant.access == Access::ReadWrite && !read_only;
         self.bind(Bind { source, target: grant.guest.clone(), is_directory, writable });
         Ok(())
+    }
+
+    /// A grant under a path of the loader's files is for those files, and for reading: anything else would be there instead
+    /// of them, and what can be written to cannot be executed.
+    fn refuse_what_hides_libraries(&self, grant: &PathGrant, source: &Path) -> Result<(), JailError> {
+        let libraries =
+            self.binds.iter().map(|bind| &bind.target).chain(self.links.iter().map(|(path, _)| path));
+        let needed = LIBRARY_DIRECTORIES.into_iter().chain(LOADER_FILES).map(Path::new);
+        let hidden: Vec<&Path> = needed.filter(|needed| needed.starts_with(&grant.guest)).collect();
+        let is_itself = grant.guest.canonicalize().is_ok_and(|guest| guest == source);
+        let is_harmless = is_itself && grant.access == Access::ReadOnly;
+        if is_harmless || !libraries.into_iter().any(|library| hidden.contains(&library.as_path())) {
+            return Ok(());
+        }
+        Err(JailError::Text {
+            what: "the granted path",
+            value: grant.guest.display().to_string(),
+            advice: "the program's loader and libraries are there: grant it under another path, or that very directory for reading (:ro)",
+        })
     }
 
     fn bind(&mut self, bind: Bind) {
@@ -110,6 +141,12 @@ impl Plan {
         self.directories
             .extend(path.ancestors().skip(1).filter(|parent| *parent != Path::new("/")).map(Path::to_owned));
     }
+}
+
+/// Whether a path is the device that reads as empty and forgets what is written to it, and no other.
+pub(crate) fn is_null(path: &Path) -> bool {
+    path.symlink_metadata()
+        .is_ok_and(|found| found.file_type().is_char_device() && found.rdev() == rustix::fs::makedev(1, 3))
 }
 
 fn text(path: &Path) -> CString {
@@ -150,6 +187,11 @@ pub(crate) fn steps(steps: &mut Steps, plan: &Plan) {
     let set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     let sealed = MountChange { set, clear: 0, recursive: true };
     steps.mount_attributes("make the root read-only", root(), sealed);
+    if plan.has_null {
+        let (set, clear) = (libc::MOUNT_ATTR_NOEXEC, libc::MOUNT_ATTR_NODEV);
+        let change = MountChange { set, clear, recursive: false };
+        steps.mount_attributes("let /dev/null be a device", text(Path::new(NULL)), change);
+    }
     for bind in plan.binds.iter().filter(|bind| bind.writable) {
         let change =
             MountChange { set: libc::MOUNT_ATTR_NOEXEC, clear: libc::MOUNT_ATTR_RDONLY, recursive: false };

@@ -13,6 +13,7 @@ use landlock::{
 
 use crate::jail::{Access, PathGrant};
 use crate::program::{LIBRARY_DIRECTORIES, LOADER_FILES, Program};
+use crate::root::{NULL, is_null};
 
 /// The newest interface whose rights are asked for; of those, a kernel takes what it knows.
 const NEWEST: ABI = ABI::V7;
@@ -36,6 +37,10 @@ pub(crate) fn build(program: &Program, grants: &[PathGrant]) -> io::Result<Optio
         for file in LOADER_FILES {
             ruleset = add(ruleset, Path::new(file), AccessFs::ReadFile.into(), true)?;
         }
+    }
+    if is_null(Path::new(NULL)) {
+        let both = AccessFs::ReadFile | AccessFs::WriteFile;
+        ruleset = add(ruleset, Path::new(NULL), both, true)?;
     }
     for grant in grants {
         ruleset = add(ruleset, &grant.host, rights(grant.access), false)?;

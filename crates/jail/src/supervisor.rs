@@ -3,28 +3,24 @@
 //! Why one: a program dies with the *thread* that started it, so that must be one that lives as long as the process.
 //! It does nothing that takes long: what is to be done for a program in one turn is bounded, and programs take turns.
 //!
-//! Invariants:
-//! - Decisions are made from the numbers in a notification, under the lock of the step that they are for.
-//! - A violation is never answered: its process is killed while the call waits.
+//! Invariant: it never waits for a program, for the host's output, or for a lock that is held for long.
 
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use holdfast_sys::seccomp::{self, Notification};
 use holdfast_sys::spawn::{Child, Steps};
 use rustix::event::{EventfdFlags, epoll};
 
-use crate::end::{End, LimitHit, Violation, signal_name};
-use crate::filter::{ARCH_I386, ARCH_X86_64, X32};
+use crate::answer::answer;
+use crate::end::{End, LimitHit};
 use crate::inmate::Inmate;
-use crate::policy::{self, Action, Question};
 
 /// Events that are taken from the kernel at once.
 const EVENTS: usize = 64;
@@ -317,97 +313,4 @@ fn drain(charge: &mut Charge, index: usize, buffer: &mut [u8]) -> bool {
     }
     charge.inmate.count_output(bytes.len());
     false
-}
-
-/// Receives one notification and decides on it.
-fn answer(charge: &Charge) -> io::Result<()> {
-    let listener = charge.listener.as_fd();
-    let asked = seccomp::receive(listener)?;
-    let inmate = &charge.inmate;
-    // The lock is held until the answer is given: a call is decided on before the jail is sealed, or after.
-    let mut book = inmate.book();
-    book.questions += 1;
-    let step = book.step;
-    let number = i64::from(asked.number);
-    let is_native = asked.arch == ARCH_X86_64 && asked.number as u32 & X32 == 0;
-    let rule = is_native.then(|| inmate.policy.rule(&inmate.given, step, number, &asked.arguments)).flatten();
-    let limit = inmate.limits.questions;
-    if book.questions > limit {
-        drop(book);
-        inmate.finish(End::Limit(LimitHit::Questions { limit }));
-        return Ok(());
-    }
-    let reason = match rule.map(|rule| rule.action) {
-        Some(Action::Allow) if seccomp::is_waiting(listener, asked.id) => {
-            return seccomp::carry_out(listener, asked.id);
-        }
-        Some(Action::Allow) => return Ok(()),
-        Some(Action::Errno(errno)) => return seccomp::refuse(listener, asked.id, errno),
-        Some(Action::Ask(Question::Thread)) => {
-            drop(book);
-            let limit = inmate.limits.threads;
-            match inmate.threads() {
-                Ok(threads) if threads < u64::from(limit) => return seccomp::carry_out(listener, asked.id),
-                Ok(_) => inmate.finish(End::Limit(LimitHit::Threads { limit })),
-                // The host cannot count now, perhaps for want of descriptors; or it has ended meanwhile.
-                Err(_) => return seccomp::refuse(listener, asked.id, libc::EAGAIN),
-            }
-            return Ok(());
-        }
-        Some(Action::Ask(Question::Abort)) => {
-            drop(book);
-            inmate.finish(match inmate.full_bytes() {
-                Some(limit_bytes) => End::Limit(LimitHit::AddressSpace { limit_bytes }),
-                None => End::Signal { signal: libc::SIGABRT, name: signal_name(libc::SIGABRT) },
-            });
-            return Ok(());
-        }
-        Some(Action::Ask(Question::Program)) => "a program is started once, by the host",
-        None if !is_native => "calls of other architectures are not allowed",
-        None => reason(inmate, number, &asked),
-    };
-    drop(book);
-    inmate.finish(End::Violation(Violation {
-        syscall: number,
-        name: name(&asked).to_owned(),
-        args: asked.arguments,
-        instruction_pointer: asked.instruction_pointer,
-        arch: arch(&asked),
-        step,
-        reason,
-    }));
-    Ok(())
-}
-
-/// Why no rule covers a call of x86-64.
-fn reason(inmate: &Inmate, number: i64, asked: &Notification) -> &'static str {
-    let of_call = || inmate.policy.rules().filter(move |rule| rule.syscall == number);
-    let holds = |rule: &&policy::Rule| {
-        rule.conditions.iter().all(|condition| condition.holds(&inmate.given, &asked.arguments))
-    };
-    if of_call().any(|rule| holds(&rule)) {
-        "it is allowed while the program is loading only"
-    } else if of_call().next().is_some() {
-        "it is not allowed with these arguments"
-    } else {
-        "it is not in the policy"
-    }
-}
-
-fn arch(asked: &Notification) -> &'static str {
-    match asked.arch {
-        ARCH_X86_64 if asked.number as u32 & X32 != 0 => "x32",
-        ARCH_X86_64 => "x86-64",
-        ARCH_I386 => "i386",
-        _ => "unknown",
-    }
-}
-
-fn name(asked: &Notification) -> &'static str {
-    let number = i64::from(asked.number);
-    match asked.arch {
-        ARCH_X86_64 => policy::name(number & !i64::from(X32)),
-        // Its numbers mean other calls.
-        _ => "unknown",
-    }
 }

@@ -9,26 +9,20 @@
 
 #![forbid(unsafe_code)]
 
-use libc::{
-    EAGAIN, ECHILD, EINVAL, ENOENT, ENOSYS, ENOTTY, EPERM, MAP_ANONYMOUS, MAP_HUGETLB, MAP_PRIVATE,
-    MAP_SHARED, PROT_EXEC, SIGABRT,
-};
+use libc::{EINVAL, ENOSYS, MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, SIGABRT};
 
 use super::Action::{Allow, Ask, Errno};
 use super::{
-    Comparison, Condition, Operand, Question, Rule, Width, at_most, bits, is, is_double, plain, rule,
+    Comparison, Condition, MAP_TYPES, Operand, Question, Rule, Width, at_most, bits, is, is_double,
+    is_itself, plain, rule,
 };
 
 const CHANNEL: u64 = 3;
 const REGION: u64 = 4;
-/// `MAP_TYPE`: the bits of the flags that say private or shared.
-const MAP_TYPE: u64 = 0xf;
 const NOT_EXECUTABLE: Condition = bits(2, PROT_EXEC as u64, 0);
-const SHARED: Condition = bits(3, MAP_TYPE | MAP_ANONYMOUS as u64 | MAP_HUGETLB as u64, MAP_SHARED as u64);
-const PRIVATE_FILE: Condition =
-    bits(3, MAP_TYPE | MAP_ANONYMOUS as u64 | MAP_HUGETLB as u64, MAP_PRIVATE as u64);
-const PRIVATE_MEMORY: Condition =
-    bits(3, MAP_TYPE | MAP_ANONYMOUS as u64 | MAP_HUGETLB as u64, (MAP_PRIVATE | MAP_ANONYMOUS) as u64);
+const SHARED: Condition = bits(3, MAP_TYPES, MAP_SHARED as u64);
+const PRIVATE_FILE: Condition = bits(3, MAP_TYPES, MAP_PRIVATE as u64);
+const PRIVATE_MEMORY: Condition = bits(3, MAP_TYPES, (MAP_PRIVATE | MAP_ANONYMOUS) as u64);
 const PAST_THE_REGIONS_HEADER: Condition = Condition {
     argument: 5,
     width: Width::Double,
@@ -44,7 +38,6 @@ const ARCH_SET_FS: u64 = 0x1002;
 const ARCH_GET_FS: u64 = 0x1003;
 const MADV_GUARD_INSTALL: u64 = 102;
 const MADV_GUARD_REMOVE: u64 = 103;
-const PR_SET_VMA: u64 = 0x5356_4d41;
 
 pub(super) const RULES: &[Rule] = &[
     // Memory.
@@ -116,9 +109,6 @@ pub(super) const RULES: &[Rule] = &[
         Allow,
         "Table 1; tells of its own memory, and of files only what it could write",
     ),
-    plain(libc::SYS_mlock, Errno(EPERM), "pinned memory is the host's to give; callers go on without"),
-    plain(libc::SYS_mlock2, Errno(EPERM), "pinned memory is the host's to give; callers go on without"),
-    plain(libc::SYS_mlockall, Errno(EPERM), "pinned memory is the host's to give; callers go on without"),
     plain(libc::SYS_munlock, Allow, "undoes what never was"),
     // The end.
     plain(libc::SYS_exit, Allow, "the end of a thread"),
@@ -126,7 +116,6 @@ pub(super) const RULES: &[Rule] = &[
     rule(libc::SYS_tgkill, &[is(2, SIGABRT as u64)], Ask(Question::Abort), "abort() of glibc and Rust"),
     rule(libc::SYS_tkill, &[is(1, SIGABRT as u64)], Ask(Question::Abort), "abort() of musl"),
     rule(libc::SYS_kill, &[is(1, SIGABRT as u64)], Ask(Question::Abort), "abort() of old programs"),
-    plain(libc::SYS_wait4, Errno(ECHILD), "Table 1; there are no children"),
     // Waiting, on memory it shares with the host or among its threads. Not the priority-inheriting kinds: nobody
     // needs them here, and much of the kernel's complexity is theirs.
     rule(
@@ -181,6 +170,8 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_sched_yield, Allow, "lets others run"),
     plain(libc::SYS_poll, Allow, "waits on descriptors that it has; Rust's start looks at 0 to 2 so"),
     plain(libc::SYS_ppoll, Allow, "waits on descriptors that it has"),
+    plain(libc::SYS_select, Allow, "waits on descriptors that it has"),
+    plain(libc::SYS_pselect6, Allow, "waits on descriptors that it has"),
     plain(libc::SYS_nanosleep, Allow, "sleeps"),
     plain(libc::SYS_clock_nanosleep, Allow, "sleeps"),
     plain(libc::SYS_restart_syscall, Allow, "the kernel's own way to go on sleeping after a stop"),
@@ -197,6 +188,19 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_rt_sigreturn, Allow, "the end of a handler"),
     plain(libc::SYS_sigaltstack, Allow, "a stack for handlers; Rust has one for each thread"),
     plain(libc::SYS_pause, Allow, "waits"),
+    plain(libc::SYS_rt_sigsuspend, Allow, "waits"),
+    plain(libc::SYS_rt_sigtimedwait, Allow, "waits"),
+    plain(libc::SYS_rt_sigpending, Allow, "its own signals"),
+    rule(
+        libc::SYS_tgkill,
+        &[is_itself(0)],
+        Allow,
+        "signals among its own threads; Go and Java stop theirs so",
+    ),
+    rule(libc::SYS_kill, &[is_itself(0)], Allow, "raise() of old programs"),
+    plain(libc::SYS_alarm, Allow, "a signal to itself"),
+    plain(libc::SYS_setitimer, Allow, "a signal to itself"),
+    plain(libc::SYS_getitimer, Allow, "a signal to itself"),
     // Itself.
     plain(libc::SYS_getpid, Allow, "Table 1; the number within its name space"),
     plain(libc::SYS_gettid, Allow, "the number within its name space"),
@@ -205,14 +209,21 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_geteuid, Allow, "a number"),
     plain(libc::SYS_getgid, Allow, "a number"),
     plain(libc::SYS_getegid, Allow, "a number"),
+    plain(libc::SYS_getresuid, Allow, "numbers"),
+    plain(libc::SYS_getresgid, Allow, "numbers"),
+    plain(libc::SYS_getgroups, Allow, "numbers"),
+    plain(libc::SYS_getpgrp, Allow, "the number of its own session"),
+    rule(libc::SYS_getpgid, &[is(0, 0)], Allow, "the number of its own session"),
+    rule(libc::SYS_getsid, &[is(0, 0)], Allow, "the number of its own session"),
+    plain(libc::SYS_umask, Allow, "the modes of files that it makes itself"),
     plain(libc::SYS_getrandom, Allow, "random bytes; hash tables want them"),
     plain(libc::SYS_getcpu, Allow, "where it runs"),
     plain(libc::SYS_sched_getaffinity, Allow, "how many CPUs there are"),
-    plain(
-        libc::SYS_sched_setaffinity,
-        Errno(EPERM),
-        "where it runs is the host's choice; callers go on without",
-    ),
+    plain(libc::SYS_sched_get_priority_max, Allow, "a number that is the same everywhere"),
+    plain(libc::SYS_sched_get_priority_min, Allow, "a number that is the same everywhere"),
+    rule(libc::SYS_sched_getscheduler, &[is(0, 0)], Allow, "its own priority"),
+    rule(libc::SYS_sched_getparam, &[is(0, 0)], Allow, "its own priority"),
+    rule(libc::SYS_getpriority, &[is(0, 0), is(1, 0)], Allow, "its own priority"),
     plain(libc::SYS_getrlimit, Allow, "Table 1; reads its own limits"),
     rule(
         libc::SYS_prlimit64,
@@ -233,10 +244,8 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(libc::SYS_arch_prctl, &[is(0, ARCH_SET_FS)], Allow, "thread-local storage"),
     rule(libc::SYS_arch_prctl, &[is(0, ARCH_GET_FS)], Allow, "thread-local storage"),
-    plain(libc::SYS_arch_prctl, Errno(EINVAL), "the C library asks for shadow stacks and goes on without"),
     rule(libc::SYS_prctl, &[is(0, libc::PR_SET_NAME as u64)], Allow, "a thread's name"),
     rule(libc::SYS_prctl, &[is(0, libc::PR_GET_NAME as u64)], Allow, "a thread's name"),
-    rule(libc::SYS_prctl, &[is(0, PR_SET_VMA)], Errno(EINVAL), "names of mappings; malloc goes on without"),
     plain(libc::SYS_uname, Allow, "the kernel's release; static programs of old C libraries end without it"),
     plain(libc::SYS_sysinfo, Allow, "how much memory there is; qsort asks"),
     // Descriptors.
@@ -244,23 +253,7 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_fstat, Allow, "Table 1; tells of a descriptor that it has"),
     rule(libc::SYS_lseek, &[at_most(0, 2)], Allow, "standard streams; the C library does so at exit"),
     rule(libc::SYS_read, &[is(0, 0)], Allow, "standard input, which is empty or what the host gave"),
-    rule(libc::SYS_ioctl, &[is(1, libc::TCGETS)], Errno(ENOTTY), "isatty: no descriptor is a terminal"),
-    rule(libc::SYS_ioctl, &[is(1, libc::TIOCGWINSZ)], Errno(ENOTTY), "no descriptor is a terminal"),
     rule(libc::SYS_fcntl, &[is(1, libc::F_GETFD as u64)], Allow, "tells of a descriptor that it has"),
     rule(libc::SYS_fcntl, &[is(1, libc::F_GETFL as u64)], Allow, "tells of a descriptor that it has"),
     rule(libc::SYS_fcntl, &[is(1, libc::F_SETFD as u64)], Allow, "closed at an exec that never comes"),
-    // What libraries try and can do without.
-    plain(
-        libc::SYS_clone3,
-        Errno(ENOSYS),
-        "its flags are in memory, where no filter sees them; libraries fall back to clone",
-    ),
-    plain(libc::SYS_statfs, Errno(ENOSYS), "libraries look for huge pages and go on without"),
-    plain(libc::SYS_fstatfs, Errno(ENOSYS), "libraries look for huge pages and go on without"),
-    plain(libc::SYS_sched_setscheduler, Errno(EPERM), "priorities are the host's choice"),
-    plain(libc::SYS_get_mempolicy, Errno(EPERM), "NUMA libraries go on without"),
-    plain(libc::SYS_set_mempolicy, Errno(EPERM), "NUMA libraries go on without"),
-    plain(libc::SYS_mbind, Errno(EPERM), "NUMA libraries go on without"),
-    plain(libc::SYS_socket, Errno(EAGAIN), "name service lookups; there is no network"),
-    plain(libc::SYS_getcwd, Errno(ENOENT), "there is no working directory to speak of"),
 ];

@@ -6,25 +6,21 @@
 #![forbid(unsafe_code)]
 
 use libc::{
-    ENOENT, ENOSYS, MAP_ANONYMOUS, MAP_HUGETLB, MAP_PRIVATE, MAP_SHARED, O_ACCMODE, O_APPEND, O_CREAT,
-    O_TRUNC, PROT_EXEC, PROT_WRITE,
+    ENOENT, ENOSYS, MAP_PRIVATE, MAP_SHARED, O_ACCMODE, O_APPEND, O_CREAT, O_TRUNC, PROT_EXEC, PROT_WRITE,
 };
 
 use super::Action::{Allow, Ask, Errno};
 use super::{
-    Comparison, Condition, Operand, Question, Rule, When, Width, bits, during, is, own_descriptor, plain,
-    rule,
+    Comparison, Condition, MAP_TYPES, Operand, Question, Rule, When, Width, bits, during, is, own_descriptor,
+    plain,
 };
 
 /// The bit that `O_TMPFILE` has besides `O_DIRECTORY`.
 const TMPFILE: u64 = 0o20_000_000;
 const FOR_READING: Condition = bits(2, (O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND) as u64 | TMPFILE, 0);
-const MAP_TYPE: u64 = 0xf;
-const PRIVATE: Condition = bits(3, MAP_TYPE | MAP_HUGETLB as u64, MAP_PRIVATE as u64);
-const SHARED_FILE: Condition =
-    bits(3, MAP_TYPE | MAP_ANONYMOUS as u64 | MAP_HUGETLB as u64, MAP_SHARED as u64);
+const PRIVATE: Condition = bits(3, MAP_TYPES, MAP_PRIVATE as u64);
+const SHARED_FILE: Condition = bits(3, MAP_TYPES, MAP_SHARED as u64);
 const EXECUTABLE_NOT_WRITABLE: Condition = bits(2, (PROT_EXEC | PROT_WRITE) as u64, PROT_EXEC as u64);
-const NOT_EXECUTABLE: Condition = bits(2, PROT_EXEC as u64, 0);
 const NOT_WRITABLE: Condition = bits(2, (PROT_EXEC | PROT_WRITE) as u64, 0);
 const OWN_PROGRAM: Condition = Condition {
     argument: 0,
@@ -54,14 +50,6 @@ pub(super) const RULES: &[Rule] = &[
         &[bits(1, (O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND) as u64 | TMPFILE, 0)],
         Allow,
         "shared libraries, to read; musl says open",
-    ),
-    rule(libc::SYS_read, &[own_descriptor(0)], Allow, "files that it could open while loading"),
-    rule(libc::SYS_pread64, &[own_descriptor(0)], Allow, "files that it could open while loading"),
-    rule(
-        libc::SYS_mmap,
-        &[NOT_EXECUTABLE, PRIVATE, own_descriptor(4)],
-        Allow,
-        "data of files that it could open while loading",
     ),
     during(
         When::Loader,
@@ -96,7 +84,6 @@ pub(super) const RULES: &[Rule] = &[
         Allow,
         "where the program is; libraries may be beside it",
     ),
-    during(When::Loader, libc::SYS_getdents64, &[own_descriptor(0)], Allow, "the C++ library lists locales"),
     during(
         When::Final,
         libc::SYS_newfstatat,

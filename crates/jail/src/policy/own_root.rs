@@ -5,9 +5,10 @@
 #![forbid(unsafe_code)]
 
 use super::Action::Allow;
-use super::{Rule, plain};
+use super::{Rule, own_descriptor, plain, rule};
 
 const REASON: &str = "tells of the loader's files and of what was granted";
+const WITHIN: &str = "a directory of its own root; paths are looked up within that, wherever they begin";
 
 pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_newfstatat, Allow, REASON),
@@ -19,4 +20,7 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_access, Allow, REASON),
     plain(libc::SYS_faccessat, Allow, REASON),
     plain(libc::SYS_faccessat2, Allow, REASON),
+    plain(libc::SYS_chdir, Allow, WITHIN),
+    rule(libc::SYS_fchdir, &[own_descriptor(0)], Allow, WITHIN),
+    plain(libc::SYS_getcwd, Allow, WITHIN),
 ];

@@ -9,7 +9,12 @@ use holdfast_jail::{End, JailLimits, LimitHit, Policy, Step};
 use crate::victims::{end, jail};
 
 /// What stands for operands in a jail without descriptors.
-const GIVEN: Given = Given { first_free_descriptor: 3, region_data_offset: 0, program_descriptor: 3 };
+const GIVEN: Given = Given {
+    first_free_descriptor: 3,
+    region_data_offset: 0,
+    program_descriptor: 3,
+    own_process: Given::UNKNOWN_PROCESS,
+};
 /// One more than the last number that is tried.
 const NUMBERS: i64 = 512;
 const X32: i64 = 0x4000_0000;

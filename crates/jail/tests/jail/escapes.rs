@@ -201,10 +201,42 @@ fn files_outside_cannot_be_read_or_written() {
     let always = Layers::none();
     let mut room = Vec::new();
     let stopped_by = with_root(&by_both, &[(Layer::Unprivileged, libc::EACCES)], &mut room);
-    Escape { words: &["write", path], stopped_by, always, policy: Ok("openat") }.try_it();
+    Escape { words: &["write", path], stopped_by, always, policy: Err(libc::EACCES) }.try_it();
     let own = [(Layer::Mounts, libc::ENOENT), (Layer::Landlock, libc::EACCES)];
     let words = &["own memory file"];
-    Escape { words, stopped_by: &own, always, policy: Ok("openat") }.try_it();
+    Escape { words, stopped_by: &own, always, policy: Err(libc::EACCES) }.try_it();
+}
+
+#[test]
+fn of_all_devices_a_program_has_the_one_that_is_empty() {
+    let alone = |words: &[&str], layers| end(jail(words).layers(layers));
+    for layer in [Layer::Mounts, Layer::Landlock] {
+        let layers = Layers::none().with(layer);
+        assert_eq!(alone(&["read", "/dev/null"], layers), WORKED, "{layer}");
+        assert_ne!(alone(&["read", "/dev/zero"], layers), WORKED, "{layer}");
+    }
+    assert_eq!(alone(&["read", "/dev/zero"], Layers::none()), WORKED, "the canary");
+    // It is written to where directories are granted; a device in one of those stays none.
+    let directory = tempfile::tempdir().unwrap();
+    let granted = |words: &[&str]| {
+        let (host, guest) = (directory.path().to_owned(), directory.path().to_owned());
+        end(jail(words).path(PathGrant { host, guest, access: Access::ReadWrite }))
+    };
+    assert_eq!(granted(&["write", "/dev/null"]), WORKED);
+    let device = directory.path().join("null");
+    let made = std::process::Command::new("mknod").arg(&device).args(["c", "1", "3"]).status();
+    if made.is_ok_and(|status| status.success()) {
+        assert_eq!(granted(&["read", device.to_str().unwrap()]), refused(libc::EACCES));
+    }
+}
+
+#[test]
+fn signals_reach_the_program_itself_with_and_without_a_process_name_space() {
+    let signal = |signal, name| End::Signal { signal, name };
+    let alone = |layers| end(jail(&["kill itself"]).layers(layers));
+    assert_eq!(alone(Layers::none()), signal(libc::SIGTERM, "SIGTERM"));
+    // The first process of a name space gets no signal that it does not handle.
+    assert_eq!(alone(Layers::none().with(Layer::Processes)), WORKED);
 }
 
 #[test]

@@ -10,5 +10,6 @@ mod forks;
 mod host_death;
 mod limits;
 mod machine;
+mod programs;
 mod set_up;
 mod victims;

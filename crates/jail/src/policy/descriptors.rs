@@ -1,0 +1,78 @@
+//! What a program does with descriptors that it made itself: files that it opened, pipes, counters, sets of descriptors.
+//!
+//! Nothing here decides which file is open for what: that do the rules for opening, the program's own root and Landlock.
+//! Where no directory is granted, files are opened for reading only, so what is written goes to pipes and counters,
+//! whose other end is the program's, too.
+//!
+//! Invariant: descriptors that the program was given (3, the channel; 4, the region; and more) get no second number, and
+//! neither does its standard input, whose file the host may have opened for writing.
+
+#![forbid(unsafe_code)]
+
+use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, FIONBIO, FIONREAD, MAP_PRIVATE, PROT_EXEC};
+
+use super::Action::Allow;
+use super::{Condition, MAP_TYPES, Rule, bits, is, own_descriptor, plain, rule};
+
+const NOT_EXECUTABLE: Condition = bits(2, PROT_EXEC as u64, 0);
+const PRIVATE_FILE: Condition = bits(3, MAP_TYPES, MAP_PRIVATE as u64);
+const OWN: &[Condition] = &[own_descriptor(0)];
+const OPENED: &str = "a file that it opened";
+const WAITS: &str = "waits on descriptors that it has, as poll does";
+const COPY: &str = "another number for what it opened or may write to anyway";
+const OUTPUT: &str = "not waiting for its output to be read; this end of the pipe is nobody else's";
+const TIMER: &str = "a timer that it reads";
+
+pub(super) const RULES: &[Rule] = &[
+    rule(libc::SYS_read, OWN, Allow, OPENED),
+    rule(libc::SYS_readv, OWN, Allow, OPENED),
+    rule(libc::SYS_pread64, OWN, Allow, OPENED),
+    rule(libc::SYS_preadv, OWN, Allow, OPENED),
+    rule(libc::SYS_write, OWN, Allow, "a pipe or a counter of its own, or a file in a granted directory"),
+    rule(libc::SYS_writev, OWN, Allow, "a pipe of its own, or a file in a granted directory"),
+    rule(libc::SYS_lseek, OWN, Allow, OPENED),
+    rule(libc::SYS_getdents64, OWN, Allow, "a directory that it opened; the C++ library lists locales"),
+    rule(libc::SYS_fadvise64, OWN, Allow, "a hint about a file that it opened"),
+    rule(libc::SYS_mmap, &[NOT_EXECUTABLE, PRIVATE_FILE, own_descriptor(4)], Allow, OPENED),
+    rule(
+        libc::SYS_fcntl,
+        &[own_descriptor(0), is(1, F_SETFL as u64)],
+        Allow,
+        "appending, or not waiting, on what it opened",
+    ),
+    rule(libc::SYS_fcntl, &[is(0, 1), is(1, F_SETFL as u64)], Allow, OUTPUT),
+    rule(libc::SYS_fcntl, &[is(0, 2), is(1, F_SETFL as u64)], Allow, OUTPUT),
+    rule(libc::SYS_ioctl, &[own_descriptor(0), is(1, FIONBIO)], Allow, "not waiting, on what it opened"),
+    rule(libc::SYS_ioctl, &[is(0, 1), is(1, FIONBIO)], Allow, OUTPUT),
+    rule(libc::SYS_ioctl, &[is(0, 2), is(1, FIONBIO)], Allow, OUTPUT),
+    rule(libc::SYS_ioctl, &[own_descriptor(0), is(1, FIONREAD)], Allow, "how much there is to read"),
+    // Pipes, counters, timers and sets: within the program, because nobody else has their other ends.
+    plain(libc::SYS_pipe, Allow, "a pipe between its own threads"),
+    plain(libc::SYS_pipe2, Allow, "a pipe between its own threads"),
+    plain(libc::SYS_eventfd2, Allow, "a counter that wakes its own threads"),
+    plain(libc::SYS_timerfd_create, Allow, TIMER),
+    rule(libc::SYS_timerfd_settime, OWN, Allow, TIMER),
+    rule(libc::SYS_timerfd_gettime, OWN, Allow, TIMER),
+    plain(libc::SYS_epoll_create, Allow, WAITS),
+    plain(libc::SYS_epoll_create1, Allow, WAITS),
+    rule(libc::SYS_epoll_ctl, OWN, Allow, WAITS),
+    rule(libc::SYS_epoll_wait, OWN, Allow, WAITS),
+    rule(libc::SYS_epoll_pwait, OWN, Allow, WAITS),
+    rule(libc::SYS_epoll_pwait2, OWN, Allow, WAITS),
+    // Second numbers, as shells make them for redirections.
+    rule(libc::SYS_dup, OWN, Allow, COPY),
+    rule(libc::SYS_dup, &[is(0, 1)], Allow, COPY),
+    rule(libc::SYS_dup, &[is(0, 2)], Allow, COPY),
+    rule(libc::SYS_dup2, OWN, Allow, COPY),
+    rule(libc::SYS_dup2, &[is(0, 1)], Allow, COPY),
+    rule(libc::SYS_dup2, &[is(0, 2)], Allow, COPY),
+    rule(libc::SYS_dup3, OWN, Allow, COPY),
+    rule(libc::SYS_dup3, &[is(0, 1)], Allow, COPY),
+    rule(libc::SYS_dup3, &[is(0, 2)], Allow, COPY),
+    rule(libc::SYS_fcntl, &[own_descriptor(0), is(1, F_DUPFD as u64)], Allow, COPY),
+    rule(libc::SYS_fcntl, &[is(0, 1), is(1, F_DUPFD as u64)], Allow, COPY),
+    rule(libc::SYS_fcntl, &[is(0, 2), is(1, F_DUPFD as u64)], Allow, COPY),
+    rule(libc::SYS_fcntl, &[own_descriptor(0), is(1, F_DUPFD_CLOEXEC as u64)], Allow, COPY),
+    rule(libc::SYS_fcntl, &[is(0, 1), is(1, F_DUPFD_CLOEXEC as u64)], Allow, COPY),
+    rule(libc::SYS_fcntl, &[is(0, 2), is(1, F_DUPFD_CLOEXEC as u64)], Allow, COPY),
+];

@@ -1,0 +1,166 @@
+//! Calls that are answered by an error where no other rule allows them: ordinary programs try them, and go on without.
+//! The last rules that are tried.
+//!
+//! A refusal widens nothing: the call is not carried out. What no program does in good faith is not here, so that it
+//! stays a violation: other processes, other programs, name spaces, mounts, devices, what types into a terminal, and
+//! any second number for a descriptor that was given.
+
+#![forbid(unsafe_code)]
+
+use libc::{
+    EACCES, EAGAIN, ECHILD, EINVAL, EMFILE, ENOENT, ENOLCK, ENOSYS, ENOTSOCK, ENOTSUP, ENOTTY, EPERM, ESPIPE,
+};
+
+use super::Action::Errno;
+use super::{Rule, at_most, is, own_descriptor, plain, rule};
+
+const SEALED: &str = "questions about paths end with the loading";
+const CHANGES: &str = "no directory was granted in which there could be changes";
+const NOT_GRANTED: &str = "not what a grant of a directory holds: links, modes, owners, times, devices";
+const FOR_GOOD: &str = "who it is and what it may use up is the host's choice; callers go on without";
+const PRIORITIES: &str = "priorities are the host's choice; callers go on without";
+const LOCKS: &str = "a lock could keep other programs from a file";
+const COPIES: &str = "callers read and write instead";
+const NO_TERMINAL: &str = "no descriptor is a terminal";
+const NO_SOCKETS: &str = "no descriptor is treated as a socket";
+const ATTRIBUTES: &str = "extended attributes; callers go on without";
+const PINNED: &str = "pinned memory is the host's to give; callers go on without";
+const NUMA: &str = "NUMA libraries go on without";
+const HUGE_PAGES: &str = "libraries look for huge pages and go on without";
+const HINT: &str = "a hint; callers go on without";
+const OTHER_COMMANDS: &str = "as a kernel that does not know the command; locks and the like";
+
+pub(super) const RULES: &[Rule] = &[
+    // Paths.
+    plain(
+        libc::SYS_openat,
+        Errno(EACCES),
+        "files to write to, and any file once sealed, where none is granted",
+    ),
+    plain(libc::SYS_open, Errno(EACCES), "as openat"),
+    plain(libc::SYS_creat, Errno(EACCES), "as openat"),
+    plain(libc::SYS_openat2, Errno(ENOSYS), "its flags are in memory, where no filter sees them"),
+    plain(
+        libc::SYS_chdir,
+        Errno(EACCES),
+        "where there is no root of its own, it would tell which directories are",
+    ),
+    plain(libc::SYS_fchdir, Errno(EACCES), "as chdir"),
+    plain(libc::SYS_stat, Errno(EACCES), SEALED),
+    plain(libc::SYS_lstat, Errno(EACCES), SEALED),
+    plain(libc::SYS_readlink, Errno(EACCES), SEALED),
+    plain(libc::SYS_readlinkat, Errno(EACCES), SEALED),
+    plain(libc::SYS_getcwd, Errno(ENOENT), "there is no working directory to speak of"),
+    plain(libc::SYS_mkdir, Errno(EACCES), CHANGES),
+    plain(libc::SYS_mkdirat, Errno(EACCES), CHANGES),
+    plain(libc::SYS_rmdir, Errno(EACCES), CHANGES),
+    plain(libc::SYS_unlink, Errno(EACCES), CHANGES),
+    plain(libc::SYS_unlinkat, Errno(EACCES), CHANGES),
+    plain(libc::SYS_rename, Errno(EACCES), CHANGES),
+    plain(libc::SYS_renameat, Errno(EACCES), CHANGES),
+    plain(libc::SYS_renameat2, Errno(EACCES), CHANGES),
+    plain(libc::SYS_link, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_linkat, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_symlink, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_symlinkat, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_chmod, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_fchmod, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_fchmodat, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_chown, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_fchown, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_lchown, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_fchownat, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_utimensat, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_utimes, Errno(EPERM), NOT_GRANTED),
+    plain(libc::SYS_truncate, Errno(EPERM), "it names a file; ftruncate has one that was opened"),
+    plain(libc::SYS_getxattr, Errno(ENOTSUP), ATTRIBUTES),
+    plain(libc::SYS_lgetxattr, Errno(ENOTSUP), ATTRIBUTES),
+    plain(libc::SYS_fgetxattr, Errno(ENOTSUP), ATTRIBUTES),
+    plain(libc::SYS_listxattr, Errno(ENOTSUP), ATTRIBUTES),
+    plain(libc::SYS_llistxattr, Errno(ENOTSUP), ATTRIBUTES),
+    plain(libc::SYS_flistxattr, Errno(ENOTSUP), ATTRIBUTES),
+    plain(libc::SYS_statfs, Errno(ENOSYS), HUGE_PAGES),
+    plain(libc::SYS_fstatfs, Errno(ENOSYS), HUGE_PAGES),
+    plain(libc::SYS_inotify_init1, Errno(EMFILE), "who watches files reaches what others do with them"),
+    // Descriptors. Those of 3 and 4 stay violations: nobody copies them in good faith.
+    rule(libc::SYS_dup, &[is(0, 0)], Errno(EMFILE), "standard input is only read"),
+    rule(libc::SYS_dup2, &[is(0, 0)], Errno(EMFILE), "standard input is only read"),
+    rule(libc::SYS_dup3, &[is(0, 0)], Errno(EMFILE), "standard input is only read"),
+    rule(libc::SYS_fcntl, &[at_most(0, 2)], Errno(EINVAL), OTHER_COMMANDS),
+    rule(libc::SYS_fcntl, &[own_descriptor(0)], Errno(EINVAL), OTHER_COMMANDS),
+    rule(libc::SYS_flock, &[own_descriptor(0)], Errno(ENOLCK), LOCKS),
+    rule(libc::SYS_fadvise64, &[is(0, 0)], Errno(ESPIPE), HINT),
+    plain(libc::SYS_readahead, Errno(EINVAL), HINT),
+    plain(libc::SYS_copy_file_range, Errno(EINVAL), COPIES),
+    plain(libc::SYS_sendfile, Errno(EINVAL), COPIES),
+    plain(libc::SYS_splice, Errno(EINVAL), COPIES),
+    rule(libc::SYS_ioctl, &[is(1, libc::TCGETS)], Errno(ENOTTY), "isatty: no descriptor is a terminal"),
+    rule(libc::SYS_ioctl, &[is(1, libc::TCSETS)], Errno(ENOTTY), NO_TERMINAL),
+    rule(libc::SYS_ioctl, &[is(1, libc::TCSETSW)], Errno(ENOTTY), NO_TERMINAL),
+    rule(libc::SYS_ioctl, &[is(1, libc::TCSETSF)], Errno(ENOTTY), NO_TERMINAL),
+    rule(libc::SYS_ioctl, &[is(1, libc::TIOCGWINSZ)], Errno(ENOTTY), NO_TERMINAL),
+    rule(libc::SYS_ioctl, &[is(1, libc::TIOCGPGRP)], Errno(ENOTTY), NO_TERMINAL),
+    rule(libc::SYS_ioctl, &[is(1, libc::TIOCSPGRP)], Errno(ENOTTY), NO_TERMINAL),
+    rule(libc::SYS_ioctl, &[is(1, libc::FIOCLEX)], Errno(ENOTTY), "callers go on with fcntl"),
+    rule(libc::SYS_ioctl, &[is(1, libc::FIONCLEX)], Errno(ENOTTY), "callers go on with fcntl"),
+    rule(
+        libc::SYS_ioctl,
+        &[is(1, libc::FIONBIO)],
+        Errno(ENOTTY),
+        "who else reads the input would not wait either",
+    ),
+    rule(libc::SYS_ioctl, &[is(1, libc::FIONREAD)], Errno(ENOTTY), "callers read instead"),
+    rule(libc::SYS_ioctl, &[is(1, libc::FICLONE)], Errno(ENOTTY), COPIES),
+    // The network.
+    plain(libc::SYS_socket, Errno(EAGAIN), "name service lookups; there is no network"),
+    plain(libc::SYS_getpeername, Errno(ENOTSOCK), NO_SOCKETS),
+    plain(libc::SYS_getsockname, Errno(ENOTSOCK), NO_SOCKETS),
+    plain(libc::SYS_getsockopt, Errno(ENOTSOCK), NO_SOCKETS),
+    // Itself.
+    plain(
+        libc::SYS_clone3,
+        Errno(ENOSYS),
+        "its flags are in memory, where no filter sees them; libraries fall back to clone",
+    ),
+    plain(libc::SYS_wait4, Errno(ECHILD), "Table 1; there are no children"),
+    plain(libc::SYS_waitid, Errno(ECHILD), "there are no children"),
+    plain(libc::SYS_arch_prctl, Errno(EINVAL), "the C library asks for shadow stacks and goes on without"),
+    plain(
+        libc::SYS_prctl,
+        Errno(EINVAL),
+        "as a kernel that does not know it; names of mappings, capabilities",
+    ),
+    plain(libc::SYS_capget, Errno(EPERM), "it has none, and those of others are not its business"),
+    plain(libc::SYS_capset, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_prlimit64, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_setrlimit, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_setpgid, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_setsid, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_setuid, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_setgid, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_setreuid, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_setregid, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_setresuid, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_setresgid, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_setgroups, Errno(EPERM), FOR_GOOD),
+    plain(libc::SYS_setpriority, Errno(EPERM), PRIORITIES),
+    plain(libc::SYS_ioprio_set, Errno(EPERM), PRIORITIES),
+    plain(libc::SYS_sched_setscheduler, Errno(EPERM), PRIORITIES),
+    plain(libc::SYS_sched_setparam, Errno(EPERM), PRIORITIES),
+    plain(libc::SYS_sched_setattr, Errno(EPERM), PRIORITIES),
+    plain(
+        libc::SYS_sched_setaffinity,
+        Errno(EPERM),
+        "where it runs is the host's choice; callers go on without",
+    ),
+    plain(libc::SYS_timer_create, Errno(EAGAIN), "callers go on without, or use setitimer or timerfd_create"),
+    // Memory.
+    plain(libc::SYS_madvise, Errno(EINVAL), "as a kernel that does not know the advice"),
+    plain(libc::SYS_mlock, Errno(EPERM), PINNED),
+    plain(libc::SYS_mlock2, Errno(EPERM), PINNED),
+    plain(libc::SYS_mlockall, Errno(EPERM), PINNED),
+    plain(libc::SYS_get_mempolicy, Errno(EPERM), NUMA),
+    plain(libc::SYS_set_mempolicy, Errno(EPERM), NUMA),
+    plain(libc::SYS_mbind, Errno(EPERM), NUMA),
+    plain(libc::SYS_pkey_alloc, Errno(ENOSYS), "as a processor without protection keys"),
+];

@@ -1,0 +1,217 @@
+//! The child's list of steps, from what was asked for and what was chosen.
+//!
+//! Invariants:
+//! - Every layer of [`crate::choice`] is in the list.
+//! - Nothing runs here, and nothing is given away: descriptors are copies that end with [`Prepared`].
+
+#![forbid(unsafe_code)]
+
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+
+use holdfast_sys::spawn::{Limit, Steps};
+use rustix::pipe::PipeFlags;
+use rustix::process::PidfdFlags;
+use rustix::thread::CapabilitySet;
+
+use crate::choice::Chosen;
+use crate::error::JailError;
+use crate::filter;
+use crate::jail::{Jail, JailStdio};
+use crate::layers::Layer;
+use crate::machine::{IPC, Machine, NOBODY};
+use crate::policy::{Given, Policy};
+use crate::program::Program;
+use crate::root;
+use crate::ruleset;
+
+/// Descriptors for the child are kept above those that it will have.
+const FIRST_OWN: RawFd = 128;
+
+/// The child's list, and what belongs to it.
+pub(crate) struct Prepared {
+    pub(crate) steps: Steps,
+    pub(crate) flags: i32,
+    pub(crate) given: Given,
+    pub(crate) streams: [Option<OwnedFd>; 2],
+    /// Open until the child has its copies.
+    _kept: Vec<OwnedFd>,
+}
+
+pub(crate) fn prepare(
+    jail: &mut Jail,
+    machine: &Machine,
+    program: &Program,
+    chosen: &Chosen,
+    policy: Policy,
+) -> Result<Prepared, JailError> {
+    let host = |what| move |source: io::Error| JailError::Host { what, source };
+    let mut kept = Vec::new();
+    let mut keep = |fd: OwnedFd| -> Result<RawFd, JailError> {
+        let high = rustix::io::fcntl_dupfd_cloexec(&fd, FIRST_OWN)
+            .map_err(|error| host("copy a descriptor")(error.into()))?;
+        kept.push(high);
+        Ok(kept.last().map_or(-1, AsRawFd::as_raw_fd))
+    };
+    let itself = rustix::process::getpid();
+    let own = rustix::process::pidfd_open(itself, PidfdFlags::empty())
+        .map_err(|error| host("open this process")(error.into()))?;
+    let own = keep(own)?;
+    let program_file = keep(program.file.try_clone().map_err(host("copy a descriptor"))?.into())?;
+    let null = File::options().read(true).write(true).open("/dev/null").map_err(host("open /dev/null"))?;
+    let null = keep(null.into())?;
+    let mut installed = vec![null, null, null];
+    if let Some(source) = jail.stdin.take() {
+        installed[0] = keep(source)?;
+    }
+    let mut streams = [None, None];
+    if jail.stdio != JailStdio::Null {
+        for (stream, number) in streams.iter_mut().zip([1, 2]) {
+            let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
+                .map_err(|error| host("make a pipe")(error.into()))?;
+            // A relay waits for more on a thread of its own; the supervisor never waits.
+            let is_polled = jail.stdio != JailStdio::Relay;
+            rustix::io::ioctl_fionbio(&reader, is_polled)
+                .map_err(|error| host("make a pipe")(error.into()))?;
+            installed[number] = keep(writer)?;
+            *stream = Some(reader);
+        }
+    }
+    for (number, descriptor) in std::mem::take(&mut jail.descriptors) {
+        // A number in between is no hole into which a file of the program's could come.
+        while (installed.len() as RawFd) < number {
+            installed.push(null);
+        }
+        installed.push(keep(descriptor)?);
+    }
+    let ruleset = if chosen.layers.has(Layer::Landlock) {
+        let step = |source| JailError::Step { step: "make the Landlock ruleset", source };
+        let ruleset = ruleset::build(program, &jail.paths).map_err(step)?;
+        let missing = || step(io::ErrorKind::Unsupported.into());
+        Some(keep(ruleset.ok_or_else(missing)?)?)
+    } else {
+        None
+    };
+    let given = Given {
+        first_free_descriptor: installed.len() as u32,
+        region_data_offset: jail.region_data_offset,
+        program_descriptor: installed.len() as u32,
+        // In a process name space of its own it is the first; elsewhere the supervisor alone knows.
+        own_process: if chosen.layers.has(Layer::Processes) { 1 } else { Given::UNKNOWN_PROCESS },
+    };
+    let filter = filter::of(policy, &given)
+        .ok_or_else(|| host("compile the policy")(io::Error::other("it is too long for the kernel")))?;
+
+    let mut flags = 0;
+    for (layer, flag) in [
+        (Layer::Mounts, libc::CLONE_NEWNS),
+        (Layer::Processes, libc::CLONE_NEWPID),
+        (Layer::Network, libc::CLONE_NEWNET),
+        (Layer::Ipc, IPC),
+    ] {
+        if chosen.layers.has(layer) {
+            flags |= flag;
+        }
+    }
+    let flags = machine.flags(flags);
+    let in_user_name_space = flags & libc::CLONE_NEWUSER != 0;
+
+    let mut steps = Steps::new();
+    steps.die_with_parent();
+    steps.await_parent(own);
+    steps.new_session();
+    steps.private_files();
+    if chosen.layers.has(Layer::Capabilities)
+        && (in_user_name_space || machine.capabilities.contains(CapabilitySet::SETPCAP))
+    {
+        steps.drop_bounding_set(machine.last_capability);
+    }
+    // Within a user name space nobody else is known there, so files could not be made before.
+    if chosen.changes_user && in_user_name_space {
+        steps.become_user(NOBODY);
+    }
+    if chosen.layers.has(Layer::Mounts) {
+        root::steps(&mut steps, &root::Plan::new(program.is_dynamic, &jail.paths)?);
+    }
+    if chosen.changes_user && !in_user_name_space {
+        steps.become_user(NOBODY);
+    }
+    if chosen.layers.has(Layer::Capabilities) {
+        steps.drop_capabilities();
+    }
+    if chosen.changes_user {
+        steps.die_with_parent();
+        steps.await_parent(own);
+    }
+    steps.no_new_privileges();
+    if let Some(ruleset) = ruleset {
+        steps.restrict(ruleset);
+    }
+    for (to, from) in installed.iter().enumerate() {
+        steps.duplicate(*from, to as RawFd, false);
+    }
+    steps.duplicate(program_file, given.program_descriptor as RawFd, true);
+    steps.close_range(given.program_descriptor + 1, u32::MAX);
+    for (name, limit) in limits(jail, &given, in_user_name_space) {
+        steps.limit(name, limit);
+    }
+    // Nobody gets a better place than the host has: that is refused.
+    let own_nice = rustix::process::getpriority_process(None).unwrap_or(0);
+    steps.be_nice(jail.limits.nice.clamp(0, 19).max(own_nice));
+    steps.default_signals();
+    steps.install_filter(filter, machine.wait_flag);
+    let name = program.path.as_os_str();
+    let args: Result<Vec<_>, _> = std::iter::once(name)
+        .chain(jail.args.iter().map(|arg| &**arg))
+        .map(|arg| text("the argument", arg))
+        .collect();
+    let mut env = Vec::new();
+    for (name, value) in &jail.env {
+        let mut variable = name.clone();
+        variable.push("=");
+        variable.push(value);
+        env.push(text("the variable", &variable)?);
+    }
+    steps.execute(given.program_descriptor as RawFd, args?, env);
+    Ok(Prepared { steps, flags, given, streams, _kept: kept })
+}
+
+fn text(what: &'static str, value: &OsStr) -> Result<CString, JailError> {
+    CString::new(value.as_bytes()).map_err(|_| JailError::Text {
+        what,
+        value: value.display().to_string(),
+        advice: "remove the NUL byte",
+    })
+}
+
+/// Resource limits. How many processes there are is counted for each user of each user name space: that is the
+/// program's own number in one of its own; elsewhere others are counted too, and the supervisor alone counts.
+fn limits(jail: &Jail, given: &Given, in_user_name_space: bool) -> Vec<(&'static str, Limit)> {
+    let limit = |name, resource, value| (name, Limit { resource, value });
+    let ours = &jail.limits;
+    let files = given.first_free_descriptor + ours.open_files.max(2);
+    let mut limits = vec![
+        limit("limit the address space", libc::RLIMIT_AS, ours.address_space_bytes),
+        limit("limit the data", libc::RLIMIT_DATA, ours.private_bytes),
+        limit("limit the stack", libc::RLIMIT_STACK, ours.stack_bytes),
+        limit("limit the files", libc::RLIMIT_NOFILE, files.into()),
+        limit("limit the size of files", libc::RLIMIT_FSIZE, ours.file_size_bytes),
+        limit("limit core dumps", libc::RLIMIT_CORE, 0),
+        limit("limit locked memory", libc::RLIMIT_MEMLOCK, 0),
+        limit("limit message queues", libc::RLIMIT_MSGQUEUE, 0),
+        limit("limit real-time priority", libc::RLIMIT_RTPRIO, 0),
+        limit("limit priority", libc::RLIMIT_NICE, 0),
+        limit("limit signals that wait", libc::RLIMIT_SIGPENDING, 64),
+    ];
+    if let Some(time) = ours.cpu_time {
+        // The supervisor is exact; this is for when it is late.
+        limits.push(limit("limit CPU time", libc::RLIMIT_CPU, time.as_secs() + 2));
+    }
+    if in_user_name_space {
+        limits.push(limit("limit processes", libc::RLIMIT_NPROC, ours.threads.into()));
+    }
+    limits
+}

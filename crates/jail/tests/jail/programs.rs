@@ -1,0 +1,161 @@
+//! Programs that a machine has, and that do nothing dangerous: they run, and what they may not have they are told.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use holdfast_jail::{End, Jail, JailStdio, Jailed, Layers};
+
+use crate::victims::{self, LONG, end, finish, jail};
+
+/// What a program says, and the status with which it ends.
+struct Says(&'static str, i32);
+
+/// Program, arguments, what it says on both streams together.
+const PROGRAMS: &[(&str, &[&str], Says)] = &[
+    ("/bin/sh", &["-c", "echo $((6 * 7))"], Says("42\n", 0)),
+    ("/bin/sh", &["-c", "cd /nowhere; echo on >&2"], Says("on\n", 0)),
+    ("/bin/sh", &["-c", "cd /; echo off >/nowhere; echo on"], Says("on\n", 0)),
+    ("/bin/bash", &["-c", "printf '%s\\n' on; read -r line </dev/null || kill -l TERM"], Says("on\n", 0)),
+    ("/bin/cat", &[], Says("", 0)),
+    ("/bin/cat", &["/etc/shadow"], Says("No such file", 1)),
+    ("/bin/ls", &["-d", "/lib"], Says("/lib\n", 0)),
+    ("/bin/sort", &[], Says("", 0)),
+    ("/bin/touch", &["/new"], Says("Permission denied", 1)),
+    ("/bin/mkdir", &["/new"], Says("Permission denied", 1)),
+    ("/bin/date", &["-u", "-d", "@0", "+%Y"], Says("1970\n", 0)),
+    ("/usr/bin/perl", &["-e", "print 6 * 7, qq(\\n); mkdir '/new' or print qq(no\\n)"], Says("42\nno\n", 0)),
+    ("/usr/bin/python3", &["-I", "-c", "import socket, selectors; print(6 * 7)"], Says("42\n", 0)),
+    ("/usr/bin/python3", &["-I", "-c", "open('/new', 'w')"], Says("PermissionError", 1)),
+    ("/usr/bin/sqlite3", &[":memory:", "select 6 * 7;"], Says("42\n", 0)),
+    ("/usr/bin/lua", &["-e", "print(6 * 7)"], Says("42\n", 0)),
+    ("/usr/bin/ruby", &["-e", "puts 6 * 7"], Says("42\n", 0)),
+    ("/usr/bin/node", &["--jitless", "-e", "console.log(6 * 7)"], Says("42\n", 0)),
+    ("/usr/bin/openssl", &["version"], Says("OpenSSL", 0)),
+];
+
+fn run(program: &Path, args: &[&str]) -> (End, String) {
+    let jailed = Jail::new(program)
+        .args(args.iter().copied())
+        .stdio(JailStdio::Capture { limit_bytes: 1 << 16 })
+        .spawn()
+        .unwrap();
+    let end = finish(&jailed);
+    let said = [Jailed::stdout, Jailed::stderr].map(|of| of(&jailed)).concat();
+    (end, String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn ordinary_programs_run_and_are_told_what_they_may_not_have() {
+    for (program, args, Says(text, status)) in PROGRAMS {
+        if !Path::new(program).exists() {
+            println!("not run: there is no {program}");
+            continue;
+        }
+        let (end, said) = run(Path::new(program), args);
+        assert_eq!(end, End::Exited { status: *status }, "{program} {args:?}: {said}");
+        assert!(said.contains(text), "{program} {args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_thread_that_nobody_is_told_of_is_a_thread() {
+    assert_eq!(end(jail(&["a thread of Go's"]).layers(Layers::none())), End::Exited { status: 7 });
+}
+
+/// Loops that only a signal can stop for the collector.
+const LOOPS: &str = "package main
+import \"runtime\"
+func main() {
+	sums := make(chan int)
+	for each := 0; each < 4; each++ {
+		go func(each int) {
+			sum := 0
+			for i := 0; i < 100000000; i++ { sum += i & each }
+			sums <- sum
+		}(each)
+	}
+	runtime.GC()
+	for each := 0; each < 4; each++ { <-sums }
+	println(\"done\")
+}
+";
+
+#[test]
+fn a_program_of_go_runs_with_its_threads_and_its_collector() {
+    let Some(go) =
+        ["/usr/bin/go", "/usr/local/go/bin/go"].map(PathBuf::from).into_iter().find(|go| go.exists())
+    else {
+        println!("not run: there is no Go");
+        return;
+    };
+    // Made once, as the victims are: its library is compiled with it.
+    let directory = victims::fixed().parent().unwrap();
+    let (source, program) = (directory.join("loops.go"), directory.join("loops"));
+    if !program.exists() {
+        let fresh = directory.join(format!("loops-{}", std::process::id()));
+        std::fs::write(&source, LOOPS).unwrap();
+        let mut build = std::process::Command::new(go);
+        build
+            .args(["build", "-o"])
+            .arg(&fresh)
+            .arg(&source)
+            .env("CGO_ENABLED", "0")
+            .env("GO111MODULE", "off");
+        let built = build.env("GOCACHE", directory.join("go-cache")).output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        std::fs::rename(&fresh, &program).unwrap();
+    }
+    let (end, said) = run(&program, &[]);
+    assert_eq!((end, said.as_str()), (End::Exited { status: 0 }, "done\n"));
+}
+
+#[test]
+fn a_program_that_starts_others_or_makes_code_is_told_so() {
+    for (words, told) in
+        [(["-c", "/bin/true; true"], "no process is started"), (["-c", "exec /bin/true"], "")]
+    {
+        let (end, said) = run(Path::new("/bin/sh"), &words);
+        match end {
+            End::Violation(violation) => assert!(violation.reason.contains(told), "{violation}"),
+            // There is no such program in its root: the shell found none to start.
+            End::Exited { status } => assert_ne!(status, 0, "{said}"),
+            end => panic!("{end}"),
+        }
+    }
+    let (writes, executes) = (libc::PROT_WRITE as u64, libc::PROT_EXEC as u64);
+    let numbers =
+        [libc::SYS_mmap as u64, 0, 4096, writes | executes, 0x22, u64::MAX, 0].map(|n| n.to_string());
+    let words: Vec<&str> = std::iter::once("call").chain(numbers.iter().map(String::as_str)).collect();
+    let End::Violation(violation) = end(jail(&words)) else { panic!("written and executed") };
+    assert!(violation.reason.contains("compiler"), "{violation}");
+}
+
+/// Run by the next test in a jail that is sealed meanwhile.
+#[test]
+fn a_panic() {
+    if std::env::var_os("HOLDFAST_PANICS").is_some() {
+        eprintln!("loaded");
+        std::thread::sleep(Duration::from_millis(500));
+        panic!("out of cheese");
+    }
+}
+
+#[test]
+fn a_panic_of_a_sealed_program_is_told_in_its_own_words() {
+    let jailed = Jail::new(std::env::current_exe().unwrap())
+        .args(["--exact", "programs::a_panic", "--nocapture"])
+        .env([("HOLDFAST_PANICS", "1"), ("RUST_BACKTRACE", "1")])
+        .stdio(JailStdio::Capture { limit_bytes: 1 << 16 })
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !jailed.stderr().starts_with(b"loaded") {
+        assert!(started.elapsed() < LONG, "{:?}", jailed.end());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    jailed.seal().unwrap();
+    let end = finish(&jailed);
+    let said = String::from_utf8_lossy(&jailed.stderr()).into_owned();
+    assert!(said.contains("out of cheese"), "{end}: {said}");
+    assert_eq!(end, End::Exited { status: 101 }, "{said}");
+}

@@ -1,0 +1,130 @@
+//! Programs of the system under `holdfast run`: what they say, and what a person is told when they lack something.
+
+use std::fs::OpenOptions;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{Told, scratch, tell};
+
+/// Runs a program of the system with these options and arguments.
+fn run(program: &str, options: &[&str], arguments: &[&str]) -> Told {
+    tell(scratch().holdfast().args(["run", program]).args(options).arg("--").args(arguments))
+}
+
+#[test]
+fn a_program_that_finds_no_file_is_told_of_the_option_that_grants_one() {
+    let scratch = scratch();
+    let file = scratch.write("there", "in it\n").unwrap();
+    let (path, directory) = (file.to_str().unwrap(), file.parent().unwrap().to_str().unwrap());
+    let told = run("/bin/cat", &[], &[path]);
+    assert_eq!((told.status, told.out.as_str()), (1, ""));
+    assert!(told.err.contains("--dir"), "{}", told.err);
+    let told = run("/bin/cat", &["--dir", directory], &[path]);
+    assert_eq!((told.status, told.out.as_str(), told.err.as_str()), (0, "in it\n", ""));
+    // With a directory it was told, and one that ends in order lacks nothing.
+    let told = run("/bin/cat", &["--dir", directory], &["/etc/hostname"]);
+    assert!(told.status == 1 && !told.err.contains("--dir"), "{}", told.err);
+    assert_eq!(run("/bin/true", &[], &[]).err, "");
+}
+
+#[test]
+fn a_directory_under_a_relative_path_is_found_from_the_programs_root() {
+    let scratch = scratch();
+    let file = scratch.write("there", "in it\n").unwrap();
+    let mut command = scratch.holdfast();
+    command.current_dir(file.parent().unwrap().parent().unwrap());
+    let directory = file.parent().unwrap().file_name().unwrap().to_str().unwrap();
+    let path = format!("{directory}/there");
+    let told = tell(command.args(["run", "/bin/cat", "--dir", directory, "--", &path]));
+    assert_eq!((told.status, told.out.as_str()), (0, "in it\n"), "{}", told.err);
+    let told = run("/bin/true", &["--dir", "."], &[]);
+    assert!(told.status == 2 && told.err.contains(".::/data"), "{}", told.err);
+}
+
+#[test]
+fn a_directory_in_front_of_the_programs_libraries_is_refused() {
+    for grant in ["/etc::/lib64", "/etc::/usr", "/usr"] {
+        let told = run("/bin/true", &["--dir", grant], &[]);
+        assert!(told.status == 126 && told.err.contains(":ro"), "{grant}: {} {}", told.status, told.err);
+    }
+    assert_eq!(run("/bin/true", &["--dir", "/usr:ro"], &[]).status, 0);
+}
+
+#[test]
+fn a_violation_is_not_said_to_be_one_of_the_loading() {
+    let told = run("/bin/sh", &[], &["-c", "true & wait"]);
+    assert_eq!(told.status, 159, "{}", told.err);
+    assert!(told.err.contains("no process is started") && !told.err.contains("loading"), "{}", told.err);
+}
+
+#[test]
+fn a_run_whose_output_cannot_be_written_fails() {
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = scratch().holdfast();
+    let done = command.args(["run", "/bin/echo", "--", "hello"]).stdout(full).output().unwrap();
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(125), "{told}");
+    assert!(told.contains("cannot be written"), "{told}");
+
+    // One that would write for ever ends when nobody reads any more.
+    let mut command = scratch().holdfast();
+    let endless = ["run", "/bin/sh", "--", "-c", "while :; do echo hello; done"];
+    let mut child = command.args(endless).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(child.stdout.take());
+    let started = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if started.elapsed() > Duration::from_secs(30) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("it runs on without a reader");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(status.code(), Some(125));
+}
+
+#[test]
+fn limits_have_the_names_of_the_options_in_what_is_told() {
+    let told = run("/bin/sleep", &["--timeout", "100ms"], &["5"]);
+    assert!(told.status == 124 && told.err.contains("(--timeout)"), "{}", told.err);
+    let told = run("/bin/sh", &["--cpu-time", "200ms"], &["-c", "while :; do :; done"]);
+    assert!(
+        told.status == 124 && told.err.contains("200ms") && told.err.contains("(--cpu-time)"),
+        "{}",
+        told.err
+    );
+}
+
+#[test]
+fn a_pipe_is_no_program_and_keeps_nobody_waiting() {
+    let scratch = scratch();
+    let path = scratch.write("unused", "").unwrap().with_file_name("pipe");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let told =
+        tell(Command::new("timeout").arg("20").arg(scratch.programs().holdfast()).arg("run").arg(&path));
+    assert!(told.status == 126 && told.err.contains("not a file"), "{} {}", told.status, told.err);
+}
+
+#[test]
+fn a_program_without_a_heap_needs_no_home() {
+    let mut command = scratch().holdfast();
+    command.env("HOLDFAST_HOME", "/proc/nowhere").env("HOLDFAST_POOL", "/proc/nowhere");
+    let told = tell(command.args(["run", "/bin/echo", "--", "hello"]));
+    assert_eq!((told.status, told.out.as_str()), (0, "hello\n"), "{}", told.err);
+    let mut command = scratch().holdfast();
+    command.env("HOLDFAST_HOME", "/proc/nowhere").env("HOLDFAST_POOL", "/proc/nowhere");
+    assert_eq!(tell(command.args(["run", "/bin/echo", "--heap", "new"])).status, 125);
+}
+
+#[test]
+fn the_new_heap_of_a_program_that_ran_without_serving_stays() {
+    let scratch = scratch();
+    let applet = scratch.programs().native_applet("guestbook").unwrap();
+    let told = tell(scratch.holdfast().arg("call").arg(applet).args(["--heap", "new"]));
+    assert_eq!(told.status, 126, "{}", told.err);
+    let listed = tell(scratch.holdfast().args(["heap", "ls", "--json"]));
+    assert!(listed.out.contains("\"new\""), "{}", listed.out);
+}
