@@ -31,6 +31,11 @@ clang_runtime_is_there() {
   library=$(clang --target=wasm32-wasi -print-libgcc-file-name 2>/dev/null) && [ -f "$library" ]
 }
 
+# Whether the machine of the failure lab can be had: it is one of x86-64, with a kernel of Debian's.
+may_have_a_machine() {
+  command -v apt-get >/dev/null && [ "$(dpkg --print-architecture)" = amd64 ]
+}
+
 # Names of the packages that are missing: first what everything needs, then what only programs and applets in C
 # and C++ do.
 packages_for_running() {
@@ -124,6 +129,35 @@ fetch_video() {
   rm -rf "$folder"
 }
 
+# The emulator and the kernel of the failure lab's machine (`cargo xtask vm`). The kernel is taken out of its package and
+# not installed. Nothing fails without either; the test says what is missing.
+fetch_machine() {
+  local kernel=${CARGO_TARGET_DIR:-target}/vm/kernel folder package
+  may_have_a_machine || return 0
+  command -v qemu-system-x86_64 >/dev/null || (install_packages qemu-system-x86) ||
+    printf 'warning: there is no QEMU; the failure lab does not run\n' >&2
+  command -v mkfs.ext4 >/dev/null || [ -x /usr/sbin/mkfs.ext4 ] || (install_packages e2fsprogs) ||
+    printf 'warning: there is no mkfs.ext4; the failure lab does not run\n' >&2
+  [ ! -f "$kernel/vmlinuz" ] || return 0
+  # As for the video.
+  [ "$(id -u)" -ne 0 ] || refresh_package_lists
+  package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null |
+    sed -n 's/^ *Depends: *\(linux-image-[^ ]*\)$/\1/p') || package=
+  folder=$(mktemp -d)
+  # Modules are compressed on newer systems, and the machine has nothing to unpack them with. The kernel comes last: with
+  # it, all is there.
+  [ -n "$package" ] &&
+    (cd "$folder" && shown apt-get -q -o DPkg::Lock::Timeout=300 download "$package") &&
+    dpkg-deb -x "$folder"/linux-image-*.deb "$folder/package" &&
+    find "$folder/package" -name '*.ko.xz' -exec xz -d {} + &&
+    rm -rf "$kernel" && mkdir -p "$kernel" &&
+    cp -r "$folder"/package/lib/modules/*/kernel "$kernel/modules" &&
+    cp "$folder"/package/boot/vmlinuz-* "$kernel/vmlinuz.part" &&
+    mv "$kernel/vmlinuz.part" "$kernel/vmlinuz" ||
+    printf 'warning: there is no kernel for a machine; the failure lab does not run\n' >&2
+  rm -rf "$folder"
+}
+
 # The toolchain of rust-toolchain.toml, also where rustup is told not to install by itself.
 install_toolchain() {
   # A system's own cargo may come first in PATH and hide that there is a rustup.
@@ -169,6 +203,7 @@ set_up_for_testing() {
     $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications)
   install_clang_runtime
   fetch_video
+  fetch_machine
   install_toolchain
   install_zig
 }

@@ -27,6 +27,7 @@ struct Row {
     package: &'static str,
     /// The test program, and the tests in it whose names contain one of these.
     program: &'static str,
+    features: &'static [&'static str],
     tests: &'static [&'static str],
     /// Trials of a long run; `None` where all cases are tried every time.
     long: Option<u64>,
@@ -35,24 +36,41 @@ struct Row {
 const CROSS: (&str, &str) = ("holdfast-tests", "faults");
 
 const fn row(name: &'static str, tests: &'static [&'static str], long: Option<u64>) -> Row {
-    Row { name, package: CROSS.0, program: CROSS.1, tests, long }
+    Row { name, package: CROSS.0, program: CROSS.1, features: &[], tests, long }
 }
 
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 10] = [
     row("H1", &["kills::"], Some(200_000)),
     Row {
         name: "H2",
         package: "holdfast-region",
         program: "faults_power",
+        features: &[],
         tests: &["random_sessions"],
         long: Some(20_000),
+    },
+    Row {
+        name: "H3",
+        package: "holdfast-heap",
+        program: "reset",
+        features: &["--features", "crash-points,std"],
+        tests: &["whatever_reached_memory"],
+        long: Some(1_000_000),
     },
     // On each of two file systems.
     row("H4", &["power_cuts::"], Some(2000)),
     Row {
+        name: "H6",
+        package: "holdfast-lab",
+        program: "lab",
+        tests: &["every_acknowledged_record"],
+        long: Some(40),
+    },
+    Row {
         name: "H7",
         package: "holdfast-region",
         program: "faults_steps",
+        features: &[],
         tests: &["an_error_in_any_step"],
         long: None,
     },
@@ -155,7 +173,8 @@ impl Line {
 
 fn run(workspace: &Workspace, row: &Row, wishes: &Wishes) -> Result<Vec<Line>> {
     let mut command: Command = cargo(&workspace.root);
-    command.args(["test", "-p", row.package, "--test", row.program, "--"]).args(row.tests);
+    command.args(["test", "-p", row.package, "--test", row.program]).args(row.features).arg("--");
+    command.args(row.tests);
     command.arg("--nocapture");
     if let Some(count) = wishes.count.or(row.long.filter(|_| wishes.long)) {
         command.env(format!("HOLDFAST_CRASH_{}", row.name), count.to_string());

@@ -2,8 +2,8 @@
 //!
 //! A map of the modules: `workspace` knows where everything is, `command` starts programs, `checks` and
 //! `tidy` look at the source, `applets` builds guest programs, `c_library` what native programs in C link,
-//! `tests` runs the tests and `outcome` counts them, `crash` runs those of the fault matrix at other counts, `fuzz`
-//! builds and runs what is in `fuzz/`, `python` builds and tests the Python package, `release` builds the command as it is shipped, `measure`
+//! `tests` runs the tests and `outcome` counts them, `crash` runs those of the fault matrix at other counts, `vm` those of a
+//! machine that fails, `fuzz` builds and runs what is in `fuzz/`, `python` builds and tests the Python package, `release` builds the command as it is shipped, `measure`
 //! starts the programs of `bench/` with it.
 //!
 //! What it must not do: install anything (that is `setup.sh`; but `miri` asks rustup for its toolchain, and `python`
@@ -27,6 +27,7 @@ mod python;
 mod release;
 mod tests;
 mod tidy;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -49,6 +50,9 @@ usage: cargo xtask CHORE
   crash [--long] [--only ROW]... [--count N] [--write]
                                    the fault matrix as one table; --long for its long counts, --write to
                                    put the results into docs/guarantees.md
+  vm [--long] [--only FAILURE]... [--canary] [--run PROGRAM [ARGUMENT]...]
+                                   a machine in QEMU that crashes, panics, is reset and loses its power, and what is
+                                   there afterwards; --long for 40 of each; --run for a program of one's choice in it
   fuzz [TARGET]... [--minutes N]   fuzzes channel, heap_bytes, heap_operations, region_files, 10 minutes each
   miri                             tests of the heap in Miri; installs it with a nightly toolchain if it is missing
   release                          builds the command as it is shipped and says where it is
@@ -80,7 +84,8 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     let workspace = Workspace::load()?;
-    let takes_arguments = matches!(chore.as_str(), "applets" | "bench" | "c-library" | "crash" | "fuzz");
+    let takes_arguments =
+        matches!(chore.as_str(), "applets" | "bench" | "c-library" | "crash" | "fuzz" | "vm");
     if let (false, Some(extra)) = (takes_arguments, rest.first()) {
         return Err(Failure::usage(format!("`{chore}` takes no argument, but got `{extra}`"), USAGE));
     }
@@ -94,6 +99,7 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         "python" => python::python(&workspace),
         "crash" => crash::crash(&workspace, rest, USAGE),
         "fuzz" => fuzz::fuzz(&workspace, rest, USAGE),
+        "vm" => vm::vm(&workspace, rest),
         "miri" => miri::miri(&workspace),
         "release" => release::release(&workspace),
         "bench" => measure::bench(&workspace, rest, USAGE),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use holdfast_applet::Applet;
 
 use super::channel::{Caller, ROLE_SPIN};
-use super::processors::First;
+use super::processors::{Kept, Placement};
 use super::started::{native, wasm};
 use crate::heap::Outcome;
 use crate::race::{Side, race};
@@ -27,15 +27,12 @@ pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let mut channel = Caller::start(ROLE_SPIN)?;
     let sides = vec![
         Side::new(NATIVE, || {
-            let _first = First::only()?;
+            let _kept = Kept::on_the_first(None)?;
             calls_us(&fast)
         }),
         Side::new(RESTED, || rested_calls_us(&rested)),
         Side::new(WASM, || calls_us(&wasm)),
-        Side::new(CHANNEL, || {
-            let _first = First::only()?;
-            channel.round_trip_us(CALLS)
-        }),
+        Side::new(CHANNEL, || channel.round_trip_us(Placement::Apart, CALLS)),
     ];
     let times = race(runs, sides)?;
     outcome.add("call_us", times.of(NATIVE).cloned(), "us", None);

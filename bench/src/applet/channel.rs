@@ -12,7 +12,7 @@ use holdfast_channel::{
 
 use super::futex::PingPong;
 use super::other_side::{OtherSide, descriptor};
-use super::processors::{self, First};
+use super::processors::Placement;
 use super::socket::Socket;
 use crate::heap::Outcome;
 use crate::race::{Side, race};
@@ -32,7 +32,23 @@ const BUFFER: &str = "buffer";
 
 /// A round trip takes less than a microsecond, or some.
 const SPIN_TRIPS: u32 = 20_000;
-const SLEEP_TRIPS: u32 = 2_000;
+const SLEEP_TRIPS: u32 = 1_000;
+/// Rounds of sleeping sides for each run: what else the machine does falls into some of them.
+const SLEEP_SLICES: usize = 4;
+/// Where sleeping sides run, the keys of that, and whether the goals are for it.
+const PLACEMENTS: [(Placement, [&str; 3], bool); 3] = [
+    (Placement::Together, ["call_sleep_us", "call_sleep_vs_futex", "call_sleep_vs_seqpacket"], true),
+    (
+        Placement::Apart,
+        ["call_sleep_apart_us", "call_sleep_apart_vs_futex", "call_sleep_apart_vs_seqpacket"],
+        false,
+    ),
+    (
+        Placement::Free,
+        ["call_sleep_free_us", "call_sleep_free_vs_futex", "call_sleep_free_vs_seqpacket"],
+        false,
+    ),
+];
 const PIECE_BYTES: usize = 1 << 20;
 const PIECES: usize = 100;
 /// No answer takes that long.
@@ -43,31 +59,42 @@ const READ: u32 = 1;
 
 pub(crate) fn run(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
     let mut spinning = Caller::start(ROLE_SPIN)?;
-    let mut sleeping = Caller::start(ROLE_SLEEP)?;
-    sleeping.host.waiter().set_spin_ns_max(0);
-    let mut futex = PingPong::start(false)?;
     let mut socket = Socket::start()?;
     let sides = vec![
-        Side::new(SPINNING, || {
-            let _first = First::only()?;
-            spinning.round_trip_us(SPIN_TRIPS)
-        }),
-        Side::new(SLEEPING, || sleeping.round_trip_us(SLEEP_TRIPS)),
+        Side::new(SPINNING, || spinning.round_trip_us(Placement::Apart, SPIN_TRIPS)),
         // It spins as long as it is there, and so is there only now.
-        Side::new(WORD, || PingPong::start(true)?.round_trip_us(SPIN_TRIPS)),
-        Side::new(FUTEX, || futex.round_trip_us(SLEEP_TRIPS)),
-        Side::new(SOCKET, || socket.round_trip_us(SLEEP_TRIPS)),
+        Side::new(WORD, || PingPong::start(true)?.round_trip_us(Placement::Apart, SPIN_TRIPS)),
+        Side::new(SOCKET, || socket.round_trip_us(Placement::Apart, SLEEP_TRIPS)),
     ];
     let times = race(runs, sides)?;
     outcome.add("call_spin_us", times.of(SPINNING).cloned(), "us", Some(Goal::AtMost(0.5)));
     outcome.add("call_spin_vs_word", times.ratio(SPINNING, WORD), "x", None);
-    outcome.add("call_sleep_us", times.of(SLEEPING).cloned(), "us", None);
-    outcome.add("call_sleep_vs_futex", times.ratio(SLEEPING, FUTEX), "x", Some(Goal::AtMost(1.5)));
-    outcome.add("call_sleep_vs_seqpacket", times.ratio(SOCKET, SLEEPING), "x", Some(Goal::AtLeast(1.5)));
     outcome.add("call_spin_vs_seqpacket", times.ratio(SOCKET, SPINNING), "x", None);
+    asleep(runs, outcome)?;
     let mut writer = Writer::start()?;
     let times = race(runs, vec![Side::new(BUFFER, || writer.gigabytes_per_s())])?;
     outcome.add("throughput_gbps", times.of(BUFFER).cloned(), "GB/s", None);
+    Ok(())
+}
+
+/// Sides that sleep until each message. Where they run decides more than what they do, so each placement is a race of its own.
+fn asleep(runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let mut channel = Caller::start(ROLE_SLEEP)?;
+    channel.host.waiter().set_spin_ns_max(0);
+    let mut futex = PingPong::start(false)?;
+    let mut socket = Socket::start()?;
+    for (placement, [call_us, vs_futex, vs_seqpacket], has_goals) in PLACEMENTS {
+        let sides = vec![
+            Side::new(SLEEPING, || channel.round_trip_us(placement, SLEEP_TRIPS)),
+            Side::new(FUTEX, || futex.round_trip_us(placement, SLEEP_TRIPS)),
+            Side::new(SOCKET, || socket.round_trip_us(placement, SLEEP_TRIPS)),
+        ];
+        let times = race(runs * SLEEP_SLICES, sides)?;
+        let goal = |goal| has_goals.then_some(goal);
+        outcome.add(call_us, times.of(SLEEPING).cloned(), "us", None);
+        outcome.add(vs_futex, times.ratio(SLEEPING, FUTEX), "x", goal(Goal::AtMost(1.5)));
+        outcome.add(vs_seqpacket, times.ratio(SOCKET, SLEEPING), "x", goal(Goal::AtLeast(1.5)));
+    }
     Ok(())
 }
 
@@ -79,7 +106,7 @@ fn failed(error: ChannelError) -> io::Error {
 pub(crate) struct Caller {
     host: Endpoint<HostWait>,
     memory: Arc<ChannelMemory>,
-    _other: OtherSide,
+    other: OtherSide,
 }
 
 impl Caller {
@@ -87,7 +114,7 @@ impl Caller {
         let memory = ChannelMemory::create(Layout::default(), None, true).map_err(io::Error::other)?;
         let (host, _) = memory.host().ok_or(io::ErrorKind::InvalidInput)?;
         let other = OtherSide::start(role, memory.descriptor()?)?;
-        Ok(Caller { host, memory, _other: other })
+        Ok(Caller { host, memory, other })
     }
 
     fn begin(&mut self, index: u32, buffer: Handle, input: &[u8]) -> io::Result<()> {
@@ -102,7 +129,8 @@ impl Caller {
     }
 
     /// Microseconds for a call with 8 bytes of input and of result.
-    pub(crate) fn round_trip_us(&mut self, trips: u32) -> io::Result<f64> {
+    pub(crate) fn round_trip_us(&mut self, placement: Placement, trips: u32) -> io::Result<f64> {
+        let _kept = placement.hold(self.other.pid())?;
         let deadline = self.host.deadline_in(ANSWER_TIME);
         let started = Instant::now();
         for trip in 0..trips {
@@ -132,7 +160,7 @@ impl Writer {
     }
 
     fn gigabytes_per_s(&mut self) -> io::Result<f64> {
-        let _first = First::only()?;
+        let _kept = Placement::Apart.hold(self.caller.other.pid())?;
         let deadline = self.caller.host.deadline_in(ANSWER_TIME);
         let started = Instant::now();
         for piece in 0..=PIECES {
@@ -156,10 +184,7 @@ impl Writer {
 pub(crate) fn serve(spins: bool) -> io::Result<()> {
     let memory = ChannelMemory::open(descriptor()?).map_err(io::Error::other)?;
     let (mut applet, _) = memory.applet().ok_or(io::ErrorKind::InvalidInput)?;
-    // The channel is there already: it has seen that there is more than one processor.
-    if spins {
-        processors::leave_the_first()?;
-    } else {
+    if !spins {
         applet.waiter().set_spin_ns_max(0);
     }
     let mut piece = vec![0; PIECE_BYTES];

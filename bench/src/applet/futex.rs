@@ -9,7 +9,7 @@ use holdfast_sys::futex;
 use holdfast_sys::shared_memory::SharedMemory;
 
 use super::other_side::{OtherSide, descriptor};
-use super::processors::{self, First};
+use super::processors::Placement;
 
 pub(crate) const ROLE_SLEEP: &str = "futex";
 pub(crate) const ROLE_SPIN: &str = "word";
@@ -56,14 +56,14 @@ impl Words {
 pub(crate) struct PingPong {
     words: Words,
     round: u32,
-    _other: OtherSide,
+    other: OtherSide,
 }
 
 impl PingPong {
     pub(crate) fn start(spins: bool) -> io::Result<PingPong> {
         let memory = SharedMemory::create("holdfast-bench", BYTES)?;
         let other = OtherSide::start(if spins { ROLE_SPIN } else { ROLE_SLEEP }, memory.descriptor()?)?;
-        Ok(PingPong { words: Words { memory, spins }, round: 0, _other: other })
+        Ok(PingPong { words: Words { memory, spins }, round: 0, other })
     }
 
     fn trip(&mut self) -> io::Result<()> {
@@ -74,8 +74,8 @@ impl PingPong {
     }
 
     /// Microseconds for a round trip.
-    pub(crate) fn round_trip_us(&mut self, trips: u32) -> io::Result<f64> {
-        let _first = if self.words.spins { Some(First::only()?) } else { None };
+    pub(crate) fn round_trip_us(&mut self, placement: Placement, trips: u32) -> io::Result<f64> {
+        let _kept = placement.hold(self.other.pid())?;
         // The other side may not have begun yet.
         self.trip()?;
         let started = Instant::now();
@@ -88,9 +88,6 @@ impl PingPong {
 
 pub(crate) fn serve(spins: bool) -> io::Result<()> {
     let words = Words { memory: SharedMemory::open(descriptor()?)?, spins };
-    if spins {
-        processors::leave_the_first()?;
-    }
     for round in 1..=u32::MAX {
         words.sleep(0, round);
         words.wake(1, round)?;

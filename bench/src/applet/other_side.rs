@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::Pid;
+
 /// See the module.
 pub(crate) struct OtherSide(Child);
 
@@ -25,6 +27,11 @@ impl OtherSide {
         command.args([super::PEER, role]).stdin(descriptor).stdout(Stdio::null());
         command.envs(environment.iter().copied());
         command.spawn().map(OtherSide)
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
     }
 }
 

@@ -7,24 +7,26 @@ use std::time::Instant;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::other_side::{OtherSide, descriptor};
+use super::processors::Placement;
 
 pub(crate) const ROLE: &str = "socket";
 
 /// The measuring side.
 pub(crate) struct Socket {
     socket: OwnedFd,
-    _other: OtherSide,
+    other: OtherSide,
 }
 
 impl Socket {
     pub(crate) fn start() -> io::Result<Socket> {
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        Ok(Socket { socket, _other: OtherSide::start(ROLE, theirs)? })
+        Ok(Socket { socket, other: OtherSide::start(ROLE, theirs)? })
     }
 
     /// Microseconds for a round trip.
-    pub(crate) fn round_trip_us(&mut self, trips: u32) -> io::Result<f64> {
+    pub(crate) fn round_trip_us(&mut self, placement: Placement, trips: u32) -> io::Result<f64> {
+        let _kept = placement.hold(self.other.pid())?;
         let started = Instant::now();
         for trip in 0..trips {
             let message = u64::from(trip).to_le_bytes();

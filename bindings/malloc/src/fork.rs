@@ -65,6 +65,10 @@ unsafe impl Backing for ForkBacking {
         self.region.limit_bytes()
     }
 
+    fn is_ordered(&self) -> bool {
+        self.region.is_ordered()
+    }
+
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
         let Some(backed_bytes) = self.private_bytes.get() else { return self.region.grow(bytes) };
         let limit_bytes = self.limit_bytes();

@@ -8,7 +8,7 @@ use std::io;
 use std::ptr::NonNull;
 
 use holdfast_heap::{Backing, GrowError};
-use holdfast_region::{AccessError, ErrorKind, RegionError};
+use holdfast_region::{AccessError, Consistency, ErrorKind, RegionError};
 use holdfast_sys::mapping::share_with_children;
 
 use crate::SharedRegion;
@@ -18,6 +18,7 @@ use crate::SharedRegion;
 pub struct RegionBacking {
     base: NonNull<u8>,
     backed_bytes: u64,
+    is_ordered: bool,
     region: SharedRegion,
 }
 
@@ -27,8 +28,10 @@ unsafe impl Send for RegionBacking {}
 
 impl RegionBacking {
     pub(crate) fn new(base: NonNull<u8>, region: SharedRegion) -> RegionBacking {
-        let backed_bytes = region.with(|region| region.backed_bytes());
-        RegionBacking { base, backed_bytes, region }
+        let (backed_bytes, consistency) = region.with(|region| (region.backed_bytes(), region.consistency()));
+        // In the mode `atomic` stores are to private pages, which the region publishes in its own order.
+        let is_ordered = region.is_ordered() && consistency == Consistency::Direct;
+        RegionBacking { base, backed_bytes, is_ordered, region }
     }
 
     /// The region.
@@ -56,6 +59,10 @@ unsafe impl Backing for RegionBacking {
 
     fn is_read_only(&self) -> bool {
         self.region.with(|region| region.is_read_only())
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.is_ordered
     }
 
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {

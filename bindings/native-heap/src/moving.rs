@@ -9,7 +9,7 @@
 use holdfast_heap::{Described, Heap, OpenError, OpenOptions, Relocated, relocate};
 use holdfast_region::{Region, RegionError};
 
-use crate::{OpenHeapError, RegionBacking, SharedRegion, try_open};
+use crate::{HeapOptions, OpenHeapError, RegionBacking, SharedRegion, try_open};
 
 /// A heap that got another address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub fn open_typed_heap(
     region: Region,
     types: &[Described],
 ) -> Result<(Heap<RegionBacking>, SharedRegion, Option<Moved>), OpenHeapError> {
-    let mut shared = SharedRegion::new(region);
+    let mut shared = SharedRegion::new(region, HeapOptions::default());
     let opened = match try_open(&mut shared, |backing| backing) {
         Err(taken) if is_elsewhere(&taken) => move_away(&mut shared, types, taken)
             .and_then(|moved| Ok((try_open(&mut shared, |backing| backing)?, Some(moved)))),

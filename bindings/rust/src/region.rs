@@ -25,6 +25,8 @@ pub(crate) struct Granted {
     pub(crate) is_read_only: bool,
     /// What is stored counts when the host publishes it.
     pub(crate) is_atomic: bool,
+    /// It survives a reset of the machine, if the heap keeps the order of its stores.
+    pub(crate) is_ordered: bool,
 }
 
 /// The region that the host mapped into this program's memory, or had it map.
@@ -65,6 +67,10 @@ unsafe impl Backing for HostRegion {
 
     fn is_read_only(&self) -> bool {
         HostRegion::is_read_only(self)
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.granted.is_ordered
     }
 
     fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {

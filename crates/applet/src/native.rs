@@ -167,6 +167,8 @@ fn boot_region(lent: &Lent) -> BootRegion {
         is_new: lent.is_new,
         is_read_only: lent.is_read_only,
         is_atomic: lent.is_private,
+        // No region that can be lent is memory that survives a reset.
+        is_ordered: false,
     }
 }
 

@@ -4,11 +4,11 @@
 //! memory what it has to say, and wakes again and again until the sleeper, who says in private memory that it sleeps, does
 //! not any more.
 //!
-//! A peer can also move a sleeper to another word of shared memory (`FUTEX_REQUEUE`), where no bell looks for it; so nobody
-//! sleeps for long without a look.
+//! A peer can also move a sleeper to another word of shared memory (`FUTEX_REQUEUE`), where no bell looks for it; so no host
+//! sleeps for long without a look. An applet trusts its host, and is spared the timer that each such sleep needs.
 //!
-//! Invariants: after [`Bell::peer_is_gone`] no wait of the endpoint lasts longer than [`NAP_NS_MAX`]; nothing that the peer
-//! does, short of not being gone, can prevent that. A waiter keeps the memory mapped on whose words it sleeps.
+//! Invariants: after [`Bell::peer_is_gone`] no wait of a host's endpoint lasts longer than [`NAP_NS_MAX`]; nothing that the
+//! peer does, short of not being gone, can prevent that. A waiter keeps the memory mapped on whose words it sleeps.
 
 #![forbid(unsafe_code)]
 
@@ -43,6 +43,7 @@ struct Waiting {
     interrupted: AtomicBool,
     sleeping: AtomicBool,
     spin_ns_max: AtomicU64,
+    naps: bool,
     /// Keeps the words mapped.
     _memory: Arc<ChannelMemory>,
 }
@@ -77,6 +78,7 @@ impl HostWait {
             interrupted: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
             spin_ns_max: AtomicU64::new(if alone { 0 } else { SPIN_NS_MAX }),
+            naps: side == Side::Host,
             _memory: memory,
         });
         Some((HostWait { waiting: Arc::clone(&waiting) }, Bell { waiting }))
@@ -99,8 +101,12 @@ impl Wait for HostWait {
         // A bell that rang before has not seen the line above; one that rings from now on has.
         if !is_gone.load(Ordering::SeqCst) && !interrupted.load(Ordering::SeqCst) {
             // Why it ended is found out by looking.
-            let nap = Deadline::at_ns(self.now_ns().saturating_add(NAP_NS_MAX)).min(deadline);
-            let _ = futex::wait(word, expected, nap.ns());
+            let until = if self.waiting.naps {
+                Deadline::at_ns(self.now_ns().saturating_add(NAP_NS_MAX)).min(deadline)
+            } else {
+                deadline
+            };
+            let _ = futex::wait(word, expected, until.ns());
         }
         sleeping.store(false, Ordering::SeqCst);
     }

@@ -23,6 +23,11 @@ pub unsafe trait Backing {
     fn is_read_only(&self) -> bool {
         false
     }
+    /// Whether the range is memory that survives a reset of the machine, which loses what is in caches: then the heap
+    /// writes its lines back in an order from which it recovers. The same for as long as the value lives.
+    fn is_ordered(&self) -> bool {
+        false
+    }
     /// Makes at least `bytes` usable in all; returns how many are.
     ///
     /// # Errors
@@ -35,6 +40,7 @@ pub unsafe trait Backing {
 pub struct Fixed {
     base: *mut u8,
     bytes: u64,
+    ordered: bool,
 }
 
 impl Fixed {
@@ -42,7 +48,13 @@ impl Fixed {
     /// As for [`Backing`] (an alignment of 8 is enough to open and check): readable, writable, unshared, for as
     /// long as the value lives.
     pub unsafe fn new(base: *mut u8, bytes: u64) -> Fixed {
-        Fixed { base, bytes: bytes & !(crate::layout::CHUNK_BYTES - 1) }
+        Fixed { base, bytes: bytes & !(crate::layout::CHUNK_BYTES - 1), ordered: false }
+    }
+
+    /// The same range as memory that survives a reset: see [`Backing::is_ordered`].
+    #[must_use]
+    pub fn with_order(self, ordered: bool) -> Fixed {
+        Fixed { ordered, ..self }
     }
 }
 
@@ -58,6 +70,10 @@ unsafe impl Backing for Fixed {
 
     fn limit_bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.ordered
     }
 
     fn grow(&mut self, _bytes: u64) -> Result<u64, GrowError> {

@@ -33,6 +33,8 @@ pub enum OpenError {
     },
     /// The last program left a transaction open, and this one may not store to roll it back.
     Unfinished,
+    /// The stores shall survive a reset in order, and this processor has no instruction for that.
+    NoOrder,
     /// Metadata contradicts itself.
     Damaged {
         /// Offset of the contradiction.
@@ -73,6 +75,10 @@ impl fmt::Display for OpenError {
             Self::Unfinished => f.write_str(
                 "the heap's last program was killed in a transaction, which this one may not roll back; run one that may \
                  write to the heap first",
+            ),
+            Self::NoOrder => f.write_str(
+                "this processor cannot write cache lines back, so the heap cannot keep its order through a reset; open it \
+                 without that, and commit at level `power`",
             ),
             Self::Damaged { offset, what } => {
                 write!(f, "the heap is damaged at offset {offset:#x} ({what}); run `holdfast heap check` for a full list")

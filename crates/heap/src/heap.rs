@@ -102,8 +102,8 @@ impl<B: Backing> Heap<B> {
     /// Costs the same whatever the heap's size.
     ///
     /// # Errors
-    /// When the bytes are no heap, a damaged one, one of a newer format or of other pointers; then nothing
-    /// has been written.
+    /// When the bytes are no heap, a damaged one, one of a newer format or of other pointers, or when an order is asked for
+    /// that the processor cannot keep; then nothing has been written.
     pub fn open(mut backing: B, options: OpenOptions) -> Result<Self, OpenError> {
         if backing.backed_bytes() < HEAP_BYTES_MIN {
             let _ = backing.grow(HEAP_BYTES_MIN);
@@ -112,9 +112,13 @@ impl<B: Backing> Heap<B> {
         if bytes < HEAP_BYTES_MIN {
             return Err(OpenError::TooSmall { bytes, needed_bytes: HEAP_BYTES_MIN });
         }
-        // SAFETY: the contract of `Backing`: aligned, readable, writable, ours alone, for the value's life.
-        let memory = unsafe { Memory::new(backing.base(), bytes) };
         let read_only = backing.is_read_only();
+        let ordered = backing.is_ordered() && !read_only;
+        if ordered && holdfast_persist::instruction().is_none() {
+            return Err(OpenError::NoOrder);
+        }
+        // SAFETY: the contract of `Backing`: aligned, readable, writable, ours alone, for the value's life.
+        let memory = unsafe { Memory::new(backing.base(), bytes) }.with_order(ordered);
         let mut heap = Heap {
             backing,
             memory,
@@ -177,7 +181,8 @@ impl<B: Backing> Heap<B> {
 
     pub(crate) fn remap(&mut self, backed_bytes: u64) {
         // SAFETY: the backing's contract holds for all of what it says is backed; its base never moves.
-        self.memory = unsafe { Memory::new(self.backing.base(), backed_bytes.min(HEAP_BYTES_MAX)) };
+        let memory = unsafe { Memory::new(self.backing.base(), backed_bytes.min(HEAP_BYTES_MAX)) };
+        self.memory = memory.with_order(self.memory.is_ordered());
     }
 
     /// Allocates `bytes` (at least 1 is counted), aligned to 16. The content is whatever was there before.
@@ -212,6 +217,9 @@ impl<B: Backing> Heap<B> {
             self.log_alloc(slot.pointer)?;
         }
         self.take_slot(slot);
+        if self.memory.is_ordered() {
+            self.write_back_slot(slot);
+        }
         NonNull::new(slot.pointer).ok_or(HeapError::OutsideHeap)
     }
 
@@ -285,6 +293,7 @@ impl<B: Backing> Heap<B> {
             Place::Slot(slot) => {
                 if !self.make_known(slot) || !self.free_known(pointer) {
                     self.release_slot(slot);
+                    self.memory.drain();
                 }
             }
             Place::Run(run) => self.release_run(run),

@@ -7,7 +7,8 @@
 //! - `chunks`: segments, chunks and runs of chunks; one 8-byte store publishes or releases each.
 //! - `slabs`: small objects; one bit of one word per object. `recent`: the short way of most of them, over what
 //!   was freed last.
-//! - `log`: the undo log of a transaction. `recovery`: what becomes of it.
+//! - `log`: the undo log of a transaction. `recovery`: what becomes of it. `order`: what memory that survives a reset
+//!   needs on top.
 //! - [`Heap`]: open, allocate, free. [`Transaction`]: several changes, all or none.
 //! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et al.,
 //!   "NVM Heaps for Accelerating Browser-based Applications").
@@ -54,10 +55,13 @@ mod log;
 mod memory;
 #[cfg(feature = "std")]
 pub mod mend;
+mod order;
 #[allow(unsafe_code)]
 mod pointer_map;
 #[allow(unsafe_code)]
 mod recent;
+#[cfg(feature = "crash-points")]
+pub mod recorder;
 mod recovery;
 #[cfg(feature = "std")]
 #[allow(unsafe_code)]

@@ -9,6 +9,8 @@
 //! - Within an extent the valid records are a prefix; each tells the distance back to the one before it.
 //! - Extents beyond the lane's own chunk are linked newest to oldest. While one is linked or unlinked,
 //!   `LANE_PENDING` names it, so that a kill loses none.
+//! - Where order is kept (see `order`), a record is in memory before what it is about changes, and all that a transaction has
+//!   changed is before the store that commits it.
 //! - A range is not logged again as long as only ranges were since: what is undone newest first ends with the oldest record
 //!   of each byte.
 
@@ -101,6 +103,13 @@ impl Log {
     }
 }
 
+/// The checksum of a record.
+pub(crate) fn sum_of_record(target: u64, lengths: u64, sequence: u64, payload: &[u8]) -> u64 {
+    let seed =
+        (target ^ lengths.rotate_left(23) ^ sequence.rotate_left(41)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    xxh3_64_with_seed(payload, seed)
+}
+
 /// A record that was found valid.
 #[derive(Clone, Copy)]
 pub(crate) struct Record {
@@ -170,6 +179,9 @@ impl<B: Backing> Heap<B> {
         self.log.depth = 0;
         if self.log.records == 0 {
             return Ok(());
+        }
+        if self.memory.is_ordered() {
+            self.write_back_changes();
         }
         if self.log.frees {
             self.memory.store(LANE_OFFSET + LANE_STATE, self.log.sequence << 1 | 1);
@@ -265,11 +277,13 @@ impl<B: Backing> Heap<B> {
         }
         let lengths = payload | u64::from(self.log.back) << 32;
         let sequence = self.log.sequence << 8 | kind as u64;
-        self.memory.store(at + RECORD_TARGET, target);
-        self.memory.store(at + RECORD_LENGTHS, lengths);
-        self.memory.store(at + RECORD_SUM, self.record_sum(at, target, lengths, sequence));
+        self.memory.store_cached(at + RECORD_TARGET, target);
+        self.memory.store_cached(at + RECORD_LENGTHS, lengths);
+        self.memory.store_cached(at + RECORD_SUM, self.record_sum(at, target, lengths, sequence));
         // Last, because it makes the record count; and before whatever the caller does next.
-        self.memory.store(at + RECORD_SEQUENCE, sequence);
+        self.memory.store_cached(at + RECORD_SEQUENCE, sequence);
+        // Lines that arrive one by one are no record before all have: its sum says so.
+        self.memory.persist(at, bytes);
         self.log.next += bytes;
         self.log.back = bytes as u32;
         self.log.records += 1;
@@ -277,11 +291,9 @@ impl<B: Backing> Heap<B> {
     }
 
     fn record_sum(&self, at: u64, target: u64, lengths: u64, sequence: u64) -> u64 {
-        let seed =
-            (target ^ lengths.rotate_left(23) ^ sequence.rotate_left(41)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         // SAFETY: the log belongs to this heap and nobody writes to it while the sum is taken.
         let payload = unsafe { self.memory.bytes(at + RECORD_BYTES, lengths & 0xFFFF_FFFF) };
-        xxh3_64_with_seed(payload.unwrap_or(&[]), seed)
+        sum_of_record(target, lengths, sequence, payload.unwrap_or(&[]))
     }
 
     /// Adds an extent that has room for `bytes`; each is larger than the last.
@@ -314,6 +326,8 @@ impl<B: Backing> Heap<B> {
     /// Empties the log with one store, then gives the extra extents back.
     pub(crate) fn finish(&mut self) {
         self.log.sequence += 1;
+        // What was freed is free before the log that would free it again is gone.
+        self.memory.drain();
         self.memory.store(LANE_OFFSET + LANE_STATE, self.log.sequence << 1);
         if self.log.frees {
             self.set_settling(false);

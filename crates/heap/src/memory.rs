@@ -6,7 +6,10 @@
 //! - Every change of metadata is one aligned 8-byte store, done in program order (the store is atomic, and
 //!   [`publish_barrier`] orders the stores around it). A process that is killed between two
 //!   instructions leaves a prefix of these stores, because a shared mapping keeps what retired.
-//! - In builds with the feature `crash-points` each such store counts and can be made the last one.
+//! - Where order is kept (see `order`), such a store has reached memory when its function returns, except that of
+//!   [`Memory::store_cached`], whose caller writes back.
+//! - In builds with the feature `crash-points` each such store counts and can be made the last one, and a recorder hears of
+//!   all that happens to cache lines.
 
 use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
@@ -15,10 +18,12 @@ use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 pub(crate) struct Memory {
     base: *mut u8,
     len: u64,
+    /// A reset may lose what is in caches, and must not lose the order of stores.
+    ordered: bool,
 }
 
 /// Keeps the compiler from moving any store across a point that recovery relies on. A process crash needs no
-/// more: what was stored stays in the shared pages. (Media that can lose cached lines need flushes here.)
+/// more: what was stored stays in the shared pages. A reset of the machine needs [`Memory::write_back`] as well.
 #[inline(always)]
 pub(crate) fn publish_barrier() {
     compiler_fence(Ordering::SeqCst);
@@ -29,7 +34,66 @@ impl Memory {
     /// `base` must be aligned to 8 and `[base, base + len)` valid for reads and writes for as long as the
     /// value or a copy of it is used; nobody else may write there meanwhile.
     pub(crate) unsafe fn new(base: *mut u8, len: u64) -> Memory {
-        Memory { base, len }
+        Memory { base, len, ordered: false }
+    }
+
+    /// The same memory, with or without an order that survives a reset.
+    pub(crate) fn with_order(self, ordered: bool) -> Memory {
+        Memory { ordered, ..self }
+    }
+
+    /// Whether order is kept. Where the processor cannot, nobody can have asked for it.
+    #[inline(always)]
+    pub(crate) fn is_ordered(&self) -> bool {
+        cfg!(target_arch = "x86_64") && self.ordered
+    }
+
+    /// Starts the way of a range to memory, if order is kept; [`Memory::drain`] waits for it.
+    #[inline]
+    pub(crate) fn write_back(&self, offset: u64, bytes: u64) {
+        if self.is_ordered() {
+            self.write_back_lines(offset, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn write_back_lines(&self, offset: u64, bytes: u64) {
+        if !self.holds(offset, bytes) {
+            return;
+        }
+        #[cfg(feature = "crash-points")]
+        crate::recorder::written_back(self.at(offset), bytes as usize);
+        // SAFETY: inside the heap (checked), which is mapped by the contract of `new`.
+        unsafe { holdfast_persist::write_back(self.at(offset), bytes as usize) };
+    }
+
+    /// Waits until all that this thread has written back is in memory, if order is kept: what is stored later does not get
+    /// there before.
+    #[inline]
+    pub(crate) fn drain(&self) {
+        if self.is_ordered() {
+            #[cfg(feature = "crash-points")]
+            crate::recorder::drained();
+            holdfast_persist::drain();
+        }
+    }
+
+    /// Brings a range to memory, if order is kept.
+    #[inline]
+    pub(crate) fn persist(&self, offset: u64, bytes: u64) {
+        if self.is_ordered() {
+            self.write_back_lines(offset, bytes);
+            self.drain();
+        }
+    }
+
+    /// Tells the recorder of a test of a store that has happened.
+    #[inline(always)]
+    fn note_stored(&self, offset: u64, bytes: u64) {
+        #[cfg(feature = "crash-points")]
+        crate::recorder::stored(self.at(offset), bytes as usize);
+        #[cfg(not(feature = "crash-points"))]
+        let _ = (offset, bytes);
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -88,6 +152,8 @@ impl Memory {
         }
         // SAFETY: as in `store`.
         unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }.fetch_or(bits, Ordering::AcqRel);
+        self.note_stored(offset, 8);
+        self.persist(offset, 8);
     }
 
     /// Clears bits of a word that other threads change, too; returns the word as it was, 0 outside the heap.
@@ -102,12 +168,24 @@ impl Memory {
             return 0;
         }
         // SAFETY: as in `store`.
-        unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }.fetch_and(!bits, Ordering::AcqRel)
+        let before =
+            unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }.fetch_and(!bits, Ordering::AcqRel);
+        self.note_stored(offset, 8);
+        self.persist(offset, 8);
+        before
     }
 
-    /// Stores an aligned word, in program order; nothing happens outside the heap.
+    /// Stores an aligned word, in program order, and brings it to memory where that order must survive a reset; nothing
+    /// happens outside the heap.
     #[inline]
     pub(crate) fn store(&self, offset: u64, word: u64) {
+        self.store_cached(offset, word);
+        self.persist(offset, 8);
+    }
+
+    /// As [`Memory::store`], but the caller writes back what must be in memory before it goes on.
+    #[inline]
+    pub(crate) fn store_cached(&self, offset: u64, word: u64) {
         if !self.holds(offset, 8) || !offset.is_multiple_of(8) {
             return;
         }
@@ -119,6 +197,7 @@ impl Memory {
         // SAFETY: inside the heap and aligned (checked), writable by the contract of `new`.
         unsafe { AtomicU64::from_ptr(self.at(offset).cast()) }.store(word, Ordering::Relaxed);
         publish_barrier();
+        self.note_stored(offset, 8);
     }
 
     /// Loads an aligned word of a place that the caller derived from verified metadata.
@@ -131,7 +210,7 @@ impl Memory {
         unsafe { pointer.read() }
     }
 
-    /// Stores an aligned word in program order, without the check.
+    /// Stores an aligned word in program order, without the check, and writes nothing back.
     ///
     /// # Safety
     /// `pointer` must be an aligned word inside the heap.
@@ -146,6 +225,8 @@ impl Memory {
         // SAFETY: per the contract.
         unsafe { pointer.write_volatile(word) };
         publish_barrier();
+        #[cfg(feature = "crash-points")]
+        crate::recorder::stored(pointer.cast(), 8);
     }
 
     /// The bytes of a range, when it lies in the heap.
@@ -159,7 +240,7 @@ impl Memory {
             .then(|| unsafe { core::slice::from_raw_parts(self.at(offset), bytes as usize) })
     }
 
-    /// Copies inside the heap; `false` when a range is not inside or the two overlap.
+    /// Copies inside the heap, and writes nothing back; `false` when a range is not inside or the two overlap.
     pub(crate) fn copy(&self, from: u64, to: u64, bytes: u64) -> bool {
         if !self.holds(from, bytes) || !self.holds(to, bytes) || from.abs_diff(to) < bytes {
             return false;
@@ -172,10 +253,11 @@ impl Memory {
         // SAFETY: both ranges are inside the heap and do not overlap (checked).
         unsafe { core::ptr::copy_nonoverlapping(self.at(from), self.at(to), bytes as usize) };
         publish_barrier();
+        self.note_stored(to, bytes);
         true
     }
 
-    /// Writes bytes; `false` outside the heap.
+    /// Writes bytes; `false` outside the heap. Where order is kept they are on their way to memory.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> bool {
         if !self.holds(offset, bytes.len() as u64) {
             return false;
@@ -188,10 +270,12 @@ impl Memory {
         // SAFETY: inside the heap (checked); the slice is not part of it (callers pass names of their own).
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len()) };
         publish_barrier();
+        self.note_stored(offset, bytes.len() as u64);
+        self.write_back(offset, bytes.len() as u64);
         true
     }
 
-    /// Zeroes a range; `false` outside the heap.
+    /// Zeroes a range; `false` outside the heap. Where order is kept the zeroes are on their way to memory.
     pub(crate) fn zero(&self, offset: u64, bytes: u64) -> bool {
         if !self.holds(offset, bytes) {
             return false;
@@ -203,6 +287,8 @@ impl Memory {
         // SAFETY: inside the heap (checked).
         unsafe { core::ptr::write_bytes(self.at(offset), 0, bytes as usize) };
         publish_barrier();
+        self.note_stored(offset, bytes);
+        self.write_back(offset, bytes);
         true
     }
 }

@@ -13,7 +13,8 @@
 //! - An allocation is still the one store that sets a bit, a free the one that clears it.
 //!
 //! What it must not do: anything in a transaction, where slots freed count as taken until the commit; give an
-//! empty slab back, which is the long way's work.
+//! empty slab back, which is the long way's work; anything in an ordered heap, where no slab becomes known and so no
+//! slot recent, because its stores are not written back.
 
 use core::ptr::NonNull;
 

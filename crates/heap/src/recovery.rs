@@ -20,10 +20,12 @@ impl<B: Backing> Heap<B> {
             match record.kind {
                 RecordKind::Range => {
                     heap.memory.copy(record.at + RECORD_BYTES, record.target, record.payload);
+                    heap.memory.write_back(record.target, record.payload);
                 }
                 RecordKind::Alloc => heap.free_if_allocated(record.target),
                 RecordKind::Free => {}
             }
+            heap.memory.drain();
             heap.memory.store(record.at + RECORD_SEQUENCE, 0);
         });
     }

@@ -134,6 +134,16 @@ impl<B: Backing> Heap<B> {
         unsafe { Memory::store_word(slot.word_at, Memory::load_word(slot.word_at) | slot.bit) };
     }
 
+    /// Brings a taken slot's bit to memory: at once, or in a transaction, whose log has it, by the commit.
+    pub(crate) fn write_back_slot(&self, slot: Slot) {
+        if let Some(offset) = self.memory.offset_of(slot.word_at.cast()) {
+            self.memory.write_back(offset, 8);
+        }
+        if !self.log.open() {
+            self.memory.drain();
+        }
+    }
+
     /// Moves the class's cursor to a word with a free slot: in its slab, in a remembered one, in one found by
     /// scanning, in a new one.
     #[cold]
@@ -239,16 +249,17 @@ impl<B: Backing> Heap<B> {
         (starts && self.memory.load(place.word_offset()) & place.bit != 0).then_some(place)
     }
 
-    /// Makes the slab of an allocated slot known, so that its frees take the short way; `false` if it is a thread's.
+    /// Makes the slab of an allocated slot known, so that its frees take the short way; `false` if it is a thread's, or if
+    /// the short way is not taken, because it writes nothing back.
     pub(crate) fn make_known(&mut self, place: SlotPlace) -> bool {
-        let ours = !self.is_claimed(place.chunk);
+        let ours = !self.is_claimed(place.chunk) && !self.memory.is_ordered();
         if ours {
             self.known.insert(place.chunk, place.class);
         }
         ours
     }
 
-    /// Gives the slot back: the free happens at the first store.
+    /// Gives the slot back: the free happens at the first store. Where order is kept the caller drains.
     pub(crate) fn release_slot(&mut self, place: SlotPlace) {
         let SlotPlace { class, chunk, word, bit } = place;
         #[cfg(feature = "std")]
@@ -257,7 +268,8 @@ impl<B: Backing> Heap<B> {
             return;
         }
         let left = self.memory.load(place.word_offset()) & !bit;
-        self.memory.store(place.word_offset(), left);
+        self.memory.store_cached(place.word_offset(), left);
+        self.memory.write_back(place.word_offset(), 8);
         if left == 0 && self.cursors[class].chunk != chunk && self.slab_is_empty(class, chunk) {
             self.release_slab(class, chunk);
             return;

@@ -116,6 +116,8 @@ fn map_region(region: &BootRegion, image: BorrowedFd<'_>) -> Result<Granted, Att
         is_new: region.is_new,
         is_read_only: region.is_read_only,
         is_atomic: region.is_atomic,
+        // What is stored to a private mapping the host publishes, in its own order.
+        is_ordered: region.is_ordered && !region.is_atomic,
     })
 }
 

@@ -32,6 +32,8 @@ pub(crate) fn attach() -> Result<Granted, AttachError> {
             is_new: info.flags & 1 == 1,
             is_read_only: info.flags & 2 == 2,
             is_atomic: info.flags & 4 == 4,
+            // WebAssembly has no instruction for that.
+            is_ordered: false,
         }),
         status::NOT_GRANTED => Err(AttachError::NotGranted),
         status::MEMORY_SHAPE => Err(AttachError::MemoryShape),

@@ -5,6 +5,10 @@
 pub mod crashes;
 #[cfg(feature = "crash-points")]
 pub mod kill;
+#[cfg(all(feature = "crash-points", target_arch = "x86_64"))]
+pub mod medium;
+#[cfg(all(feature = "crash-points", target_arch = "x86_64"))]
+pub mod reset;
 
 use std::ptr::NonNull;
 
@@ -29,6 +33,10 @@ pub fn holds(heap: &Heap<TestMemory>, offset: u64, bytes: u64, seed: u8) -> bool
 
 pub fn at(heap: &Heap<TestMemory>, offset: u64) -> NonNull<u8> {
     NonNull::new(holdfast_heap::Backing::base(heap.backing()).wrapping_add(offset as usize)).unwrap()
+}
+
+pub fn at_base<B: holdfast_heap::Backing>(heap: &Heap<B>, offset: u64) -> NonNull<u8> {
+    NonNull::new(heap.backing().base().wrapping_add(offset as usize)).unwrap()
 }
 
 /// The heap of format version 1 that an older program left behind, with a transaction open.

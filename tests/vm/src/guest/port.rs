@@ -1,0 +1,63 @@
+//! The serial port to the host.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+
+use crate::words::{Order, Report};
+
+const DEVICE: &str = "/dev/ttyS1";
+
+/// Both directions.
+#[derive(Debug)]
+pub struct Port {
+    file: File,
+}
+
+impl Port {
+    /// Opens it as it is; [`Port::set_up`] has to come before, once in a start.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open() -> io::Result<Port> {
+        // std opens nothing as a controlling terminal that is not asked for: this process has no session of its own.
+        Ok(Port { file: OpenOptions::new().read(true).write(true).open(DEVICE)? })
+    }
+
+    /// Has bytes go through as they are.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_up(&self) -> io::Result<()> {
+        let mut settings = tcgetattr(&self.file)?;
+        settings.make_raw();
+        settings.set_speed(115_200)?;
+        Ok(tcsetattr(&self.file, OptionalActions::Now, &settings)?)
+    }
+
+    /// Sends a line, in one piece: other processes send, too.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn send(&mut self, report: &Report) -> io::Result<()> {
+        self.file.write_all(report.to_line().as_bytes())
+    }
+
+    /// As [`Port::send`], behind what another process may have left half-said when it died.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn send_apart(&mut self, report: &Report) -> io::Result<()> {
+        self.file.write_all(format!("\n{}", report.to_line()).as_bytes())
+    }
+
+    /// The orders that come, as they come.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn orders(&self) -> io::Result<impl Iterator<Item = Order> + use<>> {
+        let lines = BufReader::new(self.file.try_clone()?).lines();
+        Ok(lines.map_while(io::Result::ok).filter_map(|line| Order::read(&line)))
+    }
+}

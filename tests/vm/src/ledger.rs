@@ -1,0 +1,216 @@
+//! What was acknowledged, what was found after each failure, and the table of both.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::cause::Cause;
+use crate::words::{Level, Place};
+
+/// Counts for one failure and one heap, over all trials.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How often it was tried.
+    pub trials: u64,
+    /// Records that were acknowledged since they were last looked for.
+    pub acknowledged: u64,
+    /// Acknowledged records that were not found, of whatever promise.
+    pub lost: u64,
+    /// How often the heap was not whole.
+    pub broken: u64,
+    /// The longest that opening took.
+    pub opening: Duration,
+}
+
+/// All that was seen.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// The highest record that was acknowledged, and had been at the last look.
+    promised: BTreeMap<Place, (u64, u64)>,
+    counts: BTreeMap<(Cause, Place), Count>,
+    /// From the failure to the moment at which the guest takes orders again; the longest.
+    restarts: BTreeMap<Cause, Duration>,
+    not_offered: Vec<Place>,
+    /// What went wrong, in words.
+    findings: Vec<String>,
+}
+
+impl Ledger {
+    /// Notes that every record up to this one is promised.
+    pub fn acknowledge(&mut self, place: Place, number: u64) {
+        let promised = self.promised.entry(place).or_default();
+        promised.0 = promised.0.max(number);
+    }
+
+    /// Records that were acknowledged since the last look.
+    #[must_use]
+    pub fn acknowledged(&self, place: Place) -> u64 {
+        self.promised.get(&place).map_or(0, |(highest, before)| highest.saturating_sub(*before))
+    }
+
+    /// Notes that a pool lacks a level.
+    pub fn not_offered(&mut self, place: Place) {
+        if !self.not_offered.contains(&place) {
+            self.not_offered.push(place);
+        }
+    }
+
+    /// Whether the heap is written to.
+    #[must_use]
+    pub fn is_offered(&self, place: Place) -> bool {
+        !self.not_offered.contains(&place)
+    }
+
+    /// Notes that after a failure the records up to `number` were there. From now on no more is promised.
+    pub fn found(&mut self, cause: Cause, place: Place, number: u64, opening: Duration) {
+        let (highest, before) = self.promised.get(&place).copied().unwrap_or_default();
+        let count = self.counts.entry((cause, place)).or_default();
+        let lost = highest.saturating_sub(number);
+        count.trials += 1;
+        count.acknowledged += highest.saturating_sub(before);
+        count.lost += lost;
+        count.opening = count.opening.max(opening);
+        if lost > 0 && cause.is_survived_by(place) {
+            self.findings.push(format!(
+                "{}: {place}: record {highest} was acknowledged, {number} is the last one there",
+                cause.describe()
+            ));
+        }
+        let there = highest.min(number);
+        self.promised.insert(place, (there, there));
+    }
+
+    /// Notes that a heap is not whole.
+    pub fn broken(&mut self, cause: Cause, place: Place, what: &str) {
+        let count = self.counts.entry((cause, place)).or_default();
+        count.trials += 1;
+        count.broken += 1;
+        self.findings.push(format!("{}: {place}: {what}", cause.describe()));
+        self.promised.remove(&place);
+    }
+
+    /// Notes how long it took until the guest took orders again.
+    pub fn restarted(&mut self, cause: Cause, took: Duration) {
+        let longest = self.restarts.entry(cause).or_default();
+        *longest = took.max(*longest);
+    }
+
+    /// Forgets what is promised: the heaps are gone.
+    pub fn forget(&mut self) {
+        self.promised.clear();
+    }
+
+    /// What was counted for a failure and a heap.
+    #[must_use]
+    pub fn count(&self, cause: Cause, place: Place) -> Count {
+        self.counts.get(&(cause, place)).copied().unwrap_or_default()
+    }
+
+    /// What was promised and not kept. The lab is red if there is anything.
+    #[must_use]
+    pub fn findings(&self) -> &[String] {
+        &self.findings
+    }
+
+    /// Failures after which nothing at all was lost that they should have taken: they were none.
+    #[must_use]
+    pub fn harmless(&self) -> Vec<Cause> {
+        // What lies in ordinary memory only is lost with the machine.
+        let gone = Place { pool: crate::words::Pool::Tmpfs, level: Level::Process };
+        let tried =
+            self.counts.iter().filter(|((cause, place), _)| !cause.spares_machine() && *place == gone);
+        tried
+            .filter(|(_, count)| count.acknowledged > 0 && count.lost == 0)
+            .map(|((cause, _), _)| *cause)
+            .collect()
+    }
+
+    /// The table: failure by heap.
+    #[must_use]
+    pub fn to_table(&self) -> String {
+        let mut text = String::from(
+            "| failure | pool | level | trials | acknowledged | lost | promised | restart s | open ms |\n\
+             |---|---|---|---|---|---|---|---|---|\n",
+        );
+        for ((cause, place), count) in &self.counts {
+            if !self.is_offered(*place) {
+                continue;
+            }
+            let promised = if cause.is_survived_by(*place) { "yes" } else { "no" };
+            let lost = match count.broken {
+                0 => count.lost.to_string(),
+                broken => format!("{}; {broken} not whole", count.lost),
+            };
+            let restart =
+                self.restarts.get(cause).map_or("-".to_owned(), |took| format!("{:.1}", took.as_secs_f64()));
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {lost} | {promised} | {restart} | {:.1} |",
+                cause.describe(),
+                place.pool.name(),
+                place.level.name(),
+                count.trials,
+                count.acknowledged,
+                count.opening.as_secs_f64() * 1e3,
+            );
+        }
+        for place in &self.not_offered {
+            let _ = writeln!(text, "not offered: level {} in pool {}", place.level.name(), place.pool.name());
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Pool;
+
+    const CHEAP: Place = Place { pool: Pool::Tmpfs, level: Level::Process };
+    const SAFE: Place = Place { pool: Pool::Tmpfs, level: Level::Power };
+    const OPENING: Duration = Duration::from_millis(3);
+
+    #[test]
+    fn only_a_record_that_was_promised_to_survive_is_a_finding_when_it_is_lost() {
+        let mut ledger = Ledger::default();
+        for place in [CHEAP, SAFE] {
+            ledger.acknowledge(place, 10);
+            ledger.acknowledge(place, 9);
+        }
+        ledger.found(Cause::Panic, CHEAP, 4, OPENING);
+        ledger.found(Cause::Panic, SAFE, 11, OPENING);
+        assert!(ledger.findings().is_empty());
+        assert_eq!((ledger.count(Cause::Panic, CHEAP).lost, ledger.count(Cause::Panic, SAFE).lost), (6, 0));
+        // What is gone is promised no more, and what was never acknowledged is not promised for having been there.
+        ledger.found(Cause::Crash, CHEAP, 4, OPENING);
+        ledger.found(Cause::Crash, SAFE, 10, OPENING);
+        assert!(ledger.findings().is_empty());
+        ledger.found(Cause::Crash, SAFE, 9, OPENING);
+        assert_eq!(ledger.findings().len(), 1);
+        assert!(ledger.findings()[0].contains("record 10"), "{:?}", ledger.findings());
+        assert!(ledger.to_table().contains("| tmpfs | power | 2 | 0 | 1 | yes |"), "{}", ledger.to_table());
+    }
+
+    #[test]
+    fn a_failure_of_the_machine_that_took_nothing_is_told_apart() {
+        let mut ledger = Ledger::default();
+        ledger.acknowledge(CHEAP, 10);
+        ledger.found(Cause::Crash, CHEAP, 10, OPENING);
+        ledger.acknowledge(CHEAP, 20);
+        ledger.found(Cause::PowerCut, CHEAP, 0, OPENING);
+        assert_eq!(ledger.harmless(), []);
+        ledger.acknowledge(CHEAP, 30);
+        ledger.found(Cause::Panic, CHEAP, 30, OPENING);
+        assert_eq!(ledger.harmless(), [Cause::Panic]);
+    }
+
+    #[test]
+    fn a_heap_that_is_not_whole_is_a_finding_whatever_was_promised() {
+        let mut ledger = Ledger::default();
+        ledger.acknowledge(CHEAP, 10);
+        ledger.broken(Cause::Panic, CHEAP, "record 3 of 10 is missing");
+        assert_eq!(ledger.findings().len(), 1);
+        assert!(ledger.to_table().contains("0; 1 not whole"));
+    }
+}

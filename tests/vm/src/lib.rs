@@ -1,0 +1,28 @@
+//! The failure lab: a machine of its own, in QEMU, whose programs are killed, whose kernel panics, that is reset and
+//! loses its power while a writer acknowledges records; afterwards every acknowledged record must be there.
+//!
+//! Two programs. `holdfast-lab` runs on the host: it makes the machine, causes the failures, and keeps the ledger of what was
+//! acknowledged (`lab`, `machine`, `qmp`, `kernel`, `initramfs`, `flash`, `ledger`). `holdfast-lab-guest` is the first process
+//! of the machine and starts itself again as the writer and as the reader of records (`guest`). They speak `words`, in
+//! lines over a serial port: what the host has heard cannot be lost with the machine.
+//!
+//! Invariants:
+//! - Every wait is bounded; no machine outlives the value that stands for it.
+//! - A record is acknowledged after its commit has returned, unless the lab tests itself.
+//!
+//! What it must not do: need root, or a kernel of the host's; use hardware virtualization, which would make what is found
+//! depend on the host.
+
+#![deny(unsafe_code)]
+
+pub mod cause;
+pub mod flash;
+pub mod guest;
+pub mod initramfs;
+pub mod kernel;
+pub mod lab;
+pub mod ledger;
+pub mod machine;
+pub mod missing;
+pub mod qmp;
+pub mod words;

@@ -1,0 +1,289 @@
+//! What host and guest say to each other: one line for each thing, words parted by blanks.
+//!
+//! Invariant: a line counts only with the mark of its end, which stands nowhere else. The failures cut lines off, and half
+//! a number is a number.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The last word of every line.
+const END: &str = ".";
+
+/// Where the image of a heap lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pool {
+    /// Ordinary memory.
+    Tmpfs,
+    /// A file system with DAX in memory that the kernel was told to leave alone.
+    Dax,
+}
+
+/// The failure that an acknowledgement promises to survive; the words of `holdfast_region::Durability`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The end of the process.
+    Process,
+    /// A panic or reset of the machine.
+    System,
+    /// The plug.
+    Power,
+}
+
+/// One heap: it holds records of one level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Where its image is.
+    pub pool: Pool,
+    /// The level of its records.
+    pub level: Level,
+}
+
+impl Pool {
+    /// All.
+    pub const ALL: [Pool; 2] = [Pool::Tmpfs, Pool::Dax];
+
+    /// Its word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Pool::Tmpfs => "tmpfs",
+            Pool::Dax => "dax",
+        }
+    }
+}
+
+impl Level {
+    /// All, the weakest first.
+    pub const ALL: [Level; 3] = [Level::Process, Level::System, Level::Power];
+
+    /// Its word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Process => "process",
+            Level::System => "system",
+            Level::Power => "power",
+        }
+    }
+}
+
+impl Place {
+    /// Every pool with every level.
+    pub fn all() -> impl Iterator<Item = Place> {
+        Pool::ALL.into_iter().flat_map(|pool| Level::ALL.map(|level| Place { pool, level }))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}-{}", self.pool.name(), self.level.name())
+    }
+}
+
+impl FromStr for Place {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Place, ()> {
+        Place::all().find(|place| place.to_string() == text).ok_or(())
+    }
+}
+
+/// What the host wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Write records, and acknowledge each; `early` before it was committed, by which the lab tests itself.
+    Write {
+        /// Whether what is acknowledged is a lie.
+        early: bool,
+    },
+    /// SIGKILL for the writer.
+    Kill,
+    /// SIGSTOP for the writer: it hangs.
+    Hang,
+    /// The kernel panics.
+    Panic,
+    /// Say what is found.
+    Verify,
+    /// Remove all heaps.
+    Forget,
+    /// Run the program that was brought along.
+    Run,
+}
+
+const ORDERS: [(Order, &str); 8] = [
+    (Order::Write { early: false }, "write"),
+    (Order::Write { early: true }, "write-early"),
+    (Order::Kill, "kill"),
+    (Order::Hang, "hang"),
+    (Order::Panic, "panic"),
+    (Order::Verify, "verify"),
+    (Order::Forget, "forget"),
+    (Order::Run, "run"),
+];
+
+impl Order {
+    /// The line for it, with its end.
+    #[must_use]
+    pub fn to_line(self) -> String {
+        let word = ORDERS.iter().find(|(order, _)| *order == self).map_or("", |(_, word)| word);
+        format!("{word} {END}\n")
+    }
+
+    /// Reads a line.
+    #[must_use]
+    pub fn read(line: &str) -> Option<Order> {
+        let word = whole(line)?;
+        ORDERS.iter().find(|(_, known)| *known == word).map(|(order, _)| *order)
+    }
+}
+
+/// What the guest reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// The machine has started.
+    Ready {
+        /// Since the kernel began.
+        uptime: Duration,
+        /// Whether the DAX file system was there from an earlier start.
+        memory_kept: bool,
+    },
+    /// An order was carried out.
+    Done,
+    /// Every record up to this one is promised.
+    Acknowledged {
+        /// The heap.
+        place: Place,
+        /// The record, from 1.
+        number: u64,
+    },
+    /// The pool has no such level.
+    NotOffered(Place),
+    /// The power button was pressed.
+    Button,
+    /// A heap was opened and looked at.
+    Found {
+        /// The heap.
+        place: Place,
+        /// Every record up to this one is there, whole.
+        number: u64,
+        /// What opening took, with recovery.
+        opening: Duration,
+        /// How it was opened, in a word.
+        opened: String,
+    },
+    /// The heap, or what is in it, is not what it should be.
+    Broken {
+        /// The heap.
+        place: Place,
+        /// What is wrong.
+        what: String,
+    },
+    /// The program that was brought along has ended.
+    Ended {
+        /// Its exit status; `None` after a signal.
+        status: Option<i32>,
+    },
+    /// The guest cannot go on.
+    Failed(String),
+}
+
+impl Report {
+    /// The line for it, with its end.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let words = match self {
+            Report::Ready { uptime, memory_kept } => format!("ready {} {memory_kept}", uptime.as_micros()),
+            Report::Done => "done".to_owned(),
+            Report::Acknowledged { place, number } => format!("ack {place} {number}"),
+            Report::NotOffered(place) => format!("not-offered {place}"),
+            Report::Button => "button".to_owned(),
+            Report::Found { place, number, opening, opened } => {
+                format!("found {place} {number} {} {}", opening.as_micros(), one_line(opened))
+            }
+            Report::Broken { place, what } => format!("broken {place} {}", one_line(what)),
+            Report::Ended { status } => format!("ended {}", status.unwrap_or(-1)),
+            Report::Failed(what) => format!("failed {}", one_line(what)),
+        };
+        format!("{words} {END}\n")
+    }
+
+    /// Reads a line; `None` for one that was cut off.
+    #[must_use]
+    pub fn read(line: &str) -> Option<Report> {
+        let text = whole(line)?;
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let mut words = rest.splitn(4, ' ');
+        let mut next = || words.next();
+        Some(match word {
+            "ready" => Report::Ready { uptime: micros(next()?)?, memory_kept: next()?.parse().ok()? },
+            "done" => Report::Done,
+            "ack" => Report::Acknowledged { place: next()?.parse().ok()?, number: next()?.parse().ok()? },
+            "not-offered" => Report::NotOffered(next()?.parse().ok()?),
+            "button" => Report::Button,
+            "found" => Report::Found {
+                place: next()?.parse().ok()?,
+                number: next()?.parse().ok()?,
+                opening: micros(next()?)?,
+                opened: next()?.to_owned(),
+            },
+            "broken" => {
+                let (place, what) = rest.split_once(' ')?;
+                Report::Broken { place: place.parse().ok()?, what: what.to_owned() }
+            }
+            "ended" => Report::Ended { status: Some(next()?.parse().ok()?).filter(|status| *status >= 0) },
+            "failed" => Report::Failed(rest.to_owned()),
+            _ => return None,
+        })
+    }
+}
+
+fn micros(word: &str) -> Option<Duration> {
+    word.parse().ok().map(Duration::from_micros)
+}
+
+/// The line without its end, if it has one.
+fn whole(line: &str) -> Option<&str> {
+    line.trim_end().strip_suffix(END)?.strip_suffix(' ')
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_what_is_heard() {
+        let place = Place { pool: Pool::Dax, level: Level::Power };
+        let reports = [
+            Report::Ready { uptime: Duration::from_millis(4321), memory_kept: true },
+            Report::Done,
+            Report::Acknowledged { place, number: 12 },
+            Report::NotOffered(place),
+            Report::Button,
+            Report::Found { place, number: 7, opening: Duration::from_micros(88), opened: "Warm".to_owned() },
+            Report::Broken { place, what: "record 3 is missing.".to_owned() },
+            Report::Ended { status: Some(3) },
+            Report::Ended { status: None },
+            Report::Failed("no /dev/vda".to_owned()),
+        ];
+        for report in reports {
+            assert_eq!(Report::read(&report.to_line()), Some(report));
+        }
+        for (order, _) in ORDERS {
+            assert_eq!(Order::read(&order.to_line()), Some(order));
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_says_nothing() {
+        let place = Place { pool: Pool::Tmpfs, level: Level::Process };
+        let line = Report::Acknowledged { place, number: 1234 }.to_line();
+        for end in 0..line.len() - 1 {
+            assert_eq!(Report::read(&line[..end]), None, "{end}");
+        }
+    }
+}
