@@ -128,3 +128,19 @@ fn the_new_heap_of_a_program_that_ran_without_serving_stays() {
     let listed = tell(scratch.holdfast().args(["heap", "ls", "--json"]));
     assert!(listed.out.contains("\"new\""), "{}", listed.out);
 }
+
+#[test]
+fn a_heap_that_a_native_program_left_alone_is_told_as_unchanged() {
+    let scratch = scratch();
+    let applet = scratch.programs().native_applet("guestbook").unwrap();
+    let cost = |words: &[&str]| {
+        let options = ["--heap", "kept", "--metrics", "--"];
+        let told = tell(scratch.holdfast().arg("run").arg(&applet).args(options).args(words));
+        told.err.lines().find(|line| line.contains("volatile memory")).expect(&told.err).to_owned()
+    };
+    let changed = cost(&["add", "hello"]);
+    assert!(changed.contains(", changed"), "{changed}");
+    // What a program stored to memory that it shares with the store is known when the heap is closed, not before.
+    let unchanged = cost(&["list"]);
+    assert!(unchanged.contains(", unchanged"), "{unchanged}");
+}

@@ -2,11 +2,11 @@
 #![forbid(unsafe_code)]
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Seek, Write, copy, pipe, stdin};
+use std::io::{self, IsTerminal, PipeWriter, Read, Seek, Write, pipe, stdin};
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
-use holdfast_sys::file::anonymous;
+use holdfast_sys::file::{anonymous, await_input_for};
 use holdfast_wasm::Input;
 
 /// The descriptor; `None` for nothing to read.
@@ -27,13 +27,48 @@ fn holding(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// A pipe into which a thread copies what is typed. The thread outlives the applet if nobody types: it ends with the
-/// first line that nobody reads, or with the host.
+/// A pipe into which a thread copies what is typed. The thread ends with the applet, which is the last to have the other end.
 fn relayed() -> io::Result<OwnedFd> {
-    let (reader, mut writer) = pipe()?;
-    thread::Builder::new().name("holdfast-stdin".into()).spawn(move || {
-        // The applet sees the end of its input; whoever typed sees it end.
-        let _ = copy(&mut stdin().lock().by_ref(), &mut writer);
-    })?;
+    let (reader, writer) = pipe()?;
+    // Not the host's own stream with its lock, which would be kept from the host while nobody types.
+    let typed = File::from(stdin().as_fd().try_clone_to_owned()?);
+    // The applet sees the end of its input; whoever typed sees it end.
+    let relay = move || drop(pass_on(typed, writer));
+    thread::Builder::new().name("holdfast-stdin".into()).spawn(relay)?;
     Ok(reader.into())
+}
+
+fn pass_on(mut typed: File, mut to: PipeWriter) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    while await_input_for(&typed, &to)? {
+        match typed.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => to.write_all(buffer.get(..count).unwrap_or_default())?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_typed_is_passed_on_and_who_passes_it_on_ends_with_the_applet() {
+        let (silent, mut typist) = pipe().unwrap();
+        let (mut applet, writer) = pipe().unwrap();
+        let (tell, told) = channel();
+        thread::spawn(move || tell.send(pass_on(File::from(OwnedFd::from(silent)), writer)));
+        typist.write_all(b"line\n").unwrap();
+        let mut line = [0; 5];
+        applet.read_exact(&mut line).unwrap();
+        assert_eq!(&line, b"line\n");
+        // Nobody types, and nobody ends the input.
+        drop(applet);
+        assert!(told.recv_timeout(Duration::from_secs(10)).expect("it is there for ever").is_ok());
+    }
 }

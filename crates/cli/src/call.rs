@@ -33,7 +33,7 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     match applet.weaker().len() {
         0 => {}
         count => eprintln!(
-            "holdfast: {count} layers of the sandbox are missing here; `holdfast doctor` says which"
+            "holdfast: {count} layers of the sandbox are missing or incomplete here; `holdfast doctor` says which"
         ),
     }
     let done = match &args.function {

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_applet::{Jail, Layers};
-use holdfast_region::{AddressWindow, NameSpace, PlaceError, Places};
+use holdfast_region::{AddressWindow, NameSpace, PlaceError, Places, PoolKind, Survives};
 use holdfast_sys::dirty::{self, Kind};
 use holdfast_sys::file::space;
 use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
@@ -63,8 +63,11 @@ impl Finding {
 
 pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     let mut findings = vec![kernel()];
-    findings.extend(places(Places::from_env()));
+    let found = Places::from_env();
+    let kind = found.as_ref().ok().map(Places::pool_kind);
+    findings.extend(places(found));
     findings.extend(limits());
+    findings.push(persistent_memory(kind));
     findings.extend(features());
     let blocked = findings.iter().any(|finding| finding.grade == Grade::Missing);
     if args.json {
@@ -90,18 +93,9 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
         }
     };
     let left = leftovers(&places);
-    vec![
-        if places.pool_is_volatile_memory() {
-            Finding::new("pool", Grade::Ok, format!("{} (tmpfs)", places.pool().display()), "")
-        } else {
-            Finding::new(
-                "pool",
-                Grade::Weaker,
-                format!("{} (not a tmpfs)", places.pool().display()),
-                "the kernel writes every changed page to the disk, and after a reboot only commits at level power are \
-                 there; point HOLDFAST_POOL at a tmpfs",
-            )
-        },
+    let mut findings = vec![pool(&places)];
+    findings.extend(survivals(&places));
+    findings.extend([
         Finding::new("home", Grade::Ok, places.home().display().to_string(), ""),
         writable("store", places.store()),
         room("room in the pool", places.pool()),
@@ -109,7 +103,58 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
         Finding::new("compiled applets", Grade::Ok, places.cache().display().to_string(), ""),
         left,
         logout(),
-    ]
+    ]);
+    findings
+}
+
+fn pool(places: &Places) -> Finding {
+    let (what, shown) = ("pool", places.pool().display());
+    match places.pool_kind() {
+        _ if places.is_emulated() => Finding::new(
+            what,
+            Grade::Weaker,
+            format!("{shown} (a tmpfs that is treated as persistent memory: HOLDFAST_EMULATE_DAX=1)"),
+            "for tests and measurements only: commits at level system are gone after a reset; unset HOLDFAST_EMULATE_DAX",
+        ),
+        PoolKind::Tmpfs => Finding::new(what, Grade::Ok, format!("{shown} (tmpfs)"), ""),
+        kind @ PoolKind::Dax { .. } => {
+            Finding::new(what, Grade::Ok, format!("{shown} (persistent memory; {kind})"), "")
+        }
+        _ if probe::is_on_persistent_memory(places.pool()) => Finding::new(
+            what,
+            Grade::Weaker,
+            format!("{shown} (on persistent memory, but not mapped directly)"),
+            "its file system goes through the page cache like a disk's; mount it with `-o dax=always` (ext4 wants blocks of \
+             4096 bytes: docs/guides/reserved-ram.md)",
+        ),
+        _ => Finding::new(
+            what,
+            Grade::Weaker,
+            format!("{shown} (not a tmpfs)"),
+            "the kernel writes every changed page to the disk, and after a reboot only commits at level power are there; \
+             point HOLDFAST_POOL at a tmpfs",
+        ),
+    }
+}
+
+/// Which level a heap needs to survive each failure, and what that level is done by.
+fn survivals(places: &Places) -> [Finding; 3] {
+    let process = "level process: at once, without a commit";
+    let written_back =
+        "level system: written back to memory where programs order their stores, else as level power";
+    let store = "level power: written to the store";
+    let as_power = "level system is done as level power: written to the store";
+    let (reset, cut) = match places.pool_kind() {
+        // It ends with the boot, whatever is done to it.
+        _ if places.is_emulated() => ("level power only, as the pool is emulated", store),
+        PoolKind::Dax { survives: Survives::PowerCut } => {
+            (written_back, "level power: as level system; to the store at the close")
+        }
+        PoolKind::Dax { .. } => (written_back, store),
+        _ => (as_power, store),
+    };
+    [("after a crash or kill", process), ("after a panic or reset", reset), ("after a power cut", cut)]
+        .map(|(what, found)| Finding::new(what, Grade::Ok, found, ""))
 }
 
 /// Tries it out: a store that is mounted read-only looks like any other until something is written.
@@ -203,7 +248,7 @@ fn limits() -> Vec<Finding> {
             Finding::new("huge pages in the pool", Grade::Note, "not offered by the kernel", "")
         }
     };
-    vec![address_space, native_addresses(), huge_pages, persistent_memory()]
+    vec![address_space, native_addresses(), huge_pages]
 }
 
 /// Tries it out: the reservation costs no memory, and goes with this process.
@@ -228,18 +273,22 @@ fn native_addresses() -> Finding {
     }
 }
 
-fn persistent_memory() -> Finding {
+fn persistent_memory(pool: Option<PoolKind>) -> Finding {
     let what = "persistent memory";
     match probe::persistent_memory_devices() {
         Ok(devices) if devices.is_empty() => Finding::new(
             what,
             Grade::Note,
             "none",
-            "heaps survive a reset of the machine from their last checkpoint only",
+            "heaps survive a reset of the machine as of their last commit to the store; a machine can set RAM aside that a \
+             reset leaves alone: docs/guides/reserved-ram.md",
         ),
         Ok(devices) => {
             let names: Vec<_> = devices.iter().map(|path: &PathBuf| path.display().to_string()).collect();
-            Finding::new(what, Grade::Note, names.join(", "), "not used as a pool by this version")
+            let cost = "not used as the pool: docs/guides/reserved-ram.md says how to make a file system for direct access on \
+                        it and to point HOLDFAST_POOL there";
+            let grade = if pool.is_some_and(PoolKind::outlives_boot) { Grade::Ok } else { Grade::Note };
+            Finding::new(what, grade, names.join(", "), cost)
         }
         Err(error) => Finding::new(what, Grade::Note, format!("cannot be listed: {error}"), ""),
     }

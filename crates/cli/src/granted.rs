@@ -23,6 +23,11 @@ pub fn prepare(
         return Err(Failure::new(NO_APPLET, format!("there is no applet {path}; check the path")));
     }
     let places = Places::from_env().map_err(host);
+    if places.as_ref().is_ok_and(Places::is_emulated) {
+        eprintln!(
+            "holdfast: the pool is emulated (HOLDFAST_EMULATE_DAX=1): commits at level system end with the machine"
+        );
+    }
     let mut limits = Limits::default();
     limits.memory_bytes = args.memory;
     limits.fuel = args.fuel;

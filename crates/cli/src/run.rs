@@ -44,16 +44,22 @@ fn finish(outcome: Outcome, metrics: bool) -> Result<u8, Failure> {
     for note in &outcome.notes {
         eprintln!("holdfast: {note}");
     }
+    let mut cost = outcome.metrics;
+    let closed = outcome.region.map(|region| {
+        let name = region.name().clone();
+        with_progress(&format!("writing {name} to the store"), || region.close())
+    });
+    if let Some(Ok(report)) = &closed {
+        // What may have changed is known now.
+        cost.heap_dirty = !report.checkpoint.skipped;
+    }
     if metrics {
-        show_metrics(&outcome.metrics);
+        show_metrics(&cost);
     }
     if let Some(error) = &outcome.heap_error {
         eprintln!("holdfast: {error}");
     }
-    if let Some(region) = outcome.region {
-        let name = region.name().clone();
-        with_progress(&format!("writing {name} to the store"), || region.close()).map_err(host)?;
-    }
+    closed.transpose().map_err(host)?;
     Ok(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX))
 }
 

@@ -1,7 +1,8 @@
 //! The answer to one notification of a filter: what the policy says of the call, and what is told of one that it forbids.
 //!
 //! Invariants:
-//! - Decisions are made from the numbers in the notification, under the lock of the step that they are for.
+//! - Decisions are made from the numbers in the notification, under the lock of the step that they are for; only what is
+//!   the same in every step (how many threads there are, how full the memory is) is looked at without.
 //! - A violation is never answered: its process is killed while the call waits.
 
 #![forbid(unsafe_code)]
@@ -22,7 +23,8 @@ pub(crate) fn answer(charge: &Charge) -> io::Result<()> {
     let listener = charge.listener.as_fd();
     let asked = seccomp::receive(listener)?;
     let inmate = &charge.inmate;
-    // The lock is held until the answer is given: a call is decided on before the jail is sealed, or after.
+    // The lock is held until an answer that depends on the step is given: a call is decided on before the jail is sealed,
+    // or after.
     let mut book = inmate.book();
     book.questions += 1;
     let step = book.step;
@@ -36,10 +38,7 @@ pub(crate) fn answer(charge: &Charge) -> io::Result<()> {
         return Ok(());
     }
     let reason = match rule.map(|rule| rule.action) {
-        Some(Action::Allow) if seccomp::is_waiting(listener, asked.id) => {
-            return seccomp::carry_out(listener, asked.id);
-        }
-        Some(Action::Allow) => return Ok(()),
+        Some(Action::Allow) => return seccomp::carry_out(listener, asked.id),
         Some(Action::Errno(errno)) => return seccomp::refuse(listener, asked.id, errno),
         Some(Action::Ask(Question::Thread)) => {
             drop(book);

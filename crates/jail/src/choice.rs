@@ -32,24 +32,32 @@ pub(crate) fn choose(jail: &Jail, machine: &Machine, program: &Program) -> Resul
     };
     for layer in Layer::ALL.into_iter().filter(|layer| jail.layers.has(*layer)) {
         let masked = jail.masked.contains(&layer).then(|| ("masked".to_owned(), libc::ENOSYS));
-        let Err((step, errno)) = masked.map_or_else(|| offered(layer, jail, machine, program), Err) else {
-            continue;
+        let weakness = match masked.map_or_else(|| offered(layer, jail, machine, program), Err) {
+            Err((step, errno)) => Weakness::new(layer, &step, errno),
+            Ok(()) if layer == Layer::Landlock => {
+                let abi = machine.landlock.as_ref().copied().unwrap_or_default();
+                let Some(weakness) = Weakness::of_old_landlock(abi) else { continue };
+                weakness
+            }
+            Ok(()) => continue,
         };
-        let weakness = Weakness::new(layer, &step, errno);
         if jail.strict {
             return Err(JailError::Weaker(weakness));
         }
-        chosen.layers = chosen.layers.without(layer);
+        if !weakness.is_partial {
+            chosen.layers = chosen.layers.without(layer);
+        }
         chosen.weaker.push(weakness);
     }
-    if let Some(grant) = jail.paths.first() {
+    if !jail.paths.is_empty() {
         let has_root = chosen.layers.has(Layer::Mounts);
         let weakness = chosen.weaker.iter().find(|weak| weak.layer == Layer::Mounts).cloned();
         let weakness = weakness.unwrap_or_else(|| Weakness::new(Layer::Mounts, "turned off", libc::EINVAL));
         if !has_root && !chosen.layers.has(Layer::Landlock) {
             return Err(JailError::Unconfined(weakness));
         }
-        if !has_root && jail.paths.iter().any(|grant| grant.host != grant.guest) {
+        let elsewhere = jail.paths.iter().find(|grant| grant.host != grant.guest);
+        if let (false, Some(grant)) = (has_root, elsewhere) {
             let value = grant.guest.display().to_string();
             return Err(JailError::Text {
                 what: "without a mount name space, the guest path",
@@ -71,7 +79,7 @@ fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &Program) -> R
         Layer::Processes => machine.processes.clone(),
         Layer::Network => machine.network.clone(),
         Layer::Ipc => machine.ipc.clone(),
-        Layer::Landlock => machine.landlock.clone(),
+        Layer::Landlock => machine.landlock.clone().map(drop),
         Layer::ControlGroup => machine.groups().as_ref().map(drop).map_err(Clone::clone),
         // Whoever has none has nothing to drop.
         Layer::Capabilities => {
@@ -87,5 +95,24 @@ fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &Program) -> R
             Err((program.path.display().to_string(), libc::EACCES))
         }
         Layer::Unprivileged => machine.can_change_user(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_landlock_is_used_and_told_and_strict_refuses_it() {
+        let path = std::env::current_exe().unwrap();
+        let program = Program::open(&path).unwrap();
+        let mut machine = Machine::look();
+        machine.landlock = Ok(3);
+        let jail = || Jail::new(&path).layers(Layers::none().with(Layer::Landlock));
+        let chosen = choose(&jail(), &machine, &program).unwrap();
+        assert!(chosen.layers.has(Layer::Landlock));
+        assert!(chosen.weaker.iter().any(|weakness| weakness.is_partial), "{:?}", chosen.weaker);
+        let refused = choose(&jail().strict(true), &machine, &program);
+        assert!(matches!(refused, Err(JailError::Weaker(weakness)) if weakness.is_partial));
     }
 }

@@ -1,4 +1,5 @@
-//! Why a program could not be jailed. After any of these it has not run a single instruction.
+//! Why a program could not be jailed. After any of these it has not run a single instruction, but for [`JailError::Host`]
+//! about a thread for its output: that one ends a program that has just begun.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - The first cause of an end counts, and `end` is set once; only output that turns out to be lost changes it after that.
-//! - Its PID is used only while the process cannot have been reaped: under `unreaped`.
+//! - Its PID is used only while the process cannot have been reaped: under `unreaped`. Where the host ignores `SIGCHLD` the
+//!   kernel reaps by itself, and what is read by PID then may be another process's; ends and kills go by descriptor.
 
 #![forbid(unsafe_code)]
 

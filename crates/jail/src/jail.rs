@@ -135,6 +135,10 @@ impl Jail {
     }
 
     /// A descriptor that the program has at `number`, 3 or above, from its first instruction.
+    ///
+    /// The policy keeps what can be done through it. Without a root of its own ([`Layer::Mounts`]) a program may open the same
+    /// file anew under `/proc/self/fd`: for reading while loading, for writing where directories are granted. Landlock
+    /// forbids that for files that have a path, and not for files in memory: seal those.
     pub fn descriptor(mut self, number: RawFd, descriptor: OwnedFd) -> Jail {
         if !(3..64).contains(&number) || self.descriptors.insert(number, descriptor).is_some() {
             self.wrong_descriptor = Some(number);
@@ -199,7 +203,8 @@ impl Jail {
     /// Starts it, and returns once it is the program that runs.
     ///
     /// # Errors
-    /// [`JailError`]; the program has not run a single instruction then.
+    /// [`JailError`]; the program has not run a single instruction then, unless it is `Host` about a thread for its
+    /// output: that is noticed last, and ends it.
     pub fn spawn(self) -> Result<Jailed, JailError> {
         crate::jailed::spawn(self)
     }

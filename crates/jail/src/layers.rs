@@ -8,6 +8,11 @@
 use std::fmt;
 use std::io;
 
+/// The version of Landlock's interface that has TCP.
+const LANDLOCK_TCP: u32 = 4;
+/// The version that has signals and abstract sockets, too.
+const LANDLOCK_WHOLE: u32 = 6;
+
 /// A layer of confinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -21,8 +26,9 @@ pub enum Layer {
     Network,
     /// Name spaces for System V IPC, POSIX queues and the machine's name.
     Ipc,
-    /// Landlock: only the loader's files and granted directories, no network, no signals and no abstract sockets
-    /// out of the jail.
+    /// Landlock: only the loader's files and granted directories; no TCP (Linux 6.7), no signals and no abstract sockets
+    /// (Linux 6.12) out of the jail. An older kernel's has a [`Weakness`] that says so. Files in memory that have no path
+    /// are beyond it.
     Landlock,
     /// All capabilities dropped for good.
     Capabilities,
@@ -114,12 +120,14 @@ impl Default for Layers {
     }
 }
 
-/// A layer that was asked for and that this machine cannot give.
+/// A layer that was asked for and that this machine cannot give, or not all of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Weakness {
     /// The layer.
     pub layer: Layer,
+    /// The layer is there, but lacks something.
+    pub is_partial: bool,
     /// Why it is missing: the step that failed and the kernel's error number, if it was the kernel.
     pub why: String,
     /// What would bring it.
@@ -129,7 +137,20 @@ pub struct Weakness {
 impl Weakness {
     pub(crate) fn new(layer: Layer, step: &str, errno: i32) -> Weakness {
         let why = format!("{step}: {}", io::Error::from_raw_os_error(errno));
-        Weakness { layer, why, remedy: remedy(layer) }
+        Weakness { layer, is_partial: false, why, remedy: remedy(layer) }
+    }
+
+    /// What Landlock of this version does not confine, if anything.
+    pub(crate) fn of_old_landlock(abi: u32) -> Option<Weakness> {
+        let lacks = match abi {
+            LANDLOCK_WHOLE.. => return None,
+            LANDLOCK_TCP.. => "signals and abstract sockets",
+            _ => "TCP, signals and abstract sockets",
+        };
+        let why = format!("version {abi} of the kernel's Landlock does not know {lacks}");
+        let remedy =
+            "use Linux 6.12 or later; other layers and the system-call policy confine those meanwhile";
+        Some(Weakness { layer: Layer::Landlock, is_partial: true, why, remedy })
     }
 
     /// All of them in one line, for whoever saw the details before; `None` for none.
@@ -137,18 +158,24 @@ impl Weakness {
     pub fn summary(all: &[Weakness]) -> Option<String> {
         let names: Vec<&str> = all.iter().map(|weakness| weakness.layer.name()).collect();
         let (last, others) = names.split_last()?;
+        let how = match all.iter().filter(|weakness| weakness.is_partial).count() {
+            0 => "missing",
+            partial if partial == all.len() => "incomplete",
+            _ => "missing or incomplete",
+        };
         let names = if others.is_empty() {
             format!("the layer {last} is")
         } else {
             format!("the layers {} and {last} are", others.join(", "))
         };
-        Some(format!("{names} missing here; `holdfast doctor` says why and what brings them"))
+        Some(format!("{names} {how} here; `holdfast doctor` says why and what brings them"))
     }
 }
 
 impl fmt::Display for Weakness {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "the layer {} is missing here ({}); {}", self.layer, self.why, self.remedy)
+        let how = if self.is_partial { "incomplete" } else { "missing" };
+        write!(formatter, "the layer {} is {how} here ({}); {}", self.layer, self.why, self.remedy)
     }
 }
 
@@ -194,6 +221,23 @@ mod tests {
         assert!(told.contains("mount name space, network name space and IPC name space are"), "{told}");
         assert!(of(&[Layer::Landlock]).unwrap().starts_with("the layer Landlock is missing"));
         assert!(!told.contains('\n') && told.contains("holdfast doctor"), "{told}");
+    }
+
+    #[test]
+    fn a_landlock_that_knows_less_than_all_is_incomplete() {
+        for (abi, lacks) in
+            [(1, Some("TCP")), (3, Some("TCP")), (4, Some("signals")), (5, Some("signals")), (6, None)]
+        {
+            let text = Weakness::of_old_landlock(abi).map(|weakness| weakness.to_string());
+            assert_eq!(text.is_some(), lacks.is_some(), "{abi}");
+            let (text, lacks) = (text.unwrap_or_default(), lacks.unwrap_or_default());
+            assert!(text.contains(lacks) && (lacks.is_empty() || text.contains("incomplete")), "{text}");
+        }
+        let partial = Weakness::of_old_landlock(5).unwrap();
+        let told = Weakness::summary(std::slice::from_ref(&partial)).unwrap();
+        assert!(told.contains("Landlock is incomplete"), "{told}");
+        let both = [partial, Weakness::new(Layer::Mounts, "clone", libc::EPERM)];
+        assert!(Weakness::summary(&both).unwrap().contains("are missing or incomplete"));
     }
 
     #[test]

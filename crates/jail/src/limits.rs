@@ -22,7 +22,9 @@ pub struct JailLimits {
     pub wall_time: Option<Duration>,
     /// Files that it may have open at once besides the descriptors that it is given.
     pub open_files: u32,
-    /// Threads that it may have at once, the first one included.
+    /// Threads that it may have at once, the first one included. Without a user name space the supervisor alone counts:
+    /// threads that others of the program's start at the same moment are not there yet when it does, so that there may be
+    /// more, but fewer than twice as many.
     pub threads: u32,
     /// The size that it may make a file: bytes. 0 without granted directories, whatever is said here.
     pub file_size_bytes: u64,

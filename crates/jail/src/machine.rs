@@ -31,7 +31,8 @@ pub(crate) struct Machine {
     pub(crate) processes: Result<(), Refusal>,
     pub(crate) network: Result<(), Refusal>,
     pub(crate) ipc: Result<(), Refusal>,
-    pub(crate) landlock: Result<(), Refusal>,
+    /// The version of its interface.
+    pub(crate) landlock: Result<u32, Refusal>,
     /// The effective user.
     pub(crate) user: u32,
     pub(crate) group: u32,
@@ -51,7 +52,7 @@ impl Machine {
         MACHINE.get_or_init(Machine::look)
     }
 
-    fn look() -> Machine {
+    pub(crate) fn look() -> Machine {
         let capabilities =
             rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
         let last_capability = fs::read_to_string("/proc/sys/kernel/cap_last_cap")
@@ -125,9 +126,9 @@ fn covers(map: &str, id: u32) -> bool {
 /// Name spaces of [`crate::Layer::Ipc`].
 pub(crate) const IPC: i32 = libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
-fn landlock() -> Result<(), Refusal> {
+fn landlock() -> Result<u32, Refusal> {
     let refusal = |error: io::Error| ("landlock".to_owned(), error.raw_os_error().unwrap_or(libc::ENOSYS));
-    holdfast_sys::probe::landlock_abi().map(drop).map_err(refusal)
+    holdfast_sys::probe::landlock_abi().map_err(refusal)
 }
 
 /// Has a child in these name spaces, which makes a root of its own if it shall, and ends.

@@ -327,6 +327,13 @@ const ALL_BITS: u64 = u64::MAX;
 /// The flags of a mapping that say what kind it is: private or shared, of a file or not, of ordinary pages.
 const MAP_TYPES: u64 = 0xf | (libc::MAP_ANONYMOUS | libc::MAP_HUGETLB) as u64;
 
+/// Of `mmap` and `mprotect`: no code.
+const NOT_EXECUTABLE: Condition = bits(2, libc::PROT_EXEC as u64, 0);
+/// Of `mmap`: what is stored there reaches no file.
+const PRIVATE_FILE: Condition = bits(3, MAP_TYPES, libc::MAP_PRIVATE as u64);
+/// Of `mmap`: what is stored there reaches the file.
+const SHARED_FILE: Condition = bits(3, MAP_TYPES, libc::MAP_SHARED as u64);
+
 /// The lower half of an argument equals a number.
 const fn is(argument: u8, value: u64) -> Condition {
     bits(argument, ALL_BITS, value)

@@ -1,7 +1,7 @@
 //! The child's list of steps, from what was asked for and what was chosen.
 //!
 //! Invariants:
-//! - Every layer of [`crate::choice`] is in the list.
+//! - Every layer of [`crate::choice`] is in the list, but the control group, which the parent puts the child into.
 //! - Nothing runs here, and nothing is given away: descriptors are copies that end with [`Prepared`].
 
 #![forbid(unsafe_code)]
@@ -158,9 +158,7 @@ pub(crate) fn prepare(
     for (name, limit) in limits(jail, &given, in_user_name_space) {
         steps.limit(name, limit);
     }
-    // Nobody gets a better place than the host has: that is refused.
-    let own_nice = rustix::process::getpriority_process(None).unwrap_or(0);
-    steps.be_nice(jail.limits.nice.clamp(0, 19).max(own_nice));
+    steps.be_nice(jail.limits.nice);
     steps.default_signals();
     steps.install_filter(filter, machine.wait_flag);
     let name = program.path.as_os_str();

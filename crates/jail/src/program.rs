@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind::PermissionDenied;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::JailError;
@@ -44,7 +44,9 @@ impl Program {
     pub(crate) fn open(path: &Path) -> Result<Program, JailError> {
         let cannot = |source| JailError::Program { path: path.to_owned(), source };
         let not = |what| JailError::NotNative { path: path.to_owned(), what };
-        let file = File::open(path).map_err(cannot)?;
+        // Does not wait for whoever may be at the other end of a pipe; of a file it means nothing.
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = File::options().read(true).custom_flags(flags).open(path).map_err(cannot)?;
         let metadata = file.metadata().map_err(cannot)?;
         if !metadata.is_file() {
             return Err(not("not a file"));
@@ -138,6 +140,17 @@ mod tests {
         assert!(matches!(Program::open(directory.path()), Err(JailError::NotNative { .. })));
         let missing = Program::open(&directory.path().join("missing"));
         assert!(matches!(missing, Err(JailError::Program { .. })));
+    }
+
+    #[test]
+    fn a_pipe_in_a_programs_place_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(Program::open(&path).map(drop)));
+        let opened = told.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for a writer");
+        assert!(matches!(opened, Err(JailError::NotNative { .. })), "{opened:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! - All of it is read-only, without set-user bits and without any device but `/dev/null`; only directories granted for
 //!   writing can be written to, and what is there cannot be executed.
 //! - What is mounted is looked up before anything of the program runs.
+//! - Nothing is made in what comes from the host: places are made before the first of it is there.
 
 #![forbid(unsafe_code)]
 
@@ -62,7 +63,27 @@ impl Plan {
             let (source, target) = (null.to_owned(), null.to_owned());
             plan.bind(Bind { source, target, is_directory: false, writable: false });
         }
+        plan.refuse_what_has_no_place()?;
         Ok(plan)
+    }
+
+    /// A grant below another one needs something to be mounted on in what that one brings.
+    fn refuse_what_has_no_place(&self) -> Result<(), JailError> {
+        for (index, bind) in self.binds.iter().enumerate() {
+            let is_around =
+                |outer: &&Bind| bind.target != outer.target && bind.target.starts_with(&outer.target);
+            let Some(outer) = self.binds[..index].iter().rev().find(is_around) else { continue };
+            let rest = bind.target.strip_prefix(&outer.target).unwrap_or(&bind.target);
+            // What there is may still be of the wrong kind, or gone by then: the kernel says so.
+            if outer.source.join(rest).symlink_metadata().is_err() {
+                return Err(JailError::Text {
+                    what: "the granted path",
+                    value: bind.target.display().to_string(),
+                    advice: "it lies in another granted directory: make something empty of that name there, or grant it elsewhere",
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Whatever of it there is: a link stays a link, because loaders know libraries by their paths.
@@ -174,11 +195,11 @@ pub(crate) fn steps(steps: &mut Steps, plan: &Plan) {
     for (path, target) in &plan.links {
         steps.make_link(text(path), text(target));
     }
+    for bind in plan.binds.iter().filter(|bind| !bind.is_directory) {
+        steps.make_file(text(&bind.target));
+    }
     let old = Path::new("/").join(OLD);
     for bind in &plan.binds {
-        if !bind.is_directory {
-            steps.make_file(text(&bind.target));
-        }
         let source = old.join(bind.source.strip_prefix("/").unwrap_or(&bind.source));
         let flags = libc::MS_BIND | libc::MS_REC;
         steps.mount("bind into the root", text(&source), text(&bind.target), None, flags, None);

@@ -1,4 +1,5 @@
-//! The Landlock ruleset of a jail: which files can be reached, and that nothing else of what Landlock knows can.
+//! The Landlock ruleset of a jail: which files can be reached, and that nothing else of what this kernel's Landlock knows can.
+//! What an older one does not know is told by [`crate::choice`].
 
 #![forbid(unsafe_code)]
 

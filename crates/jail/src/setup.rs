@@ -3,7 +3,7 @@
 //! Invariants:
 //! - The list is complete before the child exists; the child only makes its calls.
 //! - The program's file runs only by the last step, which the filter lets pass once; whatever fails before ends the
-//!   child.
+//!   child, and what fails after (a thread for its output) ends the program.
 
 #![forbid(unsafe_code)]
 
@@ -59,6 +59,8 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     if chosen.layers.has(Layer::Mounts) {
         policy = policy.with(Group::OwnRoot);
     }
+    // Nobody gets a better place than whoever starts it has: that is refused.
+    jail.limits.nice = jail.limits.nice.clamp(0, 19).max(supervisor.nice());
     let groups = make_groups(&jail, machine, &chosen)?;
     let mut prepared = prepare(&mut jail, machine, &program, &chosen, policy)?;
     if let Some(step) = jail.failing_step {
@@ -111,7 +113,7 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     let mut streams = prepared.streams;
     let relayed =
         if jail.stdio == JailStdio::Relay { streams.each_mut().map(Option::take) } else { [None, None] };
-    let charge = Charge { inmate: inmate.clone(), listener, streams };
+    let charge = Charge::new(inmate.clone(), listener, streams);
     // From here on somebody sees to its end, also when something fails below.
     supervisor.supervise(charge).map_err(|source| JailError::Host { what: "tell the supervisor", source })?;
     for (reader, to) in relayed.into_iter().zip([Stream::Output, Stream::Error]) {
@@ -144,7 +146,11 @@ fn meet(child: &mut Child, number: u32) -> Result<(), JailError> {
         return Ok(());
     }
     let step = child.position();
-    Err(failure(child, JailError::Stuck { step, limit: SET_UP_TIME }))
+    let seen = match child.wait_until_gone(Duration::ZERO) {
+        true => JailError::Died { step },
+        false => JailError::Stuck { step, limit: SET_UP_TIME },
+    };
+    Err(failure(child, seen))
 }
 
 /// Takes the filter's listener from the child, lets the program start, and sees that it has.
@@ -223,5 +229,19 @@ impl Drop for Undumpable {
         if let Some(before @ (DumpableBehavior::Dumpable | DumpableBehavior::NotDumpable)) = self.before {
             let _ = rustix::process::set_dumpable_behavior(before);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_dies_before_it_is_met_is_not_taken_for_a_slow_one() {
+        let mut steps = holdfast_sys::spawn::Steps::new();
+        steps.exit();
+        let mut child = steps.start(0).unwrap();
+        let met = meet(&mut child, 1);
+        assert!(matches!(met, Err(JailError::Died { .. })), "{met:?}");
     }
 }

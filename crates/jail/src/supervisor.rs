@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use holdfast_sys::spawn::{Child, Steps};
 use rustix::event::{EventfdFlags, epoll};
+use rustix::process::Pid;
 
 use crate::answer::answer;
-use crate::end::{End, LimitHit};
+use crate::end::{End, KillReason, LimitHit};
 use crate::inmate::Inmate;
 
 /// Events that are taken from the kernel at once.
@@ -37,6 +38,8 @@ const LISTENER: u64 = 1;
 const STDOUT: u64 = 2;
 const STDERR: u64 = 3;
 const WAKE: u64 = 0;
+/// Held while the supervisor is started.
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// What is to be supervised.
 pub(crate) struct Charge {
@@ -44,6 +47,16 @@ pub(crate) struct Charge {
     pub(crate) listener: OwnedFd,
     /// Read ends of its standard output and standard error.
     pub(crate) streams: [Option<OwnedFd>; 2],
+    /// When it is looked at next, whatever happens.
+    next_look: Option<Instant>,
+    /// The kernel tells of its end; of one that it does not watch the look does.
+    is_watched: bool,
+}
+
+impl Charge {
+    pub(crate) fn new(inmate: Arc<Inmate>, listener: OwnedFd, streams: [Option<OwnedFd>; 2]) -> Charge {
+        Charge { inmate, listener, streams, next_look: None, is_watched: true }
+    }
 }
 
 enum Command {
@@ -55,6 +68,7 @@ enum Command {
 pub(crate) struct Supervisor {
     pid: u32,
     thread: ThreadId,
+    tid: Pid,
     commands: Arc<Mutex<Vec<Command>>>,
     wake: Arc<OwnedFd>,
 }
@@ -63,13 +77,18 @@ impl Supervisor {
     /// Starts it at the first call.
     pub(crate) fn get() -> io::Result<&'static Supervisor> {
         static SUPERVISOR: OnceLock<Supervisor> = OnceLock::new();
-        static STARTING: Mutex<()> = Mutex::new(());
-        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        // First without the lock: in a forked copy, whoever held it at that moment never gives it back.
         let supervisor = match SUPERVISOR.get() {
             Some(supervisor) => supervisor,
             None => {
-                let started = Supervisor::start()?;
-                SUPERVISOR.get_or_init(|| started)
+                let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+                match SUPERVISOR.get() {
+                    Some(supervisor) => supervisor,
+                    None => {
+                        let started = Supervisor::start()?;
+                        SUPERVISOR.get_or_init(|| started)
+                    }
+                }
             }
         };
         if supervisor.pid != std::process::id() {
@@ -83,18 +102,20 @@ impl Supervisor {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&poll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         let commands = Arc::new(Mutex::new(Vec::new()));
-        let warden = Warden {
-            poll,
-            wake: wake.clone(),
-            commands: commands.clone(),
-            charges: HashMap::new(),
-            times: BTreeSet::new(),
-            next: 1,
-            buffer: vec![0; OUTPUT_BYTES],
+        let warden = Warden::new(poll, wake.clone(), commands.clone());
+        let (tell, told) = sync_channel(1);
+        let run = move || {
+            let _ = tell.send(rustix::thread::gettid());
+            warden.run();
         };
-        let thread =
-            std::thread::Builder::new().name("holdfast-jail".to_owned()).spawn(move || warden.run())?;
-        Ok(Supervisor { pid: std::process::id(), thread: thread.thread().id(), commands, wake })
+        let thread = std::thread::Builder::new().name("holdfast-jail".to_owned()).spawn(run)?;
+        let tid = told.recv().map_err(|_| io::Error::other("the supervisor is gone"))?;
+        Ok(Supervisor { pid: std::process::id(), thread: thread.thread().id(), tid, commands, wake })
+    }
+
+    /// How nice its thread is; what it starts is as nice or nicer.
+    pub(crate) fn nice(&self) -> i32 {
+        rustix::process::getpriority_process(Some(self.tid)).unwrap_or(0)
     }
 
     /// Whether this is its thread.
@@ -130,13 +151,28 @@ struct Warden {
     wake: Arc<OwnedFd>,
     commands: Arc<Mutex<Vec<Command>>>,
     charges: HashMap<u64, Charge>,
-    /// When to look at which program, whatever happens.
+    /// When to look at which program, whatever happens: [`Charge::next_look`] of each.
     times: BTreeSet<(Instant, u64)>,
     next: u64,
+    /// CPUs that a program can use at once.
+    cpus: u32,
     buffer: Vec<u8>,
 }
 
 impl Warden {
+    fn new(poll: OwnedFd, wake: Arc<OwnedFd>, commands: Arc<Mutex<Vec<Command>>>) -> Warden {
+        Warden {
+            poll,
+            wake,
+            commands,
+            charges: HashMap::new(),
+            times: BTreeSet::new(),
+            next: 1,
+            cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+            buffer: vec![0; OUTPUT_BYTES],
+        }
+    }
+
     fn run(mut self) {
         // Programs wait for its answers; without a short slice it may wait behind others that only compute.
         let _ = holdfast_sys::scheduling::prefer_latency();
@@ -170,7 +206,7 @@ impl Warden {
         }
     }
 
-    fn take_charge(&mut self, charge: Charge) {
+    fn take_charge(&mut self, mut charge: Charge) {
         let number = self.next;
         self.next += 1;
         let token = |kind| epoll::EventData::new_u64(number * KINDS + kind);
@@ -181,14 +217,8 @@ impl Warden {
         });
         if added.is_err() {
             let what = "the kernel has no room to watch it; see fs.epoll.max_user_watches".to_owned();
-            charge.inmate.finish(End::Killed(crate::end::KillReason::Other { what }));
-            // It is not watched, so it is looked at instead, below.
-            self.times.insert((Instant::now() + RETRY, number));
-        }
-        if let Some(limit) = charge.inmate.limits.wall_time
-            && let Some(at) = charge.inmate.started.checked_add(limit)
-        {
-            self.times.insert((at, number));
+            charge.inmate.finish(End::Killed(KillReason::Other { what }));
+            charge.is_watched = false;
         }
         self.charges.insert(number, charge);
         self.look_at(number);
@@ -203,10 +233,13 @@ impl Warden {
             }
             LISTENER => {
                 if let Err(error) = answer(charge) {
-                    // The thread died while it waited: nothing to answer. Anything else would come again at once.
+                    // The thread died while it waited: nothing to answer. Anything else would come again at once, and
+                    // the program would wait for its answers for ever.
                     if error.raw_os_error() != Some(libc::ENOENT) && error.raw_os_error() != Some(libc::EINTR)
                     {
                         let _ = epoll::delete(&self.poll, &charge.listener);
+                        let what = format!("its system calls cannot be answered: {error}");
+                        charge.inmate.finish(End::Killed(KillReason::Other { what }));
                     }
                 }
             }
@@ -235,10 +268,20 @@ impl Warden {
         }
         unwatch(&self.poll, charge);
         if charge.inmate.reap() {
+            self.look_again(number, None);
             self.charges.remove(&number);
         } else {
-            self.times.insert((Instant::now() + RETRY, number));
+            self.look_again(number, Some(Instant::now() + RETRY));
         }
+    }
+
+    /// Sets when a program is looked at next; in place of what was set before.
+    fn look_again(&mut self, number: u64, at: Option<Instant>) {
+        let Some(charge) = self.charges.get_mut(&number) else { return };
+        if let Some(before) = std::mem::replace(&mut charge.next_look, at) {
+            self.times.remove(&(before, number));
+        }
+        self.times.extend(at.map(|at| (at, number)));
     }
 
     fn look_at_times(&mut self) {
@@ -260,10 +303,15 @@ impl Warden {
             self.see_the_end(number);
             return;
         }
-        if let Some(limit) = inmate.limits.wall_time
-            && inmate.started.elapsed() >= limit
-        {
-            inmate.finish(End::Limit(LimitHit::WallTime { limit }));
+        let now = Instant::now();
+        let mut next = (!charge.is_watched).then_some(now + RETRY);
+        let mut also_at = |at: Option<Instant>| next = next.into_iter().chain(at).min();
+        if let Some(limit) = inmate.limits.wall_time {
+            if inmate.started.elapsed() >= limit {
+                inmate.finish(End::Limit(LimitHit::WallTime { limit }));
+            } else {
+                also_at(inmate.started.checked_add(limit));
+            }
         }
         if let Some(limit) = inmate.limits.cpu_time {
             let used = inmate.cpu_time();
@@ -271,11 +319,11 @@ impl Warden {
                 inmate.finish(End::Limit(LimitHit::CpuTime { limit }));
             } else {
                 // No sooner can that many CPUs use the rest up.
-                let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-                let rest = (limit - used) / cpus.min(inmate.limits.threads).max(1);
-                self.times.insert((Instant::now() + rest.max(CPU_GRAIN), number));
+                let rest = (limit - used) / self.cpus.min(inmate.limits.threads).max(1);
+                also_at(now.checked_add(rest.max(CPU_GRAIN)));
             }
         }
+        self.look_again(number, next);
     }
 }
 
@@ -314,3 +362,6 @@ fn drain(charge: &mut Charge, index: usize, buffer: &mut [u8]) -> bool {
     charge.inmate.count_output(bytes.len());
     false
 }
+
+#[cfg(test)]
+mod tests;

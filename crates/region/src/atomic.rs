@@ -69,13 +69,18 @@ impl Region {
         }
         if consistency == Consistency::Atomic && self.redo.is_none() {
             let path = self.redo_path();
-            self.redo = Some(Redo::open(&*self.storage, path.clone()).map_err(|source| {
+            let opened = Redo::open(&*self.storage, path.clone(), self.image.outlives_boot);
+            self.redo = Some(opened.map_err(|source| {
                 if is_full(&source) {
                     no_room(&*self.storage, &self.places, self.medium(), DATA_OFFSET)
                 } else {
                     RegionError::Io { step: "make the redo log", path, source }
                 }
             })?);
+        }
+        if consistency == Consistency::Atomic {
+            // Only publications reach the image, and these are ordered.
+            self.claim_order()?;
         }
         self.consistency = consistency;
         Ok(())
@@ -110,6 +115,7 @@ impl Region {
             let bytes = changes.iter().map(|range| range.end - range.start).sum();
             let written =
                 redo.write(&*self.storage, &self.image.header, &changes, |range| private.bytes(range));
+            self.poisoned |= redo.may_count();
             written.map_err(|source| {
                 if is_full(&source) {
                     no_room(&*self.storage, &self.places, self.image.header.medium, bytes)
@@ -121,6 +127,10 @@ impl Region {
             self.poisoned = true;
             self.owed |= changes.iter().any(|range| self.pending.insert(range.clone()).is_err());
             private.put(&*self.storage, &changes).map_err(RegionError::io("write", &self.image.path))?;
+            if self.image.outlives_boot {
+                let written = private.write_back(&*self.storage, &self.image.file, &changes);
+                written.map_err(RegionError::io("write back", &self.image.path))?;
+            }
             redo.clear(&*self.storage).map_err(RegionError::io("write", redo.path()))?;
             self.poisoned = false;
         }

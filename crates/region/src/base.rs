@@ -28,7 +28,8 @@ pub(crate) fn write_base(
 ) -> Result<(DataSum, Header)> {
     remove_temporaries(storage, store, &header.name)?;
     let temporary = temporary_path(store, &header.name);
-    let header = Header { state: FileState::Clean, continued: true, journal_sequence: 0, ..header };
+    let header =
+        Header { state: FileState::Clean, continued: true, journal_sequence: 0, ..header }.for_store();
     let data_bytes = header.backed_bytes;
     let mut written = DataSum { checksum: 0, pages: 0 };
     let filled = |file: &File, header: &mut Header| {

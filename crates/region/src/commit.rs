@@ -18,7 +18,6 @@ use serde::Serialize;
 
 use crate::base::{is_full, open_base, write_base};
 use crate::compare::differing;
-use crate::dirty::Tracking;
 use crate::error::{RegionError, Result};
 use crate::files::{journal_path, remove_temporaries};
 use crate::format::Header;
@@ -49,9 +48,10 @@ pub(crate) enum Writers {
 pub enum Durability {
     /// Crash, hang or kill of applet and host. Costs nothing: a store is in the image at once.
     Process,
-    /// A panic or reset of the machine. Not offered yet: asking for it is an error.
+    /// A panic or reset of the machine. In a pool that outlives it (see [`PoolKind`](crate::PoolKind)), what an ordered writer
+    /// changed is written back from the processor's caches; everywhere else this is done as `Power`.
     System,
-    /// The plug. What changed is written to the store and synced.
+    /// The plug. What changed is written to the store and synced; or written back, in a pool that survives this.
     Power,
 }
 
@@ -66,6 +66,8 @@ pub enum Written {
     Journal,
     /// A new base file was made, and the journal begins anew.
     Base,
+    /// It was written back from the processor's caches to the image, which survives what the level names.
+    Memory,
 }
 
 /// What a commit did.
@@ -78,15 +80,20 @@ pub struct CommitReport {
     pub pages: u64,
     /// Bytes written for it: the pages and what describes them. For a base without its headers.
     pub bytes: u64,
+    /// Which failure it survives: the level that was asked for, or a higher one where that one is not offered.
+    pub level: Durability,
 }
 
 impl CommitReport {
-    const NOTHING: CommitReport = CommitReport { written: Written::Nothing, pages: 0, bytes: 0 };
+    const fn nothing(level: Durability) -> CommitReport {
+        CommitReport { written: Written::Nothing, pages: 0, bytes: 0, level }
+    }
 }
 
 impl From<Streamed> for CommitReport {
     fn from(streamed: Streamed) -> CommitReport {
-        CommitReport { written: Written::Journal, pages: streamed.pages, bytes: streamed.bytes }
+        let level = Durability::Power;
+        CommitReport { written: Written::Journal, pages: streamed.pages, bytes: streamed.bytes, level }
     }
 }
 
@@ -142,19 +149,21 @@ impl Region {
     /// region meanwhile; [`crate::SharedRegion`] sees to that for many.
     ///
     /// At level `power`, the pages that changed are appended to the journal and synced. Where these are not known, image
-    /// and store are compared; where most has changed, or the journal has grown too long, a new base is made.
+    /// and store are compared; where most has changed, or the journal has grown too long, a new base is made. The level
+    /// `system` is done as `power` unless the pool outlives the boot and stores are ordered (see
+    /// [`Region::promise_order`]); the report says what was done.
     ///
     /// # Errors
-    /// `LevelNotOffered` for `system`. `StoreFull` and most `Io` errors mean that nothing is promised about the
+    /// `StoreFull` and most `Io` errors mean that nothing is promised about the
     /// stores since the last commit; what was durable before is, the image has everything, and the next commit
     /// makes a new base. `BackingLost`, `BackingFailed` and `Displaced` refuse to let a bad image into the store and
     /// poison the region.
     pub fn commit(&mut self, durability: Durability) -> Result<CommitReport> {
-        self.publish()?;
+        let published = self.publish()?;
         match durability {
             Durability::Process => self.commit_to_process(),
-            Durability::System => self.commit_to_system(),
-            Durability::Power => self.commit_to_power(),
+            level if self.commits_to_memory(level) => self.commit_to_memory(published.bytes),
+            _ => self.commit_to_store(),
         }
     }
 
@@ -165,10 +174,10 @@ impl Region {
     /// As there.
     pub fn checkpoint(&mut self) -> Result<CheckpointReport> {
         self.unproven |= matches!(*JournalSlot::lock(&self.journal), JournalSlot::Unread);
-        self.commit_to_power().map(CheckpointReport::from)
+        self.commit_to_store().map(CheckpointReport::from)
     }
 
-    pub(crate) fn commit_to_power(&mut self) -> Result<CommitReport> {
+    pub(crate) fn commit_to_store(&mut self) -> Result<CommitReport> {
         match self.prepare_commit(Writers::One)? {
             Prepared::Done(report) => Ok(report),
             Prepared::Record(record) => {
@@ -182,30 +191,30 @@ impl Region {
     /// Stores are in the image, which outlives the process, unless it was cut off.
     pub(crate) fn commit_to_process(&self) -> Result<CommitReport> {
         self.check_usable()?;
-        if self.lost_backing() { Err(self.backing_lost()) } else { Ok(CommitReport::NOTHING) }
-    }
-
-    /// The one place where the level `system` gets its means.
-    pub(crate) fn commit_to_system(&self) -> Result<CommitReport> {
-        Err(RegionError::LevelNotOffered { level: "system" })
+        if self.lost_backing() {
+            Err(self.backing_lost())
+        } else {
+            Ok(CommitReport::nothing(Durability::Process))
+        }
     }
 
     /// Does all of a `power` commit that must see no stores: builds or streams the record, or makes a base.
     pub(crate) fn prepare_commit(&mut self, writers: Writers) -> Result<Prepared> {
         self.check_usable()?;
+        const NOTHING: Prepared = Prepared::Done(CommitReport::nothing(Durability::Power));
         if self.read_only {
-            return Ok(Prepared::Done(CommitReport::NOTHING));
+            return Ok(NOTHING);
         }
         self.check_backing()?;
         self.suspect_stores();
-        let found = self.take_dirty(Tracking::Begin)?;
-        self.note_pending(&found);
+        self.take_stores()?;
+        self.write_back_stores()?;
         if !self.lacks() && !self.unproven {
-            return Ok(Prepared::Done(CommitReport::NOTHING));
+            return Ok(NOTHING);
         }
         self.look_for_changes();
         if !self.lacks() {
-            return Ok(Prepared::Done(CommitReport::NOTHING));
+            return Ok(NOTHING);
         }
         if !self.owed
             && let Some(prepared) = self.prepare_record(writers)?
@@ -222,7 +231,11 @@ impl Region {
         let backed_bytes = self.backed_bytes();
         for range in ranges {
             // Without memory to note them nobody knows what the store lacks.
-            self.owed |= self.pending.insert(range.start..range.end.min(backed_bytes)).is_err();
+            let range = range.start..range.end.min(backed_bytes);
+            self.owed |= self.pending.insert(range.clone()).is_err();
+            if self.image.outlives_boot {
+                self.unwritten.note(range);
+            }
         }
     }
 
@@ -340,7 +353,7 @@ impl Region {
     /// Copies the image to a new base file, whose checkpoint makes the journal stale.
     fn make_base(&mut self) -> Result<CommitReport> {
         self.owe_base();
-        self.take_dirty(Tracking::Begin)?;
+        self.take_stores()?;
         let store = self.places.store().to_owned();
         let header = next_base_header(&store, &self.image.header);
         let (written, header) = match write_base(&*self.storage, &self.image.file, header, &store) {
@@ -372,7 +385,8 @@ impl Region {
         self.grown = false;
         self.unproven = false;
         self.pending.clear();
-        Ok(CommitReport { written: Written::Base, pages: written.pages, bytes: data_bytes })
+        let level = Durability::Power;
+        Ok(CommitReport { written: Written::Base, pages: written.pages, bytes: data_bytes, level })
     }
 
     /// The error of an append that failed. The store lacks something from now on.
@@ -386,7 +400,8 @@ impl Region {
 
 impl Record {
     pub(crate) fn report(&self) -> CommitReport {
-        CommitReport { written: Written::Journal, pages: self.pages, bytes: self.bytes().len() as u64 }
+        let (bytes, level) = (self.bytes().len() as u64, Durability::Power);
+        CommitReport { written: Written::Journal, pages: self.pages, bytes, level }
     }
 }
 
@@ -437,6 +452,8 @@ pub(crate) fn adoptable(store: &Path, image: &Header) -> Option<Stored> {
         data_checksum: base.data_checksum,
         continued: true,
         journal_sequence: base.journal_sequence,
+        boot: base.boot,
+        ordered: base.ordered,
         ..image.clone()
     };
     (same == *base).then_some(stored)

@@ -180,11 +180,17 @@ pub enum RegionError {
         /// What to do.
         remedy: Remedy,
     },
-    /// The durability level is not offered on this machine, or not yet.
-    #[error("the durability level `{level}` is not offered; commit at level `power`, which survives more")]
-    LevelNotOffered {
-        /// The level asked for.
-        level: &'static str,
+    /// A reset may have torn the image, and there is nothing to go back to.
+    #[error(
+        "the machine started again while a program whose stores need not have reached memory had {} open, and there is no \
+         commit to go back to; `holdfast heap salvage {0}` reads what is there, `holdfast heap rm {name}` removes it",
+        path.display()
+    )]
+    Torn {
+        /// The image.
+        path: PathBuf,
+        /// Name of the region.
+        name: String,
     },
     /// A rollback in the mode `direct`.
     #[error(

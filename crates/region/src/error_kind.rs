@@ -39,7 +39,6 @@ impl RegionError {
             | RegionError::OnlyCopy { .. }
             | RegionError::OwnerKnown { .. }
             | RegionError::StoreBehind { .. }
-            | RegionError::LevelNotOffered { .. }
             | RegionError::NotAtomic { .. }
             | RegionError::OutOfBounds { .. } => ErrorKind::Usage,
             RegionError::SharedCommit { cause } => cause.kind(),
@@ -65,6 +64,7 @@ impl RegionError {
             | RegionError::JournalMisfit { .. }
             | RegionError::NewerFormat { .. }
             | RegionError::Displaced { .. }
+            | RegionError::Torn { .. }
             | RegionError::BackingLost { .. } => ErrorKind::BadFile,
             RegionError::NoRoom { .. }
             | RegionError::NoRoomOnDisk { .. }

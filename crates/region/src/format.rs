@@ -47,10 +47,12 @@ const COUNTERS_END: u64 = 1 << 62;
 const FLAG_CONTINUED: u32 = 1;
 /// The region's image lies on a disk.
 const FLAG_ON_DISK: u32 = 2;
+/// Stores to this image reach memory in an order that a reset may cut off anywhere.
+const FLAG_ORDERED: u32 = 4;
 /// All features that this module knows.
-const FLAGS_KNOWN: u32 = FLAG_CONTINUED | FLAG_ON_DISK;
+const FLAGS_KNOWN: u32 = FLAG_CONTINUED | FLAG_ON_DISK | FLAG_ORDERED;
 
-const RESERVED_BYTES: usize = 3800;
+const RESERVED_BYTES: usize = 3784;
 
 /// A slot as it lies in the file. All integers are little endian.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -76,6 +78,7 @@ struct HeaderSlot {
     name: [u8; 128],
     padding: [u8; 6],
     journal_sequence: U64,
+    boot: [u8; 16],
     reserved: [u8; RESERVED_BYTES],
     checksum: U64,
 }
@@ -91,7 +94,7 @@ assert_offsets! {
     magic: 0, format_version: 8, header_bytes: 12, sequence: 16, uuid: 24, address: 40, limit_bytes: 48,
     backed_bytes: 56, data_offset: 64, state: 72, flags: 76, checkpoint_count: 80, image_generation: 88,
     created_unix_s: 96, data_checksum: 104, owner_fingerprint: 112, name_bytes: 144, name: 146,
-    padding: 274, journal_sequence: 280, reserved: 288, checksum: 4088,
+    padding: 274, journal_sequence: 280, boot: 288, reserved: 304, checksum: 4088,
 }
 
 /// Whether a writer has, or had, the file.
@@ -124,6 +127,11 @@ pub(crate) struct Header {
     pub(crate) journal_sequence: u64,
     /// Where the region's image lies.
     pub(crate) medium: Medium,
+    /// In an image: the boot in which its last writer opened it. Zeros elsewhere, and where an older version wrote it.
+    pub(crate) boot: [u8; 16],
+    /// In an image that outlives the boot: whatever was stored to it reached memory in an order from which a prefix can be
+    /// restored. False elsewhere.
+    pub(crate) ordered: bool,
 }
 
 /// Why a slot is no header.
@@ -159,6 +167,11 @@ pub(crate) struct Chosen {
 }
 
 impl Header {
+    /// The same for a file of the store, which is of no boot.
+    pub(crate) fn for_store(self) -> Header {
+        Header { boot: [0; 16], ordered: false, ..self }
+    }
+
     /// Bytes of a file whose data area is backed as the header says.
     pub(crate) fn file_bytes(&self) -> u64 {
         DATA_OFFSET + self.backed_bytes
@@ -189,6 +202,7 @@ impl Header {
             name,
             padding: [0; 6],
             journal_sequence: self.journal_sequence.into(),
+            boot: self.boot,
             reserved: [0; RESERVED_BYTES],
             checksum: 0.into(),
         };
@@ -199,7 +213,9 @@ impl Header {
 
     fn flags(&self) -> u32 {
         let continued = if self.continued { FLAG_CONTINUED } else { 0 };
+        let ordered = if self.ordered { FLAG_ORDERED } else { 0 };
         continued
+            | ordered
             | match self.medium {
                 Medium::Memory => 0,
                 Medium::File => FLAG_ON_DISK,
@@ -239,6 +255,8 @@ impl Header {
             continued: flags & FLAG_CONTINUED != 0,
             journal_sequence: slot.journal_sequence.get(),
             medium: if flags & FLAG_ON_DISK != 0 { Medium::File } else { Medium::Memory },
+            boot: slot.boot,
+            ordered: flags & FLAG_ORDERED != 0,
         };
         let fits = sure
             && version == FORMAT_VERSION
@@ -327,6 +345,8 @@ mod tests {
             continued: false,
             journal_sequence: 0,
             medium: Medium::Memory,
+            boot: [0; 16],
+            ordered: false,
         }
     }
 
@@ -347,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_header_comes_back_as_it_was_written() {
-        let image = Header { journal_sequence: 5, ..sample(11) };
+        let image = Header { journal_sequence: 5, boot: [7; 16], ordered: true, ..sample(11) };
         assert_eq!(Header::decode(&image.encode()), Ok(image));
         let base = Header { continued: true, medium: Medium::File, ..sample(11) };
         assert_eq!(Header::decode(&base.encode()), Ok(base));
@@ -420,8 +440,8 @@ mod tests {
         let mut both = pair(&sample(4), &sample(5));
         both[SLOT_BYTES..].copy_from_slice(&resealed(8, &2u32.to_le_bytes()));
         assert_eq!(choose(&both), Err(HeaderFault::Newer { version: 2, flags: 0 }));
-        both[SLOT_BYTES..].copy_from_slice(&resealed(76, &4u32.to_le_bytes()));
-        assert_eq!(choose(&both), Err(HeaderFault::Newer { version: 1, flags: 4 }));
+        both[SLOT_BYTES..].copy_from_slice(&resealed(76, &8u32.to_le_bytes()));
+        assert_eq!(choose(&both), Err(HeaderFault::Newer { version: 1, flags: 8 }));
         // A newer version may keep its checksum elsewhere; then both slots have to agree.
         let mut both = pair(&sample(4), &sample(5));
         both[8] = 3;

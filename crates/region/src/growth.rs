@@ -87,7 +87,11 @@ impl Region {
 
     fn allocate(&self, from_bytes: u64, to_bytes: u64) -> Result<()> {
         let range = DATA_OFFSET + from_bytes..DATA_OFFSET + to_bytes;
-        self.storage.allocate(&self.image.file, range).map_err(|source| {
+        let allocated = self.storage.allocate(&self.image.file, range).and_then(|()| {
+            // The header must not speak of what a reset can take.
+            if self.image.outlives_boot { self.storage.sync(&self.image.file) } else { Ok(()) }
+        });
+        allocated.map_err(|source| {
             if is_full(&source) {
                 no_room(&*self.storage, &self.places, self.medium(), to_bytes - from_bytes)
             } else {

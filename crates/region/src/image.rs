@@ -5,6 +5,7 @@
 //! - A header change goes to the slot that is not in force, with the next sequence; a torn write leaves the
 //!   slot in force as it was.
 //! - A new file appears under its name only when it is complete (written under a temporary name, renamed).
+//! - A header change of an image that outlives the boot is durable before anything that follows it.
 
 #![forbid(unsafe_code)]
 
@@ -18,8 +19,8 @@ use holdfast_sys::file::{effective_user, next_data, private_options, refused_lin
 
 use crate::error::{RegionError, Remedy};
 use crate::format::{
-    DATA_OFFSET, FORMAT_VERSION, Header, HeaderFault, LIMIT_UNIT_BYTES, MAGIC, SLOT_BYTES, SLOTS_BYTES,
-    choose,
+    DATA_OFFSET, FORMAT_VERSION, FileState, Header, HeaderFault, LIMIT_UNIT_BYTES, MAGIC, SLOT_BYTES,
+    SLOTS_BYTES, choose,
 };
 use crate::name::RegionName;
 use crate::places::PlaceError;
@@ -37,6 +38,8 @@ pub(crate) struct Image {
     slot: usize,
     /// One slot is unusable: the one in force may be the older one.
     pub(crate) slot_damaged: bool,
+    /// It outlives the boot, so its headers are synced.
+    pub(crate) outlives_boot: bool,
 }
 
 /// Why a file is no usable image or base.
@@ -121,7 +124,8 @@ impl Image {
         if found.len() < header.file_bytes() {
             return Err(FileFault::Truncated { needed_bytes: header.file_bytes(), found_bytes: found.len() });
         }
-        Ok(Image { file, path, header, slot: chosen.slot, slot_damaged: chosen.other_damaged })
+        let (slot, slot_damaged) = (chosen.slot, chosen.other_damaged);
+        Ok(Image { file, path, header, slot, slot_damaged, outlives_boot: false })
     }
 
     /// Builds a new file: allocates the data area (or leaves it a hole), lets `fill` write it and complete the
@@ -154,7 +158,7 @@ impl Image {
             Ok(())
         })();
         match built {
-            Ok(()) => Ok(Image { file, path, header, slot: 1, slot_damaged: false }),
+            Ok(()) => Ok(Image { file, path, header, slot: 1, slot_damaged: false, outlives_boot: false }),
             Err(error) => {
                 // A temporary file that stays is removed by the next one who builds under this name.
                 let _ = storage.remove(&path);
@@ -172,7 +176,7 @@ impl Image {
 
     /// A file without a name of its own, known to hold what the header says.
     pub(crate) fn unnamed(file: File, path: PathBuf, header: Header) -> Image {
-        Image { file, path, header, slot: 0, slot_damaged: false }
+        Image { file, path, header, slot: 0, slot_damaged: false, outlives_boot: false }
     }
 
     /// Gives a built file its final name.
@@ -191,12 +195,36 @@ impl Image {
         let mut header = self.header.clone();
         change(&mut header);
         header.sequence += 1;
+        if self.outlives_boot {
+            let was_durable = self.header.ordered || self.header.state == FileState::Clean;
+            let closes = header.state == FileState::Clean && self.header.state == FileState::Open;
+            if closes || header.ordered && !was_durable {
+                // After a reset the header is believed, so what it claims must be so.
+                storage.sync_data(&self.file)?;
+            }
+            // What is closed needs no order, and programs that do not know of it can read it.
+            header.ordered &= header.state == FileState::Open;
+        }
         let slot = 1 - self.slot;
         storage.write_at(&self.file, &header.encode(), (slot * SLOT_BYTES) as u64)?;
+        if self.outlives_boot {
+            storage.sync_data(&self.file)?;
+        }
         self.header = header;
         self.slot = slot;
         self.slot_damaged = false;
         Ok(())
+    }
+
+    /// Whether a reset may have left anything of it: its last writer, in an earlier boot, neither closed it nor ordered its
+    /// stores.
+    pub(crate) fn is_torn(&self, boot: [u8; 16]) -> bool {
+        self.outlived(boot) && self.header.state == FileState::Open && !self.header.ordered
+    }
+
+    /// Whether it is of an earlier boot.
+    pub(crate) fn outlived(&self, boot: [u8; 16]) -> bool {
+        self.outlives_boot && self.header.boot != boot
     }
 
     /// What the file's length says about the backed bytes, for a file whose newest header may be lost: growth

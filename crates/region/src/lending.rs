@@ -57,6 +57,7 @@ impl Region {
         self.check_mappable()?;
         let is_private = self.consistency() == Consistency::Atomic;
         let writes = !is_private && !self.is_read_only();
+        self.expect_stores()?;
         let own = format!("/proc/self/fd/{}", self.image.file.as_raw_fd());
         let file = OpenOptions::new().read(true).write(writes).open(own);
         let file = file.map_err(RegionError::io("open once more", &self.image.path))?;

@@ -162,18 +162,21 @@ impl NameSpace {
             })
         })?;
         self.remove_file(&old.path)?;
+        self.sync_pool()?;
         Ok(new)
     }
 
     /// Removes redo logs whose image is gone, or has all that they say. One that stayed could be of the generation that
     /// the next image gets.
     pub(crate) fn remove_redo_logs(&self, name: &RegionName) -> Result<()> {
+        let mut removed = false;
         for path in redo_paths(&self.places, name) {
             if path.symlink_metadata().is_ok() {
                 self.remove_file(&path)?;
+                removed = true;
             }
         }
-        Ok(())
+        if removed { self.sync_pool() } else { Ok(()) }
     }
 
     /// Removes images that are not in force any more: that of a move which was killed, and all of earlier boots. The
@@ -184,6 +187,7 @@ impl NameSpace {
         for path in image_paths(&self.places, name) {
             if path != current && is_there(&path) {
                 self.remove_file(&path)?;
+                self.sync_pool()?;
             }
         }
         for directory in self.places.images_of_other_boots() {

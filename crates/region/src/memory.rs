@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use holdfast_sys::dirty::{DirtyTracker, Kind, Mapping, choose};
 use holdfast_sys::fault::{ReadWatch, WriteWatch};
-use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed, map_private_fixed, map_shared_fixed};
+use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed};
 use holdfast_sys::window::ClaimError;
 
 use crate::address::claim;
@@ -35,8 +35,10 @@ use crate::private::PrivateMapping;
 use crate::region::Region;
 
 mod read_only;
+mod sharing;
 
 pub(crate) use read_only::ReadOnlyData;
+pub(crate) use sharing::{Sharing, map_file};
 
 /// What the fault handler calls; it must be async-signal-safe.
 pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
@@ -66,6 +68,7 @@ pub(crate) struct MappedData {
     reserved: usize,
     /// Of a private mapping only. Released by hand, before the mapping.
     private: Option<PrivateMapping>,
+    sharing: Sharing,
     /// Held for its drop, which frees the range.
     own_range: Option<Reservation>,
 }
@@ -83,7 +86,7 @@ impl MappedData {
         range: Reservation,
         file: &File,
         backed: usize,
-        mode: Mode,
+        (mode, sharing): (Mode, Sharing),
         notify: Option<Notify>,
     ) -> io::Result<MappedData> {
         if backed > range.len() {
@@ -91,7 +94,7 @@ impl MappedData {
         }
         let (base, limit) = (range.base(), range.len());
         // SAFETY: the reservation is handed over whole, covers `backed` bytes, and is dropped after the mapping.
-        let mut mapped = unsafe { MappedData::map(base, file, backed, limit, mode, notify)? };
+        let mut mapped = unsafe { MappedData::map(base, file, backed, limit, (mode, sharing), notify)? };
         mapped.own_range = Some(range);
         Ok(mapped)
     }
@@ -106,15 +109,16 @@ impl MappedData {
         file: &File,
         backed: usize,
         limit: usize,
-        mode: Mode,
+        (mode, sharing): (Mode, Sharing),
         notify: Option<Notify>,
     ) -> io::Result<MappedData> {
         let is_private = mode == Mode::Stores(Consistency::Atomic);
         // SAFETY: the range is reserved and ours (contract), so nothing refers into it.
-        unsafe { map_file(base, backed, file, DATA_OFFSET, Prot::Read, is_private)? };
+        unsafe { map_file(base, backed, file, DATA_OFFSET, Prot::Read, is_private, sharing)? };
         // SAFETY: mapped just now; the value owns both, and releases the private part first.
-        let private =
-            is_private.then(|| unsafe { PrivateMapping::new(base, file, backed, limit) }).transpose();
+        let private = is_private
+            .then(|| unsafe { PrivateMapping::new(base, file, backed, limit, sharing) })
+            .transpose();
         // SAFETY: the range was just mapped and, where stores are allowed, may become writable; the watch is dropped
         // before it is unmapped. What is notified of is async-signal-safe (contract of the type).
         let watch = || unsafe {
@@ -127,7 +131,8 @@ impl MappedData {
         match parts {
             Ok((private, watch)) => {
                 let (tracker, watch, own_range) = (None, Some(watch), None);
-                Ok(MappedData { tracker, watch, base, backed, reserved: limit, private, own_range })
+                let reserved = limit;
+                Ok(MappedData { tracker, watch, base, backed, reserved, private, sharing, own_range })
             }
             Err(error) => {
                 // SAFETY: the mapping made above, which nobody was told about.
@@ -156,7 +161,7 @@ impl MappedData {
         let at = unsafe { self.base.add(self.backed) };
         let offset = DATA_OFFSET + self.backed as u64;
         // SAFETY: the range lies in the reserved part past the mapping; nothing refers into it yet.
-        let mapped = unsafe { map_file(at, added, file, offset, prot, self.private.is_some()) };
+        let mapped = unsafe { map_file(at, added, file, offset, prot, self.private.is_some(), self.sharing) };
         if mapped.is_err() {
             // The kernel may have dropped the reservation there; nobody else may get the range.
             // SAFETY: as above.
@@ -241,6 +246,11 @@ impl MappedData {
         let (start, end) = (range.start as usize, (range.end as usize).min(self.backed));
         // SAFETY: the range lies in the mapping, which is readable while `self` lives.
         unsafe { std::slice::from_raw_parts(self.base.add(start.min(end)), end.saturating_sub(start)) }
+    }
+
+    /// The same, for whoever writes them back.
+    pub(crate) fn shared_bytes(&self, range: Range<u64>) -> &[u8] {
+        self.image_bytes(range)
     }
 
     /// Copies bytes into a private mapping, as a store of the program would. They count when they are published.
@@ -368,28 +378,6 @@ impl Drop for MappedData {
     }
 }
 
-/// Maps a range of the file, shared with `prot`, or privately and writable.
-///
-/// # Safety
-/// As for [`map_shared_fixed`].
-unsafe fn map_file(
-    base: *mut u8,
-    len: usize,
-    file: &File,
-    offset: u64,
-    prot: Prot,
-    private: bool,
-) -> io::Result<()> {
-    // SAFETY: the caller's contract.
-    unsafe {
-        if private {
-            map_private_fixed(base, len, file, offset, Prot::ReadWrite)
-        } else {
-            map_shared_fixed(base, len, file, offset, prot)
-        }
-    }
-}
-
 impl Region {
     /// Maps the region at its own address, [`Region::address`], which is the same in every process, so data
     /// may hold plain pointers. The first such mapping of a process reserves the addresses of all regions
@@ -399,6 +387,7 @@ impl Region {
     /// `AddressTaken` names what sits there; `AddressSpace`; `AlreadyMapped`; `Io`.
     pub fn map_native(&mut self) -> Result<NonNull<u8>> {
         self.check_mappable()?;
+        self.expect_stores()?;
         let limit_bytes = self.limit_bytes();
         let range = claim(self.address(), limit_bytes)?;
         let (file, notify) = (&self.image.file, self.lost_notify.clone());
@@ -422,6 +411,7 @@ impl Region {
     /// `AlreadyMapped`, `Io`.
     pub unsafe fn map_into(&mut self, base: *mut u8) -> Result<()> {
         self.check_mappable()?;
+        self.expect_stores()?;
         // SAFETY: the caller's contract is that of `MappedData::map`, and growth is bounded by the limit.
         let mapped = unsafe {
             let (file, notify) = (&self.image.file, self.lost_notify.clone());
@@ -446,8 +436,16 @@ impl Region {
         self.mapped.as_mut().map_or(Ok(None), |mapped| mapped.take_dirty(begin))
     }
 
-    fn mode(&self) -> Mode {
-        if self.read_only { Mode::ReadOnly } else { Mode::Stores(self.consistency()) }
+    fn mode(&self) -> (Mode, Sharing) {
+        // What only the store has is read from there, or from a copy of it.
+        let synchronous = !self.read_only && self.places.maps_synchronously(self.medium());
+        let sharing = if synchronous { Sharing::Synchronous } else { Sharing::Ordinary };
+        (if self.read_only { Mode::ReadOnly } else { Mode::Stores(self.consistency()) }, sharing)
+    }
+
+    /// How the mode `atomic` maps it.
+    pub(crate) fn atomic_mode(&self) -> (Mode, Sharing) {
+        (Mode::Stores(Consistency::Atomic), self.mode().1)
     }
 
     fn backed(&self) -> usize {
@@ -469,7 +467,8 @@ mod tests {
         let page = 4096;
         let file = tempfile::tempfile().unwrap();
         file.set_len(DATA_OFFSET + 16 * page).unwrap();
-        let (backed, mode) = (16 * page as usize, Mode::Stores(Consistency::Direct));
+        let mode = (Mode::Stores(Consistency::Direct), Sharing::Ordinary);
+        let backed = 16 * page as usize;
         let range = Reservation::anywhere(backed, 4096).unwrap();
         let mut mapped = MappedData::map_own(range, &file, backed, mode, None).unwrap();
         let mapping = Mapping { base: mapped.base(), len: backed, limit: backed };

@@ -8,7 +8,8 @@
 //!   replaced. Whoever holds it waits for no region's lock.
 //! - Ownership and every check come before the first byte is written.
 //! - An image, if there is one, is newer than the base. The base is used only where there is no image; a
-//!   damaged image is never passed over in silence.
+//!   damaged image is never passed over in silence. An image that outlived a boot and was neither closed nor ordered
+//!   is no image (see [`crate::order`]).
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ use holdfast_sys::lock::{FileLock, LockMode};
 use crate::base::open_base;
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{base_path, grants_path, image_path, journal_path, lock_path, remove_temporaries};
+use crate::format::Header;
 use crate::image::{FileFault, Image};
 use crate::key::OwnerKey;
 use crate::medium::{Medium, image_paths, redo_paths};
@@ -271,13 +273,14 @@ impl NameSpace {
     }
 
     /// Removes a region's images, and what belongs to them; under its lock.
-    fn remove_images(&self, name: &RegionName) -> Result<()> {
+    pub(crate) fn remove_images(&self, name: &RegionName) -> Result<()> {
         self.remove_stale_images(name)?;
         for medium in [Medium::Memory, Medium::File] {
             let images = self.places.images(medium);
             self.remove_file(&image_path(images, name))?;
             remove_temporaries(&*self.storage, images, name)?;
         }
+        self.sync_pool()?;
         // An image without what is left of its publication would be half of it.
         self.remove_redo_logs(name)
     }
@@ -285,9 +288,19 @@ impl NameSpace {
 
 /// Whether what is stored is older than the last commit that an image knows of. A damaged header may be an older one, and
 /// proves nothing.
-fn is_behind(stored: &Stored, image: &Image) -> bool {
+pub(crate) fn is_behind(stored: &Stored, image: &Image) -> bool {
     let (base, header) = (&stored.base.header, &image.header);
-    let commits = stored.journal.as_ref().map_or(0, |journal| journal.extent.commits());
     let known = (header.checkpoint_count, header.journal_sequence);
-    base.uuid == header.uuid && !image.slot_damaged && (base.checkpoint_count, commits) < known
+    base.uuid == header.uuid && !image.slot_damaged && last_commit(stored) < known
+}
+
+/// Whether what is stored has a commit that the header of an image does not know of.
+pub(crate) fn knows_more(stored: &Stored, image: &Header) -> bool {
+    last_commit(stored) > (image.checkpoint_count, image.journal_sequence)
+}
+
+/// The number of the base, and of the last commit after it.
+fn last_commit(stored: &Stored) -> (u64, u64) {
+    let commits = stored.journal.as_ref().map_or(0, |journal| journal.extent.commits());
+    (stored.base.header.checkpoint_count, commits)
 }

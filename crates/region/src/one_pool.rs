@@ -1,7 +1,8 @@
 //! One pool at a time for a home: two would each have an image of the same region, and two writers.
 //!
 //! The home remembers the pool that is in use, and in which boot. Another one is refused for as long as the one in use
-//! has images. A pool that is gone, or was memory before the last boot, has none.
+//! has images. A pool that is gone, or was memory before the last boot, has none. Of a pool in persistent memory that is
+//! not known: while it is not mounted, every other pool is refused, as its images are newer than the store.
 //!
 //! What this cannot see: another mount at the same path, such as the tmpfs of a container that shares the home.
 
@@ -18,7 +19,10 @@ use holdfast_sys::file::private_options;
 use holdfast_sys::lock::{LockMode, try_lock};
 
 use crate::places::PlaceError;
+use crate::pool_kind::PoolKind;
 
+/// In the place of the boot, for a pool whose images outlive it.
+const ANY_BOOT: &str = "persistent";
 /// More than any path has.
 const RECORD_BYTES_MAX: u64 = 16 << 10;
 
@@ -33,16 +37,16 @@ fn record(boot: &str, pool: &Path) -> Vec<u8> {
 /// Takes `pool` into use for a home; if it is on a disk, its images lie in the directory of the boot in it.
 ///
 /// # Errors
-/// `OtherPool`. A record that cannot be read or written, on a full or a read-only disk, changes nothing.
-pub(crate) fn take_into_use(home: &Path, boot: &str, pool: &Path) -> Result<(), PlaceError> {
-    let ours = record(boot, pool);
+/// `OtherPool`, `PoolNotMounted`. A record that cannot be read or written, on a full or a read-only disk, changes nothing.
+pub(crate) fn take_into_use(home: &Path, boot: &str, pool: &Path, kind: PoolKind) -> Result<(), PlaceError> {
+    let ours = record(if kind.outlives_boot() { ANY_BOOT } else { boot }, pool);
     let path = record_path(home);
     let found = private_options().read(true).open(&path).map(|file| read(&file)).unwrap_or_default();
     if found == ours {
         return Ok(());
     }
     let Ok(file) = private_options().read(true).write(true).create(true).open(&path) else {
-        return check(home, boot, pool, &found);
+        return check(home, boot, (pool, kind), &found);
     };
     // Of two who come at the same time one waits here; a holder needs microseconds.
     for _ in 0..1000 {
@@ -51,7 +55,7 @@ pub(crate) fn take_into_use(home: &Path, boot: &str, pool: &Path) -> Result<(), 
             _ => break,
         }
     }
-    check(home, boot, pool, &read(&file))?;
+    check(home, boot, (pool, kind), &read(&file))?;
     let written = file.set_len(0).and_then(|()| file.write_all_at(&ours, 0));
     if written.is_err() {
         // Half a record names no pool.
@@ -67,12 +71,24 @@ fn read(file: &File) -> Vec<u8> {
     found
 }
 
-fn check(home: &Path, boot: &str, ours: &Path, found: &[u8]) -> Result<(), PlaceError> {
+fn check(home: &Path, boot: &str, (ours, kind): (&Path, PoolKind), found: &[u8]) -> Result<(), PlaceError> {
     let Some(end) = found.iter().position(|byte| *byte == b'\n') else { return Ok(()) };
     let (of_boot, rest) = (&found[..end], &found[end + 1..]);
     let in_use = Path::new(OsStr::from_bytes(rest.strip_suffix(b"\n").unwrap_or_default()));
-    if of_boot != boot.as_bytes() || in_use == ours || !has_images(in_use) && !has_images(&in_use.join(boot))
-    {
+    if of_boot == ANY_BOOT.as_bytes() {
+        let is_mounted = if in_use == ours {
+            kind.outlives_boot()
+        } else {
+            PoolKind::of(in_use).is_ok_and(PoolKind::outlives_boot)
+        };
+        if !is_mounted {
+            let (home, in_use, record) = (home.to_owned(), in_use.to_owned(), record_path(home));
+            return Err(PlaceError::PoolNotMounted { home, in_use, record });
+        }
+    } else if of_boot != boot.as_bytes() {
+        return Ok(());
+    }
+    if in_use == ours || !has_images(in_use) && !has_images(&in_use.join(boot)) {
         return Ok(());
     }
     Err(PlaceError::OtherPool { home: home.to_owned(), in_use: in_use.to_owned(), ours: ours.to_owned() })

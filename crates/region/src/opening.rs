@@ -23,10 +23,10 @@ use crate::image::{Backing, BuildError, FileFault, Image};
 use crate::key::OwnerKey;
 use crate::medium::{Medium, current_image_path, image_paths, redo_paths};
 use crate::name::{RegionName, near_names};
-use crate::namespace::NameSpace;
+use crate::namespace::{NameSpace, knows_more};
 use crate::redo;
 use crate::region::{Opened, Region, no_room};
-use crate::stored::{Stored, remedy_for_image};
+use crate::stored::{Stored, remedy_for_image, source_error};
 
 /// How long a holder may take to write its record, or a reader to go.
 const HELD_PATIENCE: Duration = Duration::from_millis(50);
@@ -48,7 +48,12 @@ impl NameSpace {
         name: &RegionName,
         key: &OwnerKey,
     ) -> Result<Option<(Image, Opened, Access)>> {
-        if let Some(image) = self.image(name, LockMode::Exclusive)? {
+        let mut found = self.image(name, LockMode::Exclusive)?;
+        if let Some(image) = found.take_if(|image| self.is_void(image)) {
+            self.admit_writer(&image.header, key)?;
+            self.drop_void(image)?;
+        }
+        if let Some(image) = found {
             let access = self.admit_writer(&image.header, key)?;
             self.finish_publication(&image)?;
             self.remove_stale_images(name)?;
@@ -59,6 +64,46 @@ impl NameSpace {
         let Some(stored) = Stored::open(self.places.store(), name)? else { return Ok(None) };
         let access = self.admit_writer(&stored.base.header, key)?;
         Ok(Some((self.open_cold(&stored)?, Opened::Cold, access)))
+    }
+
+    /// The image of a region for whoever only brings it to the store; `None` where there is none. The caller holds
+    /// the name's lock.
+    pub(crate) fn open_unheld(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
+        let Some(image) = self.image(name, LockMode::Exclusive)? else { return Ok(None) };
+        if self.is_void(&image) {
+            return self.drop_void(image).map(|()| None);
+        }
+        self.finish_publication(&image)?;
+        self.remove_stale_images(name)?;
+        self.open_warm(image).map(Some)
+    }
+
+    /// Whether an image that outlived a boot is not to be believed: a reset tore it, or the region went on elsewhere while the
+    /// pool was not there.
+    fn is_void(&self, image: &Image) -> bool {
+        let boot = self.places.boot();
+        image.outlived(boot) && (image.is_torn(boot) || self.went_on_without(image))
+    }
+
+    /// Whether the store knows of a later image, or of a commit after the close of this one. One that a reset left open may
+    /// lack a commit that the store has only in its header, so there it proves nothing.
+    fn went_on_without(&self, image: &Image) -> bool {
+        let header = &image.header;
+        let Ok(Some(stored)) = Stored::open(self.places.store(), &header.name) else { return false };
+        let base = &stored.base.header;
+        let later_image = base.image_generation > header.image_generation;
+        let was_closed = header.state == FileState::Clean && !image.slot_damaged;
+        base.uuid == header.uuid && (later_image || was_closed && knows_more(&stored, header))
+    }
+
+    /// Removes an image that is not to be believed, once the store was found whole.
+    fn drop_void(&self, image: Image) -> Result<()> {
+        let name = image.header.name.clone();
+        let stored = Stored::open(self.places.store(), &name)?;
+        let stored =
+            stored.ok_or_else(|| RegionError::Torn { path: image.path.clone(), name: name.to_string() })?;
+        stored.verify().map_err(|error| source_error(error, &stored.base.path))?;
+        self.remove_images(&name)
     }
 
     /// The region for a reader, with its lock and no publication half done.
@@ -78,9 +123,9 @@ impl NameSpace {
 
     /// The region for a reader, who changes no file: its image or, without one, what the store has.
     fn open_shared(&self, name: &RegionName) -> Result<Option<(Image, Opened)>> {
-        if let Some(image) = self.image(name, LockMode::Shared)? {
-            let after_crash = image.header.state == FileState::Open || image.slot_damaged;
-            return Ok(Some((image, if after_crash { Opened::WarmAfterCrash } else { Opened::Warm })));
+        if let Some(image) = self.image(name, LockMode::Shared)?.filter(|image| !self.is_void(image)) {
+            let opened = self.how_opened(&image);
+            return Ok(Some((image, opened)));
         }
         match Stored::open(self.places.store(), name)? {
             Some(stored) => Ok(Some((stored.into_readable()?, Opened::Cold))),
@@ -103,15 +148,16 @@ impl NameSpace {
         }
         let _lock = self.lock(name, LockMode::Exclusive)?;
         match self.image(name, LockMode::Exclusive)? {
-            Some(image) => self.finish_publication(&image),
-            None => Ok(()),
+            Some(image) if !self.is_void(&image) => self.finish_publication(&image),
+            _ => Ok(()),
         }
     }
 
     fn open_warm(&self, mut image: Image) -> Result<(Image, Opened)> {
         // If a slot is damaged, the one in force may be the older one: its state proves nothing, and growth
         // since then shows only in the file's length.
-        let after_crash = image.header.state == FileState::Open || image.slot_damaged;
+        let opened = self.how_opened(&image);
+        let was_closed = image.header.state == FileState::Clean;
         let backed_bytes = if image.slot_damaged {
             let backed_bytes =
                 image.backed_bytes_by_length().map_err(RegionError::io("examine", &image.path))?;
@@ -122,12 +168,24 @@ impl NameSpace {
         } else {
             image.header.backed_bytes
         };
+        let outlives_boot = image.outlives_boot;
         let written = image.change_header(&*self.storage, |header| {
             header.state = FileState::Open;
             header.backed_bytes = backed_bytes;
+            header.boot = self.places.boot();
+            // What was closed is durable, and what was ordered so far is until somebody stores to it.
+            header.ordered = outlives_boot && (was_closed || header.ordered);
         });
         written.map_err(RegionError::io("write the header of", &image.path))?;
-        Ok((image, if after_crash { Opened::WarmAfterCrash } else { Opened::Warm }))
+        Ok((image, opened))
+    }
+
+    fn how_opened(&self, image: &Image) -> Opened {
+        match image.header.state == FileState::Open || image.slot_damaged {
+            false => Opened::Warm,
+            true if image.outlived(self.places.boot()) => Opened::WarmAfterReset,
+            true => Opened::WarmAfterCrash,
+        }
     }
 
     fn open_cold(&self, stored: &Stored) -> Result<Image> {
@@ -164,6 +222,8 @@ impl NameSpace {
             continued: false,
             journal_sequence: 0,
             medium: self.medium,
+            boot: [0; 16],
+            ordered: false,
         };
         let image = self.build_image(header, |_| Ok(()))?;
         let path = image.path.clone();
@@ -188,6 +248,9 @@ impl NameSpace {
         fill: impl FnOnce(&File) -> std::result::Result<(), BuildError>,
     ) -> Result<Image> {
         self.places.prepare_images(header.medium)?;
+        let outlives_boot = self.places.images_outlive_boot(header.medium);
+        // Nobody has stored to it: it is what it is made from.
+        let header = Header { boot: self.places.boot(), ordered: outlives_boot, ..header };
         let images = self.places.images(header.medium);
         remove_temporaries(&*self.storage, images, &header.name)?;
         let temporary = temporary_path(images, &header.name);
@@ -195,6 +258,11 @@ impl NameSpace {
         let built =
             Image::build(&*self.storage, temporary.clone(), header, Backing::Allocated, |file, _| fill(file));
         let mut image = built.map_err(|error| self.build_error(error, &temporary, needed_bytes))?;
+        image.outlives_boot = outlives_boot;
+        if outlives_boot && let Err(source) = self.storage.sync(&image.file) {
+            let _ = self.storage.remove(&temporary);
+            return Err(RegionError::Io { step: "make durable", path: temporary, source });
+        }
         // Before the image has its name.
         self.remove_redo_logs(&image.header.name).inspect_err(|_| drop(self.storage.remove(&temporary)))?;
         // Nobody else can have the file open yet; the lock only has to be there once it has its name.
@@ -204,6 +272,7 @@ impl NameSpace {
             let _ = self.storage.remove(&temporary);
             return Err(RegionError::Io { step: "name the new image", path: temporary, source });
         }
+        self.sync_pool()?;
         Ok(image)
     }
 
@@ -226,7 +295,8 @@ impl NameSpace {
     pub(crate) fn image(&self, name: &RegionName, mode: LockMode) -> Result<Option<Image>> {
         let path = current_image_path(&self.places, name);
         match Image::open(path.clone(), name, mode == LockMode::Exclusive) {
-            Ok(image) => {
+            Ok(mut image) => {
+                image.outlives_boot = self.places.images_outlive_boot(image.header.medium);
                 // A child between fork and exec keeps the lock of a holder that is gone for a moment.
                 let started = Instant::now();
                 while !try_lock(&image.file, mode).map_err(RegionError::io("lock", &path))? {
@@ -329,6 +399,15 @@ impl NameSpace {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other.map_err(RegionError::io("remove", path)),
         }
+    }
+
+    /// Makes names in the pool durable, where they outlive the boot.
+    pub(crate) fn sync_pool(&self) -> Result<()> {
+        let pool = self.places.pool();
+        if !self.places.pool_kind().outlives_boot() {
+            return Ok(());
+        }
+        self.storage.sync_directory(pool).map_err(RegionError::io("make durable", pool))
     }
 
     pub(crate) fn sync_store(&self) -> Result<()> {

@@ -5,7 +5,8 @@
 //! create names in /dev/shm before us; they get us an error, never our data.
 //!
 //! A pool that is no memory keeps its files over a reboot, and a power cut leaves them in any state. What is in it is
-//! therefore of one boot, as are images on the disk: see [`Places::images`].
+//! therefore of one boot, as are images on the disk: see [`Places::images`]. A pool in persistent memory is not: its
+//! images say of which boot they are (see [`PoolKind`]).
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::medium::Medium;
 use crate::one_pool::take_into_use;
+use crate::pool_kind::{PoolKind, Survives};
 
 /// The directories of one home. See the module for what is guaranteed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +33,10 @@ pub struct Places {
     keys: PathBuf,
     cache: PathBuf,
     pool: PathBuf,
-    pool_is_volatile_memory: bool,
+    pool_kind: PoolKind,
+    /// The pool is a tmpfs that is treated as what `pool_kind` says.
+    emulated: bool,
+    boot: [u8; 16],
     /// Where other boots have theirs, if the pool is on a disk.
     pools: Option<PathBuf>,
     /// The directory of images on the disk, and in it the one of this boot.
@@ -100,6 +105,29 @@ pub enum PlaceError {
         mode: u32,
         /// The bits that it should have.
         remedy_mode: u32,
+    },
+    /// The pool cannot stand for persistent memory.
+    #[error(
+        "{} is neither a tmpfs nor persistent memory, so it cannot stand for the latter in an experiment; choose a \
+         directory on a tmpfs with HOLDFAST_POOL, or unset HOLDFAST_EMULATE_DAX", pool.display()
+    )]
+    NotEmulable {
+        /// The pool.
+        pool: PathBuf,
+    },
+    /// The heaps of the home have their images in persistent memory that is not there now.
+    #[error(
+        "the newest state of the heaps of {} is in the pool {}, in memory that survives a reset, and that is not mounted \
+         now; mount it (docs/guides/reserved-ram.md) and set HOLDFAST_POOL={1}. If it is gone for good, remove {2}: heaps \
+         are then as of their last commit at level `power`", home.display(), in_use.display(), record.display()
+    )]
+    PoolNotMounted {
+        /// The home.
+        home: PathBuf,
+        /// The pool with images.
+        in_use: PathBuf,
+        /// What says so.
+        record: PathBuf,
     },
     /// The heaps of the home have their images in another pool.
     #[error(
@@ -205,11 +233,16 @@ impl Places {
                 },
             ),
         };
+        let emulation = match lookup("HOLDFAST_EMULATE_DAX") {
+            Some(value) if value == "1" => Some(boot_of_machine()?),
+            _ => None,
+        };
         match given("HOLDFAST_POOL")? {
-            Some(pool) => Places::prepare(home, cache, |_| Ok(pool)),
+            Some(pool) => Places::prepare(home, cache, |_| Ok(pool), emulation),
             None => {
                 let runtime = xdg("XDG_RUNTIME_DIR");
-                Places::prepare(home, cache, |home| default_pool(home, tmpfs, runtime.as_deref()))
+                let pool = |home: &Path| default_pool(home, tmpfs, runtime.as_deref());
+                Places::prepare(home, cache, pool, emulation)
             }
         }
     }
@@ -222,13 +255,32 @@ impl Places {
     pub fn at(home: impl Into<PathBuf>, pool: impl Into<PathBuf>) -> Result<Places, PlaceError> {
         let home = home.into();
         let cache = home.join("cache");
-        Places::prepare(home, cache, |_| Ok(pool.into()))
+        Places::prepare(home, cache, |_| Ok(pool.into()), None)
+    }
+
+    /// As [`Places::at`], with the pool *treated as* persistent memory that survives a reset, in a boot that the caller
+    /// makes up. For tests and measurements where there is no such memory: another `boot` is what a reset looks like from
+    /// above. Nothing is durable by this: a tmpfs is gone after a real reset. What `HOLDFAST_EMULATE_DAX=1` does, with
+    /// the boot of the machine.
+    ///
+    /// # Errors
+    /// As [`Places::from_env`]; `NotEmulable` when the pool is neither a tmpfs nor persistent memory (of which then only the
+    /// boot is made up).
+    pub fn at_emulated_dax(
+        home: impl Into<PathBuf>,
+        pool: impl Into<PathBuf>,
+        boot: [u8; 16],
+    ) -> Result<Places, PlaceError> {
+        let home = home.into();
+        let cache = home.join("cache");
+        Places::prepare(home, cache, |_| Ok(pool.into()), Some(boot))
     }
 
     fn prepare(
         home: PathBuf,
         cache: PathBuf,
         pool: impl FnOnce(&Path) -> Result<PathBuf, PlaceError>,
+        emulation: Option<[u8; 16]>,
     ) -> Result<Places, PlaceError> {
         create_private(&home)?;
         let home = home.canonicalize().map_err(io_error("resolve", &home))?;
@@ -242,29 +294,36 @@ impl Places {
         let pool: PathBuf = pool(&home)?.components().collect();
         create_private(&pool)?;
         check_directory(&pool, true)?;
-        let volatile = is_volatile_memory(&pool).map_err(io_error("examine", &pool))?;
+        let found = PoolKind::of(&pool).map_err(io_error("examine", &pool))?;
+        let (pool_kind, emulated) = match (found, emulation) {
+            (PoolKind::Tmpfs, Some(_)) => (PoolKind::Dax { survives: Survives::Reset }, true),
+            (PoolKind::Disk, Some(_)) => return Err(PlaceError::NotEmulable { pool }),
+            (found, _) => (found, false),
+        };
         note_home(&pool, &home);
         let disk_images = home.join("images");
-        let boot = boot_id().map_err(io_error("examine", Path::new("/proc/sys/kernel/random/boot_id")))?;
-        let boot = String::from_utf8_lossy(boot.trim_ascii()).into_owned();
-        take_into_use(&home, &boot, &pool)?;
-        let images_of_boot = disk_images.join(&boot);
-        let (pool, pools) = if volatile {
-            (pool, None)
-        } else {
-            let of_boot = pool.join(&boot);
+        let boot = emulation.map_or_else(boot_of_machine, Ok)?;
+        let boot_text = uuid::Uuid::from_bytes(boot).to_string();
+        // What is emulated ends with the boot all the same.
+        take_into_use(&home, &boot_text, &pool, found)?;
+        let images_of_boot = disk_images.join(&boot_text);
+        let (pool, pools) = if pool_kind == PoolKind::Disk {
+            let of_boot = pool.join(&boot_text);
             create_private(&of_boot)?;
             check_directory(&of_boot, true)?;
             (of_boot, Some(pool))
+        } else {
+            (pool, None)
         };
-        let pool_is_volatile_memory = volatile;
         Ok(Places {
             home,
             store,
             keys,
             cache,
             pool,
-            pool_is_volatile_memory,
+            pool_kind,
+            emulated,
+            boot,
             pools,
             disk_images,
             images_of_boot,
@@ -329,12 +388,48 @@ impl Places {
         others.filter(|path| *path != self.images_of_boot && *path != self.pool).collect()
     }
 
-    /// Whether the pool is memory (tmpfs): always so for the default pool. If not, the kernel writes every
-    /// changed page of an image back to a disk, and no image counts after the next boot.
+    /// Whether the pool is memory of the kernel (tmpfs): always so for the default pool.
     #[must_use]
     pub fn pool_is_volatile_memory(&self) -> bool {
-        self.pool_is_volatile_memory
+        self.pool_kind == PoolKind::Tmpfs || self.emulated
     }
+
+    /// What the pool is made of, or (see [`Places::is_emulated`]) is treated as.
+    #[must_use]
+    pub fn pool_kind(&self) -> PoolKind {
+        self.pool_kind
+    }
+
+    /// Whether the pool is only treated as persistent memory (see [`Places::at_emulated_dax`]).
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        self.emulated
+    }
+
+    /// Which boot of the machine this is (`/proc/sys/kernel/random/boot_id`).
+    #[must_use]
+    pub fn boot(&self) -> [u8; 16] {
+        self.boot
+    }
+
+    /// Whether an image on a medium outlives the boot, so that every step to it must be durable in order.
+    pub(crate) fn images_outlive_boot(&self, medium: Medium) -> bool {
+        medium == Medium::Memory && self.pool_kind.outlives_boot()
+    }
+
+    /// Whether such an image can be mapped so that stores are durable once they are written back.
+    pub(crate) fn maps_synchronously(&self, medium: Medium) -> bool {
+        self.images_outlive_boot(medium) && !self.emulated
+    }
+}
+
+/// The kernel's text is a UUID.
+fn boot_of_machine() -> Result<[u8; 16], PlaceError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = boot_id().map_err(io_error("examine", path))?;
+    let parsed = uuid::Uuid::try_parse_ascii(text.trim_ascii());
+    let parsed = parsed.map_err(|_| io_error("examine", path)(io::ErrorKind::InvalidData.into()))?;
+    Ok(parsed.into_bytes())
 }
 
 /// TMPFS/holdfast-UID/HASH, where HASH tells the homes of one user apart.

@@ -14,6 +14,8 @@ use std::ops::Range;
 
 use holdfast_sys::private::PrivatePages;
 
+use crate::format::DATA_OFFSET;
+use crate::memory::Sharing;
 use crate::storage::Storage;
 use crate::view::FileView;
 
@@ -29,6 +31,7 @@ pub(crate) struct PrivateMapping {
     view: FileView,
     base: *mut u8,
     backed: usize,
+    sharing: Sharing,
 }
 
 // SAFETY: the mapping belongs to the process and to no thread; see `MappedData`, which owns it.
@@ -45,11 +48,12 @@ impl PrivateMapping {
         file: &File,
         backed: usize,
         limit: usize,
+        sharing: Sharing,
     ) -> io::Result<PrivateMapping> {
-        let view = FileView::map(file, backed, limit)?;
+        let view = FileView::map(file, backed, limit, sharing)?;
         // SAFETY: the caller's contract.
         let pages = unsafe { PrivatePages::new(base, backed)? };
-        Ok(PrivateMapping { pages, view, base, backed })
+        Ok(PrivateMapping { pages, view, base, backed, sharing })
     }
 
     /// # Safety
@@ -67,7 +71,7 @@ impl PrivateMapping {
         if limit <= self.view.limit() {
             return Ok(());
         }
-        let view = FileView::map(file, self.backed, limit)?;
+        let view = FileView::map(file, self.backed, limit, self.sharing)?;
         if self.view.lost_backing() {
             // The new one has not seen what the old one saw.
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -111,6 +115,18 @@ impl PrivateMapping {
             storage.store(&mut self.view, range.start, bytes)?;
         }
         Ok(())
+    }
+
+    /// Writes back what was put into an image in persistent memory.
+    pub(crate) fn write_back(
+        &self,
+        storage: &dyn Storage,
+        file: &File,
+        changes: &[Range<u64>],
+    ) -> io::Result<()> {
+        changes.iter().try_for_each(|range| {
+            storage.write_back(file, DATA_OFFSET + range.start, self.view.bytes(range.clone()))
+        })
     }
 
     /// The image has all that was stored.

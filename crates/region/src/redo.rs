@@ -7,6 +7,8 @@
 //! - The header is written after everything that it describes. A process that dies leaves what it wrote, in the
 //!   order in which it wrote it; whatever loses the image loses the redo log with it: a reset of the machine, somebody who
 //!   empties the pool.
+//! - In a pool that outlives the boot every step is durable before the next one is made: changes and table, header, image,
+//!   the header's end.
 //! - A log belongs to one image: another UUID or image generation makes it void.
 //! - Applying it twice gives the same bytes as once.
 
@@ -71,18 +73,32 @@ pub(crate) struct Redo {
     file: File,
     path: PathBuf,
     allocated_bytes: u64,
+    /// It outlives the boot, so each step is synced.
+    outlives_boot: bool,
+    /// A header that could neither be made durable nor taken back.
+    may_count: bool,
 }
 
 impl Redo {
     /// Makes the log, or takes over one that an earlier writer left and that is not needed any more.
-    pub(crate) fn open(storage: &dyn Storage, path: PathBuf) -> io::Result<Redo> {
+    pub(crate) fn open(storage: &dyn Storage, path: PathBuf, outlives_boot: bool) -> io::Result<Redo> {
         let file = match private_options().read(true).write(true).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => storage.create(&path)?,
             other => other?,
         };
         storage.allocate(&file, 0..2 * PAGE_BYTES)?;
         storage.write_at(&file, LogHeader::new_zeroed().as_bytes(), 0)?;
-        Ok(Redo { file, path, allocated_bytes: 2 * PAGE_BYTES })
+        let log = Redo { file, path, allocated_bytes: 2 * PAGE_BYTES, outlives_boot, may_count: false };
+        if outlives_boot {
+            storage.sync(&log.file)?;
+            // A log without its name would be no log.
+            storage.sync_directory(log.path.parent().unwrap_or(Path::new("/")))?;
+        }
+        Ok(log)
+    }
+
+    fn make_durable(&self, storage: &dyn Storage) -> io::Result<()> {
+        if self.outlives_boot { storage.sync_data(&self.file) } else { Ok(()) }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -122,6 +138,7 @@ impl Redo {
             }
         }
         storage.write_at(&self.file, &piece, at)?;
+        self.make_durable(storage)?;
         let mut log = LogHeader {
             magic: MAGIC,
             version: VERSION.into(),
@@ -132,12 +149,23 @@ impl Redo {
             sum: U64::ZERO,
         };
         log.sum = sum(&log, table.as_bytes()).into();
-        storage.write_at(&self.file, log.as_bytes(), 0)
+        storage.write_at(&self.file, log.as_bytes(), 0)?;
+        self.make_durable(storage).inspect_err(|_| {
+            // Whether it counts after a reset is not known; after the death of this process it would.
+            let zeros = LogHeader::new_zeroed();
+            self.may_count = storage.write_at(&self.file, zeros.as_bytes(), 0).is_err();
+        })
+    }
+
+    /// Whether a commit that failed may count all the same.
+    pub(crate) fn may_count(&self) -> bool {
+        self.may_count
     }
 
     /// The image has the commit: forgets it.
     pub(crate) fn clear(&mut self, storage: &dyn Storage) -> io::Result<()> {
         storage.write_at(&self.file, LogHeader::new_zeroed().as_bytes(), 0)?;
+        self.make_durable(storage)?;
         if self.allocated_bytes > KEPT_BYTES {
             storage.set_len(&self.file, KEPT_BYTES)?;
             self.allocated_bytes = KEPT_BYTES;
@@ -169,7 +197,13 @@ pub(crate) fn recover(storage: &dyn Storage, image: &Image, path: &Path) -> io::
     let write = &mut |bytes: &[u8], offset| storage.write_at(&image.file, bytes, DATA_OFFSET + offset);
     let pending = replay(&file, &image.header, write)?;
     if pending {
+        if image.outlives_boot {
+            storage.sync_data(&image.file)?;
+        }
         storage.write_at(&file, LogHeader::new_zeroed().as_bytes(), 0)?;
+        if image.outlives_boot {
+            storage.sync_data(&file)?;
+        }
     }
     Ok(pending)
 }

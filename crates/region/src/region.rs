@@ -41,6 +41,7 @@ use crate::key::OwnerKey;
 use crate::medium::Medium;
 use crate::memory::{MappedData, Notify};
 use crate::name::RegionName;
+use crate::order::Unwritten;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::redo::Redo;
@@ -59,6 +60,8 @@ pub enum Opened {
     Warm,
     /// The image was in the pool; its last writer ended without closing it.
     WarmAfterCrash,
+    /// The image was in a pool that outlived the machine's last boot; its last writer, an ordered one, ended with it.
+    WarmAfterReset,
     /// The image was rebuilt from the store.
     Cold,
 }
@@ -100,6 +103,10 @@ pub struct Region {
     pub(crate) grown: bool,
     pub(crate) unproven: bool,
     pub(crate) pending: Pending,
+    /// What a reset would take; kept for images that outlive one.
+    pub(crate) unwritten: Unwritten,
+    /// Every store of this session is ordered (see [`Region::promise_order`]).
+    pub(crate) order_promised: bool,
     /// Locked by whoever appends, which need not be who has the region.
     pub(crate) journal: Arc<Mutex<JournalSlot>>,
     pub(crate) poisoned: bool,
@@ -138,10 +145,17 @@ impl Region {
             consistency: Consistency::Direct,
             redo: None,
             relocating: None,
-            owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash),
+            owed: matches!(opened, Opened::Created | Opened::WarmAfterCrash | Opened::WarmAfterReset),
             grown: false,
             unproven: opened == Opened::Cold,
             pending: Pending::default(),
+            // What the last writer left in the caches counts with the next commit.
+            unwritten: if opened == Opened::WarmAfterCrash {
+                Unwritten::unknown()
+            } else {
+                Unwritten::default()
+            },
+            order_promised: false,
             journal: Arc::new(Mutex::new(JournalSlot::Unread)),
             poisoned: false,
             lost: false,
@@ -275,7 +289,7 @@ impl Region {
             // What stands in for the lost pages is not tracked, and is not to be kept.
             self.owed = true;
         } else {
-            let stored = self.take_dirty(Tracking::AsIs)?;
+            let stored = self.take_dirty(Tracking::AsIs).inspect_err(|_| self.unwritten.note_all())?;
             self.note_pending(&stored);
         }
         let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
@@ -337,11 +351,16 @@ impl Region {
     /// As [`Region::checkpoint`]. The region is released all the same; what it holds stays in the image, and
     /// the next open is `WarmAfterCrash`.
     pub fn close(mut self) -> Result<CloseReport> {
+        self.settle_image()
+    }
+
+    /// What closing does, with the name still locked afterwards.
+    pub(crate) fn settle_image(&mut self) -> Result<CloseReport> {
         self.unmap()?;
         if self.read_only {
             return Ok(CloseReport { checkpoint: CheckpointReport { skipped: true, ..Default::default() } });
         }
-        let committed = self.commit_to_power()?;
+        let committed = self.commit_to_store()?;
         if committed.written == Written::Base || self.opened == Opened::Cold {
             self.gather_huge_pages();
         }

@@ -20,7 +20,7 @@ use holdfast_sys::lock::FileLock;
 use crate::address::claim;
 use crate::atomic::{Consistency, PublishReport};
 use crate::error::{RegionError, Result};
-use crate::memory::{MappedData, Mode};
+use crate::memory::MappedData;
 use crate::namespace::NameSpace;
 use crate::region::Region;
 
@@ -50,14 +50,8 @@ impl Region {
         self.set_consistency(Consistency::Atomic)?;
         let mapped = claim(address, limit_bytes).and_then(|range| {
             let (file, notify) = (&self.image.file, self.lost_notify.clone());
-            MappedData::map_own(
-                range,
-                file,
-                self.backed_bytes() as usize,
-                Mode::Stores(Consistency::Atomic),
-                notify,
-            )
-            .map_err(RegionError::io("map", &self.image.path))
+            MappedData::map_own(range, file, self.backed_bytes() as usize, self.atomic_mode(), notify)
+                .map_err(RegionError::io("map", &self.image.path))
         });
         let mapped = match mapped {
             Ok(mapped) => mapped,

@@ -276,6 +276,8 @@ impl NameSpace {
             data_checksum: 0,
             continued: false,
             journal_sequence: 0,
+            // What was in caches at a reset nobody knows; the examination tells whether what is there makes sense.
+            boot: self.places.boot(),
             ..base.clone()
         };
         let image = Image::unnamed(file, path.to_owned(), header);
@@ -431,7 +433,9 @@ impl Region {
         let failed = || RegionError::io("write", &path);
         let ranges: Vec<_> =
             pieces.iter().map(|(offset, bytes)| *offset..*offset + bytes.len() as u64).collect();
-        let mut log = Redo::open(&*self.storage, path.clone()).map_err(failed())?;
+        self.claim_order()?;
+        let outlives_boot = self.image.outlives_boot;
+        let mut log = Redo::open(&*self.storage, path.clone(), outlives_boot).map_err(failed())?;
         let bytes_of = |range: &std::ops::Range<u64>| {
             let found = pieces.binary_search_by_key(&range.start, |(offset, _)| *offset);
             found.map_or(&[] as &[u8], |index| pieces[index].1)
@@ -442,6 +446,10 @@ impl Region {
         for (offset, bytes) in pieces {
             let written = self.storage.write_at(&self.image.file, bytes, DATA_OFFSET + offset);
             written.map_err(RegionError::io("write", &self.image.path))?;
+        }
+        if outlives_boot {
+            let synced = self.storage.sync_data(&self.image.file);
+            synced.map_err(RegionError::io("make durable", &self.image.path))?;
         }
         log.clear(&*self.storage).map_err(failed())?;
         self.poisoned = false;

@@ -103,8 +103,10 @@ impl SharedRegion {
     pub fn commit(&self, durability: Durability) -> Result<CommitReport> {
         match durability {
             Durability::Process => self.commit_to_process(),
-            Durability::System => self.enter().commit_to_system(),
-            Durability::Power => self.commit_to_power().map_err(|cause| RegionError::SharedCommit { cause }),
+            level if self.enter().commits_to_memory(level) => {
+                self.region.write().unwrap_or_else(PoisonError::into_inner).commit(level)
+            }
+            _ => self.commit_to_store().map_err(|cause| RegionError::SharedCommit { cause }),
         }
     }
 
@@ -117,7 +119,7 @@ impl SharedRegion {
         self.region.write().unwrap_or_else(PoisonError::into_inner).commit(Durability::Process)
     }
 
-    fn commit_to_power(&self) -> Outcome {
+    fn commit_to_store(&self) -> Outcome {
         let mut queue = self.queue();
         let batch = queue.open.clone();
         while queue.busy && batch.get().is_none() {

@@ -1,6 +1,7 @@
 //! Every step that changes a file, behind one trait, so that a test can fail or die at the k-th step.
 //!
-//! Reading, mapping and locking do not pass through here: they change nothing. An implementation must not
+//! Reading, mapping and locking do not pass through here: they change nothing; neither do stores of programs to what they
+//! mapped, but that these are written back does. An implementation must not
 //! retry, reorder or merge steps; the callers' crash safety is argued step by step.
 
 #![forbid(unsafe_code)]
@@ -49,6 +50,14 @@ pub trait Storage: fmt::Debug + Send + Sync {
     /// As [`FileView::store`].
     fn store(&self, view: &mut FileView, offset: u64, bytes: &[u8]) -> io::Result<()> {
         view.store(offset, bytes)
+    }
+    /// Writes back from the processor's caches what was stored to a file in persistent memory, through memory that shows it
+    /// from `offset` on, and waits until it has arrived.
+    ///
+    /// # Errors
+    /// What the kernel reports, where a system call is needed for it.
+    fn write_back(&self, file: &File, _offset: u64, memory: &[u8]) -> io::Result<()> {
+        crate::lines::write_back(file, memory)
     }
     /// Makes a file's content and length durable.
     ///

@@ -222,6 +222,8 @@ impl NameSpace {
             continued: true,
             journal_sequence: 0,
             medium: self.medium,
+            boot: [0; 16],
+            ordered: false,
         };
         // What a region that had the name may have left could not be applied to this one, but could be in its way.
         self.remove_file(&journal_path(self.places.store(), name))?;

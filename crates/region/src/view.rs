@@ -13,9 +13,10 @@ use std::io;
 use std::ops::Range;
 
 use holdfast_sys::fault::WriteWatch;
-use holdfast_sys::mapping::{HUGE_PAGE_BYTES, Prot, Reservation, map_none_fixed, map_shared_fixed};
+use holdfast_sys::mapping::{HUGE_PAGE_BYTES, Prot, Reservation, map_none_fixed};
 
 use crate::format::DATA_OFFSET;
+use crate::memory::{Sharing, map_file};
 
 /// See the module.
 pub struct FileView {
@@ -23,6 +24,7 @@ pub struct FileView {
     watch: Option<WriteWatch>,
     range: Reservation,
     backed: usize,
+    sharing: Sharing,
 }
 
 // SAFETY: a mapping belongs to the process and to no thread; all stores need `&mut self`.
@@ -32,14 +34,14 @@ unsafe impl Send for FileView {}
 
 impl FileView {
     /// Maps `backed` bytes of the data area; it may grow to `limit`.
-    pub(crate) fn map(file: &File, backed: usize, limit: usize) -> io::Result<FileView> {
+    pub(crate) fn map(file: &File, backed: usize, limit: usize, sharing: Sharing) -> io::Result<FileView> {
         let range = Reservation::anywhere(limit.max(backed), HUGE_PAGE_BYTES)?;
         // SAFETY: the reservation was made just now, and nothing refers into it.
-        unsafe { map_shared_fixed(range.base(), backed, file, DATA_OFFSET, Prot::ReadWrite)? };
+        unsafe { map_file(range.base(), backed, file, DATA_OFFSET, Prot::ReadWrite, false, sharing)? };
         // SAFETY: the range is mapped as the watch wants it but for being writable, so that it has only loss of the
         // backing to notice; it is dropped before the mapping.
         let watch = unsafe { WriteWatch::new(range.base(), backed, None)? };
-        Ok(FileView { watch: Some(watch), range, backed })
+        Ok(FileView { watch: Some(watch), range, backed, sharing })
     }
 
     /// What it may grow to.
@@ -58,7 +60,7 @@ impl FileView {
         // SAFETY: the part lies in the reservation, past the mapping; nothing refers into it.
         unsafe {
             let at = self.range.base().add(self.backed);
-            if let Err(error) = map_shared_fixed(at, added, file, offset, Prot::ReadWrite) {
+            if let Err(error) = map_file(at, added, file, offset, Prot::ReadWrite, false, self.sharing) {
                 map_none_fixed(at, added)?;
                 return Err(error);
             }

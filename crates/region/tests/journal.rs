@@ -10,7 +10,7 @@ use std::path::Path;
 
 use common::noted::Notes;
 use common::{Home, MIB, flip, key, named, other_key, read, truncate};
-use holdfast_region::{Durability, ErrorKind, Opened, Region, RegionError, RegionState, Remedy, Written};
+use holdfast_region::{Durability, Opened, Region, RegionError, RegionState, Remedy, Written};
 
 const PAGE: usize = 4096;
 const HEADER_BYTES: u64 = 4096;
@@ -203,15 +203,20 @@ fn a_journal_that_grew_too_long_is_folded_into_a_new_base() {
 }
 
 #[test]
-fn the_level_process_writes_nothing_and_the_level_system_is_an_error_and_no_silent_weakening() {
+fn the_level_process_writes_nothing_and_the_level_system_is_done_as_power_where_a_pool_ends_with_the_boot() {
     let (home, mut region, notes) = small();
     notes.store(&mut region, PAGE, b"one");
-    assert_eq!(region.commit(Durability::Process).unwrap().written, Written::Nothing);
-    let error = region.commit(Durability::System).unwrap_err();
-    assert!(matches!(error, RegionError::LevelNotOffered { level: "system" }), "{error}");
-    assert_eq!(error.kind(), ErrorKind::Usage);
+    let process = region.commit(Durability::Process).unwrap();
+    assert_eq!((process.written, process.level), (Written::Nothing, Durability::Process));
     assert!(region.is_dirty() && !home.journal("words").exists());
+    assert!(!region.needs_order());
+    region.unmap().unwrap();
+    region.promise_order().unwrap();
+    assert!(!region.is_ordered(), "a promise does not make a tmpfs last");
+    let system = region.commit(Durability::System).unwrap();
+    assert_eq!((system.written, system.level), (Written::Journal, Durability::Power));
     drop(region);
+    lose_image(&home);
     assert_eq!(text_at(&open(&home).unwrap(), 1), "one");
 }
 

@@ -10,7 +10,9 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use common::{Home, MIB, key, named, read, store};
-use holdfast_region::{Durability, KeyError, NameSpace, Opened, OwnerKey, PlaceError, Places};
+use holdfast_region::{
+    Durability, KeyError, NameSpace, Opened, OwnerKey, PlaceError, Places, PoolKind, Survives,
+};
 use holdfast_sys::file::effective_user;
 
 struct Scratch {
@@ -307,4 +309,56 @@ fn a_home_has_one_pool_at_a_time() {
     std::fs::write(&record, "00000000-1111-2222-3333-444444444444\n/dev\n").unwrap();
     Places::at(&home, &first).unwrap();
     assert!(std::fs::read_to_string(&record).unwrap().ends_with("/first\n"));
+}
+
+#[test]
+fn while_persistent_memory_with_the_newest_images_is_not_mounted_no_other_pool_is_taken() {
+    let scratch = Scratch::new();
+    let (home, other) = (scratch.path("home"), scratch.tmpfs.path().join("other"));
+    let mount = scratch.path("a mount point");
+    std::fs::create_dir(&mount).unwrap();
+    std::fs::set_permissions(&mount, std::fs::Permissions::from_mode(0o700)).unwrap();
+    Places::at(&home, &other).unwrap();
+    let record = home.join("pool-in-use");
+    std::fs::write(&record, format!("persistent\n{}\n", mount.display())).unwrap();
+    for pool in [&other, &mount] {
+        let error = Places::at(&home, pool).unwrap_err();
+        let PlaceError::PoolNotMounted { in_use, .. } = &error else { panic!("{error}") };
+        assert_eq!(in_use, &mount);
+        assert!(error.to_string().contains(record.to_str().unwrap()), "{error}");
+    }
+    // What the message says to do when the memory is gone for good.
+    std::fs::remove_file(&record).unwrap();
+    Places::at(&home, &other).unwrap();
+}
+
+#[test]
+fn persistent_memory_is_emulated_only_when_asked_for_and_only_in_memory() {
+    let scratch = Scratch::new();
+    let pool = scratch.tmpfs.path().join("pool");
+    let home = scratch.path("home");
+    let ask = |value: &str| {
+        scratch.places(&[
+            ("HOLDFAST_HOME", &home),
+            ("HOLDFAST_POOL", &pool),
+            ("HOLDFAST_EMULATE_DAX", Path::new(value)),
+        ])
+    };
+    let plain = ask("0").unwrap();
+    assert_eq!((plain.pool_kind(), plain.is_emulated()), (PoolKind::Tmpfs, false));
+    let emulated = ask("1").unwrap();
+    assert_eq!(emulated.pool_kind(), PoolKind::Dax { survives: Survives::Reset });
+    assert!(emulated.is_emulated() && emulated.pool_is_volatile_memory());
+    assert_eq!(emulated.boot(), plain.boot());
+    let on_disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let error = Places::at_emulated_dax(&home, on_disk.path().join("pool"), [1; 16]).unwrap_err();
+    assert!(matches!(error, PlaceError::NotEmulable { .. }), "{error}");
+    // An image of the emulation is one of this boot, and nothing else, without it.
+    let mut region = NameSpace::new(emulated).create(&named("words"), &key(), 8 * MIB).unwrap();
+    region.promise_order().unwrap();
+    store(&mut region, 0, b"hello");
+    drop(region);
+    let region = NameSpace::new(ask("0").unwrap()).open(&named("words"), &key()).unwrap();
+    assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::WarmAfterCrash, b"hello".to_vec()));
+    assert!(!region.is_ordered() && !region.needs_order());
 }

@@ -220,6 +220,23 @@ pub fn is_writable_now(stream: impl AsFd) -> bool {
     !matches!(poll(&mut streams, Some(&now)), Ok(0))
 }
 
+/// Waits until there is something to read from `input`, its end included: true; or until nobody can read from the pipe
+/// `output` any more: false.
+///
+/// # Errors
+/// What `poll` reports.
+pub fn await_input_for(input: impl AsFd, output: impl AsFd) -> io::Result<bool> {
+    loop {
+        let mut both = [PollFd::new(&input, PollFlags::IN), PollFd::new(&output, PollFlags::empty())];
+        match poll(&mut both, None) {
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+            Ok(_) if both[1].revents().contains(PollFlags::ERR) => return Ok(false),
+            Ok(_) => return Ok(true),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

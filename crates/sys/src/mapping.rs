@@ -185,6 +185,27 @@ pub unsafe fn map_shared_fixed(
     Ok(())
 }
 
+/// As [`map_shared_fixed`], of a file whose pages are persistent memory itself (MAP_SYNC): when a store to the mapping is let
+/// through, all that leads to its page is durable, so that writing back the processor's caches makes the store so.
+///
+/// # Safety
+/// As for [`map_shared_fixed`].
+///
+/// # Errors
+/// As for [`map_shared_fixed`]; `Unsupported` where the file is none such.
+pub unsafe fn map_synchronous_fixed(
+    address: *mut u8,
+    len: usize,
+    file: impl AsFd,
+    offset: u64,
+    prot: Prot,
+) -> io::Result<()> {
+    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC | MapFlags::FIXED;
+    // SAFETY: the caller owns the range.
+    unsafe { rustix::mm::mmap(address.cast(), len, prot.map_flags(), flags, file, offset)? };
+    Ok(())
+}
+
 /// Maps `len` bytes of a file from `offset`, privately: what is stored there stays in this process, in copies of
 /// the pages.
 ///

@@ -6,6 +6,7 @@
 //! is tried in a child.
 
 mod kernel;
+mod persistent;
 mod system;
 
 use std::io;
@@ -14,6 +15,7 @@ pub use kernel::{
     Seccomp, landlock_abi, memfd_sealing, pagemap_scan, seccomp, user_namespaces,
     userfaultfd_async_write_protect,
 };
+pub use persistent::{Persistence, is_on_persistent_memory, maps_synchronously, persistence};
 pub use system::{
     HugePages, RemoveIpc, address_space_limit_bytes, kernel_release, locked_memory_limit_bytes, page_bytes,
     persistent_memory_devices, remove_ipc, shared_memory_huge_pages, shared_memory_space,

@@ -15,7 +15,6 @@ pub const SET_MODE_FILTER: u32 = 1;
 
 const RECV: u64 = 0xc050_2100;
 const SEND: u64 = 0xc018_2101;
-const ID_VALID: u64 = 0x4008_2102;
 const SET_FLAGS: u64 = 0x4008_2104;
 const FLAG_CONTINUE: u32 = 1;
 const FD_SYNC_WAKE_UP: u64 = 1;
@@ -85,13 +84,6 @@ pub fn receive(listener: BorrowedFd<'_>) -> io::Result<Notification> {
     let mut notification = Notification::default();
     ioctl(listener, RECV, &mut notification)?;
     Ok(notification)
-}
-
-/// Whether the call still waits for an answer.
-#[must_use]
-pub fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
-    let mut id = id;
-    ioctl(listener, ID_VALID, &mut id).is_ok()
 }
 
 /// Has the call carried out.

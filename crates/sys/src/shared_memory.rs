@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
-use crate::file::allocate;
+use crate::file::{allocate, cannot_shrink};
 use crate::mapping::{Prot, Reservation, map_shared_fixed};
 
 /// What memory is backed and given back in.
@@ -52,8 +52,7 @@ impl SharedMemory {
     /// # Errors
     /// `InvalidInput` when it is not sealed, else what the kernel reports.
     pub fn open(descriptor: OwnedFd) -> io::Result<SharedMemory> {
-        let seals = rustix::fs::fcntl_get_seals(&descriptor)?;
-        if !seals.contains(SealFlags::SHRINK) {
+        if !cannot_shrink(&descriptor)? {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         SharedMemory::map(File::from(descriptor))

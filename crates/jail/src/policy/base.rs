@@ -9,19 +9,16 @@
 
 #![forbid(unsafe_code)]
 
-use libc::{EINVAL, ENOSYS, MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, SIGABRT};
+use libc::{EINVAL, ENOSYS, MAP_ANONYMOUS, MAP_PRIVATE, SIGABRT};
 
 use super::Action::{Allow, Ask, Errno};
 use super::{
-    Comparison, Condition, MAP_TYPES, Operand, Question, Rule, Width, at_most, bits, is, is_double,
-    is_itself, plain, rule,
+    Comparison, Condition, MAP_TYPES, NOT_EXECUTABLE, Operand, PRIVATE_FILE, Question, Rule, SHARED_FILE,
+    Width, at_most, bits, is, is_double, is_itself, plain, rule,
 };
 
 const CHANNEL: u64 = 3;
 const REGION: u64 = 4;
-const NOT_EXECUTABLE: Condition = bits(2, PROT_EXEC as u64, 0);
-const SHARED: Condition = bits(3, MAP_TYPES, MAP_SHARED as u64);
-const PRIVATE_FILE: Condition = bits(3, MAP_TYPES, MAP_PRIVATE as u64);
 const PRIVATE_MEMORY: Condition = bits(3, MAP_TYPES, (MAP_PRIVATE | MAP_ANONYMOUS) as u64);
 const PAST_THE_REGIONS_HEADER: Condition = Condition {
     argument: 5,
@@ -49,10 +46,10 @@ pub(super) const RULES: &[Rule] = &[
         "only its own memory; a shared mapping cannot move to a lower offset of its file",
     ),
     rule(libc::SYS_mmap, &[NOT_EXECUTABLE, PRIVATE_MEMORY], Allow, "fresh memory"),
-    rule(libc::SYS_mmap, &[NOT_EXECUTABLE, SHARED, is(4, CHANNEL)], Allow, "the channel to the host"),
+    rule(libc::SYS_mmap, &[NOT_EXECUTABLE, SHARED_FILE, is(4, CHANNEL)], Allow, "the channel to the host"),
     rule(
         libc::SYS_mmap,
-        &[NOT_EXECUTABLE, SHARED, is(4, REGION), PAST_THE_REGIONS_HEADER],
+        &[NOT_EXECUTABLE, SHARED_FILE, is(4, REGION), PAST_THE_REGIONS_HEADER],
         Allow,
         "the region's data, never its header",
     ),

@@ -9,13 +9,11 @@
 
 #![forbid(unsafe_code)]
 
-use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, FIONBIO, FIONREAD, MAP_PRIVATE, PROT_EXEC};
+use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, FIONBIO, FIONREAD};
 
 use super::Action::Allow;
-use super::{Condition, MAP_TYPES, Rule, bits, is, own_descriptor, plain, rule};
+use super::{Condition, NOT_EXECUTABLE, PRIVATE_FILE, Rule, is, own_descriptor, plain, rule};
 
-const NOT_EXECUTABLE: Condition = bits(2, PROT_EXEC as u64, 0);
-const PRIVATE_FILE: Condition = bits(3, MAP_TYPES, MAP_PRIVATE as u64);
 const OWN: &[Condition] = &[own_descriptor(0)];
 const OPENED: &str = "a file that it opened";
 const WAITS: &str = "waits on descriptors that it has, as poll does";

@@ -5,21 +5,17 @@
 
 #![forbid(unsafe_code)]
 
-use libc::{
-    ENOENT, ENOSYS, MAP_PRIVATE, MAP_SHARED, O_ACCMODE, O_APPEND, O_CREAT, O_TRUNC, PROT_EXEC, PROT_WRITE,
-};
+use libc::{ENOENT, ENOSYS, O_ACCMODE, O_APPEND, O_CREAT, O_TRUNC, PROT_EXEC, PROT_WRITE};
 
 use super::Action::{Allow, Ask, Errno};
 use super::{
-    Comparison, Condition, MAP_TYPES, Operand, Question, Rule, When, Width, bits, during, is, own_descriptor,
-    plain,
+    Comparison, Condition, Operand, PRIVATE_FILE, Question, Rule, SHARED_FILE, When, Width, bits, during, is,
+    own_descriptor, plain, rule,
 };
 
 /// The bit that `O_TMPFILE` has besides `O_DIRECTORY`.
 const TMPFILE: u64 = 0o20_000_000;
 const FOR_READING: Condition = bits(2, (O_ACCMODE | O_CREAT | O_TRUNC | O_APPEND) as u64 | TMPFILE, 0);
-const PRIVATE: Condition = bits(3, MAP_TYPES, MAP_PRIVATE as u64);
-const SHARED_FILE: Condition = bits(3, MAP_TYPES, MAP_SHARED as u64);
 const EXECUTABLE_NOT_WRITABLE: Condition = bits(2, (PROT_EXEC | PROT_WRITE) as u64, PROT_EXEC as u64);
 const NOT_WRITABLE: Condition = bits(2, (PROT_EXEC | PROT_WRITE) as u64, 0);
 const OWN_PROGRAM: Condition = Condition {
@@ -30,12 +26,11 @@ const OWN_PROGRAM: Condition = Condition {
 };
 
 pub(super) const RULES: &[Rule] = &[
-    during(
-        When::Loader,
+    rule(
         libc::SYS_execveat,
         &[OWN_PROGRAM, is(4, libc::AT_EMPTY_PATH as u64)],
         Ask(Question::Program),
-        "the start of the program itself, once",
+        "the start of the program itself, once, by the host",
     ),
     during(
         When::Loader,
@@ -61,7 +56,7 @@ pub(super) const RULES: &[Rule] = &[
     during(
         When::Loader,
         libc::SYS_mmap,
-        &[EXECUTABLE_NOT_WRITABLE, PRIVATE, own_descriptor(4)],
+        &[EXECUTABLE_NOT_WRITABLE, PRIVATE_FILE, own_descriptor(4)],
         Allow,
         "code of shared libraries, never of what it was given",
     ),

@@ -236,6 +236,50 @@ fn a_granted_directory_is_used_as_granted_and_nothing_beside_it() {
 }
 
 #[test]
+fn a_granted_file_below_a_granted_directory_makes_nothing_in_the_hosts() {
+    let directory = tempfile::tempdir().unwrap();
+    let (outer, file) = (directory.path().join("outer"), directory.path().join("file"));
+    std::fs::create_dir(&outer).unwrap();
+    std::fs::write(&file, "text").unwrap();
+    let start = || {
+        let grant = |host: &std::path::Path, guest: &str| {
+            let (host, guest) = (host.to_owned(), guest.into());
+            PathGrant { host, guest, access: Access::ReadOnly }
+        };
+        jail(&["read", "/data/file"]).path(grant(&outer, "/data")).path(grant(&file, "/data/file")).spawn()
+    };
+    // Its place was once made where the directory comes from, although that was granted for reading.
+    let error = start().unwrap_err();
+    assert!(!outer.join("file").exists());
+    assert!(error.to_string().contains("/data/file"), "{error}");
+    std::fs::write(outer.join("file"), "").unwrap();
+    assert_eq!(finish(&start().unwrap()), WORKED);
+    assert_eq!(std::fs::read(outer.join("file")).unwrap(), b"");
+}
+
+/// In a process of its own, whose supervisor is started by a thread that is nice.
+#[test]
+fn programs_are_at_least_as_nice_as_the_thread_that_starts_them_is_whoever_asks() {
+    const ALONE: &str = "HOLDFAST_JAIL_NICE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "basics::programs_are_at_least_as_nice_as_the_thread_that_starts_them_is_whoever_asks";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let said = alone.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+        return;
+    }
+    let own = rustix::process::getpriority_process(None).unwrap();
+    let nicer = std::thread::spawn(move || {
+        rustix::process::setpriority_process(None, (own + 5).min(19)).unwrap();
+        end(jail(&["nothing"]))
+    });
+    assert_eq!(nicer.join().unwrap(), WORKED);
+    // Only the nicer thread's: a program once asked for this thread's own place, which it was refused.
+    assert_eq!(rustix::process::getpriority_process(None).unwrap(), own);
+    assert_eq!(end(jail(&["nothing"])), WORKED);
+}
+
+#[test]
 fn many_jails_are_started_at_once_from_many_threads() {
     std::thread::scope(|scope| {
         for thread in 0..8 {

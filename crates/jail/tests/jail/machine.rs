@@ -52,6 +52,10 @@ fn directories_are_granted_only_where_something_confines_to_them() {
     let error =
         jail(&["nothing"]).path(grant("/elsewhere".as_ref())).mask(Layer::Mounts).spawn().unwrap_err();
     assert!(matches!(error, JailError::Text { .. }), "{error}");
+    // It names the one that is elsewhere.
+    let both = same().path(grant("/elsewhere".as_ref())).mask(Layer::Mounts);
+    let error = both.spawn().unwrap_err();
+    assert!(error.to_string().contains("/elsewhere"), "{error}");
 }
 
 /// Run by the next test in a container that allows no user name spaces.

@@ -17,7 +17,6 @@ fn memory_file() -> OwnedFd {
 fn a_program_whose_set_up_fails_at_any_step_never_runs() {
     // The victim leaves a mark in descriptor 3, which no limit or filter keeps it from.
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("marked");
     let mut names = Vec::new();
     for step in 0..STEPS_MAX {
         let mark = memory_file();
@@ -41,7 +40,6 @@ fn a_program_whose_set_up_fails_at_any_step_never_runs() {
                 // The canary: when no step fails, it runs, and leaves its mark.
                 finish(&jailed);
                 assert!(marked());
-                names.dedup();
                 for name in [
                     "die with the host",
                     "mount the root",
@@ -55,7 +53,6 @@ fn a_program_whose_set_up_fails_at_any_step_never_runs() {
                 ] {
                     assert!(names.contains(&name), "{name:?} is not among {names:?}");
                 }
-                assert!(!path.exists());
                 return;
             }
         }

@@ -7,7 +7,7 @@ use std::io;
 
 use holdfast_sys::mapping::Reservation;
 
-use super::{MappedData, Mode};
+use super::{MappedData, Mode, Sharing};
 
 /// The data area of a file that nobody writes: for readers, who hold a lock that keeps writers out.
 pub(crate) struct ReadOnlyData(MappedData);
@@ -16,7 +16,7 @@ impl ReadOnlyData {
     /// Maps `backed` bytes of the data area of `file`, which must be open for reading only: then not even a
     /// stray store can reach it.
     pub(crate) fn map(range: Reservation, file: &File, backed: usize) -> io::Result<ReadOnlyData> {
-        MappedData::map_own(range, file, backed, Mode::ReadOnly, None).map(ReadOnlyData)
+        MappedData::map_own(range, file, backed, (Mode::ReadOnly, Sharing::Ordinary), None).map(ReadOnlyData)
     }
 
     /// The mapped bytes.

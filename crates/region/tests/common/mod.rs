@@ -6,6 +6,7 @@ pub(crate) mod child;
 pub(crate) mod faulty;
 pub(crate) mod noted;
 pub(crate) mod power;
+pub(crate) mod reset;
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -36,6 +37,12 @@ impl Home {
         let pool = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         // Below the scratch directory, so that it is made by Places and is as private as it wants it.
         Home { home: tempfile::tempdir().unwrap(), pool_path: pool.path().join("pool"), _pool: pool }
+    }
+
+    /// The store is in memory as well: for many homes, where nothing depends on what is durable.
+    pub(crate) fn in_memory() -> Home {
+        let home = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        Home { home, ..Home::new() }
     }
 
     pub(crate) fn path(&self) -> &Path {

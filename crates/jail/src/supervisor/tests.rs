@@ -1,0 +1,103 @@
+//! The supervisor's thread, turn by turn, with ordinary processes in the place of jailed ones.
+
+use std::process::Command as Program;
+
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use super::*;
+use crate::inmate::Particulars;
+use crate::limits::JailLimits;
+use crate::policy::{Given, Policy};
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn warden() -> Warden {
+    let wake = rustix::event::eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    Warden::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap(), Arc::new(wake), Arc::default())
+}
+
+/// A program that sleeps this long. Nobody asks at its listener, which is none.
+fn charge(seconds: &str, limits: JailLimits) -> Charge {
+    let pid = Program::new("sleep").arg(seconds).spawn().unwrap().id();
+    let pidfd = pidfd_open(Pid::from_raw(pid as i32).unwrap(), PidfdFlags::empty()).unwrap();
+    let inmate = Inmate::new(Particulars {
+        pid,
+        pidfd: Arc::new(pidfd),
+        policy: Policy::default(),
+        given: Given {
+            first_free_descriptor: 3,
+            region_data_offset: 0,
+            program_descriptor: 3,
+            own_process: pid,
+        },
+        limits,
+        started: Instant::now(),
+        kept_bytes: 0,
+        on_end: Vec::new(),
+        groups: None,
+    });
+    let no_listener = rustix::event::eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    Charge::new(Arc::new(inmate), no_listener, [None, None])
+}
+
+fn until(what: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !what() {
+        assert!(started.elapsed() < LONG);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_program_that_the_kernel_does_not_watch_is_looked_at_until_it_is_gone() {
+    let mut warden = warden();
+    // Not one that can watch anything.
+    warden.poll = rustix::event::eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let charge = charge("600", JailLimits::default());
+    let inmate = charge.inmate.clone();
+    warden.take_charge(charge);
+    // However long the killed process takes: there is always a next look.
+    let started = Instant::now();
+    while inmate.end().is_none() {
+        assert!(!warden.times.is_empty() && started.elapsed() < LONG, "nobody sees its end");
+        warden.look_at_times();
+    }
+    assert!(matches!(inmate.end(), Some(End::Killed(KillReason::Other { .. }))), "{:?}", inmate.end());
+}
+
+#[test]
+fn a_program_that_has_ended_leaves_no_time_at_which_to_look_at_it() {
+    let mut warden = warden();
+    let limits =
+        JailLimits { wall_time: Some(LONG * 100), cpu_time: Some(LONG * 100), ..JailLimits::default() };
+    let charge = charge("0", limits);
+    let inmate = charge.inmate.clone();
+    warden.take_charge(charge);
+    until(|| has_ended(&inmate));
+    warden.see_the_end(1);
+    assert_eq!(inmate.end(), Some(End::Exited { status: 0 }));
+    assert!(warden.times.is_empty() && warden.charges.is_empty(), "{:?}", warden.times);
+}
+
+#[test]
+fn a_program_whose_calls_cannot_be_answered_does_not_wait_for_ever() {
+    let mut warden = warden();
+    let charge = charge("600", JailLimits::default());
+    let inmate = charge.inmate.clone();
+    warden.take_charge(charge);
+    warden.serve(1, LISTENER, epoll::EventFlags::IN);
+    until(|| has_ended(&inmate));
+    warden.see_the_end(1);
+    let end = inmate.end().unwrap();
+    assert!(matches!(&end, End::Killed(KillReason::Other { what }) if what.contains("answered")), "{end}");
+}
+
+/// In a forked copy of the host the lock may be held by a thread that the copy does not have.
+#[test]
+fn a_supervisor_that_runs_is_found_whoever_holds_the_lock_of_its_start() {
+    Supervisor::get().unwrap();
+    let _held = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let (tell, told) = sync_channel(1);
+    std::thread::spawn(move || tell.send(Supervisor::get().is_ok()));
+    assert_eq!(told.recv_timeout(LONG), Ok(true));
+}
