@@ -311,6 +311,7 @@ static int run(const char *what, uint64_t value) {
     }
     if (!strncmp(what, "--store", 7)) *found = value;
     if (!strcmp(what, "--store-and-abort")) abort();
+    if (!strcmp(what, "--spin")) for (;;) {}
     return 0;
 }
 

@@ -1,6 +1,7 @@
 //! Applets with a heap: what they stored is at its last commit, whatever they die of.
 
-use holdfast_applet::{CallError, Kind, Recovery};
+use holdfast_applet::{Applet, CallError, Grants, Kind, Limits, Recovery};
+use holdfast_region::{OwnerKey, RegionName};
 
 use crate::{Home, ask, death, with_each};
 
@@ -86,6 +87,26 @@ fn stores_out_of_range_kill_the_applet_and_never_the_host() {
         assert_eq!(error.kind(), holdfast_applet::FailureKind::Trap, "{error}");
         applet.respawn().unwrap();
         assert_eq!(ask(&applet, "look", 0).unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_store_to_a_heap_that_may_only_be_read_ends_the_applet_and_says_so() {
+    with_each(|_, path| {
+        let home = Home::new();
+        let applet = home.spawn(path.clone());
+        assert_eq!(ask(&applet, "count", 0).unwrap(), 1);
+        applet.close().unwrap();
+        let (name, key) = (RegionName::parse("numbers").unwrap(), OwnerKey::from_bytes([5; 32]));
+        let region = home.names().open_read_only(&name, &key).unwrap();
+        let applet = Applet::spawn(path.clone(), Limits::default(), Grants::none().heap(region)).unwrap();
+        assert_eq!(ask(&applet, "look", 0).unwrap(), 1);
+        let error = death(ask(&applet, "store", 7));
+        assert!(error.to_string().contains("may only read"), "{error}");
+        // Another crash says nothing of it, unless it looks the same.
+        applet.respawn().unwrap();
+        let error = death(applet.call("abort", b""));
+        assert!(!error.to_string().contains("may only read"), "{error}");
     });
 }
 

@@ -37,16 +37,50 @@ fn a_pool_keeps_applets_ready_and_gives_each_a_fresh_one() {
 #[test]
 fn a_pool_that_reuses_takes_back_what_lives() {
     with_each(|_, path| {
-        let pool = Pool::new(1, true, move || Ok(Command::new(path.clone(), Grants::none()))).unwrap();
+        // Whatever is ready after the first applet is that one: no other can be started.
+        let is_first = AtomicBool::new(true);
+        let pool = Pool::new(1, true, move || {
+            let is_first = is_first.swap(false, Ordering::SeqCst);
+            let path = if is_first { path.clone() } else { "/nowhere/applet".into() };
+            Ok(Command::new(path, Grants::none()))
+        })
+        .unwrap();
         let taken = pool.take().unwrap();
         taken.call("echo", b"1").unwrap();
         drop(taken);
-        wait_for(&pool, 1);
+        assert_eq!(pool.ready(), 1);
         let dead = pool.take().unwrap();
+        assert_eq!(dead.metrics().calls, 1);
         dead.call("crash", b"").unwrap_err();
         drop(dead);
-        assert!(pool.take().unwrap().call("echo", b"x").is_ok());
+        assert_eq!(pool.ready(), 0);
     });
+}
+
+#[test]
+fn a_pool_to_which_applets_come_back_keeps_no_more_than_it_was_told_to() {
+    let [(_, path), ..] = forms();
+    let (ask, asked) = mpsc::channel();
+    let (release, held) = mpsc::channel();
+    release.send(()).unwrap();
+    let held = Mutex::new(held);
+    let pool = Pool::new(1, true, move || {
+        ask.send(()).unwrap();
+        let _ = held.lock().unwrap().recv();
+        Ok(Command::new(path.clone(), Grants::none()))
+    })
+    .unwrap();
+    asked.recv().unwrap();
+    let taken = pool.take().unwrap();
+    // The next one is being started now, and there when the first one is back.
+    asked.recv().unwrap();
+    drop(taken);
+    release.send(()).unwrap();
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(1) {
+        assert_eq!(pool.ready(), 1);
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

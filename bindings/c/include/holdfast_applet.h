@@ -35,7 +35,7 @@
  * Others may call everything here that takes a call, but not two of them at once on one call, and not after the
  * function has returned. They may use the heap while a call is under way; between calls the heap belongs to the host.
  *
- * A function must come back: no exception and no longjmp may leave it. holdfast.hpp turns exceptions into failures.
+ * A function must come back: no exception and no longjmp may leave it. holdfast_applet.hpp turns exceptions into failures.
  */
 #ifndef HOLDFAST_APPLET_H
 #define HOLDFAST_APPLET_H
@@ -89,7 +89,8 @@ int holdfast_fail(holdfast_call *call, const char *message);
  * once, into memory of your own. */
 void *holdfast_buffer(const holdfast_call *call, size_t *size);
 
-/* Whether the host no longer wants the result: a function that takes long asks now and then, and returns. Cheap. */
+/* Whether the host no longer wants the result: a function that takes long asks now and then, and returns. Cheap. In
+ * WebAssembly it knows that from a holdfast_send that was refused (NV_CANCELLED); whoever sends nothing is ended by the host. */
 int holdfast_cancelled(holdfast_call *call);
 
 /* For programs that do not serve: ends the time of the dynamic loader (see above). In WebAssembly nothing to do. */

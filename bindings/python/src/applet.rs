@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use holdfast_applet::{Call, CallError};
+use holdfast_applet::{Call, CallError, Command};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::buffer::Buffer;
 use crate::convert::{Seconds, Size};
-use crate::error::{Class, applet_error, close_error, raise, region_error};
+use crate::error::{Class, applet_error, close_error, raise};
 use crate::gate::Pass;
 use crate::inner::{Held, Inner, lock};
 use crate::input::Input;
@@ -90,20 +90,8 @@ impl Applet {
     ) -> PyResult<Applet> {
         let options = Options { args, env, dirs, heap, limits, named, strict, output, home, pool };
         let recipe = Recipe::read(py, path, options)?;
-        let started = py.detach(|| {
-            let (command, made_now) = recipe.command().map_err(Err)?;
-            command.spawn().map_err(|error| {
-                if made_now && !error.metrics.heap_dirty {
-                    recipe.given.forget_heap();
-                }
-                Ok(error)
-            })
-        });
-        match started {
-            Ok(applet) => Ok(Applet::of(Inner::new(recipe.path, Held::Own(applet)))),
-            Err(Ok(error)) => Err(applet_error(py, &error)),
-            Err(Err(error)) => Err(region_error(py, &error)),
-        }
+        let applet = recipe.start(py, Command::spawn)?;
+        Ok(Applet::of(Inner::new(recipe.path, recipe.limits.grace, Held::Own(applet))))
     }
 
     /// Calls a function with bytes and returns its result.
@@ -169,7 +157,7 @@ impl Applet {
 
     /// Calls a function and iterates over the parts of its result as they come. The data is copied. Other threads that call
     /// the applet wait until the stream is used up or closed; closing it early (`close()`, leaving a `with` block, dropping
-    /// it) cancels the call.
+    /// it) cancels the call, and the applet serves on if it heeds that within the limit `grace`.
     #[pyo3(signature = (function, data=None, *, buffer=None, timeout=None))]
     fn stream(
         &self,
@@ -189,9 +177,9 @@ impl Applet {
         Ok(stream)
     }
 
-    /// Memory that is shared with a native applet, of so many bytes, zeroed: see `Buffer`. It is void after a `respawn`.
+    /// Memory that is shared with the applet, of so many bytes, zeroed: see `Buffer`. It is void after a `respawn`.
     ///
-    /// Raises `NoBuffer` beyond the limit `buffers`, and for a WebAssembly applet.
+    /// Raises `NoBuffer` beyond the limit `buffers`.
     fn buffer(&self, py: Python<'_>, size: Size) -> PyResult<Buffer> {
         let (inner, pass) = self.enter(py)?;
         let bytes = usize::try_from(size.0).unwrap_or(usize::MAX);
@@ -265,22 +253,21 @@ impl Applet {
     fn respawn(&self, py: Python<'_>) -> PyResult<()> {
         let (inner, pass) = self.enter(py)?;
         let result = py.detach(|| {
-            let _turn = inner.turn();
-            let result = pass.respawn().map(|()| pass.functions());
+            // In its turn, so that the next call finds what belongs to the new one.
+            let turn = inner.turn();
+            let result = pass.respawn();
+            match &result {
+                Ok(()) => {
+                    *lock(&inner.functions) = pass.functions();
+                    *lock(&inner.death) = None;
+                }
+                Err(error) => inner.note_death(Some(error.clone())),
+            }
+            drop(turn);
             drop(pass);
             result
         });
-        match result {
-            Ok(functions) => {
-                *lock(&inner.functions) = functions;
-                *lock(&inner.death) = None;
-                Ok(())
-            }
-            Err(error) => {
-                inner.note_death(Some(error.clone()));
-                Err(applet_error(py, &error))
-            }
-        }
+        result.map_err(|error| applet_error(py, &error))
     }
 
     /// Ends the applet in order and closes its heap; one out of a pool goes back to it. Waits for a call that is under way:

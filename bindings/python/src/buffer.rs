@@ -1,4 +1,4 @@
-//! Memory that Python and a native applet share.
+//! Memory that Python and an applet share.
 //!
 //! Invariants:
 //! - A view refers to the Python object, which has the memory; so the memory outlives every view.
@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 
 use crate::process::Maker;
 
-/// Memory that the host and one native applet share: made by `Applet.buffer`, handed to a call with `buffer=`, and never
+/// Memory that the host and one applet share: made by `Applet.buffer`, handed to a call with `buffer=`, and never
 /// copied on the way.
 ///
 /// It has the buffer protocol, writable: `memoryview(buffer)`, `numpy.frombuffer(buffer, ...)`. It is zeroed when it is made

@@ -48,7 +48,9 @@ pub(crate) enum Class {
 }
 
 /// What limits and options are called in texts that are written for Rust and for the command line, and in Python.
-const WORDS: [(&str, &str); 9] = [
+const WORDS: [(&str, &str); 11] = [
+    ("raise it with --memory", "raise the limit memory"),
+    ("; check the path after --dir", "; check the path"),
     ("(--timeout)", "(call_timeout)"),
     ("run it once without a time limit (call_timeout)", "start it once without that limit (compile_timeout)"),
     ("(--fuel)", "(fuel)"),

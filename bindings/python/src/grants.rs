@@ -1,6 +1,7 @@
 //! Which heap, and what else an applet is given, as Python says it.
 //!
-//! Invariant: a heap that was made for an applet that did not even start is removed again.
+//! Invariant: a whole heap that was made for an `Applet` that did not even start is removed again. (One that was made for
+//! compartments stays: others may have theirs in it by now.)
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -160,7 +161,11 @@ impl Given {
             let path = grant.host.display();
             return Err(PyValueError::new_err(format!("cannot grant {path}: there is no such directory")));
         }
-        let limit_bytes = heap.as_ref().map_or(0, |heap| heap.limit_bytes.max(heap.quota_bytes));
+        // With a compartment it never sees the heap itself.
+        let limit_bytes = heap.as_ref().map_or(0, |heap| match heap.compartment {
+            Some(_) => heap.quota_bytes,
+            None => heap.limit_bytes,
+        });
         if limit_bytes > MAX_HEAP_LIMIT_BYTES && !matches!(Kind::of(path), Ok(Kind::Native)) {
             return Err(PyValueError::new_err(format!(
                 "a WebAssembly applet can use a heap of {} MiB at most; choose a smaller limit",

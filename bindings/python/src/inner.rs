@@ -9,8 +9,9 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use holdfast_applet::{AppletError, CallError, CallMetrics, Pooled};
+use holdfast_applet::{AppletError, CallError, CallMetrics, Kind, Pooled};
 use pyo3::prelude::*;
 
 use crate::error::{call_error, cancelled};
@@ -25,6 +26,10 @@ pub(crate) struct Inner {
     pub(crate) path: PathBuf,
     pub(crate) functions: Mutex<Vec<String>>,
     pub(crate) weaker: Vec<String>,
+    /// Whether it can serve on after a cancellation.
+    pub(crate) outlives_cancel: bool,
+    /// How long an applet may go on with what nobody wants.
+    pub(crate) grace: Duration,
     pub(crate) last_call: Mutex<Option<CallMetrics>>,
     pub(crate) death: Mutex<Option<Arc<AppletError>>>,
     /// A call was cancelled, and nobody has looked since whether the applet outlived that.
@@ -52,7 +57,8 @@ impl Deref for Held {
 }
 
 impl Inner {
-    pub(crate) fn new(path: PathBuf, held: Held) -> Inner {
+    pub(crate) fn new(path: PathBuf, grace: Duration, held: Held) -> Inner {
+        let outlives_cancel = held.metrics().kind == Kind::Native;
         let (functions, weaker) = (held.functions(), held.weaker());
         Inner {
             gate: Gate::new(held),
@@ -60,6 +66,8 @@ impl Inner {
             path,
             functions: Mutex::new(functions),
             weaker,
+            outlives_cancel,
+            grace,
             last_call: Mutex::default(),
             death: Mutex::default(),
             was_cancelled: AtomicBool::new(false),

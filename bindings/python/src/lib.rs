@@ -3,10 +3,12 @@
 //! The other half is in `python/holdfast`: the exceptions and plain data types, which are Python's own, and `AsyncApplet`.
 //!
 //! Invariants:
-//! - Whoever waits for an applet, for another thread or for a file has let go of the interpreter.
+//! - Whoever waits for an applet, for another thread or for a file has let go of the interpreter; but not during a commit or
+//!   a rollback of a `Heap`: no other thread of Python may store to it meanwhile.
 //! - Memory that Python sees through the buffer protocol stays mapped as long as anything in Python refers to it.
 //! - A forked child changes nothing of what its parent has: every object knows its process, and is refused or forgotten
-//!   elsewhere ([`process`]).
+//!   elsewhere ([`process`]). (A memoryview of a `Buffer` that was there before the fork is memory that both share: what the
+//!   child stores there the parent sees.)
 //!
 //! What it must not do: decide anything that a host in Rust would need as well.
 #![deny(unsafe_code)]
@@ -29,6 +31,7 @@ mod metrics;
 mod pool;
 mod process;
 mod recipe;
+mod run;
 mod stream;
 mod transaction;
 #[allow(unsafe_code, reason = "hands a heap's memory out by the buffer protocol")]
@@ -45,6 +48,8 @@ mod _holdfast {
     use crate::heap::Heap;
     #[pymodule_export]
     use crate::pool::Pool;
+    #[pymodule_export]
+    use crate::run::run;
     #[pymodule_export]
     use crate::stream::Stream;
     #[pymodule_export]

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -23,6 +24,7 @@ use crate::recipe::{Options, Recipe};
 pub(crate) struct Pool {
     pool: Mutex<Option<Arc<holdfast_applet::Pool>>>,
     path: PathBuf,
+    grace: Duration,
     maker: Maker,
 }
 
@@ -70,11 +72,11 @@ impl Pool {
                  compartment=\"worker-{}\")",
             ));
         }
-        let path = recipe.path.clone();
+        let (path, grace) = (recipe.path.clone(), recipe.limits.grace);
         let source = move || Ok(recipe.command()?.0);
         let pool = py.detach(|| holdfast_applet::Pool::new(size, reuse, source));
         let pool = pool.map_err(|error| applet_error(py, &error))?;
-        Ok(Pool { pool: Mutex::new(Some(Arc::new(pool))), path, maker: Maker::new() })
+        Ok(Pool { pool: Mutex::new(Some(Arc::new(pool))), path, grace, maker: Maker::new() })
     }
 
     /// An applet that serves: a warm one, or, when there is none, one that is started now. Close it (a `with` block does)
@@ -84,7 +86,7 @@ impl Pool {
         let taken = py.detach(|| {
             let taken = pool.take();
             drop(pool);
-            taken.map(|applet| Inner::new(self.path.clone(), Held::Pooled(applet)))
+            taken.map(|applet| Inner::new(self.path.clone(), self.grace, Held::Pooled(applet)))
         });
         taken.map(Applet::of).map_err(|error| applet_error(py, &error))
     }

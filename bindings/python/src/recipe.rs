@@ -3,12 +3,13 @@
 
 use std::path::PathBuf;
 
-use holdfast_applet::{Command, Limits, Stdio};
+use holdfast_applet::{AppletError, Command, Input, Limits, Stdio};
+use holdfast_region::RegionError;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::error::region_error;
+use crate::error::{applet_error, region_error};
 use crate::grants::{Given, HeapSpec, directory, places};
 use crate::limits;
 
@@ -20,7 +21,7 @@ const OUTPUT_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Recipe {
     pub(crate) path: PathBuf,
     pub(crate) given: Given,
-    limits: Limits,
+    pub(crate) limits: Limits,
     is_strict: bool,
     stdio: Stdio,
 }
@@ -49,7 +50,7 @@ impl Recipe {
         }
         let stdio = match &*options.output {
             "discard" => Stdio::default(),
-            "inherit" => Stdio::inherit().with_stdin(holdfast_applet::Input::Empty),
+            "inherit" => Stdio::inherit().with_stdin(Input::Empty),
             "capture" => Stdio::capture(OUTPUT_BYTES_MAX),
             other => {
                 let text = format!("output is {other:?}; it is \"discard\", \"inherit\" or \"capture\"");
@@ -68,8 +69,34 @@ impl Recipe {
         Ok(Recipe { path, given, limits, is_strict: options.strict, stdio })
     }
 
+    /// What it reads from its standard input.
+    pub(crate) fn reads(&mut self, bytes: Vec<u8>) {
+        self.stdio = std::mem::take(&mut self.stdio).with_stdin(Input::Bytes(bytes));
+    }
+
+    /// Starts it, without the interpreter; a heap that was made for nothing is removed again.
+    pub(crate) fn start<T: Send>(
+        &self,
+        py: Python<'_>,
+        begin: impl FnOnce(Command) -> Result<T, Box<AppletError>> + Send,
+    ) -> PyResult<T> {
+        let started = py.detach(|| {
+            let (command, made_now) = self.command().map_err(Err)?;
+            begin(command).map_err(|error| {
+                if made_now && !error.metrics.heap_dirty {
+                    self.given.forget_heap();
+                }
+                Ok(error)
+            })
+        });
+        started.map_err(|error: Result<Box<AppletError>, RegionError>| match error {
+            Ok(error) => applet_error(py, &error),
+            Err(error) => region_error(py, &error),
+        })
+    }
+
     /// The command, and whether its heap was made now.
-    pub(crate) fn command(&self) -> Result<(Command, bool), holdfast_region::RegionError> {
+    pub(crate) fn command(&self) -> Result<(Command, bool), RegionError> {
         let (grants, made_now) = self.given.grants()?;
         let command = Command::new(&self.path, grants)
             .limits(self.limits.clone())

@@ -6,11 +6,14 @@
 //! Invariants:
 //! - A cancellation from here meets this stream's call and no later one: the call is marked as over before its turn ends, and
 //!   cancelled only under that mark's lock.
-//! - When `close` returns, the call is over.
+//! - When `close` returns, the call is over. A native applet is told at once that nobody wants the rest; one in WebAssembly,
+//!   which a cancellation ends, finds out when it sends more, and is cancelled only if it has not ended the call by itself
+//!   after the limit `grace`.
 #![forbid(unsafe_code)]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
@@ -38,6 +41,9 @@ pub(crate) struct Stream {
 pub(crate) struct Shared {
     /// The call is over, so it must not be cancelled any more.
     is_over: Mutex<bool>,
+    over: Condvar,
+    /// Nobody wants another part.
+    is_closing: AtomicBool,
     parts: Mutex<Option<Receiver<Part>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The thread that used the stream last.
@@ -65,11 +71,12 @@ impl Stream {
         let (sender, parts) = sync_channel(PARTS_AHEAD);
         let shared = Arc::new(Shared {
             is_over: Mutex::new(false),
+            over: Condvar::new(),
+            is_closing: AtomicBool::new(false),
             parts: Mutex::new(Some(parts)),
             thread: Mutex::default(),
             user: Mutex::default(),
         });
-        let stream = Stream { shared: Some(shared.clone()), inner: Some(inner.clone()), maker: inner.maker };
         let worker = Worker { inner: inner.clone(), shared: shared.clone(), sender };
         let thread = thread::Builder::new().name("holdfast-stream".to_owned()).spawn(move || {
             let mut call = Call::new(&function, &input);
@@ -82,6 +89,8 @@ impl Stream {
             worker.run(call);
         })?;
         *lock(&shared.thread) = Some(thread);
+        // From here on: where there is no thread there is no call of its own to cancel.
+        let stream = Stream { shared: Some(shared.clone()), inner: Some(inner.clone()), maker: inner.maker };
         match shared.next(py)? {
             Some(Part::Begun) => Ok(stream),
             Some(Part::Failed(error, known)) => Err(inner.failure(py, &error, known.as_ref())),
@@ -165,6 +174,9 @@ impl Shared {
         loop {
             let waited = py.detach(|| {
                 let mut parts = lock(&self.parts);
+                if self.is_closing.load(Ordering::SeqCst) {
+                    return Ok(None);
+                }
                 let Some(receiver) = parts.as_ref() else { return Ok(None) };
                 match receiver.recv_timeout(SIGNALS_EVERY) {
                     Ok(part) => Ok(Some(part)),
@@ -185,16 +197,33 @@ impl Shared {
 
     /// See [`Stream::close`].
     pub(crate) fn close(&self, inner: &Inner) {
-        let is_over = lock(&self.is_over);
-        if !*is_over {
-            inner.cancel();
+        self.is_closing.store(true, Ordering::SeqCst);
+        if inner.outlives_cancel {
+            self.cancel(inner, Duration::ZERO);
         }
-        drop(is_over);
-        // Another thread that waits for a part gets the cancelled call's last one first.
+        // The thread that has the call finds nobody to hand a part to, and drops the rest.
         drop(lock(&self.parts).take());
+        if !inner.outlives_cancel {
+            self.cancel(inner, inner.grace);
+        }
         let thread = lock(&self.thread).take();
         // Its panic would be ours; it has let go of the applet all the same.
         let _ = thread.map(JoinHandle::join);
+    }
+
+    /// Cancels the call, unless it is over by then.
+    fn cancel(&self, inner: &Inner, patience: Duration) {
+        let waited = self.over.wait_timeout_while(lock(&self.is_over), patience, |is_over| !*is_over);
+        let (is_over, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if !*is_over {
+            inner.cancel();
+        }
+    }
+
+    /// The call is over.
+    fn end(&self) {
+        *lock(&self.is_over) = true;
+        self.over.notify_all();
     }
 }
 
@@ -213,13 +242,13 @@ impl Worker {
             Some(applet) => {
                 let (turn, known) = self.inner.turn();
                 let error = self.hand_over(&applet, call);
-                *lock(&self.shared.is_over) = true;
+                self.shared.end();
                 self.inner.settle(&applet, error.as_ref());
                 drop(turn);
                 error.map(|error| Part::Failed(error, known))
             }
         };
-        *lock(&self.shared.is_over) = true;
+        self.shared.end();
         if let Some(last) = last {
             let _ = self.sender.send(last);
         }
@@ -241,8 +270,9 @@ impl Worker {
         }
         self.inner.note(stream.metrics());
         if !is_wanted {
-            // Dropping the stream ends the call; a cancellation from here on would meet no other.
-            self.inner.cancel();
+            // This ends the call, and the applet if it goes on for too long.
+            drop(stream);
+            self.inner.note_death(applet.cause_of_death());
         }
         None
     }

@@ -54,7 +54,10 @@ impl RootMemory {
 impl Drop for RootMemory {
     fn drop(&mut self) {
         let Some(core) = self.core.take() else { return };
-        core.forget_view(self.found.offset);
+        // In a forked child another thread of the parent may have had the lock under which they are counted.
+        if core.maker.is_here() {
+            core.forget_view(self.found.offset);
+        }
         // It may be the last one to have the heap.
         core.maker.let_go(core);
     }

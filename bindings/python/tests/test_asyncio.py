@@ -161,6 +161,8 @@ def test_an_applet_is_used_between_start_and_close(kind: str, places: dict[str, 
         assert await applet.close() is None
         with pytest.raises(holdfast.Closed):
             await applet.call("echo")
+        with pytest.raises(holdfast.Closed, match="another"):
+            await applet.__aenter__()
         with pytest.raises(holdfast.AppletNotFound):
             await holdfast.AsyncApplet.start("/nowhere", **places)
 

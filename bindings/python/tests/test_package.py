@@ -46,7 +46,8 @@ def test_all_that_is_public_is_exported_and_documented() -> None:
     for name in public:
         value = getattr(holdfast, name)
         assert value.__doc__, name
-        for member, method in vars(value).items():
+        members = vars(value) if inspect.isclass(value) else {}
+        for member, method in members.items():
             if not member.startswith("_") and (callable(method) or isinstance(method, property)):
                 assert method.__doc__, f"{name}.{member}"
     assert holdfast.__version__
@@ -59,7 +60,7 @@ def test_limits_and_grants_are_values() -> None:
         holdfast.Limits().fuel = 1  # type: ignore[misc]
 
 
-def test_no_text_speaks_of_rust_or_the_command_line(places: dict[str, Any]) -> None:
+def test_a_limit_is_named_as_in_python(places: dict[str, Any]) -> None:
     with holdfast.Applet(program("trial", "wasm"), fuel=1_000_000, **places) as applet:
         with pytest.raises(holdfast.AppletLimit) as raised:
             applet.call("spin")

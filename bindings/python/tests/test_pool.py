@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 from pathlib import Path
@@ -82,6 +83,7 @@ def test_threads_take_from_one_pool(kind: str, places: dict[str, Any]) -> None:
             thread.start()
         for thread in threads:
             thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
     assert not failures
 
 
@@ -104,9 +106,16 @@ def test_a_mistake_shows_when_the_pool_is_made(places: dict[str, Any], tmp_path:
 
 
 def test_a_pool_that_nobody_refers_to_ends(kind: str, places: dict[str, Any]) -> None:
+    before = os.listdir("/proc/self/task")
     pool = holdfast.Pool(program("trial", kind), size=1, **places)
     applet = pool.take()
+    wait_for(pool, 1)
+    threads = [task for task in os.listdir("/proc/self/task") if task not in before]
+    names = [Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in threads]
+    assert "holdfast-pool" in names
     del pool
     gc.collect()
+    left = [task for task, name in zip(threads, names, strict=True) if name == "holdfast-pool"]
+    assert not set(left) & set(os.listdir("/proc/self/task"))
     assert applet.call("echo", b"x") == b"x"
     applet.close()

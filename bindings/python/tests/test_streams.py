@@ -61,6 +61,30 @@ def test_an_applet_that_heeds_a_cancellation_serves_on(places: dict[str, Any]) -
             assert applet.call("echo", b"next") == b"next"
 
 
+def test_an_applet_of_either_kind_outlives_a_stream_that_is_closed_early(start: Start) -> None:
+    applet = start(grace=20.0)
+    for way in ["close", "drop"]:
+        stream = applet.stream("flood")
+        next(stream)
+        if way == "close":
+            stream.close()
+        del stream
+        gc.collect()
+        assert applet.alive
+        assert applet.call("echo", b"next") == b"next"
+    assert applet.metrics().calls == 4
+
+
+def test_a_function_that_never_notices_is_ended_after_the_grace(start: Start) -> None:
+    applet = start(grace=0.2)
+    began = time.monotonic()
+    for function in ["spin", "flood_on"]:
+        applet.stream(function).close()
+        assert not applet.alive
+        applet.respawn()
+    assert time.monotonic() - began < 10
+
+
 def test_a_call_that_would_wait_for_its_own_stream_is_refused(trial: holdfast.Applet) -> None:
     with trial.stream("parts", number(1000)) as stream:
         next(stream)

@@ -152,7 +152,8 @@ impl<'a> Call<'a> {
         self.buffer
     }
 
-    /// Whether the host no longer wants the result: what takes long asks now and then, and returns.
+    /// Whether the host no longer wants the result: what takes long asks now and then, and returns. In WebAssembly it knows
+    /// that from a [`Call::send`] that was refused; what sends nothing is ended by the host.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.is_refused || self.transport.is_cancelled(self.number)

@@ -30,7 +30,6 @@ fn notes_are_kept_in_their_order_over_runs_and_kills_until_they_are_cleared() {
     for number in 1..=2000 {
         assert_eq!(host.call("add", &text(number)), number.to_string().as_bytes());
     }
-    assert!(host.grown > 0 || host.image.as_ref().unwrap().region.backed_bytes > 2000 * 1500);
     // Killed while it works: the last note is there or not, and all others are.
     host.begin("add", &vec![b'x'; 100_000], Default::default());
     host.signal(libc::SIGKILL);

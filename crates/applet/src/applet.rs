@@ -34,6 +34,7 @@ pub struct Applet {
     /// A stream has come to its end.
     stream_over: Condvar,
     control: Mutex<Arc<Control>>,
+    kind: Kind,
     /// The process that has it: a forked copy of the host has the memory of the applet's lock, and nothing else.
     owner: u32,
 }
@@ -67,8 +68,13 @@ impl Applet {
     pub(crate) fn start(command: Command) -> Result<Applet, Box<AppletError>> {
         let Command { plan, region } = command;
         let (state, control) = State::begin(&plan, region).map_err(sandbox::let_go)?;
+        let kind = match &state {
+            State::Serving(session) => session.metrics().kind,
+            State::Dead(error, _) => error.metrics.kind,
+        };
         Ok(Applet {
             plan,
+            kind,
             state: Mutex::new(state),
             stream_over: Condvar::new(),
             control: Mutex::new(control),
@@ -85,9 +91,9 @@ impl Applet {
     /// The names of its functions, in the order in which it registered them; none while it is dead.
     #[must_use]
     pub fn functions(&self) -> Vec<String> {
-        match &*self.lock() {
-            State::Serving(session) => session.functions().to_vec(),
-            State::Dead(..) => Vec::new(),
+        match self.lock().as_deref() {
+            Ok(State::Serving(session)) => session.functions().to_vec(),
+            _ => Vec::new(),
         }
     }
 
@@ -179,28 +185,27 @@ impl Applet {
     /// # Errors
     /// `NoBuffer` beyond [`Limits::buffer_bytes`], or when memory is full; `Died`.
     pub fn buffer(&self, bytes: usize) -> Result<SharedBuffer, CallError> {
-        self.check_owner()?;
-        match &mut *self.lock() {
+        match &mut *self.lock()? {
             State::Serving(session) => session.sandbox.buffer(bytes),
             State::Dead(error, _) => Err(CallError::Died(error.clone())),
         }
     }
 
-    /// What it cost so far; after its death, what it had cost.
+    /// What it cost so far; after its death, what it had cost; in a forked copy of the host, nothing.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        match &*self.lock() {
-            State::Serving(session) => session.metrics(),
-            State::Dead(error, _) => error.metrics.clone(),
+        match self.lock().as_deref() {
+            Ok(State::Serving(session)) => session.metrics(),
+            Ok(State::Dead(error, _)) => error.metrics.clone(),
+            Err(_) => Metrics::new(self.kind),
         }
     }
 
     /// What it died of, if it is dead, also while nobody called it.
     #[must_use]
     pub fn cause_of_death(&self) -> Option<Arc<AppletError>> {
-        let mut state = self.lock();
-        if self.is_ours()
-            && let State::Serving(session) = &*state
+        let mut state = self.lock().ok()?;
+        if let State::Serving(session) = &*state
             && session.has_ended()
         {
             state.die(Over(None));
@@ -214,9 +219,9 @@ impl Applet {
     /// What this machine could not give to the sandbox, in words with the remedy; nothing when the sandbox is whole.
     #[must_use]
     pub fn weaker(&self) -> Vec<String> {
-        match &*self.lock() {
-            State::Serving(session) => session.sandbox.weaker(),
-            State::Dead(..) => Vec::new(),
+        match self.lock().as_deref() {
+            Ok(State::Serving(session)) => session.sandbox.weaker(),
+            _ => Vec::new(),
         }
     }
 
@@ -254,19 +259,21 @@ impl Applet {
     /// # Errors
     /// [`CloseError`].
     pub fn close(self) -> Result<Closed, CloseError> {
-        if !self.is_ours() {
-            return Err(CloseError::Forked { owner: self.owner });
-        }
-        let taken = self.lock().take();
+        let taken = self.lock().map_err(|_| CloseError::Forked { owner: self.owner })?.take();
         let (error, region) = taken.dismiss();
         let heap = region.map(Region::close).transpose()?;
         let (metrics, stdout, stderr) = (error.metrics.clone(), error.stdout.clone(), error.stderr.clone());
         Ok(Closed { metrics, heap, stdout, stderr })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    /// # Errors
+    /// `Forked`: in a copy of the host that was forked off in the middle of a call the lock would never be free.
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State>, CallError> {
+        if !self.is_ours() {
+            return Err(CallError::Forked { owner: self.owner });
+        }
         // A panic leaves a state of which every method says what it is.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The state, when no stream goes on.
@@ -274,8 +281,7 @@ impl Applet {
     /// # Errors
     /// `Forked`; `Busy`, when the stream is this thread's.
     fn turn(&self) -> Result<MutexGuard<'_, State>, CallError> {
-        self.check_owner()?;
-        let mut state = self.lock();
+        let mut state = self.lock()?;
         while let Some(streamer) = state.streamer() {
             if streamer == thread::current().id() {
                 return Err(CallError::Busy);
@@ -291,12 +297,6 @@ impl Applet {
             session.streamer = None;
         }
         self.stream_over.notify_all();
-    }
-
-    /// # Errors
-    /// `Forked`.
-    fn check_owner(&self) -> Result<(), CallError> {
-        if self.is_ours() { Ok(()) } else { Err(CallError::Forked { owner: self.owner }) }
     }
 
     fn is_ours(&self) -> bool {
@@ -336,12 +336,10 @@ impl Drop for Applet {
         if !self.is_ours() {
             // The applet, its heap and the lock on that are the other process's: nothing is touched, not even what would
             // be freed here.
-            if let Ok(state) = self.state.get_mut() {
-                std::mem::forget(state.take());
-            }
+            std::mem::forget(self.state.get_mut().unwrap_or_else(PoisonError::into_inner).take());
             return;
         }
-        let taken = self.lock().take();
+        let taken = self.state.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let (_, region) = taken.end(Over(None));
         // Whoever wants to know calls `close`; a heap that is not closed in order loses nothing.
         let _ = region.map(Region::close);

@@ -142,6 +142,8 @@ pub enum FailureKind {
 pub struct HeapAfterFailure {
     /// The name of the heap.
     pub name: String,
+    /// Whether the applet may only read it: a store ends a native one by `SIGSEGV`.
+    pub is_read_only: bool,
     /// Whether unfinished changes were rolled back; `None` when the run had changed nothing.
     pub recovery: Option<Result<Recovery, RecoveryError>>,
     /// The checkpoint that closing made; `None` while the heap is still open, for another start.
@@ -154,7 +156,8 @@ impl HeapAfterFailure {
     /// Rolls back and leaves the region open.
     pub(crate) fn open(region: &mut Region, error: Option<RegionError>) -> HeapAfterFailure {
         let recovery = region.is_dirty().then(|| recover(region));
-        HeapAfterFailure { name: region.name().to_string(), recovery, close: None, error }
+        let (name, is_read_only) = (region.name().to_string(), region.is_read_only());
+        HeapAfterFailure { name, is_read_only, recovery, close: None, error }
     }
 
     /// Rolls back and closes.
@@ -235,6 +238,16 @@ impl fmt::Display for AppletError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}", self.failure)?;
         if let Some(heap) = &self.heap {
+            if heap.is_read_only
+                && matches!(self.failure, Failure::Ended { end: End::Signal { name: "SIGSEGV", .. } })
+            {
+                write!(
+                    formatter,
+                    "; it may only read the heap {0:?}, and a store there ends it so; the heap's owner can let it write: \
+                     `holdfast heap grant {0} --to KEY --rw`",
+                    heap.name
+                )?;
+            }
             if let Some(Err(error)) = &heap.recovery {
                 write!(formatter, "; the heap {:?} was left as it is: {error}", heap.name)?;
             }

@@ -1,7 +1,7 @@
 //! What an applet may use up, whichever sandbox it runs in.
 //!
-//! Invariant: a limit that the sandbox of an applet cannot keep is refused before the applet starts; none is dropped in
-//! silence.
+//! Invariant: a limit that the sandbox of an applet cannot keep is refused before the applet starts; of those that apply to
+//! what is done, none is dropped in silence.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

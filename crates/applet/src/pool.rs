@@ -16,8 +16,9 @@ use std::time::Duration;
 use holdfast_sys::own_pid;
 
 use crate::applet::Applet;
-use crate::command::Command;
-use crate::error::AppletError;
+use crate::command::{self, Command};
+use crate::error::{AppletError, Failure};
+use crate::kind::Kind;
 
 /// How long the pool waits after a start that failed, before it tries again.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(200);
@@ -32,11 +33,11 @@ type Source = Box<dyn Fn() -> Result<Command, Box<AppletError>> + Send + Sync>;
 pub struct Pool {
     shared: Arc<Shared>,
     filler: Option<JoinHandle<()>>,
-    /// The process that has it: a forked copy of the host has neither the thread nor the applets.
-    owner: u32,
 }
 
 struct Shared {
+    /// The process that has it: a forked copy of the host has neither the thread nor the applets.
+    owner: u32,
     source: Source,
     size: usize,
     reuses: bool,
@@ -73,6 +74,7 @@ impl Pool {
     ) -> Result<Pool, Box<AppletError>> {
         let first = source()?.spawn()?;
         let shared = Arc::new(Shared {
+            owner: own_pid::get(),
             source: Box::new(source),
             size: size.max(1),
             reuses,
@@ -82,14 +84,18 @@ impl Pool {
         let filled = shared.clone();
         // Without a thread the pool works, cold.
         let filler = thread::Builder::new().name("holdfast-pool".into()).spawn(move || filled.fill()).ok();
-        Ok(Pool { shared, filler, owner: own_pid::get() })
+        Ok(Pool { shared, filler })
     }
 
     /// An applet that serves: a warm one, or, when there is none, one that is started now.
     ///
     /// # Errors
-    /// Of that start.
+    /// Of that start; `Forked`.
     pub fn take(&self) -> Result<Pooled, Box<AppletError>> {
+        if !self.shared.is_ours() {
+            let failure = Failure::Forked { owner: self.shared.owner };
+            return Err(command::refused(failure, Kind::Native, None));
+        }
         let applet = loop {
             let warm = self.shared.lock().ready.pop_front();
             self.shared.changed.notify_all();
@@ -103,14 +109,18 @@ impl Pool {
         Ok(Pooled { applet: Some(applet), shared: self.shared.clone() })
     }
 
-    /// How many are ready now.
+    /// How many are ready now; none in a forked copy of the host.
     #[must_use]
     pub fn ready(&self) -> usize {
-        self.shared.lock().ready.len()
+        if self.shared.is_ours() { self.shared.lock().ready.len() } else { 0 }
     }
 }
 
 impl Shared {
+    fn is_ours(&self) -> bool {
+        self.owner == own_pid::get()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Whatever a panic left is a list of applets.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
@@ -135,24 +145,32 @@ impl Shared {
             let started = catch_unwind(AssertUnwindSafe(|| (self.source)().and_then(Command::spawn)));
             let mut inner = self.lock();
             inner.is_starting = false;
+            // Whoever takes one hears of it.
+            inner.has_failed = !matches!(started, Ok(Ok(_)));
+            drop(inner);
             self.changed.notify_all();
-            match started {
-                Ok(Ok(applet)) if !inner.is_closed => inner.ready.push_back(applet),
-                Ok(Ok(applet)) => {
-                    drop(inner);
-                    drop(applet);
-                    return;
-                }
-                // Whoever takes one hears of it.
-                Ok(Err(_)) | Err(_) => inner.has_failed = true,
+            if let Ok(Ok(applet)) = started {
+                self.keep(applet);
             }
         }
+    }
+
+    /// Keeps an applet for the next who wants one, if there is room; else it ends.
+    fn keep(&self, applet: Applet) {
+        let mut inner = self.lock();
+        if !inner.is_closed && inner.ready.len() < self.size {
+            inner.ready.push_back(applet);
+            return;
+        }
+        // It may take a while to end.
+        drop(inner);
+        drop(applet);
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if self.owner != own_pid::get() {
+        if !self.shared.is_ours() {
             std::mem::forget(self.filler.take());
             return;
         }
@@ -190,12 +208,8 @@ impl Deref for Pooled {
 impl Drop for Pooled {
     fn drop(&mut self) {
         let Some(applet) = self.applet.take() else { return };
-        if !self.shared.reuses || applet.cause_of_death().is_some() {
-            return;
-        }
-        let mut inner = self.shared.lock();
-        if !inner.is_closed && inner.ready.len() < self.shared.size {
-            inner.ready.push_back(applet);
+        if self.shared.reuses && self.shared.is_ours() && applet.cause_of_death().is_none() {
+            self.shared.keep(applet);
         }
     }
 }

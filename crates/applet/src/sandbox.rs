@@ -30,8 +30,23 @@ pub(crate) enum Stop {
     Nudged,
     /// A message was longer than it may be; it was passed over, and this is its header.
     TooLarge(Header),
+    /// A wait was given up in the middle of a message: nothing can follow it.
+    HalfDone,
     /// The applet broke the protocol.
     Broken(String),
+}
+
+impl Stop {
+    /// What it is when nobody has asked the applet to stop; `None`: its end says more.
+    pub(crate) fn failure(self) -> Option<Failure> {
+        let what = match self {
+            Stop::Ended | Stop::Deadline | Stop::Nudged => return None,
+            Stop::TooLarge(_) => "its message is too large".to_owned(),
+            Stop::HalfDone => "it stopped in the middle of a message".to_owned(),
+            Stop::Broken(what) => what,
+        };
+        Some(Failure::Protocol { what })
+    }
 }
 
 /// Why stores do not count.

@@ -6,6 +6,10 @@
 //! - In the mode `atomic` a call's stores count before its result is given out; those of a call that failed never do.
 #![forbid(unsafe_code)]
 
+mod pending;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -20,6 +24,7 @@ use crate::error::{CallError, Failure};
 use crate::limits::Limits;
 use crate::metrics::{CallMetrics, Metrics};
 use crate::sandbox::{Sandbox, Stop, Unpublished};
+use pending::Pending;
 
 /// What is being talked to.
 type Boxed = Box<dyn Sandbox>;
@@ -51,31 +56,6 @@ pub(crate) struct Request<'a> {
     pub(crate) look_every: Option<Duration>,
     /// Somebody is going to look at what it cost.
     pub(crate) is_counted: bool,
-}
-
-/// A call that is under way.
-struct Pending {
-    call: u64,
-    started: Instant,
-    time_limit: Option<Duration>,
-    /// When the grace of a cancelled call ends.
-    patience: Option<Instant>,
-    is_streamed: bool,
-    is_looked_after: bool,
-    /// What of the result there is room for.
-    room_bytes: usize,
-    /// Why nobody wants the rest of the result.
-    unwanted: Option<Unwanted>,
-    /// The applet's processor time before it, if it is counted.
-    cpu_time: Option<Duration>,
-    metrics: CallMetrics,
-}
-
-/// Why nobody wants the rest of a result.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unwanted {
-    TooLarge,
-    Dropped,
 }
 
 /// See the module.
@@ -114,11 +94,7 @@ impl Session {
                 Err(what) => Err(Some(Failure::Protocol { what: format!("it {what}") })),
             },
             Err(Stop::Deadline) => Err(Some(Failure::StartTimeLimit { limit: start })),
-            Err(Stop::Broken(what)) => Err(Some(Failure::Protocol { what })),
-            Err(Stop::TooLarge(_)) => {
-                Err(Some(Failure::Protocol { what: "its first message is too large".to_owned() }))
-            }
-            Err(Stop::Ended | Stop::Nudged) => Err(None),
+            Err(stop) => Err(stop.failure()),
         };
         let functions = match functions.and_then(|functions| {
             sandbox.seal().map_err(Some)?;
@@ -199,14 +175,14 @@ impl Session {
                     patience = patience.or_else(|| Some(after(self.grace)));
                 }
                 Err(Stop::Nudged) => continue,
-                // The same when half a message is on its way: nothing can follow it.
-                Err(Stop::Broken(_)) if patience.is_some() => {
-                    return Err(Over(Some(Failure::IgnoredCancel { grace: self.grace })));
+                Err(stop) => {
+                    let is_over = patience.is_some_and(|patience| Instant::now() >= patience);
+                    return Err(match stop {
+                        Stop::HalfDone if patience.is_some() => self.ignored_cancel(),
+                        Stop::Deadline if is_over => self.ignored_cancel(),
+                        stop => self.over(stop),
+                    });
                 }
-                Err(Stop::Deadline) if patience.is_some_and(|patience| Instant::now() >= patience) => {
-                    return Err(Over(Some(Failure::IgnoredCancel { grace: self.grace })));
-                }
-                Err(stop) => return Err(self.over(stop)),
             }
         }
     }
@@ -237,12 +213,14 @@ impl Session {
             let message = AppletMessage::parse(&header).map_err(broken)?;
             match message {
                 AppletMessage::Chunk { call: of, part } if of == call => {
-                    if self.wants(came, payload.len()) {
+                    if self.pending.as_mut().is_some_and(|pending| pending.wants(came, payload.len())) {
                         return Ok(Step::Chunk(payload, part));
                     }
                 }
                 AppletMessage::Result { call: of } if of == call => {
-                    let is_whole = self.wants(came, payload.len()) || !self.is_refused();
+                    let wants =
+                        self.pending.as_mut().is_some_and(|pending| pending.wants(came, payload.len()));
+                    let is_whole = wants || !self.is_refused();
                     return if is_whole { self.done(payload) } else { self.failed(0, &[]) };
                 }
                 AppletMessage::Failure { call: of, code } if of == call => {
@@ -258,31 +236,15 @@ impl Session {
         }
     }
 
-    /// Whether a part of the result is wanted: it `came`, has room, and so had all before it.
-    fn wants(&mut self, came: bool, bytes: usize) -> bool {
-        let Some(pending) = &mut self.pending else { return false };
-        if pending.unwanted.is_some() {
-            return false;
-        }
-        if !came || bytes > pending.room_bytes {
-            pending.unwanted = Some(Unwanted::TooLarge);
-            return false;
-        }
-        if !pending.is_streamed {
-            pending.room_bytes -= bytes;
-        }
-        true
-    }
-
     /// Whether there was no room for the result of the call under way.
     fn is_refused(&self) -> bool {
-        self.pending.as_ref().is_some_and(|pending| pending.unwanted == Some(Unwanted::TooLarge))
+        self.pending.as_ref().is_some_and(Pending::is_refused)
     }
 
     /// Nobody wants the rest of the result: the next step passes over it, and the applet is told.
     pub(crate) fn drop_result(&mut self) {
         if let Some(pending) = &mut self.pending {
-            pending.unwanted.get_or_insert(Unwanted::Dropped);
+            pending.drop_result();
         }
     }
 
@@ -293,9 +255,7 @@ impl Session {
 
     fn pass_on_cancel(&mut self) -> Result<(), Over> {
         let Some(pending) = &mut self.pending else { return Ok(()) };
-        if pending.patience.is_some()
-            || (pending.unwanted.is_none() && !self.control.is_cancelled(pending.call))
-        {
+        if pending.patience.is_some() || (pending.is_wanted() && !self.control.is_cancelled(pending.call)) {
             return Ok(());
         }
         let patience = after(self.grace);
@@ -359,19 +319,19 @@ impl Session {
     }
 
     fn over(&mut self, stop: Stop) -> Over {
-        let failure = match stop {
-            Stop::Ended | Stop::Nudged => None,
-            Stop::Broken(what) => Some(Failure::Protocol { what }),
-            Stop::TooLarge(_) => Some(Failure::Protocol { what: "its message is too large".to_owned() }),
-            Stop::Deadline => match &self.pending {
-                Some(Pending { patience: Some(_), .. }) => Some(Failure::IgnoredCancel { grace: self.grace }),
-                Some(Pending { time_limit: Some(limit), .. }) => {
-                    Some(Failure::CallTimeLimit { limit: *limit })
-                }
-                _ => None,
-            },
-        };
-        Over(failure)
+        match (stop, &self.pending) {
+            (Stop::HalfDone | Stop::Deadline, Some(Pending { patience: Some(_), .. })) => {
+                self.ignored_cancel()
+            }
+            (Stop::Deadline, Some(Pending { time_limit: Some(limit), .. })) => {
+                Over(Some(Failure::CallTimeLimit { limit: *limit }))
+            }
+            (stop, _) => Over(stop.failure()),
+        }
+    }
+
+    fn ignored_cancel(&self) -> Over {
+        Over(Some(Failure::IgnoredCancel { grace: self.grace }))
     }
 
     fn count(&mut self, bytes: usize) {
@@ -407,13 +367,6 @@ impl Session {
                 return;
             }
         }
-    }
-}
-
-impl Pending {
-    fn deadline(&self) -> Option<Instant> {
-        let limit = self.time_limit.and_then(|limit| self.started.checked_add(limit));
-        [limit, self.patience].into_iter().flatten().min()
     }
 }
 

@@ -59,7 +59,13 @@ impl Iterator for Stream<'_> {
         if self.is_over {
             return None;
         }
-        let mut state = self.applet.lock();
+        let mut state = match self.applet.lock() {
+            Ok(state) => state,
+            Err(error) => {
+                self.is_over = true;
+                return Some(Err(error));
+            }
+        };
         loop {
             let step = state.step();
             return match step {
@@ -83,7 +89,8 @@ impl Drop for Stream<'_> {
         if self.is_over {
             return;
         }
-        let mut state = self.applet.lock();
+        // In a forked copy of the host there is nothing to end.
+        let Ok(mut state) = self.applet.lock() else { return };
         if let State::Serving(session) = &mut *state {
             session.drop_result();
         }

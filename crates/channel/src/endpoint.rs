@@ -121,13 +121,18 @@ impl<W: Wait> Endpoint<W> {
         }
     }
 
+    /// Whether an interrupt was not told yet: it is taken back.
+    pub fn take_interrupt(&self) -> bool {
+        self.interrupted_ns.take().is_some() | self.wait.take_interrupt()
+    }
+
     /// Waits for a message and returns its header, whole length included, without taking it.
     ///
     /// # Errors
     /// `PeerBroke`, `PeerGone`, `TimedOut`, `Interrupted`; `HalfDone` after an error in the middle of a message.
     pub fn peek(&mut self, deadline: Deadline) -> Result<Header, ChannelError> {
         self.usable()?;
-        if self.interrupted_ns.take().is_some() | self.wait.take_interrupt() {
+        if self.take_interrupt() {
             return Err(ChannelError::Interrupted);
         }
         let record = self.first(deadline);

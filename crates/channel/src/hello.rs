@@ -21,45 +21,6 @@ pub fn is_valid_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
-/// Why there is no payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EncodeError {
-    /// More than [`EXPORTS_MAX`] names.
-    TooMany,
-    /// A name that cannot be, or that there is twice.
-    Name {
-        /// Which, counted from 0.
-        index: usize,
-    },
-    /// The memory that was given is too short.
-    NoRoom,
-}
-
-/// Writes the payload for these names; returns the header and how many bytes were written.
-///
-/// # Errors
-/// [`EncodeError`].
-pub fn encode(names: &[&str], into: &mut [u8]) -> Result<(Header, usize), EncodeError> {
-    if names.len() > EXPORTS_MAX {
-        return Err(EncodeError::TooMany);
-    }
-    let mut at = 0;
-    for (index, name) in names.iter().enumerate() {
-        if !is_valid_name(name) || names[..index].contains(name) {
-            return Err(EncodeError::Name { index });
-        }
-        let entry = into.get_mut(at..at + 1 + name.len()).ok_or(EncodeError::NoRoom)?;
-        if let Some((length, text)) = entry.split_first_mut() {
-            *length = name.len() as u8;
-            text.copy_from_slice(name.as_bytes());
-        }
-        at += 1 + name.len();
-    }
-    let hello = AppletMessage::Hello { version: PROTOCOL_VERSION, count: names.len() as u64 };
-    Ok((Header::from(hello), at))
-}
-
 /// Names of exports, in the order of their numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct Names<'a> {
@@ -139,27 +100,20 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_were_written() {
+    fn names_are_read_in_their_order() {
         let many: Vec<String> = (0..EXPORTS_MAX).map(|index| format!("{index:0>64}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         for names in [&[][..], &["a", "größe", "add two"], &many] {
-            let mut payload = [0; HELLO_BYTES_MAX];
-            let (header, bytes) = encode(names, &mut payload).unwrap();
-            let read = Names::parse(&header, &payload[..bytes]).unwrap();
+            let mut payload = Vec::new();
+            for name in names {
+                payload.push(name.len() as u8);
+                payload.extend(name.bytes());
+            }
+            let header = hello(names.len() as u64);
+            let read = Names::parse(&header, &payload).unwrap();
             assert_eq!((read.len(), read.is_empty()), (names.len(), names.is_empty()));
             assert!(read.iter().eq(names.iter().copied()));
         }
-    }
-
-    #[test]
-    fn names_that_cannot_be_are_not_written() {
-        let mut payload = [0; 256];
-        let long = "x".repeat(65);
-        for names in [&["ok", ""][..], &["ok", &long], &["ok", "a\nb"], &["ok", "ok"]] {
-            assert_eq!(encode(names, &mut payload), Err(EncodeError::Name { index: 1 }));
-        }
-        assert_eq!(encode(&["a"; EXPORTS_MAX + 1], &mut payload), Err(EncodeError::TooMany));
-        assert_eq!(encode(&["abc"], &mut payload[..3]), Err(EncodeError::NoRoom));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::vec::Vec;
 
+use holdfast_sys::own_pid;
 use holdfast_sys::shared_memory::SharedMemory;
 use zerocopy::IntoBytes;
 
@@ -30,6 +31,8 @@ pub struct ChannelMemory {
     boot: Boot,
     /// What of the arena is given out, in order; relative to its start.
     buffers: Mutex<Vec<Range<u64>>>,
+    /// The process that has it: in a forked copy of it the file is the same, and the list of buffers is not.
+    owner: u32,
 }
 
 /// Why there is no channel.
@@ -78,7 +81,7 @@ impl ChannelMemory {
         let memory =
             SharedMemory::create("holdfast-channel", layout.total_bytes()).map_err(MemoryError::System)?;
         memory.back(0..layout.arena_offset()).map_err(MemoryError::System)?;
-        let made = ChannelMemory { memory, layout, boot, buffers: Mutex::default() };
+        let made = ChannelMemory { memory, layout, boot, buffers: Mutex::default(), owner: own_pid::get() };
         // It is as large as its layout says, so there is room.
         made.shared().write(0, boot.as_bytes()).ok_or_else(too_short)?;
         Ok(Arc::new(made))
@@ -95,7 +98,7 @@ impl ChannelMemory {
         all.read(0, &mut page).ok_or(MemoryError::Boot(BootError::NotAChannel))?;
         let boot = Boot::parse(&page).map_err(MemoryError::Boot)?;
         let layout = boot.layout(all.bytes() as u64).map_err(MemoryError::Boot)?;
-        Ok(Arc::new(ChannelMemory { memory, layout, boot, buffers: Mutex::default() }))
+        Ok(Arc::new(ChannelMemory { memory, layout, boot, buffers: Mutex::default(), owner: own_pid::get() }))
     }
 
     /// The host's end, and the bell that ends its waits. To be asked for once: two ends on one side read each other's
@@ -179,8 +182,11 @@ impl ChannelMemory {
         Ok(range)
     }
 
-    /// Gives such a range back.
+    /// Gives such a range back; in a forked copy of its owner, who may be using it, nothing happens.
     pub(crate) fn give_back(&self, range: &Range<u64>) {
+        if self.owner != own_pid::get() {
+            return;
+        }
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         buffers.retain(|taken| taken != range);
         // A failure costs memory until the channel ends, no more.

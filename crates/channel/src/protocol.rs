@@ -19,8 +19,9 @@ pub const PROTOCOL_VERSION: u32 = 1;
 /// is larger goes in parts, or through a shared buffer.
 pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Codes of failed requests: `Reply.status`, and what the imports of a wasm applet return, there negated where a size
-/// is the answer; the same numbers as in `enum nv_error`.
+/// Codes of failed requests: `Reply.status`, with the numbers of `enum nv_error`. The imports of a wasm applet share them,
+/// negated where a size is the answer, up to [`FAILED`](status::FAILED), and `MEMORY_SHAPE` and `CANCELLED`; of a heap that may
+/// only be read they say 8.
 pub mod status {
     /// It was done.
     pub const OK: i32 = 0;

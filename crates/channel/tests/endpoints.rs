@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_channel::header::{FORGET, Header};
 use holdfast_channel::hello;
-use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind};
+use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind, PROTOCOL_VERSION};
 use holdfast_channel::ring::DATA_WORD;
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{
@@ -106,9 +106,8 @@ fn a_call_tells_the_applet_to_forget_and_no_other_message_tells_the_host() {
 #[test]
 fn the_names_of_exports_arrive() {
     let Pair { mut host, mut applet, .. } = pair();
-    let mut room = [0; 256];
-    let (header, bytes) = hello::encode(&["add", "größe"], &mut room).unwrap();
-    applet.send(&header, &room[..bytes], Deadline::NOW).unwrap();
+    let hello = AppletMessage::Hello { version: PROTOCOL_VERSION, count: 2 };
+    applet.send(&hello.into(), "\u{3}add\u{7}größe".as_bytes(), Deadline::NOW).unwrap();
     let mut payload = Vec::new();
     let header = host.receive(&mut payload, hello::HELLO_BYTES_MAX as u64, Deadline::NOW).unwrap();
     let names = hello::Names::parse(&header, &payload).unwrap();
@@ -342,6 +341,47 @@ fn an_interrupt_in_the_middle_of_a_message_waits_for_its_end() {
         stop.store(1, Ordering::Relaxed);
     });
     assert!(seen.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn an_interrupt_that_was_taken_back_does_not_meet_a_later_message() {
+    let Pair { mut host, mut applet, bell, memory } = pair();
+    host.waiter().set_spin_ns_max(0);
+    let (_mapped, shared) = hostile(&memory);
+    let ring = shared.part(memory.layout().applet_ring_offset(), 4096 + u64::from(RING_BYTES)).unwrap();
+    let mut slow = holdfast_channel::Producer::new(ring, RING_BYTES).unwrap();
+    let most = slow.piece_bytes_max();
+    let late = host.deadline_in(LONG);
+    let waker = applet.waiter();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let header = Header { payload_bytes: most + 1, ..result() };
+            let begin = Header { flags: holdfast_channel::header::MORE, ..header };
+            assert_eq!(slow.push(&begin, &vec![1; most as usize]), Ok(true));
+            thread::sleep(Duration::from_millis(100));
+            // The host has the first piece and sleeps until the second comes.
+            bell.interrupt();
+            thread::sleep(Duration::from_millis(100));
+            assert_eq!(slow.push(&Header { payload_bytes: 1, ..header }, &[1]), Ok(true));
+            if let Some(word) = slow.sleeping_consumer().unwrap() {
+                waker.wake(word);
+            }
+        });
+        host.receive(&mut Vec::new(), MESSAGE_BYTES_MAX, late).unwrap();
+    });
+    assert!(host.take_interrupt() && !host.take_interrupt());
+    // Longer than a peer that has stopped in the middle is waited for.
+    thread::sleep(Duration::from_millis(1100));
+    let bytes = pattern(100_000);
+    thread::scope(|scope| {
+        let receiving = scope.spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            let mut payload = Vec::new();
+            applet.receive(&mut payload, MESSAGE_BYTES_MAX, late).map(|_| payload)
+        });
+        host.send(&HostMessage::Cancel { call: 1 }.into(), &bytes, late).unwrap();
+        assert!(receiving.join().unwrap().unwrap() == bytes);
+    });
 }
 
 #[test]

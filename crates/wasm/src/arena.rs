@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use holdfast_channel::layout::PAGE_BYTES;
 use holdfast_channel::{Handle, Header};
 use holdfast_sys::fault::WriteWatch;
 use holdfast_sys::file;
@@ -60,9 +61,6 @@ impl Arena {
         self.bytes
     }
 }
-
-/// The alignment of a mapping, on all platforms that this crate supports.
-const PAGE_BYTES: u64 = 4096;
 
 /// An arena that is mapped right below [`HEAP_BASE`]. The mapping goes with the linear memory's address space.
 pub(crate) struct MappedArena {

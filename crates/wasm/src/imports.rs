@@ -17,7 +17,8 @@ use crate::state::{State, Stop};
 pub const MODULE: &str = "holdfast";
 /// What it offers, as shown to someone whose applet asks for something else.
 pub(crate) const OFFER: &str = "attach(out: i32) -> i32, grow(at_least_bytes: i64) -> i64, commit(level: i32) -> i32, \
-     rollback() -> i32, receive(header: i32, payload: i32, capacity: i32) -> i32 and send(header: i32, payload: i32) -> i32";
+     rollback() -> i32, receive(header: i32, payload: i32, capacity: i32) -> i32, \
+     send(header: i32, payload: i32) -> i32 and arena() -> i64";
 
 /// Size of what `attach` writes: base, backed, limit and flags, each a little-endian u64.
 const ATTACH_RECORD_BYTES: u64 = 32;

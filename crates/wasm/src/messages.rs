@@ -1,4 +1,5 @@
-//! The imports with which an applet serves: `receive` waits for a message of the host, `send` hands it one.
+//! The imports with which an applet serves: `receive` waits for a message of the host, `send` hands it one, `arena` says
+//! where the memory is that both share.
 //!
 //! The applet is not trusted: what it points to is checked against what exists before it is touched, its header is copied
 //! once, and it does not go on before the host has taken what it sent.
@@ -24,7 +25,7 @@ use crate::mailbox::{Message, Next, PAYLOAD_BYTES_MAX};
 use crate::state::State;
 use crate::wasi::memory_and_state;
 
-/// Adds both to a linker.
+/// Adds them to a linker.
 pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     linker.func_wrap_async(
         MODULE,

@@ -188,12 +188,15 @@ impl Serving {
             if arena::part_of(&header).is_some_and(|part| !arena::holds(arena_bytes, part)) {
                 return Err(SendError::NoSuchBuffer);
             }
-            self.called = Instant::now();
         }
         let header = Header { payload_bytes: bytes as u32, ..header };
         self.mailbox
             .post(Message { header, payload })
-            .map_err(|queued_bytes| SendError::Full { queued_bytes })
+            .map_err(|queued_bytes| SendError::Full { queued_bytes })?;
+        if header.kind() == Some(Kind::Call) {
+            self.called = Instant::now();
+        }
+        Ok(())
     }
 
     /// Runs the applet on this thread until it sends a message, waits for one while there is none for it, or ends. Past

@@ -5,6 +5,7 @@
     with holdfast.Applet("md5.wasm", call_timeout=1.0) as md5:
         digest = md5.call("digest", b"message digest")
 
+- `run`: runs a program to its end in a sandbox.
 - `Applet`: a program, native or WebAssembly, in a sandbox, that serves calls. `AsyncApplet`: the same for asyncio.
 - `Pool`: applets that are started before they are needed.
 - `Buffer`: memory that host and applet share, for large data without a copy.
@@ -42,8 +43,8 @@ from ._errors import (
     UnknownFunction,
 )
 from ._holdfast import VERSION as __version__
-from ._holdfast import Applet, Buffer, Heap, Pool, Stream, Transaction
-from ._types import CallMetrics, DirGrant, HeapGrant, Limits, Metrics
+from ._holdfast import Applet, Buffer, Heap, Pool, Stream, Transaction, run
+from ._types import CallMetrics, DirGrant, HeapGrant, Limits, Metrics, Outcome
 
 __all__ = [
     "Applet",
@@ -75,6 +76,7 @@ __all__ = [
     "Limits",
     "Metrics",
     "NoBuffer",
+    "Outcome",
     "PolicyViolation",
     "Pool",
     "ResultTooLarge",
@@ -85,4 +87,5 @@ __all__ = [
     "TransactionError",
     "UnknownFunction",
     "__version__",
+    "run",
 ]

@@ -47,6 +47,7 @@ class AsyncApplet:
         self._start: Callable[[], Applet] = functools.partial(Applet, path, **options)
         self._path = Path(path)
         self._applet: Applet | None = None
+        self._is_closed = False
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[Any] | None = None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="holdfast")
@@ -58,6 +59,8 @@ class AsyncApplet:
 
     async def __aenter__(self) -> Self:
         async with _Turn(self):
+            if self._is_closed:
+                raise Closed("the applet is closed; start another one")
             if self._applet is None:
                 self._applet = await self._run(self._start)
         return self
@@ -117,10 +120,11 @@ class AsyncApplet:
             await self._run(self._started().respawn)
 
     async def close(self) -> ClosedApplet | None:
-        """As `Applet.close`; also ends the thread."""
+        """As `Applet.close`; also ends the thread. A stream of this task has to be closed before (`contextlib.aclosing`), and
+        one of another task is waited for."""
         async with _Turn(self):
             applet, self._applet = self._applet, None
-            self._start = _closed
+            self._is_closed = True
             try:
                 return None if applet is None else await self._run(applet.close)
             finally:
@@ -206,7 +210,3 @@ async def _pause() -> None:
 
 def _next_part(stream: Stream) -> bytes | None:
     return next(stream, None)
-
-
-def _closed() -> Applet:
-    raise Closed("the applet is closed; start another one")

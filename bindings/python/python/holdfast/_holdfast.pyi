@@ -16,6 +16,7 @@ from ._types import (
     LimitOptions,
     Limits,
     Metrics,
+    Outcome,
     Size,
     Time,
 )
@@ -23,6 +24,23 @@ from ._types import (
 VERSION: Final[str]
 
 _T = TypeVar("_T")
+
+def run(
+    path: str | PathLike[str],
+    *,
+    input: BytesLike | None = None,
+    timeout: Time | None = None,
+    args: Sequence[str] = ...,
+    env: dict[str, str] | None = None,
+    dirs: Sequence[str | PathLike[str] | DirGrant] = ...,
+    heap: str | HeapGrant | None = None,
+    limits: Limits | None = None,
+    strict: bool = False,
+    output: Literal["discard", "inherit", "capture"] = ...,
+    home: str | PathLike[str] | None = None,
+    pool: str | PathLike[str] | None = None,
+    **named: Unpack[LimitOptions],
+) -> Outcome: ...
 
 @final
 class Applet:

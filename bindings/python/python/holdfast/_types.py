@@ -163,6 +163,22 @@ class CallMetrics:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run came to."""
+
+    #: The program's own exit status.
+    exit_status: int
+    #: Captured standard output.
+    stdout: bytes
+    #: Captured standard error.
+    stderr: bytes
+    #: What it cost.
+    metrics: Metrics
+    #: What did not stop it but made it slower, or the sandbox weaker, in words.
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
     """What is left of an applet that was closed."""
 

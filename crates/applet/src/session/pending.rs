@@ -1,0 +1,69 @@
+//! A call that is under way: until when it may go on, and what of its result is wanted.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use crate::metrics::CallMetrics;
+
+/// See the module.
+pub(super) struct Pending {
+    pub(super) call: u64,
+    pub(super) started: Instant,
+    pub(super) time_limit: Option<Duration>,
+    /// When the grace of a cancelled call ends.
+    pub(super) patience: Option<Instant>,
+    pub(super) is_streamed: bool,
+    pub(super) is_looked_after: bool,
+    /// What of the result there is room for.
+    pub(super) room_bytes: usize,
+    /// Why nobody wants the rest of the result.
+    pub(super) unwanted: Option<Unwanted>,
+    /// The applet's processor time before it, if it is counted.
+    pub(super) cpu_time: Option<Duration>,
+    pub(super) metrics: CallMetrics,
+}
+
+/// Why nobody wants the rest of a result.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unwanted {
+    TooLarge,
+    Dropped,
+}
+
+impl Pending {
+    /// When it must have ended.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let limit = self.time_limit.and_then(|limit| self.started.checked_add(limit));
+        [limit, self.patience].into_iter().flatten().min()
+    }
+
+    /// Whether a part of the result is wanted: it `came`, has room, and so had all before it.
+    pub(super) fn wants(&mut self, came: bool, bytes: usize) -> bool {
+        if self.unwanted.is_some() {
+            return false;
+        }
+        if !came || bytes > self.room_bytes {
+            self.unwanted = Some(Unwanted::TooLarge);
+            return false;
+        }
+        if !self.is_streamed {
+            self.room_bytes -= bytes;
+        }
+        true
+    }
+
+    /// Whether somebody wants the rest of the result.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.unwanted.is_none()
+    }
+
+    /// Whether there was no room for the result.
+    pub(super) fn is_refused(&self) -> bool {
+        self.unwanted == Some(Unwanted::TooLarge)
+    }
+
+    /// Nobody wants the rest of the result.
+    pub(super) fn drop_result(&mut self) {
+        self.unwanted.get_or_insert(Unwanted::Dropped);
+    }
+}

@@ -1,0 +1,117 @@
+//! A sandbox without an applet, which says what a session does about things that no applet does on demand.
+
+use super::*;
+
+use crate::buffer::SharedBuffer;
+use crate::kind::Kind;
+use crate::sandbox::Ended;
+
+/// Serves one function. In its call it stops in the middle of a message, and then the call is cancelled.
+struct Stalling {
+    control: Arc<Control>,
+    received: u32,
+}
+
+impl Sandbox for Stalling {
+    fn control(&self) -> Arc<Control> {
+        self.control.clone()
+    }
+
+    fn send(&mut self, _: &Header, _: &[u8], _: Option<Instant>) -> Result<(), Stop> {
+        if self.received < 2 { Ok(()) } else { Err(Stop::HalfDone) }
+    }
+
+    fn receive(&mut self, payload: &mut Vec<u8>, _: Option<Instant>) -> Result<Header, Stop> {
+        self.received += 1;
+        if self.received == 1 {
+            payload.extend(b"\x01f");
+            return Ok(AppletMessage::Hello {
+                version: holdfast_channel::protocol::PROTOCOL_VERSION,
+                count: 1,
+            }
+            .into());
+        }
+        self.control.cancel();
+        Err(Stop::Nudged)
+    }
+
+    fn look_every(&mut self, _: Option<Duration>) {}
+
+    fn seal(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<(), Unpublished> {
+        Ok(())
+    }
+
+    fn roll_back(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn is_atomic(&self) -> bool {
+        false
+    }
+
+    fn outlives_cancel(&self) -> bool {
+        true
+    }
+
+    fn has_ended(&self) -> bool {
+        false
+    }
+
+    fn cpu_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn heap_backed_bytes(&self) -> u64 {
+        0
+    }
+
+    fn metrics(&self) -> Metrics {
+        Metrics::new(Kind::Native)
+    }
+
+    fn weaker(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn buffer(&mut self, _: usize) -> Result<SharedBuffer, CallError> {
+        Err(CallError::Busy)
+    }
+
+    fn handle_of(&self, _: &SharedBuffer) -> Result<Handle, CallError> {
+        Err(CallError::Busy)
+    }
+
+    fn finish(self: Box<Self>, _: Option<&Failure>) -> Ended {
+        Ended {
+            failure: Failure::Busy,
+            region: None,
+            heap_error: None,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            metrics: self.metrics(),
+        }
+    }
+}
+
+#[test]
+fn an_applet_that_stops_in_the_middle_of_a_message_ignored_the_cancellation() {
+    let control = Arc::new(Control::new(|| {}));
+    let sandbox = Box::new(Stalling { control, received: 0 });
+    let Ok(mut session) = Session::begin(sandbox, &Limits::default()) else { panic!("it serves") };
+    let request = Request {
+        function: "f",
+        input: b"",
+        buffer: Handle::default(),
+        time_limit: None,
+        is_streamed: false,
+        look_every: None,
+        is_counted: false,
+    };
+    assert!(matches!(session.call(&request), Ok(Ok(()))));
+    let Err(Over(failure)) = session.step() else { panic!("it has a result") };
+    assert!(matches!(failure, Some(Failure::IgnoredCancel { .. })), "{failure:?}");
+}
