@@ -38,9 +38,7 @@ pub(super) fn run(ground: &Ground, rounds: usize, images: usize, image_bytes: u6
             make_dirty(&home, text)?;
         }
         let started = Instant::now();
-        for (region, _) in &regions {
-            copy(&home, region, image_bytes)?;
-        }
+        copy_all(&home, regions.iter().map(|(region, _)| region), image_bytes)?;
         Ok(ms_since(started))
     });
     let sequential = Side::new(SEQUENTIAL, || {
@@ -67,9 +65,18 @@ fn make_dirty(home: &Home, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn copy(home: &Home, region: &RegionName, image_bytes: u64) -> io::Result<()> {
-    match home.names.rescue(region, None).map_err(Error::other)? {
-        Rescue::Written { bytes } if bytes == image_bytes => Ok(()),
-        other => Err(Error::other(format!("instead of {image_bytes} bytes a rescue copy did: {other:?}"))),
+fn copy_all<'a>(
+    home: &Home,
+    regions: impl Iterator<Item = &'a RegionName>,
+    image_bytes: u64,
+) -> io::Result<()> {
+    for rescued in home.names.rescue_each(regions.map(|region| (region, None))) {
+        match rescued.map_err(Error::other)? {
+            Rescue::Written { bytes } if bytes == image_bytes => {}
+            other => {
+                return Err(Error::other(format!("instead of {image_bytes} bytes a copy did: {other:?}")));
+            }
+        }
     }
+    Ok(())
 }

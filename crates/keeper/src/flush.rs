@@ -19,6 +19,10 @@ use crate::plan::{Candidate, bytes_in, order};
 /// Of the time that is left, this part in percent is planned with: syncs take some, too.
 const PLANNED_PERCENT: u64 = 90;
 
+/// Heaps of so many bytes together are waited for together. Fewer, and the disk is waited for more often; more, and the
+/// most valuable one is safe later.
+const BATCH_BYTES: u64 = 16 << 20;
+
 /// Why everything is saved now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -162,10 +166,12 @@ impl Keeper {
                 (frozen, all)
             })
         };
+        let mut batch: Vec<Candidate> = Vec::new();
         for heap in candidates {
             let left = |why| Left { name: heap.name.to_string(), bytes: heap.bytes, why };
             let remaining = self.config.emergency.saturating_sub(started.elapsed());
-            if heap.bytes > bytes_in(report.budget.bytes_per_s, remaining) / 100 * PLANNED_PERCENT {
+            let waiting = bytes_of(&batch);
+            if waiting + heap.bytes > bytes_in(report.budget.bytes_per_s, remaining) / 100 * PLANNED_PERCENT {
                 // A smaller one further down may fit.
                 report.left.push(left(LeftWhy::NoTime));
                 continue;
@@ -176,20 +182,37 @@ impl Keeper {
                 report.left.push(left(LeftWhy::Running));
                 continue;
             }
-            match self.names.rescue(&heap.name, heap.holder) {
-                Ok(Rescue::Written { bytes }) => report.saved.push(Saved {
-                    name: heap.name.to_string(),
-                    bytes,
-                    done_ms: milliseconds(started.elapsed()),
-                }),
-                Ok(_) => {}
-                Err(RegionError::StoreFull { .. }) => report.left.push(left(LeftWhy::NoRoom)),
-                // It was removed meanwhile.
-                Err(RegionError::NotFound { .. }) => {}
-                Err(error) => report.left.push(left(LeftWhy::Failed(error.to_string()))),
+            batch.push(heap);
+            if bytes_of(&batch) >= BATCH_BYTES {
+                self.save(&mut batch, started, report);
             }
         }
+        self.save(&mut batch, started, report);
     }
+
+    /// Saves heaps that become safe together.
+    fn save(&self, batch: &mut Vec<Candidate>, started: Instant, report: &mut FlushReport) {
+        let rescued = self.names.rescue_each(batch.iter().map(|heap| (&heap.name, heap.holder)));
+        let done_ms = milliseconds(started.elapsed());
+        for (heap, rescued) in batch.drain(..).zip(rescued) {
+            let name = heap.name.to_string();
+            let why = match rescued {
+                Ok(Rescue::Written { bytes }) => {
+                    report.saved.push(Saved { name, bytes, done_ms });
+                    continue;
+                }
+                // It was removed meanwhile, or the store has it.
+                Ok(_) | Err(RegionError::NotFound { .. }) => continue,
+                Err(RegionError::StoreFull { .. }) => LeftWhy::NoRoom,
+                Err(error) => LeftWhy::Failed(error.to_string()),
+            };
+            report.left.push(Left { name, bytes: heap.bytes, why });
+        }
+    }
+}
+
+fn bytes_of(heaps: &[Candidate]) -> u64 {
+    heaps.iter().map(|heap| heap.bytes).sum()
 }
 
 /// What a flush would have to do for a heap.

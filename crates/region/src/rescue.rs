@@ -12,55 +12,35 @@
 
 #![forbid(unsafe_code)]
 
+mod note;
+
 use std::fs::File;
-use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
 
 use holdfast_sys::file::private_options;
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome};
-use holdfast_sys::process::boot_id;
 use serde::Serialize;
-use xxhash_rust::xxh3::xxh3_64;
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::IntoBytes;
 
 use crate::base::{open_base, target_error, verify_base};
 use crate::error::{RegionError, Remedy, Result};
 use crate::files::{journal_path, rescue_lock_path, rescue_path, rescue_temporary_path};
-use crate::format::{DATA_OFFSET, FileState, Header, SLOTS_BYTES};
+use crate::format::{DATA_OFFSET, FileState, Header};
 use crate::image::{Backing, BuildError, FileFault, Image};
 use crate::medium::{current_image_path, redo_paths};
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::redo;
+pub(crate) use crate::rescue::note::open_rescue;
+use crate::rescue::note::{NOTE_OFFSET, Note};
 use crate::settle::checksum_of;
 use crate::sparse::{CopyError, DataSum, PAGE_BYTES, sum_and_copy};
 use crate::stored::Stored;
 
-const MAGIC: [u8; 8] = *b"HFRESCUE";
-const VERSION: u32 = 1;
-/// Where the note is: in the part of the file that base files leave empty.
-const NOTE_OFFSET: u64 = SLOTS_BYTES as u64;
 /// How long somebody else may take to make a copy in the same store.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// What tells a rescue copy from a base file, and where it comes from.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct Note {
-    magic: [u8; 8],
-    version: U32,
-    reserved: U32,
-    boot: [u8; 16],
-    taken_unix_s: U64,
-    /// XXH3-64 of all before.
-    checksum: U64,
-}
-
-const _: () = assert!(size_of::<Note>() == 48);
 
 /// Who may be writing to the region that is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +49,15 @@ enum Writer {
     Stopped(Option<u32>),
     /// Anybody.
     Running,
+}
+
+/// A copy on its way.
+#[derive(Debug)]
+enum Begun {
+    /// There is nothing to wait for.
+    Done(Rescue),
+    /// It is written, under a temporary name; not durable yet. Until it is, nobody may begin to write the region.
+    Built { built: Box<Image>, written: DataSum, _lock: Option<FileLock> },
 }
 
 /// What making a rescue copy did.
@@ -137,13 +126,60 @@ impl NameSpace {
         Ok(self.holds_the_same(&image, seen)?.is_some())
     }
 
+    /// As [`NameSpace::rescue`] for each of several regions, whose copies become durable together: the disk is waited for
+    /// once at the end, and for each only as long as it needs. Each is locked until its copy has its name. In the order of
+    /// the regions.
+    ///
+    /// # Errors
+    /// Of each as there; a disk that fails at the end fails all that were written.
+    pub fn rescue_each<'a>(
+        &self,
+        regions: impl IntoIterator<Item = (&'a RegionName, Option<u32>)>,
+    ) -> Vec<Result<Rescue>> {
+        let mut only: Option<FileLock> = None;
+        let begun: Vec<Result<Begun>> = regions
+            .into_iter()
+            .map(|(name, stopped_writer)| {
+                if !self.exists(name) {
+                    return Err(self.not_found(name));
+                }
+                if only.is_none() {
+                    only = Some(self.lock_rescues(name)?);
+                }
+                self.begin_rescue(name, Writer::Stopped(stopped_writer), false)
+            })
+            .collect();
+        let named: Vec<_> = begun.into_iter().map(|begun| self.name_rescue(begun?)).collect();
+        let is_written = |named: &Result<Rescue>| matches!(named, Ok(Rescue::Written { .. }));
+        if !named.iter().any(is_written) {
+            return named;
+        }
+        let Err(failed) = self.storage.sync_directory(self.places.store()) else { return named };
+        let again = || io::Error::new(failed.kind(), failed.to_string());
+        let failure = || RegionError::Io {
+            step: "make durable",
+            path: self.places.store().to_owned(),
+            source: failed.raw_os_error().map_or_else(again, io::Error::from_raw_os_error),
+        };
+        named.into_iter().map(|named| if is_written(&named) { Err(failure()) } else { named }).collect()
+    }
+
     fn rescue_with(&self, name: &RegionName, writer: Writer, if_changed: bool) -> Result<Rescue> {
         if !self.exists(name) {
             return Err(self.not_found(name));
         }
         let _only = self.lock_rescues(name)?;
+        let rescue = self.name_rescue(self.begin_rescue(name, writer, if_changed)?)?;
+        if matches!(rescue, Rescue::Written { .. }) {
+            self.sync_store()?;
+        }
+        Ok(rescue)
+    }
+
+    /// Everything but what waits for the disk.
+    fn begin_rescue(&self, name: &RegionName, writer: Writer, if_changed: bool) -> Result<Begun> {
         // Shared: nobody can begin to write, and whoever reads goes on.
-        let _lock = match self.lock(name, LockMode::Shared) {
+        let lock = match self.lock(name, LockMode::Shared) {
             Ok(lock) => Some(lock),
             Err(RegionError::Held { holder, .. })
                 if writer == Writer::Running || holder.is_some() && writer == Writer::Stopped(holder) =>
@@ -152,7 +188,7 @@ impl NameSpace {
             }
             Err(error) => return Err(error),
         };
-        let Some(image) = self.image_to_rescue(name)? else { return Ok(Rescue::NoImage) };
+        let Some(image) = self.image_to_rescue(name)? else { return Ok(Begun::Done(Rescue::NoImage)) };
         // Before the image is read: whatever the store gets later is newer than the copy.
         let seen = self.seen_in_store(&image.header);
         self.sync_journal(name)?;
@@ -160,10 +196,34 @@ impl NameSpace {
             if same == Rescue::Stored {
                 self.remove_rescue(name)?;
             }
-            return Ok(same);
+            return Ok(Begun::Done(same));
         }
         let written = self.write_rescue(&image, seen, writer == Writer::Running)?;
-        Ok(written.map_or(Rescue::Busy, |written| Rescue::Written { bytes: written.pages * PAGE_BYTES }))
+        Ok(match written {
+            Some((built, written)) => Begun::Built { built: Box::new(built), written, _lock: lock },
+            None => Begun::Done(Rescue::Busy),
+        })
+    }
+
+    /// Makes a copy durable and gives it its name, which is durable when the store is synced.
+    fn name_rescue(&self, begun: Begun) -> Result<Rescue> {
+        let (mut built, written) = match begun {
+            Begun::Done(rescue) => return Ok(rescue),
+            Begun::Built { built, written, .. } => (built, written),
+        };
+        let (store, storage) = (self.places.store(), &*self.storage);
+        let (temporary, data_bytes) = (built.path.clone(), built.header.backed_bytes);
+        let step = |step| move |source| BuildError::Target { step, source };
+        let path = rescue_path(store, &built.header.name);
+        let named = storage
+            .sync(&built.file)
+            .map_err(step("make durable"))
+            .and_then(|()| built.rename(storage, path).map_err(step("rename")));
+        if let Err(error) = named {
+            let _ = storage.remove(&temporary);
+            return Err(target_error(storage, error, &temporary, store, data_bytes));
+        }
+        Ok(Rescue::Written { bytes: written.pages * PAGE_BYTES })
     }
 
     /// Whether the image still is what was copied.
@@ -262,13 +322,13 @@ impl NameSpace {
         private_options().read(true).open(path).ok()
     }
 
-    /// `None` when the image was found changed, if somebody may be writing.
+    /// Writes a copy under a temporary name. `None` when the image was found changed, if somebody may be writing.
     fn write_rescue(
         &self,
         image: &Image,
         (checkpoint_count, journal_sequence): (u64, u64),
         may_change: bool,
-    ) -> Result<Option<DataSum>> {
+    ) -> Result<Option<(Image, DataSum)>> {
         let (store, storage) = (self.places.store(), &*self.storage);
         let header = Header {
             state: FileState::Open,
@@ -299,7 +359,7 @@ impl NameSpace {
             storage.write_at(file, Note::new().as_bytes(), NOTE_OFFSET).map_err(step("write"))
         };
         let built = Image::build(storage, temporary.clone(), header, Backing::Holes, filled);
-        let mut built = built.map_err(failed)?;
+        let built = built.map_err(failed)?;
         // Before anything is synced: what is dropped costs the disk nothing.
         if may_change
             && !self.is_as_copied(image, &written).inspect_err(|_| drop(storage.remove(&temporary)))?
@@ -307,16 +367,7 @@ impl NameSpace {
             self.remove_file(&temporary)?;
             return Ok(None);
         }
-        let named = storage
-            .sync(&built.file)
-            .map_err(step("make durable"))
-            .and_then(|()| built.rename(storage, rescue_path(store, &name)).map_err(step("rename")));
-        if let Err(error) = named {
-            let _ = storage.remove(&temporary);
-            return Err(failed(error));
-        }
-        self.sync_store()?;
-        Ok(Some(written))
+        Ok(Some((built, written)))
     }
 
     /// The rescue copy, if it is newer than what is stored and whole. The caller holds the name's lock, and there is no
@@ -376,49 +427,6 @@ impl NameSpace {
     }
 }
 
-impl Note {
-    fn new() -> Note {
-        let mut note = Note {
-            magic: MAGIC,
-            version: VERSION.into(),
-            reserved: U32::ZERO,
-            // For people; that it cannot be read is no reason to have no copy.
-            boot: boot_id().ok().and_then(|text| parse_boot(&text)).unwrap_or_default(),
-            taken_unix_s: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_secs())
-                .into(),
-            checksum: U64::ZERO,
-        };
-        note.checksum = note.sum().into();
-        note
-    }
-
-    fn sum(&self) -> u64 {
-        xxh3_64(&self.as_bytes()[..size_of::<Note>() - size_of::<U64>()])
-    }
-}
-
-fn parse_boot(text: &[u8]) -> Option<[u8; 16]> {
-    let text = std::str::from_utf8(text).ok()?;
-    uuid::Uuid::parse_str(text.trim()).ok().map(uuid::Uuid::into_bytes)
-}
-
-/// Opens a rescue copy; header and note are checked, the data not yet.
-pub(crate) fn open_rescue(store: &Path, name: &RegionName) -> std::result::Result<Image, FileFault> {
-    let image = Image::open(rescue_path(store, name), name, false)?;
-    let mut note = Note::new_zeroed();
-    let read = image.file.read_exact_at(note.as_mut_bytes(), NOTE_OFFSET);
-    read.map_err(|source| FileFault::Io { step: "read", source })?;
-    if note.magic != MAGIC || note.checksum.get() != note.sum() {
-        return Err(FileFault::Damaged);
-    }
-    match note.version.get() {
-        VERSION => Ok(image),
-        version => Err(FileFault::Newer { version, flags: 0 }),
-    }
-}
-
 /// The newest checkpoint and record of what is stored.
 fn position(stored: &Stored) -> (u64, u64) {
     let sequence = stored.journal.as_ref().map_or(0, |journal| journal.extent.last_sequence);
@@ -449,27 +457,5 @@ fn read_error(error: CopyError, image: &Image) -> RegionError {
             path,
         },
         CopyError::Read(source) | CopyError::Write(source) => RegionError::Io { step: "read", path, source },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_bytes_of_a_note_never_change() {
-        let mut note = Note { boot: [7; 16], taken_unix_s: 9.into(), ..Note::new() };
-        note.checksum = note.sum().into();
-        let bytes = note.as_bytes();
-        assert_eq!(&bytes[..16], b"HFRESCUE\x01\0\0\0\0\0\0\0");
-        assert_eq!((&bytes[16..32], &bytes[32..40]), (&[7; 16][..], &9_u64.to_le_bytes()[..]));
-        assert_eq!(bytes[40..], xxh3_64(&bytes[..40]).to_le_bytes());
-    }
-
-    #[test]
-    fn a_boot_is_read_as_the_kernel_writes_it() {
-        let boot = parse_boot(b"00112233-4455-6677-8899-aabbccddeeff\n").unwrap();
-        assert_eq!((boot[0], boot[15]), (0, 0xff));
-        assert_eq!(parse_boot(b"no boot"), None);
     }
 }

@@ -21,6 +21,9 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Bytes read at once: fits the second-level cache, so that summing and writing find them there.
 const CHUNK_BYTES: usize = 256 << 10;
 
+/// So much is handed to the disk at once, while the next is still summed.
+const WRITE_OUT_BYTES: u64 = 1 << 20;
+
 static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 
 /// What was found in a data area.
@@ -53,9 +56,16 @@ pub(crate) fn sum_and_copy(
     data_bytes: u64,
     target: Option<(&dyn Storage, &File)>,
 ) -> Result<DataSum, CopyError> {
-    let mut pages = 0;
+    let (mut pages, mut begun) = (0, DATA_OFFSET);
     let checksum = sum_each(source, data_bytes, |bytes, position| {
         pages += write_pages(bytes, position, target).map_err(CopyError::Write)?;
+        let written = position + bytes.len() as u64;
+        if let Some((storage, file)) = target
+            && written - begun >= WRITE_OUT_BYTES
+        {
+            storage.begin_write_out(file, begun..written);
+            begun = written;
+        }
         Ok(())
     })?;
     Ok(DataSum { checksum, pages })

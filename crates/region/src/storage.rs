@@ -59,6 +59,9 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn write_back(&self, file: &File, _offset: u64, memory: &[u8]) -> io::Result<()> {
         crate::lines::write_back(file, memory)
     }
+    /// Starts to bring a range to the disk, so that a later [`Storage::sync`] waits less. A hint: nothing is durable by it,
+    /// and nothing is lost without it.
+    fn begin_write_out(&self, _file: &File, _range: Range<u64>) {}
     /// Makes a file's content and length durable.
     ///
     /// # Errors
@@ -112,6 +115,10 @@ impl Storage for KernelStorage {
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.write_all_at(bytes, offset)
+    }
+
+    fn begin_write_out(&self, file: &File, range: Range<u64>) {
+        let _ = holdfast_sys::write_out::begin(file, range);
     }
 
     fn share_blocks(&self, from: &File, to: &File) -> io::Result<()> {

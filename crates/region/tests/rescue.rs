@@ -236,6 +236,44 @@ fn a_copy_that_fails_at_any_step_leaves_the_one_before_it() {
     }
 }
 
+/// One of three is damaged and one is not there, and the disk fails at any step.
+#[test]
+fn several_copies_cost_each_other_nothing_and_what_fails_leaves_the_ones_before() {
+    let three = |home: &Home| {
+        for name in ["first", "words", "last"] {
+            let mut region = match name {
+                "words" => home.names().open(&named(name), &key()).unwrap(),
+                _ => home.names().create(&named(name), &key(), 8 * MIB).unwrap(),
+            };
+            store_number(&mut region, 7);
+            drop(region);
+        }
+        truncate(&home.image("words"), 4096);
+    };
+    let names = ["first", "words", "none", "last"].map(named);
+    for step in 0.. {
+        assert!(step < 100, "the copies never come to their end");
+        let home = crashed();
+        three(&home);
+        let storage = Arc::new(FaultyStorage::new(Fault::Always(ENOSPC)));
+        storage.arm(step);
+        let rescued = home.names_over(storage.clone()).rescue_each(names.iter().map(|name| (name, None)));
+        assert!(matches!(rescued[1], Err(RegionError::Truncated { .. })), "{:?}", rescued[1]);
+        assert!(matches!(rescued[2], Err(RegionError::NotFound { .. })), "{:?}", rescued[2]);
+        let written = |at: usize| matches!(rescued[at], Ok(Rescue::Written { .. }));
+        lose_the_pool(&home);
+        for (at, name) in [(0, "first"), (3, "last")] {
+            let found = home.names().open(&named(name), &key());
+            let is_there = found.is_ok_and(|mut region| number(&mut region) == 7);
+            assert!(is_there || !written(at), "{name} at step {step}");
+        }
+        if !storage.struck() {
+            assert!(written(0) && written(3) && step > 4, "after {step} steps: {rescued:?}");
+            break;
+        }
+    }
+}
+
 #[test]
 fn a_cold_open_that_dies_at_any_step_finds_the_copy_again() {
     for step in 0.. {

@@ -24,4 +24,5 @@ pub mod shared_memory;
 #[cfg(target_arch = "x86_64")]
 pub mod spawn;
 pub mod window;
+pub mod write_out;
 pub mod zeroed;
