@@ -293,14 +293,19 @@ pub struct CompletionsArgs {
 
 /// A span of time as people write it, in which something can be done.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(time) if time.is_zero() => {
+    match parse_age(text)? {
+        Duration::ZERO => {
             Err("nothing is done in no time; leave the option out for no limit, or write 500ms, 10s, 2min"
                 .to_owned())
         }
-        Ok(time) => Ok(time),
-        Err(error) => Err(format!("{error}; write a number and a unit: 500ms, 10s, 2min")),
+        time => Ok(time),
     }
+}
+
+/// The same where no time at all makes sense, too.
+pub fn parse_age(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write a number and a unit: 500ms, 10s, 2min"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_region::RegionName;
 
-use crate::args::parse_time;
+use crate::args::parse_age;
 use crate::size::parse_size;
 
 pub const SNAPSHOT_HELP: &str = "\
@@ -141,7 +141,7 @@ pub struct TidyArgs {
     #[arg(long)]
     pub yes: bool,
     /// Leave copies that a repair kept less than this time ago
-    #[arg(long, value_name = "TIME", default_value = "7days", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "7days", value_parser = parse_age)]
     pub keep: Duration,
     /// Print JSON
     #[arg(long)]

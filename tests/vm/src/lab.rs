@@ -191,9 +191,7 @@ impl<'a> Session<'a> {
     fn write(&mut self, early: bool, records: u64) -> Result<()> {
         self.machine.order(Order::Write { early })?;
         let until = Instant::now() + ANSWER_TIMEOUT;
-        let behind = |ledger: &Ledger| {
-            Place::all().any(|place| ledger.is_offered(place) && ledger.acknowledged(place) < records)
-        };
+        let behind = |ledger: &Ledger| Place::all().any(|place| ledger.acknowledged(place) < records);
         while behind(self.ledger) {
             let left = until.saturating_duration_since(Instant::now());
             match self.machine.hear(left)? {
@@ -344,10 +342,8 @@ impl<'a> Session<'a> {
 }
 
 fn note(ledger: &mut Ledger, report: &Report) {
-    match report {
-        Report::Acknowledged { place, number } => ledger.acknowledge(*place, *number),
-        Report::NotOffered(place) => ledger.not_offered(*place),
-        _ => {}
+    if let Report::Acknowledged { place, number } = report {
+        ledger.acknowledge(*place, *number);
     }
 }
 

@@ -30,7 +30,6 @@ pub struct Ledger {
     counts: BTreeMap<(Cause, Place), Count>,
     /// From the failure to the moment at which the guest takes orders again; the longest.
     restarts: BTreeMap<Cause, Duration>,
-    not_offered: Vec<Place>,
     /// What went wrong, in words.
     findings: Vec<String>,
 }
@@ -46,19 +45,6 @@ impl Ledger {
     #[must_use]
     pub fn acknowledged(&self, place: Place) -> u64 {
         self.promised.get(&place).map_or(0, |(highest, before)| highest.saturating_sub(*before))
-    }
-
-    /// Notes that a pool lacks a level.
-    pub fn not_offered(&mut self, place: Place) {
-        if !self.not_offered.contains(&place) {
-            self.not_offered.push(place);
-        }
-    }
-
-    /// Whether the heap is written to.
-    #[must_use]
-    pub fn is_offered(&self, place: Place) -> bool {
-        !self.not_offered.contains(&place)
     }
 
     /// Notes that after a failure the records up to `number` were there. From now on no more is promised.
@@ -133,9 +119,6 @@ impl Ledger {
              |---|---|---|---|---|---|---|---|---|\n",
         );
         for ((cause, place), count) in &self.counts {
-            if !self.is_offered(*place) {
-                continue;
-            }
             let promised = if cause.is_survived_by(*place) { "yes" } else { "no" };
             let lost = match count.broken {
                 0 => count.lost.to_string(),
@@ -154,9 +137,6 @@ impl Ledger {
                 count.acknowledged,
                 count.opening.as_secs_f64() * 1e3,
             );
-        }
-        for place in &self.not_offered {
-            let _ = writeln!(text, "not offered: level {} in pool {}", place.level.name(), place.pool.name());
         }
         text
     }

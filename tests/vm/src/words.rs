@@ -157,8 +157,6 @@ pub enum Report {
         /// The record, from 1.
         number: u64,
     },
-    /// The pool has no such level.
-    NotOffered(Place),
     /// The power button was pressed.
     Button,
     /// A heap was opened and looked at.
@@ -196,7 +194,6 @@ impl Report {
             Report::Ready { uptime, memory_kept } => format!("ready {} {memory_kept}", uptime.as_micros()),
             Report::Done => "done".to_owned(),
             Report::Acknowledged { place, number } => format!("ack {place} {number}"),
-            Report::NotOffered(place) => format!("not-offered {place}"),
             Report::Button => "button".to_owned(),
             Report::Found { place, number, opening, opened } => {
                 format!("found {place} {number} {} {}", opening.as_micros(), one_line(opened))
@@ -219,7 +216,6 @@ impl Report {
             "ready" => Report::Ready { uptime: micros(next()?)?, memory_kept: next()?.parse().ok()? },
             "done" => Report::Done,
             "ack" => Report::Acknowledged { place: next()?.parse().ok()?, number: next()?.parse().ok()? },
-            "not-offered" => Report::NotOffered(next()?.parse().ok()?),
             "button" => Report::Button,
             "found" => Report::Found {
                 place: next()?.parse().ok()?,
@@ -262,7 +258,6 @@ mod tests {
             Report::Ready { uptime: Duration::from_millis(4321), memory_kept: true },
             Report::Done,
             Report::Acknowledged { place, number: 12 },
-            Report::NotOffered(place),
             Report::Button,
             Report::Found { place, number: 7, opening: Duration::from_micros(88), opened: "Warm".to_owned() },
             Report::Broken { place, what: "record 3 is missing.".to_owned() },

@@ -33,13 +33,7 @@ struct Writer {
 /// In words, what failed.
 pub fn write(early: bool) -> Result<(), String> {
     let mut port = Port::open().map_err(|error| format!("no port to the host: {error}"))?;
-    let mut writers = Vec::new();
-    for place in Place::all() {
-        match open(place)? {
-            Some(writer) => writers.push(writer),
-            None => say(&mut port, &Report::NotOffered(place))?,
-        }
-    }
+    let mut writers = Place::all().map(open).collect::<Result<Vec<_>, _>>()?;
     loop {
         let mut idle = true;
         for writer in &mut writers {
@@ -77,20 +71,13 @@ impl Writer {
 }
 
 /// `None` when this pool has no such level.
-fn open(place: Place) -> Result<Option<Writer>, String> {
+fn open(place: Place) -> Result<Writer, String> {
     let said = |error: &dyn std::fmt::Display| format!("{place}: {error}");
     let (names, name) = (names(place.pool)?, region_name(place)?);
     let region = names.open_or_create(&name, &key(), LIMIT_BYTES).map_err(|error| said(&error))?;
     let (heap, region) = open_heap(region).map_err(|error| said(&error))?;
-    match region.commit(durability(place.level)) {
-        Ok(_) => Ok(Some(Writer { place, heap, region })),
-        // Whether every pool must have this level is for the host to say.
-        Err(error) if place.level == Level::System => {
-            eprintln!("{place}: {error}");
-            Ok(None)
-        }
-        Err(error) => Err(said(&error)),
-    }
+    region.commit(durability(place.level)).map_err(|error| said(&error))?;
+    Ok(Writer { place, heap, region })
 }
 
 fn durability(level: Level) -> Durability {
