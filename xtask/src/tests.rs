@@ -13,6 +13,7 @@ use crate::command::{cannot_start, cargo, run, show, text, with_timeout};
 use crate::failure::{Failure, Result};
 use crate::outcome::{Outcome, Reader};
 use crate::python;
+use crate::vm;
 use crate::workspace::Workspace;
 
 /// Compiling everything from nothing on a slow machine.
@@ -66,6 +67,7 @@ fn run_all(workspace: &Workspace) -> Outcome {
         lines.push(report(&name, run_tests(&command), &mut outcome));
     }
     lines.push(report("the heap's tests as applets", in_sandbox(workspace), &mut outcome));
+    lines.push(report("pools in a machine with persistent memory", in_machine(workspace), &mut outcome));
     lines.push(report("the Python package", python::test(workspace), &mut outcome));
     println!();
     for line in lines {
@@ -107,6 +109,22 @@ fn in_sandbox(workspace: &Workspace) -> Result<Outcome> {
     let outcome = run_tests(&command);
     remove()?;
     outcome
+}
+
+/// Runs the tests of all kinds of pools in the failure lab's machine, which has real persistent memory.
+fn in_machine(workspace: &Workspace) -> Result<Outcome> {
+    if let Some(missing) = vm::missing(workspace) {
+        let not_run = vec![format!("pools in a machine with persistent memory: {missing}")];
+        return Ok(Outcome { not_run, ..Outcome::default() });
+    }
+    let mut command = cargo(&workspace.root);
+    command.args(["test", "-p", "holdfast-region", "--test", "conformance", "--config"]);
+    let mut words = vm::lab(workspace);
+    words.push("--run".to_owned());
+    command.arg(format!("target.'cfg(unix)'.runner={}", serde_json::json!(words)));
+    // The machine has one processor, which is emulated.
+    command.args(["--", "--test-threads", "1"]);
+    run_tests(&command)
 }
 
 /// What cargo runs a test program with, as a line of its configuration: an array, since it splits a text at blanks.

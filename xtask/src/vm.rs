@@ -2,11 +2,15 @@
 //!
 //! Invariant: it is bounded in time, and its machines end with it.
 
+use std::path::PathBuf;
+use std::process::Stdio;
+
 use crate::command::{cargo, run, with_timeout};
 use crate::failure::Result;
 use crate::workspace::Workspace;
 
 const PACKAGE: &str = "holdfast-lab";
+const QEMU: &str = "qemu-system-x86_64";
 /// Compiling what the lab needs from nothing.
 const BUILD_TIMEOUT_S: u32 = 20 * 60;
 /// Of a long run; an ordinary one takes minutes.
@@ -15,9 +19,30 @@ const LAB_TIMEOUT_S: u32 = 6 * 60 * 60;
 /// `cargo xtask vm [OPTION]...`; the options are those of the lab's own command line.
 pub(crate) fn vm(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     run(&mut with_timeout(cargo(&workspace.root).args(["build", "-p", PACKAGE]), BUILD_TIMEOUT_S))?;
-    let built = |name: &str| workspace.target.join("debug").join(name);
-    let mut lab = std::process::Command::new(built(PACKAGE));
-    lab.arg("--guest").arg(built("holdfast-lab-guest"));
-    lab.arg("--kernel").arg(workspace.target.join("vm").join("kernel")).args(arguments);
-    run(&mut with_timeout(&lab, LAB_TIMEOUT_S))
+    let mut words = lab(workspace).into_iter();
+    let mut command = std::process::Command::new(words.next().unwrap_or_default());
+    command.args(words).args(arguments);
+    run(&mut with_timeout(&command, LAB_TIMEOUT_S))
+}
+
+/// The built lab, with what it needs, as words of a command.
+pub(crate) fn lab(workspace: &Workspace) -> Vec<String> {
+    let built = |name: &str| workspace.target.join("debug").join(name).display().to_string();
+    let kernel = kernel(workspace).display().to_string();
+    vec![built(PACKAGE), "--guest".to_owned(), built("holdfast-lab-guest"), "--kernel".to_owned(), kernel]
+}
+
+/// What the lab lacks on this machine.
+pub(crate) fn missing(workspace: &Workspace) -> Option<String> {
+    if !kernel(workspace).join("vmlinuz").is_file() {
+        return Some(
+            "there is no kernel for the machine; ./test gets one out of Debian's package".to_owned(),
+        );
+    }
+    let starts = std::process::Command::new(QEMU).arg("--version").stdout(Stdio::null()).status();
+    starts.is_err().then(|| format!("there is no {QEMU}; ./test installs qemu-system-x86"))
+}
+
+fn kernel(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("vm").join("kernel")
 }

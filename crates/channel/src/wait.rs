@@ -18,17 +18,18 @@ use core::time::Duration;
 use crate::error::ChannelError;
 use crate::ring::{AWAKE, SLEEPING};
 
-/// The longest spin, in nanoseconds.
-pub const SPIN_NS_MAX: u64 = 50_000;
+/// The longest spin, in nanoseconds: longer than it takes to wake a sleeper on an idle processor of a virtual machine (60 us), or
+/// nobody who spins for a sleeper would ever see it answer.
+pub const SPIN_NS_MAX: u64 = 100_000;
 /// Below it spinning is given up.
 const SPIN_NS_MIN: u64 = 2_000;
-/// What spinning is allowed at least after it paid: as long as it takes to wake a sleeper, so that two sides that wait for
-/// each other both come to spin, and one late answer is no reason to stop.
+/// What spinning is allowed at least after it paid, so that one late answer is no reason to stop.
 const SPIN_NS_PAID: u64 = 10_000;
 /// What a fresh endpoint begins with.
 const SPIN_NS_FIRST: u64 = 20_000;
-/// Where spinning was given up, one wait of so many tries whether it pays again.
-const PROBE_EVERY: u32 = 32;
+/// Where spinning was given up, one wait of so many tries whether it pays again: soon at first, because a processor that was
+/// taken away for a moment puts both sides to sleep, and then ever more rarely.
+const PROBE_EVERY_MAX: u32 = 64;
 /// Looks between two looks at the clock, which costs as much as a few of them.
 const LOOKS_PER_CLOCK: u32 = 16;
 /// So many messages may be found without waiting before the deadline is looked at.
@@ -104,15 +105,16 @@ pub trait Wait {
 #[derive(Debug)]
 pub(crate) struct Spin {
     budget_ns: u64,
-    /// Waits since spinning was given up.
+    /// Waits since spinning was given up or tried, and how many there are between two tries.
     given_up: u32,
+    probe_every: u32,
     /// Messages that were there at once since the clock was looked at.
     unwaited: u32,
 }
 
 impl Spin {
     pub(crate) const fn new() -> Spin {
-        Spin { budget_ns: SPIN_NS_FIRST, given_up: 0, unwaited: 0 }
+        Spin { budget_ns: SPIN_NS_FIRST, given_up: 0, probe_every: 1, unwaited: 0 }
     }
 
     fn budget_ns(&mut self, most_ns: u64) -> u64 {
@@ -120,7 +122,7 @@ impl Spin {
             return self.budget_ns.min(most_ns);
         }
         self.given_up += 1;
-        if self.given_up < PROBE_EVERY {
+        if self.given_up < self.probe_every {
             return 0;
         }
         self.given_up = 0;
@@ -132,10 +134,14 @@ impl Spin {
         let wanted = spun_ns.saturating_mul(4).clamp(SPIN_NS_PAID, SPIN_NS_MAX);
         // Downwards slowly: one quick answer does not mean that all are.
         self.budget_ns = wanted.max(self.budget_ns - self.budget_ns / 8);
+        self.probe_every = 1;
     }
 
     /// It did not come in the time allowed.
     fn failed(&mut self) {
+        if self.budget_ns == 0 {
+            self.probe_every = (2 * self.probe_every).min(PROBE_EVERY_MAX);
+        }
         self.budget_ns /= 2;
         if self.budget_ns < SPIN_NS_MIN {
             self.budget_ns = 0;
@@ -243,8 +249,13 @@ mod tests {
         (0..100).for_each(|_| spin.paid(100));
         assert_eq!(spin.budget_ns(SPIN_NS_MAX), SPIN_NS_PAID);
         (0..3).for_each(|_| spin.failed());
-        let budgets = (0..2 * PROBE_EVERY).map(|_| spin.budget_ns(SPIN_NS_MAX));
-        assert_eq!(budgets.filter(|ns| *ns > 0).count(), 2);
+        // Soon, and then ever more rarely.
+        let mut waits_until_a_try = || {
+            let waits = (0..200).take_while(|_| spin.budget_ns(SPIN_NS_MAX) == 0).count();
+            spin.failed();
+            waits
+        };
+        assert_eq!([0, 1, 3, 7, 15, 31, 63, 63].map(|_| waits_until_a_try()), [0, 1, 3, 7, 15, 31, 63, 63]);
         spin.paid(100);
         assert_eq!(spin.budget_ns(SPIN_NS_MAX), SPIN_NS_PAID);
         // One processor: never.

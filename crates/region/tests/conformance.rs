@@ -1,5 +1,6 @@
 //! The promises that hold whatever a pool is made of, over each kind that this machine has or can stand for: tmpfs, a disk,
-//! emulated persistent memory and, if HOLDFAST_TEST_DAX names a directory in it, persistent memory.
+//! emulated persistent memory and, if HOLDFAST_TEST_DAX names a directory in it, persistent memory. HOLDFAST_TEST_DISK
+//! names another disk.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -91,7 +92,8 @@ fn over_each(check: impl Fn(&Backend)) {
 }
 
 fn on_a_disk() -> TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+    let disk = std::env::var_os("HOLDFAST_TEST_DISK").unwrap_or(env!("CARGO_TARGET_TMPDIR").into());
+    tempfile::tempdir_in(disk).unwrap()
 }
 
 fn words() -> RegionName {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::port::Port;
-use super::{PMEM, VERIFY, WRITE, WRITE_EARLY, system, writer};
+use super::{FLASH, PMEM, VERIFY, WRITE, WRITE_EARLY, system, writer};
 use crate::initramfs::{ARGUMENTS, ENVIRONMENT, PROGRAM};
 use crate::words::{Order, Report};
 
@@ -99,7 +99,11 @@ fn run_program() -> Result<Option<i32>, String> {
         Ok(text.split_terminator('\0').map(str::to_owned).collect())
     };
     let mut command = Command::new(PROGRAM);
-    command.args(words(ARGUMENTS)?).env("HOLDFAST_TEST_DAX", PMEM).env("HOME", "/root");
+    command
+        .args(words(ARGUMENTS)?)
+        .env("HOLDFAST_TEST_DAX", PMEM)
+        .env("HOLDFAST_TEST_DISK", FLASH)
+        .env("HOME", "/root");
     for variable in words(ENVIRONMENT)? {
         if let Some((name, value)) = variable.split_once('=') {
             command.env(name, value);
