@@ -165,6 +165,22 @@ impl Drop for Reservation {
     }
 }
 
+/// # Safety
+/// As for [`map_shared_fixed`].
+unsafe fn map_fixed(
+    address: *mut u8,
+    len: usize,
+    file: impl AsFd,
+    offset: u64,
+    prot: Prot,
+    kind: MapFlags,
+) -> io::Result<()> {
+    let flags = kind | MapFlags::FIXED;
+    // SAFETY: the caller owns the range.
+    unsafe { rustix::mm::mmap(address.cast(), len, prot.map_flags(), flags, file, offset)? };
+    Ok(())
+}
+
 /// Maps `len` bytes of a file from `offset`, shared, at `address`, in place of what is there.
 ///
 /// # Safety
@@ -179,10 +195,8 @@ pub unsafe fn map_shared_fixed(
     offset: u64,
     prot: Prot,
 ) -> io::Result<()> {
-    let flags = MapFlags::SHARED | MapFlags::FIXED;
-    // SAFETY: the caller owns the range.
-    unsafe { rustix::mm::mmap(address.cast(), len, prot.map_flags(), flags, file, offset)? };
-    Ok(())
+    // SAFETY: per the contract.
+    unsafe { map_fixed(address, len, file, offset, prot, MapFlags::SHARED) }
 }
 
 /// As [`map_shared_fixed`], of a file whose pages are persistent memory itself (MAP_SYNC): when a store to the mapping is let
@@ -200,10 +214,8 @@ pub unsafe fn map_synchronous_fixed(
     offset: u64,
     prot: Prot,
 ) -> io::Result<()> {
-    let flags = MapFlags::SHARED_VALIDATE | MapFlags::SYNC | MapFlags::FIXED;
-    // SAFETY: the caller owns the range.
-    unsafe { rustix::mm::mmap(address.cast(), len, prot.map_flags(), flags, file, offset)? };
-    Ok(())
+    // SAFETY: per the contract.
+    unsafe { map_fixed(address, len, file, offset, prot, MapFlags::SHARED_VALIDATE | MapFlags::SYNC) }
 }
 
 /// Maps `len` bytes of a file from `offset`, privately: what is stored there stays in this process, in copies of
@@ -221,10 +233,8 @@ pub unsafe fn map_private_fixed(
     offset: u64,
     prot: Prot,
 ) -> io::Result<()> {
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-    // SAFETY: the caller owns the range.
-    unsafe { rustix::mm::mmap(address.cast(), len, prot.map_flags(), flags, file, offset)? };
-    Ok(())
+    // SAFETY: per the contract.
+    unsafe { map_fixed(address, len, file, offset, prot, MapFlags::PRIVATE | MapFlags::NORESERVE) }
 }
 
 /// Puts fresh zeroed private memory at `address`, in place of what is there.
