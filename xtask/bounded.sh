@@ -4,9 +4,13 @@
 # not reach that group.
 seconds=$1
 shift
+child=
+interrupted=
+# Set before there is anything to end: an interrupt that comes in between is not lost.
+trap 'interrupted=yes; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' INT TERM HUP
 timeout --kill-after=10 "$seconds" "$@" &
 child=$!
-trap 'kill -TERM "$child" 2>/dev/null' INT TERM HUP
+[ -z "$interrupted" ] || kill -TERM "$child" 2>/dev/null
 wait "$child"
 status=$?
 # A signal ends the waiting, not the command.

@@ -31,7 +31,7 @@ use crate::rescue::open_rescue;
 use crate::stored::{Stored, remedy_for_image, source_error};
 
 /// How long a holder may take to write its record, or a reader to go.
-const HELD_PATIENCE: Duration = Duration::from_millis(50);
+const HELD_PATIENCE: Duration = Duration::from_millis(500);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_micros(200);
 /// How often writers may die in a publication while somebody wants to read.
