@@ -9,6 +9,7 @@ mod deaths;
 mod forks;
 mod heaps;
 mod pools;
+mod resets;
 mod runs;
 
 use std::path::PathBuf;

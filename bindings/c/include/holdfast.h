@@ -168,6 +168,18 @@ int nv_tx_add(const void *start, size_t size);
 int nv_tx_commit(void);
 int nv_tx_abort(void);
 
+/* Brings a range of the heap from the processor's caches to memory, and returns when it is there: for programs that order
+ * their stores themselves, without transactions. Where the heap's pool is memory that survives a reset of the machine
+ * (`holdfast doctor` says so), what was persisted is there after one, and what is stored afterwards is not there without it:
+ *
+ *     entries[n] = entry;  nv_persist(&entries[n], sizeof entry);
+ *     *count = n + 1;      nv_persist(count, sizeof *count);
+ *
+ * Transactions do this by themselves, and so do allocations, frees and nv_commit(NV_SYSTEM). Elsewhere, and in the mode
+ * `atomic`, it does nothing: stores survive the program's death as they are made, and more by nv_commit. No file system
+ * and no system call takes part. A range outside of the heap is NV_BAD_RANGE. (PMDK has it as pmem_persist.) */
+int nv_persist(const void *start, size_t size);
+
 /* Makes everything stored so far durable at a level (see enum nv_level) and, in the mode `atomic`, count. Outside
  * transactions only, and no other thread may store to the heap meanwhile. */
 int nv_commit(int level);

@@ -2,10 +2,12 @@
 //!
 //! Invariants:
 //! - The region is lent from the start of the process until it is gone, and used by nobody else meanwhile.
+//! - What the program's file promises of the order of its stores is passed on for that loan and no other.
 #![forbid(unsafe_code)]
 
 mod heap;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use holdfast_channel::boot::{BootRegion, CHANNEL_FD, REGION_FD};
 use holdfast_channel::header::Header;
 use holdfast_channel::hello::HELLO_BYTES_MAX;
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
+use holdfast_channel::note;
 use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
@@ -113,7 +116,7 @@ type Begun = (Arc<ChannelMemory>, Endpoint<HostWait>, Bell, Jailed, Option<LentR
 
 fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun, Failure> {
     let host = |step| move |source| Failure::Host { step, source };
-    let lent = region.map(Region::lend).transpose()?;
+    let lent = region.map(|region| lend(plan, region)).transpose()?;
     let arena_bytes = if serve {
         plan.limits.buffer_bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX)
     } else {
@@ -158,6 +161,21 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun,
     Ok((memory, endpoint, bell, jail.spawn()?, loan))
 }
 
+/// Lends the region as the program's file says that it stores.
+fn lend(plan: &Plan, region: &mut Region) -> Result<Lent, Failure> {
+    if region.needs_order() && keeps_order(&plan.path) {
+        region.promise_order()?;
+    }
+    Ok(region.lend()?)
+}
+
+/// Whether the program promises to keep the order of its heap's stores. It is its own heap's consistency that a lie costs. A
+/// file that cannot be read promises nothing; why, its start says.
+fn keeps_order(path: &Path) -> bool {
+    let notes = holdfast_jail::notes(path).unwrap_or_default();
+    notes.iter().any(|note| note::keeps_order(&note.owner, note.kind, &note.content))
+}
+
 fn boot_region(lent: &Lent) -> BootRegion {
     BootRegion {
         address: lent.address,
@@ -167,8 +185,8 @@ fn boot_region(lent: &Lent) -> BootRegion {
         is_new: lent.is_new,
         is_read_only: lent.is_read_only,
         is_atomic: lent.is_private,
-        // No region that can be lent is memory that survives a reset.
-        is_ordered: false,
+        is_ordered: lent.is_ordered,
+        is_synchronous: lent.is_synchronous,
     }
 }
 
