@@ -90,6 +90,19 @@ static int flood_on(holdfast_call *call, void *context) {
     return 0;
 }
 
+/* The same with parts of no size, which are never too many, on and on or until it is told to stop. */
+static int flood_empty(holdfast_call *call, void *context) {
+    (void)context;
+    for (;;) (void)holdfast_send(call, "", 0);
+    return 0;
+}
+
+static int flood_empty_until_cancelled(holdfast_call *call, void *context) {
+    (void)context;
+    while (!holdfast_send(call, "", 0)) {}
+    return holdfast_fail(call, "cancelled");
+}
+
 /* As many parts as the number says, each its own number. */
 static int parts(holdfast_call *call, void *context) {
     (void)context;
@@ -276,6 +289,13 @@ static int store_in_order(holdfast_call *call, void *context) {
     return reply_number(call, *value);
 }
 
+/* Asks the host for something, on and on. */
+static int ask_without_end(holdfast_call *call, void *context) {
+    (void)call, (void)context;
+    for (;;) (void)nv_commit(NV_SYSTEM);
+    return 0;
+}
+
 /* Adds 1 to each byte of the shared buffer. */
 static int increment(holdfast_call *call, void *context) {
     (void)context;
@@ -371,6 +391,7 @@ int main(int argc, char **argv) {
     struct { const char *name; holdfast_function function; } functions[] = {
         {"echo", echo}, {"fail", fail}, {"crash", crash}, {"abort", give_up}, {"abort_later", abort_later}, {"exit", leave}, {"spin", spin},
         {"spin_until_cancelled", spin_until_cancelled}, {"flood", flood}, {"flood_on", flood_on}, {"parts", parts},
+        {"flood_empty", flood_empty}, {"flood_empty_until_cancelled", flood_empty_until_cancelled},
         {"large", large}, {"large_part", large_part}, {"large_failure", large_failure},
         {"kexec", kexec}, {"count", count}, {"look", look}, {"count_and_crash", count_and_crash},
         {"count_and_fail", count_and_fail}, {"store", store}, {"store_and_fail", store_and_fail},
@@ -378,6 +399,7 @@ int main(int argc, char **argv) {
         {"transactions", transactions}, {"commit", commit}, {"increment", increment},
         {"write_output", write_output}, {"read_file", read_file}, {"write_file", write_file},
         {"store_in_order", store_in_order}, {"stop_in_a_part", stop_in_a_part},
+        {"ask_without_end", ask_without_end},
     };
     for (size_t at = 0; at < sizeof functions / sizeof *functions; at++) {
         if (holdfast_export(functions[at].name, functions[at].function, NULL)) return 1;

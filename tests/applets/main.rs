@@ -8,6 +8,7 @@ mod calls;
 mod deaths;
 mod forks;
 mod heaps;
+mod interruptions;
 mod pools;
 mod resets;
 mod runs;

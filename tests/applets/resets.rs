@@ -53,7 +53,9 @@ impl Machine {
     fn after_a_reset(&self) -> Machine {
         let after = Machine { directory: scratch(), boot: self.boot + 1 };
         drop(Places::at_emulated_dax(after.home(), after.pool(), [after.boot; 16]).unwrap());
-        for (from, to) in [(self.pool(), after.pool()), (self.home().join("store"), after.home().join("store"))] {
+        for (from, to) in
+            [(self.pool(), after.pool()), (self.home().join("store"), after.home().join("store"))]
+        {
             for entry in from.read_dir().unwrap().map(Result::unwrap) {
                 let name = entry.file_name();
                 if entry.path().is_file() && !name.to_string_lossy().ends_with("lock") {
@@ -196,7 +198,11 @@ fn a_promise_of_order_does_not_outlive_its_applet() {
     applet.respawn().unwrap();
     assert_eq!(machine.found_after_a_reset(&path), (Opened::Cold, 1), "what was committed before is lost");
     assert_eq!(ask(&applet, "count", 0).unwrap(), 2);
-    assert_eq!(machine.found_after_a_reset(&path), (Opened::Cold, 1), "an image that may be torn was believed");
+    assert_eq!(
+        machine.found_after_a_reset(&path),
+        (Opened::Cold, 1),
+        "an image that may be torn was believed"
+    );
     program.with_promise();
     death(applet.call("count_and_crash", b""));
     applet.respawn().unwrap();

@@ -49,6 +49,8 @@ pub(crate) struct Native {
     /// The longest message that is wanted.
     message_bytes: u64,
     look_every: Option<Duration>,
+    /// What has come of the message that is being received.
+    begun: Vec<u8>,
     start_time: Duration,
     started: Instant,
     /// Messages that the session does not see.
@@ -78,6 +80,7 @@ impl Native {
                     control,
                     message_bytes: plan.limits.result_bytes.max(HELLO_BYTES_MAX) as u64,
                     look_every: None,
+                    begun: Vec::new(),
                     start_time: started.elapsed(),
                     started,
                     messages: 0,
@@ -216,23 +219,18 @@ impl Sandbox for Native {
     }
 
     fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop> {
+        let look = self.look_every.and_then(|time| Instant::now().checked_add(time));
+        let until = self.deadline(deadline);
+        let turn = self.deadline(look);
         loop {
-            let until = self.deadline(deadline);
-            if let Some(look) = self.look_every.and_then(|time| Instant::now().checked_add(time))
-                && deadline.is_none_or(|deadline| look < deadline)
-            {
-                // Nothing is taken here, so it may end at any time.
-                match self.endpoint.peek(self.deadline(Some(look))) {
-                    Err(ChannelError::TimedOut) => return Err(Stop::Nudged),
-                    looked => looked.map(drop).map_err(stop)?,
-                }
-            }
-            let header = match self.endpoint.receive(payload, self.message_bytes, until) {
+            // What has come of a message stays here until the rest follows.
+            let header = match self.endpoint.receive_by(&mut self.begun, self.message_bytes, until, turn) {
                 Err(ChannelError::TooLarge { .. }) => {
                     return Err(Stop::TooLarge(self.endpoint.discard(until).map_err(stop)?));
                 }
-                received => received.map_err(stop)?,
+                received => received.map_err(stop)?.ok_or(Stop::Nudged)?,
             };
+            *payload = std::mem::take(&mut self.begun);
             let message = AppletMessage::parse(&header).map_err(|what| Stop::Broken(format!("it {what}")))?;
             if message == AppletMessage::Seal {
                 self.messages += 1;
@@ -240,9 +238,12 @@ impl Sandbox for Native {
             } else if !self.serve_heap(&message, deadline)? {
                 return Ok(header);
             }
-            // One that asks and asks must stop in time all the same.
+            // One that asks and asks must stop in time all the same, and its host be heard.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Stop::Deadline);
+            }
+            if look.is_some_and(|look| Instant::now() >= look) {
+                return Err(Stop::Nudged);
             }
         }
     }

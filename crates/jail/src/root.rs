@@ -96,9 +96,8 @@ impl Plan {
     /// Of two grants under one path only the last would be there, with the rights of either.
     fn refuse_what_is_granted_twice(&self, libraries: usize) -> Result<(), JailError> {
         let grants = &self.binds[libraries..];
-        let is_known = |(index, bind): &(usize, &Bind)| {
-            grants[..*index].iter().any(|known| known.target == bind.target)
-        };
+        let is_known =
+            |(index, bind): &(usize, &Bind)| grants[..*index].iter().any(|known| known.target == bind.target);
         match grants.iter().enumerate().find(is_known) {
             Some((_, bind)) => Err(JailError::Text {
                 what: "the granted path",

@@ -114,7 +114,8 @@ fn a_read_only_directory_can_be_read_and_not_written() {
 }
 
 #[test]
-fn a_directory_for_reading_in_one_for_writing_is_refused_and_one_for_writing_in_one_for_reading_is_written_to() {
+fn a_directory_for_reading_in_one_for_writing_is_refused_and_one_for_writing_in_one_for_reading_is_written_to()
+ {
     let dir = tempfile::tempdir().unwrap();
     let inner = dir.path().join("inner");
     std::fs::create_dir(&inner).unwrap();

@@ -273,7 +273,8 @@ fn of_grants_within_each_other_the_innermost_counts_in_whatever_order_they_are_n
         });
         assert!(matches!(granted.spawn(), Err(JailError::Text { .. })));
     }
-    let grant = |host: &std::path::Path, access| PathGrant { host: host.to_owned(), guest: "/data".into(), access };
+    let grant =
+        |host: &std::path::Path, access| PathGrant { host: host.to_owned(), guest: "/data".into(), access };
     let twice = jail(&["nothing"]).path(grant(&outer, ReadWrite)).path(grant(&inner, ReadOnly)).spawn();
     assert!(matches!(twice, Err(JailError::Text { .. })), "two grants under one path");
 }
