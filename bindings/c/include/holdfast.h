@@ -54,7 +54,7 @@ enum nv_error {
     NV_NOT_GRANTED = 1,     /* no heap: the run was started without --heap, or nv_open was not called */
     NV_LIMIT_REACHED = 2,   /* the heap is as large as it may get */
     NV_NO_ROOM = 3,         /* the pool is full */
-    NV_UNSUPPORTED = 4,     /* not offered here (a durability level; in an applet nv_open with a name, nv_set_limit, nv_rollback) */
+    NV_UNSUPPORTED = 4,     /* not offered here (a durability level that there is not; in an applet nv_open with a name, nv_set_limit, nv_rollback) */
     NV_FAILED = 5,          /* the host or the library failed */
     NV_NOT_ALLOCATED = 6,   /* not the start of an allocated object */
     NV_MEMORY_SHAPE = 7,    /* the heap's addresses are not free */
@@ -87,7 +87,7 @@ enum nv_error {
 /* Durability levels, named after the failure that they survive. */
 enum nv_level {
     NV_PROCESS = 0, /* crash, hang or kill of the program or its host: always, at no cost */
-    NV_SYSTEM = 1,  /* crash or reset of the machine */
+    NV_SYSTEM = 1,  /* crash or reset of the machine; where the pool's memory does not survive that, as NV_POWER */
     NV_POWER = 2    /* loss of power */
 };
 
