@@ -11,6 +11,8 @@
 #include <string.h>
 #ifndef __wasm__
 #include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -86,6 +88,19 @@ static int flood_on(holdfast_call *call, void *context) {
     static char bytes[64 << 10];
     for (;;) (void)holdfast_send(call, bytes, sizeof bytes);
     return 0;
+}
+
+/* The same with parts of no size, which are never too many, on and on or until it is told to stop. */
+static int flood_empty(holdfast_call *call, void *context) {
+    (void)context;
+    for (;;) (void)holdfast_send(call, "", 0);
+    return 0;
+}
+
+static int flood_empty_until_cancelled(holdfast_call *call, void *context) {
+    (void)context;
+    while (!holdfast_send(call, "", 0)) {}
+    return holdfast_fail(call, "cancelled");
 }
 
 /* As many parts as the number says, each its own number. */
@@ -263,6 +278,24 @@ static int commit(holdfast_call *call, void *context) {
     return nv_commit((int)number(call)) ? holdfast_fail(call, nv_message()) : 0;
 }
 
+/* Stores the number outside of transactions, in order; then what lies outside of the heap, which cannot be. */
+static int store_in_order(holdfast_call *call, void *context) {
+    (void)context;
+    uint64_t *value = counter(), mine = number(call);
+    if (!value) return holdfast_fail(call, nv_message());
+    *value = mine;
+    if (nv_persist(value, sizeof *value)) return holdfast_fail(call, nv_message());
+    if (nv_persist(&mine, sizeof mine) != NV_BAD_RANGE) return holdfast_fail(call, "the stack is no heap");
+    return reply_number(call, *value);
+}
+
+/* Asks the host for something, on and on. */
+static int ask_without_end(holdfast_call *call, void *context) {
+    (void)call, (void)context;
+    for (;;) (void)nv_commit(NV_SYSTEM);
+    return 0;
+}
+
 /* Adds 1 to each byte of the shared buffer. */
 static int increment(holdfast_call *call, void *context) {
     (void)context;
@@ -285,6 +318,43 @@ static int read_file(holdfast_call *call, void *context) {
     size = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
     return holdfast_reply(call, bytes, size) ? holdfast_fail(call, nv_message()) : 0;
+}
+
+/* Whether the file that the input names can be made, or written to. */
+static int write_file(holdfast_call *call, void *context) {
+    (void)context;
+    size_t size;
+    const void *input = holdfast_input(call, &size);
+    char path[256] = {0};
+    memcpy(path, input, size < sizeof path ? size : sizeof path - 1);
+    FILE *file = fopen(path, "a");
+    if (!file) return reply_number(call, 0);
+    int is_written = fputs("mine", file) >= 0;
+    return reply_number(call, fclose(file) == 0 && is_written);
+}
+
+/* Begins to send a part and never comes to its end: half of what it sends cannot be read, and it does not go on then. */
+#ifndef __wasm__
+static void stop(int number) {
+    (void)number;
+    for (;;) pause();
+}
+#endif
+
+static int stop_in_a_part(holdfast_call *call, void *context) {
+    (void)context;
+#ifndef __wasm__
+    size_t size = 8 << 20;
+    struct sigaction action = {.sa_handler = stop};
+    char *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (bytes == MAP_FAILED || mprotect(bytes + size / 2, size / 2, PROT_NONE) || sigaction(SIGSEGV, &action, NULL)) {
+        return holdfast_fail(call, "it cannot be set up");
+    }
+    (void)holdfast_send(call, bytes, size);
+    return 0;
+#else
+    return holdfast_fail(call, "a part is handed over at once");
+#endif
 }
 
 static int write_output(holdfast_call *call, void *context) {
@@ -321,12 +391,15 @@ int main(int argc, char **argv) {
     struct { const char *name; holdfast_function function; } functions[] = {
         {"echo", echo}, {"fail", fail}, {"crash", crash}, {"abort", give_up}, {"abort_later", abort_later}, {"exit", leave}, {"spin", spin},
         {"spin_until_cancelled", spin_until_cancelled}, {"flood", flood}, {"flood_on", flood_on}, {"parts", parts},
+        {"flood_empty", flood_empty}, {"flood_empty_until_cancelled", flood_empty_until_cancelled},
         {"large", large}, {"large_part", large_part}, {"large_failure", large_failure},
         {"kexec", kexec}, {"count", count}, {"look", look}, {"count_and_crash", count_and_crash},
         {"count_and_fail", count_and_fail}, {"store", store}, {"store_and_fail", store_and_fail},
         {"store_and_crash", store_and_crash}, {"store_out_of_range", store_out_of_range}, {"fill", fill},
         {"transactions", transactions}, {"commit", commit}, {"increment", increment},
-        {"write_output", write_output}, {"read_file", read_file},
+        {"write_output", write_output}, {"read_file", read_file}, {"write_file", write_file},
+        {"store_in_order", store_in_order}, {"stop_in_a_part", stop_in_a_part},
+        {"ask_without_end", ask_without_end},
     };
     for (size_t at = 0; at < sizeof functions / sizeof *functions; at++) {
         if (holdfast_export(functions[at].name, functions[at].function, NULL)) return 1;

@@ -8,7 +8,9 @@ mod calls;
 mod deaths;
 mod forks;
 mod heaps;
+mod interruptions;
 mod pools;
+mod resets;
 mod runs;
 
 use std::path::PathBuf;

@@ -259,6 +259,14 @@ impl<B: Backing> Calls<B> {
         Ok(self.heap.add_range(start, bytes)?)
     }
 
+    /// Brings bytes of the heap from the processor's caches to memory, where memory survives a reset.
+    ///
+    /// # Errors
+    /// Those of [`Heap::persist`].
+    pub fn persist(&self, start: *const u8, bytes: u64) -> Result<()> {
+        Ok(self.heap.persist(start, bytes)?)
+    }
+
     /// Commits, or goes one level up.
     ///
     /// # Errors

@@ -188,6 +188,11 @@ pub fn nv_tx_add<L: Library>(start: *const c_void, size: usize) -> c_int {
 }
 
 /// See `holdfast.h`.
+pub fn nv_persist<L: Library>(start: *const c_void, size: usize) -> c_int {
+    status(run::<L, _>(|calls| calls.persist(start.cast(), size as u64)))
+}
+
+/// See `holdfast.h`.
 pub fn nv_tx_commit<L: Library>() -> c_int {
     status(run::<L, _>(Calls::commit))
 }
@@ -235,6 +240,7 @@ macro_rules! export_calls {
             unsafe fn qnvfree(uid: u64, magic: u64) -> c_int;
             unsafe fn nv_tx_begin() -> c_int;
             unsafe fn nv_tx_add(start: *const c_void, size: usize) -> c_int;
+            unsafe fn nv_persist(start: *const c_void, size: usize) -> c_int;
             unsafe fn nv_tx_commit() -> c_int;
             unsafe fn nv_tx_abort() -> c_int;
             unsafe fn nv_commit(level: c_int) -> c_int;

@@ -63,6 +63,31 @@ fn a_killed_program_loses_nothing_that_it_stored_and_an_open_transaction_is_roll
     assert_sound(&bench);
 }
 
+/// The reset itself is tried where stores can be recorded: in the tests of `crates/heap`.
+#[test]
+fn a_log_that_orders_its_stores_itself_is_whole_over_every_kind_of_pool() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    for emulate in ["0", "1"] {
+        let bench = Bench::new();
+        let program = bench.compile("log.c", Linking::Shared);
+        let run = |words: &[&str]| {
+            let mut command = bench.unbounded(&program);
+            command.args(words).env("HOLDFAST_HEAP", "heap").env("HOLDFAST_EMULATE_DAX", emulate);
+            command.output().unwrap()
+        };
+        for until in ["3", "7"] {
+            let appended = run(&["append", until]);
+            let last = text(&appended.stdout).lines().last().map(str::to_owned);
+            assert_eq!((appended.status.signal(), last.as_deref()), (KILLED, Some(until)));
+        }
+        let checked = run(&["check"]);
+        assert!(checked.status.success(), "{}", text(&checked.stderr));
+        assert_eq!(text(&checked.stdout), "7\n");
+    }
+}
+
 #[test]
 fn what_was_committed_at_level_power_survives_the_loss_of_the_pool() {
     if !has("pkg-config") || !has("cc") {

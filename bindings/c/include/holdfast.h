@@ -54,7 +54,7 @@ enum nv_error {
     NV_NOT_GRANTED = 1,     /* no heap: the run was started without --heap, or nv_open was not called */
     NV_LIMIT_REACHED = 2,   /* the heap is as large as it may get */
     NV_NO_ROOM = 3,         /* the pool is full */
-    NV_UNSUPPORTED = 4,     /* not offered here (a durability level; in an applet nv_open with a name, nv_set_limit, nv_rollback) */
+    NV_UNSUPPORTED = 4,     /* not offered here (a durability level that there is not; in an applet nv_open with a name, nv_set_limit, nv_rollback) */
     NV_FAILED = 5,          /* the host or the library failed */
     NV_NOT_ALLOCATED = 6,   /* not the start of an allocated object */
     NV_MEMORY_SHAPE = 7,    /* the heap's addresses are not free */
@@ -87,7 +87,7 @@ enum nv_error {
 /* Durability levels, named after the failure that they survive. */
 enum nv_level {
     NV_PROCESS = 0, /* crash, hang or kill of the program or its host: always, at no cost */
-    NV_SYSTEM = 1,  /* crash or reset of the machine */
+    NV_SYSTEM = 1,  /* crash or reset of the machine; where the pool's memory does not survive that, as NV_POWER */
     NV_POWER = 2    /* loss of power */
 };
 
@@ -167,6 +167,18 @@ int nv_tx_begin(void);
 int nv_tx_add(const void *start, size_t size);
 int nv_tx_commit(void);
 int nv_tx_abort(void);
+
+/* Brings a range of the heap from the processor's caches to memory, and returns when it is there: for programs that order
+ * their stores themselves, without transactions. Where the heap's pool is memory that survives a reset of the machine
+ * (`holdfast doctor` says so), what was persisted is there after one, and what is stored afterwards is not there without it:
+ *
+ *     entries[n] = entry;  nv_persist(&entries[n], sizeof entry);
+ *     *count = n + 1;      nv_persist(count, sizeof *count);
+ *
+ * Transactions do this by themselves, and so do allocations, frees and nv_commit(NV_SYSTEM). Elsewhere, and in the mode
+ * `atomic`, it does nothing: stores survive the program's death as they are made, and more by nv_commit. No file system
+ * and no system call takes part. A range outside of the heap is NV_BAD_RANGE. (PMDK has it as pmem_persist.) */
+int nv_persist(const void *start, size_t size);
 
 /* Makes everything stored so far durable at a level (see enum nv_level) and, in the mode `atomic`, count. Outside
  * transactions only, and no other thread may store to the heap meanwhile. */

@@ -70,6 +70,14 @@ inline void open_atomic(const char *name, std::uint64_t limit_bytes = 0) {
 /* Makes everything stored so far durable at a level and, in the mode `atomic`, count; see nv_commit. */
 inline void commit(int level = NV_PROCESS) { check(nv_commit(level)); }
 
+/* Brings a value of the heap, or several in a row, from the processor's caches to memory that survives a reset; see
+ * nv_persist. */
+template <class T>
+inline void persist(const T *first, std::size_t count = 1) {
+    static_assert(!std::is_void_v<T>, "the size of what is persisted must be known");
+    check(nv_persist(first, count * sizeof(T)));
+}
+
 /* In the mode `atomic`: everything is as of the last commit; see nv_rollback. References to roots that were made
  * since, iterators, and pointers to elements that came since, are invalid. */
 inline void rollback() { check(nv_rollback()); }

@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use holdfast_region::{Durability, NameSpace};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyMemoryView};
+use pyo3::types::{PyList, PyMemoryView, PyTuple};
 
 use crate::convert::Size;
 use crate::error::region_error;
 use crate::grants::{HeapSpec, places};
 use crate::heap_core::{Core, Found};
 use crate::heap_error::Refusal;
+use crate::input::Input;
 use crate::process::Maker;
 use crate::transaction::Transaction;
 use crate::view::RootMemory;
@@ -202,15 +203,33 @@ impl Heap {
         Ok(Transaction::new(self.core(py)?))
     }
 
-    /// Makes everything that was stored so far count, and survive: with `"process"` the end of this process, with `"power"`
-    /// that of the machine. No other thread may store to the heap meanwhile (Python's own code in other threads waits).
+    /// Brings these parts of roots (contiguous views, such as `view[0:8]`) from the processor's caches to memory, one after
+    /// the other: for programs that order their stores themselves. Where the pool is memory that survives a reset of the
+    /// machine, they are there after one. Elsewhere, and with `atomic=True`, it does nothing; transactions do it by themselves.
+    #[pyo3(signature = (*views))]
+    fn persist(&self, py: Python<'_>, views: &Bound<'_, PyTuple>) -> PyResult<()> {
+        for view in views {
+            let input = Input::of(Some(&view))?;
+            let (start, bytes) = input.place();
+            if bytes > 0 {
+                self.work_alone(py, |core| core.with(|open| Ok(open.heap.persist(start, bytes as u64)?)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything that was stored so far count, and survive: with `"process"` the end of this process, with `"system"`
+    /// a reset of the machine, with `"power"` the plug. No other thread may store to the heap meanwhile (Python's own code in other threads waits).
     #[pyo3(signature = (level="power"))]
     fn commit(&self, py: Python<'_>, level: &str) -> PyResult<()> {
         let durability = match level {
             "process" => Durability::Process,
+            "system" => Durability::System,
             "power" => Durability::Power,
             other => {
-                let text = format!("{other:?} is no level of durability; it is \"process\" or \"power\"");
+                let text = format!(
+                    "{other:?} is no level of durability; it is \"process\", \"system\" or \"power\""
+                );
                 return Err(PyValueError::new_err(text));
             }
         };

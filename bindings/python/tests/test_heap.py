@@ -300,11 +300,23 @@ def test_commits_have_levels(heap: holdfast.Heap) -> None:
     heap.create("a", 8)[:] = b"12345678"
     heap.commit()
     heap.commit("process")
+    heap.commit("system")
     heap.commit(level="power")
-    with pytest.raises(ValueError, match="\"process\" or \"power\""):
-        heap.commit("system")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="\"system\" or \"power\""):
+        heap.commit("memory")  # type: ignore[arg-type]
     with pytest.raises(holdfast.HeapError, match="atomic"):
         heap.rollback()
+
+
+def test_parts_of_roots_are_persisted(heap: holdfast.Heap) -> None:
+    view = heap.create("a", 16)
+    view[:8] = b"12345678"
+    heap.persist(view[:8])
+    heap.persist(view, view[8:], view[:0])
+    heap.persist()
+    with pytest.raises(holdfast.HeapError):
+        heap.persist(b"no part of a heap")
+    view.release()
 
 
 def test_atomic_stores_count_at_a_commit(places: Places) -> None:

@@ -36,6 +36,16 @@ def test_an_interrupt_ends_a_call_that_hangs(trial: holdfast.Applet) -> None:
         assert trial.call("echo", b"it goes on") == b"it goes on"
 
 
+def test_an_interrupt_is_heard_whatever_the_applet_sends(trial: holdfast.Applet, kind: str) -> None:
+    # Only a native applet can stop in the middle of a message.
+    for function in ("flood_empty", "stop_in_a_part") if kind == "native" else ("flood_empty",):
+        with interrupted():
+            trial.call(function, timeout=60)
+        if not trial.alive:
+            trial.respawn()
+        assert trial.call("echo", b"it goes on") == b"it goes on"
+
+
 def test_an_interrupt_reaches_who_waits_for_a_part(trial: holdfast.Applet) -> None:
     with interrupted(), trial.stream("spin_until_cancelled", timeout=60) as parts:
         next(parts)

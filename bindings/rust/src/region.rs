@@ -101,6 +101,8 @@ pub enum AttachError {
     /// There is no room for the region at its address: in WebAssembly the module's memory has a declared maximum, or
     /// 2 GiB in use already; natively something else is there.
     MemoryShape,
+    /// The heap's memory is said to survive a reset of the machine, and cannot be mapped so that what is written back does.
+    NotSynchronous,
     /// The host has rolled the heap back, and it was not handed to the function that serves.
     NotKept,
     /// The host's channel is not for this program.
@@ -124,6 +126,10 @@ impl fmt::Display for AttachError {
             Self::MemoryShape => f.write_str(
                 "the heap's address is taken, or its limit exceeds the program's address space; attach before anything \
                  large is mapped, and start the applet with room for the heap's limit",
+            ),
+            Self::NotSynchronous => f.write_str(
+                "the heap's pool is no persistent memory for this program (MAP_SYNC is refused), so no commit at level \
+                 `system` would hold; `holdfast doctor` says what the pool is",
             ),
             Self::NotKept => f.write_str(
                 "the host took the heap back to its last commit, which this program's handle does not know; in the mode \

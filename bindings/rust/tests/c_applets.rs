@@ -208,6 +208,12 @@ fn an_applet_in_zig_serves_and_uses_the_heap_by_the_header_for_c() {
         compiler.arg(cache).arg(compilers::target().join("zig-cache"));
     }
     compilers::succeeded(&mut compiler);
+    let note = b"Holdfast\0\0\0\0\x01\0\0\0";
+    let file = std::fs::read(&program).unwrap();
+    assert!(
+        file.windows(note.len()).any(|window| window == note),
+        "its linker left the promise of order out"
+    );
     let mut image = Image::new(64 << 20);
     for run in 0..2 {
         let mut host = Host::serving(Command::new(&program), Some(image));

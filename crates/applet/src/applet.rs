@@ -128,15 +128,16 @@ impl Applet {
     }
 
     fn call_through(&self, call: Call<'_>, is_counted: bool) -> Result<(Vec<u8>, CallMetrics), CallError> {
-        let mut state = self.turn()?;
-        self.begin_call(&mut state, call, false, is_counted)?;
+        // Until the call is over: the caller's own code, which looks, may panic.
+        let mut state = EndsCall(self.turn()?);
+        self.begin_call(&mut state.0, call, false, is_counted)?;
         let (mut bytes, mut is_given_up) = (Vec::new(), false);
         loop {
-            match state.step()? {
+            match state.0.step()? {
                 Step::Chunk(part, _) => bytes.extend_from_slice(&part),
                 Step::Done(last) => {
                     let bytes = if bytes.is_empty() { last } else { [bytes, last].concat() };
-                    let metrics = match &*state {
+                    let metrics = match &*state.0 {
                         State::Serving(session) => session.last_call,
                         State::Dead(..) => CallMetrics::default(),
                     };
@@ -214,6 +215,11 @@ impl Applet {
             State::Dead(error, _) => Some(error.clone()),
             State::Serving(_) => None,
         }
+    }
+
+    /// Whether somebody gave a call up in the middle of it since it was started.
+    pub(crate) fn was_abandoned(&self) -> bool {
+        matches!(self.lock().as_deref(), Ok(State::Serving(session)) if session.was_abandoned)
     }
 
     /// What this machine could not give to the sandbox, in words with the remedy; nothing when the sandbox is whole.
@@ -328,6 +334,15 @@ impl Applet {
             is_counted,
         };
         session.call(&request).unwrap_or_else(|over| Err(state.die(over)))
+    }
+}
+
+/// Has the state for a call, and lets nobody have it before that is over.
+struct EndsCall<'a>(MutexGuard<'a, State>);
+
+impl Drop for EndsCall<'_> {
+    fn drop(&mut self) {
+        self.0.abandon_call();
     }
 }
 

@@ -2,10 +2,12 @@
 //!
 //! Invariants:
 //! - The region is lent from the start of the process until it is gone, and used by nobody else meanwhile.
+//! - What the program's file promises of the order of its stores is passed on for that loan and no other.
 #![forbid(unsafe_code)]
 
 mod heap;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use holdfast_channel::boot::{BootRegion, CHANNEL_FD, REGION_FD};
 use holdfast_channel::header::Header;
 use holdfast_channel::hello::HELLO_BYTES_MAX;
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
+use holdfast_channel::note;
 use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
@@ -46,6 +49,8 @@ pub(crate) struct Native {
     /// The longest message that is wanted.
     message_bytes: u64,
     look_every: Option<Duration>,
+    /// What has come of the message that is being received.
+    begun: Vec<u8>,
     start_time: Duration,
     started: Instant,
     /// Messages that the session does not see.
@@ -75,6 +80,7 @@ impl Native {
                     control,
                     message_bytes: plan.limits.result_bytes.max(HELLO_BYTES_MAX) as u64,
                     look_every: None,
+                    begun: Vec::new(),
                     start_time: started.elapsed(),
                     started,
                     messages: 0,
@@ -113,7 +119,7 @@ type Begun = (Arc<ChannelMemory>, Endpoint<HostWait>, Bell, Jailed, Option<LentR
 
 fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun, Failure> {
     let host = |step| move |source| Failure::Host { step, source };
-    let lent = region.map(Region::lend).transpose()?;
+    let lent = region.map(|region| lend(plan, region)).transpose()?;
     let arena_bytes = if serve {
         plan.limits.buffer_bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX)
     } else {
@@ -158,6 +164,21 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun,
     Ok((memory, endpoint, bell, jail.spawn()?, loan))
 }
 
+/// Lends the region as the program's file says that it stores.
+fn lend(plan: &Plan, region: &mut Region) -> Result<Lent, Failure> {
+    if region.needs_order() && keeps_order(&plan.path) {
+        region.promise_order()?;
+    }
+    Ok(region.lend()?)
+}
+
+/// Whether the program promises to keep the order of its heap's stores. It is its own heap's consistency that a lie costs. A
+/// file that cannot be read promises nothing; why, its start says.
+fn keeps_order(path: &Path) -> bool {
+    let notes = holdfast_jail::notes(path).unwrap_or_default();
+    notes.iter().any(|note| note::keeps_order(&note.owner, note.kind, &note.content))
+}
+
 fn boot_region(lent: &Lent) -> BootRegion {
     BootRegion {
         address: lent.address,
@@ -167,8 +188,8 @@ fn boot_region(lent: &Lent) -> BootRegion {
         is_new: lent.is_new,
         is_read_only: lent.is_read_only,
         is_atomic: lent.is_private,
-        // No region that can be lent is memory that survives a reset.
-        is_ordered: false,
+        is_ordered: lent.is_ordered,
+        is_synchronous: lent.is_synchronous,
     }
 }
 
@@ -198,23 +219,18 @@ impl Sandbox for Native {
     }
 
     fn receive(&mut self, payload: &mut Vec<u8>, deadline: Option<Instant>) -> Result<Header, Stop> {
+        let look = self.look_every.and_then(|time| Instant::now().checked_add(time));
+        let until = self.deadline(deadline);
+        let turn = self.deadline(look);
         loop {
-            let until = self.deadline(deadline);
-            if let Some(look) = self.look_every.and_then(|time| Instant::now().checked_add(time))
-                && deadline.is_none_or(|deadline| look < deadline)
-            {
-                // Nothing is taken here, so it may end at any time.
-                match self.endpoint.peek(self.deadline(Some(look))) {
-                    Err(ChannelError::TimedOut) => return Err(Stop::Nudged),
-                    looked => looked.map(drop).map_err(stop)?,
-                }
-            }
-            let header = match self.endpoint.receive(payload, self.message_bytes, until) {
+            // What has come of a message stays here until the rest follows.
+            let header = match self.endpoint.receive_by(&mut self.begun, self.message_bytes, until, turn) {
                 Err(ChannelError::TooLarge { .. }) => {
                     return Err(Stop::TooLarge(self.endpoint.discard(until).map_err(stop)?));
                 }
-                received => received.map_err(stop)?,
+                received => received.map_err(stop)?.ok_or(Stop::Nudged)?,
             };
+            *payload = std::mem::take(&mut self.begun);
             let message = AppletMessage::parse(&header).map_err(|what| Stop::Broken(format!("it {what}")))?;
             if message == AppletMessage::Seal {
                 self.messages += 1;
@@ -222,9 +238,12 @@ impl Sandbox for Native {
             } else if !self.serve_heap(&message, deadline)? {
                 return Ok(header);
             }
-            // One that asks and asks must stop in time all the same.
+            // One that asks and asks must stop in time all the same, and its host be heard.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Stop::Deadline);
+            }
+            if look.is_some_and(|look| Instant::now() >= look) {
+                return Err(Stop::Nudged);
             }
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - What [`Pool::take`] gives has served nobody else, unless the pool was told to take applets back.
+//! - An applet in the middle of whose call its user panicked goes back to no pool.
 //! - The pool's thread ends with the pool, and every applet in it; one that is just being started ends as soon as it has.
 //! - Whatever the source does in the background, a panic included, later starts are tried.
 #![forbid(unsafe_code)]
@@ -208,7 +209,8 @@ impl Deref for Pooled {
 impl Drop for Pooled {
     fn drop(&mut self) {
         let Some(applet) = self.applet.take() else { return };
-        if self.shared.reuses && self.shared.is_ours() && applet.cause_of_death().is_none() {
+        let is_fit = || applet.cause_of_death().is_none() && !applet.was_abandoned();
+        if self.shared.reuses && self.shared.is_ours() && is_fit() {
             self.shared.keep(applet);
         }
     }

@@ -3,6 +3,7 @@
 //! Invariants:
 //! - One call at a time. Whatever an applet sends that does not belong to it is a breach of the protocol, and ends it.
 //! - A session that returned [`Over`] is used for nothing but its end.
+//! - Who gives a call up without its end (a panic) abandons it: its answers never count as another one's.
 //! - In the mode `atomic` a call's stores count before its result is given out; those of a call that failed never do.
 #![forbid(unsafe_code)]
 
@@ -73,6 +74,8 @@ pub(crate) struct Session {
     forget: bool,
     /// It was stopped, although its last call has ended: there must be no other.
     pub(crate) is_spent: bool,
+    /// Somebody gave a call up in the middle, and may have left more behind than that.
+    pub(crate) was_abandoned: bool,
     wall_time: Duration,
     messages: u64,
     message_bytes: u64,
@@ -114,6 +117,7 @@ impl Session {
             calls: 0,
             forget: false,
             is_spent: false,
+            was_abandoned: false,
             wall_time: Duration::ZERO,
             messages: 1,
             message_bytes: payload.len() as u64,
@@ -129,6 +133,13 @@ impl Session {
 
     /// Begins a call.
     pub(crate) fn call(&mut self, request: &Request) -> Result<Result<(), CallError>, Over> {
+        if self.pending.is_some() {
+            // What it still says would be taken for an answer to this one.
+            return Err(Over(Some(Failure::Host {
+                step: "call the applet",
+                source: std::io::Error::other("this program gave a call up in the middle of it"),
+            })));
+        }
         let Some(index) = self.functions.iter().position(|name| name == request.function) else {
             let (name, known) = (request.function.to_owned(), self.functions.clone());
             return Ok(Err(CallError::UnknownFunction { name, known }));
@@ -155,7 +166,9 @@ impl Session {
             time_limit: request.time_limit,
             patience: None,
             is_streamed: request.is_streamed,
-            is_looked_after: request.look_every.is_some(),
+            look_every: request.look_every,
+            looked: started,
+            has_heard: false,
             room_bytes: self.result_bytes,
             unwanted: None,
             cpu_time: request.is_counted.then(|| known.unwrap_or_else(|| self.sandbox.cpu_time())),
@@ -192,12 +205,15 @@ impl Session {
         let mut payload = Vec::new();
         loop {
             self.pass_on_cancel()?;
-            let Some(pending) = &self.pending else {
+            let Some(pending) = &mut self.pending else {
                 return Err(Over(Some(Failure::Protocol { what: "there is no call".to_owned() })));
             };
-            let (call, deadline, is_looked_after) =
-                (pending.call, pending.deadline(), pending.is_looked_after);
-            // An applet that never stops talking has to stop in time all the same.
+            let (call, deadline) = (pending.call, pending.deadline());
+            let is_looked_after = pending.look_every.is_some();
+            // An applet that never stops talking has to stop in time all the same, and its host to be heard.
+            if pending.is_time_for_a_look() {
+                return Ok(Step::Look);
+            }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(self.over(Stop::Deadline));
             }
@@ -246,6 +262,19 @@ impl Session {
         if let Some(pending) = &mut self.pending {
             pending.drop_result();
         }
+    }
+
+    /// The call under way is given up by somebody who cannot go on: it is ended as one whose result nobody wants, so that the
+    /// applet is as good as before, or over.
+    pub(crate) fn abandon(&mut self) -> Result<(), Over> {
+        if self.pending.is_none() {
+            return Ok(());
+        }
+        self.was_abandoned = true;
+        self.drop_result();
+        // The grace of a cancelled call bounds this.
+        while let Step::Chunk(..) | Step::Look = self.step()? {}
+        Ok(())
     }
 
     /// Whether the applet is gone, although nobody has called it since.
@@ -338,6 +367,7 @@ impl Session {
         self.messages += 1;
         self.message_bytes += bytes as u64;
         if let Some(pending) = &mut self.pending {
+            pending.has_heard = true;
             pending.metrics.messages += 1;
             pending.metrics.message_bytes += bytes as u64;
         }

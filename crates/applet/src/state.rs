@@ -61,6 +61,15 @@ impl State {
         }
     }
 
+    /// Ends a call of which nobody wants to hear any more; without one there is nothing to do.
+    pub(crate) fn abandon_call(&mut self) {
+        if let State::Serving(session) = self
+            && let Err(over) = session.abandon()
+        {
+            self.die(over);
+        }
+    }
+
     /// The thread that has a stream of its results.
     pub(crate) fn streamer(&self) -> Option<ThreadId> {
         match self {

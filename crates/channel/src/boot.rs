@@ -32,6 +32,8 @@ pub const REGION_ATOMIC: u32 = 1 << 3;
 pub const SERVE: u32 = 1 << 4;
 /// The region is memory that survives a reset of the machine: the applet's heap writes its lines back in order.
 pub const REGION_ORDERED: u32 = 1 << 5;
+/// Then the region must be mapped with `MAP_SYNC`, or not at all.
+pub const REGION_SYNCHRONOUS: u32 = 1 << 6;
 
 /// The record. All offsets are from the start of the shared file, all sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -88,6 +90,8 @@ pub struct BootRegion {
     pub is_atomic: bool,
     /// To be stored to in an order that survives a reset.
     pub is_ordered: bool,
+    /// And to be mapped with `MAP_SYNC`.
+    pub is_synchronous: bool,
 }
 
 impl Boot {
@@ -102,6 +106,7 @@ impl Boot {
                 (region.is_read_only, REGION_READ_ONLY),
                 (region.is_atomic, REGION_ATOMIC),
                 (region.is_ordered, REGION_ORDERED),
+                (region.is_synchronous, REGION_SYNCHRONOUS),
             ];
             flags |= set.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
         }
@@ -175,6 +180,7 @@ impl Boot {
             is_read_only: has(REGION_READ_ONLY),
             is_atomic: has(REGION_ATOMIC),
             is_ordered: has(REGION_ORDERED),
+            is_synchronous: has(REGION_SYNCHRONOUS),
         })
     }
 
@@ -199,6 +205,7 @@ mod tests {
             is_read_only: false,
             is_atomic: true,
             is_ordered: true,
+            is_synchronous: true,
         }
     }
 
@@ -219,7 +226,7 @@ mod tests {
         let boot = Boot::new(&Layout::default(), Some(region()), true);
         let bytes = boot.as_bytes();
         assert_eq!(&bytes[..8], b"HFCHAN01");
-        assert_eq!(bytes[8..16], [1, 0, 0, 0, 0b11_1011, 0, 0, 0]);
+        assert_eq!(bytes[8..16], [1, 0, 0, 0, 0b111_1011, 0, 0, 0]);
         assert_eq!(bytes[24..32], [0, 0, 4, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[32..40], 4096_u64.to_le_bytes());
         assert_eq!(bytes[64..72], (1_u64 << 40).to_le_bytes());

@@ -1,7 +1,8 @@
 //! One end of a channel: whole messages, sent and received with deadlines.
 //!
 //! Invariants:
-//! - An interrupt that comes in the middle of a message is told after it, unless the peer has stopped there.
+//! - An interrupt that comes in the middle of a message is told after it, unless the peer has stopped there, or the caller
+//!   goes on with the message later ([`Endpoint::receive_by`]).
 //! - A message that was begun is finished, or the endpoint is of no use any more: after `PeerBroke`, and after an error in
 //!   the middle of a message, each call fails.
 //! - What a received header says was checked in the one copy of it; its payload has exactly the length that it says,
@@ -26,6 +27,14 @@ use crate::wait::{Awaited, Deadline, Spin, Wait, wait_for};
 /// How long a peer that has stopped in the middle of a message is waited for after an interrupt.
 const STALL_NS: u64 = 1_000_000_000;
 
+/// A message that is being taken.
+#[derive(Debug, Clone, Copy)]
+struct Partial {
+    header: Header,
+    /// Bytes of the payload that were not taken yet.
+    left: u32,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Endpoint<W> {
@@ -36,6 +45,8 @@ pub struct Endpoint<W> {
     data: Spin,
     /// Why it is of no use any more.
     failed: Option<ChannelError>,
+    /// The message of which [`Endpoint::receive_by`] has taken a part.
+    partial: Option<Partial>,
     /// When an interrupt came that was not told yet.
     interrupted_ns: Cell<Option<u64>>,
     // Behind what leads to shared memory: a `W` may be what keeps that mapped.
@@ -72,6 +83,7 @@ impl<W: Wait> Endpoint<W> {
             room: Spin::new(),
             data: Spin::new(),
             failed: None,
+            partial: None,
             interrupted_ns: Cell::new(None),
             wait,
         })
@@ -132,6 +144,10 @@ impl<W: Wait> Endpoint<W> {
     /// `PeerBroke`, `PeerGone`, `TimedOut`, `Interrupted`; `HalfDone` after an error in the middle of a message.
     pub fn peek(&mut self, deadline: Deadline) -> Result<Header, ChannelError> {
         self.usable()?;
+        if self.partial.is_some() {
+            // Its rest comes first, and only `receive_by` can take it.
+            return Err(ChannelError::HalfDone);
+        }
         if self.take_interrupt() {
             return Err(ChannelError::Interrupted);
         }
@@ -152,6 +168,64 @@ impl<W: Wait> Endpoint<W> {
         limit_bytes: u64,
         deadline: Deadline,
     ) -> Result<Header, ChannelError> {
+        let mut message = self.begin(sink, limit_bytes, deadline)?;
+        let taken =
+            self.take_all(&mut message, deadline, true, |consumer, bytes| give(consumer, sink, bytes));
+        self.keep(taken, true).map(|()| message.header)
+    }
+
+    /// As [`Endpoint::receive`], for who has other things to do: it comes back with `None` at `turn` and with an interrupt,
+    /// also in the middle of a message. The next call goes on with that one, and must be given the same sink; until then there
+    /// is no other way to receive.
+    ///
+    /// # Errors
+    /// As [`Endpoint::receive`], but for `Interrupted`; `TimedOut` at `deadline` only, and in the middle of a message nothing
+    /// can follow it.
+    pub fn receive_by(
+        &mut self,
+        sink: &mut impl Sink,
+        limit_bytes: u64,
+        deadline: Deadline,
+        turn: Deadline,
+    ) -> Result<Option<Header>, ChannelError> {
+        self.usable()?;
+        let until = deadline.min(turn);
+        let mut message = match self.partial.take() {
+            Some(message) => message,
+            None => match self.begin(sink, limit_bytes, until) {
+                Err(error) if self.is_for_a_turn(error, deadline) => return Ok(None),
+                begun => begun?,
+            },
+        };
+        if self.take_interrupt() {
+            self.partial = Some(message);
+            return Ok(None);
+        }
+        match self.take_all(&mut message, until, false, |consumer, bytes| give(consumer, sink, bytes)) {
+            Err(error) if self.is_for_a_turn(error, deadline) => {
+                self.partial = Some(message);
+                Ok(None)
+            }
+            taken => self.keep(taken, true).map(|()| Some(message.header)),
+        }
+    }
+
+    /// Whether a wait was given up for the caller's sake.
+    fn is_for_a_turn(&self, error: ChannelError, deadline: Deadline) -> bool {
+        match error {
+            ChannelError::Interrupted => true,
+            ChannelError::TimedOut => !deadline.has_passed(&self.wait),
+            _ => false,
+        }
+    }
+
+    /// Waits for a message, and finds room for it.
+    fn begin(
+        &mut self,
+        sink: &mut impl Sink,
+        limit_bytes: u64,
+        deadline: Deadline,
+    ) -> Result<Partial, ChannelError> {
         let header = self.peek(deadline)?;
         let bytes = u64::from(header.payload_bytes);
         if bytes > limit_bytes {
@@ -159,10 +233,7 @@ impl<W: Wait> Endpoint<W> {
         }
         let no_room = ChannelError::NoRoom { needed_bytes: bytes };
         sink.begin(header.payload_bytes as usize).map_err(|_| no_room)?;
-        let taken = self.take_all(&header, deadline, |consumer, piece_bytes| {
-            consumer.take(sink.next(piece_bytes).map_err(|_| no_room)?)
-        });
-        self.keep(taken, true).map(|()| header)
+        Ok(Partial { header, left: header.payload_bytes })
     }
 
     /// The same, without waiting for a message that is not there: `None` then.
@@ -188,7 +259,8 @@ impl<W: Wait> Endpoint<W> {
     /// As [`Endpoint::peek`].
     pub fn discard(&mut self, deadline: Deadline) -> Result<Header, ChannelError> {
         let header = self.peek(deadline)?;
-        let passed = self.take_all(&header, deadline, |consumer, _| consumer.skip());
+        let mut message = Partial { header, left: header.payload_bytes };
+        let passed = self.take_all(&mut message, deadline, true, |consumer, _| consumer.skip());
         self.keep(passed, true).map(|()| header)
     }
 
@@ -239,18 +311,18 @@ impl<W: Wait> Endpoint<W> {
         }
     }
 
-    /// All records of the message that begins with `header`.
+    /// All records of a message that were not taken yet. Interrupts are kept for later, or end it.
     fn take_all(
         &mut self,
-        header: &Header,
+        message: &mut Partial,
         deadline: Deadline,
+        keeps_interrupts: bool,
         mut take: impl FnMut(&mut Consumer, usize) -> Result<(), ChannelError>,
     ) -> Result<(), ChannelError> {
-        let mut left = header.payload_bytes;
         loop {
-            let record = self.record(deadline, true)?;
+            let record = self.record(deadline, keeps_interrupts)?;
             let Header { payload_bytes, kind, call, .. } = record.header;
-            if (payload_bytes, kind, call) != (left, header.kind, header.call) {
+            if (payload_bytes, kind, call) != (message.left, message.header.kind, message.header.call) {
                 return Err(ChannelError::PeerBroke {
                     what: "went on with another message in the middle of one",
                 });
@@ -259,12 +331,18 @@ impl<W: Wait> Endpoint<W> {
             if let Some(word) = self.consumer.sleeping_producer()? {
                 self.wait.wake(word);
             }
-            left -= record.piece_bytes;
-            if left == 0 {
+            message.left -= record.piece_bytes;
+            if message.left == 0 {
                 return Ok(());
             }
         }
     }
+}
+
+/// Copies the record that was polled to where the sink wants it.
+fn give(consumer: &mut Consumer, sink: &mut impl Sink, bytes: usize) -> Result<(), ChannelError> {
+    let no_room = |_| ChannelError::NoRoom { needed_bytes: bytes as u64 };
+    consumer.take(sink.next(bytes).map_err(no_room)?)
 }
 
 /// Waits as another one does, but in the middle of a message keeps interrupts for later.

@@ -7,6 +7,7 @@
 //!   touches it. [`Shared`] is a range of it.
 //! - [`boot`]: where everything is: the record in the first page, which the applet reads once. [`Layout`]: the same
 //!   as offsets that were checked.
+//! - [`note`]: what a program promises in its file, before it runs.
 //! - [`header`]: the 48 bytes before each payload. [`protocol`]: kinds, statuses and typed messages; [`hello`]: the
 //!   names of exports.
 //! - [`ring`]: one direction: [`Producer`] and [`Consumer`]. [`wait`]: spinning, then sleeping, as a trait that both
@@ -43,6 +44,7 @@ pub mod layout;
 #[cfg(feature = "std")]
 #[allow(unsafe_code, reason = "owns the mapping that ranges of shared memory lead to")]
 mod memory;
+pub mod note;
 pub mod protocol;
 pub mod ring;
 #[allow(unsafe_code, reason = "the only place that touches shared memory")]

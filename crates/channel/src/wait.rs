@@ -68,7 +68,7 @@ impl Deadline {
     }
 
     /// Whether it has passed on that clock, which is not asked when the answer is known.
-    fn has_passed(self, wait: &impl Wait) -> bool {
+    pub(crate) fn has_passed(self, wait: &impl Wait) -> bool {
         self == Deadline::NOW || self.ns().is_some_and(|ns| wait.now_ns() >= ns)
     }
 }

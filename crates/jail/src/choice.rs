@@ -4,10 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+use std::path::PathBuf;
+
 use rustix::thread::CapabilitySet;
 
 use crate::error::JailError;
-use crate::jail::Jail;
+use crate::jail::{Access, Jail, PathGrant};
 use crate::layers::{Layer, Layers, Weakness};
 use crate::machine::{Machine, NOBODY, Refusal};
 use crate::program::Program;
@@ -65,11 +67,30 @@ pub(crate) fn choose(jail: &Jail, machine: &Machine, program: &Program) -> Resul
                 advice: "grant the directory under its own path",
             });
         }
+        if let (false, Some(grant)) = (has_root, reading_within_writing(&jail.paths)) {
+            let value = grant.host.display().to_string();
+            return Err(JailError::Text {
+                what: "without a mount name space, the path granted for reading",
+                value,
+                advice: "it lies in a directory granted for writing, and could be written to: grant the parts of that one for writing, not all of it",
+            });
+        }
     }
     if machine.user == 0 && chosen.layers.has(Layer::Unprivileged) && jail.paths.is_empty() {
         (chosen.user, chosen.group, chosen.changes_user) = (NOBODY, NOBODY, true);
     }
     Ok(chosen)
+}
+
+/// A grant for reading in a directory that is granted for writing: Landlock adds the rights up.
+fn reading_within_writing(grants: &[PathGrant]) -> Option<&PathGrant> {
+    let found = |grant: &PathGrant| grant.host.canonicalize().unwrap_or_else(|_| grant.host.clone());
+    let writable: Vec<PathBuf> =
+        grants.iter().filter(|grant| grant.access == Access::ReadWrite).map(found).collect();
+    grants.iter().filter(|grant| grant.access == Access::ReadOnly).find(|grant| {
+        let host = found(grant);
+        writable.iter().any(|outer| host.starts_with(outer))
+    })
 }
 
 /// Whether this machine has a layer.

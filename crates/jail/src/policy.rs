@@ -333,6 +333,9 @@ const NOT_EXECUTABLE: Condition = bits(2, libc::PROT_EXEC as u64, 0);
 const PRIVATE_FILE: Condition = bits(3, MAP_TYPES, libc::MAP_PRIVATE as u64);
 /// Of `mmap`: what is stored there reaches the file.
 const SHARED_FILE: Condition = bits(3, MAP_TYPES, libc::MAP_SHARED as u64);
+/// The same, and what leads to a page is durable before it is stored to.
+const SYNCHRONOUS_FILE: Condition =
+    bits(3, MAP_TYPES | libc::MAP_SYNC as u64, (libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC) as u64);
 
 /// The lower half of an argument equals a number.
 const fn is(argument: u8, value: u64) -> Condition {

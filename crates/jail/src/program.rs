@@ -12,11 +12,13 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::JailError;
+use crate::note;
 
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
 const PROGRAM_HEADERS_MAX: u16 = 256;
 const INTERPRETER: u32 = 3;
+const NOTES: u32 = 4;
 const INTERPRETER_BYTES_MAX: u64 = 4096;
 const X86_64: u16 = 62;
 const EXECUTABLE: u16 = 2;
@@ -28,6 +30,15 @@ pub(crate) const LIBRARY_DIRECTORIES: [&str; 6] =
     ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/alternatives"];
 /// Files that loaders read.
 pub(crate) const LOADER_FILES: [&str; 2] = ["/etc/ld.so.cache", "/etc/ld-musl-x86_64.path"];
+
+const BROKEN: &str = "an ELF file with a broken header";
+
+/// An entry of the table of segments.
+struct Segment {
+    offset: u64,
+    bytes: u64,
+    alignment: u64,
+}
 
 /// An opened program.
 #[derive(Debug)]
@@ -78,34 +89,60 @@ impl Program {
         let for_everybody = metadata.mode() & 0o005 == 0o005;
         Ok(Program { file, path: path.to_owned(), is_dynamic: interpreter.is_some(), for_everybody })
     }
+
+    /// Its segments of notes, each with the alignment of what is in it; those that are too long or cut off are left out.
+    pub(crate) fn note_segments(&self) -> Vec<(Vec<u8>, usize)> {
+        let mut header = [0; HEADER_BYTES];
+        if self.file.read_exact_at(&mut header, 0).is_err() {
+            return Vec::new();
+        }
+        let found = segments(&self.file, &header, NOTES).unwrap_or_default();
+        let read = found.iter().filter_map(|segment| {
+            let bytes = content(&self.file, segment, note::SEGMENT_BYTES_MAX)?;
+            Some((bytes, if segment.alignment == 8 { 8 } else { 4 }))
+        });
+        read.collect()
+    }
 }
 
-fn interpreter(file: &File, header: &[u8; HEADER_BYTES]) -> Result<Option<PathBuf>, &'static str> {
-    const BROKEN: &str = "an ELF file with a broken header";
+/// The entries of one kind in the table of a program's segments.
+fn segments(file: &File, header: &[u8; HEADER_BYTES], kind: u32) -> Result<Vec<Segment>, &'static str> {
     let table = u64_at(header, 32).ok_or(BROKEN)?;
     let entry_bytes = u16::from_le_bytes([header[54], header[55]]);
     let entries = u16::from_le_bytes([header[56], header[57]]);
     if usize::from(entry_bytes) != PROGRAM_HEADER_BYTES || entries > PROGRAM_HEADERS_MAX {
         return Err(BROKEN);
     }
+    let mut found = Vec::new();
     for index in 0..u64::from(entries) {
         let mut entry = [0; PROGRAM_HEADER_BYTES];
         let at = table.checked_add(index * PROGRAM_HEADER_BYTES as u64).ok_or(BROKEN)?;
         file.read_exact_at(&mut entry, at).map_err(|_| BROKEN)?;
-        if u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]) != INTERPRETER {
-            continue;
+        if u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]) == kind {
+            let field = |at| u64_at(&entry, at).ok_or(BROKEN);
+            found.push(Segment { offset: field(8)?, bytes: field(32)?, alignment: field(48)? });
         }
-        let (offset, bytes) = (u64_at(&entry, 8).ok_or(BROKEN)?, u64_at(&entry, 32).ok_or(BROKEN)?);
-        if bytes == 0 || bytes > INTERPRETER_BYTES_MAX {
-            return Err(BROKEN);
-        }
-        let mut path = vec![0; bytes as usize];
-        file.read_exact_at(&mut path, offset).map_err(|_| BROKEN)?;
-        let end = path.iter().position(|&byte| byte == 0).ok_or(BROKEN)?;
-        path.truncate(end);
-        return Ok(Some(PathBuf::from(OsStr::from_bytes(&path))));
     }
-    Ok(None)
+    Ok(found)
+}
+
+/// What a segment has in the file.
+fn content(file: &File, segment: &Segment, bytes_max: u64) -> Option<Vec<u8>> {
+    if segment.bytes == 0 || segment.bytes > bytes_max {
+        return None;
+    }
+    let mut bytes = vec![0; segment.bytes as usize];
+    file.read_exact_at(&mut bytes, segment.offset).ok()?;
+    Some(bytes)
+}
+
+fn interpreter(file: &File, header: &[u8; HEADER_BYTES]) -> Result<Option<PathBuf>, &'static str> {
+    let segments = segments(file, header, INTERPRETER)?;
+    let Some(segment) = segments.first() else { return Ok(None) };
+    let mut path = content(file, segment, INTERPRETER_BYTES_MAX).ok_or(BROKEN)?;
+    let end = path.iter().position(|&byte| byte == 0).ok_or(BROKEN)?;
+    path.truncate(end);
+    Ok(Some(PathBuf::from(OsStr::from_bytes(&path))))
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {

@@ -5,6 +5,8 @@
 //!   writing can be written to, and what is there cannot be executed.
 //! - What is mounted is looked up before anything of the program runs.
 //! - Nothing is made in what comes from the host: places are made before the first of it is there.
+//! - The most specific grant counts, in whatever order they are named: what lies in another one is mounted after it, and a part
+//!   of the host's that was granted for reading is for reading by whatever way the program gets there.
 
 #![forbid(unsafe_code)]
 
@@ -54,9 +56,14 @@ impl Plan {
                 plan.add_library(path);
             }
         }
+        let libraries = plan.binds.len();
         for grant in grants {
             plan.add_grant(grant)?;
         }
+        plan.refuse_what_is_granted_twice(libraries)?;
+        plan.add_reading_within_writing(libraries);
+        // The sort keeps the order of neighbours.
+        plan.binds.sort_by_key(|bind| bind.target.components().count());
         let null = Path::new(NULL);
         plan.has_null = is_null(null) && !grants.iter().any(|grant| null.starts_with(&grant.guest));
         if plan.has_null {
@@ -84,6 +91,39 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// Of two grants under one path only the last would be there, with the rights of either.
+    fn refuse_what_is_granted_twice(&self, libraries: usize) -> Result<(), JailError> {
+        let grants = &self.binds[libraries..];
+        let is_known =
+            |(index, bind): &(usize, &Bind)| grants[..*index].iter().any(|known| known.target == bind.target);
+        match grants.iter().enumerate().find(is_known) {
+            Some((_, bind)) => Err(JailError::Text {
+                what: "the granted path",
+                value: bind.target.display().to_string(),
+                advice: "two grants have it: give each a path of its own",
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// What may only be read can be part of a directory that may be written to, which is granted under another path: there,
+    /// too, it may only be read.
+    fn add_reading_within_writing(&mut self, libraries: usize) {
+        let grants = &self.binds[libraries..];
+        let mut found: Vec<Bind> = Vec::new();
+        for inner in grants.iter().filter(|bind| !bind.writable) {
+            for outer in grants.iter().filter(|bind| bind.writable && bind.source != inner.source) {
+                let Ok(rest) = inner.source.strip_prefix(&outer.source) else { continue };
+                let target = outer.target.join(rest);
+                // What is granted there by itself is what was asked for.
+                if !grants.iter().chain(&found).any(|bind| bind.target == target) {
+                    found.push(Bind { source: inner.source.clone(), target, ..*inner });
+                }
+            }
+        }
+        found.into_iter().for_each(|bind| self.bind(bind));
     }
 
     /// Whatever of it there is: a link stays a link, because loaders know libraries by their paths.

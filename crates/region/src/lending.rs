@@ -8,7 +8,8 @@
 //! - The borrower's descriptor is a file description of its own: no flag or position that it sets is seen here.
 //! - Who only reads, or whose stores count when they are published, gets no descriptor to write with.
 //! - A region counts as stored to everywhere while it is lent in the mode `direct`, and from its end on until the next
-//!   commit has compared.
+//!   commit has compared. Where the image outlives the boot, all of it counts as not written back for as long.
+//! - A borrower's promise of order ([`Region::promise_order`]) is about its own stores, and ends with the loan.
 //!
 //! What it must not do: trust the borrower. It can write the whole file where it has a descriptor to write with; its
 //! sandbox keeps it from the header (see `docs/threat-model.md`).
@@ -42,13 +43,19 @@ pub struct Lent {
     pub is_read_only: bool,
     /// Map it privately.
     pub is_private: bool,
+    /// A promise of order was given for the borrower, and the image counts after a reset: the borrower has to keep it.
+    pub is_ordered: bool,
+    /// Then map it with `MAP_SYNC`, or not at all: otherwise what leads to a page may be lost with a reset, and the page with
+    /// it, whatever was written back.
+    pub is_synchronous: bool,
     /// The region was made just now.
     pub is_new: bool,
 }
 
 impl Region {
     /// Lends the region to another process. In the mode `atomic` it is mapped here, too, for [`Region::copy_in`] and
-    /// [`Region::publish`]; in the mode `direct` it must not be mapped here until [`Region::end_lending`].
+    /// [`Region::publish`]; in the mode `direct` it must not be mapped here until [`Region::end_lending`]. Who lends to a
+    /// process that orders its stores calls [`Region::promise_order`] before.
     ///
     /// # Errors
     /// `AlreadyMapped`, `Poisoned`; `Io` where there is no `/proc` to make the descriptor with; those of
@@ -65,6 +72,7 @@ impl Region {
             self.map_native()?;
         }
         self.lent |= writes;
+        let is_ordered = writes && self.is_ordered();
         Ok(Lent {
             file,
             data_offset: DATA_OFFSET,
@@ -73,6 +81,8 @@ impl Region {
             limit_bytes: self.growth_limit_bytes(),
             is_read_only: self.is_read_only(),
             is_private,
+            is_ordered,
+            is_synchronous: is_ordered && self.places.maps_synchronously(self.medium()),
             is_new: self.opened() == Opened::Created,
         })
     }
@@ -110,6 +120,7 @@ impl Region {
         if !self.lent {
             return;
         }
+        self.suspect_unwritten();
         self.owed = true;
         let mut slot = JournalSlot::lock(&self.journal);
         if matches!(*slot, JournalSlot::Ready(_)) {

@@ -9,6 +9,8 @@
 //! Invariants:
 //! - A header says `ordered` only while every store to the image since the last one that was known to be durable was made
 //!   by an ordered writer. It stops to say so, in both slots, before another writer can store.
+//! - A promise is one writer's: it ends with the mapping or the loan for which it was given.
+//! - What an earlier writer left in the caches is in memory before an ordered one begins: its order is among its own stores.
 //! - Before it stops to say so the store has everything: after a reset it is all there is.
 //! - What a commit at level `power` acknowledges is written back, too: after a reset the image is believed, not the store.
 
@@ -76,14 +78,19 @@ impl Region {
     #[must_use]
     pub fn is_ordered(&self) -> bool {
         let by_mode = self.order_promised || self.consistency == Consistency::Atomic;
-        self.image.outlives_boot && self.image.header.ordered && by_mode && !self.read_only
+        by_mode && self.image_counts_after_reset()
     }
 
-    /// Promises that every store to the region from now on is ordered, in the sense of PMDK: before a store that relies on an
-    /// earlier one is made, the earlier one was written back and drained (`holdfast_persist`), so that a reset
-    /// at any moment leaves something that can be restored. Call it before the first mapping. Without it, commits at level
-    /// `system` go to the store, and after a reset the region is rebuilt from there. Where the pool does not outlive the boot
-    /// there is nothing to do.
+    /// Whether the image would be believed if the machine were reset now.
+    fn image_counts_after_reset(&self) -> bool {
+        self.image.outlives_boot && self.image.header.ordered && !self.read_only
+    }
+
+    /// Promises that every store through the next mapping, or by whom the region is lent to next, is ordered, in the sense of
+    /// PMDK: before a store that relies on an earlier one is made, the earlier one was written back and drained
+    /// (`holdfast_persist`), so that a reset at any moment leaves something that can be restored. The promise ends with that
+    /// mapping or loan. Without it, commits at level `system` go to the store, and after a reset the region is rebuilt from
+    /// there. Where the pool does not outlive the boot there is nothing to do.
     ///
     /// # Errors
     /// `AlreadyMapped`; `Access` when the region may only be read; `Io` poisons the region.
@@ -96,8 +103,12 @@ impl Region {
 
     /// Makes the header say that stores are ordered, once all that was stored so far is durable.
     pub(crate) fn claim_order(&mut self) -> Result<()> {
-        if !self.image.outlives_boot || self.image.header.ordered {
+        if !self.image.outlives_boot {
             return Ok(());
+        }
+        if self.image.header.ordered {
+            // A writer that was killed had not written all of it back, and nobody after it would.
+            return self.write_back_stores().map(drop);
         }
         self.change_order(true)?;
         self.unwritten.clear();
@@ -139,9 +150,7 @@ impl Region {
     pub(crate) fn commit_to_memory(&mut self, published_bytes: u64) -> Result<CommitReport> {
         self.check_usable()?;
         self.check_backing()?;
-        if self.lent {
-            self.unwritten.note_all();
-        }
+        self.suspect_unwritten();
         self.take_stores()?;
         let bytes = self.write_back_stores()? + published_bytes;
         let level = match self.pool_kind() {
@@ -166,9 +175,16 @@ impl Region {
         }
     }
 
+    /// Nobody noticed what a borrower stored, and what of it has reached memory.
+    pub(crate) fn suspect_unwritten(&mut self) {
+        if self.lent {
+            self.unwritten.note_all();
+        }
+    }
+
     /// Writes back what is noted, if the image counts after a reset; returns how many bytes that were.
     pub(crate) fn write_back_stores(&mut self) -> Result<u64> {
-        if !self.is_ordered() {
+        if !self.image_counts_after_reset() {
             return Ok(0);
         }
         let (noted_bytes, backed_bytes) = (self.unwritten.pages.bytes(), self.backed_bytes());

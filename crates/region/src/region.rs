@@ -98,7 +98,7 @@ pub struct Region {
     pub(crate) pending: Pending,
     /// What a reset would take; kept for images that outlive one.
     pub(crate) unwritten: Unwritten,
-    /// Every store of this session is ordered (see [`Region::promise_order`]).
+    /// Every store of the next or present mapping or loan is ordered (see [`Region::promise_order`]).
     pub(crate) order_promised: bool,
     /// Locked by whoever appends, which need not be who has the region.
     pub(crate) journal: Arc<Mutex<JournalSlot>>,
@@ -291,6 +291,8 @@ impl Region {
         let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
         // Whoever was to be told is gone with the mapping: an applet's engine, say.
         self.lost_notify = None;
+        // So is whoever promised.
+        self.order_promised = false;
         ended.map_err(RegionError::io("unmap", &self.image.path))
     }
 

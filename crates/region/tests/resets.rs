@@ -123,6 +123,7 @@ fn after_a_reset_in_any_step_an_ordered_writers_commits_are_there() {
             region.grow(5 * MIB)?;
             append(&mut region, 4..=5, promised)?;
             region.unmap()?;
+            region.promise_order()?;
             map(&mut region)?;
             append(&mut region, 6..=6, promised)?;
             region.close()?;

@@ -31,6 +31,7 @@ const FLAG_ATOMIC: u64 = 4;
 
 /// `commit` levels, named after the failure that the data then survives.
 const LEVEL_PROCESS: i32 = 0;
+const LEVEL_SYSTEM: i32 = 1;
 const LEVEL_POWER: i32 = 2;
 
 /// Adds the module to a linker.
@@ -134,7 +135,8 @@ fn commit(caller: &Caller<'_, State>, level: i32) -> GuestCode {
     match level {
         _ if link.attached().is_none() => GuestCode::NotGranted,
         LEVEL_PROCESS => link.publish(),
-        LEVEL_POWER => link.checkpoint(),
+        // Nobody orders the stores of compiled code: the store is all there is after a reset.
+        LEVEL_SYSTEM | LEVEL_POWER => link.checkpoint(),
         _ => GuestCode::Unsupported,
     }
 }

@@ -36,6 +36,7 @@ pub(crate) fn context(
     // File operations then run on this thread; it has nothing else to do meanwhile.
     builder.allow_blocking_current_thread(true);
     builder.args(arguments).envs(environment);
+    refuse_reading_within_writing(dirs)?;
     for dir in dirs {
         let permissions = match dir.access {
             Access::ReadOnly => FsPerms::ReadOnly,
@@ -47,6 +48,29 @@ pub(crate) fn context(
     }
     let captured = stdio.install(&mut builder);
     Ok((builder.build_p1(), captured))
+}
+
+/// A program walks from any directory that it has to what is in it, so a part of one that may be written to can be written
+/// to, whatever else that part was granted for.
+fn refuse_reading_within_writing(dirs: &[DirGrant]) -> Result<(), WasmError> {
+    // What is not there is reported as that.
+    let found = |dir: &DirGrant| dir.host.canonicalize().unwrap_or_else(|_| dir.host.clone());
+    for inner in dirs.iter().filter(|dir| dir.access == Access::ReadOnly) {
+        let host = found(inner);
+        let outer = dirs.iter().find(|outer| {
+            let outer_host = found(outer);
+            outer.access == Access::ReadWrite && host != outer_host && host.starts_with(outer_host)
+        });
+        if let Some(outer) = outer {
+            let reason = format!(
+                "it is granted for reading and lies in {}, which is granted for writing, so a WebAssembly program could \
+                 write to it; grant the parts of that directory that may be written to, or run the program natively",
+                outer.host.display()
+            );
+            return Err(WasmError::Grant { path: inner.host.clone(), reason });
+        }
+    }
+    Ok(())
 }
 
 /// Adds WASI preview 1 to a linker.

@@ -72,21 +72,25 @@ fn input_can_be_given_as_bytes() {
     assert_eq!(status(&holdfast_wasm::run(&program(body), &options, None)), i32::from(b'z') + 3);
 }
 
-/// Opens "f" in the granted directory with `oflags` and `rights`, and exits with the WASI error number.
+/// Opens a name in the granted directory with `oflags` and `rights`, and exits with the WASI error number.
 fn open_in(dir: &Path, grant: &str, oflags: u32, rights: u64, name: &str) -> Finished {
     let mut options = options();
     options.dirs.push(format!("{}{grant}", dir.display()).parse::<DirGrant>().unwrap());
+    holdfast_wasm::run(&program(&opening(3, oflags, rights, name)), &options, None)
+}
+
+/// A program's body that opens a name in the directory `fd`, and exits with the WASI error number.
+fn opening(fd: usize, oflags: u32, rights: u64, name: &str) -> String {
     let stores: String = name
         .bytes()
         .enumerate()
         .map(|(index, byte)| format!("(i32.store8 (i32.const {}) (i32.const {byte}))", 128 + index))
         .collect();
-    let body = format!(
-        "{stores} (call $exit (call $path_open (i32.const 3) (i32.const 0) (i32.const 128) (i32.const {})
+    format!(
+        "{stores} (call $exit (call $path_open (i32.const {fd}) (i32.const 0) (i32.const 128) (i32.const {})
            (i32.const {oflags}) (i64.const {rights}) (i64.const {rights}) (i32.const 0) (i32.const 96)))",
         name.len()
-    );
-    holdfast_wasm::run(&program(&body), &options, None)
+    )
 }
 
 const CREATE: u32 = 1;
@@ -107,6 +111,33 @@ fn a_read_only_directory_can_be_read_and_not_written() {
 
     assert_eq!(status(&open_in(dir.path(), "::/d", CREATE, READ | WRITE, "g")), 0);
     assert!(dir.path().join("g").exists());
+}
+
+#[test]
+fn a_directory_for_reading_in_one_for_writing_is_refused_and_one_for_writing_in_one_for_reading_is_written_to()
+ {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = dir.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    for order in [[0, 1], [1, 0]] {
+        let run = |access: [&str; 2], name: &str, from: usize| {
+            let grants = [
+                format!("{}::/d{}", dir.path().display(), access[0]),
+                format!("{}::/d/inner{}", inner.display(), access[1]),
+            ];
+            let mut options = options();
+            options.dirs = order.iter().map(|at| grants[*at].parse::<DirGrant>().unwrap()).collect();
+            let fd = 3 + order.iter().position(|at| *at == from).unwrap();
+            holdfast_wasm::run(&program(&opening(fd, CREATE, READ | WRITE, name)), &options, None)
+        };
+        let refused = run(["", ":ro"], "inner/f", 0);
+        let Err(WasmError::Grant { path, .. }) = &refused.end else { panic!("{:?}", refused.end) };
+        assert_eq!(*path, inner);
+        assert_ne!(status(&run([":ro", ""], "inner/f", 0)), 0);
+        assert!(!inner.join("f").exists());
+        assert_eq!(status(&run([":ro", ""], "f", 1)), 0);
+        std::fs::remove_file(inner.join("f")).unwrap();
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The first look at the descriptors that the host has installed, and the mappings.
 //!
 //! Invariants: nothing is mapped or closed before the channel's mark was seen, so a program that no host has started keeps its
-//! descriptors; the region is mapped at its address or not at all; both descriptors stay open, so that no
+//! descriptors; the region is mapped at its address and as the record says, or not at all; both descriptors stay open, so that no
 //! file that the program opens later gets their numbers, which the host's policy keeps for them.
 
 use core::ffi::c_void;
@@ -94,13 +94,20 @@ fn map_region(region: &BootRegion, image: BorrowedFd<'_>) -> Result<Granted, Att
     let start = usize::try_from(region.address).map_err(|_| shape)? as *mut c_void;
     let bytes = usize::try_from(region.limit_bytes).map_err(|_| shape)?;
     let protection = if region.is_read_only { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
-    // Of a private mapping the kernel would ask for the whole limit as memory, now.
-    let kind = if region.is_atomic { MapFlags::PRIVATE | MapFlags::NORESERVE } else { MapFlags::SHARED };
+    let is_synchronous = region.is_synchronous && !region.is_atomic;
+    let kind = match (region.is_atomic, is_synchronous) {
+        // The kernel would ask for the whole limit as memory, now.
+        (true, _) => MapFlags::PRIVATE | MapFlags::NORESERVE,
+        // With less, what the heap writes back could be lost with what leads to it.
+        (false, true) => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+        (false, false) => MapFlags::SHARED,
+    };
     let flags = kind | MapFlags::FIXED_NOREPLACE;
     // SAFETY: the kernel refuses when something is there.
     let mapped = unsafe { mmap(start, bytes, protection, flags, image, region.data_offset) };
     let mapped = mapped.map_err(|errno| match errno {
         Errno::EXIST | Errno::NOMEM => shape,
+        Errno::OPNOTSUPP | Errno::INVAL if is_synchronous => AttachError::NotSynchronous,
         errno => AttachError::Host(errno.raw_os_error()),
     })?;
     if mapped != start {

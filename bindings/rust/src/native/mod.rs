@@ -27,6 +27,7 @@ use crate::serve::ServeError;
 use crate::transport::{Transport, TransportError};
 use boot::Refused;
 use channel::Channel;
+use holdfast_channel::note::{KEEPS_ORDER, Note};
 use holdfast_channel::protocol::{AppletMessage, status};
 use holdfast_channel::{Handle, Header};
 
@@ -88,6 +89,12 @@ extern "C" fn at_exit() {
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = at_exit;
+
+/// What this library promises a host that reads the program's file: the heap writes its lines back in order, and is mapped as
+/// it must be for that, where the boot record asks for it. Linkers keep a section of this name, and its kind, as a note.
+#[used]
+#[unsafe(link_section = ".note.holdfast")]
+static PROMISES: Note = Note::new(KEEPS_ORDER);
 
 /// Makes everything durable at a level, or a code.
 pub(crate) fn commit(level: u32) -> Result<(), i32> {

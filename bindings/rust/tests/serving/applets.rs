@@ -16,6 +16,7 @@ pub(crate) fn run(kind: &str) {
         "loader" => loader(),
         "alone" => alone(),
         "taken" => taken(),
+        "synchronous" => synchronous(),
         other => panic!("there is no applet {other}"),
     }
 }
@@ -113,6 +114,16 @@ fn heap() {
         Ok(call.reply(&count.to_le_bytes())?)
     })
     .unwrap();
+    export("persist", |call| {
+        let heap = call.heap()?;
+        let root = heap.root("counter").ok_or(HeapError::NoSuchRoot)?;
+        heap.persist(root.pointer.as_ptr(), 8)?;
+        let outside = [0_u8; 8];
+        assert_eq!(heap.persist(outside.as_ptr(), 8), Err(HeapError::OutsideHeap));
+        let is_ordered = heap.is_ordered();
+        Ok(call.reply(&[u8::from(is_ordered)])?)
+    })
+    .unwrap();
     export("count and fail", |call| {
         let heap = call.heap()?;
         heap.begin()?;
@@ -204,6 +215,14 @@ fn taken() {
     assert!(AttachError::MemoryShape.to_string().contains("attach before"));
     assert!(bytes.iter().all(|byte| *byte == 7));
     // The channel is there all the same.
+    export("echo", |call| Ok(call.reply(call.input())?)).unwrap();
+    serve().unwrap();
+}
+
+/// The host asks for a mapping that the region's file cannot have.
+fn synchronous() {
+    assert_eq!(attach().err(), Some(AttachError::NotSynchronous));
+    assert!(AttachError::NotSynchronous.to_string().contains("holdfast doctor"));
     export("echo", |call| Ok(call.reply(call.input())?)).unwrap();
     serve().unwrap();
 }

@@ -312,3 +312,27 @@ fn a_small_call_takes_microseconds() {
     assert!(best < Duration::from_millis(1), "{best:?}");
     host.end();
 }
+
+#[test]
+fn a_heap_is_kept_in_order_where_the_host_asks_for_it_and_nowhere_else() {
+    let mut image = Image::new(64 << 20);
+    for (is_ordered, is_atomic) in [(true, false), (false, false), (true, true)] {
+        (image.region.is_ordered, image.region.is_atomic) = (is_ordered, is_atomic);
+        let mut host = Host::serving(applet("heap"), Some(image));
+        host.call("count", b"");
+        assert_eq!(host.call("persist", b""), [u8::from(is_ordered && !is_atomic)]);
+        image = host.end().unwrap();
+        image.assert_sound();
+        image.region.is_new = false;
+    }
+}
+
+#[test]
+fn a_heap_that_cannot_be_mapped_synchronously_is_refused_and_not_mapped_with_less() {
+    let mut image = Image::new(64 << 20);
+    (image.region.is_ordered, image.region.is_synchronous) = (true, true);
+    let before = image.bytes();
+    let mut host = Host::serving(applet("synchronous"), Some(image));
+    assert_eq!(host.call("echo", b"it serves on"), b"it serves on");
+    assert!(host.end().unwrap().bytes() == before);
+}

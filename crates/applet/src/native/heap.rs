@@ -52,8 +52,9 @@ impl Native {
     fn commit(&mut self, level: u32) -> i32 {
         let durability = match level {
             0 => Durability::Process,
-            1 => return status::UNSUPPORTED,
-            _ => Durability::Power,
+            1 => Durability::System,
+            2 => Durability::Power,
+            _ => return status::UNSUPPORTED,
         };
         let published = self.publish_changes();
         let Some(region) = &mut self.region else { return status::NOT_GRANTED };

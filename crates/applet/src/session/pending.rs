@@ -13,7 +13,11 @@ pub(super) struct Pending {
     /// When the grace of a cancelled call ends.
     pub(super) patience: Option<Instant>,
     pub(super) is_streamed: bool,
-    pub(super) is_looked_after: bool,
+    /// How often somebody wants to look in, and when that was the last time.
+    pub(super) look_every: Option<Duration>,
+    pub(super) looked: Instant,
+    /// Something came since then.
+    pub(super) has_heard: bool,
     /// What of the result there is room for.
     pub(super) room_bytes: usize,
     /// Why nobody wants the rest of the result.
@@ -35,6 +39,18 @@ impl Pending {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let limit = self.time_limit.and_then(|limit| self.started.checked_add(limit));
         [limit, self.patience].into_iter().flatten().min()
+    }
+
+    /// Whether it is time for a look, which is counted then. What keeps coming does not put it off.
+    pub(super) fn is_time_for_a_look(&mut self) -> bool {
+        // Where nothing comes, the wait for it ends in time by itself.
+        let Some(every) = self.look_every.filter(|_| self.has_heard) else { return false };
+        let now = Instant::now();
+        if now.saturating_duration_since(self.looked) < every {
+            return false;
+        }
+        (self.looked, self.has_heard) = (now, false);
+        true
     }
 
     /// Whether a part of the result is wanted: it `came`, has room, and so had all before it.

@@ -14,7 +14,7 @@ use libc::{EINVAL, ENOSYS, MAP_ANONYMOUS, MAP_PRIVATE, SIGABRT};
 use super::Action::{Allow, Ask, Errno};
 use super::{
     Comparison, Condition, MAP_TYPES, NOT_EXECUTABLE, Operand, PRIVATE_FILE, Question, Rule, SHARED_FILE,
-    Width, at_most, bits, is, is_double, is_itself, plain, rule,
+    SYNCHRONOUS_FILE, Width, at_most, bits, is, is_double, is_itself, plain, rule,
 };
 
 const CHANNEL: u64 = 3;
@@ -52,6 +52,12 @@ pub(super) const RULES: &[Rule] = &[
         &[NOT_EXECUTABLE, SHARED_FILE, is(4, REGION), PAST_THE_REGIONS_HEADER],
         Allow,
         "the region's data, never its header",
+    ),
+    rule(
+        libc::SYS_mmap,
+        &[NOT_EXECUTABLE, SYNCHRONOUS_FILE, is(4, REGION), PAST_THE_REGIONS_HEADER],
+        Allow,
+        "the same, where it is memory that survives a reset",
     ),
     rule(
         libc::SYS_mmap,

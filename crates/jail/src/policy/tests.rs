@@ -93,10 +93,14 @@ fn what_was_given_gets_no_second_number() {
 
 #[test]
 fn the_regions_header_cannot_be_mapped_shared() {
-    let shared =
-        |fd: u64, offset: u64| [0, 4096, libc::PROT_READ as u64, libc::MAP_SHARED as u64, fd, offset];
-    assert_eq!(action(Step::Final, libc::SYS_mmap, shared(4, 8192)), Some(Action::Allow));
-    assert_eq!(action(Step::Final, libc::SYS_mmap, shared(4, 4096)), None);
-    assert_eq!(action(Step::Loader, libc::SYS_mmap, shared(4, 0)), None);
+    let mapped =
+        |flags: i32, fd: u64, offset: u64| [0, 4096, libc::PROT_READ as u64, flags as u64, fd, offset];
+    let shared = |fd, offset| mapped(libc::MAP_SHARED, fd, offset);
+    for flags in [libc::MAP_SHARED, libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC] {
+        assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(flags, 4, 8192)), Some(Action::Allow));
+        assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(flags, 4, 4096)), None);
+        assert_eq!(action(Step::Loader, libc::SYS_mmap, mapped(flags, 4, 0)), None);
+    }
+    assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(libc::MAP_SHARED_VALIDATE, 4, 8192)), None);
     assert_eq!(action(Step::Final, libc::SYS_mmap, shared(3, 0)), Some(Action::Allow));
 }

@@ -236,6 +236,50 @@ fn a_granted_directory_is_used_as_granted_and_nothing_beside_it() {
 }
 
 #[test]
+fn of_grants_within_each_other_the_innermost_counts_in_whatever_order_they_are_named() {
+    use Access::{ReadOnly, ReadWrite};
+    let directory = tempfile::tempdir().unwrap();
+    let (outer, inner) = (directory.path().to_owned(), directory.path().join("inner"));
+    std::fs::create_dir(&inner).unwrap();
+    let run = |words: &[&str], grants: [(&std::path::Path, &str, Access); 2]| {
+        let named = |order: [usize; 2]| {
+            let grants = order.map(|at| grants[at]);
+            let granted = grants.into_iter().fold(jail(words), |jail, (host, guest, access)| {
+                jail.path(PathGrant { host: host.to_owned(), guest: guest.into(), access })
+            });
+            end(granted)
+        };
+        let ends = [named([0, 1]), named([1, 0])];
+        assert_eq!(ends[0], ends[1], "{words:?} {grants:?}");
+        ends[0].clone()
+    };
+    let reading = [(&*outer, "/data", ReadWrite), (&*inner, "/data/inner", ReadOnly)];
+    assert_eq!(run(&["create", "/data/inner/new"], reading), refused(libc::EROFS));
+    assert_eq!(run(&["create", "/data/new"], reading), WORKED);
+    let writing = [(&*outer, "/data", ReadOnly), (&*inner, "/data/inner", ReadWrite)];
+    assert_eq!(run(&["create", "/data/inner/new"], writing), WORKED);
+    assert_eq!(run(&["create", "/data/newer"], writing), refused(libc::EROFS));
+    // Under another path, and by both.
+    let elsewhere = [(&*outer, "/data", ReadWrite), (&*inner, "/other", ReadOnly)];
+    for path in ["/data/inner/newer", "/other/newer"] {
+        assert_eq!(run(&["create", path], elsewhere), refused(libc::EROFS));
+    }
+    // Where it is mounted in another one there must be something.
+    let missing = [(&*outer, "/data", ReadWrite), (&*inner, "/data/nowhere", ReadOnly)];
+    for order in [[0, 1], [1, 0]] {
+        let granted = order.into_iter().fold(jail(&["nothing"]), |jail, at| {
+            let (host, guest, access) = missing[at];
+            jail.path(PathGrant { host: host.to_owned(), guest: guest.into(), access })
+        });
+        assert!(matches!(granted.spawn(), Err(JailError::Text { .. })));
+    }
+    let grant =
+        |host: &std::path::Path, access| PathGrant { host: host.to_owned(), guest: "/data".into(), access };
+    let twice = jail(&["nothing"]).path(grant(&outer, ReadWrite)).path(grant(&inner, ReadOnly)).spawn();
+    assert!(matches!(twice, Err(JailError::Text { .. })), "two grants under one path");
+}
+
+#[test]
 fn a_granted_file_below_a_granted_directory_makes_nothing_in_the_hosts() {
     let directory = tempfile::tempdir().unwrap();
     let (outer, file) = (directory.path().join("outer"), directory.path().join("file"));

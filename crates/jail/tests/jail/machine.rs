@@ -56,6 +56,21 @@ fn directories_are_granted_only_where_something_confines_to_them() {
     let both = same().path(grant("/elsewhere".as_ref())).mask(Layer::Mounts);
     let error = both.spawn().unwrap_err();
     assert!(error.to_string().contains("/elsewhere"), "{error}");
+    // Rules of Landlock add up: what may only be read there could be written to.
+    let inner = directory.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let within = |inner_access, outer_access| {
+        let grant = |path: &std::path::Path, access| PathGrant {
+            host: path.to_owned(),
+            guest: path.to_owned(),
+            access,
+        };
+        let jail = jail(&["nothing"]).path(grant(&inner, inner_access));
+        jail.path(grant(directory.path(), outer_access)).mask(Layer::Mounts).spawn()
+    };
+    let error = within(Access::ReadOnly, Access::ReadWrite).unwrap_err();
+    assert!(error.to_string().contains("inner"), "{error}");
+    assert_eq!(finish(&within(Access::ReadWrite, Access::ReadOnly).unwrap()), WORKED);
 }
 
 /// Run by the next test in a container that allows no user name spaces.

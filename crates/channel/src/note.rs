@@ -1,0 +1,73 @@
+//! What a native program promises its host before it runs: an ELF note in its file, put there by the library that it links.
+//!
+//! A note is the program's author's word about the program's own heap, and nothing more: a host that acts on it must lose
+//! nothing of its own, or of anybody else's, where it is a lie.
+//!
+//! Invariants: the bytes never change their meaning; whoever does not know a bit passes over it.
+
+#![forbid(unsafe_code)]
+
+/// Who defines the note.
+pub const OWNER: &[u8; 8] = b"Holdfast";
+/// The kind of the note, among those of this owner.
+pub const KIND: u32 = 1;
+/// Where the boot record says so, the program keeps the order of its heap's stores and maps the heap as it is told to
+/// ([`REGION_ORDERED`](crate::boot::REGION_ORDERED), [`REGION_SYNCHRONOUS`](crate::boot::REGION_SYNCHRONOUS)).
+pub const KEEPS_ORDER: u32 = 1;
+
+/// The note as it lies in a program's section `.note.holdfast`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Note {
+    owner_bytes: u32,
+    promises_bytes: u32,
+    kind: u32,
+    /// With the NUL at its end, filled up to a multiple of 4.
+    owner: [u8; 12],
+    promises: u32,
+}
+
+impl Note {
+    /// The note of a program that keeps to these.
+    #[must_use]
+    pub const fn new(promises: u32) -> Note {
+        const OWNER_BYTES: u32 = OWNER.len() as u32 + 1;
+        Note {
+            owner_bytes: OWNER_BYTES,
+            promises_bytes: size_of::<u32>() as u32,
+            kind: KIND,
+            owner: *b"Holdfast\0\0\0\0",
+            promises,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Note>() == 28 && align_of::<Note>() == 4);
+
+/// Whether a note with this owner, kind and content promises to keep the order.
+#[must_use]
+pub fn keeps_order(owner: &[u8], kind: u32, content: &[u8]) -> bool {
+    let promises = content.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    owner == OWNER && kind == KIND && promises & KEEPS_ORDER != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_is_told_from_other_notes_and_longer_ones_may_come() {
+        assert!(keeps_order(b"Holdfast", 1, &[1, 0, 0, 0]));
+        assert!(keeps_order(b"Holdfast", 1, &[0xff, 0, 0, 0, 9, 9]));
+        for (owner, kind, content) in [
+            (&b"Holdfast"[..], 2, &[1, 0, 0, 0][..]),
+            (b"GNU", 1, &[1, 0, 0, 0]),
+            (b"Holdfast2", 1, &[1, 0, 0, 0]),
+            (b"Holdfast", 1, &[0xfe, 0xff, 0xff, 0xff]),
+            (b"Holdfast", 1, &[1]),
+            (b"Holdfast", 1, &[]),
+        ] {
+            assert!(!keeps_order(owner, kind, content), "{owner:?} {kind} {content:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Receiving in turns: a host that has other things to do comes back in the middle of a message, and goes on with it later.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use holdfast_channel::protocol::AppletMessage;
+use holdfast_channel::wait::Deadline;
+use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, Header, HostWait, Layout};
+
+/// No wait of a test that goes well takes that long.
+const LONG: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_millis(5);
+const RING_BYTES: u32 = 4096;
+const LIMIT_BYTES: u64 = 1 << 20;
+
+fn pair() -> (Endpoint<HostWait>, Endpoint<HostWait>, Bell) {
+    let memory = ChannelMemory::create(Layout::new(RING_BYTES, 0).unwrap(), None, true).unwrap();
+    let (host, bell) = memory.host().unwrap();
+    let other = ChannelMemory::open(memory.descriptor().unwrap()).unwrap();
+    let (applet, _) = other.applet().unwrap();
+    (host, applet, bell)
+}
+
+fn result() -> Header {
+    AppletMessage::Result { call: 5 }.into()
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+#[test]
+fn who_takes_turns_comes_back_in_the_middle_of_a_message_and_goes_on_with_it_later() {
+    let (mut host, mut applet, bell) = pair();
+    let payload = pattern(100_000);
+    let (mut taken, never) = (Vec::new(), Deadline::NEVER);
+    let turn = host.deadline_in(SOON);
+    assert_eq!(host.receive_by(&mut taken, LIMIT_BYTES, never, turn), Ok(None), "nothing was sent");
+    thread::scope(|scope| {
+        let payload = &payload;
+        scope.spawn(move || {
+            applet.send(&result(), payload, applet.deadline_in(LONG)).unwrap();
+            applet.send(&result(), b"next", applet.deadline_in(LONG)).unwrap();
+        });
+        let started = Instant::now();
+        let mut turns = 0_u32;
+        let header = loop {
+            // Every other turn ends before anything is taken.
+            if turns.is_multiple_of(2) {
+                bell.interrupt();
+            }
+            turns += 1;
+            let turn = host.deadline_in(SOON);
+            if let Some(header) = host.receive_by(&mut taken, LIMIT_BYTES, never, turn).unwrap() {
+                break header;
+            }
+            assert_eq!(taken[..], payload[..taken.len()]);
+            assert!(started.elapsed() < LONG);
+        };
+        assert!(turns > 1);
+        assert_eq!((header.payload_bytes as usize, &taken), (payload.len(), payload));
+        host.take_interrupt();
+        let header = host.receive(&mut taken, LIMIT_BYTES, host.deadline_in(LONG)).unwrap();
+        assert_eq!((header.payload_bytes, &taken[..]), (4, &b"next"[..]));
+    });
+}
+
+#[test]
+fn who_takes_turns_hears_at_once_of_a_peer_that_stopped_in_the_middle_of_a_message() {
+    let (mut host, mut applet, bell) = pair();
+    let half_sent = applet.send(&result(), &pattern(100_000), applet.deadline_in(SOON));
+    assert_eq!(half_sent, Err(ChannelError::TimedOut));
+    let (mut taken, never) = (Vec::new(), Deadline::NEVER);
+    let turn = host.deadline_in(SOON);
+    assert_eq!(host.receive_by(&mut taken, LIMIT_BYTES, never, turn), Ok(None));
+    assert!(!taken.is_empty());
+    // The rest of that message comes first.
+    assert_eq!(host.peek(Deadline::NOW), Err(ChannelError::HalfDone));
+    bell.interrupt();
+    assert_eq!(host.receive_by(&mut taken, LIMIT_BYTES, never, never), Ok(None));
+    let deadline = host.deadline_in(SOON);
+    assert_eq!(host.receive_by(&mut taken, LIMIT_BYTES, deadline, never), Err(ChannelError::TimedOut));
+    assert_eq!(host.receive_by(&mut taken, LIMIT_BYTES, never, never), Err(ChannelError::HalfDone));
+}

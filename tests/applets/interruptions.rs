@@ -1,0 +1,108 @@
+//! A caller that wants to be heard while its applet does what it likes: floods, stops in the middle of a message, hangs; and a
+//! caller that panics in the middle of a call.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use holdfast_applet::{Call, CallError, Command, Failure, Grants, Kind, Limits, Pool};
+
+use crate::{death, forms, spawn, spawn_with, with_each};
+
+const EVERY: Duration = Duration::from_millis(20);
+/// So long may somebody who looks be kept waiting, on a machine that does other things, too.
+const HEARD_IN: Duration = Duration::from_millis(500);
+
+/// Calls, and goes on for so many looks. Says the longest time between two looks, or before the first.
+fn longest_wait(applet: &holdfast_applet::Applet, function: &str, looks_max: u32) -> (Duration, CallError) {
+    let looks = std::sync::Mutex::new((0, Instant::now(), Duration::ZERO));
+    let goes_on = || {
+        let mut looks = looks.lock().unwrap();
+        looks.2 = looks.2.max(looks.1.elapsed());
+        (looks.0, looks.1) = (looks.0 + 1, Instant::now());
+        looks.0 < looks_max
+    };
+    let error = applet.call_with(Call::new(function, b"").look(EVERY, &goes_on)).unwrap_err();
+    let (count, _, longest) = *looks.lock().unwrap();
+    assert!(count >= looks_max, "{function}: {count} looks");
+    (longest, error)
+}
+
+#[test]
+fn an_applet_that_sends_without_end_keeps_nobody_from_looking() {
+    with_each(|kind, path| {
+        let mut limits = Limits::default();
+        limits.grace = Duration::from_millis(50);
+        let applet = spawn_with(path, limits);
+        let (longest, error) = longest_wait(&applet, "flood_empty", 5);
+        assert!(longest < HEARD_IN, "{kind}: not heard for {longest:?}");
+        assert!(matches!(error, CallError::Died(_)), "{kind}: {error}");
+    });
+}
+
+#[test]
+fn a_native_applet_that_asks_for_memory_without_end_keeps_nobody_from_looking() {
+    for path in forms().into_iter().filter(|(kind, _)| *kind == Kind::Native).map(|(_, path)| path) {
+        let home = crate::Home::new();
+        let mut limits = Limits::default();
+        limits.grace = Duration::from_millis(50);
+        let applet =
+            holdfast_applet::Applet::spawn(path, limits, Grants::none().heap(home.region())).unwrap();
+        let (longest, error) = longest_wait(&applet, "ask_without_end", 5);
+        assert!(longest < HEARD_IN, "not heard for {longest:?}");
+        assert!(matches!(death(Err::<(), _>(error)).failure, Failure::IgnoredCancel { .. }));
+    }
+}
+
+#[test]
+fn a_native_applet_that_stops_in_the_middle_of_a_message_keeps_nobody_from_looking() {
+    for path in forms().into_iter().filter(|(kind, _)| *kind == Kind::Native).map(|(_, path)| path) {
+        let mut limits = Limits::default();
+        limits.grace = Duration::from_millis(50);
+        let applet = spawn_with(path, limits);
+        let started = Instant::now();
+        let (longest, error) = longest_wait(&applet, "stop_in_a_part", 5);
+        assert!(longest < HEARD_IN, "not heard for {longest:?}");
+        let error = death(Err::<(), _>(error));
+        assert!(matches!(error.failure, Failure::IgnoredCancel { .. }), "{error}");
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn a_call_whose_caller_panics_is_over_before_the_next_one_and_answers_none_but_its_own() {
+    with_each(|kind, path| {
+        let applet = spawn(path);
+        let goes_on = || -> bool { panic!("as a caller's code may") };
+        for function in ["spin_until_cancelled", "flood_empty_until_cancelled"] {
+            let call = || applet.call_with(Call::new(function, b"").look(EVERY, &goes_on));
+            assert!(catch_unwind(AssertUnwindSafe(call)).is_err(), "{kind}: nobody looked");
+            if applet.cause_of_death().is_some() {
+                // What is cancelled late, or in WebAssembly, may not outlive that; it is never mistaken.
+                applet.respawn().unwrap();
+            }
+            assert_eq!(applet.call("echo", b"mine").unwrap(), b"mine", "{kind} after {function}");
+        }
+    });
+}
+
+#[test]
+fn an_applet_whose_caller_panicked_goes_back_to_no_pool() {
+    with_each(|kind, path| {
+        let started = std::sync::Arc::new(AtomicU32::new(0));
+        let counted = started.clone();
+        let pool = Pool::new(1, true, move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Ok(Command::new(&path, Grants::none()))
+        })
+        .unwrap();
+        let goes_on = || -> bool { panic!("as a caller's code may") };
+        let user = || {
+            let applet = pool.take().unwrap();
+            drop(applet.call_with(Call::new("spin_until_cancelled", b"").look(EVERY, &goes_on)));
+        };
+        assert!(catch_unwind(AssertUnwindSafe(user)).is_err(), "{kind}: nobody looked");
+        assert_eq!(pool.take().unwrap().call("echo", b"next").unwrap(), b"next");
+        assert!(started.load(Ordering::SeqCst) > 1, "{kind}: it was given out again");
+    });
+}
