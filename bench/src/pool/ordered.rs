@@ -1,5 +1,6 @@
 //! A heap whose stores reach memory in order, on a tmpfs that is treated as persistent memory: cache lines are written back
-//! as they would be there, and nothing of it outlives a reset.
+//! as they would be there, and nothing of it outlives a reset. A transaction of such a heap is at the level `system` when it
+//! has committed.
 
 #![allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 
@@ -56,7 +57,11 @@ impl Pages for Ordered {
             Ok::<(), holdfast_heap::HeapError>(())
         });
         stored.map_err(heap_error)?;
-        self.region.commit(self.durability).map(drop).map_err(Error::other)
+        match self.durability {
+            // So it is in memory, which is what the level asks for.
+            Durability::System => Ok(()),
+            more => self.region.commit(more).map(drop).map_err(Error::other),
+        }
     }
 
     fn first_word(&mut self, page: usize) -> io::Result<u64> {
