@@ -11,7 +11,7 @@ mod checkpoint;
 #[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
 mod content;
 pub(crate) mod ground;
-mod kv;
+pub(crate) mod kv;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, as a host does")]
 pub(crate) mod live;
 #[allow(unsafe_code, reason = "a data structure of plain pointers is what is measured")]
@@ -20,14 +20,14 @@ pub(crate) mod map;
 pub(crate) mod opening;
 #[cfg(feature = "peers")]
 #[allow(unsafe_code, reason = "the peers are libraries in C, or map files")]
-mod peers;
+pub(crate) mod peers;
 pub(crate) mod random;
 #[allow(unsafe_code, reason = "stores to a mapped region")]
 pub(crate) mod raw;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, and reads and writes its objects")]
 mod threads;
 #[allow(unsafe_code, reason = "reads and writes the objects that it allocates")]
-mod update;
+pub(crate) mod update;
 
 use std::borrow::Cow;
 use std::io;

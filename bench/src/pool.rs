@@ -4,15 +4,23 @@
 //! Invariant: peers work in the same run as our side, in turns, and move the same bytes over the same file systems.
 
 mod commit;
+mod dax;
 mod evict;
 mod flush;
 mod keeper;
+mod ordered;
+pub(crate) mod pages;
+#[cfg(feature = "peers")]
+mod pmdk;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 use std::io;
 
 use crate::heap::Outcome;
 use crate::heap::ground::Ground;
 use crate::heap::opening::{self, COLD, CP};
+use crate::race::Times;
 use crate::report::Goal;
 
 use flush::{RESCUE, SEQUENTIAL};
@@ -20,11 +28,12 @@ use flush::{RESCUE, SEQUENTIAL};
 /// A part of the suite, which measures keys that begin with its name.
 type Section = (&'static str, fn(&Ground, usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 5] = [
+const SECTIONS: [Section; 6] = [
     ("flush", flushes),
     ("restore", restores),
     ("evict", evictions),
     ("commit", commits),
+    ("dax", persistent_memory),
     ("keeper", keeper),
 ];
 
@@ -44,6 +53,8 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
         progress(name);
         section(&ground, runs, &mut outcome)?;
     }
+    outcome.missing.sort();
+    outcome.missing.dedup();
     Ok(outcome)
 }
 
@@ -78,7 +89,39 @@ fn commits(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()
     for (key, series) in commit::run(ground, runs)? {
         outcome.add(key, Some(series), "us", None);
     }
+    for case in pages::CASES {
+        let times = pages::run(ground, runs, case)?;
+        let key = format!("commit_4k_{}_{}", case.pool, case.level);
+        outcome.add(format!("{key}_us"), times.of(pages::HOLDFAST).cloned(), "us", None);
+        for peer in case.peers {
+            against(peer, &key, &times, outcome);
+        }
+    }
     Ok(())
+}
+
+fn persistent_memory(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let mut measured = vec![("dax_tx", dax::transactions(ground, runs)?)];
+    for (key, bytes) in dax::SIZES {
+        measured.push((key, dax::persists(ground, runs, bytes)?));
+    }
+    for (key, times) in measured {
+        outcome.add(format!("{key}_ns"), times.of(pages::HOLDFAST).cloned(), "ns", None);
+        against(pages::PMDK, key, &times, outcome);
+    }
+    Ok(())
+}
+
+/// A peer's time for one of ours; or that it is missing.
+fn against(peer: &str, key: &str, times: &Times, outcome: &mut Outcome) {
+    match times.ratio(peer, pages::HOLDFAST) {
+        Some(ratio) => {
+            outcome.add(format!("{key}_vs_{peer}"), Some(ratio), "x", Some(Goal::AtLeast(1.0)));
+        }
+        None => outcome.missing.push(format!(
+            "{peer}: `cargo xtask bench pool` builds LMDB and SQLite in; PMDK comes with `apt-get install libpmemobj1`"
+        )),
+    }
 }
 
 fn keeper(_ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
@@ -99,7 +142,7 @@ mod tests {
     #[test]
     fn a_section_that_does_not_exist_is_answered_with_those_that_do() {
         let complaint = run(1, Some("flash"), &mut |_| {}).unwrap_err().to_string();
-        assert!(complaint.contains("flush, restore, evict, commit, keeper"), "{complaint}");
+        assert!(complaint.contains("flush, restore, evict, commit, dax, keeper"), "{complaint}");
     }
 
     #[test]
@@ -107,7 +150,7 @@ mod tests {
         if Ground::new().is_err() {
             return println!("not run: no tmpfs");
         }
-        for section in ["evict", "commit"] {
+        for section in ["evict", "commit", "dax"] {
             let found = run(1, Some(section), &mut |_| {}).unwrap().measurements;
             assert!(!found.is_empty() && found.iter().all(|found| found.key.starts_with(section)));
         }

@@ -17,7 +17,7 @@ const PEERS_SUITE: &str = "heap";
 const APPLET_SUITE: &str = "applet";
 /// The suite that needs SQLite.
 const SQLITE_SUITE: &str = "persistency";
-/// The suite that starts a keeper.
+/// The suite that starts a keeper, and compares with engines and SQLite.
 const POOL_SUITE: &str = "pool";
 /// The suite that needs the model of slow memory, which the others must not have.
 const SLOW_SUITE: &str = "slow";
@@ -42,7 +42,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
         Some(suite) if suite == PEERS_SUITE => with_c(workspace, "peers", "build-essential libpmemobj1")?,
         Some(suite) if suite == POOL_SUITE => {
             let programs = release::build(workspace, &[release::COMMAND])?;
-            let mut command = bench_with(workspace, &[])?;
+            let mut command = with_c(workspace, "peers,sqlite", "build-essential libpmemobj1")?;
             command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
             command
         }

@@ -84,7 +84,11 @@ pub(crate) struct Home {
 impl Home {
     /// One in two directories.
     pub(crate) fn at(home: PathBuf, pool: PathBuf) -> io::Result<Home> {
-        let places = Places::at(home, pool).map_err(Error::other)?;
+        Home::of(Places::at(home, pool).map_err(Error::other)?)
+    }
+
+    /// One in places of one's choice.
+    pub(crate) fn of(places: Places) -> io::Result<Home> {
         let key = OwnerKey::load_or_create(&places, "default").map_err(Error::other)?;
         Ok(Home { names: NameSpace::new(places), key })
     }

@@ -3,10 +3,10 @@
 
 use std::io;
 
-pub(super) mod lmdb;
+pub(crate) mod lmdb;
 pub(super) mod metall;
 pub(super) mod mimalloc;
-pub(super) mod pmdk;
+pub(crate) mod pmdk;
 pub(super) mod redb;
 
 /// A function of a library.

@@ -72,6 +72,15 @@ impl RawRegion {
         self.page(page)[word * 8..word * 8 + 8].copy_from_slice(&pass);
     }
 
+    /// Replaces a page.
+    pub(crate) fn store_page(&mut self, page: usize, content: &[u8; PAGE_BYTES]) {
+        self.page(page).copy_from_slice(content);
+    }
+
+    pub(crate) fn first_word(&mut self, page: usize) -> u64 {
+        u64::from_le_bytes(self.page(page)[..8].try_into().unwrap_or_default())
+    }
+
     /// Makes what was stored survive this process.
     pub(crate) fn commit_process(&mut self) -> io::Result<()> {
         self.commit(Durability::Process)

@@ -1,9 +1,10 @@
-//! The journal of a region: an append-only file in the store that continues the base file, one checksummed
-//! record for each commit.
+//! The journal of a region: a file in the store that continues the base file, one checksummed record behind the other, one
+//! for each commit.
 //!
 //! Invariants:
-//! - A journal gets its name only when its header and first record are durable; from then on it is only
-//!   appended to, and a record is appended only after the one before it was synced without an error.
+//! - A journal gets its name only when its header and first record are durable; from then on records are only added
+//!   behind the last one (over zeros that were written ahead, where there are some), and each only after the one before
+//!   it was synced without an error.
 //! - It names the base that it continues (identity, checkpoint, checksum of the data). Beside any other base
 //!   it is stale, or it is an error; it is never applied.
 //! - After a failed write or sync nobody knows what the disk has. The journal is then never appended to again:
@@ -13,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod layout;
 mod reading;
 mod record;
@@ -24,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::{effective_user, private_options};
 
+use ahead::Ahead;
 pub(crate) use layout::{JOURNAL_HEADER_BYTES, JournalHeader};
 pub(crate) use reading::{Extent, ReadFault, Sizes, apply, examine, whole_records};
 pub(crate) use record::{PageSource, Record, Streamed, stream};
@@ -161,6 +164,7 @@ pub(crate) struct Journal {
     pub(crate) bound_bytes: u64,
     /// `None` until the first record is appended.
     file: Option<File>,
+    ahead: Ahead,
     store: PathBuf,
     name: RegionName,
 }
@@ -181,6 +185,7 @@ impl Journal {
             end: JOURNAL_HEADER_BYTES as u64,
             bound_bytes,
             file: None,
+            ahead: Ahead::of(JOURNAL_HEADER_BYTES as u64),
             store: store.to_owned(),
             name: base.name.clone(),
         }
@@ -209,6 +214,7 @@ impl Journal {
         if extent.torn {
             storage.set_len(&file, extent.end)?;
         }
+        let ahead = Ahead::of(file.metadata()?.len());
         if last_sequence > durable_sequence && !extent.marked {
             let mut last = Vec::new();
             let bytes = (extent.end - extent.last_start) as usize;
@@ -226,6 +232,7 @@ impl Journal {
             end,
             bound_bytes,
             file: Some(file),
+            ahead,
             store: store.to_owned(),
             name: name.clone(),
         }))
@@ -249,6 +256,7 @@ impl Journal {
     ) -> io::Result<()> {
         let bytes = if let Some(file) = &self.file {
             let bytes = write(file, self.end)?;
+            self.ahead.write(storage, (file, &self.store), self.end + bytes, bytes)?;
             storage.sync_data(file)?;
             bytes
         } else {
@@ -262,11 +270,13 @@ impl Journal {
     }
 
     /// Writes an empty record behind the last one, which is durable: when the last one is found damaged, the mark
-    /// tells that it is not the torn end of a commit that nobody was promised. It is not synced, and may be lost.
+    /// tells that it is not the torn end of a commit that nobody was promised. What was written ahead is given back.
+    /// Neither is synced, and either may be lost.
     pub(crate) fn mark_end(&self, storage: &dyn Storage, backed_bytes: u64) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let mark = Record::build(file, &[], backed_bytes, &self.header, self.last_sequence + 1, self.end)?;
-        storage.write_at(file, mark.bytes(), self.end)
+        storage.write_at(file, mark.bytes(), self.end)?;
+        self.ahead.give_back(storage, file, self.end + mark.bytes().len() as u64)
     }
 
     fn create(

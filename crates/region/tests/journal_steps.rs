@@ -23,6 +23,8 @@ const STEPS_MAX: usize = 200;
 const SHORT: &[usize] = &[1, 3, 2];
 /// The journal outgrows its bound, so that it is folded, and a new one begins.
 const LONG: &[usize] = &[1, 3, 250, 250, 250, 250, 250, 250, 1, 2];
+/// So many that zeros are written ahead, that commits go over them, and that the close gives the rest back.
+const OFTEN: &[usize] = &[1, 2, 1, 1, 1, 2, 1, 1];
 
 /// What a session did, commit by commit.
 #[derive(Debug)]
@@ -102,21 +104,30 @@ fn cut_in_every_step(plan: &[usize], after: impl Fn(&PowerStorage, &Run, usize))
 
 #[test]
 fn a_power_cut_in_any_step_of_commit_fold_and_close_loses_no_acknowledged_commit() {
-    cut_in_every_step(LONG, |storage, run, step| {
-        let seed = step as u64 * 7 + 3;
-        for kept in [Kept::Nothing, Kept::Everything, Kept::Some(seed), Kept::Some(seed << 20)] {
-            let home = storage.after_cut(kept);
-            let found = run.recovered(&home, &format!("step {step}, kept {kept:?}"));
-            let region = home.names().open(&named("words"), &key()).unwrap();
-            assert_eq!(region.opened(), Opened::Cold);
-            assert!(read(&region, 0, MIB as usize) == run.states[found]);
-        }
-    });
+    for plan in [LONG, OFTEN] {
+        cut_in_every_step(plan, |storage, run, step| {
+            let seed = step as u64 * 7 + 3;
+            for kept in [Kept::Nothing, Kept::Everything, Kept::Some(seed), Kept::Some(seed << 20)] {
+                let home = storage.after_cut(kept);
+                let found = run.recovered(&home, &format!("step {step}, kept {kept:?}"));
+                let region = home.names().open(&named("words"), &key()).unwrap();
+                assert_eq!(region.opened(), Opened::Cold);
+                assert!(read(&region, 0, MIB as usize) == run.states[found]);
+            }
+        });
+    }
 }
 
 #[test]
 fn a_recovery_that_loses_power_in_any_step_can_be_done_again_and_its_commits_count() {
-    cut_in_every_step(SHORT, |storage, run, step| {
+    for plan in [SHORT, OFTEN] {
+        cut_and_cut_again(plan);
+    }
+}
+
+/// Cuts the power in each step of a session, and again in each step of the session that recovers.
+fn cut_and_cut_again(plan: &[usize]) {
+    cut_in_every_step(plan, |storage, run, step| {
         let kept = if step % 2 == 0 { Kept::Nothing } else { Kept::Some(step as u64 + 77) };
         for second_step in 0.. {
             assert!(second_step < STEPS_MAX, "the recovery never comes through");
@@ -170,6 +181,9 @@ fn an_error_in_any_step_of_a_commit_acknowledges_nothing_and_loses_nothing() {
         (Fault::Always(EIO), LONG),
         (Fault::Once(ENOSPC), SHORT),
         (Fault::Always(ENOSPC), SHORT),
+        (Fault::Once(EIO), OFTEN),
+        (Fault::Once(ENOSPC), OFTEN),
+        (Fault::Always(ENOSPC), OFTEN),
     ];
     for (fault, plan) in faults {
         for step in 0.. {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::words::{Level, Place};
+use crate::words::{Level, Place, Pool};
 
 /// What is done to the machine or to the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,6 +15,10 @@ pub enum Cause {
     Panic,
     /// The power button, and a reset while it is held.
     Button,
+    /// The power key is held, a keeper saves what is in ordinary memory, and a reset while it is held.
+    Hold,
+    /// The same, and the power is off while it is held.
+    HoldOff,
     /// The machine stands still, and is reset.
     Freeze,
     /// The machine is gone with all that was in memory, and with what its disk had not been told to keep.
@@ -23,8 +27,16 @@ pub enum Cause {
 
 impl Cause {
     /// All, in the order in which one machine lives through them.
-    pub const ALL: [Cause; 6] =
-        [Cause::Crash, Cause::Hang, Cause::Panic, Cause::Button, Cause::Freeze, Cause::PowerCut];
+    pub const ALL: [Cause; 8] = [
+        Cause::Crash,
+        Cause::Hang,
+        Cause::Panic,
+        Cause::Button,
+        Cause::Hold,
+        Cause::Freeze,
+        Cause::HoldOff,
+        Cause::PowerCut,
+    ];
 
     /// As a person names it on the command line.
     #[must_use]
@@ -34,6 +46,8 @@ impl Cause {
             Cause::Hang => "hang",
             Cause::Panic => "panic",
             Cause::Button => "button",
+            Cause::Hold => "hold",
+            Cause::HoldOff => "hold-off",
             Cause::Freeze => "freeze",
             Cause::PowerCut => "power-cut",
         }
@@ -52,7 +66,9 @@ impl Cause {
             Cause::Crash => "writer killed (SIGKILL)",
             Cause::Hang => "writer hangs (SIGSTOP), then killed",
             Cause::Panic => "kernel panic, restarts by itself",
-            Cause::Button => "power button held, then reset",
+            Cause::Button => "power button (ACPI), then reset",
+            Cause::Hold => "power key held, keeper saves, reset",
+            Cause::HoldOff => "power key held, keeper saves, power off",
             Cause::Freeze => "machine frozen, then reset",
             Cause::PowerCut => "power cut, memory lost",
         }
@@ -64,25 +80,55 @@ impl Cause {
         matches!(self, Cause::Crash | Cause::Hang)
     }
 
-    /// The weakest level whose records must all be there afterwards.
+    /// Whether all memory is lost, the reserved one, too.
+    #[must_use]
+    pub fn takes_memory(self) -> bool {
+        matches!(self, Cause::PowerCut | Cause::HoldOff)
+    }
+
+    /// Whether it announces itself to a keeper, which saves what is in ordinary memory.
+    #[must_use]
+    pub fn is_announced(self) -> bool {
+        matches!(self, Cause::Hold | Cause::HoldOff)
+    }
+
+    /// The weakest level whose records must all be there afterwards, whoever announces what.
     #[must_use]
     pub fn needs(self) -> Level {
         match self {
             Cause::Crash | Cause::Hang => Level::Process,
-            Cause::Panic | Cause::Button | Cause::Freeze => Level::System,
-            Cause::PowerCut => Level::Power,
+            Cause::Panic | Cause::Button | Cause::Hold | Cause::Freeze => Level::System,
+            Cause::PowerCut | Cause::HoldOff => Level::Power,
         }
     }
 
-    /// Whether the records of this heap are promised to survive.
+    /// Whether the records of this heap are promised to survive; of an announced failure, those from before it began.
     #[must_use]
     pub fn is_survived_by(self, place: Place) -> bool {
-        place.level >= self.needs()
+        place.level >= self.needs() || (self.is_announced() && place.pool == Pool::Tmpfs)
     }
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_keeper_saves_is_promised_at_every_level_and_what_it_does_not_keep_at_its_own() {
+        let place = |pool, level| Place { pool, level };
+        for level in Level::ALL {
+            assert!(Cause::Hold.is_survived_by(place(Pool::Tmpfs, level)));
+            assert!(Cause::HoldOff.is_survived_by(place(Pool::Tmpfs, level)));
+            assert_eq!(Cause::Button.is_survived_by(place(Pool::Tmpfs, level)), level >= Level::System);
+            assert_eq!(Cause::Hold.is_survived_by(place(Pool::Dax, level)), level >= Level::System);
+            assert_eq!(Cause::HoldOff.is_survived_by(place(Pool::Dax, level)), level == Level::Power);
+        }
+        assert!(Cause::ALL.into_iter().all(|cause| Cause::parse(cause.name()) == Some(cause)));
     }
 }

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::missing::{LabError, Result, host};
 
-/// Memory that is treated as persistent; the disk; randomness; the power button; all with what they depend on.
-const WANTED: [&str; 7] = ["nd_e820", "nd_pmem", "virtio_pci", "virtio_blk", "virtio_rng", "button", "evdev"];
+/// Memory that is treated as persistent; the disk; randomness; the power button, and a keyboard with a power key; all with
+/// what they depend on.
+const WANTED: [&str; 8] =
+    ["nd_e820", "nd_pmem", "virtio_pci", "virtio_blk", "virtio_rng", "button", "virtio_input", "evdev"];
 /// For a kernel that does not have it built in.
 const WANTED_IF_THERE: [&str; 2] = ["crc32c_generic", "ext4"];
 /// Far more than any of them has.
@@ -99,7 +101,7 @@ mod tests {
         write("a/nd_pmem.ko", "libnvdimm,nd_btt");
         write("a/nd_btt.ko", "libnvdimm");
         write("a/libnvdimm.ko", "");
-        for name in ["virtio_pci", "virtio_blk", "virtio-rng", "button"] {
+        for name in ["virtio_pci", "virtio_blk", "virtio-rng", "button", "virtio_input"] {
             write(&format!("b/{name}.ko"), "");
         }
         let lacks = Kernel::find(directory.path()).unwrap_err();
@@ -109,6 +111,6 @@ mod tests {
         let names: Vec<_> =
             kernel.modules.iter().map(|path| path.file_stem().unwrap().to_str().unwrap()).collect();
         assert_eq!(names[..4], ["libnvdimm", "nd_e820", "nd_btt", "nd_pmem"]);
-        assert_eq!(names.len(), 9);
+        assert_eq!(names.len(), 10);
     }
 }

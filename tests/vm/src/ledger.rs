@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+mod kept;
+
 use crate::cause::Cause;
 use crate::words::{Level, Place};
 
@@ -25,6 +27,8 @@ pub struct Count {
 /// All that was seen.
 #[derive(Debug, Default)]
 pub struct Ledger {
+    /// Rounds that are done.
+    pub rounds: u64,
     /// The highest record that was acknowledged, and had been at the last look.
     promised: BTreeMap<Place, (u64, u64)>,
     counts: BTreeMap<(Cause, Place), Count>,
@@ -75,6 +79,11 @@ impl Ledger {
         self.promised.remove(&place);
     }
 
+    /// Notes what else went wrong.
+    pub fn object(&mut self, cause: Cause, what: &str) {
+        self.findings.push(format!("{}: {what}", cause.describe()));
+    }
+
     /// Notes how long it took until the guest took orders again.
     pub fn restarted(&mut self, cause: Cause, took: Duration) {
         let longest = self.restarts.entry(cause).or_default();
@@ -103,8 +112,9 @@ impl Ledger {
     pub fn harmless(&self) -> Vec<Cause> {
         // What lies in ordinary memory only is lost with the machine.
         let gone = Place { pool: crate::words::Pool::Tmpfs, level: Level::Process };
-        let tried =
-            self.counts.iter().filter(|((cause, place), _)| !cause.spares_machine() && *place == gone);
+        let tried = self.counts.iter().filter(|((cause, place), _)| {
+            !cause.spares_machine() && *place == gone && !cause.is_survived_by(gone)
+        });
         tried
             .filter(|(_, count)| count.acknowledged > 0 && count.lost == 0)
             .map(|((cause, _), _)| *cause)

@@ -2,7 +2,7 @@
 //! loses its power while a writer acknowledges records; afterwards every acknowledged record must be there.
 //!
 //! Two programs. `holdfast-lab` runs on the host: it makes the machine, causes the failures, and keeps the ledger of what was
-//! acknowledged (`lab`, `machine`, `qmp`, `kernel`, `initramfs`, `flash`, `ledger`). `holdfast-lab-guest` is the first process
+//! acknowledged (`lab`, `session`, `machine`, `qmp`, `kernel`, `initramfs`, `flash`, `ledger`). `holdfast-lab-guest` is the first process
 //! of the machine and starts itself again as the writer and as the reader of records (`guest`). They speak `words`, in
 //! lines over a serial port: what the host has heard cannot be lost with the machine.
 //!
@@ -25,4 +25,5 @@ pub mod ledger;
 pub mod machine;
 pub mod missing;
 pub mod qmp;
+mod session;
 pub mod words;

@@ -119,6 +119,15 @@ impl Machine {
         self.qmp.order(command).map_err(|error| self.failed(format!("cannot be controlled: {error}")))
     }
 
+    /// Presses the power key of the guest's keyboard, or lets it go.
+    ///
+    /// # Errors
+    /// What QEMU says.
+    pub fn power_key(&mut self, is_down: bool) -> Result<()> {
+        let moved = self.qmp.power_key(is_down);
+        moved.map_err(|error| self.failed(format!("does not feel its power key: {error}")))
+    }
+
     /// The next thing that the guest says, and when it was heard; `None` when it says nothing for so long.
     ///
     /// # Errors
@@ -169,7 +178,9 @@ fn arguments(parts: &Parts, port: &Path, control: &Path) -> Vec<String> {
     let words = [
         "-nodefaults -no-user-config -display none -machine pc -cpu max".to_owned(),
         format!("-accel tcg,tb-size={TRANSLATIONS_MIB}"),
-        format!("-m {MEMORY_MIB}M -serial stdio -serial chardev:port -device virtio-rng-pci"),
+        format!(
+            "-m {MEMORY_MIB}M -serial stdio -serial chardev:port -device virtio-rng-pci -device virtio-keyboard-pci"
+        ),
     ];
     let mut arguments: Vec<String> =
         words.iter().flat_map(|line| line.split(' ').map(str::to_owned)).collect();

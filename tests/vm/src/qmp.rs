@@ -41,7 +41,21 @@ impl Qmp {
     /// # Errors
     /// What QEMU answers, or that it does not.
     pub fn order(&mut self, command: &str) -> io::Result<()> {
-        let order = json!({ "execute": command });
+        self.carry_out(command, &json!({ "execute": command }))
+    }
+
+    /// Presses the power key of the keyboard, or lets it go. A key that is pressed stays so until it is let go.
+    ///
+    /// # Errors
+    /// As [`Qmp::order`].
+    pub fn power_key(&mut self, is_down: bool) -> io::Result<()> {
+        let key = json!({ "type": "qcode", "data": "power" });
+        let event = json!({ "type": "key", "data": { "down": is_down, "key": key } });
+        let command = "input-send-event";
+        self.carry_out(command, &json!({ "execute": command, "arguments": { "events": [event] } }))
+    }
+
+    fn carry_out(&mut self, command: &str, order: &Value) -> io::Result<()> {
         self.reader.get_mut().write_all(format!("{order}\n").as_bytes())?;
         for _ in 0..LINES_MAX {
             let line = self.line()?;
@@ -88,8 +102,9 @@ mod tests {
             line
         });
         let mut qmp = Qmp::connect(&path).unwrap();
-        qmp.order("system_reset").unwrap();
+        qmp.power_key(true).unwrap();
         assert!(qmp.order("nonsense").is_err());
-        assert!(machine.join().unwrap().contains("{\"execute\":\"system_reset\"}"));
+        let heard = machine.join().unwrap();
+        assert!(heard.contains("\"down\":true") && heard.contains("{\"execute\":\"nonsense\"}"), "{heard}");
     }
 }

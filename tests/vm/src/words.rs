@@ -107,11 +107,13 @@ pub enum Order {
     Verify,
     /// Remove all heaps.
     Forget,
+    /// Start a keeper for the heaps in ordinary memory, and tell of the first emergency that it has dealt with.
+    Keep,
     /// Run the program that was brought along.
     Run,
 }
 
-const ORDERS: [(Order, &str); 8] = [
+const ORDERS: [(Order, &str); 9] = [
     (Order::Write { early: false }, "write"),
     (Order::Write { early: true }, "write-early"),
     (Order::Kill, "kill"),
@@ -119,6 +121,7 @@ const ORDERS: [(Order, &str); 8] = [
     (Order::Panic, "panic"),
     (Order::Verify, "verify"),
     (Order::Forget, "forget"),
+    (Order::Keep, "keep"),
     (Order::Run, "run"),
 ];
 
@@ -159,6 +162,15 @@ pub enum Report {
     },
     /// The power button was pressed.
     Button,
+    /// The keeper has dealt with an emergency.
+    Saved {
+        /// Heaps that it saved.
+        heaps: u64,
+        /// Heaps that it did not.
+        left: u64,
+        /// What it took.
+        took: Duration,
+    },
     /// A heap was opened and looked at.
     Found {
         /// The heap.
@@ -195,6 +207,7 @@ impl Report {
             Report::Done => "done".to_owned(),
             Report::Acknowledged { place, number } => format!("ack {place} {number}"),
             Report::Button => "button".to_owned(),
+            Report::Saved { heaps, left, took } => format!("saved {heaps} {left} {}", took.as_micros()),
             Report::Found { place, number, opening, opened } => {
                 format!("found {place} {number} {} {}", opening.as_micros(), one_line(opened))
             }
@@ -217,6 +230,11 @@ impl Report {
             "done" => Report::Done,
             "ack" => Report::Acknowledged { place: next()?.parse().ok()?, number: next()?.parse().ok()? },
             "button" => Report::Button,
+            "saved" => Report::Saved {
+                heaps: next()?.parse().ok()?,
+                left: next()?.parse().ok()?,
+                took: micros(next()?)?,
+            },
             "found" => Report::Found {
                 place: next()?.parse().ok()?,
                 number: next()?.parse().ok()?,
@@ -259,6 +277,7 @@ mod tests {
             Report::Done,
             Report::Acknowledged { place, number: 12 },
             Report::Button,
+            Report::Saved { heaps: 3, left: 1, took: Duration::from_millis(12) },
             Report::Found { place, number: 7, opening: Duration::from_micros(88), opened: "Warm".to_owned() },
             Report::Broken { place, what: "record 3 is missing.".to_owned() },
             Report::Ended { status: Some(3) },

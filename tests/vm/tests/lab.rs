@@ -30,7 +30,7 @@ fn every_acknowledged_record_is_there_after_every_failure_of_the_machine() {
         other => other.unwrap(),
     };
     let (rounds, seed) = (number("HOLDFAST_CRASH_H6", 1), number("HOLDFAST_SEED", SEED_DEFAULT));
-    let plan = Plan { causes: Cause::ALL.to_vec(), rounds, seed, early: false };
+    let plan = Plan { causes: Cause::ALL.to_vec(), rounds, time: None, kept_at: None, seed, early: false };
     let (started, mut ledger) = (Instant::now(), Ledger::default());
     // Past the capture of the test harness: a run takes minutes, and the numbers are the result.
     let mut said = std::io::stdout();

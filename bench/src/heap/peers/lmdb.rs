@@ -8,6 +8,7 @@ use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions};
 
 use crate::heap::kv::{KeyValue, Pair, Sync};
+use crate::pool::pages::{PAGE_BYTES, PAGES, Pages};
 
 const MAP_BYTES: usize = 1 << 30;
 
@@ -32,6 +33,32 @@ impl Lmdb {
         let table = env.create_database(&mut transaction, None).map_err(Error::other)?;
         transaction.commit().map_err(Error::other)?;
         Ok(Lmdb { env, table })
+    }
+
+    /// One that has every page.
+    pub(crate) fn with_pages(directory: &Path, sync: Sync) -> io::Result<Lmdb> {
+        let lmdb = Lmdb::new(directory, sync)?;
+        let mut transaction = lmdb.env.write_txn().map_err(Error::other)?;
+        for page in 0..PAGES {
+            let content = &[1; PAGE_BYTES][..];
+            lmdb.table.put(&mut transaction, &page.to_be_bytes(), content).map_err(Error::other)?;
+        }
+        transaction.commit().map_err(Error::other)?;
+        Ok(lmdb)
+    }
+}
+
+impl Pages for Lmdb {
+    fn replace(&mut self, page: usize, content: &[u8; PAGE_BYTES]) -> io::Result<()> {
+        let mut transaction = self.env.write_txn().map_err(Error::other)?;
+        self.table.put(&mut transaction, &page.to_be_bytes(), content).map_err(Error::other)?;
+        transaction.commit().map_err(Error::other)
+    }
+
+    fn first_word(&mut self, page: usize) -> io::Result<u64> {
+        let found = self.get(&page.to_be_bytes())?;
+        let word = found.as_deref().and_then(<[u8]>::first_chunk);
+        word.map(|word| u64::from_le_bytes(*word)).ok_or_else(|| Error::other("a page is gone"))
     }
 }
 

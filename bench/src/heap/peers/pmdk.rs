@@ -42,12 +42,14 @@ type Alloc = unsafe extern "C" fn(Pool, *mut Oid, usize, u64, Construct, *mut c_
 type Free = unsafe extern "C" fn(*mut Oid);
 type Begin = unsafe extern "C" fn(Pool, *mut c_void, ...) -> c_int;
 type AddRange = unsafe extern "C" fn(*const c_void, usize) -> c_int;
+type Persist = unsafe extern "C" fn(Pool, *const c_void, usize);
 type Commit = unsafe extern "C" fn();
 type End = unsafe extern "C" fn() -> c_int;
 
 struct Functions {
     alloc: Alloc,
     free: Free,
+    persist: Persist,
     begin: Begin,
     add_range: AddRange,
     commit: Commit,
@@ -80,6 +82,7 @@ impl Pmdk {
             let functions = Functions {
                 alloc: *symbol::<Alloc>(&library, "pmemobj_alloc")?,
                 free: *symbol::<Free>(&library, "pmemobj_free")?,
+                persist: *symbol::<Persist>(&library, "pmemobj_persist")?,
                 begin: *symbol::<Begin>(&library, "pmemobj_tx_begin")?,
                 add_range: *symbol::<AddRange>(&library, "pmemobj_tx_add_range_direct")?,
                 commit: *symbol::<Commit>(&library, "pmemobj_tx_commit")?,
@@ -98,12 +101,50 @@ impl Pmdk {
         Ok(Some(Pmdk(Rc::new(opened))))
     }
 
+    /// A new object of so many bytes.
+    pub(crate) fn alloc_bytes(&self, bytes: usize) -> Option<NonNull<u8>> {
+        NonNull::new(self.direct(self.alloc_sized(bytes)?))
+    }
+
+    /// Brings to memory what was stored to a part of an object.
+    #[inline]
+    pub(crate) fn persist(&self, at: NonNull<u8>, bytes: usize) {
+        // SAFETY: the pool is open; whatever the part is, its lines are written back and no more.
+        unsafe { (self.0.functions.persist)(self.0.pool, at.as_ptr().cast(), bytes) };
+    }
+
+    /// Replaces a part of a live object, as a transaction of its own.
+    #[inline]
+    pub(crate) fn replace(&self, at: NonNull<u8>, content: &[u8]) -> Option<()> {
+        const END_OF_PARAMETERS: c_int = 0;
+        let Opened { functions, pool, .. } = &*self.0;
+        // SAFETY: the pool is open and no transaction is; without a place to jump to, errors are returned.
+        let failed = unsafe { (functions.begin)(*pool, std::ptr::null_mut(), END_OF_PARAMETERS) };
+        // SAFETY: a live object of the pool; the transaction is open, or the call refuses.
+        let failed = failed | unsafe { (functions.add_range)(at.as_ptr().cast(), content.len()) };
+        if failed != 0 {
+            // SAFETY: ends the transaction that was aborted.
+            unsafe { (functions.end)() };
+            return None;
+        }
+        // SAFETY: a live object, announced; the transaction is open, and ends here.
+        unsafe {
+            at.as_ptr().copy_from_nonoverlapping(content.as_ptr(), content.len());
+            (functions.commit)();
+            ((functions.end)() == 0).then_some(())
+        }
+    }
+
     fn alloc_object(&self) -> Option<Oid> {
+        self.alloc_sized(OBJECT_BYTES)
+    }
+
+    fn alloc_sized(&self, bytes: usize) -> Option<Oid> {
         let Opened { functions, pool, .. } = &*self.0;
         let mut object = Oid { pool: 0, offset: 0 };
         // SAFETY: the pool is open; the identity is stored to a variable of ours.
         let failed =
-            unsafe { (functions.alloc)(*pool, &raw mut object, OBJECT_BYTES, 0, None, std::ptr::null_mut()) };
+            unsafe { (functions.alloc)(*pool, &raw mut object, bytes, 0, None, std::ptr::null_mut()) };
         (failed == 0).then_some(object)
     }
 
@@ -149,22 +190,8 @@ impl Transactions for Pmdk {
 
     #[inline]
     fn update(&mut self, object: NonNull<Words>, words: Words) -> Option<()> {
-        const END_OF_PARAMETERS: c_int = 0;
-        let Opened { functions, pool, .. } = &*self.0;
-        // SAFETY: the pool is open and no transaction is; without a place to jump to, errors are returned.
-        let failed = unsafe { (functions.begin)(*pool, std::ptr::null_mut(), END_OF_PARAMETERS) };
-        // SAFETY: a live object of the pool; the transaction is open, or the call refuses.
-        let failed = failed | unsafe { (functions.add_range)(object.as_ptr().cast(), OBJECT_BYTES) };
-        if failed != 0 {
-            // SAFETY: ends the transaction that was aborted.
-            unsafe { (functions.end)() };
-            return None;
-        }
-        // SAFETY: a live object, announced; the transaction is open, and ends here.
-        unsafe {
-            object.write(words);
-            (functions.commit)();
-            ((functions.end)() == 0).then_some(())
-        }
+        // SAFETY: numbers, seen as the bytes that they are.
+        let bytes = unsafe { &*(&raw const words).cast::<[u8; OBJECT_BYTES]>() };
+        self.replace(object.cast(), bytes)
     }
 }

@@ -3,8 +3,9 @@
 //! Invariants:
 //! - A record counts only if its head, its table, its bounds and the checksum of its body are right, and all
 //!   records before it count.
-//! - A bad record is a *torn tail* when nothing follows that could be a later record of this journal; it is
-//!   *damage* when something does, because a record is written only after the one before it was durable.
+//! - Zeros up to the end of the file are the end of the journal: they were written ahead. Anything else that is no record
+//!   is a *torn tail* when nothing follows that could be a later record of this journal; it is *damage* when
+//!   something does, because a record is written only after the one before it was durable.
 //! - A record whose checksums are right was written whole. Where its sizes do not fit the base, that is said; it is never
 //!   taken for a torn tail.
 //! - Nothing is written here: whoever applies a journal says where to.
@@ -22,7 +23,7 @@ use super::layout::{
     RECORD_UNIT_BYTES, RecordHead,
 };
 use crate::format::LIMIT_UNIT_BYTES;
-use crate::sparse::{PAGE_BYTES, buffer};
+use crate::sparse::{PAGE_BYTES, buffer, is_zero};
 
 /// Bytes read at once.
 const CHUNK_BYTES: u64 = 256 << 10;
@@ -40,7 +41,7 @@ pub(crate) struct Extent {
     pub(crate) backed_bytes: u64,
     /// The last one says nothing but that the one before it was durable: see [`super::Journal::mark_end`].
     pub(crate) marked: bool,
-    /// The file is longer: a writer died while it appended.
+    /// The file is longer, and not with zeros alone: a writer died while it appended.
     pub(crate) torn: bool,
 }
 
@@ -76,6 +77,17 @@ enum Body {
     Wrong,
     /// They are, and do not fit the region.
     Misfit,
+}
+
+/// What is found behind the last record that is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// Nothing but zeros.
+    Zeros,
+    /// Something that is no record.
+    Torn,
+    /// The head of a later record.
+    LaterRecord,
 }
 
 /// The sizes between which a region's backed bytes must lie.
@@ -122,13 +134,15 @@ pub(crate) fn whole_records(
                 let (backed_bytes, limit_bytes) = (head.backed_bytes, sizes.limit_bytes);
                 return Ok((extent, Some(ReadFault::Misfit { sequence, backed_bytes, limit_bytes })));
             }
-            _ if later_record_follows(file, journal, sequence, extent.end, len)? => {
-                return Ok((extent, Some(ReadFault::Damaged { sequence, offset: extent.end })));
-            }
-            _ => {
-                extent.torn = true;
-                break;
-            }
+            _ => match rest(file, journal, sequence, extent.end, len)? {
+                Rest::LaterRecord => {
+                    return Ok((extent, Some(ReadFault::Damaged { sequence, offset: extent.end })));
+                }
+                rest => {
+                    extent.torn = rest == Rest::Torn;
+                    break;
+                }
+            },
         };
         extent = Extent {
             last_sequence: sequence,
@@ -262,32 +276,31 @@ fn fits(entry: &Entry, backed_bytes: u64) -> bool {
     end.is_some_and(|end| end <= backed_bytes / PAGE_BYTES)
 }
 
-/// Whether a head of a record later than `sequence` lies anywhere from `from` on. An applet cannot plant one in
-/// its pages: it does not know the salt.
-fn later_record_follows(
-    file: &File,
-    journal: &JournalHeader,
-    sequence: u64,
-    from: u64,
-    len: u64,
-) -> Result<bool, ReadFault> {
+/// What the file has from `from` on, and whether a head of a record later than `sequence` is anywhere in it. An applet
+/// cannot plant one in its pages: it does not know the salt.
+fn rest(file: &File, journal: &JournalHeader, sequence: u64, from: u64, len: u64) -> Result<Rest, ReadFault> {
     let overlap = RECORD_HEAD_BYTES as u64 - RECORD_UNIT_BYTES;
-    let mut chunk = buffer(CHUNK_BYTES + overlap).map_err(ReadFault::Read)?;
+    let mut chunk = buffer((len - from).min(CHUNK_BYTES + overlap)).map_err(ReadFault::Read)?;
+    let mut found = Rest::Zeros;
     let mut position = from;
-    while position + RECORD_HEAD_BYTES as u64 <= len {
+    while position < len {
         let bytes = &mut chunk[..(len - position).min(CHUNK_BYTES + overlap) as usize];
         file.read_exact_at(bytes, position).map_err(ReadFault::Read)?;
+        position += CHUNK_BYTES;
+        if is_zero(bytes) {
+            continue;
+        }
+        found = Rest::Torn;
         for start in (0..bytes.len()).step_by(RECORD_UNIT_BYTES as usize) {
             let Some(candidate) = bytes[start..].first_chunk::<RECORD_HEAD_BYTES>() else { break };
             if candidate.starts_with(&RECORD_MAGIC)
                 && RecordHead::decode(candidate, journal).is_some_and(|head| head.sequence > sequence)
             {
-                return Ok(true);
+                return Ok(Rest::LaterRecord);
             }
         }
-        position += CHUNK_BYTES;
     }
-    Ok(false)
+    Ok(found)
 }
 
 #[cfg(test)]

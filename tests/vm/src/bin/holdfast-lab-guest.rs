@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use holdfast_lab::guest::{VERIFY, WRITE, WRITE_EARLY, agent, writer};
+use holdfast_lab::guest::{KEEP, VERIFY, WRITE, WRITE_EARLY, agent, keeping, writer};
 
 fn main() -> ExitCode {
     let word = std::env::args().nth(1);
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         Some(WRITE) => writer::write(false),
         Some(WRITE_EARLY) => writer::write(true),
         Some(VERIFY) => writer::verify(),
+        Some(KEEP) => keeping::keep(),
         _ => Err("this is for the machine of `cargo xtask vm`".to_owned()),
     };
     match result {

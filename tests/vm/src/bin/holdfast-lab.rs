@@ -16,8 +16,10 @@ usage: holdfast-lab --guest FILE --kernel DIRECTORY [OPTION]...
 
   --long             40 of each failure instead of one
   --count N          N of each
+  --minutes N        begins no round after so many
+  --ledger FILE      keeps there what was found after each round, and goes on from there
   --only FAILURE     only this one; may be given again
-                     (crash, hang, panic, button, freeze, power-cut)
+                     (crash, hang, panic, button, hold, freeze, hold-off, power-cut)
   --seed N           what decides the moments
   --canary           acknowledges records before they are committed: the lab must find losses
   --env NAME=VALUE   for the program after --run
@@ -54,7 +56,10 @@ fn main() -> ExitCode {
 fn run_lab(wishes: &Wishes) -> holdfast_lab::missing::Result<ExitCode> {
     let started = Instant::now();
     let lab = Lab::new(&wishes.files, None)?;
-    let mut ledger = Ledger::default();
+    let mut ledger = match &wishes.plan.kept_at {
+        Some(path) => Ledger::of_file(path, &wishes.plan)?,
+        None => Ledger::default(),
+    };
     let run = lab.run(&wishes.plan, &mut ledger, &mut |line| println!("{line}"));
     println!("\n{}", ledger.to_table());
     for finding in ledger.findings() {
@@ -66,9 +71,10 @@ fn run_lab(wishes: &Wishes) -> holdfast_lab::missing::Result<ExitCode> {
         println!("NO FAILURE: {}: nothing in ordinary memory was lost", cause.describe());
     }
     let lost = ledger.findings().len();
-    let Plan { rounds, seed, .. } = wishes.plan;
     println!(
-        "{rounds} of each failure, {lost} promises broken; seed {seed:#x}; {:.0} s",
+        "{} of each failure, {lost} promises broken; seed {:#x}; {:.0} s",
+        ledger.rounds,
+        wishes.plan.seed,
         started.elapsed().as_secs_f64()
     );
     let good = lost == 0 && harmless.is_empty();
@@ -85,7 +91,9 @@ fn run_program(wishes: &Wishes, brought: &Brought) -> holdfast_lab::missing::Res
 fn read(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
     let mut arguments = arguments.peekable();
     let (mut guest, mut kernel) = (None, None);
-    let mut plan = Plan { causes: Vec::new(), rounds: 1, seed: 0x486f_6c64, early: false };
+    let (mut time, mut kept_at) = (None, None);
+    let mut plan =
+        Plan { causes: Vec::new(), rounds: 1, time, kept_at: None, seed: 0x486f_6c64, early: false };
     let mut environment = Vec::new();
     let mut run = None;
     while let Some(argument) = arguments.next() {
@@ -95,6 +103,8 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
             "--kernel" => kernel = Some(PathBuf::from(value()?)),
             "--long" => plan.rounds = LONG_ROUNDS,
             "--count" => plan.rounds = number(&value()?)?,
+            "--minutes" => time = Some(Duration::from_secs(60 * number(&value()?)?)),
+            "--ledger" => kept_at = Some(PathBuf::from(value()?)),
             "--seed" => plan.seed = number(&value()?)?,
             "--only" => {
                 let name = value()?;
@@ -113,6 +123,7 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
     if plan.causes.is_empty() {
         plan.causes = Cause::ALL.to_vec();
     }
+    (plan.time, plan.kept_at) = (time, kept_at);
     let files =
         Files { guest: guest.ok_or("--guest is missing")?, kernel: kernel.ok_or("--kernel is missing")? };
     Ok(Wishes { files, plan, run })
@@ -136,10 +147,12 @@ mod tests {
 
     #[test]
     fn wishes_are_read_and_what_is_not_known_is_named() {
-        let read = wishes("--guest g --kernel k --only panic --only crash --seed 0x10 --long --canary");
+        let read =
+            wishes("--guest g --kernel k --only panic --only crash --seed 0x10 --long --canary --minutes 90");
         assert!(read.is_ok_and(|wishes| {
             wishes.plan.causes == [Cause::Panic, Cause::Crash]
                 && (wishes.plan.rounds, wishes.plan.seed, wishes.plan.early) == (40, 16, true)
+                && wishes.plan.time == Some(Duration::from_secs(5400))
         }));
         let read = wishes("--guest g --kernel k --env A=b --run p --long -x");
         assert!(read.is_ok_and(|wishes| wishes.run.is_some_and(|run| run.arguments == ["--long", "-x"])));

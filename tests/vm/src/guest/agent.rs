@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::port::Port;
-use super::{FLASH, PMEM, VERIFY, WRITE, WRITE_EARLY, system, writer};
+use super::{FLASH, PMEM, VERIFY, WRITE, WRITE_EARLY, keeping, system, writer};
 use crate::initramfs::{ARGUMENTS, ENVIRONMENT, PROGRAM};
 use crate::words::{Order, Report};
 
@@ -76,6 +76,7 @@ fn serve() -> Result<(), String> {
                 Report::Done
             }
             Order::Forget => writer::forget().map(|()| Report::Done)?,
+            Order::Keep => keeping::start().map(|()| Report::Done)?,
             Order::Run => Report::Ended { status: run_program()? },
         };
         say(&mut port, &report)?;
@@ -87,7 +88,7 @@ fn say(port: &mut Port, report: &Report) -> Result<(), String> {
     port.send_apart(report).map_err(|error| format!("the host cannot be told: {error}"))
 }
 
-fn start(word: &str) -> Result<Child, String> {
+pub(super) fn start(word: &str) -> Result<Child, String> {
     let started = Command::new("/init").arg(word).spawn();
     started.map_err(|error| format!("/init {word} cannot be started: {error}"))
 }

@@ -1,9 +1,10 @@
 //! The program inside the machine: as its first process it sets the machine up and carries orders out; started again, it is
-//! the writer of records or their reader.
+//! the writer of records, their reader, or the keeper of their heaps.
 //!
 //! What it must not do: end as the first process, which the kernel answers with a panic of its own.
 
 pub mod agent;
+pub mod keeping;
 pub mod port;
 #[allow(unsafe_code, reason = "records are objects in a heap, reached by pointers")]
 pub mod records;
@@ -22,6 +23,9 @@ pub const WRITE: &str = "write";
 pub const WRITE_EARLY: &str = "write-early";
 /// The word by which the agent starts the reader.
 pub const VERIFY: &str = "verify";
+
+/// The word by which the agent starts the keeper.
+pub const KEEP: &str = "keep";
 
 /// Where the disk is mounted.
 pub(crate) const FLASH: &str = "/flash";
