@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod served;
+
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -199,6 +201,7 @@ pub(crate) fn play() {
             say(&report.saved.iter().map(|saved| saved.name.as_str()).collect::<String>());
             say(&format!("{:?}", report.left));
         }
+        _ if served::play_served(&words, &home) => {}
         _ => panic!("unknown role {role:?}"),
     }
 }
