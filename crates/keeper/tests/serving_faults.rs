@@ -189,15 +189,53 @@ fn what_is_no_request_is_refused_by_kind_and_the_keeper_hangs_up() {
 /// Row D3: no descriptor is left.
 #[test]
 fn a_keeper_without_descriptors_refuses_and_serves_on() {
-    let serving = Serving::new("descriptors=40 connections=64");
+    let serving = Serving::new("connections=64");
     let mut borrowed = serving.open("words");
     store_into(&borrowed, 1);
-    let flood: Vec<_> = (0..60).map(|_| serving.raw()).collect();
-    borrowed.commit(Durability::Process).unwrap();
-    // It does not spin on connections that it cannot take: its answers still come.
-    store_into(&borrowed, 2);
-    borrowed.commit(Durability::Process).unwrap();
+    let few = serving.limit_descriptors(serving.descriptors() as u64);
+    let flood: Vec<_> = (0..20).map(|_| serving.raw()).collect();
+    for number in 2..50 {
+        store_into(&borrowed, number);
+        borrowed.commit(Durability::Process).unwrap();
+    }
+    let before = serving.processor_ticks();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(serving.processor_ticks() - before < 10, "it spins on connections that it cannot take");
     drop(flood);
+    serving.limit_descriptors(few);
     borrowed.close().unwrap();
-    assert_eq!(load_from(&serving.open("words")), Some(2));
+    assert_eq!(load_from(&serving.open("words")), Some(49));
+}
+
+#[test]
+fn a_keeper_with_few_descriptors_lends_no_more_than_it_can() {
+    let serving = Serving::new("descriptors=80 connections=64");
+    let mut lent = Vec::new();
+    let refused = loop {
+        match serving.borrower().open(&format!("r{}", lent.len()), 1 << 20, None) {
+            Ok(borrowed) => lent.push(borrowed),
+            Err(KeeperError::NotServed { kind, .. }) => break kind,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(refused, RefusedKind::Busy);
+    assert!((1..10).contains(&lent.len()), "{}", lent.len());
+    for mut borrowed in lent {
+        borrowed.commit(Durability::Power).unwrap();
+        borrowed.close().unwrap();
+    }
+}
+
+/// Row D4: memory for what a program stores is refused before the program can store there.
+#[test]
+fn a_pool_without_room_refuses_growth_and_keeps_what_there_is() {
+    let Some(serving) = Serving::in_small_pool(10) else { return };
+    let mut borrowed = serving.borrower().open("large", 32 << 20, None).unwrap();
+    store_into(&borrowed, 1);
+    let error = borrowed.grow(30 << 20).unwrap_err();
+    assert!(matches!(error, KeeperError::NotServed { kind: RefusedKind::NoRoom, .. }), "{error}");
+    assert!(!error.to_string().contains("/dev/shm"), "{error}");
+    store_into(&borrowed, 2);
+    borrowed.close().unwrap();
+    assert_eq!(load_from(&serving.borrower().open("large", 0, None).unwrap()), Some(2));
 }

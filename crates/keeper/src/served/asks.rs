@@ -219,9 +219,9 @@ impl Serving {
 
     /// Whether a program has had it since before this keeper.
     fn is_leased(&self, name: &RegionName) -> bool {
-        let is_lent = self.leases.note(name).is_some_and(|note| note.is_lent);
+        let note = self.leases.note(name).filter(|note| note.is_lent);
         // What cannot be looked at counts as held: a second program would be worse.
-        is_lent && self.leases.is_held(name).unwrap_or(true)
+        note.is_some_and(|note| self.leases.is_held(name, &note).unwrap_or(true))
     }
 
     fn check_quota(&self, user: u32, asked_bytes: u64) -> Result<(), Refusal> {

@@ -58,10 +58,11 @@ impl Serving {
     fn finish_lending(&mut self, name: &RegionName, now: Instant) -> Result<(), RegionError> {
         let Some(loan) = self.loans.get_mut(name) else { return Ok(()) };
         let failed = |step, source| RegionError::Io { step, path: name.as_str().into(), source };
+        let lease = self.leases.take(name, &loan.token);
+        let lease = lease.map_err(|source| failed("lock the lease of", source))?;
         let noted = Note::new(loan.token.clone(), &loan.image).and_then(|note| self.leases.put(name, &note));
         noted.map_err(|source| failed("note the loan of", source))?;
         self.policy.at_phase(Phase::Noted);
-        let lease = self.leases.take(name).map_err(|source| failed("lock the lease of", source))?;
         let image = loan.image.try_clone().map_err(|source| failed("share the image of", source))?;
         loan.work = None;
         let facts = loan.facts;

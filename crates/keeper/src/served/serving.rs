@@ -35,6 +35,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Descriptors that a loan takes, at most: image, lease, and what a region has open.
 const DESCRIPTORS_PER_LOAN: u64 = 12;
+/// Those that the rest of the keeper needs, and a commit for a moment.
+const DESCRIPTORS_OF_KEEPER: u64 = 40;
 
 /// See the module.
 #[derive(Debug)]
@@ -69,7 +71,10 @@ impl Serving {
         let leases = Leases::of(places.pool()).map_err(KeeperError::io("make", &path))?;
         let listener = bind(&policy.socket)?;
         let descriptors = raise_descriptor_limit();
-        let loans_max = (descriptors / 2).saturating_sub(policy.connections as u64) / DESCRIPTORS_PER_LOAN;
+        let free = descriptors.saturating_sub(DESCRIPTORS_OF_KEEPER);
+        let connections = (policy.connections as u64).min(free / 4).max(1);
+        let loans_max = free.saturating_sub(connections) / DESCRIPTORS_PER_LOAN;
+        let policy = ServePolicy { connections: connections as usize, ..policy };
         Ok(Serving {
             names: NameSpace::new(places.clone()),
             leases,

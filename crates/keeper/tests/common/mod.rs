@@ -52,6 +52,15 @@ impl Home {
         NameSpace::new(self.places())
     }
 
+    /// One directory with both in it, so that one variable is enough.
+    pub(crate) fn prepare_for_players(&self) -> PathBuf {
+        let both = self.pool.path();
+        if !both.join("home").exists() {
+            std::os::unix::fs::symlink(self.path(), both.join("home")).unwrap();
+        }
+        both.to_owned()
+    }
+
     pub(crate) fn keeper(&self, config: Config) -> Keeper {
         Keeper::new(self.places(), config).unwrap()
     }
@@ -236,12 +245,8 @@ pub(crate) struct Player {
 
 impl Player {
     pub(crate) fn start(home: &Home, role: &str) -> Player {
-        // One directory with both in it, so that one variable is enough.
-        let both = home.pool.path();
-        if !both.join("home").exists() {
-            std::os::unix::fs::symlink(home.path(), both.join("home")).unwrap();
-        }
-        Player::start_in(Command::new(std::env::current_exe().unwrap()), both, role)
+        let both = home.prepare_for_players();
+        Player::start_in(Command::new(std::env::current_exe().unwrap()), &both, role)
     }
 
     pub(crate) fn start_in(mut command: Command, both: &Path, role: &str) -> Player {

@@ -37,8 +37,7 @@ impl Serving {
     /// With what is said, such as `users=all regions=2`.
     pub(crate) fn new(options: &str) -> Serving {
         let home = Home::new();
-        let public = tempfile::tempdir_in("/dev/shm").unwrap();
-        std::fs::set_permissions(public.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let public = public_directory();
         let mut serving = Serving { home, public, keeper: None };
         serving.start(options);
         serving
@@ -100,6 +99,47 @@ impl Serving {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
+    /// Sets how many descriptors the keeper may have, and says how many it might have before.
+    pub(crate) fn limit_descriptors(&self, descriptors: u64) -> u64 {
+        use rustix::process::{Rlimit, getrlimit, prlimit};
+        let pid = Pid::from_raw(i32::try_from(self.pid()).unwrap());
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let wanted = Rlimit { current: Some(descriptors), maximum };
+        prlimit(pid, Resource::Nofile, wanted).unwrap().current.unwrap()
+    }
+
+    /// What the keeper has used of a processor, in hundredths of a second.
+    pub(crate) fn processor_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let fields: Vec<u64> =
+            stat.rsplit(") ").next().unwrap().split(' ').filter_map(|field| field.parse().ok()).collect();
+        // Fields 14 and 15, of which the letter of the state is none.
+        fields[10] + fields[11]
+    }
+
+    /// With a pool of so many MiB; none where that cannot be had.
+    pub(crate) fn in_small_pool(mebibytes: u32) -> Option<Serving> {
+        let probe = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
+        if !probe.is_ok_and(|status| status.success()) {
+            println!("not run: no user namespaces here");
+            return None;
+        }
+        let (home, public) = (Home::new(), public_directory());
+        let both = home.prepare_for_players();
+        let script = format!(
+            "mkdir -m 700 {0}/pool && mount -t tmpfs -o size={mebibytes}m,mode=700 none {0}/pool && exec \"$@\"",
+            both.display()
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
+        command.arg(std::env::current_exe().unwrap());
+        let mut serving = Serving { home, public, keeper: None };
+        let role = format!("serve {}", serving.socket().display());
+        serving.keeper = Some(Player::start_in(command, &both, &role));
+        assert!(soon(|| UnixStream::connect(serving.socket()).is_ok()), "it does not listen");
+        Some(serving)
+    }
+
     /// A program of another user, in a role; none where this user cannot start one.
     pub(crate) fn program_of(&self, user: u32, role: &str) -> Option<Player> {
         if !rustix::process::geteuid().is_root() {
@@ -127,6 +167,13 @@ pub(crate) fn in_home(name: &str) -> RegionName {
 /// The key of this user's regions.
 pub(crate) fn key_name() -> String {
     format!("served.{}", holdfast_sys::file::effective_user())
+}
+
+/// Where everybody can go, and nobody else can write.
+fn public_directory() -> TempDir {
+    let public = tempfile::tempdir_in("/dev/shm").unwrap();
+    std::fs::set_permissions(public.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    public
 }
 
 /// Stores a number on many pages of what is borrowed, as a program would through its mapping.
