@@ -279,6 +279,37 @@ fn in_turn(mut users: Vec<u32>, last: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
+    /// Of an earlier attempt: whoever had more connections was answered more often.
+    #[test]
+    fn in_a_turn_each_user_gets_one_answer_however_many_connections_ask() {
+        use std::io::Write;
+        let directory = tempfile::tempdir().unwrap();
+        let places = Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
+        let policy = ServePolicy::at(directory.path().join("served.sock"));
+        let mut serving = Serving::new(&places, policy).unwrap();
+        let asks = b"\x1a\0\0\0{\"version\":2,\"ask\":\"list\"}".repeat(20);
+        let _clients: Vec<_> = (0..6)
+            .map(|_| {
+                let path = directory.path().join("served.sock");
+                let mut client = std::os::unix::net::UnixStream::connect(path).unwrap();
+                client.write_all(&asks).unwrap();
+                client
+            })
+            .collect();
+        // They come before they are taken: nobody asks in the turn that takes them but the ones taken.
+        serving.accept(Instant::now(), &mut TurnReport::default());
+        for (index, connection) in serving.connections.iter_mut().enumerate() {
+            connection.user = if index < 5 { 7 } else { 8 };
+        }
+        for _ in 0..10 {
+            serving.turn(Instant::now());
+        }
+        let answered = |user| serving.counts.get(&user).map_or(0, |counts| counts.requests);
+        assert_eq!((answered(7), answered(8)), (10, 10));
+        let served = serving.connections.iter().filter(|found| found.user == 7 && found.served > 0);
+        assert_eq!(served.count(), 5, "one of its connections was forgotten");
+    }
+
     #[test]
     fn each_user_has_a_turn_and_the_first_is_another_one_each_time() {
         assert_eq!(in_turn(vec![3, 1, 2, 1], 0), [1, 2, 3]);
