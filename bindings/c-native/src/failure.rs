@@ -115,6 +115,8 @@ impl Failure {
                 OpenHeapError::Region(error) => code_of_region(error),
                 _ => Code::NotAHeap,
             },
+            // Another user's home or pool.
+            Failure::Places(error) if matches!(**error, PlaceError::NotOurs { .. }) => Code::Denied,
             Failure::Places(_) | Failure::Key(_) | Failure::Size(_) | Failure::Medium(_) => Code::Failed,
             Failure::CannotHide(_) | Failure::BadMode { .. } | Failure::Panicked => Code::Failed,
             Failure::CannotStop(_) => Code::Failed,
