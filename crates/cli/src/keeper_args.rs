@@ -36,7 +36,7 @@ user and root is served unless --serve-to says so, because what users have is me
 pub enum KeeperCommand {
     /// Look after the heaps until SIGTERM
     #[command(after_help = RUN_HELP)]
-    Run(KeeperRunArgs),
+    Run(Box<KeeperRunArgs>),
     /// Save all heaps now, and tell what was not
     #[command(after_help = "Example:\n  holdfast keeper flush --json")]
     Flush(AskArgs),

@@ -63,7 +63,7 @@ fn check_directory(directory: &Path) -> Result<()> {
 pub(crate) fn raise_descriptor_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: limit.maximum, ..limit };
-    match setrlimit(Resource::Nofile, wanted.clone()) {
+    match setrlimit(Resource::Nofile, wanted) {
         Ok(()) => wanted.current.unwrap_or(u64::MAX),
         Err(_) => limit.current.unwrap_or(u64::MAX),
     }
