@@ -299,18 +299,26 @@ fn what_is_lent_is_saved_in_an_emergency_also_while_its_program_stores() {
     let role = format!("store words {}", serving.socket().display());
     let mut program = Player::start(&serving.home, &role);
     assert_eq!(program.hear(), "here");
+    // One that never commits.
+    let role = format!("borrow quiet 7 {}", serving.socket().display());
+    let mut quiet = Player::start(&serving.home, &role);
+    assert_eq!(quiet.hear(), "here");
     let report = Client::new(serving.home.socket()).flush().unwrap();
-    assert_eq!((report.saved.len(), report.left.len()), (1, 0), "{report:?}");
+    assert_eq!((report.saved.len(), report.left.len()), (2, 0), "{report:?}");
+    assert!(quiet.is_here(), "it was not let go on");
     serving.end_keeper();
     program.kill();
+    quiet.kill();
     serving.home.lose_the_pool();
-    let (opened, number) = {
-        let key = holdfast_region::OwnerKey::load_existing(&serving.home.places(), &key_name()).unwrap();
-        let region = serving.home.names().open(&in_home("words"), &key).unwrap();
+    let key = holdfast_region::OwnerKey::load_existing(&serving.home.places(), &key_name()).unwrap();
+    let found = |name: &str| {
+        let region = serving.home.names().open(&in_home(name), &key).unwrap();
         (region.opened(), common::load(&region))
     };
-    assert_eq!(opened, Opened::Rescued);
-    assert!(number >= 1);
+    assert_eq!(found("quiet"), (Opened::Rescued, 7));
+    // One that stored all the time, at a moment at which it was whole.
+    let (opened, number) = found("words");
+    assert!(opened == Opened::Rescued && number >= 1);
 }
 
 #[test]
