@@ -38,11 +38,13 @@ pub enum Code {
     NoMemory = 29,
     TooLarge = 30,
     Cancelled = 31,
+    NoKeeper = 32,
+    Superseded = 33,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 31] = [
+    pub const ALL: [Code; 33] = [
         Code::NotGranted,
         Code::LimitReached,
         Code::NoRoom,
@@ -74,6 +76,8 @@ impl Code {
         Code::NoMemory,
         Code::TooLarge,
         Code::Cancelled,
+        Code::NoKeeper,
+        Code::Superseded,
     ];
 
     /// The number that C sees.
@@ -152,6 +156,12 @@ impl Code {
                 c"one message holds 64 MiB; send the result in parts with holdfast_send, or use a shared buffer"
             }
             Code::Cancelled => c"the host no longer wants the result; clean up and return",
+            Code::NoKeeper => {
+                c"no keeper serves at the socket that HOLDFAST_KEEPER names; start one (`holdfast keeper run --serve`), or unset it"
+            }
+            Code::Superseded => {
+                c"another program had the heap since the keeper was lost; what was stored since the last commit is not in it: nv_open it again"
+            }
         }
     }
 }

@@ -25,6 +25,15 @@ pub trait Library {
     /// The code of why there is no heap, or of what `work` returned; never 0.
     fn with<R>(work: impl FnOnce(&mut Calls<Self::Backing>) -> Result<R, Self::Error>) -> Result<R, c_int>;
 
+    /// Whether objects may be known by this user's number.
+    ///
+    /// # Errors
+    /// When they are another user's, and this library tells users apart.
+    fn check_user(uid: u64) -> Result<(), Self::Error> {
+        let _ = uid;
+        Ok(())
+    }
+
     /// Makes everything stored so far survive the failure that a level is named after.
     ///
     /// # Errors
@@ -34,6 +43,17 @@ pub trait Library {
 
 fn run<L: Library, R>(work: impl FnOnce(&mut Calls<L::Backing>) -> Result<R, CallError>) -> Result<R, c_int> {
     L::with(|calls| work(calls).map_err(L::Error::from))
+}
+
+/// As [`run`], for an object of a user.
+fn run_as<L: Library, R>(
+    uid: u64,
+    work: impl FnOnce(&mut Calls<L::Backing>) -> Result<R, CallError>,
+) -> Result<R, c_int> {
+    L::with(|calls| {
+        L::check_user(uid)?;
+        work(calls).map_err(L::Error::from)
+    })
 }
 
 fn status(result: Result<(), c_int>) -> c_int {
@@ -160,7 +180,7 @@ pub fn nvunmmap<L: Library>(start: *mut c_void) -> c_int {
 
 /// See `holdfast.h`.
 pub fn qnvmalloc<L: Library>(uid: u64, magic: u64, size: usize) -> *mut c_void {
-    pointer(run::<L, _>(|calls| calls.allocate_numbered(uid, magic, size as u64)))
+    pointer(run_as::<L, _>(uid, |calls| calls.allocate_numbered(uid, magic, size as u64)))
 }
 
 /// See `holdfast.h`.
@@ -169,12 +189,12 @@ pub fn qnvmalloc<L: Library>(uid: u64, magic: u64, size: usize) -> *mut c_void {
 /// `size` must be NULL or a pointer to a `size_t`.
 pub unsafe fn qnvretrieve<L: Library>(uid: u64, magic: u64, size: *mut usize) -> *mut c_void {
     // SAFETY: per the contract.
-    unsafe { found(run::<L, _>(|calls| calls.read_numbered(uid, magic)), size) }
+    unsafe { found(run_as::<L, _>(uid, |calls| calls.read_numbered(uid, magic)), size) }
 }
 
 /// See `holdfast.h`.
 pub fn qnvfree<L: Library>(uid: u64, magic: u64) -> c_int {
-    status(run::<L, _>(|calls| calls.remove_numbered(uid, magic)))
+    status(run_as::<L, _>(uid, |calls| calls.remove_numbered(uid, magic)))
 }
 
 /// See `holdfast.h`.

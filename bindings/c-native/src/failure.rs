@@ -7,7 +7,8 @@ use std::ffi::{c_char, c_int};
 use std::fmt::{self, Write};
 
 use holdfast_c_core::{CallError, Code};
-use holdfast_native_heap::{OpenHeapError, SizeError};
+use holdfast_keeper::{KeeperError, RefusedKind};
+use holdfast_native_heap::{OpenHeapError, OpenServedError, SizeError};
 use holdfast_region::{AccessError, ErrorKind, KeyError, MediumError, NameError, PlaceError, RegionError};
 
 /// Why a call failed. The large ones in boxes: most calls succeed, and pay for the size.
@@ -72,6 +73,32 @@ pub(crate) enum Failure {
         "other threads still run and cannot be stopped ({0}); end them, or call nv_close, before the program ends"
     )]
     CannotStop(std::io::Error),
+    /// An object of another user.
+    #[error(
+        "the object is user {uid}'s, and this program runs as user {us}; each user's objects are in heaps of that user's own \
+         (with HOLDFAST_KEEPER, in that keeper's), so run it as that user"
+    )]
+    OtherUser {
+        /// Whose it is.
+        uid: u64,
+        /// Who asks.
+        us: u32,
+    },
+    /// The keeper says no, or is not there.
+    #[error(transparent)]
+    Keeper(Box<KeeperError>),
+    /// What a keeper lent is no heap for us.
+    #[error(transparent)]
+    Served(Box<OpenServedError>),
+    /// Another mode than a keeper's.
+    #[error("a heap that a keeper lends is in the mode direct; unset HOLDFAST_HEAP_MODE, or HOLDFAST_KEEPER")]
+    ServedMode,
+    /// A keeper lends memory.
+    #[error("a heap that a keeper lends is in memory; unset HOLDFAST_HEAP_BACKING, or HOLDFAST_KEEPER")]
+    ServedBacking,
+    /// Its limit is the keeper's to keep.
+    #[error("a heap that a keeper lends keeps its limit; make another heap with a larger one")]
+    ServedLimit,
     /// A panic, now or before.
     #[error(
         "a failure inside the library left the heap's handle in an unknown state; what is stored is not lost: \
@@ -88,14 +115,40 @@ impl Failure {
                 OpenHeapError::Region(error) => code_of_region(error),
                 _ => Code::NotAHeap,
             },
+            // Another user's home or pool.
+            Failure::Places(error) if matches!(**error, PlaceError::NotOurs { .. }) => Code::Denied,
             Failure::Places(_) | Failure::Key(_) | Failure::Size(_) | Failure::Medium(_) => Code::Failed,
             Failure::CannotHide(_) | Failure::BadMode { .. } | Failure::Panicked => Code::Failed,
             Failure::CannotStop(_) => Code::Failed,
+            Failure::OtherUser { .. } => Code::Denied,
+            Failure::Keeper(error) => code_of_keeper(error),
+            Failure::Served(error) => match &**error {
+                OpenServedError::Region(error) => code_of_region(error),
+                OpenServedError::Map(_) => Code::MemoryShape,
+                _ => Code::NotAHeap,
+            },
+            Failure::ServedMode | Failure::ServedBacking | Failure::ServedLimit => Code::Unsupported,
             Failure::Name(_) => Code::BadName,
             Failure::NotGranted | Failure::Ending | Failure::LetGo => Code::NotGranted,
             Failure::IsOpen { .. } => Code::IsOpen,
             Failure::Forked { .. } => Code::Forked,
         }
+    }
+}
+
+fn code_of_keeper(error: &KeeperError) -> Code {
+    match error {
+        KeeperError::NoKeeper { .. } => Code::NoKeeper,
+        KeeperError::NotServed { kind, .. } => match kind {
+            RefusedKind::Denied => Code::Denied,
+            RefusedKind::Held | RefusedKind::Busy => Code::Held,
+            RefusedKind::Quota | RefusedKind::LimitReached => Code::LimitReached,
+            RefusedKind::NoRoom => Code::NoRoom,
+            RefusedKind::Superseded => Code::Superseded,
+            RefusedKind::Malformed => Code::BadName,
+            _ => Code::Failed,
+        },
+        _ => Code::Failed,
     }
 }
 
@@ -120,6 +173,18 @@ fn code_of_region(error: &RegionError) -> Code {
             ErrorKind::NoRoom => Code::NoRoom,
             _ => Code::Failed,
         },
+    }
+}
+
+impl From<KeeperError> for Failure {
+    fn from(error: KeeperError) -> Self {
+        Failure::Keeper(Box::new(error))
+    }
+}
+
+impl From<OpenServedError> for Failure {
+    fn from(error: OpenServedError) -> Self {
+        Failure::Served(Box::new(error))
     }
 }
 

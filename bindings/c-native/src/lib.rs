@@ -12,4 +12,5 @@
 mod ending;
 mod exports;
 mod failure;
+mod ground;
 mod session;

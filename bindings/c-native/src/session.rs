@@ -9,19 +9,22 @@
 use std::ffi::c_int;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
 use holdfast_c_core::{Calls, Level, Library};
 use holdfast_heap::Heap;
-use holdfast_native_heap::{OpenHeapError, RegionBacking, SharedRegion, open_heap, parse_size, roll_back};
+use holdfast_native_heap::{NativeBacking, OpenHeapError, open_heap_on, parse_size, roll_back_on};
 use holdfast_region::{
     Consistency, Durability, Medium, NameSpace, OwnerKey, Places, Region, RegionError, RegionName,
 };
+use holdfast_sys::file::effective_user;
 
 use crate::ending;
 use crate::failure::{Failure, note};
+use crate::ground::Ground;
 
 /// The user's choice of heap, where the program makes none.
 const NAME_VARIABLE: &str = "HOLDFAST_HEAP";
@@ -50,8 +53,8 @@ enum State {
 
 struct Session {
     name: String,
-    calls: Calls<RegionBacking>,
-    region: SharedRegion,
+    calls: Calls<NativeBacking>,
+    ground: Ground,
 }
 
 static STATE: Mutex<State> = Mutex::new(State::Closed);
@@ -66,6 +69,9 @@ impl Session {
 
     fn open_watched(name: &str, limit_bytes: u64, mode: Consistency) -> Result<Session, Failure> {
         let name = RegionName::parse(name)?;
+        if let Some(socket) = Ground::keeper() {
+            return Session::open_served(&name, limit_bytes, mode, &socket);
+        }
         let places = Places::from_env()?;
         let key = OwnerKey::load_or_create(&places, KEY_NAME)?;
         let limit_bytes = if limit_bytes == 0 { LIMIT_BYTES_DEFAULT } else { limit_bytes };
@@ -81,9 +87,28 @@ impl Session {
             false => names.open_or_create(&name, &key, limit_bytes)?,
         };
         region.set_consistency(mode)?;
-        let (heap, region) = open_heap(region)?;
+        let (heap, region) = open_heap_on(region, NativeBacking::Own)?;
         region.hide_from_children().map_err(Failure::CannotHide)?;
-        Ok(Session { name: name.to_string(), calls: Calls::new(heap), region })
+        Ok(Session { name: name.to_string(), calls: Calls::new(heap), ground: Ground::Own(region) })
+    }
+
+    /// From the keeper: neither home nor key of this user is looked at.
+    fn open_served(
+        name: &RegionName,
+        limit_bytes: u64,
+        mode: Consistency,
+        socket: &Path,
+    ) -> Result<Session, Failure> {
+        if mode != Consistency::Direct {
+            return Err(Failure::ServedMode);
+        }
+        if std::env::var_os(BACKING_VARIABLE).is_some_and(|medium| medium == "file") {
+            return Err(Failure::ServedBacking);
+        }
+        let limit_bytes = if limit_bytes == 0 { LIMIT_BYTES_DEFAULT } else { limit_bytes };
+        let (heap, region) = Ground::borrow(socket, name.as_str(), limit_bytes)?;
+        region.hide_from_children().map_err(Failure::CannotHide)?;
+        Ok(Session { name: name.to_string(), calls: Calls::new(heap), ground: Ground::Served(region) })
     }
 
     fn open_from_environment() -> Result<Box<Session>, Failure> {
@@ -103,7 +128,7 @@ impl Session {
 
     /// Whether [`Session::roll_back`] is possible now.
     fn check_rollback(&self) -> Result<(), Failure> {
-        if self.region.with(|region: &mut Region| region.consistency()) != Consistency::Atomic {
+        if self.ground.consistency() != Consistency::Atomic {
             return Err(RegionError::NotAtomic { name: self.name.clone() }.into());
         }
         Ok(self.calls.outside_transactions()?)
@@ -111,15 +136,26 @@ impl Session {
 
     /// Goes back to the last commit. After an error nothing is left open, and nothing was published.
     fn roll_back(self: Box<Session>) -> Result<Box<Session>, Failure> {
-        let Session { name, calls, region } = *self;
-        let calls = calls.replace_heap(roll_back).map_err(|error: OpenHeapError| Failure::from(error))?;
-        Ok(Box::new(Session { name, calls, region }))
+        let Session { name, calls, ground } = *self;
+        let Ground::Own(region) = &ground else { return Err(Failure::Ending) };
+        let calls = calls.replace_heap(|heap| roll_back_on(heap, region));
+        let calls = calls.map_err(|error: OpenHeapError| Failure::from(error))?;
+        Ok(Box::new(Session { name, calls, ground }))
     }
 
     fn close(self: Box<Session>) -> Result<(), Failure> {
         drop(self.calls.close());
-        self.region.commit(Durability::Process)?;
-        self.region.close()?;
+        self.ground.close()
+    }
+
+    /// What closing needs of somebody else, who may not be there: done while the heap is open, so that it can be tried
+    /// again.
+    fn prepare_close(&mut self) -> Result<(), Failure> {
+        let Ground::Served(region) = &self.ground else { return Ok(()) };
+        while self.calls.heap().in_transaction() {
+            self.calls.abort()?;
+        }
+        region.commit(Durability::Power)?;
         Ok(())
     }
 
@@ -130,12 +166,13 @@ impl Session {
     fn leave(self: Box<Session>) -> Result<(), Failure> {
         // The kernel unmaps it and releases the locks.
         let session = Box::leak(self);
-        let (mode, start, bytes) = session
-            .region
+        // A keeper takes back what was lent when the process is gone.
+        let Ground::Own(region) = &session.ground else { return Ok(()) };
+        let (mode, start, bytes) = region
             .with(|region: &mut Region| (region.consistency(), region.mapping(), region.backed_bytes()));
         if let (Consistency::Atomic, Some(start)) = (mode, start) {
             ending::stop_stores(start, bytes as usize).map_err(Failure::CannotStop)?;
-            session.region.commit(Durability::Process)?;
+            region.commit(Durability::Process)?;
         }
         Ok(())
     }
@@ -220,6 +257,9 @@ pub(crate) fn close() -> Result<(), c_int> {
         if let State::Closed = state {
             return Ok(());
         }
+        if let State::Open(session) = state {
+            session.prepare_close()?;
+        }
         let Some(session) = state.take(State::LetGo) else { return Ok(()) };
         let closed = session.close();
         ending::forget();
@@ -229,10 +269,7 @@ pub(crate) fn close() -> Result<(), c_int> {
 
 /// `nv_set_limit`.
 pub(crate) fn set_limit(limit_bytes: u64) -> Result<(), c_int> {
-    locked(|state| {
-        state.session()?.region.set_limit(limit_bytes)?;
-        Ok(())
-    })
+    locked(|state| state.session()?.ground.set_limit(limit_bytes))
 }
 
 /// `nv_rollback`.
@@ -256,7 +293,9 @@ pub(crate) fn end() {
             match STATE.try_lock() {
                 Ok(mut state) => {
                     return match state.take(State::Ended) {
-                        Some(session) if ending::is_alone() => session.close(),
+                        Some(mut session) if ending::is_alone() => {
+                            session.prepare_close().and_then(|()| session.close())
+                        }
                         Some(session) => session.leave(),
                         None => Ok(()),
                     };
@@ -269,7 +308,11 @@ pub(crate) fn end() {
     });
     if let Ok(Err(failure)) = closed {
         // There is nobody left who could ask for it.
-        let text = format!("holdfast: the heap is in the pool, but was not closed in order: {failure}\n");
+        let what = match failure {
+            Failure::Keeper(_) => "what was stored since the last commit did not reach a keeper",
+            _ => "the heap is in the pool, but was not closed in order",
+        };
+        let text = format!("holdfast: {what}: {failure}\n");
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 }
@@ -278,20 +321,24 @@ pub(crate) fn end() {
 pub(crate) struct Native;
 
 impl Library for Native {
-    type Backing = RegionBacking;
+    type Backing = NativeBacking;
     type Error = Failure;
 
-    fn with<R>(work: impl FnOnce(&mut Calls<RegionBacking>) -> Result<R, Failure>) -> Result<R, c_int> {
+    fn with<R>(work: impl FnOnce(&mut Calls<NativeBacking>) -> Result<R, Failure>) -> Result<R, c_int> {
         locked(|state| work(&mut state.session()?.calls))
     }
 
-    fn make_durable(heap: &mut Heap<RegionBacking>, level: Level) -> Result<(), Failure> {
+    fn check_user(uid: u64) -> Result<(), Failure> {
+        let us = effective_user();
+        if uid == u64::from(us) { Ok(()) } else { Err(Failure::OtherUser { uid, us }) }
+    }
+
+    fn make_durable(heap: &mut Heap<NativeBacking>, level: Level) -> Result<(), Failure> {
         let durability = match level {
             Level::Process => Durability::Process,
             Level::System => Durability::System,
             Level::Power => Durability::Power,
         };
-        heap.backing().region().commit(durability)?;
-        Ok(())
+        Ground::commit(heap.backing(), durability)
     }
 }

@@ -18,6 +18,15 @@
  * Every other function opens the heap at its first use (not after nv_close: then only nv_open does). The two kinds of programs keep pointers of different
  * sizes, so neither opens a heap that the other made.
  *
+ * Served heaps (native programs): with HOLDFAST_KEEPER=SOCKET in the environment the heap comes from the keeper that serves
+ * there (holdfast keeper run --serve), in a name space of this user's that no other user gets to, with the keeper's quotas;
+ * neither a home nor a key is needed. Its limit stays (nv_set_limit is NV_UNSUPPORTED), as is its mode: direct, in
+ * memory. What a program stored is there for the next one when it is killed, and it goes on when the keeper is; after
+ * both were killed the heap is as of the last nv_commit, of whatever level. While no keeper runs, what would need it
+ * (growth, nv_commit, nv_close) waits 5 seconds for one and is NV_NO_KEEPER then, with the heap open still; a program that
+ * ends then leaves the last commit. Without HOLDFAST_KEEPER, home, pool and key of the user are used, as HOLDFAST_HOME
+ * and HOLDFAST_POOL say or by default.
+ *
  * Functions that return a pointer return NULL, those that return int return a nonzero nv_error, when they
  * fail; nv_message says what happened and what to do.
  *
@@ -71,7 +80,7 @@ enum nv_error {
     NV_IS_OPEN = 18,        /* a heap is open already */
     NV_BAD_FILE = 19,       /* a file of the heap is damaged, foreign or newer */
     NV_READ_ONLY = 20,      /* the run's key may only read the heap: nvread works, what would change it does not */
-    NV_DENIED = 21,         /* the heap belongs to another key, which granted this one nothing */
+    NV_DENIED = 21,         /* the heap belongs to another key, which granted this one nothing; or to another user */
     NV_ABORTED = 22,        /* a part of the transaction was aborted or failed, so all of it was rolled back */
     NV_LAYOUT = 23,         /* the root has another layout, or none */
     NV_ALIGNMENT = 24,      /* no power of two, or more than 2 MiB */
@@ -81,7 +90,9 @@ enum nv_error {
     NV_REPLIED = 28,        /* the call has its result already (holdfast_applet.h) */
     NV_NO_MEMORY = 29,      /* an applet's own memory is used up (holdfast_applet.h) */
     NV_TOO_LARGE = 30,      /* more than one message holds, which is 64 MiB (holdfast_applet.h) */
-    NV_CANCELLED = 31       /* the host no longer wants the result (holdfast_applet.h) */
+    NV_CANCELLED = 31,      /* the host no longer wants the result (holdfast_applet.h) */
+    NV_NO_KEEPER = 32,      /* no keeper answers where HOLDFAST_KEEPER says */
+    NV_SUPERSEDED = 33      /* another program had the heap since the keeper was lost: nv_close it, nv_open it again */
 };
 
 /* Durability levels, named after the failure that they survive. */
@@ -153,7 +164,9 @@ void *nvmmap(const char *name, size_t size);
 int nvunmmap(void *start);
 
 /* Objects that are known by a user's id and a magic number instead of a name: the root "qnv/UID/MAGIC", both in
- * decimal. As nvmalloc, nvread and nvremove with that name. */
+ * decimal. As nvmalloc, nvread and nvremove with that name. In a native program the uid must be that of the program
+ * (geteuid): others are NV_DENIED, as their objects are in heaps of their own, which the keeper (with
+ * HOLDFAST_KEEPER) or the modes of their files (without) keep from this user. In an applet it is any number. */
 void *qnvmalloc(uint64_t uid, uint64_t magic, size_t size);
 void *qnvretrieve(uint64_t uid, uint64_t magic, size_t *size);
 int qnvfree(uint64_t uid, uint64_t magic);

@@ -4,6 +4,7 @@
 //! Invariants:
 //! - The region's lock makes this process the only writer; the heap has the mapping to itself.
 //! - Whatever fails while opening, the region is closed in order, so that a refused heap is left as it was.
+//! - Where a keeper lends the region, the same holds by the loan: one program has it at a time.
 //!
 //! What it must not do: choose a heap, or close one that its owner still uses.
 
@@ -13,7 +14,11 @@
 mod backing;
 mod moving;
 mod rollback;
+#[allow(unsafe_code)]
+mod served;
 mod size;
+#[allow(unsafe_code)]
+mod standing;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,8 +29,10 @@ use holdfast_region::{CheckpointReport, CloseReport, CommitReport, Durability, R
 
 pub use backing::{RegionBacking, grow_error};
 pub use moving::{Moved, open_typed_heap};
-pub use rollback::roll_back;
+pub use rollback::{roll_back, roll_back_on};
+pub use served::{OpenServedError, ServedBacking, ServedRegion, open_served_heap};
 pub use size::{SizeError, parse_size};
+pub use standing::NativeBacking;
 
 /// Why a region did not become a heap.
 #[derive(Debug, thiserror::Error)]

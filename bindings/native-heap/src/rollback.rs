@@ -2,10 +2,10 @@
 //!
 //! Invariant: no handle outlives a rollback. What one has in its caches describes bytes that are gone.
 
-use holdfast_heap::{Heap, OpenOptions};
+use holdfast_heap::{Backing, Heap, OpenOptions};
 use holdfast_region::Region;
 
-use crate::{OpenHeapError, RegionBacking, pointers_of};
+use crate::{OpenHeapError, RegionBacking, SharedRegion, pointers_of};
 
 /// Undoes everything that was stored since the last commit, an open transaction included, and opens the heap anew.
 /// Pointers to what the last commit had stay valid; those to what was allocated since point to free memory. Growth of
@@ -15,11 +15,19 @@ use crate::{OpenHeapError, RegionBacking, pointers_of};
 /// `NotAtomic` for a heap that is open in the mode `direct` (ask [`Region::consistency`] first), `Poisoned` and `Io` as
 /// [`Region::rollback`]. The handle is gone then; drop the region, whose image has the last commit.
 pub fn roll_back(heap: Heap<RegionBacking>) -> Result<Heap<RegionBacking>, OpenHeapError> {
+    let region = heap.backing().region().clone();
+    roll_back_on(heap, &region)
+}
+
+/// As [`roll_back`], for a backing that is made from that of this region.
+///
+/// # Errors
+/// As [`roll_back`].
+pub fn roll_back_on<B: Backing>(heap: Heap<B>, region: &SharedRegion) -> Result<Heap<B>, OpenHeapError> {
     // Ends an open transaction; what that stores is undone with the rest.
     let backing = heap.close();
-    let region = backing.region().clone();
     region.with(Region::rollback)?;
     // A heap that was never committed is formatted anew.
-    let options = OpenOptions { pointers: Some(pointers_of(&region)), format_if_empty: true };
+    let options = OpenOptions { pointers: Some(pointers_of(region)), format_if_empty: true };
     Ok(Heap::open(backing, options)?)
 }

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use holdfast_keeper::{
-    Cause, Client, Config, FlushReport, Guard, Keeper, KeeperError, LeftWhy, PoolLimit, Profile, Sources,
-    Status, thaw_left_over,
+    Cause, Client, Config, FlushReport, Guard, Keeper, KeeperError, LeftWhy, PoolLimit, Profile, ServePolicy,
+    ServedStatus, Sources, Status, thaw_left_over,
 };
 use holdfast_region::{NameSpace, Places};
 
@@ -58,6 +58,16 @@ fn keep(args: &KeeperRunArgs) -> Result<u8, Failure> {
     sources.power_supply.clone_from(&args.power_supply);
     sources.battery_percent = args.battery;
     sources.metrics_file.clone_from(&args.metrics_file);
+    sources.serve = args.serve.as_ref().map(|socket| {
+        let mut policy = ServePolicy::at(socket);
+        policy.users = args.serve_to.clone().unwrap_or_default();
+        policy.quota.bytes = args.user_bytes;
+        policy.quota.regions = args.user_regions;
+        policy.quota.connections = args.user_connections;
+        policy.quota.requests_per_turn = args.user_requests.into();
+        policy.total_bytes = args.serve_bytes;
+        policy
+    });
     Keeper::new(Places::from_env()?, config)?.run(&sources)?;
     Ok(0)
 }
@@ -183,11 +193,35 @@ fn show(status: &Status, places: &Places) -> Result<(), Failure> {
             ]
         })
         .collect();
-    if rows.is_empty() {
-        Ok(())
-    } else {
-        print_table(&["HEAP", "STATE", "IMAGE", "SAVED", "HOLDER"], &[2, 3, 4], &rows)
+    if !rows.is_empty() {
+        print_table(&["HEAP", "STATE", "IMAGE", "SAVED", "HOLDER"], &[2, 3, 4], &rows)?;
     }
+    status.served.as_ref().map_or(Ok(()), show_served)
+}
+
+fn show_served(served: &ServedStatus) -> Result<(), Failure> {
+    let (bytes, total) = (show_size(served.bytes), show_size(served.total_bytes));
+    print(&format!("serves at {}: {bytes} of {total}\n", served.socket))?;
+    let rows: Vec<Vec<String>> = served
+        .users
+        .iter()
+        .map(|user| {
+            vec![
+                user.user.to_string(),
+                user.regions.to_string(),
+                show_size(user.bytes),
+                user.lent.to_string(),
+                user.connections.to_string(),
+                user.requests.to_string(),
+                user.quota_refusals.to_string(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let columns = ["UID", "REGIONS", "LIMITS", "LENT", "CONNECTIONS", "REQUESTS", "QUOTA REFUSALS"];
+    print_table(&columns, &[0, 1, 2, 3, 4, 5, 6], &rows)
 }
 
 fn pool(places: &Places) -> impl std::fmt::Display + '_ {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use holdfast_keeper::Served;
 use holdfast_region::RegionName;
 
 use crate::args::parse_time;
@@ -23,15 +24,19 @@ const RUN_HELP: &str = "\
 Examples:
   holdfast keeper run --profile desktop --pool-limit 512MiB
   holdfast keeper run --loss-window 10s --write-rate 1MiB --first diary --first contacts
+  holdfast keeper run --serve --serve-to 1000,1001 --user-bytes 128MiB
 
 It saves everything on SIGTERM and SIGPWR, while the power button is held, and when a battery is nearly empty or a UPS is in \
-use. What did not fit into the time is told on standard error.";
+use. What did not fit into the time is told on standard error.
+
+With --serve, programs of other users get regions of their own from it: they set HOLDFAST_KEEPER to the socket. Nobody but this \
+user and root is served unless --serve-to says so, because what users have is memory of the whole machine.";
 
 #[derive(Debug, Subcommand)]
 pub enum KeeperCommand {
     /// Look after the heaps until SIGTERM
     #[command(after_help = RUN_HELP)]
-    Run(KeeperRunArgs),
+    Run(Box<KeeperRunArgs>),
     /// Save all heaps now, and tell what was not
     #[command(after_help = "Example:\n  holdfast keeper flush --json")]
     Flush(AskArgs),
@@ -99,6 +104,33 @@ pub struct KeeperRunArgs {
     /// A battery with so many percent is nearly empty
     #[arg(long, value_name = "PERCENT", default_value_t = 5)]
     pub battery: u8,
+    /// Serve regions to other users' programs at this socket
+    #[arg(
+        long,
+        value_name = "SOCKET",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "/run/holdfast/served.sock"
+    )]
+    pub serve: Option<PathBuf>,
+    /// Users that are served: numbers with commas between them, or all
+    #[arg(long, value_name = "UIDS", value_parser = parse_users, requires = "serve")]
+    pub serve_to: Option<Served>,
+    /// What the limits of one user's regions may be together
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size, requires = "serve")]
+    pub user_bytes: u64,
+    /// How many regions one user may have
+    #[arg(long, value_name = "COUNT", default_value_t = 64, requires = "serve")]
+    pub user_regions: u64,
+    /// How many connections one user may have
+    #[arg(long, value_name = "COUNT", default_value_t = 16, requires = "serve")]
+    pub user_connections: usize,
+    /// How many requests of one user are answered before others have their turn
+    #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "serve", value_parser = clap::value_parser!(u16).range(1..))]
+    pub user_requests: u16,
+    /// What the limits of all users' regions may be together
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size, requires = "serve")]
+    pub serve_bytes: u64,
     /// Write metrics to this file, for a collector of text files
     #[arg(long, value_name = "FILE")]
     pub metrics_file: Option<PathBuf>,
@@ -141,9 +173,28 @@ fn parse_limit(text: &str) -> Result<Limit, String> {
     }
 }
 
+fn parse_users(text: &str) -> Result<Served, String> {
+    if text == "all" {
+        return Ok(Served::All);
+    }
+    let users: Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
+    users.map(Served::Users).map_err(|_| {
+        format!("{text:?} names no users; write their numbers with commas between them (id -u NAME), or all")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_are_numbers_or_all() {
+        assert_eq!(parse_users("1000,7"), Ok(Served::Users(vec![1000, 7])));
+        assert_eq!(parse_users("all"), Ok(Served::All));
+        for text in ["", "alice", "7,", "-1", "7 8"] {
+            assert!(parse_users(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_pool_limit_is_a_size_a_part_or_none() {

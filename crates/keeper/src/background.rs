@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::freeze::{Frozen, writers};
 use crate::keeper::Keeper;
 use crate::procfs::stat;
+use crate::served::Brought;
 
 /// Loss windows after which a heap that is never quiet has its writers stopped.
 const WINDOWS_UNTIL_STOPPED: u32 = 2;
@@ -118,7 +119,8 @@ impl Keeper {
         let (name, now) = (heap.name.to_string(), Instant::now());
         let seen = *self.seen.entry(heap.name.clone()).or_insert(Seen { safe: now });
         let unsafe_for = now.saturating_duration_since(seen.safe);
-        if self.names.is_rescued(&heap.name).unwrap_or(false) {
+        // What a borrower stored since shows only when it is brought.
+        if !self.is_lent(&heap.name) && self.names.is_rescued(&heap.name).unwrap_or(false) {
             self.seen.insert(heap.name.clone(), Seen { safe: now });
             return;
         }
@@ -126,8 +128,25 @@ impl Keeper {
             report.put_off.push(name);
             return;
         }
+        let is_lent = self.is_lent(&heap.name);
+        if is_lent {
+            let may_stop = unsafe_for >= self.config.loss_window * WINDOWS_UNTIL_STOPPED;
+            match self.bring_lent(&heap.name, may_stop) {
+                Brought::Whole => {}
+                Brought::Busy => {
+                    report.busy.push(name);
+                    return;
+                }
+                Brought::Failed(why) => {
+                    report.failed.push(format!("{name}: {why}"));
+                    return;
+                }
+            }
+        }
         let mut copied = self.names.rescue_if_quiet(&heap.name);
-        if matches!(copied, Ok(Rescue::Busy)) && unsafe_for >= self.config.loss_window * WINDOWS_UNTIL_STOPPED
+        if !is_lent
+            && matches!(copied, Ok(Rescue::Busy))
+            && unsafe_for >= self.config.loss_window * WINDOWS_UNTIL_STOPPED
         {
             copied = self.copy_stopped(heap);
         }

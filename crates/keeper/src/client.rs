@@ -113,7 +113,7 @@ impl Client {
             bytes.ok_or_else(|| KeeperError::Protocol { what: "an answer without end".to_owned() })?;
         let mut body = Vec::new();
         stream.take(bytes as u64).read_to_end(&mut body).map_err(failed)?;
-        let reply: Reply = serde_json::from_slice(&body)
+        let reply: Reply<Answer> = serde_json::from_slice(&body)
             .map_err(|error| KeeperError::Protocol { what: format!("its answer is no answer: {error}") })?;
         match reply.answer {
             Answer::Refused(why) => Err(KeeperError::Refused { why }),

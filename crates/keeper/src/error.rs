@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use holdfast_region::RegionError;
 
+use crate::served::RefusedKind;
+
 /// Short for results of this crate.
 pub type Result<T> = std::result::Result<T, KeeperError>;
 
@@ -43,6 +45,22 @@ pub enum KeeperError {
     Refused {
         /// Its words, which say what to do.
         why: String,
+    },
+    /// The keeper does not serve this.
+    #[error("the keeper refused: {why}")]
+    NotServed {
+        /// Which kind of refusal it is.
+        kind: RefusedKind,
+        /// Its words, which say what to do.
+        why: String,
+    },
+    /// A socket for other users cannot be there.
+    #[error("cannot serve at {}: {why}", path.display())]
+    Place {
+        /// The path.
+        path: PathBuf,
+        /// Why, and what to do.
+        why: &'static str,
     },
     /// The heaps cannot be looked at.
     #[error(transparent)]

@@ -6,10 +6,12 @@
 //! - A heap that cannot be saved (no time, no room, damaged, its writer does not stand still) is reported, and costs no
 //!   other heap anything.
 //! - What was saved before stays until something newer is whole.
+//! - What is lent to other users is brought to its region first, and saved as every other heap.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use holdfast_region::{RegionError, RegionState, RegionSummary, Rescue};
+use holdfast_region::{RegionError, RegionName, RegionState, RegionSummary, Rescue};
 use serde::{Deserialize, Serialize};
 
 use crate::freeze::{Frozen, writers};
@@ -122,6 +124,7 @@ impl Keeper {
     /// again.
     pub fn flush(&mut self, cause: Cause) -> FlushReport {
         let started = Instant::now();
+        let (behind, stopped) = self.bring_all_lent();
         let time = self.config.emergency;
         let bytes_per_s = self.bandwidth.bytes_per_s();
         let bytes = bytes_in(bytes_per_s, time) / 100 * PLANNED_PERCENT;
@@ -135,33 +138,43 @@ impl Keeper {
             milliseconds: 0,
         };
         match self.names.list() {
-            Ok(heaps) => self.flush_heaps(&heaps, started, &mut report),
+            Ok(heaps) => self.flush_heaps(&heaps, &behind, started, &mut report),
             Err(error) => {
                 let why = LeftWhy::Failed(error.to_string());
                 report.left.push(Left { name: "*".to_owned(), bytes: 0, why });
             }
         }
+        report.stopped.extend(stopped);
         report.milliseconds = milliseconds(started.elapsed());
         self.bandwidth.learn(report.saved_bytes(), started.elapsed().as_secs_f64());
         self.counters.flushed(&report);
         report
     }
 
-    fn flush_heaps(&mut self, heaps: &[RegionSummary], started: Instant, report: &mut FlushReport) {
+    fn flush_heaps(
+        &mut self,
+        heaps: &[RegionSummary],
+        behind: &BTreeMap<RegionName, LeftWhy>,
+        started: Instant,
+        report: &mut FlushReport,
+    ) {
         let mut candidates: Vec<Candidate> = heaps.iter().filter_map(candidate).collect();
         order(&mut candidates, &self.config.first);
-        let holders: Vec<u32> = candidates.iter().filter_map(|found| found.holder).collect();
+        // What this keeper lends it does not store to meanwhile.
+        let us = std::process::id();
+        let holders: Vec<u32> =
+            candidates.iter().filter_map(|found| found.holder).filter(|pid| *pid != us).collect();
         let frozen = if holders.is_empty() {
             None
         } else {
             let of = |summary: &RegionSummary| Some(summary.image.as_ref()?.path.clone());
-            let held = heaps.iter().filter(|summary| summary.holder.is_some());
+            let held = heaps.iter().filter(|summary| summary.holder.is_some_and(|pid| pid != us));
             let images: Vec<_> = held.filter_map(of).collect();
             let images: Vec<_> = images.iter().map(std::path::PathBuf::as_path).collect();
             let pids = writers(&holders, &images);
             // Without it no heap that somebody has can be saved, but all others.
             Frozen::stop(self.names.places().pool(), &pids, self.config.guard.as_ref()).ok().map(|frozen| {
-                report.stopped = frozen.pids();
+                report.stopped.extend(frozen.pids());
                 let all = pids.iter().all(|&pid| frozen.has(pid));
                 (frozen, all)
             })
@@ -177,8 +190,12 @@ impl Keeper {
                 continue;
             }
             let stands_still = |(frozen, all): &(Frozen, bool), pid| *all && frozen.has(pid);
-            if heap.holder.is_some_and(|pid| !frozen.as_ref().is_some_and(|frozen| stands_still(frozen, pid)))
-            {
+            if let Some(why) = behind.get(&heap.name) {
+                report.left.push(left(why.clone()));
+                continue;
+            }
+            let others = heap.holder.filter(|pid| *pid != us);
+            if others.is_some_and(|pid| !frozen.as_ref().is_some_and(|frozen| stands_still(frozen, pid))) {
                 report.left.push(left(LeftWhy::Running));
                 continue;
             }

@@ -12,6 +12,7 @@ use crate::bandwidth::Bandwidth;
 use crate::config::Config;
 use crate::error::{KeeperError, Result};
 use crate::freeze::thaw_left_over;
+use crate::served::Serving;
 use crate::status::Counters;
 
 /// How long another keeper may take to go.
@@ -28,6 +29,8 @@ pub struct Keeper {
     /// Since when each open heap is known not to be in the store as it is.
     pub(crate) seen: BTreeMap<RegionName, Seen>,
     pub(crate) started: Instant,
+    /// Set while it serves other users.
+    pub(crate) serving: Option<Serving>,
     _lock: FileLock,
 }
 
@@ -56,6 +59,7 @@ impl Keeper {
             allowance,
             seen: BTreeMap::new(),
             started: Instant::now(),
+            serving: None,
             config,
             _lock: lock,
         })

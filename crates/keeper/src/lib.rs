@@ -1,5 +1,6 @@
 //! The keeper: one process for each home that looks after its heaps. It saves them when the machine is about to go, brings to
-//! the store what lies in memory only, and keeps the pool below its limit. Everything works without it.
+//! the store what lies in memory only, and keeps the pool below its limit. Everything works without it. It can
+//! serve regions to other users' programs, too.
 //!
 //! ```no_run
 //! use holdfast_keeper::{Cause, Config, Keeper};
@@ -18,7 +19,7 @@
 //! - It changes no heap's data. What it writes to the store are checkpoints of heaps that nobody has, and rescue copies of
 //!   those that somebody has; what it removes from the pool is in the store, and was read back.
 //! - Whoever it stops goes on again: when the work is done, when the keeper fails, and when it is killed.
-//! - It needs no owner's key: who may read and write the files may keep them.
+//! - It needs no owner's key: who may read and write the files may keep them. Users that it serves have keys in its home.
 //! - Times are those of the monotonic clock; the calendar decides nothing but which heap goes first.
 //!
 //! It must not know what is in a heap, or who runs an applet.
@@ -39,6 +40,7 @@ mod plan;
 mod procfs;
 mod run;
 mod serve;
+mod served;
 mod status;
 mod systemd;
 mod triggers;
@@ -52,5 +54,9 @@ pub use eviction::EvictReport;
 pub use flush::{Budget, Cause, FlushReport, Left, LeftWhy, Saved};
 pub use freeze::{Guard, thaw_left_over};
 pub use keeper::Keeper;
+pub use served::{
+    Borrowed, Borrower, OwnRegion, Phase, PhaseHook, Quota, RefusedKind, SERVED_NAME_BYTES_MAX, ServePolicy,
+    Served, ServedStatus, Usage, UserStatus,
+};
 pub use status::{Counters, HeapStatus, Status};
 pub use triggers::Sources;

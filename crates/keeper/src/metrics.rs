@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::served::{ServedStatus, UserStatus};
 use crate::status::Status;
 
 impl Status {
@@ -54,7 +55,41 @@ impl Status {
                 let _ = writeln!(text, "holdfast_{name}{{heap=\"{}\"}} {value}", heap.name);
             }
         }
+        if let Some(served) = &self.served {
+            served.metrics(&mut text);
+        }
         text
+    }
+}
+
+impl ServedStatus {
+    fn metrics(&self, text: &mut String) {
+        for (name, help, value) in [
+            ("served_bytes", "Limits of all served regions.", self.bytes),
+            ("served_limit_bytes", "What these may be.", self.total_bytes),
+        ] {
+            let _ = write!(text, "# HELP holdfast_{name} {help}\n# TYPE holdfast_{name} gauge\n");
+            let _ = writeln!(text, "holdfast_{name} {value}");
+        }
+        type Value = fn(&UserStatus) -> u64;
+        let of_users: [(&str, &str, &str, Value); 8] = [
+            ("served_user_regions", "gauge", "Regions of a user.", |user| user.regions),
+            ("served_user_bytes", "gauge", "Limits of a user's regions.", |user| user.bytes),
+            ("served_user_backed_bytes", "gauge", "What is allocated of them.", |user| user.backed_bytes),
+            ("served_user_lent", "gauge", "Regions that a program has.", |user| user.lent),
+            ("served_user_connections", "gauge", "Open connections.", |user| user.connections),
+            ("served_user_requests_total", "counter", "Requests answered.", |user| user.requests),
+            ("served_user_quota_refusals_total", "counter", "Refused for a quota.", |user| {
+                user.quota_refusals
+            }),
+            ("served_user_refusals_total", "counter", "All that was refused.", |user| user.refusals),
+        ];
+        for (name, kind, help, value) in of_users {
+            let _ = write!(text, "# HELP holdfast_{name} {help}\n# TYPE holdfast_{name} {kind}\n");
+            for user in &self.users {
+                let _ = writeln!(text, "holdfast_{name}{{uid=\"{}\"}} {}", user.user, value(user));
+            }
+        }
     }
 }
 
@@ -73,6 +108,7 @@ mod tests {
             holder: Some(1),
             rescued: true,
         };
+        let user = UserStatus { user: 1000, quota_refusals: 4, ..UserStatus::default() };
         let status = Status {
             keeper: Some(1),
             up_s: 2,
@@ -82,11 +118,13 @@ mod tests {
             emergency_bytes: None,
             heaps: vec![heap],
             counters: Counters { flushes: 3, ..Counters::default() },
+            served: Some(ServedStatus { users: vec![user], ..ServedStatus::default() }),
         };
         let text = status.metrics();
         for line in [
             "holdfast_flushes_total 3",
             "holdfast_pool_limit_bytes 20000000",
+            "holdfast_served_user_quota_refusals_total{uid=\"1000\"} 4",
             "holdfast_heap_image_bytes{heap=\"jobs+w1\"} 4096",
             "holdfast_heap_unsaved_seconds{heap=\"jobs+w1\"} 7",
         ] {

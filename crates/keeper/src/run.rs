@@ -20,6 +20,7 @@ use crate::error::{KeeperError, Result};
 use crate::flush::Cause;
 use crate::keeper::Keeper;
 use crate::serve::{Progress, Server};
+use crate::served::Serving;
 use crate::status::Status;
 use crate::systemd::{given_listener, notify};
 use crate::triggers::Sources;
@@ -59,11 +60,16 @@ impl Keeper {
     /// When the socket cannot be made, or the kernel refuses to wait. What goes wrong with single heaps is counted.
     pub fn run(&mut self, sources: &Sources) -> Result<()> {
         let mut watched = self.watch(sources)?;
+        self.serving = match &sources.serve {
+            Some(policy) => Some(Serving::new(self.places(), policy.clone())?),
+            None => None,
+        };
         let now = Instant::now();
         let mut clock = Clock { round: now, look: now, relieved: None, was_low: false };
         notify("READY=1");
         loop {
-            let mut is_short = watched.wait(clock.next(&watched, sources.button_hold))?;
+            let timeout = clock.next(&watched, self.serving.as_ref(), sources.button_hold);
+            let mut is_short = watched.wait(timeout, self.serving.as_ref())?;
             let now = Instant::now();
             if drained(&mut watched.power) {
                 self.emergency(Cause::PowerSignal);
@@ -101,6 +107,7 @@ impl Keeper {
                 self.write_metrics(sources.metrics_file.as_deref());
             }
             self.serve(&mut watched.server);
+            self.serve_users();
         }
     }
 
@@ -174,6 +181,13 @@ impl Keeper {
         server.connections = connections;
     }
 
+    fn serve_users(&mut self) {
+        let Some(serving) = &mut self.serving else { return };
+        let report = serving.turn(Instant::now());
+        self.counters.refused_requests += report.refused;
+        self.counters.failures += report.failures;
+    }
+
     fn answer(&mut self, ask: Ask) -> Answer {
         let status = || self.status();
         let refused = |error: KeeperError| Answer::Refused(error.to_string());
@@ -202,7 +216,7 @@ impl Keeper {
 
 impl Watched {
     /// Waits until something is ready, or for so long; whether the kernel told of memory pressure.
-    fn wait(&mut self, timeout: Duration) -> Result<bool> {
+    fn wait(&mut self, timeout: Duration, serving: Option<&Serving>) -> Result<bool> {
         let mut waits =
             vec![PollFd::new(&self.terminate, PollFlags::IN), PollFd::new(&self.power, PollFlags::IN)];
         let at_pressure = waits.len();
@@ -218,6 +232,9 @@ impl Watched {
             let flags = if connection.is_sending() { PollFlags::OUT } else { PollFlags::IN };
             PollFd::new(&connection.stream, flags)
         }));
+        if let Some(serving) = serving {
+            serving.wait_for(&mut waits);
+        }
         let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         match poll(&mut waits, Some(&timeout)) {
             Ok(_) => {}
@@ -237,10 +254,13 @@ impl Watched {
 
 impl Clock {
     /// How long nothing is due.
-    fn next(&self, watched: &Watched, hold: Duration) -> Duration {
+    fn next(&self, watched: &Watched, serving: Option<&Serving>, hold: Duration) -> Duration {
+        let now = Instant::now();
+        let served = serving.and_then(|serving| serving.next_end(now));
         let held = watched.buttons.iter().filter_map(|button| button.due(hold));
-        let ends = [self.round, self.look].into_iter().chain(watched.server.next_end()).chain(held);
-        ends.min().map_or(LOOK, |end| end.saturating_duration_since(Instant::now()))
+        let ends =
+            [self.round, self.look].into_iter().chain(watched.server.next_end()).chain(held).chain(served);
+        ends.min().map_or(LOOK, |end| end.saturating_duration_since(now))
     }
 }
 

@@ -106,9 +106,9 @@ impl Connection {
         let mut piece = [0; 4096];
         loop {
             // Checked before more is read, so that never more than a request is kept.
-            match parse_request(&self.request) {
+            match parse_request(&self.request, VERSION, REQUEST_BYTES_MAX) {
                 None => {}
-                Some(Err(why)) => return Progress::Refused(why),
+                Some(Err(why)) => return Progress::Refused(why.to_string()),
                 Some(Ok(_)) if !self.is_allowed() => {
                     return Progress::Refused("only the user of the heaps, and root, may ask".to_owned());
                 }

@@ -9,6 +9,7 @@ use crate::eviction::{EvictReport, pool_bytes};
 use crate::flush::FlushReport;
 use crate::keeper::{Keeper, unsaved_s};
 use crate::plan::bytes_in;
+use crate::served::{ServedStatus, Serving};
 
 /// Everything that a keeper did since it was started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +83,9 @@ pub struct Status {
     pub heaps: Vec<HeapStatus>,
     /// What was done.
     pub counters: Counters,
+    /// What other users have, if it serves any.
+    #[serde(default)]
+    pub served: Option<ServedStatus>,
 }
 
 impl Keeper {
@@ -98,6 +102,7 @@ impl Keeper {
             bandwidth_bytes_per_s: Some(bytes_per_s),
             emergency_bytes: Some(bytes_in(bytes_per_s, self.config.emergency)),
             counters: self.counters.clone(),
+            served: self.serving.as_ref().map(Serving::status).transpose()?,
             ..Status::of(&self.names)?
         })
     }
@@ -136,6 +141,7 @@ impl Status {
                 })
                 .collect(),
             counters: Counters::default(),
+            served: None,
         })
     }
 }

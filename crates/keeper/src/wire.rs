@@ -4,6 +4,7 @@
 //! object with the version of the protocol. Whoever sees another version, or anything else that is wrong, says so and hangs
 //! up.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::background::TendReport;
@@ -11,7 +12,7 @@ use crate::eviction::EvictReport;
 use crate::flush::FlushReport;
 use crate::status::Status;
 
-/// The version that this module speaks.
+/// The version of what a keeper is asked about its own home.
 pub(crate) const VERSION: u32 = 1;
 /// A longer request is refused before it is read.
 pub(crate) const REQUEST_BYTES_MAX: usize = 64 << 10;
@@ -33,9 +34,9 @@ pub(crate) enum Ask {
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Request {
+pub(crate) struct Request<A> {
     pub(crate) version: u32,
-    pub(crate) ask: Ask,
+    pub(crate) ask: A,
 }
 
 /// What is said to it.
@@ -51,9 +52,20 @@ pub(crate) enum Answer {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Reply {
+pub(crate) struct Reply<A> {
     pub(crate) version: u32,
-    pub(crate) answer: Answer,
+    pub(crate) answer: A,
+}
+
+/// Why a request is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadRequest {
+    #[error("a request has at most {bytes_max} bytes, and this one {bytes}")]
+    TooLong { bytes: usize, bytes_max: usize },
+    #[error("this keeper speaks version {spoken} of the protocol here, not {asked}")]
+    Version { spoken: u32, asked: u32 },
+    #[error("{0}")]
+    Malformed(String),
 }
 
 /// A value as a frame; an empty one if it cannot be written, which no value of this module is.
@@ -70,24 +82,29 @@ pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     Some(u32::from_le_bytes(length) as usize)
 }
 
-/// What the start of a stream asks; `None` as long as it is not whole.
-pub(crate) fn parse_request(bytes: &[u8]) -> Option<Result<Ask, String>> {
+/// What the start of a stream asks in a version; `None` as long as it is not whole.
+pub(crate) fn parse_request<A: DeserializeOwned>(
+    bytes: &[u8],
+    spoken: u32,
+    bytes_max: usize,
+) -> Option<Result<A, BadRequest>> {
     /// What every version has.
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
     }
     let length = length(bytes)?;
-    if length > REQUEST_BYTES_MAX {
-        return Some(Err(format!("a request has at most {REQUEST_BYTES_MAX} bytes, and this one {length}")));
+    if length > bytes_max {
+        return Some(Err(BadRequest::TooLong { bytes: length, bytes_max }));
     }
     let body = bytes.get(LENGTH_BYTES..LENGTH_BYTES + length)?;
-    let parsed = serde_json::from_slice::<Versioned>(body).map_err(|error| error.to_string());
-    Some(parsed.and_then(|Versioned { version }| {
-        if version != VERSION {
-            return Err(format!("this keeper speaks version {VERSION} of the protocol, not {version}"));
+    let malformed = |error: serde_json::Error| BadRequest::Malformed(error.to_string());
+    let parsed = serde_json::from_slice::<Versioned>(body).map_err(malformed);
+    Some(parsed.and_then(|Versioned { version: asked }| {
+        if asked != spoken {
+            return Err(BadRequest::Version { spoken, asked });
         }
-        serde_json::from_slice::<Request>(body).map(|request| request.ask).map_err(|error| error.to_string())
+        serde_json::from_slice::<Request<A>>(body).map(|request| request.ask).map_err(malformed)
     }))
 }
 
@@ -95,20 +112,24 @@ pub(crate) fn parse_request(bytes: &[u8]) -> Option<Result<Ask, String>> {
 mod tests {
     use super::*;
 
+    fn parse(bytes: &[u8]) -> Option<Result<Ask, BadRequest>> {
+        parse_request(bytes, VERSION, REQUEST_BYTES_MAX)
+    }
+
     #[test]
     fn a_request_is_understood_when_it_is_whole_and_not_before() {
         let bytes = frame(&Request { version: VERSION, ask: Ask::Flush });
         assert_eq!(&bytes[4..], br#"{"version":1,"ask":"flush"}"#);
         for cut in 0..bytes.len() {
-            assert_eq!(parse_request(&bytes[..cut]), None);
+            assert_eq!(parse(&bytes[..cut]), None);
         }
-        assert_eq!(parse_request(&bytes), Some(Ok(Ask::Flush)));
+        assert_eq!(parse(&bytes), Some(Ok(Ask::Flush)));
     }
 
     #[test]
     fn what_is_wrong_is_refused_with_a_reason() {
         let refused = |bytes: &[u8], reason: &str| {
-            let why = parse_request(bytes).unwrap().unwrap_err();
+            let why = parse(bytes).unwrap().unwrap_err().to_string();
             assert!(why.contains(reason), "{why}");
         };
         refused(&u32::MAX.to_le_bytes(), "at most 65536");

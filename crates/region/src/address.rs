@@ -70,6 +70,14 @@ pub fn address_window() -> AddressWindow {
     WINDOW.coverage().into()
 }
 
+/// Takes a region's range in this process, for a region that this crate does not map: one that a keeper lends.
+///
+/// # Errors
+/// `AddressTaken`, `AddressSpace`, `AddressesExhausted`.
+pub fn claim_addresses(address: u64, limit_bytes: u64) -> Result<Reservation> {
+    claim(address, limit_bytes)
+}
+
 /// Takes a region's range in this process.
 pub(crate) fn claim(address: u64, limit_bytes: u64) -> Result<Reservation> {
     let len = usize::try_from(limit_bytes).map_err(|_| RegionError::AddressesExhausted { limit_bytes })?;

@@ -88,7 +88,7 @@ mod unheld;
 mod view;
 
 pub use access::{Access, AccessError, Grant, Rights};
-pub use address::{AddressWindow, address_window, reserve_addresses};
+pub use address::{AddressWindow, address_window, claim_addresses, reserve_addresses};
 pub use atomic::{Consistency, PublishReport};
 pub use closing::CloseReport;
 pub use commit::{CommitReport, Durability, Written};

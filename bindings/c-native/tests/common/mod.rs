@@ -120,7 +120,8 @@ impl Bench {
 
     fn at_home(&self, command: &mut Command) {
         command.env("HOLDFAST_HOME", self.path("home")).env("HOLDFAST_POOL", self.path("pool"));
-        command.env_remove("HOLDFAST_HEAP").env_remove("HOLDFAST_HEAP_SIZE").stdin(Stdio::null());
+        command.env_remove("HOLDFAST_HEAP").env_remove("HOLDFAST_HEAP_SIZE").env_remove("HOLDFAST_KEEPER");
+        command.stdin(Stdio::null());
     }
 
     /// Runs `program COMMAND` with the heap `heap` and returns what it printed; it must succeed.

@@ -8,6 +8,8 @@ pub(crate) mod pressure;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::served::ServePolicy;
+
 /// Where a keeper that runs looks and listens.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -26,6 +28,8 @@ pub struct Sources {
     pub pressure: PathBuf,
     /// Where metrics are written for a collector of text files, if anywhere.
     pub metrics_file: Option<PathBuf>,
+    /// Whom it serves regions, and where; nobody where this is not set.
+    pub serve: Option<ServePolicy>,
 }
 
 impl Default for Sources {
@@ -38,6 +42,7 @@ impl Default for Sources {
             battery_percent: 5,
             pressure: PathBuf::from("/proc/pressure/memory"),
             metrics_file: None,
+            serve: None,
         }
     }
 }

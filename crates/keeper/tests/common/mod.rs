@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub(crate) mod served;
+
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -48,6 +50,15 @@ impl Home {
 
     pub(crate) fn names(&self) -> NameSpace {
         NameSpace::new(self.places())
+    }
+
+    /// One directory with both in it, so that one variable is enough.
+    pub(crate) fn prepare_for_players(&self) -> PathBuf {
+        let both = self.pool.path();
+        if !both.join("home").exists() {
+            std::os::unix::fs::symlink(self.path(), both.join("home")).unwrap();
+        }
+        both.to_owned()
     }
 
     pub(crate) fn keeper(&self, config: Config) -> Keeper {
@@ -199,6 +210,7 @@ pub(crate) fn play() {
             say(&report.saved.iter().map(|saved| saved.name.as_str()).collect::<String>());
             say(&format!("{:?}", report.left));
         }
+        _ if served::play_served(&words, &home) => {}
         _ => panic!("unknown role {role:?}"),
     }
 }
@@ -233,12 +245,8 @@ pub(crate) struct Player {
 
 impl Player {
     pub(crate) fn start(home: &Home, role: &str) -> Player {
-        // One directory with both in it, so that one variable is enough.
-        let both = home.pool.path();
-        if !both.join("home").exists() {
-            std::os::unix::fs::symlink(home.path(), both.join("home")).unwrap();
-        }
-        Player::start_in(Command::new(std::env::current_exe().unwrap()), both, role)
+        let both = home.prepare_for_players();
+        Player::start_in(Command::new(std::env::current_exe().unwrap()), &both, role)
     }
 
     pub(crate) fn start_in(mut command: Command, both: &Path, role: &str) -> Player {

@@ -1,0 +1,53 @@
+//! What the heap of a native program stands on: a region of its own user's, or one that a keeper lends.
+
+use holdfast_heap::{Backing, GrowError};
+
+use crate::{RegionBacking, ServedBacking};
+
+/// See the module.
+#[derive(Debug)]
+pub enum NativeBacking {
+    /// A region of this user's home.
+    Own(RegionBacking),
+    /// One of a keeper's.
+    Served(ServedBacking),
+}
+
+impl NativeBacking {
+    fn get(&self) -> &dyn Backing {
+        match self {
+            NativeBacking::Own(backing) => backing,
+            NativeBacking::Served(backing) => backing,
+        }
+    }
+}
+
+// SAFETY: every answer is that of the one backing inside, which keeps the contract.
+unsafe impl Backing for NativeBacking {
+    fn base(&self) -> *mut u8 {
+        self.get().base()
+    }
+
+    fn backed_bytes(&self) -> u64 {
+        self.get().backed_bytes()
+    }
+
+    fn limit_bytes(&self) -> u64 {
+        self.get().limit_bytes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.get().is_read_only()
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.get().is_ordered()
+    }
+
+    fn grow(&mut self, bytes: u64) -> Result<u64, GrowError> {
+        match self {
+            NativeBacking::Own(backing) => backing.grow(bytes),
+            NativeBacking::Served(backing) => backing.grow(bytes),
+        }
+    }
+}

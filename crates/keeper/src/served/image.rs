@@ -1,0 +1,54 @@
+//! The memory that a borrower gets: a file without a name, as large as the region may become, and sealed so.
+//!
+//! Invariants:
+//! - Nobody can make it shorter or longer, the borrower included: reading it here never meets its end, and what a borrower
+//!   can take of the machine's memory is the region's limit, which its quota was charged with.
+//! - It holds data only. What the keeper must know of the region (sizes, owner, state) is in files that no borrower
+//!   has.
+//! - It is never mapped here: whatever a borrower does to it, this process gets an error value.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// A new one; nothing of it is allocated.
+pub(crate) fn sealed(limit_bytes: u64) -> io::Result<File> {
+    let file = File::from(memfd_create("holdfast-served", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    file.set_len(limit_bytes)?;
+    fcntl_add_seals(&file, SEALS)?;
+    Ok(file)
+}
+
+/// Whether a descriptor that a borrower sends is one of these: memory, of that size for good.
+pub(crate) fn is_sealed(file: &File, limit_bytes: u64) -> bool {
+    let seals = fcntl_get_seals(file);
+    seals.is_ok_and(|seals| seals == SEALS) && file.metadata().is_ok_and(|found| found.len() == limit_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lent_keeps_its_size() {
+        let file = sealed(1 << 20).unwrap();
+        for bytes in [0, (1 << 20) - 1, (1 << 20) + 1, 1 << 30] {
+            assert!(file.set_len(bytes).is_err(), "{bytes}");
+        }
+        assert!(holdfast_sys::file::allocate(&file, 0..(1 << 20) + 4096).is_err());
+        holdfast_sys::file::allocate(&file, 0..1 << 20).unwrap();
+        assert!(is_sealed(&file, 1 << 20) && !is_sealed(&file, 1 << 21));
+    }
+
+    #[test]
+    fn what_a_borrower_could_cut_off_is_not_taken() {
+        let open = holdfast_sys::file::anonymous("open", 1 << 20).unwrap();
+        assert!(!is_sealed(&open, 1 << 20));
+        assert!(!is_sealed(&tempfile::tempfile().unwrap(), 0));
+    }
+}

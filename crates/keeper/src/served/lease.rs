@@ -1,0 +1,185 @@
+//! What a keeper that comes after another one must know of a lent region: whether somebody still has it, and which image.
+//!
+//! A lease is an empty file that nobody can write, locked through a file description that the borrower shares: the kernel keeps
+//! the lock while one of the borrower's descriptors is open, whatever becomes of the keeper. The note beside it names the
+//! loan.
+//!
+//! Invariants:
+//! - A region is lent only after its note says so; a loan that has ended is noted before anybody else can have the region.
+//! - Each loan has a lease of its own, named after its token, which is there before the note names it and goes after the note
+//!   names another one: a borrower that keeps an old one disturbs nobody, and one that has the newest is never
+//!   overlooked.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use holdfast_region::RegionName;
+use holdfast_sys::file::private_options;
+use holdfast_sys::lock::{LockMode, try_lock};
+use serde::{Deserialize, Serialize};
+
+/// The leases of a pool.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    directory: PathBuf,
+}
+
+/// Which loan it was, the last one of a region.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Note {
+    /// Known to the borrower and to nobody else.
+    pub(crate) token: String,
+    /// The image, told apart from all others of this boot.
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    /// Whether the loan goes on.
+    pub(crate) is_lent: bool,
+}
+
+impl Leases {
+    pub(crate) fn of(pool: &Path) -> io::Result<Leases> {
+        let directory = pool.join("served");
+        match DirBuilder::new().mode(0o700).create(&directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let leases = Leases { directory };
+        leases.remove_strays();
+        Ok(leases)
+    }
+
+    /// A new lease, held for as long as the descriptor or a copy of it is open.
+    pub(crate) fn take(&self, name: &RegionName, token: &str) -> io::Result<OwnedFd> {
+        let path = self.lease_path(name, token);
+        drop(private_options().write(true).create_new(true).open(&path)?);
+        // For reading only: it cannot even be cut off.
+        let lease = private_options().read(true).open(&path)?;
+        if !try_lock(&lease, LockMode::Exclusive)? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(lease.into())
+    }
+
+    /// Whether the borrower of this loan has it still.
+    pub(crate) fn is_held(&self, name: &RegionName, note: &Note) -> io::Result<bool> {
+        match private_options().read(true).open(self.lease_path(name, &note.token)) {
+            Ok(lease) => Ok(!try_lock(&lease, LockMode::Exclusive)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The last loan; none if there was none, or its note cannot be read, which only whoever may write the pool can
+    /// have done.
+    pub(crate) fn note(&self, name: &RegionName) -> Option<Note> {
+        serde_json::from_slice(&fs::read(self.note_path(name)).ok()?).ok()
+    }
+
+    /// Notes a loan, whole or not at all; the lease of the one before is no lease any more.
+    pub(crate) fn put(&self, name: &RegionName, note: &Note) -> io::Result<()> {
+        let temporary = self.directory.join(format!(".{name}.note"));
+        remove(&temporary)?;
+        let mut file = private_options().write(true).create_new(true).open(&temporary)?;
+        file.write_all(&serde_json::to_vec(note)?)?;
+        let before = self.note(name);
+        fs::rename(&temporary, self.note_path(name))?;
+        match before.filter(|before| before.token != note.token) {
+            Some(before) => remove(&self.lease_path(name, &before.token)),
+            None => Ok(()),
+        }
+    }
+
+    /// The region is gone.
+    pub(crate) fn forget(&self, name: &RegionName) -> io::Result<()> {
+        let note = self.note(name);
+        remove(&self.note_path(name))?;
+        note.map_or(Ok(()), |note| remove(&self.lease_path(name, &note.token)))
+    }
+
+    /// What keepers that were killed left, of loans that never were or are over. One that stays is in nobody's way.
+    fn remove_strays(&self) {
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            let file = entry.file_name();
+            let lease = file.to_str().and_then(|file| file.strip_suffix(".lease"));
+            let Some((name, token)) = lease.and_then(|lease| lease.rsplit_once('.')) else { continue };
+            let Ok(name) = RegionName::parse(name) else { continue };
+            if self.note(&name).is_none_or(|note| note.token != token) {
+                let _ = remove(&entry.path());
+            }
+        }
+    }
+
+    fn lease_path(&self, name: &RegionName, token: &str) -> PathBuf {
+        self.directory.join(format!("{name}.{token}.lease"))
+    }
+
+    fn note_path(&self, name: &RegionName) -> PathBuf {
+        self.directory.join(format!("{name}.note"))
+    }
+}
+
+impl Note {
+    pub(crate) fn new(token: String, image: &File) -> io::Result<Note> {
+        let found = image.metadata()?;
+        Ok(Note { token, device: found.dev(), inode: found.ino(), is_lent: true })
+    }
+
+    /// Whether this is the image that was lent.
+    pub(crate) fn is_of(&self, image: &File) -> bool {
+        image.metadata().is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_held_while_a_copy_of_it_is_open_and_an_old_one_holds_nothing() {
+        let pool = tempfile::tempdir().unwrap();
+        let leases = Leases::of(pool.path()).unwrap();
+        let name = RegionName::parse("served.1.words").unwrap();
+        let image = tempfile::tempfile().unwrap();
+        let note = Note::new("first".to_owned(), &image).unwrap();
+        assert!(!leases.is_held(&name, &note).unwrap());
+        let lease = leases.take(&name, "first").unwrap();
+        leases.put(&name, &note).unwrap();
+        let copy = lease.try_clone().unwrap();
+        drop(lease);
+        assert!(leases.is_held(&name, &note).unwrap());
+        let newer = Note::new("second".to_owned(), &image).unwrap();
+        // A keeper that dies before the note leaves the old one in force.
+        drop(leases.take(&name, "second").unwrap());
+        assert!(leases.note(&name).is_some_and(|note| leases.is_held(&name, &note).unwrap()));
+        leases.put(&name, &newer).unwrap();
+        assert!(!leases.is_held(&name, &newer).unwrap());
+        drop(copy);
+    }
+
+    #[test]
+    fn what_killed_keepers_left_goes_and_what_is_noted_stays() {
+        let pool = tempfile::tempdir().unwrap();
+        let leases = Leases::of(pool.path()).unwrap();
+        let name = RegionName::parse("served.1.words").unwrap();
+        let note = Note::new("noted".to_owned(), &tempfile::tempfile().unwrap()).unwrap();
+        let (noted, stray) = (leases.take(&name, "noted").unwrap(), leases.take(&name, "stray").unwrap());
+        leases.put(&name, &note).unwrap();
+        let next = Leases::of(pool.path()).unwrap();
+        assert!(next.is_held(&name, &note).unwrap());
+        assert!(!next.lease_path(&name, "stray").exists());
+        next.forget(&name).unwrap();
+        assert_eq!(fs::read_dir(&next.directory).unwrap().count(), 0);
+        drop((noted, stray));
+    }
+}

@@ -1,0 +1,28 @@
+//! Regions for other users: each has a name space below the keeper's home, and programs that borrow from it over a socket. See
+//! `docs/adr/0015-served-regions.md`.
+//!
+//! A borrower maps an image in memory that the keeper made and nobody can resize. What it stores is brought to the region
+//! when it commits and when it is gone. The region's own files no borrower ever has.
+
+mod asks;
+mod borrower;
+mod connection;
+mod ends;
+mod image;
+mod keeping;
+mod lease;
+mod loan;
+mod own_name;
+mod place;
+mod policy;
+mod serving;
+mod users;
+mod wire;
+
+pub use borrower::{Borrowed, Borrower};
+pub(crate) use keeping::Brought;
+pub use own_name::SERVED_NAME_BYTES_MAX;
+pub use policy::{Phase, PhaseHook, Quota, ServePolicy, Served};
+pub(crate) use serving::Serving;
+pub use users::{ServedStatus, UserStatus};
+pub use wire::{OwnRegion, RefusedKind, Usage};

@@ -1,0 +1,241 @@
+//! Faults of keeper, clients and machine while regions are served (rows D1 to D4).
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::served::{Raw, Serving, is_alive, load_from, store_into};
+use common::{play, soon};
+use holdfast_keeper::{Borrower, KeeperError, Phase, RefusedKind};
+use holdfast_region::Durability;
+use serde_json::json;
+
+#[test]
+fn a_child_plays_its_role() {
+    play();
+}
+
+/// As a program does whose keeper may not be there yet.
+fn again<T>(mut attempt: impl FnMut() -> Result<T, KeeperError>) -> Result<T, KeeperError> {
+    let mut last = None;
+    assert!(soon(|| {
+        last = Some(attempt());
+        !matches!(
+            last,
+            Some(Err(KeeperError::NoKeeper { .. }
+                | KeeperError::NotServed { kind: RefusedKind::Held | RefusedKind::Busy, .. }))
+        )
+    }));
+    last.unwrap()
+}
+
+/// All that a program does with a region, each step as often as it takes.
+fn life(borrower: &Borrower) {
+    let mut borrowed = again(|| borrower.open("life", 12 << 20, None)).unwrap();
+    store_into(&borrowed, 1);
+    let backed = borrowed.grow(8 << 20).unwrap();
+    assert!(backed >= 8 << 20);
+    borrowed.commit(Durability::Power).unwrap();
+    store_into(&borrowed, 2);
+    borrowed.commit(Durability::Process).unwrap();
+    store_into(&borrowed, 3);
+    borrowed.close().unwrap();
+    let mut borrowed = again(|| borrower.open("life", 0, None)).unwrap();
+    assert_eq!(load_from(&borrowed), Some(3));
+    assert_eq!(borrowed.backed_bytes(), backed);
+    borrowed.close().unwrap();
+    match again(|| borrower.delete("life", None)) {
+        // The keeper that died had done it.
+        Ok(()) | Err(KeeperError::NotServed { kind: RefusedKind::NotFound, .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+    assert_eq!(again(|| borrower.list()).unwrap(), []);
+}
+
+/// Row D1: whichever step it is, the same request succeeds with the next keeper, and nothing of it is done twice or half.
+#[test]
+fn a_keeper_that_dies_at_any_phase_of_a_request_costs_a_program_nothing() {
+    for phase in Phase::ALL {
+        for passes in 0..10 {
+            let mut serving = Serving::new(&format!("dies={phase:?}:{passes}"));
+            let borrower = serving.borrower();
+            std::thread::scope(|scope| {
+                let program = scope.spawn(|| life(&borrower));
+                // Some phases do not come so often in a life.
+                while !program.is_finished() {
+                    if serving.is_gone() {
+                        serving.start("");
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                program.join().unwrap_or_else(|_| panic!("{phase:?} {passes}"));
+            });
+        }
+    }
+}
+
+/// Numbers without a pattern, the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+}
+
+/// A frame that is right, nearly right, or not at all.
+fn frame(numbers: &mut Numbers) -> Vec<u8> {
+    let asks = [
+        json!({"open": {"name": "words", "limit_bytes": 1 << 20}}),
+        json!({"open": {"name": "../words", "limit_bytes": u64::MAX, "user": 3}}),
+        json!({"resume": {"name": "words", "token": "x"}}),
+        json!("taken"),
+        json!({"grow": {"at_least_bytes": u64::MAX}}),
+        json!({"commit": {"level": "power"}}),
+        json!("close"),
+        json!({"delete": {"name": "words", "user": null}}),
+        json!("list"),
+        json!("usage"),
+        json!({"fly": 1}),
+    ];
+    let ask = &asks[numbers.below(asks.len())];
+    let version = [1, 2, 2, 2, 2, 3][numbers.below(6)];
+    let body = json!({"version": version, "ask": ask}).to_string();
+    let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+    bytes.extend_from_slice(body.as_bytes());
+    match numbers.below(6) {
+        0 => bytes.truncate(numbers.below(bytes.len())),
+        1 => {
+            let at = numbers.below(bytes.len());
+            bytes[at] = numbers.next() as u8;
+        }
+        2 => (0..numbers.below(64)).for_each(|_| bytes.push(numbers.next() as u8)),
+        3 => bytes[..4].copy_from_slice(&(numbers.next() as u32).to_le_bytes()),
+        _ => {}
+    }
+    bytes
+}
+
+/// Rows D2 to D4: half frames, malformed ones, hang-ups at any moment, and somebody else who is served all the while.
+#[test]
+fn a_hundred_thousand_frames_of_all_kinds_harm_nobody() {
+    const FRAMES: usize = 100_000;
+    let serving = Serving::new("patience=200 idle=200 connections=64");
+    let (keeper, before) = (serving.pid(), serving.descriptors());
+    let mut other = serving.open("other");
+    let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
+    let mut connections: Vec<Raw> = Vec::new();
+    for sent in 0..FRAMES {
+        if connections.len() < 8 {
+            connections.push(serving.raw());
+        }
+        let index = numbers.below(connections.len());
+        // The keeper may have hung up on what came before.
+        let is_up = connections[index].send_some(&frame(&mut numbers));
+        if !is_up || numbers.below(40) == 0 {
+            drop(connections.swap_remove(index));
+        }
+        if sent % 1000 == 0 {
+            store_into(&other, sent as u64 + 1);
+            other.commit(Durability::Process).unwrap();
+        }
+    }
+    drop(connections);
+    assert!(is_alive(keeper) && serving.pid() == keeper);
+    other.close().unwrap();
+    assert_eq!(load_from(&serving.open("other")), Some((FRAMES - 1000) as u64 + 1));
+    assert!(soon(|| serving.descriptors() <= before + 1), "{} and {before}", serving.descriptors());
+}
+
+#[test]
+fn what_is_no_request_is_refused_by_kind_and_the_keeper_hangs_up() {
+    let serving = Serving::new("patience=200");
+    for (bytes, reason) in [
+        (u32::MAX.to_le_bytes().to_vec(), "at most 4096"),
+        (b"\x02\0\0\0{}".to_vec(), "version"),
+        (b"\x1b\0\0\0{\"version\":1,\"ask\":\"close\"}".to_vec(), "version 2"),
+    ] {
+        let mut raw = serving.raw();
+        raw.send(&bytes, &[]);
+        let answer = raw.answer().unwrap();
+        assert_eq!(answer["refused"]["kind"], "malformed");
+        assert!(answer["refused"]["why"].as_str().unwrap().contains(reason), "{answer}");
+        assert!(raw.is_hung_up());
+    }
+    let mut half = serving.raw();
+    half.send(b"\x20\0\0\0{\"ver", &[]);
+    assert!(half.is_hung_up(), "half a request is waited for for ever");
+    for ask in [json!("close"), json!({"grow": {"at_least_bytes": 1}}), json!({"commit": {"level": "power"}})]
+    {
+        let mut raw = serving.raw();
+        raw.ask(&ask);
+        assert_eq!(raw.refusal(), "out-of-turn");
+        // It may ask something else.
+        raw.ask(&json!("list"));
+        assert!(raw.answer().unwrap()["listed"].is_array());
+    }
+}
+
+/// Row D3: no descriptor is left.
+#[test]
+fn a_keeper_without_descriptors_refuses_and_serves_on() {
+    let serving = Serving::new("connections=64");
+    let mut borrowed = serving.open("words");
+    store_into(&borrowed, 1);
+    let few = serving.limit_descriptors(serving.descriptors() as u64);
+    let flood: Vec<_> = (0..20).map(|_| serving.raw()).collect();
+    for number in 2..50 {
+        store_into(&borrowed, number);
+        borrowed.commit(Durability::Process).unwrap();
+    }
+    let before = serving.processor_ticks();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(serving.processor_ticks() - before < 10, "it spins on connections that it cannot take");
+    drop(flood);
+    serving.limit_descriptors(few);
+    borrowed.close().unwrap();
+    assert_eq!(load_from(&serving.open("words")), Some(49));
+}
+
+#[test]
+fn a_keeper_with_few_descriptors_lends_no_more_than_it_can() {
+    let serving = Serving::new("descriptors=80 connections=64");
+    let mut lent = Vec::new();
+    let refused = loop {
+        match serving.borrower().open(&format!("r{}", lent.len()), 1 << 20, None) {
+            Ok(borrowed) => lent.push(borrowed),
+            Err(KeeperError::NotServed { kind, .. }) => break kind,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(refused, RefusedKind::Busy);
+    assert!((1..10).contains(&lent.len()), "{}", lent.len());
+    for mut borrowed in lent {
+        borrowed.commit(Durability::Power).unwrap();
+        borrowed.close().unwrap();
+    }
+}
+
+/// Row D4: memory for what a program stores is refused before the program can store there.
+#[test]
+fn a_pool_without_room_refuses_growth_and_keeps_what_there_is() {
+    let Some(serving) = Serving::in_small_pool(10) else { return };
+    let mut borrowed = serving.borrower().open("large", 32 << 20, None).unwrap();
+    store_into(&borrowed, 1);
+    let error = borrowed.grow(30 << 20).unwrap_err();
+    assert!(matches!(error, KeeperError::NotServed { kind: RefusedKind::NoRoom, .. }), "{error}");
+    assert!(!error.to_string().contains("/dev/shm"), "{error}");
+    store_into(&borrowed, 2);
+    borrowed.close().unwrap();
+    assert_eq!(load_from(&serving.borrower().open("large", 0, None).unwrap()), Some(2));
+}
