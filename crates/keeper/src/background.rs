@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use holdfast_region::{RegionError, RegionState, RegionSummary, Rescue};
 use serde::{Deserialize, Serialize};
 
-use crate::freeze::{Frozen, writers};
+use crate::freeze::{Frozen, Held};
 use crate::keeper::Keeper;
 use crate::procfs::stat;
 
@@ -154,19 +154,19 @@ impl Keeper {
     /// Copies a heap that is never quiet, if its writers may be stopped.
     fn copy_stopped(&self, heap: &RegionSummary) -> holdfast_region::Result<Rescue> {
         let (Some(holder), Some(image)) = (heap.holder, &heap.image) else { return Ok(Rescue::Busy) };
-        let pids = writers(&[holder], &[&image.path]);
+        let held = [Held { name: heap.name.clone(), holder, image: image.path.clone() }];
         // A shell would take the terminal back from a program that is stopped.
-        let watched = |pid: &u32| stat(*pid).is_none_or(|stat| stat.on_terminal);
-        if !self.config.stop_for_copies || pids.iter().any(watched) {
+        let is_watched = |pid| stat(pid).is_none_or(|stat| stat.on_terminal);
+        if !self.config.stop_for_copies || Frozen::any_writer(&held, is_watched) {
             return Ok(Rescue::Busy);
         }
-        let Ok(frozen) = Frozen::stop(self.names.places().pool(), &pids, self.config.guard.as_ref()) else {
+        let Ok(frozen) = Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref()) else {
             return Ok(Rescue::Busy);
         };
-        if !pids.iter().all(|&pid| frozen.has(pid)) || !frozen.has(holder) {
+        if !frozen.is_quiet(&heap.name) {
             return Ok(Rescue::Busy);
         }
-        self.names.rescue_if_changed(&heap.name, Some(holder))
+        self.names.rescue_if_changed(&heap.name, Some(holder), || frozen.is_quiet(&heap.name))
     }
 
     /// How long until the next round.

@@ -9,10 +9,10 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_region::{RegionError, RegionState, RegionSummary, Rescue};
+use holdfast_region::{RegionError, RegionName, RegionState, RegionSummary, Rescue};
 use serde::{Deserialize, Serialize};
 
-use crate::freeze::{Frozen, writers};
+use crate::freeze::{Frozen, Held};
 use crate::keeper::{Keeper, unsaved_s};
 use crate::plan::{Candidate, bytes_in, order};
 
@@ -150,21 +150,13 @@ impl Keeper {
     fn flush_heaps(&mut self, heaps: &[RegionSummary], started: Instant, report: &mut FlushReport) {
         let mut candidates: Vec<Candidate> = heaps.iter().filter_map(candidate).collect();
         order(&mut candidates, &self.config.first);
-        let holders: Vec<u32> = candidates.iter().filter_map(|found| found.holder).collect();
-        let frozen = if holders.is_empty() {
-            None
-        } else {
-            let of = |summary: &RegionSummary| Some(summary.image.as_ref()?.path.clone());
-            let held = heaps.iter().filter(|summary| summary.holder.is_some());
-            let images: Vec<_> = held.filter_map(of).collect();
-            let images: Vec<_> = images.iter().map(std::path::PathBuf::as_path).collect();
-            let pids = writers(&holders, &images);
-            // Without it no heap that somebody has can be saved, but all others.
-            Frozen::stop(self.names.places().pool(), &pids, self.config.guard.as_ref()).ok().map(|frozen| {
-                report.stopped = frozen.pids();
-                let all = pids.iter().all(|&pid| frozen.has(pid));
-                (frozen, all)
-            })
+        let held: Vec<Held> = heaps.iter().filter_map(held).collect();
+        // Without it no heap that somebody has can be saved, but all others.
+        let stop = || Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref()).ok();
+        let frozen = if held.is_empty() { None } else { stop() };
+        report.stopped = frozen.as_ref().map(Frozen::pids).unwrap_or_default();
+        let is_quiet = |heap: &Candidate| {
+            heap.holder.is_none() || frozen.as_ref().is_some_and(|frozen| frozen.is_quiet(&heap.name))
         };
         let mut batch: Vec<Candidate> = Vec::new();
         for heap in candidates {
@@ -176,23 +168,29 @@ impl Keeper {
                 report.left.push(left(LeftWhy::NoTime));
                 continue;
             }
-            let stands_still = |(frozen, all): &(Frozen, bool), pid| *all && frozen.has(pid);
-            if heap.holder.is_some_and(|pid| !frozen.as_ref().is_some_and(|frozen| stands_still(frozen, pid)))
-            {
+            if !is_quiet(&heap) {
                 report.left.push(left(LeftWhy::Running));
                 continue;
             }
             batch.push(heap);
             if bytes_of(&batch) >= BATCH_BYTES {
-                self.save(&mut batch, started, report);
+                self.save(&mut batch, &is_quiet, started, report);
             }
         }
-        self.save(&mut batch, started, report);
+        self.save(&mut batch, &is_quiet, started, report);
     }
 
     /// Saves heaps that become safe together.
-    fn save(&self, batch: &mut Vec<Candidate>, started: Instant, report: &mut FlushReport) {
-        let rescued = self.names.rescue_each(batch.iter().map(|heap| (&heap.name, heap.holder)));
+    fn save(
+        &self,
+        batch: &mut Vec<Candidate>,
+        is_quiet: &dyn Fn(&Candidate) -> bool,
+        started: Instant,
+        report: &mut FlushReport,
+    ) {
+        let stood_still = |name: &RegionName| batch.iter().any(|heap| heap.name == *name && is_quiet(heap));
+        let regions = batch.iter().map(|heap| (&heap.name, heap.holder));
+        let rescued = self.names.rescue_each(regions, stood_still);
         let done_ms = milliseconds(started.elapsed());
         for (heap, rescued) in batch.drain(..).zip(rescued) {
             let name = heap.name.to_string();
@@ -201,6 +199,8 @@ impl Keeper {
                     report.saved.push(Saved { name, bytes, done_ms });
                     continue;
                 }
+                // It went on while it was copied, or somebody else opened it.
+                Ok(Rescue::Busy) | Err(RegionError::Held { .. }) => LeftWhy::Running,
                 // It was removed meanwhile, or the store has it.
                 Ok(_) | Err(RegionError::NotFound { .. }) => continue,
                 Err(RegionError::StoreFull { .. }) => LeftWhy::NoRoom,
@@ -213,6 +213,12 @@ impl Keeper {
 
 fn bytes_of(heaps: &[Candidate]) -> u64 {
     heaps.iter().map(|heap| heap.bytes).sum()
+}
+
+/// Who has a heap, and where it lies.
+fn held(heap: &RegionSummary) -> Option<Held> {
+    let (holder, image) = (heap.holder?, heap.image.as_ref()?.path.clone());
+    Some(Held { name: heap.name.clone(), holder, image })
 }
 
 /// What a flush would have to do for a heap.
