@@ -5,7 +5,7 @@
 mod common;
 
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -203,6 +203,16 @@ fn a_heap_whose_writer_does_not_stand_still_costs_no_other_heap_its_copy() {
     assert!(!left.is_empty(), "it was never seen going on");
 }
 
+/// A child that does not outlive its test, whatever becomes of that.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// `/proc/PID` of such a process says what its first thread is: a zombie without memory.
 #[test]
 fn a_program_whose_first_thread_has_ended_is_stopped_like_any_other() {
@@ -223,20 +233,21 @@ def go_on():
 threading.Thread(target=go_on).start()
 SYS_exit = {'x86_64': 60}.get(os.uname().machine, 93)
 ctypes.CDLL(None).syscall(SYS_exit, 0)";
-    let mut program = Command::new("python3")
+    let program = Command::new("python3")
         .args(["-c", script])
         .args([home.pool().join("words.image"), home.pool().join("words.lock")])
         .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    let mut program = Killed(program);
     let mut said = [0; 7];
-    program.stdout.take().unwrap().read_exact(&mut said).unwrap();
-    assert_eq!(home.names().summary(&named("words")).unwrap().holder, Some(program.id()));
+    program.0.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    assert_eq!(home.names().summary(&named("words")).unwrap().holder, Some(program.0.id()));
     let report = home.keeper(config()).flush(Cause::Asked);
-    assert_eq!((report.stopped, report.left.len()), (vec![program.id()], 0));
+    assert_eq!((report.stopped, report.left.len()), (vec![program.0.id()], 0));
     assert_eq!(report.saved.len(), 1);
-    program.kill().unwrap();
-    program.wait().unwrap();
+    drop(program);
     home.lose_the_pool();
     assert_eq!(home.number("words"), (Opened::Rescued, 7));
 }
