@@ -20,6 +20,9 @@ use crate::procfs::stat;
 /// Loss windows after which a heap that is never quiet has its writers stopped.
 const WINDOWS_UNTIL_STOPPED: u32 = 2;
 
+/// However long the loss window is, heaps that nobody has and a pool that is too full are looked at this often.
+const ROUND_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// What is known of an open heap.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
@@ -127,7 +130,7 @@ impl Keeper {
             return;
         }
         let mut copied = self.names.rescue_if_quiet(&heap.name);
-        if matches!(copied, Ok(Rescue::Busy)) && unsafe_for >= self.config.loss_window * WINDOWS_UNTIL_STOPPED
+        if matches!(copied, Ok(Rescue::Busy)) && unsafe_for >= self.config.loss_window.saturating_mul(WINDOWS_UNTIL_STOPPED)
         {
             copied = self.copy_stopped(heap);
         }
@@ -171,7 +174,7 @@ impl Keeper {
 
     /// How long until the next round.
     pub(crate) fn round(&self) -> Duration {
-        self.config.loss_window / 2
+        (self.config.loss_window / 2).min(ROUND_MAX)
     }
 }
 
