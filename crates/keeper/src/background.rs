@@ -130,7 +130,8 @@ impl Keeper {
             return;
         }
         let mut copied = self.names.rescue_if_quiet(&heap.name);
-        if matches!(copied, Ok(Rescue::Busy)) && unsafe_for >= self.config.loss_window.saturating_mul(WINDOWS_UNTIL_STOPPED)
+        if matches!(copied, Ok(Rescue::Busy))
+            && unsafe_for >= self.config.loss_window.saturating_mul(WINDOWS_UNTIL_STOPPED)
         {
             copied = self.copy_stopped(heap);
         }

@@ -32,6 +32,8 @@ pub enum Cause {
     Asked,
     /// The keeper is told to end (SIGTERM): shutdown, or a person.
     Terminated,
+    /// The machine shuts down, as logind announces.
+    Shutdown,
     /// The power fails (SIGPWR).
     PowerSignal,
     /// The power button is held.

@@ -28,6 +28,8 @@ pub struct Keeper {
     /// Since when each open heap is known not to be in the store as it is.
     pub(crate) seen: BTreeMap<RegionName, Seen>,
     pub(crate) started: Instant,
+    /// Whether logind puts a shutdown off, in words.
+    pub(crate) shutdown_lock: Option<String>,
     _lock: FileLock,
 }
 
@@ -56,6 +58,7 @@ impl Keeper {
             allowance,
             seen: BTreeMap::new(),
             started: Instant::now(),
+            shutdown_lock: None,
             config,
             _lock: lock,
         })
