@@ -160,9 +160,10 @@ fn a_bus_that_dies_takes_the_lock_with_it_and_is_found_again() {
     assert!(!logind.look(now + PAUSE_MIN / 2) && logind.waits().is_none());
     let now = now + PAUSE_MIN;
     logind.look(now);
-    fake.serve().give();
-    logind.look(now);
-    assert_eq!(logind.pause, PAUSE_MIN);
+    let mut served = fake.serve();
+    let mut lock = served.give();
+    assert!(!logind.look(now) && is_open(&mut lock));
+    assert_eq!((logind.says(), logind.pause), (Some(Ok(())), PAUSE_MIN));
 }
 
 #[test]
@@ -216,19 +217,21 @@ fn what_others_send_announces_nothing_keeps_nothing_open_and_ends_nothing() {
     served.send(&signal(":1.666", SHUTDOWN_SIGNAL, true));
     served.send(&signal(":1.666", OWNER_SIGNAL, true));
     assert!(!logind.look(now));
-    for _ in 0..300 {
-        served.send(&long(100, 0));
-    }
-    let mut foreign: Vec<_> = (0..100).map(|_| served.send_with(&long(40, 1))).collect();
-    assert!(!logind.look(now));
-    assert!(!foreign.iter_mut().any(is_open), "descriptors of others are kept");
-    // Longer than anything that is looked at; the keeper reads while it is written.
-    let mut writer = served.stream.try_clone().unwrap();
-    let noise = std::thread::spawn(move || writer.write_all(&long(3 << 20, 0)).unwrap());
+    // More than the socket holds: the keeper reads while it is written.
+    let mut noise = Served { stream: served.stream.try_clone().unwrap(), came: Vec::new() };
+    let noise = std::thread::spawn(move || {
+        (0..300).for_each(|_| noise.send(&long(100, 0)));
+        let foreign: Vec<_> = (0..100).map(|_| noise.send_with(&long(40, 1))).collect();
+        // Longer than anything that is looked at.
+        noise.send(&long(3 << 20, 0));
+        foreign
+    });
     while !noise.is_finished() {
         assert!(!logind.look(now));
     }
-    noise.join().unwrap();
+    let mut foreign = noise.join().unwrap();
+    assert!(!logind.look(now));
+    assert!(!foreign.iter_mut().any(is_open), "descriptors of others are kept");
     assert!(is_open(&mut lock));
     served.send(&goes(true));
     let started = Instant::now();
