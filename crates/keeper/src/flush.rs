@@ -17,7 +17,7 @@ use crate::keeper::{Keeper, unsaved_s};
 use crate::plan::{Candidate, bytes_in, order};
 
 /// Of the time that is left, this part in percent is planned with: syncs take some, too.
-const PLANNED_PERCENT: u64 = 90;
+const PLANNED_PERCENT: u32 = 90;
 
 /// Heaps of so many bytes together are waited for together. Fewer, and the disk is waited for more often; more, and the
 /// most valuable one is safe later.
@@ -50,8 +50,21 @@ pub struct Budget {
     pub milliseconds: u64,
     /// What the disk takes, in bytes a second.
     pub bytes_per_s: u64,
+    /// What a heap takes besides its bytes, in microseconds.
+    #[serde(default)]
+    pub per_heap_us: u64,
     /// What can be written in that time.
     pub bytes: u64,
+}
+
+impl Budget {
+    /// How long copies take, by what is known of the disk.
+    #[must_use]
+    pub fn time_for(&self, heaps: u32, bytes: u64) -> Duration {
+        let for_bytes = u128::from(bytes) * 1_000_000 / u128::from(self.bytes_per_s.max(1));
+        let for_bytes = Duration::from_micros(u64::try_from(for_bytes).unwrap_or(u64::MAX));
+        Duration::from_micros(self.per_heap_us).saturating_mul(heaps).saturating_add(for_bytes)
+    }
 }
 
 /// A heap that is safe now.
@@ -126,8 +139,9 @@ impl Keeper {
         let started = Instant::now();
         let time = self.config.emergency;
         let bytes_per_s = self.bandwidth.bytes_per_s();
-        let bytes = bytes_in(bytes_per_s, time) / 100 * PLANNED_PERCENT;
-        let budget = Budget { milliseconds: milliseconds(time), bytes_per_s, bytes };
+        let bytes = bytes_in(bytes_per_s, time) / 100 * u64::from(PLANNED_PERCENT);
+        let per_heap_us = u64::try_from(self.bandwidth.per_heap().as_micros()).unwrap_or(u64::MAX);
+        let budget = Budget { milliseconds: milliseconds(time), bytes_per_s, per_heap_us, bytes };
         let mut report = FlushReport {
             cause,
             budget,
@@ -144,7 +158,8 @@ impl Keeper {
             }
         }
         report.milliseconds = milliseconds(started.elapsed());
-        self.bandwidth.learn(report.saved_bytes(), started.elapsed().as_secs_f64());
+        let heaps = u32::try_from(report.saved.len()).unwrap_or(u32::MAX);
+        self.bandwidth.learn(heaps, report.saved_bytes(), started.elapsed());
         self.counters.flushed(&report);
         report
     }
@@ -164,8 +179,9 @@ impl Keeper {
         for heap in candidates {
             let left = |why| Left { name: heap.name.to_string(), bytes: heap.bytes, why };
             let remaining = self.config.emergency.saturating_sub(started.elapsed());
-            let waiting = bytes_of(&batch);
-            if waiting + heap.bytes > bytes_in(report.budget.bytes_per_s, remaining) / 100 * PLANNED_PERCENT {
+            let planned = remaining / 100 * PLANNED_PERCENT;
+            let heaps = u32::try_from(batch.len() + 1).unwrap_or(u32::MAX);
+            if report.budget.time_for(heaps, bytes_of(&batch).saturating_add(heap.bytes)) > planned {
                 // A smaller one further down may fit.
                 report.left.push(left(LeftWhy::NoTime));
                 continue;
@@ -237,4 +253,19 @@ fn candidate(heap: &RegionSummary) -> Option<Candidate> {
 
 pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_small_heaps_take_longer_than_one_with_as_many_bytes() {
+        let budget = Budget { milliseconds: 4000, bytes_per_s: 10 << 20, per_heap_us: 20_000, bytes: 0 };
+        assert_eq!(budget.time_for(1, 10 << 20), Duration::from_millis(1020));
+        assert_eq!(budget.time_for(100, 10 << 20), Duration::from_secs(3));
+        assert_eq!(budget.time_for(0, 0), Duration::ZERO);
+        let hopeless = Budget { bytes_per_s: 0, ..budget };
+        assert!(hopeless.time_for(u32::MAX, u64::MAX) > Duration::from_secs(1 << 40));
+    }
 }

@@ -101,7 +101,10 @@ impl Logind {
             if now < self.retry {
                 return false;
             }
-            match Bus::connect(path).and_then(|bus| Link::new(bus, now)) {
+            let connected = Bus::connect(path).map_err(|error| {
+                io::Error::new(error.kind(), format!("no bus at {}: {error}", path.display()))
+            });
+            match connected.and_then(|bus| Link::new(bus, now)) {
                 Ok(link) => self.link = Some(link),
                 Err(error) => self.drop_link(&error, now),
             }
