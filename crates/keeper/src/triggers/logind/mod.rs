@@ -219,10 +219,10 @@ impl Link {
                 let why = message.text().unwrap_or_default();
                 return Err(io::Error::other(format!("{}: {why}", message.error_name)));
             }
-            Kind::Signal if message.member == OWNER_SIGNAL && message.sender == DRIVER => {
-                if self.logind.is_some() {
-                    return Err(io::Error::other("logind was started anew"));
-                }
+            Kind::Signal
+                if message.member == OWNER_SIGNAL && message.sender == DRIVER && self.logind.is_some() =>
+            {
+                return Err(io::Error::other("logind was started anew"));
             }
             Kind::Signal if message.member == SHUTDOWN_SIGNAL => {
                 let is_logind = self.logind.as_deref() == Some(message.sender.as_str());
