@@ -70,7 +70,7 @@ fn copy_all<'a>(
     regions: impl Iterator<Item = &'a RegionName>,
     image_bytes: u64,
 ) -> io::Result<()> {
-    for rescued in home.names.rescue_each(regions.map(|region| (region, None))) {
+    for rescued in home.names.rescue_each(regions.map(|region| (region, None)), |_| true) {
         match rescued.map_err(Error::other)? {
             Rescue::Written { bytes } if bytes == image_bytes => {}
             other => {

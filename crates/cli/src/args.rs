@@ -291,6 +291,9 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
+/// What every clock can be set forward by.
+const TIME_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+
 /// A span of time as people write it, in which something can be done.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     match parse_age(text)? {
@@ -304,8 +307,12 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
 
 /// The same where no time at all makes sense, too.
 pub fn parse_age(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write a number and a unit: 500ms, 10s, 2min"))
+    let time = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write a number and a unit: 500ms, 10s, 2min"))?;
+    if time > TIME_MAX {
+        return Err("no clock goes that far; write 100years at most, or leave the option out".to_owned());
+    }
+    Ok(time)
 }
 
 #[cfg(test)]
@@ -316,6 +323,19 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_that_no_clock_can_count_are_refused_for_every_option() {
+        let longest = ["584542046090years", "18446744073709551615s", "101years"];
+        for text in longest {
+            assert!(parse_time(text).unwrap_err().contains("100years"), "{text}");
+            for option in ["--emergency", "--loss-window", "--button-hold"] {
+                let refused = Cli::try_parse_from(["holdfast", "keeper", "run", option, text]).unwrap_err();
+                assert!(refused.to_string().contains("100years"), "{refused}");
+            }
+        }
+        assert!(parse_age("0s").is_ok() && parse_time("0s").is_err() && parse_time("100years").is_ok());
     }
 
     #[test]

@@ -179,6 +179,9 @@ fn show(status: &Status, places: &Places) -> Result<(), Failure> {
             counters.failures
         ));
     }
+    if let Some(lock) = &status.shutdown_lock {
+        text.push_str(&format!("lock that has a shutdown wait: {lock}\n"));
+    }
     print(&text)?;
     let rows: Vec<Vec<String>> = status
         .heaps

@@ -13,13 +13,16 @@ use std::time::{Duration, Instant};
 use holdfast_region::{RegionError, RegionState, RegionSummary, Rescue};
 use serde::{Deserialize, Serialize};
 
-use crate::freeze::{Frozen, writers};
+use crate::freeze::{Frozen, Held};
 use crate::keeper::Keeper;
-use crate::procfs::stat;
+use crate::procfs::{FileId, stat};
 use crate::served::Brought;
 
 /// Loss windows after which a heap that is never quiet has its writers stopped.
 const WINDOWS_UNTIL_STOPPED: u32 = 2;
+
+/// However long the loss window is, heaps that nobody has and a pool that is too full are looked at this often.
+const ROUND_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What is known of an open heap.
 #[derive(Debug, Clone, Copy)]
@@ -130,7 +133,7 @@ impl Keeper {
         }
         let is_lent = self.is_lent(&heap.name);
         if is_lent {
-            let may_stop = unsafe_for >= self.config.loss_window * WINDOWS_UNTIL_STOPPED;
+            let may_stop = unsafe_for >= self.config.loss_window.saturating_mul(WINDOWS_UNTIL_STOPPED);
             match self.bring_lent(&heap.name, may_stop) {
                 Brought::Whole => {}
                 Brought::Busy => {
@@ -146,7 +149,7 @@ impl Keeper {
         let mut copied = self.names.rescue_if_quiet(&heap.name);
         if !is_lent
             && matches!(copied, Ok(Rescue::Busy))
-            && unsafe_for >= self.config.loss_window * WINDOWS_UNTIL_STOPPED
+            && unsafe_for >= self.config.loss_window.saturating_mul(WINDOWS_UNTIL_STOPPED)
         {
             copied = self.copy_stopped(heap);
         }
@@ -173,24 +176,24 @@ impl Keeper {
     /// Copies a heap that is never quiet, if its writers may be stopped.
     fn copy_stopped(&self, heap: &RegionSummary) -> holdfast_region::Result<Rescue> {
         let (Some(holder), Some(image)) = (heap.holder, &heap.image) else { return Ok(Rescue::Busy) };
-        let pids = writers(&[holder], &[&image.path]);
+        let held = [Held { name: heap.name.clone(), holder, image: FileId::of(&image.path) }];
         // A shell would take the terminal back from a program that is stopped.
-        let watched = |pid: &u32| stat(*pid).is_none_or(|stat| stat.on_terminal);
-        if !self.config.stop_for_copies || pids.iter().any(watched) {
+        let is_watched = |pid| stat(pid).is_none_or(|stat| stat.on_terminal);
+        if !self.config.stop_for_copies || Frozen::any_writer(&held, is_watched) {
             return Ok(Rescue::Busy);
         }
-        let Ok(frozen) = Frozen::stop(self.names.places().pool(), &pids, self.config.guard.as_ref()) else {
+        let Ok(frozen) = Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref()) else {
             return Ok(Rescue::Busy);
         };
-        if !pids.iter().all(|&pid| frozen.has(pid)) || !frozen.has(holder) {
+        if !frozen.is_quiet(&heap.name) {
             return Ok(Rescue::Busy);
         }
-        self.names.rescue_if_changed(&heap.name, Some(holder))
+        self.names.rescue_if_changed(&heap.name, Some(holder), || frozen.is_quiet(&heap.name))
     }
 
     /// How long until the next round.
     pub(crate) fn round(&self) -> Duration {
-        self.config.loss_window / 2
+        (self.config.loss_window / 2).min(ROUND_MAX)
     }
 }
 

@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use holdfast_region::{RegionError, RegionName, RegionState, RegionSummary, Rescue};
 use serde::{Deserialize, Serialize};
 
-use crate::freeze::{Frozen, writers};
+use crate::freeze::{Frozen, Held};
 use crate::keeper::{Keeper, unsaved_s};
 use crate::plan::{Candidate, bytes_in, order};
+use crate::procfs::FileId;
 
 /// Of the time that is left, this part in percent is planned with: syncs take some, too.
-const PLANNED_PERCENT: u64 = 90;
+const PLANNED_PERCENT: u32 = 90;
 
 /// Heaps of so many bytes together are waited for together. Fewer, and the disk is waited for more often; more, and the
 /// most valuable one is safe later.
@@ -34,6 +35,8 @@ pub enum Cause {
     Asked,
     /// The keeper is told to end (SIGTERM): shutdown, or a person.
     Terminated,
+    /// The machine shuts down, as logind announces.
+    Shutdown,
     /// The power fails (SIGPWR).
     PowerSignal,
     /// The power button is held.
@@ -50,8 +53,21 @@ pub struct Budget {
     pub milliseconds: u64,
     /// What the disk takes, in bytes a second.
     pub bytes_per_s: u64,
+    /// What a heap takes besides its bytes, in microseconds.
+    #[serde(default)]
+    pub per_heap_us: u64,
     /// What can be written in that time.
     pub bytes: u64,
+}
+
+impl Budget {
+    /// How long copies take, by what is known of the disk.
+    #[must_use]
+    pub fn time_for(&self, heaps: u32, bytes: u64) -> Duration {
+        let for_bytes = u128::from(bytes) * 1_000_000 / u128::from(self.bytes_per_s.max(1));
+        let for_bytes = Duration::from_micros(u64::try_from(for_bytes).unwrap_or(u64::MAX));
+        Duration::from_micros(self.per_heap_us).saturating_mul(heaps).saturating_add(for_bytes)
+    }
 }
 
 /// A heap that is safe now.
@@ -127,8 +143,9 @@ impl Keeper {
         let (behind, stopped) = self.bring_all_lent();
         let time = self.config.emergency;
         let bytes_per_s = self.bandwidth.bytes_per_s();
-        let bytes = bytes_in(bytes_per_s, time) / 100 * PLANNED_PERCENT;
-        let budget = Budget { milliseconds: milliseconds(time), bytes_per_s, bytes };
+        let bytes = bytes_in(bytes_per_s, time) / 100 * u64::from(PLANNED_PERCENT);
+        let per_heap_us = u64::try_from(self.bandwidth.per_heap().as_micros()).unwrap_or(u64::MAX);
+        let budget = Budget { milliseconds: milliseconds(time), bytes_per_s, per_heap_us, bytes };
         let mut report = FlushReport {
             cause,
             budget,
@@ -146,7 +163,8 @@ impl Keeper {
         }
         report.stopped.extend(stopped);
         report.milliseconds = milliseconds(started.elapsed());
-        self.bandwidth.learn(report.saved_bytes(), started.elapsed().as_secs_f64());
+        let heaps = u32::try_from(report.saved.len()).unwrap_or(u32::MAX);
+        self.bandwidth.learn(heaps, report.saved_bytes(), started.elapsed());
         self.counters.flushed(&report);
         report
     }
@@ -162,54 +180,53 @@ impl Keeper {
         order(&mut candidates, &self.config.first);
         // What this keeper lends it does not store to meanwhile.
         let us = std::process::id();
-        let holders: Vec<u32> =
-            candidates.iter().filter_map(|found| found.holder).filter(|pid| *pid != us).collect();
-        let frozen = if holders.is_empty() {
-            None
-        } else {
-            let of = |summary: &RegionSummary| Some(summary.image.as_ref()?.path.clone());
-            let held = heaps.iter().filter(|summary| summary.holder.is_some_and(|pid| pid != us));
-            let images: Vec<_> = held.filter_map(of).collect();
-            let images: Vec<_> = images.iter().map(std::path::PathBuf::as_path).collect();
-            let pids = writers(&holders, &images);
-            // Without it no heap that somebody has can be saved, but all others.
-            Frozen::stop(self.names.places().pool(), &pids, self.config.guard.as_ref()).ok().map(|frozen| {
-                report.stopped.extend(frozen.pids());
-                let all = pids.iter().all(|&pid| frozen.has(pid));
-                (frozen, all)
-            })
+        let held: Vec<Held> = heaps.iter().filter_map(held).filter(|held| held.holder != us).collect();
+        // Without it no heap that somebody has can be saved, but all others.
+        let stop = || Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref()).ok();
+        let frozen = if held.is_empty() { None } else { stop() };
+        report.stopped.extend(frozen.as_ref().map(Frozen::pids).unwrap_or_default());
+        let is_quiet = |heap: &Candidate| {
+            heap.holder.is_none_or(|holder| holder == us)
+                || frozen.as_ref().is_some_and(|frozen| frozen.is_quiet(&heap.name))
         };
         let mut batch: Vec<Candidate> = Vec::new();
         for heap in candidates {
             let left = |why| Left { name: heap.name.to_string(), bytes: heap.bytes, why };
             let remaining = self.config.emergency.saturating_sub(started.elapsed());
-            let waiting = bytes_of(&batch);
-            if waiting + heap.bytes > bytes_in(report.budget.bytes_per_s, remaining) / 100 * PLANNED_PERCENT {
+            let planned = remaining / 100 * PLANNED_PERCENT;
+            let heaps = u32::try_from(batch.len() + 1).unwrap_or(u32::MAX);
+            if report.budget.time_for(heaps, bytes_of(&batch).saturating_add(heap.bytes)) > planned {
                 // A smaller one further down may fit.
                 report.left.push(left(LeftWhy::NoTime));
                 continue;
             }
-            let stands_still = |(frozen, all): &(Frozen, bool), pid| *all && frozen.has(pid);
             if let Some(why) = behind.get(&heap.name) {
                 report.left.push(left(why.clone()));
                 continue;
             }
-            let others = heap.holder.filter(|pid| *pid != us);
-            if others.is_some_and(|pid| !frozen.as_ref().is_some_and(|frozen| stands_still(frozen, pid))) {
+            if !is_quiet(&heap) {
                 report.left.push(left(LeftWhy::Running));
                 continue;
             }
             batch.push(heap);
             if bytes_of(&batch) >= BATCH_BYTES {
-                self.save(&mut batch, started, report);
+                self.save(&mut batch, &is_quiet, started, report);
             }
         }
-        self.save(&mut batch, started, report);
+        self.save(&mut batch, &is_quiet, started, report);
     }
 
     /// Saves heaps that become safe together.
-    fn save(&self, batch: &mut Vec<Candidate>, started: Instant, report: &mut FlushReport) {
-        let rescued = self.names.rescue_each(batch.iter().map(|heap| (&heap.name, heap.holder)));
+    fn save(
+        &self,
+        batch: &mut Vec<Candidate>,
+        is_quiet: &dyn Fn(&Candidate) -> bool,
+        started: Instant,
+        report: &mut FlushReport,
+    ) {
+        let stood_still = |name: &RegionName| batch.iter().any(|heap| heap.name == *name && is_quiet(heap));
+        let regions = batch.iter().map(|heap| (&heap.name, heap.holder));
+        let rescued = self.names.rescue_each(regions, stood_still);
         let done_ms = milliseconds(started.elapsed());
         for (heap, rescued) in batch.drain(..).zip(rescued) {
             let name = heap.name.to_string();
@@ -218,6 +235,8 @@ impl Keeper {
                     report.saved.push(Saved { name, bytes, done_ms });
                     continue;
                 }
+                // It went on while it was copied, or somebody else opened it.
+                Ok(Rescue::Busy) | Err(RegionError::Held { .. }) => LeftWhy::Running,
                 // It was removed meanwhile, or the store has it.
                 Ok(_) | Err(RegionError::NotFound { .. }) => continue,
                 Err(RegionError::StoreFull { .. }) => LeftWhy::NoRoom,
@@ -230,6 +249,12 @@ impl Keeper {
 
 fn bytes_of(heaps: &[Candidate]) -> u64 {
     heaps.iter().map(|heap| heap.bytes).sum()
+}
+
+/// Who has a heap, and where it lies.
+fn held(heap: &RegionSummary) -> Option<Held> {
+    let (holder, image) = (heap.holder?, heap.image.as_ref()?);
+    Some(Held { name: heap.name.clone(), holder, image: FileId::of(&image.path) })
 }
 
 /// What a flush would have to do for a heap.
@@ -246,4 +271,19 @@ fn candidate(heap: &RegionSummary) -> Option<Candidate> {
 
 pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_small_heaps_take_longer_than_one_with_as_many_bytes() {
+        let budget = Budget { milliseconds: 4000, bytes_per_s: 10 << 20, per_heap_us: 20_000, bytes: 0 };
+        assert_eq!(budget.time_for(1, 10 << 20), Duration::from_millis(1020));
+        assert_eq!(budget.time_for(100, 10 << 20), Duration::from_secs(3));
+        assert_eq!(budget.time_for(0, 0), Duration::ZERO);
+        let hopeless = Budget { bytes_per_s: 0, ..budget };
+        assert!(hopeless.time_for(u32::MAX, u64::MAX) > Duration::from_secs(1 << 40));
+    }
 }

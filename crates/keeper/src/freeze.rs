@@ -6,6 +6,8 @@
 //! - Only who was running is stopped, and let go on: a program that a person stopped stays stopped.
 //! - A process is named by its PID and start time, and signalled through a descriptor: never a later one with that PID.
 //! - This process is never stopped.
+//! - Who cannot be stopped, or ends meanwhile, costs no heap anything that it did not store to. One that has ended stores
+//!   nothing: its heaps are saved.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use holdfast_region::RegionName;
 use holdfast_sys::process::ProcessId;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -23,6 +26,8 @@ use crate::procfs::{FileId, Maps, maps, processes, stat, thread_states};
 /// How long the kernel may take until the last thread of a process stands still.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_micros(200);
+/// How often writers are looked for: who starts others faster than they are stopped has none of its heaps saved.
+const LOOKS_MAX: u32 = 4;
 /// No chain of parents is longer.
 const PARENTS_MAX: usize = 4096;
 
@@ -36,92 +41,163 @@ pub struct Guard {
     pub arguments: Vec<OsString>,
 }
 
+/// A heap that somebody has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) name: RegionName,
+    /// Who has its lock.
+    pub(crate) holder: u32,
+    /// None when it cannot be told.
+    pub(crate) image: Option<FileId>,
+}
+
+/// A process that may store to heaps.
+#[derive(Debug)]
+struct Writer {
+    id: ProcessId,
+    /// For each of the heaps that were asked about whether it may store to that.
+    stores: Vec<bool>,
+}
+
 /// Processes that stand still until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Frozen {
+    held: Vec<Held>,
+    writers: Vec<Writer>,
     stopped: Vec<(ProcessId, OwnedFd)>,
     /// Those that stood still already.
-    still: Vec<u32>,
+    still: Vec<ProcessId>,
     note: PathBuf,
     guard: Option<Child>,
 }
 
-/// The processes that may store to any of these images, of which `holders` have the locks.
-pub(crate) fn writers(holders: &[u32], images: &[&Path]) -> Vec<u32> {
-    let files: Vec<FileId> = images.iter().filter_map(|path| FileId::of(path)).collect();
-    let all = processes();
+/// The processes that may store to any of these heaps.
+fn writers(held: &[Held]) -> Vec<Writer> {
+    let files: Vec<Option<FileId>> = held.iter().map(|heap| heap.image).collect();
+    let known: Vec<FileId> = files.iter().flatten().copied().collect();
     let parent = |pid: u32| stat(pid).map(|stat| stat.parent);
-    let descends = |pid: u32| {
+    let descends = |pid: u32, holder: u32| {
         let chain = std::iter::successors(Some(pid), |&pid| parent(pid).filter(|&parent| parent > 1));
-        chain.take(PARENTS_MAX).any(|pid| holders.contains(&pid))
+        chain.take(PARENTS_MAX).any(|pid| pid == holder)
     };
     let us = std::process::id();
-    let mut found: Vec<u32> = all
-        .into_iter()
-        .filter(|&pid| pid != us)
-        .filter(|&pid| {
-            holders.contains(&pid)
-                || match maps(pid, &files) {
-                    Maps::Stores => true,
-                    Maps::Not => false,
-                    // An applet in its jail: only its kin can have been lent an image.
-                    Maps::Unknown => descends(pid),
-                }
+    let others = processes().into_iter().filter(|&pid| pid != us);
+    let mut found: Vec<Writer> = others
+        .filter_map(|pid| {
+            // Before its memory is looked at: what is seen is of this process, or of nobody.
+            let id = ProcessId::of(pid).ok().flatten()?;
+            let maps = maps(pid, &known);
+            let stores_to = |(heap, file): (&Held, &Option<FileId>)| {
+                heap.holder == pid
+                    || match &maps {
+                        Maps::Stores(stores) => file.is_some_and(|file| {
+                            known.iter().position(|found| *found == file).is_some_and(|at| stores[at])
+                        }),
+                        Maps::NoMemory => false,
+                        // An applet in its jail: only its kin can have been lent an image.
+                        Maps::Unknown => descends(pid, heap.holder),
+                    }
+            };
+            let stores: Vec<bool> = held.iter().zip(&files).map(stores_to).collect();
+            stores.contains(&true).then_some(Writer { id, stores })
         })
         .collect();
-    found.sort_unstable();
+    found.sort_unstable_by_key(|writer| writer.id.pid);
     found
 }
 
 impl Frozen {
-    /// Stops processes, and waits until they stand still. Whoever cannot be stopped is not in [`Frozen::has`].
-    pub(crate) fn stop(pool: &Path, pids: &[u32], guard: Option<&Guard>) -> io::Result<Frozen> {
-        let note = note_path(pool);
-        let mut frozen = Frozen { stopped: Vec::new(), still: Vec::new(), note, guard: None };
-        let mut running = Vec::new();
-        for &pid in pids {
-            if pid == std::process::id() {
-                continue;
+    /// Stops whoever may store to these heaps, and waits until they stand still. Whose writers cannot be stopped, of that
+    /// heap [`Frozen::is_quiet`] says so; it costs the others nothing.
+    ///
+    /// # Errors
+    /// When who is stopped cannot be noted; then nobody is.
+    pub(crate) fn stop(pool: &Path, held: &[Held], guard: Option<&Guard>) -> io::Result<Frozen> {
+        let (held, note) = (held.to_vec(), note_path(pool));
+        let mut frozen =
+            Frozen { held, writers: Vec::new(), stopped: Vec::new(), still: Vec::new(), note, guard: None };
+        for _ in 0..LOOKS_MAX {
+            // Who was running while the others were looked for may have started another one.
+            if !frozen.look() {
+                return Ok(frozen);
             }
-            match (stat(pid), ProcessId::of(pid)) {
-                (Some(stat), _) if matches!(stat.state, 'T' | 't') => frozen.still.push(pid),
-                (Some(_), Ok(Some(id))) => running.extend(open(id).map(|descriptor| (id, descriptor))),
-                _ => {}
-            }
+            frozen.stop_all(guard)?;
         }
-        if running.is_empty() {
-            return Ok(frozen);
-        }
-        let mut text = String::new();
-        for (id, _) in &running {
-            text.push_str(&format!("{} {}\n", id.pid, id.start_ticks));
-        }
-        // Nobody is stopped of whom nothing would tell.
-        write_note(&frozen.note, &text)?;
-        // Without a guard the next keeper does it.
-        frozen.guard = guard.and_then(|guard| start_guard(guard).ok());
-        for (id, descriptor) in running {
-            if pidfd_send_signal(&descriptor, Signal::STOP).is_ok() {
-                frozen.stopped.push((id, descriptor));
-            }
-        }
-        let started = Instant::now();
-        while !frozen.stopped.iter().all(|(id, _)| stands_still(id.pid)) && started.elapsed() < STOP_PATIENCE
-        {
-            std::thread::sleep(PAUSE);
-        }
+        frozen.look();
         Ok(frozen)
     }
 
-    /// Whether a process stands still.
-    pub(crate) fn has(&self, pid: u32) -> bool {
-        let ours = self.still.contains(&pid) || self.stopped.iter().any(|(id, _)| id.pid == pid);
-        ours && stands_still(pid)
+    /// Looks who may store to the heaps now; whether there is somebody new.
+    fn look(&mut self) -> bool {
+        let found = writers(&self.held);
+        let known: Vec<ProcessId> = self.writers.iter().map(|writer| writer.id).collect();
+        let is_new = found.iter().any(|writer| !known.contains(&writer.id));
+        self.writers = found;
+        is_new
+    }
+
+    fn stop_all(&mut self, guard: Option<&Guard>) -> io::Result<()> {
+        let mut running = Vec::new();
+        for writer in &self.writers {
+            let id = writer.id;
+            let is_known = self.still.contains(&id) || self.stopped.iter().any(|(stopped, _)| *stopped == id);
+            if is_known {
+                continue;
+            }
+            if was_stopped(id.pid) {
+                self.still.push(id);
+            } else {
+                running.extend(open(id).map(|descriptor| (id, descriptor)));
+            }
+        }
+        if running.is_empty() {
+            return Ok(());
+        }
+        let mut text = String::new();
+        for (id, _) in self.stopped.iter().chain(&running) {
+            text.push_str(&format!("{} {}\n", id.pid, id.start_ticks));
+        }
+        // Nobody is stopped of whom nothing would tell.
+        write_note(&self.note, &text)?;
+        if self.guard.is_none() {
+            // Without a guard the next keeper does it.
+            self.guard = guard.and_then(|guard| start_guard(guard).ok());
+        }
+        for (id, descriptor) in running {
+            if pidfd_send_signal(&descriptor, Signal::STOP).is_ok() {
+                self.stopped.push((id, descriptor));
+            }
+        }
+        let started = Instant::now();
+        while !self.stopped.iter().all(|(id, _)| stands_still(id.pid)) && started.elapsed() < STOP_PATIENCE {
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Whether nobody stores to a heap now. One that nobody had is asked about in vain, and quiet.
+    pub(crate) fn is_quiet(&self, name: &RegionName) -> bool {
+        let heap = self.held.iter().position(|heap| heap.name == *name);
+        let stores = |writer: &&Writer| heap.is_some_and(|heap| writer.stores[heap]);
+        self.writers.iter().filter(stores).all(|writer| self.is_still(writer.id))
+    }
+
+    /// Whether a process stores nothing: this has it, and it stands still, or it has ended.
+    fn is_still(&self, id: ProcessId) -> bool {
+        let ours = self.still.contains(&id) || self.stopped.iter().any(|(stopped, _)| *stopped == id);
+        !id.is_alive() || ours && stands_still(id.pid)
     }
 
     /// Whom this stopped.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        self.stopped.iter().map(|(id, _)| id.pid).collect()
+        let mut pids: Vec<u32> = self.stopped.iter().map(|(id, _)| id.pid).collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    /// Whether one of those who may store to the heaps is like this.
+    pub(crate) fn any_writer(held: &[Held], is_like: impl FnMut(u32) -> bool) -> bool {
+        writers(held).iter().map(|writer| writer.id.pid).any(is_like)
     }
 }
 
@@ -178,10 +254,18 @@ fn stands_still(pid: u32) -> bool {
     thread_states(pid).iter().all(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
 }
 
+/// Whether somebody has stopped a process: all of its threads that are left.
+fn was_stopped(pid: u32) -> bool {
+    stands_still(pid) && thread_states(pid).iter().any(|state| matches!(state, 'T' | 't'))
+}
+
+/// Whole or not at all: who is in the note that it replaces stands still already.
 fn write_note(path: &Path, text: &str) -> io::Result<()> {
-    let mut file =
-        holdfast_sys::file::private_options().write(true).create(true).truncate(true).open(path)?;
-    file.write_all(text.as_bytes())
+    let temporary = path.with_extension("new");
+    let options = &mut holdfast_sys::file::private_options();
+    let mut file = options.write(true).create(true).truncate(true).open(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(temporary, path)
 }
 
 fn start_guard(guard: &Guard) -> io::Result<Child> {
@@ -203,6 +287,12 @@ mod tests {
         let _ = child.wait();
     }
 
+    /// A heap that a process has, as far as locks tell.
+    fn held_by(child: &Child) -> Held {
+        let name = RegionName::parse(&format!("heap-{}", child.id())).unwrap();
+        Held { name, holder: child.id(), image: None }
+    }
+
     #[test]
     fn who_was_running_goes_on_and_who_was_stopped_stays_stopped() {
         let pool = tempfile::tempdir().unwrap();
@@ -212,10 +302,11 @@ mod tests {
         while !stands_still(stopped.id()) {
             std::thread::sleep(PAUSE);
         }
-        let pids = [running.id(), stopped.id(), std::process::id()];
-        let frozen = Frozen::stop(pool.path(), &pids, None).unwrap();
+        let us = Held { holder: std::process::id(), ..held_by(&running) };
+        let held = [held_by(&running), held_by(&stopped), us];
+        let frozen = Frozen::stop(pool.path(), &held, None).unwrap();
         assert_eq!(frozen.pids(), [running.id()]);
-        assert!(frozen.has(running.id()) && frozen.has(stopped.id()) && !frozen.has(std::process::id()));
+        assert!(stands_still(running.id()) && held.iter().all(|heap| frozen.is_quiet(&heap.name)));
         assert!(note_path(pool.path()).exists());
         drop(frozen);
         let started = Instant::now();
@@ -229,11 +320,27 @@ mod tests {
     }
 
     #[test]
+    fn who_goes_on_although_he_was_stopped_costs_only_his_own_heaps() {
+        let pool = tempfile::tempdir().unwrap();
+        let (one, other) = (sleeper(), sleeper());
+        let held = [held_by(&one), held_by(&other)];
+        let frozen = Frozen::stop(pool.path(), &held, None).unwrap();
+        rustix::process::kill_process(Pid::from_child(&one), Signal::CONT).unwrap();
+        while stands_still(one.id()) {
+            std::thread::sleep(PAUSE);
+        }
+        assert!(!frozen.is_quiet(&held[0].name) && frozen.is_quiet(&held[1].name));
+        end(one);
+        assert!(frozen.is_quiet(&held[0].name), "who has ended stores nothing");
+        end(other);
+    }
+
+    #[test]
     fn whom_a_killed_keeper_left_goes_on_and_a_later_process_with_that_pid_is_left_alone() {
         let pool = tempfile::tempdir().unwrap();
         let child = sleeper();
         // A keeper that is killed drops nothing.
-        std::mem::forget(Frozen::stop(pool.path(), &[child.id()], None).unwrap());
+        std::mem::forget(Frozen::stop(pool.path(), &[held_by(&child)], None).unwrap());
         assert!(stands_still(child.id()));
         let kept = fs::read_to_string(note_path(pool.path())).unwrap();
         fs::write(note_path(pool.path()), format!("{} 1\nnonsense\n", child.id())).unwrap();
@@ -246,12 +353,12 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_only_maps_the_file_is_found() {
-        // This process has its own program mapped, privately: that is none.
-        let us = std::env::current_exe().unwrap();
-        assert!(writers(&[], &[&us]).is_empty());
+    fn a_process_that_has_the_file_mapped_for_itself_only_is_none_that_stores_to_it() {
         let child = sleeper();
-        assert_eq!(writers(&[child.id()], &[]), [child.id()]);
+        let program = fs::read_link(format!("/proc/{}/exe", child.id())).unwrap();
+        let nobody = Held { holder: u32::MAX, image: FileId::of(&program), ..held_by(&child) };
+        assert!(!Frozen::any_writer(&[nobody], |pid| pid == child.id()));
+        assert!(Frozen::any_writer(&[held_by(&child)], |pid| pid == child.id()));
         end(child);
     }
 }

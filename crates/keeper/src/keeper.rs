@@ -31,6 +31,8 @@ pub struct Keeper {
     pub(crate) started: Instant,
     /// Set while it serves other users.
     pub(crate) serving: Option<Serving>,
+    /// Whether logind puts a shutdown off, in words.
+    pub(crate) shutdown_lock: Option<String>,
     _lock: FileLock,
 }
 
@@ -60,6 +62,7 @@ impl Keeper {
             seen: BTreeMap::new(),
             started: Instant::now(),
             serving: None,
+            shutdown_lock: None,
             config,
             _lock: lock,
         })

@@ -116,6 +116,7 @@ mod tests {
             pool_limit_bytes: Some(20_000_000),
             bandwidth_bytes_per_s: None,
             emergency_bytes: None,
+            shutdown_lock: None,
             heaps: vec![heap],
             counters: Counters { flushes: 3, ..Counters::default() },
             served: Some(ServedStatus { users: vec![user], ..ServedStatus::default() }),

@@ -3,8 +3,9 @@
 //! Every answer was true at some moment; a process that goes away while it is looked at is simply not there.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A file, told apart from all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,20 +23,30 @@ pub(crate) struct Stat {
     pub(crate) on_terminal: bool,
 }
 
-/// Whether a process may store to one of the files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a process may store to.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Maps {
-    Stores,
-    Not,
+    /// For each of the files whether it may store to that.
+    Stores(Vec<bool>),
     /// It may not be looked at.
     Unknown,
+    /// It has ended, or is a thread of the kernel.
+    NoMemory,
 }
 
 impl FileId {
     pub(crate) fn of(path: &Path) -> Option<FileId> {
-        let found = path.symlink_metadata().ok()?;
+        Some(FileId::from_metadata(&path.symlink_metadata().ok()?))
+    }
+
+    /// Of a file that has no path.
+    pub(crate) fn of_open(file: &fs::File) -> Option<FileId> {
+        Some(FileId::from_metadata(&file.metadata().ok()?))
+    }
+
+    fn from_metadata(found: &fs::Metadata) -> FileId {
         let device = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
-        Some(FileId { device, inode: found.ino() })
+        FileId { device, inode: found.ino() }
     }
 }
 
@@ -51,20 +62,35 @@ pub(crate) fn stat(pid: u32) -> Option<Stat> {
 
 /// The states of a process's threads; empty when it is gone.
 pub(crate) fn thread_states(pid: u32) -> Vec<char> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    threads
-        .filter_map(|thread| Some(parse_stat(&fs::read(thread.path().join("stat")).ok()?)?.state))
-        .collect()
+    let state = |thread: PathBuf| Some(parse_stat(&fs::read(thread.join("stat")).ok()?)?.state);
+    threads(pid).into_iter().filter_map(state).collect()
 }
 
+fn threads(pid: u32) -> Vec<PathBuf> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.map(|thread| thread.path()).collect()
+}
+
+/// Which of the files a process may store to.
 pub(crate) fn maps(pid: u32, files: &[FileId]) -> Maps {
-    match fs::read_to_string(format!("/proc/{pid}/maps")) {
-        Ok(text) if text.lines().any(|line| shared_file(line).is_some_and(|file| files.contains(&file))) => {
-            Maps::Stores
+    let of_first_thread = maps_of(Path::new(&format!("/proc/{pid}")), files);
+    if of_first_thread != Maps::NoMemory {
+        return of_first_thread;
+    }
+    // The first thread has ended, and others may go on with the memory.
+    let others = threads(pid).into_iter().map(|thread| maps_of(&thread, files));
+    others.into_iter().find(|found| *found != Maps::NoMemory).unwrap_or(Maps::NoMemory)
+}
+
+fn maps_of(process: &Path, files: &[FileId]) -> Maps {
+    match fs::read_to_string(process.join("maps")) {
+        Ok(text) if text.is_empty() => Maps::NoMemory,
+        Ok(text) => {
+            let mapped: Vec<FileId> = text.lines().filter_map(shared_file).collect();
+            Maps::Stores(files.iter().map(|file| mapped.contains(file)).collect())
         }
-        Ok(_) => Maps::Not,
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Maps::Unknown,
-        Err(_) => Maps::Not,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Maps::Unknown,
+        Err(_) => Maps::NoMemory,
     }
 }
 

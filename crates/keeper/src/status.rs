@@ -79,6 +79,8 @@ pub struct Status {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// What an emergency can save.
     pub emergency_bytes: Option<u64>,
+    /// Whether logind waits for the keeper at a shutdown: `held`, or why not; nothing before that is known.
+    pub shutdown_lock: Option<String>,
     /// All heaps.
     pub heaps: Vec<HeapStatus>,
     /// What was done.
@@ -101,6 +103,7 @@ impl Keeper {
             pool_limit_bytes: self.config.pool_limit.bytes(),
             bandwidth_bytes_per_s: Some(bytes_per_s),
             emergency_bytes: Some(bytes_in(bytes_per_s, self.config.emergency)),
+            shutdown_lock: self.shutdown_lock.clone(),
             counters: self.counters.clone(),
             served: self.serving.as_ref().map(Serving::status).transpose()?,
             ..Status::of(&self.names)?
@@ -129,6 +132,7 @@ impl Status {
             pool_limit_bytes: None,
             bandwidth_bytes_per_s: None,
             emergency_bytes: None,
+            shutdown_lock: None,
             heaps: heaps
                 .iter()
                 .map(|heap| HeapStatus {

@@ -5,7 +5,8 @@
 mod common;
 
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Home, MIB, Player, config, is_stopped, named, play, soon};
@@ -174,4 +175,79 @@ while True: time.sleep(0.001)";
     assert!(soon(|| !is_stopped(borrower.id())));
     borrower.kill().unwrap();
     borrower.wait().unwrap();
+}
+
+/// Nobody else may pay for a program that another one, or a person, wakes up while it is copied.
+#[test]
+fn a_heap_whose_writer_does_not_stand_still_costs_no_other_heap_its_copy() {
+    let home = Home::new();
+    let mut restless = Player::start(&home, "hold restless");
+    let mut program = Player::start(&home, "hold words");
+    assert_eq!((restless.hear(), program.hear()), ("here".to_owned(), "here".to_owned()));
+    let done = AtomicBool::new(false);
+    let left = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                restless.signal(Signal::CONT);
+            }
+        });
+        let mut keeper = home.keeper(config());
+        let reports: Vec<_> = (0..5).map(|_| keeper.flush(Cause::Asked)).collect();
+        done.store(true, Ordering::Relaxed);
+        for report in &reports {
+            assert!(report.saved.iter().any(|saved| saved.name == "words"), "{report:?}");
+        }
+        reports.into_iter().flat_map(|report| report.left).collect::<Vec<_>>()
+    });
+    assert!(left.iter().all(|left| left.name == "restless" && left.why == LeftWhy::Running), "{left:?}");
+    assert!(!left.is_empty(), "it was never seen going on");
+}
+
+/// A child that does not outlive its test, whatever becomes of that.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `/proc/PID` of such a process says what its first thread is: a zombie without memory.
+#[test]
+fn a_program_whose_first_thread_has_ended_is_stopped_like_any_other() {
+    let home = Home::new();
+    home.crashed("words", MIB, 7);
+    let script = "import ctypes, fcntl, mmap, os, sys, threading
+image = open(sys.argv[1], 'r+b')
+memory = mmap.mmap(image.fileno(), 0)
+lock = open(sys.argv[2], 'r+b')
+fcntl.flock(lock, fcntl.LOCK_EX)
+start = open('/proc/self/stat').read().rsplit(')')[-1].split()[19]
+lock.write(f'{os.getpid()} {start}'.ljust(31).encode() + b'\\n')
+lock.flush()
+def go_on():
+    while open('/proc/self/stat').read().rsplit(')')[-1].split()[0] != 'Z': pass
+    print('mapped', flush=True)
+    threading.Event().wait()
+threading.Thread(target=go_on).start()
+SYS_exit = {'x86_64': 60}.get(os.uname().machine, 93)
+ctypes.CDLL(None).syscall(SYS_exit, 0)";
+    let program = Command::new("python3")
+        .args(["-c", script])
+        .args([home.pool().join("words.image"), home.pool().join("words.lock")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut program = Killed(program);
+    let mut said = [0; 7];
+    program.0.stdout.take().unwrap().read_exact(&mut said).unwrap();
+    assert_eq!(home.names().summary(&named("words")).unwrap().holder, Some(program.0.id()));
+    let report = home.keeper(config()).flush(Cause::Asked);
+    assert_eq!((report.stopped, report.left.len()), (vec![program.0.id()], 0));
+    assert_eq!(report.saved.len(), 1);
+    drop(program);
+    home.lose_the_pool();
+    assert_eq!(home.number("words"), (Opened::Rescued, 7));
 }

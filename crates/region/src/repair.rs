@@ -5,11 +5,14 @@
 //! - Before the first change all files of the region are copied, durably, to a directory of their own.
 //! - Killed anywhere, the region is as damaged as before or mended, and can be mended again: a new base is complete before
 //!   it gets its name, and data is replaced through the redo log.
-//! - An image that can be read is newer than the store, so it mends the store; the store never replaces it.
+//! - An image that can be read is newer than the store, so it mends the store; the store never replaces it. One that does
+//!   not count (a reset tore it, or may have), or that lacks bytes which the store has, never mends anything.
 //!
 //! It must not know what is in a region: what is to be replaced in the data, its caller says.
 
 #![forbid(unsafe_code)]
+
+mod sources;
 
 use std::fmt;
 use std::fs::{DirBuilder, File};
@@ -25,17 +28,15 @@ use serde::Serialize;
 use crate::base::{open_base, verify_base};
 use crate::error::{ErrorKind, RegionError, Result};
 use crate::files::{base_path, copies_path, journal_path, redo_path};
-use crate::format::{DATA_OFFSET, FileState, Header, LIMIT_BYTES_MAX, SLOT_BYTES, WINDOW_END};
+use crate::format::{DATA_OFFSET, Header, SLOT_BYTES};
 use crate::image::{FileFault, Image};
-use crate::journal::{
-    Continuation, ReadFault, Sizes, find_journal, open_journal, remedy_for_journal, whole_records,
-};
+use crate::journal::find_journal;
 use crate::key::OwnerKey;
-use crate::medium::{current_image_path, redo_paths};
+use crate::medium::current_image_path;
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::opening::check_key;
-use crate::redo::{self, Redo};
+use crate::redo::Redo;
 use crate::region::Region;
 use crate::sparse::{buffer, write_pages};
 use crate::stored::Stored;
@@ -69,6 +70,17 @@ enum Source {
     ImageWithout(Header),
     /// In the store; an image, if there is one, is no use.
     Store(Stored),
+    /// In the rescue copy, which the next open goes on from.
+    Rescue,
+}
+
+/// What there is of an image.
+enum Found {
+    Image(Image),
+    /// Its headers are lost; what they must have said.
+    Without(File, Header),
+    /// None that counts: a reset tore this one, or the region went on without it.
+    Nothing(Option<Image>),
 }
 
 /// A region that was examined, locked until it is mended or dropped.
@@ -101,17 +113,28 @@ impl NameSpace {
             .into_iter()
             .flatten()
             .try_for_each(|file| check_key(name, file.header.owner_fingerprint, key))?;
-        let (source, bytes) = match image {
-            Ok(Some(image)) => {
+        let found = match image {
+            Ok(Some(image)) if self.is_void(&image) => Ok(Found::Nothing(Some(image))),
+            Ok(Some(image)) => Ok(Found::Image(image)),
+            Ok(None) => Ok(Found::Nothing(None)),
+            Err(RegionError::HeaderDamaged { path, remedy }) => match &base {
+                Some(base) => {
+                    self.lost_header(&path, base).map(|(file, header)| Found::Without(file, header))
+                }
+                None => Err(RegionError::HeaderDamaged { path, remedy }),
+            },
+            Err(error) => Err(error),
+        };
+        let (source, bytes) = match found {
+            Ok(Found::Image(image)) => {
                 findings.extend(lost_slot(&image));
                 self.examine_journal(name, base.as_ref(), &mut findings)?;
                 let bytes = self.image_bytes(&image.file, &image.header, image.slot_damaged)?;
                 (Source::Image, bytes)
             }
-            Err(RegionError::HeaderDamaged { path, .. }) if base.is_some() => {
-                let (file, header) = self.lost_header(&path, base.as_ref(), name)?;
+            Ok(Found::Without(file, header)) => {
                 findings.push(FileFinding {
-                    path,
+                    path: current_image_path(&self.places, name),
                     what: "both of its headers are damaged".to_owned(),
                     how: "written anew from that of the last checkpoint",
                     lost: None,
@@ -120,7 +143,7 @@ impl NameSpace {
                 let bytes = self.image_bytes(&file, &header, false)?;
                 (Source::ImageWithout(header), bytes)
             }
-            Ok(None) => self.examine_store(base.ok_or_else(|| self.bad_base(name))?, &mut findings)?,
+            Ok(Found::Nothing(void)) => self.examine_without(name, key, (void, base), &mut findings)?,
             Err(error) if error.kind() == ErrorKind::BadFile && is_damage(&error) => {
                 let Some(base) = base.filter(|base| verify_base(base, None).is_ok()) else {
                     return Err(error);
@@ -207,114 +230,6 @@ impl NameSpace {
         Ok(())
     }
 
-    /// The newest data of a store whose image is no use, and findings about the journal.
-    fn examine_store(&self, mut base: Image, findings: &mut Vec<FileFinding>) -> Result<(Source, Vec<u8>)> {
-        verify_base(&base, None).map_err(|error| self.build_error(error, &base.path, 0))?;
-        let (store, name) = (self.places.store(), base.header.name.clone());
-        let path = journal_path(store, &name);
-        let mut finding =
-            |what, how, lost| findings.push(FileFinding { path: path.clone(), what, how, lost });
-        let sizes = Sizes { backed_bytes: base.header.backed_bytes, limit_bytes: base.header.limit_bytes };
-        let remedy = remedy_for_journal(store, &name);
-        let journal = match open_journal(&path, &base.header, false, &remedy) {
-            Ok(None) => None,
-            Ok(Some((file, header))) => {
-                let failed = |fault: ReadFault| fault.into_error(&path, remedy.clone());
-                let (mut extent, mut fault) = whole_records(&file, &header, sizes).map_err(failed)?;
-                if let Some(ReadFault::Misfit { sequence, backed_bytes, limit_bytes }) = fault {
-                    // The base's newest header is lost, the journal has seen it.
-                    let limit_bytes_max = LIMIT_BYTES_MAX.min(WINDOW_END - base.header.address);
-                    let sizes = Sizes { limit_bytes: limit_bytes_max, ..sizes };
-                    (extent, fault) = whole_records(&file, &header, sizes).map_err(failed)?;
-                    base.header = self.header_for_journal(&base.header, extent.backed_bytes)?;
-                    finding(
-                        format!(
-                            "record {sequence} makes the heap {backed_bytes} bytes large, where the base file \
-                             says a limit of {limit_bytes}"
-                        ),
-                        "folded into a new checkpoint with all its commits, and the limit raised that far",
-                        None,
-                    );
-                }
-                match fault {
-                    Some(fault @ ReadFault::Misfit { .. }) => return Err(failed(fault)),
-                    Some(ReadFault::Damaged { sequence, offset }) => finding(
-                        format!("record {sequence} at byte {offset} is damaged"),
-                        "the commits before it are folded into a new checkpoint",
-                        Some(format!("the commits from number {sequence} on")),
-                    ),
-                    _ if extent.torn => {
-                        finding(TORN.to_owned(), "cut off: that commit was never acknowledged", None);
-                    }
-                    _ => {}
-                }
-                Some(Continuation { file, path: path.clone(), header, extent })
-            }
-            Err(error) if is_damage(&error) => {
-                let how = "removed: the region goes on from its last checkpoint";
-                finding(first_clause(&error), how, Some("the commits since the last checkpoint".to_owned()));
-                None
-            }
-            Err(error) => return Err(error),
-        };
-        let stored = Stored { base, journal };
-        let copy = stored.copied()?;
-        let backed_bytes = copy.header.backed_bytes;
-        let bytes = read_data(&copy.file, backed_bytes);
-        Ok((Source::Store(stored), bytes.map_err(RegionError::read_whole(&copy.path, backed_bytes))?))
-    }
-
-    /// What the lost headers of an image must have said.
-    fn lost_header(&self, path: &Path, base: Option<&Image>, name: &RegionName) -> Result<(File, Header)> {
-        let base = &base.ok_or_else(|| self.bad_base(name))?.header;
-        let file = private_options().read(true).open(path).map_err(RegionError::io("open", path))?;
-        let logs = redo_paths(&self.places, name);
-        let generation = logs.iter().filter_map(|path| redo::generation(path)).max();
-        let header = Header {
-            state: FileState::Open,
-            image_generation: generation.unwrap_or(base.image_generation + 1),
-            data_checksum: 0,
-            continued: false,
-            journal_sequence: 0,
-            // What was in caches at a reset nobody knows; the examination tells whether what is there makes sense.
-            boot: self.places.boot(),
-            ..base.clone()
-        };
-        let image = Image::unnamed(file, path.to_owned(), header);
-        let backed_bytes = image.backed_bytes_by_length().map_err(RegionError::io("examine", path))?;
-        Ok((image.file, Header { backed_bytes, ..image.header }))
-    }
-
-    /// The data of an image, with what its redo log adds.
-    fn image_bytes(&self, file: &File, header: &Header, by_length: bool) -> Result<Vec<u8>> {
-        let path = current_image_path(&self.places, &header.name);
-        let failed = || RegionError::io("read", &path);
-        let mut data_bytes = header.backed_bytes;
-        if by_length {
-            let copy = file.try_clone().map_err(failed())?;
-            let image = Image::unnamed(copy, path.clone(), header.clone());
-            data_bytes = image.backed_bytes_by_length().map_err(failed())?;
-        }
-        let mut bytes = read_data(file, data_bytes).map_err(RegionError::read_whole(&path, data_bytes))?;
-        let logs = redo_paths(&self.places, &header.name);
-        for log in logs.iter().filter_map(|path| private_options().read(true).open(path).ok()) {
-            let put = &mut |page: &[u8], offset: u64| {
-                let target = bytes.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..page.len()));
-                target.ok_or(io::ErrorKind::UnexpectedEof)?.copy_from_slice(page);
-                Ok(())
-            };
-            redo::replay(&log, header, put).map_err(failed())?;
-        }
-        Ok(bytes)
-    }
-
-    fn bad_base(&self, name: &RegionName) -> RegionError {
-        match open_base(self.places.store(), name) {
-            Err(fault) => self.base_error(name, fault),
-            Ok(_) => self.not_found(name),
-        }
-    }
-
     /// Copies all files of a region to a new directory in the store, durably.
     fn keep_copies(&self, name: &RegionName) -> Result<PathBuf> {
         let (store, image) = (self.places.store(), current_image_path(&self.places, name));
@@ -396,7 +311,7 @@ impl Examination {
         let copies = names.keep_copies(&name)?;
         let path = current_image_path(&names.places, &name);
         match source {
-            Source::Image => {}
+            Source::Image | Source::Rescue => {}
             Source::ImageWithout(header) => {
                 let file = private_options().read(true).write(true).open(&path);
                 let file = file.map_err(RegionError::io("open", &path))?;
@@ -477,12 +392,6 @@ fn is_damage(error: &RegionError) -> bool {
 fn first_clause(error: &RegionError) -> String {
     let text = error.to_string();
     text.split_once("; ").map_or(text.clone(), |(what, _)| what.to_owned())
-}
-
-fn read_data(file: &File, data_bytes: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = buffer(data_bytes)?;
-    file.read_exact_at(&mut bytes, DATA_OFFSET)?;
-    Ok(bytes)
 }
 
 impl fmt::Debug for Examination {

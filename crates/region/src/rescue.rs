@@ -76,7 +76,7 @@ pub enum Rescue {
     Stored,
     /// There is no image, so the store has everything.
     NoImage,
-    /// A program stored to the region meanwhile, so no copy was made.
+    /// A program stored, or could have stored, to the region meanwhile, so no copy was made.
     Busy,
 }
 
@@ -92,16 +92,24 @@ impl NameSpace {
     /// `NotFound`; `Held` when another process than `stopped_writer` writes the region, or makes a copy; one of the errors
     /// about a bad file; `StoreFull`, `Io`. The copy that was there before stays.
     pub fn rescue(&self, name: &RegionName, stopped_writer: Option<u32>) -> Result<Rescue> {
-        self.rescue_with(name, Writer::Stopped(stopped_writer), false)
+        self.rescue_with(name, Writer::Stopped(stopped_writer), false, || true)
     }
 
     /// As [`NameSpace::rescue`], and writes nothing if the image holds what the last copy or the base file does. That
     /// costs reading the image once more, so it is for copies that are made from time to time.
     ///
+    /// `stood_still` is asked when the image was copied: if the writer goes on by then, whoever let it, the copy is
+    /// dropped ([`Rescue::Busy`]).
+    ///
     /// # Errors
     /// As there.
-    pub fn rescue_if_changed(&self, name: &RegionName, stopped_writer: Option<u32>) -> Result<Rescue> {
-        self.rescue_with(name, Writer::Stopped(stopped_writer), true)
+    pub fn rescue_if_changed(
+        &self,
+        name: &RegionName,
+        stopped_writer: Option<u32>,
+        stood_still: impl FnOnce() -> bool,
+    ) -> Result<Rescue> {
+        self.rescue_with(name, Writer::Stopped(stopped_writer), true, stood_still)
     }
 
     /// As [`NameSpace::rescue_if_changed`], of a region whose writer goes on: the image is read again after it was copied,
@@ -112,7 +120,7 @@ impl NameSpace {
     /// # Errors
     /// As there; never `Held` by who writes it.
     pub fn rescue_if_quiet(&self, name: &RegionName) -> Result<Rescue> {
-        self.rescue_with(name, Writer::Running, true)
+        self.rescue_with(name, Writer::Running, true, || true)
     }
 
     /// Whether store or rescue copy hold what the image holds now, as far as can be told without stopping its writers: a
@@ -128,13 +136,14 @@ impl NameSpace {
 
     /// As [`NameSpace::rescue`] for each of several regions, whose copies become durable together: the disk is waited for
     /// once at the end, and for each only as long as it needs. Each is locked until its copy has its name. In the order of
-    /// the regions.
+    /// the regions. `stood_still` is asked for each as in [`NameSpace::rescue_if_changed`].
     ///
     /// # Errors
     /// Of each as there; a disk that fails at the end fails all that were written.
     pub fn rescue_each<'a>(
         &self,
         regions: impl IntoIterator<Item = (&'a RegionName, Option<u32>)>,
+        stood_still: impl Fn(&RegionName) -> bool,
     ) -> Vec<Result<Rescue>> {
         let mut only: Option<FileLock> = None;
         let begun: Vec<Result<Begun>> = regions
@@ -146,7 +155,7 @@ impl NameSpace {
                 if only.is_none() {
                     only = Some(self.lock_rescues(name)?);
                 }
-                self.begin_rescue(name, Writer::Stopped(stopped_writer), false)
+                self.begin_rescue(name, Writer::Stopped(stopped_writer), false, || stood_still(name))
             })
             .collect();
         let named: Vec<_> = begun.into_iter().map(|begun| self.name_rescue(begun?)).collect();
@@ -164,12 +173,18 @@ impl NameSpace {
         named.into_iter().map(|named| if is_written(&named) { Err(failure()) } else { named }).collect()
     }
 
-    fn rescue_with(&self, name: &RegionName, writer: Writer, if_changed: bool) -> Result<Rescue> {
+    fn rescue_with(
+        &self,
+        name: &RegionName,
+        writer: Writer,
+        if_changed: bool,
+        stood_still: impl FnOnce() -> bool,
+    ) -> Result<Rescue> {
         if !self.exists(name) {
             return Err(self.not_found(name));
         }
         let _only = self.lock_rescues(name)?;
-        let rescue = self.name_rescue(self.begin_rescue(name, writer, if_changed)?)?;
+        let rescue = self.name_rescue(self.begin_rescue(name, writer, if_changed, stood_still)?)?;
         if matches!(rescue, Rescue::Written { .. }) {
             self.sync_store()?;
         }
@@ -177,7 +192,13 @@ impl NameSpace {
     }
 
     /// Everything but what waits for the disk.
-    fn begin_rescue(&self, name: &RegionName, writer: Writer, if_changed: bool) -> Result<Begun> {
+    fn begin_rescue(
+        &self,
+        name: &RegionName,
+        writer: Writer,
+        if_changed: bool,
+        stood_still: impl FnOnce() -> bool,
+    ) -> Result<Begun> {
         // Shared: nobody can begin to write, and whoever reads goes on.
         let lock = match self.lock(name, LockMode::Shared) {
             Ok(lock) => Some(lock),
@@ -200,6 +221,10 @@ impl NameSpace {
         }
         let written = self.write_rescue(&image, seen, writer == Writer::Running)?;
         Ok(match written {
+            Some((built, _)) if !stood_still() => {
+                self.remove_file(&built.path)?;
+                Begun::Done(Rescue::Busy)
+            }
             Some((built, written)) => Begun::Built { built: Box::new(built), written, _lock: lock },
             None => Begun::Done(Rescue::Busy),
         })

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use common::faulty::{Fault, FaultyStorage};
 use common::noted::Notes;
-use common::{DATA_OFFSET, Home, MIB, flip, key, named, other_key, read, truncate};
-use holdfast_region::{Durability, ErrorKind, NameSpace, RegionError, Written};
+use common::reset::names_in_boot;
+use common::{DATA_OFFSET, Home, MIB, flip, key, load, named, other_key, read, store, truncate};
+use holdfast_region::{Durability, ErrorKind, KernelStorage, NameSpace, RegionError, Written};
 
 /// More steps than any operation here has.
 const STEPS_MAX: usize = 100;
@@ -206,4 +207,82 @@ fn a_repair_that_dies_in_any_step_leaves_a_region_that_can_be_repaired() {
             assert!(home.leftovers().is_empty(), "{context}");
         }
     }
+}
+
+/// "hello" in the store; "newer" in an image of a pool that outlives the boot, in boot 2.
+fn before_a_reset(closed: bool) -> Home {
+    let home = Home::new();
+    let names = names_in_boot(&home, 2, Arc::new(KernelStorage));
+    let mut region = names.create(&named("words"), &key(), MIB).unwrap();
+    store(&mut region, 0, b"hello");
+    region.commit(Durability::Power).unwrap();
+    store(&mut region, 0, b"newer");
+    if closed {
+        region.close().unwrap();
+    }
+    home
+}
+
+/// What was found wrong in an image that a reset tore says nothing about the store.
+#[test]
+fn an_image_that_a_reset_may_have_torn_mends_nothing() {
+    for lost_headers in [false, true] {
+        let home = before_a_reset(lost_headers);
+        if lost_headers {
+            flip_headers(&home.image("words"));
+        }
+        let image = fs::read(home.image("words")).unwrap();
+        let names = names_in_boot(&home, 3, Arc::new(KernelStorage));
+        let expected = if lost_headers { b"newer" } else { b"hello" };
+        let examination = names.examine(&named("words"), &key()).unwrap();
+        assert!(examination.bytes().starts_with(expected), "headers lost: {lost_headers}");
+        assert_eq!(examination.findings().len(), usize::from(lost_headers), "{:?}", examination.findings());
+        let copies = examination.mend(&[(8192, b"mended")]).unwrap();
+        assert!(fs::read(copies.join("words.image")).unwrap() == image, "it was not set aside");
+        let mut region = names.open(&named("words"), &key()).unwrap();
+        assert_eq!(
+            (&load(&mut region, 0, 5)[..], &load(&mut region, 8192, 6)[..]),
+            (&expected[..], &b"mended"[..])
+        );
+    }
+}
+
+#[test]
+fn an_image_without_headers_that_is_shorter_than_the_store_is_passed_over_or_refused_with_a_remedy() {
+    for closed in [true, false] {
+        let home = home(closed);
+        flip_headers(&home.image("words"));
+        truncate(&home.image("words"), DATA_OFFSET + MIB / 2);
+        let examination = unsynced(&home).examine(&named("words"), &key()).unwrap();
+        assert!(examination.bytes().starts_with(b"later"));
+        assert!(examination.findings().iter().any(|finding| finding.lost.is_some()));
+        examination.mend(&[]).unwrap();
+        assert_eq!(content(&home), b"later");
+        // Without a whole base nothing replaces it.
+        flip_headers(&home.image("words"));
+        truncate(&home.image("words"), DATA_OFFSET + MIB / 2);
+        flip(&home.base("words"), DATA_OFFSET + 1);
+        let refused = unsynced(&home).examine(&named("words"), &key()).unwrap_err();
+        assert!(matches!(refused, RegionError::Truncated { .. }), "{refused}");
+        assert!(refused.to_string().contains("put a copy back"), "{refused}");
+    }
+}
+
+/// The rescue copy is newer than the store, and a new checkpoint would make it stale.
+#[test]
+fn a_region_that_was_rescued_is_mended_from_its_copy() {
+    let home = home(false);
+    let mut region = home.names().open(&named("words"), &key()).unwrap();
+    store(&mut region, 0, b"saved");
+    drop(region);
+    home.names().rescue(&named("words"), None).unwrap();
+    fs::remove_file(home.image("words")).unwrap();
+    flip(&home.base("words"), 100);
+    let examination = home.names().examine(&named("words"), &key()).unwrap();
+    assert!(examination.bytes().starts_with(b"saved"));
+    assert!(!examination.findings().is_empty());
+    examination.mend(&[(8192, b"mended")]).unwrap();
+    assert_eq!(content(&home), b"saved");
+    fs::remove_file(home.image("words")).unwrap();
+    assert_eq!(content(&home), b"saved");
 }

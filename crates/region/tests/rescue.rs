@@ -66,7 +66,10 @@ fn what_a_stopped_writer_had_stored_is_there_after_the_machine_went() {
     kill_process(stopped, Signal::STOP).unwrap();
     let report = names.rescue(&named("words"), Some(writer.pid())).unwrap();
     assert_eq!(report, Rescue::Written { bytes: 4096 });
-    assert_eq!(names.rescue_if_changed(&named("words"), Some(writer.pid())).unwrap(), Rescue::Unchanged);
+    assert_eq!(
+        names.rescue_if_changed(&named("words"), Some(writer.pid()), || true).unwrap(),
+        Rescue::Unchanged
+    );
     writer.kill();
     lose_the_pool(&home);
     let summary = home.names().summary(&named("words")).unwrap();
@@ -257,7 +260,8 @@ fn several_copies_cost_each_other_nothing_and_what_fails_leaves_the_ones_before(
         three(&home);
         let storage = Arc::new(FaultyStorage::new(Fault::Always(ENOSPC)));
         storage.arm(step);
-        let rescued = home.names_over(storage.clone()).rescue_each(names.iter().map(|name| (name, None)));
+        let rescued =
+            home.names_over(storage.clone()).rescue_each(names.iter().map(|name| (name, None)), |_| true);
         assert!(matches!(rescued[1], Err(RegionError::Truncated { .. })), "{:?}", rescued[1]);
         assert!(matches!(rescued[2], Err(RegionError::NotFound { .. })), "{:?}", rescued[2]);
         let written = |at: usize| matches!(rescued[at], Ok(Rescue::Written { .. }));
@@ -272,6 +276,28 @@ fn several_copies_cost_each_other_nothing_and_what_fails_leaves_the_ones_before(
             break;
         }
     }
+}
+
+/// Somebody let the writer go on while its region was copied.
+#[test]
+fn a_copy_whose_writer_did_not_stand_still_to_its_end_is_dropped_and_the_one_before_it_stays() {
+    let home = crashed();
+    let names = home.names();
+    names.rescue(&named("words"), None).unwrap();
+    let copy = || std::fs::read(rescue_path(&home, "words")).unwrap();
+    let before = copy();
+    let mut region = names.open(&named("words"), &key()).unwrap();
+    store_number(&mut region, 3);
+    drop(region);
+    assert_eq!(names.rescue_if_changed(&named("words"), None, || false).unwrap(), Rescue::Busy);
+    let each = names.rescue_each([(&named("words"), None)], |_| false);
+    assert!(matches!(each[..], [Ok(Rescue::Busy)]), "{each:?}");
+    assert!(copy() == before, "the copy was replaced");
+    let left = std::fs::read_dir(home.path().join("store")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("tmp")), "{left:?}");
+    let written = names.rescue_if_changed(&named("words"), None, || true).unwrap();
+    assert!(matches!(written, Rescue::Written { .. }));
 }
 
 #[test]
@@ -303,7 +329,7 @@ fn a_copy_of_what_the_store_holds_is_not_made() {
     let home = Home::with_text("words", b"hello");
     let names = home.names();
     assert!(names.is_rescued(&named("words")).unwrap());
-    assert_eq!(names.rescue_if_changed(&named("words"), None).unwrap(), Rescue::Stored);
+    assert_eq!(names.rescue_if_changed(&named("words"), None, || true).unwrap(), Rescue::Stored);
     assert!(!rescue_path(&home, "words").exists());
     lose_the_pool(&home);
     assert_eq!(home.names().rescue(&named("words"), None).unwrap(), Rescue::NoImage);

@@ -42,7 +42,8 @@ impl ProcessId {
         Ok(ProcessId { pid, start_ticks })
     }
 
-    /// The process that has this PID now; `None` when there is none or it is a zombie.
+    /// The process that has this PID now; `None` when there is none or it is a zombie. A process whose
+    /// first thread has ended lives as long as another one runs.
     ///
     /// # Errors
     /// When `/proc` is not readable.
@@ -79,15 +80,19 @@ fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
 
 /// Field 22 of `proc_pid_stat(5)`. The second field is the program's name in parentheses and may hold any
 /// byte, so fields are counted from the last closing parenthesis.
+///
+/// The state is that of the first thread. One that ended while others go on is a zombie, too; the number of threads
+/// (field 20) tells such a process from one that only waits to be waited for.
 fn parse_start_ticks(stat: &[u8]) -> Option<u64> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let fields = std::str::from_utf8(stat.get(after_name..)?).ok()?;
     let mut fields = fields.split_ascii_whitespace();
     let state = fields.next()?;
-    if matches!(state, "Z" | "X" | "x") {
+    let threads: u64 = fields.nth(16)?.parse().ok()?;
+    if matches!(state, "X" | "x") || state == "Z" && threads <= 1 {
         return None;
     }
-    fields.nth(18)?.parse().ok()
+    fields.nth(1)?.parse().ok()
 }
 
 /// What sits in a part of this process's address space, as `/proc/self/maps` tells it.
@@ -206,6 +211,16 @@ mod tests {
         assert!(ended, "a zombie counts as alive");
         child.wait().unwrap();
         assert!(!alive());
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_alive_while_another_one_runs() {
+        let stat = |threads: u32| {
+            let between = "0 ".repeat(15);
+            format!("42 (x) Z 1 {between}{threads} 0 77 0").into_bytes()
+        };
+        assert_eq!(parse_start_ticks(&stat(2)), Some(77));
+        assert_eq!(parse_start_ticks(&stat(1)), None);
     }
 
     #[test]

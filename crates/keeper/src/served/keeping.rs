@@ -7,9 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use holdfast_region::RegionName;
 
 use crate::flush::LeftWhy;
-use crate::freeze::Frozen;
+use crate::freeze::{Frozen, Held};
 use crate::keeper::Keeper;
-use crate::procfs::stat;
+use crate::procfs::{FileId, stat};
 use crate::served::loan::Loan;
 use crate::served::serving::Serving;
 
@@ -38,9 +38,9 @@ impl Keeper {
         if brought != Brought::Busy || !may_stop || !self.config.stop_for_copies {
             return brought;
         }
-        let borrower = serving.loans.get(name).and_then(borrower);
+        let borrower = serving.loans.get(name).and_then(|loan| borrower(name, loan));
         // As with every other program: a shell would take the terminal back.
-        let borrower = borrower.filter(|&pid| stat(pid).is_some_and(|stat| !stat.on_terminal));
+        let borrower = borrower.filter(|held| stat(held.holder).is_some_and(|stat| !stat.on_terminal));
         let Some(borrower) = borrower else { return brought };
         match Frozen::stop(&pool, &[borrower], self.config.guard.as_ref()) {
             Ok(_frozen) => serving.bring(name),
@@ -53,9 +53,8 @@ impl Keeper {
     pub(crate) fn bring_all_lent(&mut self) -> (BTreeMap<RegionName, LeftWhy>, Vec<u32>) {
         let pool = self.names.places().pool().to_owned();
         let Some(serving) = &mut self.serving else { return (BTreeMap::new(), Vec::new()) };
-        let mut borrowers: Vec<u32> = serving.loans.values().filter_map(borrower).collect();
-        borrowers.sort_unstable();
-        borrowers.dedup();
+        let borrowers: Vec<Held> =
+            serving.loans.iter().filter_map(|(name, loan)| borrower(name, loan)).collect();
         // They go on when all is brought, and before any of it is written to the disk.
         let frozen = Frozen::stop(&pool, &borrowers, self.config.guard.as_ref()).ok();
         let names: Vec<RegionName> = serving.loans.keys().cloned().collect();
@@ -80,8 +79,12 @@ impl Serving {
 }
 
 /// The process that has a region, if it still is one of its user's: a number may come round again.
-fn borrower(loan: &Loan) -> Option<u32> {
-    let process = loan.process?;
-    let found = std::fs::metadata(format!("/proc/{process}")).ok()?;
-    (found.uid() == loan.user).then_some(process)
+fn borrower(name: &RegionName, loan: &Loan) -> Option<Held> {
+    let holder = loan.process?;
+    let found = std::fs::metadata(format!("/proc/{holder}")).ok()?;
+    (found.uid() == loan.user).then(|| Held {
+        name: name.clone(),
+        holder,
+        image: FileId::of_open(&loan.image),
+    })
 }

@@ -63,7 +63,7 @@ impl Button {
 
     /// When it is to be acted on.
     pub(crate) fn due(&self, hold: Duration) -> Option<Instant> {
-        self.pressed.filter(|_| !self.acted).map(|since| since + hold)
+        self.pressed.filter(|_| !self.acted)?.checked_add(hold)
     }
 
     /// It was acted on.
@@ -125,6 +125,7 @@ pub(crate) mod tests {
         button.take(&event(KEY_POWER, 0), start);
         button.take(&event(KEY_POWER, 1), start + 3 * hold);
         assert_eq!(button.due(hold), Some(start + 4 * hold));
+        assert_eq!(button.due(Duration::MAX), None, "nobody holds it that long");
         button.take(&event(KEY_POWER, 0), start);
         assert_eq!(button.due(hold), None, "a short press is no emergency");
     }
