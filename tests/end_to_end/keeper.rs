@@ -3,6 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use holdfast_keeper::Borrower;
 use holdfast_region::{OwnerKey, RegionName};
 use holdfast_testkit::Scratch;
 use serde_json::Value;
@@ -84,4 +85,34 @@ fn a_keeper_checkpoints_what_a_program_left_and_ends_when_it_is_told_to() {
     assert!(succeed(scratch.holdfast().args(["keeper", "metrics"])).contains("holdfast_flushes_total 1\n"));
     let killed = Command::new("kill").args(["-TERM", &keeper.0.id().to_string()]).status().unwrap();
     assert!(killed.success() && keeper.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_keeper_that_serves_shows_who_has_what_and_says_what_is_wrong_with_its_arguments() {
+    let scratch = scratch();
+    let public = tempfile::tempdir().unwrap();
+    let socket = public.path().join("served.sock");
+    let serve = format!("--serve={}", socket.display());
+    let running = Running::start(&scratch, &[&serve, "--serve-to", "61001,61002", "--user-bytes", "2MiB"]);
+    let borrower = Borrower::new(&socket);
+    let mut borrowed = borrower.open("words", 1 << 20, None).unwrap();
+    let refused = borrower.open("more", 2 << 20, None).unwrap_err().to_string();
+    assert!(refused.contains("2097152"), "{refused}");
+    let told = succeed(scratch.holdfast().args(["keeper", "status"]));
+    assert!(told.contains(&format!("serves at {}", socket.display())), "{told}");
+    assert!(told.contains("QUOTA REFUSALS"), "{told}");
+    let user = &status(&scratch)["served"]["users"][0];
+    assert_eq!((user["lent"].as_u64(), user["quota_refusals"].as_u64()), (Some(1), Some(1)));
+    borrowed.close().unwrap();
+    assert!(succeed(scratch.holdfast().args(["keeper", "metrics"])).contains("holdfast_served_user_lent"));
+    drop(running);
+    for (arguments, reason) in [
+        (&["--serve-to", "61001"][..], "--serve"),
+        (&["--serve=/x/s", "--serve-to", "alice"], "id -u"),
+        (&["--serve=/nowhere/at/all/s"], "/nowhere/at/all"),
+        (&["--serve=s"], "whole path"),
+    ] {
+        let told = tell(scratch.holdfast().args(["keeper", "run"]).args(arguments));
+        assert!(told.status != 0 && told.err.contains(reason), "{arguments:?}: {}", told.err);
+    }
 }

@@ -110,7 +110,7 @@ impl Connection {
         self.stage == Stage::Over
     }
 
-    /// Whether its answer is under way, so that it has none to give.
+    /// When it is dropped, if nothing more comes or goes until then.
     pub(crate) fn ends(&self) -> Option<Instant> {
         self.ends
     }
