@@ -63,6 +63,8 @@ fn flushes(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()
     let small = flush::run(ground, runs, 5, 4 << 20)?;
     outcome.add("flush_vs_seq_write", small.ratio(SEQUENTIAL, RESCUE), "x", Some(Goal::AtLeast(0.85)));
     outcome.add("flush_20mb_s", small.of(RESCUE).map(|ms| ms.map(|ms| ms / 1e3)), "s", None);
+    let errors = flush::budget_error(ground, runs, 5, 4 << 20)?;
+    outcome.add("flush_budget_error_pct", Some(errors), "%", Some(Goal::AtMost(20.0)));
     let large = flush::run(ground, runs.div_ceil(3), 1, 128 << 20)?;
     outcome.add("flush_128mib_vs_seq_write", large.ratio(SEQUENTIAL, RESCUE), "x", None);
     outcome.add("flush_128mib_ms", large.of(RESCUE).cloned(), "ms", None);
