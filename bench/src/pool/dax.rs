@@ -37,13 +37,10 @@ pub(super) fn transactions(ground: &Ground, rounds: usize) -> io::Result<Times> 
         Some(pmdk) => Some(Updates::new(pmdk)?),
         None => None,
     };
-    #[allow(unused_mut, reason = "without the feature nobody is added")]
-    let mut sides = vec![Side::new(HOLDFAST, || ours.run())];
+    let sides = std::iter::once(Side::new(HOLDFAST, || ours.run()));
     #[cfg(feature = "peers")]
-    if let Some(theirs) = &mut theirs {
-        sides.push(Side::new(PMDK, || theirs.run()));
-    }
-    race(rounds, sides)
+    let sides = sides.chain(theirs.as_mut().map(|theirs| Side::new(PMDK, || theirs.run())));
+    race(rounds, sides.collect())
 }
 
 /// Nanoseconds for a store of so many bytes, aligned to them, that is brought to memory.
@@ -53,18 +50,17 @@ pub(super) fn persists(ground: &Ground, rounds: usize, bytes: usize) -> io::Resu
     let mut ours = Lines::of(ordered.object(), bytes);
     #[cfg(feature = "peers")]
     let theirs = super::pmdk::PmdkPages::open(ground)?;
-    #[allow(unused_mut, reason = "without the feature nobody is added")]
-    let mut sides = vec![Side::new(HOLDFAST, || ours.run(&mut persist))];
+    let sides = std::iter::once(Side::new(HOLDFAST, || ours.run(&mut persist)));
     #[cfg(feature = "peers")]
-    if let Some(theirs) = &theirs {
+    let sides = sides.chain(theirs.as_ref().map(|theirs| {
         let mut lines = Lines::of(theirs.object(), bytes);
-        let mut persist = |at: NonNull<u8>| {
+        let mut persist = move |at: NonNull<u8>| {
             theirs.pmdk.persist(at, bytes);
             Some(())
         };
-        sides.push(Side::new(PMDK, move || lines.run(&mut persist)));
-    }
-    race(rounds, sides)
+        Side::new(PMDK, move || lines.run(&mut persist))
+    }));
+    race(rounds, sides.collect())
 }
 
 #[inline]

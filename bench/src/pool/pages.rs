@@ -124,7 +124,14 @@ impl Pages for Plain {
     }
 }
 
+/// `None`: it was not built in.
+#[cfg(not(any(feature = "peers", feature = "sqlite")))]
+fn peer(_ground: &Ground, _case: Case, _name: &str) -> io::Result<Option<Box<dyn Pages>>> {
+    Ok(None)
+}
+
 /// `None` where it was not built in, or is not installed.
+#[cfg(any(feature = "peers", feature = "sqlite"))]
 fn peer(ground: &Ground, case: Case, name: &str) -> io::Result<Option<Box<dyn Pages>>> {
     match name {
         #[cfg(feature = "peers")]
@@ -135,16 +142,13 @@ fn peer(ground: &Ground, case: Case, name: &str) -> io::Result<Option<Box<dyn Pa
             Ok(Some(Box::new(Lmdb::with_pages(&case.directory(ground, name)?, sync)?)))
         }
         #[cfg(feature = "peers")]
-        PMDK => super::pmdk::PmdkPages::new(ground),
+        PMDK => Ok(super::pmdk::PmdkPages::open(ground)?.map(|pages| Box::new(pages) as Box<dyn Pages>)),
         #[cfg(feature = "sqlite")]
         SQLITE => {
             let pages = super::sqlite::SqlitePages::new(&case.directory(ground, name)?, case.is_synced())?;
             Ok(Some(Box::new(pages)))
         }
-        _ => {
-            let _ = (ground, case);
-            Ok(None)
-        }
+        _ => Ok(None),
     }
 }
 

@@ -17,11 +17,6 @@ pub(super) struct PmdkPages {
 
 impl PmdkPages {
     /// `None` without the library.
-    pub(super) fn new(ground: &Ground) -> io::Result<Option<Box<dyn Pages>>> {
-        Ok(PmdkPages::open(ground)?.map(|pages| Box::new(pages) as Box<dyn Pages>))
-    }
-
-    /// As [`PmdkPages::new`].
     pub(super) fn open(ground: &Ground) -> io::Result<Option<PmdkPages>> {
         let Some(pmdk) = Pmdk::new(&ground.in_memory("pmdk")?)? else { return Ok(None) };
         let pages = pmdk.alloc_bytes(PAGES * PAGE_BYTES).ok_or_else(refused)?;
