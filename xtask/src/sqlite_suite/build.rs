@@ -19,6 +19,8 @@ const CONFIGURE: [&str; 4] =
 const LINK: [&str; 5] = ["-Wl,--export-dynamic", "-ldl", "-lm", "-lpthread", "-lz"];
 const EXTRA_INIT: &str = "-DSQLITE_EXTRA_INIT=holdfast_suite_init";
 /// Beside `testfixture`: name and source of each program, and what SQLite's makefile compiles it with.
+/// For all programs. In WAL they are measured with `synchronous=NORMAL`, which their options do not offer.
+const LIBRARY: [&str; 2] = ["-DSQLITE_ENABLE_RTREE", "-DSQLITE_DEFAULT_WAL_SYNCHRONOUS=1"];
 const PROGRAMS: [(&str, &str, &[&str]); 4] = [
     ("mptester", "mptest/mptest.c", &[]),
     ("speedtest1", "test/speedtest1.c", &["-DSQLITE_ENABLE_RTREE"]),
@@ -88,7 +90,7 @@ fn tcl() -> Option<(PathBuf, String)> {
 pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
     let built = Built { source: place(workspace).join("source"), programs: place(workspace).join("build") };
     let version = read(&built.source.join("VERSION"))?;
-    let made_of = format!("{version}{CONFIGURE:?}{LINK:?}{EXTRA_INIT}{PROGRAMS:?}{HOOK}");
+    let made_of = format!("{version}{CONFIGURE:?}{LINK:?}{EXTRA_INIT}{LIBRARY:?}{PROGRAMS:?}{HOOK}");
     let stamp = built.programs.join("made-of");
     if fs::read_to_string(&stamp).is_ok_and(|before| before == made_of) {
         return Ok(built);
@@ -106,7 +108,9 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
     make.args(["testfixture", "sqlite3.c", &format!("OPTS={EXTRA_INIT}")]);
     make.args([&format!("LIBTCL={libraries}"), "TLIBS="]);
     bounded(&built, make)?;
-    compile(&built, &["-O2", "-I.", EXTRA_INIT, "-DSQLITE_ENABLE_RTREE", "-c", "sqlite3.c"])?;
+    let mut words = vec!["-O2", "-I.", EXTRA_INIT, "-c", "sqlite3.c"];
+    words.extend(LIBRARY);
+    compile(&built, &words)?;
     for (name, source, options) in PROGRAMS {
         let source = built.source.join(source).display().to_string();
         let mut words = vec!["-O2", "-I.", "-o", name, &source, "sqlite3.o", "hook.o"];
@@ -117,12 +121,25 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
     Ok(built)
 }
 
+/// How our library is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// As the tests are.
+    Debug,
+    /// For measurements.
+    Release,
+}
+
 /// Builds the static library as it is now, and makes of it one that the programs can load.
-pub(crate) fn vfs(workspace: &Workspace, built: &Built) -> Result<PathBuf> {
+pub(crate) fn vfs(workspace: &Workspace, built: &Built, profile: Profile) -> Result<PathBuf> {
+    let (options, folder, library): (&[&str], _, _) = match profile {
+        Profile::Debug => (&[], "debug", "libholdfast_suite_vfs.so"),
+        Profile::Release => (&["--release"], "release", "libholdfast_suite_vfs_release.so"),
+    };
     let mut build = cargo(&workspace.root);
-    run(with_timeout(build.args(["build", "-p", PACKAGE]), BUILD_TIMEOUT_S).stdout(Stdio::null()))?;
-    let archive = workspace.target.join("debug").join(ARCHIVE).display().to_string();
-    let library = "libholdfast_suite_vfs.so";
+    build.args(["build", "-p", PACKAGE]).args(options);
+    run(with_timeout(&build, BUILD_TIMEOUT_S).stdout(Stdio::null()))?;
+    let archive = workspace.target.join(folder).join(ARCHIVE).display().to_string();
     compile(
         built,
         &[

@@ -33,7 +33,7 @@ struct Wishes {
 /// `cargo xtask sqlite-suite [--stock] [--write] [--only FILE]...`.
 pub(crate) fn sqlite_suite(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
     let wishes = read(arguments).map_err(|text| Failure::usage(text, usage))?;
-    if let Some(missing) = build::missing(workspace) {
+    if let Some(missing) = missing(workspace) {
         return Err(Failure::new(missing));
     }
     let outcome = run(workspace, &wishes)?;
@@ -41,9 +41,21 @@ pub(crate) fn sqlite_suite(workspace: &Workspace, arguments: &[String], usage: &
     if outcome.failed == 0 { Ok(()) } else { Err(Failure::told()) }
 }
 
+/// What this machine lacks for it.
+pub(crate) fn missing(workspace: &Workspace) -> Option<String> {
+    build::missing(workspace)
+}
+
+/// The program `speedtest1`, and an optimised library that makes our VFS its default one.
+pub(crate) fn speedtest(workspace: &Workspace) -> Result<(PathBuf, PathBuf)> {
+    let built = build::build(workspace)?;
+    let vfs = build::vfs(workspace, &built, build::Profile::Release)?;
+    Ok((built.program("speedtest1"), vfs))
+}
+
 /// The same as a part of `./test`.
 pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
-    match build::missing(workspace) {
+    match missing(workspace) {
         Some(missing) => {
             let not_run = vec![format!("SQLite's own test suite: {missing}")];
             Ok(Outcome { not_run, ..Outcome::default() })
@@ -74,7 +86,7 @@ fn read(arguments: &[String]) -> std::result::Result<Wishes, String> {
 
 fn run(workspace: &Workspace, wishes: &Wishes) -> Result<Outcome> {
     let built = build::build(workspace)?;
-    let vfs = if wishes.stock { None } else { Some(build::vfs(workspace, &built)?) };
+    let vfs = if wishes.stock { None } else { Some(build::vfs(workspace, &built, build::Profile::Debug)?) };
     let logs =
         workspace.target.join("sqlite").join("logs").join(if wishes.stock { "stock" } else { "holdfast" });
     let runner = Runner { built: &built, vfs: vfs.as_deref(), logs };
