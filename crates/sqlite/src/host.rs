@@ -39,6 +39,15 @@ mod place {
 /// The oldest SQLite that is served, as `sqlite3_libversion_number` tells it.
 pub const VERSION_MIN: c_int = 3_040_000;
 
+/// A function of a table.
+///
+/// # Safety
+/// The table must have a function of this type in this place.
+unsafe fn function<F: Copy>(table: *const c_void, place: usize) -> F {
+    // SAFETY: per the contract; a pointer to a function is as large as any other.
+    unsafe { *table.cast::<*const c_void>().add(place).cast::<F>() }
+}
+
 static HOST: OnceLock<Host> = OnceLock::new();
 
 impl Host {
@@ -48,25 +57,22 @@ impl Host {
     /// `routines` must be the `sqlite3_api_routines` that SQLite handed to the extension's entry point.
     #[must_use]
     pub unsafe fn from_api(routines: *const c_void) -> Option<Host> {
-        let table: *const *const c_void = routines.cast();
         // SAFETY: every version of SQLite that loads extensions has the first of these; the others are read only when the
         // version says that they are there. Types are those of `sqlite3ext.h`.
         unsafe {
-            let function = |place: usize| *table.add(place);
-            let libversion_number: unsafe extern "C" fn() -> c_int =
-                std::mem::transmute(function(place::LIBVERSION_NUMBER));
+            let libversion_number: unsafe extern "C" fn() -> c_int = function(routines, place::LIBVERSION_NUMBER);
             if libversion_number() < VERSION_MIN {
                 return None;
             }
             Some(Host {
                 libversion_number,
-                vfs_find: std::mem::transmute::<*const c_void, _>(function(place::VFS_FIND)),
-                vfs_register: std::mem::transmute::<*const c_void, _>(function(place::VFS_REGISTER)),
-                log: std::mem::transmute::<*const c_void, _>(function(place::LOG)),
-                malloc: std::mem::transmute::<*const c_void, _>(function(place::MALLOC)),
-                uri_parameter: std::mem::transmute::<*const c_void, _>(function(place::URI_PARAMETER)),
-                filename_journal: std::mem::transmute::<*const c_void, _>(function(place::FILENAME_JOURNAL)),
-                filename_wal: std::mem::transmute::<*const c_void, _>(function(place::FILENAME_WAL)),
+                vfs_find: function(routines, place::VFS_FIND),
+                vfs_register: function(routines, place::VFS_REGISTER),
+                log: function(routines, place::LOG),
+                malloc: function(routines, place::MALLOC),
+                uri_parameter: function(routines, place::URI_PARAMETER),
+                filename_journal: function(routines, place::FILENAME_JOURNAL),
+                filename_wal: function(routines, place::FILENAME_WAL),
             })
         }
     }

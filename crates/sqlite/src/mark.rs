@@ -2,8 +2,8 @@
 //! misled.
 //!
 //! Byte 19 of the first page, the version that a reader must know, is 3: "file is not a database". The bytes 72 to 92, which
-//! SQLite reserves and ignores, say what was there and carry the nonce of log and image. The change counter is raised, so that
-//! who had pages in a cache reads the first one again. An empty database gets a first page that has nothing but the mark.
+//! SQLite reserves and ignores, say what was there and carry the nonce of log and image. The change counter is one that no
+//! commit comes near, so that who had pages in a cache reads the first one again, now and when the mark is gone. An empty database gets a first page that has nothing but the mark.
 //!
 //! Invariant: a marked page never leaves this library: who reads through the VFS sees the page without the mark.
 
@@ -16,6 +16,8 @@ const COUNTER: usize = 24;
 const RESERVED: usize = 72;
 /// Of a read version that no SQLite knows.
 const REFUSED: u8 = 3;
+/// How far the change counter is put away.
+const FAR: u32 = 1 << 31;
 /// Bytes of the header of a database.
 pub(crate) const HEADER_BYTES: usize = 100;
 /// Size of what stands for an empty database.
@@ -51,8 +53,8 @@ pub(crate) fn put(page: &mut [u8], nonce: u64) {
     page[RESERVED + 8..RESERVED + 12].copy_from_slice(&counter);
     page[RESERVED + 12..RESERVED + 20].copy_from_slice(&nonce.to_le_bytes());
     page[READ_VERSION] = REFUSED;
-    let raised = u32::from_be_bytes(counter).wrapping_add(1);
-    page[COUNTER..COUNTER + 4].copy_from_slice(&raised.to_be_bytes());
+    let far = u32::from_be_bytes(counter).wrapping_add(FAR);
+    page[COUNTER..COUNTER + 4].copy_from_slice(&far.to_be_bytes());
 }
 
 /// Takes the mark out of a first page.

@@ -19,7 +19,10 @@ use crate::ffi;
 use crate::host;
 use crate::pool::Pool;
 
-static POOLS: Mutex<Option<HashMap<Identity, (Arc<Pool>, usize)>>> = Mutex::new(None);
+/// Pools, and how many connections use each.
+type Pools = HashMap<Identity, (Arc<Pool>, usize)>;
+
+static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
 
 /// Finds or attaches the pool of a database, for one more connection.
 pub(crate) fn enter(
