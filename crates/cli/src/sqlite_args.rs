@@ -22,11 +22,53 @@ Runs the file in the `sqlite3` of the system, in turns over fresh databases: wit
 NORMAL, and over the VFS `holdfast` at its levels. The time is that of the whole run, the close of the database included. \
 Nothing but fresh databases in a temporary directory is written to, unless the SQL itself attaches others.";
 
+const RECOVER_HELP: &str = "\
+Examples:
+  holdfast sqlite recover notes.db
+  holdfast sqlite recover --discard notes.db
+
+Nobody may have the database open. From the pool comes its newest commit; without the pool, from the redo log beside it, \
+that of its last flush. --discard takes the file as it is, which loses what is elsewhere; it is for a copy without its log.";
+
 #[derive(Debug, Subcommand)]
 pub enum SqliteCommand {
+    /// Say where the newest commits of databases are
+    #[command(after_help = "Example:\n  holdfast sqlite status notes.db --json")]
+    Status(SqliteStatusArgs),
+    /// Bring all commits into the database files, also of databases that are open
+    #[command(after_help = "Example:\n  holdfast sqlite checkpoint notes.db")]
+    Checkpoint(SqliteFilesArgs),
+    /// Make databases complete that a crash left behind
+    #[command(after_help = RECOVER_HELP)]
+    Recover(SqliteRecoverArgs),
     /// Run SQL over WAL and over Holdfast, and say what is gained at which durability
     #[command(after_help = BENCH_HELP)]
     Bench(SqliteBenchArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct SqliteFilesArgs {
+    /// The databases
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct SqliteStatusArgs {
+    #[command(flatten)]
+    pub files: SqliteFilesArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SqliteRecoverArgs {
+    #[command(flatten)]
+    pub files: SqliteFilesArgs,
+    /// Take the files as they are; what is in the pool or in a redo log is lost
+    #[arg(long)]
+    pub discard: bool,
 }
 
 #[derive(Debug, Args)]

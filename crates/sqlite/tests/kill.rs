@@ -51,7 +51,13 @@ fn a_killed_writer_loses_no_commit_that_it_acknowledged() {
     let folder = scratch();
     let path = folder.path().join("db");
     create(&path);
-    let ways = ["threshold=infinity", "threshold=0&flush=inline", "threshold=5", "level=power", "pool_limit=1048576&threshold=20"];
+    let ways = [
+        "threshold=infinity",
+        "threshold=0&flush=inline",
+        "threshold=5",
+        "level=power",
+        "pool_limit=1048576&threshold=20",
+    ];
     for round in 0..ROUNDS {
         let way = ways[round as usize % ways.len()];
         let told = kill_after(TEST, way, folder.path(), round);
@@ -67,7 +73,10 @@ fn a_killed_writer_loses_no_commit_that_it_acknowledged() {
             // Nor does the next writer's death hurt a process that has the database open.
             let told = kill_after(TEST, way, folder.path(), round + 5);
             let found = number(&connection, "SELECT n FROM counter");
-            assert!(found == told || found == told + 1, "{way}: {told} acknowledged, {found} there, taken over");
+            assert!(
+                found == told || found == told + 1,
+                "{way}: {told} acknowledged, {found} there, taken over"
+            );
             connection.execute_batch(COUNT).unwrap();
             assert_sound(&connection);
         }
@@ -109,7 +118,8 @@ fn when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush() {
 
 #[test]
 fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool() {
-    const TEST: &str = "a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool";
+    const TEST: &str =
+        "a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool";
     const LARGE: &str = "BEGIN; UPDATE counter SET n = n + 1; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n \
                          WHERE i < 1500) INSERT INTO t (b) SELECT hex(randomblob(500)) FROM n; UPDATE t SET b = b || 'y' \
                          WHERE a % 3 = 0; COMMIT";
@@ -179,7 +189,11 @@ fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
         }
         assert!(found.iter().all(|one| *one == found[0]), "{found:?} after {told}, round {round}");
         assert!(found[0] == told || found[0] == told + 1, "{found:?} after {told}");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "a journal or super-journal is left");
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            3,
+            "a journal or super-journal is left"
+        );
     }
 }
 
