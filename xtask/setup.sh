@@ -231,6 +231,20 @@ install_zig() {
     printf 'warning: there is no Zig; the test of an applet in Zig does not run\n' >&2
 }
 
+# A binding of SQLite for Node that loads extensions, for an example: compiled here, against the headers that Node's package
+# has. Where it cannot be had, the test of the example says so.
+install_better_sqlite3() {
+  local place=${CARGO_TARGET_DIR:-target}/node
+  [ ! -f "$place/node_modules/better-sqlite3/build/Release/better_sqlite3.node" ] || return 0
+  command -v node >/dev/null && command -v npm >/dev/null && [ -f /usr/include/node/node.h ] ||
+    { command -v apt-get >/dev/null && (install_packages nodejs npm libnode-dev); } || true
+  mkdir -p "$place"
+  { [ -f /usr/include/node/node.h ] &&
+    shown npm install --prefix "$place" --no-audit --no-fund --loglevel=error --build-from-source --nodedir=/usr \
+      better-sqlite3@11.10.0; } ||
+    printf 'warning: better-sqlite3 cannot be built; the example for Node does not run\n' >&2
+}
+
 # What ./demo needs.
 set_up_for_running() {
   # shellcheck disable=SC2046 # one word is one package
@@ -250,4 +264,5 @@ set_up_for_testing() {
   fetch_sqlite
   install_toolchain
   install_zig
+  install_better_sqlite3
 }
