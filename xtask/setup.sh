@@ -79,6 +79,18 @@ packages_for_applications() {
   command -v Xvfb >/dev/null || echo xvfb
 }
 
+# SQLite's own test programs are built with Tcl; programs that load its extension are the shell and the system's Python.
+packages_for_sqlite() {
+  command -v sqlite3 >/dev/null || echo sqlite3
+  [ -f /usr/include/sqlite3.h ] || echo libsqlite3-dev
+  [ -x /usr/bin/python3 ] || echo python3
+  { command -v tclsh >/dev/null && [ -n "$(find /usr/lib -maxdepth 3 -name tclConfig.sh -print -quit 2>/dev/null)" ]; } ||
+    echo tcl tcl-dev
+  [ -f /usr/include/zlib.h ] || echo zlib1g-dev
+  command -v make >/dev/null || echo make
+  command -v xz >/dev/null || echo xz-utils
+}
+
 # Once. A source that cannot be reached may be one that is not needed: installing will tell.
 refresh_package_lists() {
   [ -z "${holdfast_lists_are_fresh:-}" ] || return 0
@@ -158,6 +170,36 @@ fetch_machine() {
   rm -rf "$folder"
 }
 
+# SQLite's source with its test suite, for `cargo xtask sqlite-suite`: out of the distribution's source package, in the version
+# that is installed. The lists of source packages are got for this alone, and not kept. Nothing fails without it; the suite
+# says that it was not run.
+fetch_sqlite() {
+  local place=${CARGO_TARGET_DIR:-target}/sqlite folder keyring signed="" options
+  [ ! -f "$place/source/VERSION" ] && command -v apt-get >/dev/null || return 0
+  # As for the video.
+  [ "$(id -u)" -ne 0 ] || refresh_package_lists
+  folder=$(mktemp -d)
+  for keyring in /usr/share/keyrings/debian-archive-keyring.gpg /usr/share/keyrings/ubuntu-archive-keyring.gpg; do
+    [ -f "$keyring" ] && signed="[signed-by=$keyring] " && break
+  done
+  # From where the package itself comes.
+  apt-cache madison sqlite3 2>/dev/null |
+    sed -n "s,^.*| \\(http[^ ]*\\) \\([^ /]*\\)/\\([^ ]*\\) .*Packages\$,deb-src $signed\\1 \\2 \\3,p" |
+    head -n 1 >"$folder/sources.list"
+  mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial" "$folder/source" "$place"
+  options=(-q -o APT::Sandbox::User=root -o "Dir::Etc::sourcelist=$folder/sources.list" -o Dir::Etc::sourceparts=-
+    -o "Dir::State::lists=$folder/lists" -o "Dir::Cache=$folder/cache")
+  # Under its name only when it is whole.
+  [ -s "$folder/sources.list" ] &&
+    shown apt-get "${options[@]}" update &&
+    (cd "$folder" && shown apt-get "${options[@]}" source --download-only sqlite3) &&
+    tar -xf "$folder"/sqlite3_*.orig.tar.xz -C "$folder/source" --strip-components=1 &&
+    rm -rf "$place/source" "$place/source.part" && cp -r "$folder/source" "$place/source.part" &&
+    mv "$place/source.part" "$place/source" ||
+    printf 'warning: there is no source of SQLite; its own test suite does not run\n' >&2
+  rm -rf "$folder"
+}
+
 # The toolchain of rust-toolchain.toml, also where rustup is told not to install by itself.
 install_toolchain() {
   # A system's own cargo may come first in PATH and hide that there is a rustup.
@@ -189,6 +231,20 @@ install_zig() {
     printf 'warning: there is no Zig; the test of an applet in Zig does not run\n' >&2
 }
 
+# A binding of SQLite for Node that loads extensions, for an example: compiled here, against the headers that Node's package
+# has. Where it cannot be had, the test of the example says so.
+install_better_sqlite3() {
+  local place=${CARGO_TARGET_DIR:-target}/node
+  [ ! -f "$place/node_modules/better-sqlite3/build/Release/better_sqlite3.node" ] || return 0
+  command -v node >/dev/null && command -v npm >/dev/null && [ -f /usr/include/node/node.h ] ||
+    { command -v apt-get >/dev/null && (install_packages nodejs npm libnode-dev); } || true
+  mkdir -p "$place"
+  { [ -f /usr/include/node/node.h ] &&
+    shown npm install --prefix "$place" --no-audit --no-fund --loglevel=error --build-from-source --nodedir=/usr \
+      better-sqlite3@11.10.0; } ||
+    printf 'warning: better-sqlite3 cannot be built; the example for Node does not run\n' >&2
+}
+
 # What ./demo needs.
 set_up_for_running() {
   # shellcheck disable=SC2046 # one word is one package
@@ -200,10 +256,13 @@ set_up_for_running() {
 set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_c_programs) $(packages_for_c_applets) \
-    $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications)
+    $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications) \
+    $(packages_for_sqlite)
   install_clang_runtime
   fetch_video
   fetch_machine
+  fetch_sqlite
   install_toolchain
   install_zig
+  install_better_sqlite3
 }

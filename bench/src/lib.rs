@@ -18,6 +18,8 @@ pub mod report;
 pub mod slice;
 #[cfg(feature = "slow-memory")]
 pub mod slow;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub mod stats;
 pub mod timing;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, as a host does")]

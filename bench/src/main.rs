@@ -9,8 +9,7 @@ use std::process::ExitCode;
 use holdfast_bench::{applet, heap, persistency, pool, report, slice};
 
 const RUNS_DEFAULT: usize = 15;
-const USAGE: &str =
-    "usage: holdfast-bench slice|heap|applet|persistency|pool|slow [--json] [--runs N] [--only SECTION]";
+const USAGE: &str = "usage: holdfast-bench slice|heap|applet|persistency|pool|slow|sqlite [--json] [--runs N] [--only SECTION]";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Suite {
@@ -20,13 +19,14 @@ enum Suite {
     Persistency,
     Pool,
     Slow,
+    Sqlite,
 }
 
 struct Arguments {
     suite: Suite,
     json: bool,
     runs: usize,
-    /// A section of the suite `heap`, `applet` or `pool`.
+    /// A section of the suite `heap`, `applet`, `pool` or `sqlite`.
     only: Option<String>,
 }
 
@@ -35,6 +35,11 @@ fn main() -> ExitCode {
     if words.next().as_deref() == Some(applet::PEER) {
         return play(words.next().as_deref());
     }
+    #[cfg(feature = "sqlite")]
+    if std::env::args().nth(1).as_deref() == Some(holdfast_bench::sqlite::PEER) {
+        let words: Vec<String> = std::env::args().skip(2).collect();
+        return told(holdfast_bench::sqlite::play(&words));
+    }
     let arguments = match parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(complaint) => {
@@ -42,6 +47,14 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    #[cfg(feature = "sqlite")]
+    if arguments.suite == Suite::Sqlite {
+        match holdfast_bench::sqlite::in_scratch_home() {
+            Ok(None) => {}
+            Ok(Some(code)) => return code,
+            Err(error) => return told(Err(error)),
+        }
+    }
     // Whoever reads a log needs no progress.
     let watched = std::io::stderr().is_terminal();
     let mut progress = |what: &str| {
@@ -61,6 +74,15 @@ fn main() -> ExitCode {
         #[cfg(not(feature = "slow-memory"))]
         Suite::Slow => Err(std::io::Error::other(
             "this program was built without the model of slow memory; run `cargo xtask bench slow`",
+        )),
+        #[cfg(feature = "sqlite")]
+        Suite::Sqlite => {
+            holdfast_bench::sqlite::run(arguments.runs, arguments.only.as_deref(), &mut progress)
+                .map(|found| (found.measurements, found.missing))
+        }
+        #[cfg(not(feature = "sqlite"))]
+        Suite::Sqlite => Err(std::io::Error::other(
+            "this program was built without SQLite; run `cargo xtask bench sqlite`",
         )),
         Suite::Pool => pool::run(arguments.runs, arguments.only.as_deref(), &mut progress)
             .map(|found| (found.measurements, found.missing)),
@@ -90,7 +112,11 @@ fn main() -> ExitCode {
 
 /// The other side of a measurement, which this program has started.
 fn play(role: Option<&str>) -> ExitCode {
-    match applet::play(role.unwrap_or_default()) {
+    told(applet::play(role.unwrap_or_default()))
+}
+
+fn told(played: std::io::Result<()>) -> ExitCode {
+    match played {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("holdfast-bench: the other side: {error}");
@@ -107,6 +133,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
         Some("persistency") => Suite::Persistency,
         Some("pool") => Suite::Pool,
         Some("slow") => Suite::Slow,
+        Some("sqlite") => Suite::Sqlite,
         Some(other) => return Err(format!("there is no suite {other}")),
         None => return Err("no suite is named".to_owned()),
     };
@@ -140,6 +167,7 @@ mod tests {
         assert_eq!(parsed("heap").unwrap().suite, Suite::Heap);
         assert_eq!(parsed("slice --json").unwrap().suite, Suite::Slice);
         assert_eq!(parsed("persistency").unwrap().suite, Suite::Persistency);
+        assert_eq!(parsed("sqlite --only paper").unwrap().suite, Suite::Sqlite);
         assert_eq!(parsed("pool --only flush").unwrap().suite, Suite::Pool);
         assert_eq!(parsed("applet --only channel").unwrap().suite, Suite::Applet);
         assert_eq!(parsed("heap --only kv").unwrap().only.as_deref(), Some("kv"));

@@ -9,7 +9,7 @@
 //!
 //! What it must not do: count what filling the records wrote.
 
-mod device;
+pub(crate) mod device;
 mod files;
 mod heaps;
 mod records;

@@ -16,6 +16,12 @@ impl Series {
         self.0.len()
     }
 
+    /// All of them.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn values(&self) -> &[f64] {
+        &self.0
+    }
+
     /// The middle value, or the mean of the two in the middle; NaN without values.
     #[must_use]
     pub fn median(&self) -> f64 {

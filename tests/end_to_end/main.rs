@@ -15,6 +15,7 @@ mod programs;
 mod repairs;
 mod roots;
 mod rubbish;
+mod sqlite;
 mod streams;
 mod tools;
 

@@ -8,11 +8,11 @@
 //!
 //! Needs root, loop devices and both programs that make file systems; without, the test says what it lacks.
 
-#![allow(unsafe_code, reason = "one ioctl")]
+#![allow(unsafe_code, reason = "one system call")]
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -22,6 +22,7 @@ use holdfast_testkit::{Trial, Trials};
 use rand::RngExt;
 
 use crate::driver::run_with;
+use crate::file_system::{FileSystem, KINDS, lacking};
 use crate::home::Home;
 use crate::ledger::Ledger;
 
@@ -30,23 +31,6 @@ const CUTS: u64 = 50;
 const ENTRIES_MAX: u64 = 1_000_000;
 /// A file system is made anew after so many cuts.
 const CUTS_OF_ONE: u64 = 25;
-/// `_IOR('X', 125, __u32)`.
-const FS_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
-/// Nothing is written back, not even the file system's own journal.
-static NO_LOG_FLUSH: u32 = 2;
-
-struct Kind {
-    name: &'static str,
-    program: &'static str,
-    arguments: &'static [&'static str],
-    bytes: u64,
-}
-
-const KINDS: [Kind; 2] = [
-    Kind { name: "ext4", program: "mkfs.ext4", arguments: &["-q", "-F"], bytes: 96 << 20 },
-    Kind { name: "xfs", program: "mkfs.xfs", arguments: &["-q", "-f"], bytes: 320 << 20 },
-];
-
 #[test]
 fn after_a_power_cut_on_ext4_and_xfs_every_acknowledged_commit_is_there() {
     if let Some(lacking) = lacking() {
@@ -57,79 +41,6 @@ fn after_a_power_cut_on_ext4_and_xfs_every_acknowledged_commit_is_there() {
     let mut command = Command::new("unshare");
     command.args(["-m", "--"]).arg(std::env::current_exe().unwrap());
     run_with(command, "power cuts");
-}
-
-fn lacking() -> Option<String> {
-    if holdfast_sys::file::effective_user() != 0 {
-        return Some("cutting the power of a file system needs root".to_owned());
-    }
-    for kind in &KINDS {
-        let found = Command::new(kind.program).arg("-V").output().is_ok_and(|output| output.status.success());
-        if !found {
-            return Some(format!("{} is not installed (./test does that)", kind.program));
-        }
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let tried = KINDS.iter().try_for_each(|kind| FileSystem::new(kind, directory.path())?.mount());
-    tried.err().map(|error| format!("this system mounts no loop device: {error}"))
-}
-
-struct FileSystem {
-    kind: &'static Kind,
-    image: PathBuf,
-    place: PathBuf,
-    mounted: bool,
-}
-
-fn ran(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|error| error.to_string())?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
-}
-
-impl FileSystem {
-    fn new(kind: &'static Kind, directory: &Path) -> Result<FileSystem, String> {
-        let (image, place) = (directory.join(format!("{}.disk", kind.name)), directory.join(kind.name));
-        let file = File::create(&image).map_err(|error| error.to_string())?;
-        file.set_len(kind.bytes).map_err(|error| error.to_string())?;
-        ran(Command::new(kind.program).args(kind.arguments).arg(&image))?;
-        std::fs::create_dir_all(&place).map_err(|error| error.to_string())?;
-        Ok(FileSystem { kind, image, place, mounted: false })
-    }
-
-    fn mount(&mut self) -> Result<(), String> {
-        ran(Command::new("mount")
-            .args(["-o", "loop", "-t", self.kind.name])
-            .args([&self.image, &self.place]))?;
-        self.mounted = true;
-        Ok(())
-    }
-
-    fn unmount(&mut self) {
-        self.mounted = false;
-        // A file that was closed just now may keep it busy for a moment.
-        for _ in 0..50 {
-            if ran(Command::new("umount").arg(&self.place)).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("{} stays busy", self.place.display());
-    }
-
-    fn cut_power(&self) {
-        let directory = File::open(&self.place).unwrap();
-        // SAFETY: the descriptor is open; the call reads one word of ours.
-        let done = unsafe { libc::ioctl(directory.as_raw_fd(), FS_IOC_SHUTDOWN, &raw const NO_LOG_FLUSH) };
-        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-    }
-}
-
-impl Drop for FileSystem {
-    fn drop(&mut self) {
-        if self.mounted {
-            let _ = ran(Command::new("umount").arg("-l").arg(&self.place));
-        }
-    }
 }
 
 pub(crate) fn drive() {

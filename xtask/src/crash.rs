@@ -39,7 +39,11 @@ const fn row(name: &'static str, tests: &'static [&'static str], long: Option<u6
     Row { name, package: CROSS.0, program: CROSS.1, features: &[], tests, long }
 }
 
-const ROWS: [Row; 11] = [
+const fn sqlite(name: &'static str, tests: &'static [&'static str], long: Option<u64>) -> Row {
+    Row { name, package: CROSS.0, program: "sqlite", features: &[], tests, long }
+}
+
+const ROWS: [Row; 17] = [
     row("H1", &["kills::"], Some(200_000)),
     Row {
         name: "H2",
@@ -80,6 +84,14 @@ const ROWS: [Row; 11] = [
     row("H10", &["memory::"], None),
     row("H11", &["openers::"], Some(50_000)),
     row("H12", &["golden::"], None),
+    // Each call and each allocation is a case: a long run ends when there are no more.
+    sqlite("S1", &["a_process_that_dies_in_any_call"], Some(200_000)),
+    sqlite("S2", &["an_error_in_any_call", "a_disk_that_is_full"], Some(200_000)),
+    sqlite("S3", &["memory_that_runs_out"], Some(200_000)),
+    // Of 1,000 statements.
+    sqlite("S5", &["random_statements"], Some(1000)),
+    sqlite("S6", &["after_a_power_cut"], Some(500)),
+    sqlite("S7", &["a_killed_holder"], Some(12_500)),
 ];
 
 #[derive(Default)]
@@ -153,7 +165,8 @@ struct Line {
 impl Line {
     /// Reads `fault H1: process death: 1000 trials in 3.2 s, seed 0x1`.
     fn read(text: &str) -> Option<Line> {
-        let (row, rest) = text.get(text.find("fault H")?..)?.strip_prefix("fault ")?.split_once(": ")?;
+        let start = ["fault H", "fault S"].iter().find_map(|beginning| text.find(beginning))?;
+        let (row, rest) = text.get(start..)?.strip_prefix("fault ")?.split_once(": ")?;
         let (what, rest) = rest.split_once(": ")?;
         let (trials, rest) = rest.split_once(" trials in ")?;
         let (seconds, _) = rest.split_once(" s, seed ")?;
@@ -167,8 +180,9 @@ impl Line {
     }
 
     /// Rows in the order of the matrix.
-    fn place(&self) -> (u32, String) {
-        (self.row[1..].parse().unwrap_or(u32::MAX), self.what.clone())
+    fn place(&self) -> (String, u32, String) {
+        let (letter, number) = self.row.split_at(1);
+        (letter.to_owned(), number.parse().unwrap_or(u32::MAX), self.what.clone())
     }
 }
 
@@ -184,7 +198,10 @@ fn run(workspace: &Workspace, row: &Row, wishes: &Wishes) -> Result<Vec<Line>> {
     let mut bounded = with_timeout(&command, ROW_TIMEOUT_S);
     let output = bounded.output().map_err(|error| cannot_start(&bounded, &error))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    for line in text.lines().filter(|line| line.contains("fault H") || line.contains("not run: ")) {
+    for line in text
+        .lines()
+        .filter(|line| line.contains("fault H") || line.contains("fault S") || line.contains("not run: "))
+    {
         println!("{line}");
     }
     if !output.status.success() {
@@ -215,7 +232,7 @@ fn merge(text: &str, results: &[Line]) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (section, after) = rest.split_once(END)?;
     let mut rows = BTreeMap::new();
-    for line in section.lines().filter(|line| line.starts_with("| H")) {
+    for line in section.lines().filter(|line| line.starts_with("| H") || line.starts_with("| S")) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [row, what, trials, _, seconds] = cells[..] else { return None };
         let trials = trials.parse().ok()?;
@@ -254,7 +271,8 @@ mod tests {
         let text = format!("a\n{BEGIN}\n{END}\nb\n");
         let once = merge(&text, &[result("H10", 5), result("H2", 7)]).unwrap();
         let twice = merge(&once, &[result("H10", 6)]).unwrap();
-        let rows: Vec<&str> = twice.lines().filter(|line| line.starts_with("| H")).collect();
+        let rows: Vec<&str> =
+            twice.lines().filter(|line| line.starts_with("| H") || line.starts_with("| S")).collect();
         assert_eq!(rows, ["| H2 | w | 7 | 0 | 1.0 |", "| H10 | w | 6 | 0 | 1.0 |"]);
         assert!(twice.starts_with("a\n") && twice.ends_with("\nb\n"));
         assert_eq!(merge("no section", &[]), None);

@@ -3,7 +3,7 @@
 //! A map of the modules: `workspace` knows where everything is, `command` starts programs, `checks` and
 //! `tidy` look at the source, `applets` builds guest programs, `c_library` what native programs in C link,
 //! `tests` runs the tests and `outcome` counts them, `crash` runs those of the fault matrix at other counts, `vm` those of a
-//! machine that fails, `fuzz` builds and runs what is in `fuzz/`, `python` builds and tests the Python package, `release` builds the command as it is shipped, `measure`
+//! machine that fails, `sqlite_suite` SQLite's own tests, `fuzz` builds and runs what is in `fuzz/`, `python` builds and tests the Python package, `release` builds the command as it is shipped, `measure`
 //! starts the programs of `bench/` with it.
 //!
 //! What it must not do: install anything (that is `setup.sh`; but `miri` asks rustup for its toolchain, and `python`
@@ -25,6 +25,7 @@ mod miri;
 mod outcome;
 mod python;
 mod release;
+mod sqlite_suite;
 mod tests;
 mod tidy;
 mod vm;
@@ -53,10 +54,14 @@ usage: cargo xtask CHORE
   vm [--long] [--only FAILURE]... [--canary] [--run PROGRAM [ARGUMENT]...]
                                    a machine in QEMU that crashes, panics, is reset and loses its power, and what is
                                    there afterwards; --long for 40 of each; --run for a program of one's choice in it
+  sqlite-suite [--only FILE]... [--write] [--stock]
+                                   SQLite's own test suite over our VFS; --write adds what passes to the list that never
+                                   shrinks; --stock for SQLite as it is
   fuzz [TARGET]... [--minutes N]   fuzzes channel, heap_bytes, heap_operations, region_files, 10 minutes each
   miri                             tests of the heap in Miri; installs it with a nightly toolchain if it is missing
   release                          builds the command as it is shipped and says where it is
-  bench SUITE [--json] [--runs N]  measures; suites: slice, heap, applet, persistency, pool, slow (bench/README.md)
+  bench SUITE [--json] [--runs N]  measures; suites: slice, heap, applet, persistency, pool, slow,
+                                   sqlite (bench/README.md)
   demo                             the main job, cold, killed, warm and the old way, as one table
 
 A fresh machine is set up by ./test and ./demo, which then call this.
@@ -84,8 +89,10 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     let workspace = Workspace::load()?;
-    let takes_arguments =
-        matches!(chore.as_str(), "applets" | "bench" | "c-library" | "crash" | "fuzz" | "vm");
+    let takes_arguments = matches!(
+        chore.as_str(),
+        "applets" | "bench" | "c-library" | "crash" | "fuzz" | "sqlite-suite" | "vm"
+    );
     if let (false, Some(extra)) = (takes_arguments, rest.first()) {
         return Err(Failure::usage(format!("`{chore}` takes no argument, but got `{extra}`"), USAGE));
     }
@@ -99,6 +106,7 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         "python" => python::python(&workspace),
         "crash" => crash::crash(&workspace, rest, USAGE),
         "fuzz" => fuzz::fuzz(&workspace, rest, USAGE),
+        "sqlite-suite" => sqlite_suite::sqlite_suite(&workspace, rest, USAGE),
         "vm" => vm::vm(&workspace, rest),
         "miri" => miri::miri(&workspace),
         "release" => release::release(&workspace),

@@ -8,15 +8,21 @@ use crate::c_library;
 use crate::command::{cargo, run, show};
 use crate::failure::{Failure, Result};
 use crate::release;
+use crate::sqlite_suite;
 use crate::workspace::Workspace;
 
-const SUITES: [&str; 6] = ["slice", PEERS_SUITE, APPLET_SUITE, SQLITE_SUITE, POOL_SUITE, SLOW_SUITE];
+const SUITES: [&str; 7] =
+    ["slice", PEERS_SUITE, APPLET_SUITE, BYTES_SUITE, POOL_SUITE, SLOW_SUITE, SQLITE_SUITE];
 /// The suite that needs the engines that it compares with.
 const PEERS_SUITE: &str = "heap";
 /// The suite that needs applets and the C library.
 const APPLET_SUITE: &str = "applet";
 /// The suite that needs SQLite.
-const SQLITE_SUITE: &str = "persistency";
+const BYTES_SUITE: &str = "persistency";
+/// The suite that needs SQLite, our VFS as an extension, and SQLite's own programs.
+const SQLITE_SUITE: &str = "sqlite";
+const EXTENSION_PACKAGE: &str = "holdfast-sqlite-extension";
+const EXTENSION: &str = "libholdfast_sqlite.so";
 /// The suite that starts a keeper, and compares with engines and SQLite.
 const POOL_SUITE: &str = "pool";
 /// The suite that needs the model of slow memory, which the others must not have.
@@ -47,7 +53,8 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
             command
         }
         Some(suite) if suite == APPLET_SUITE => with_applets(workspace)?,
-        Some(suite) if suite == SQLITE_SUITE => with_c(workspace, "sqlite", "build-essential")?,
+        Some(suite) if suite == BYTES_SUITE => with_c(workspace, "sqlite", "build-essential")?,
+        Some(suite) if suite == SQLITE_SUITE => with_vfs(workspace)?,
         Some(suite) if suite == SLOW_SUITE => bench_with(workspace, &["--features", "slow-memory"])?,
         _ => built(workspace, BENCH)?,
     };
@@ -91,6 +98,19 @@ fn with_applets(workspace: &Workspace) -> Result<Command> {
     c_library::install(workspace, &workspace.c_library())?;
     let mut command = bench_with(workspace, &[])?;
     command.env("HOLDFAST_APPLETS", workspace.applets()).env("HOLDFAST_C_LIBRARY", workspace.c_library());
+    Ok(command)
+}
+
+/// Builds what measures SQLite, the extension that it loads, and, where their source is there, SQLite's own programs.
+fn with_vfs(workspace: &Workspace) -> Result<Command> {
+    let mut build = cargo(&workspace.root);
+    run(build.args(["build", "--release", "-p", EXTENSION_PACKAGE]))?;
+    let mut command = with_c(workspace, "sqlite", "build-essential")?;
+    command.env("HOLDFAST_SQLITE_EXTENSION", workspace.target.join("release").join(EXTENSION));
+    if sqlite_suite::missing(workspace).is_none() {
+        let (program, vfs) = sqlite_suite::speedtest(workspace)?;
+        command.env("HOLDFAST_SPEEDTEST1", program).env("HOLDFAST_SPEEDTEST1_VFS", vfs);
+    }
     Ok(command)
 }
 

@@ -13,6 +13,7 @@ use crate::command::{cannot_start, cargo, run, show, text, with_timeout};
 use crate::failure::{Failure, Result};
 use crate::outcome::{Outcome, Reader};
 use crate::python;
+use crate::sqlite_suite;
 use crate::vm;
 use crate::workspace::Workspace;
 
@@ -68,6 +69,7 @@ fn run_all(workspace: &Workspace) -> Outcome {
     }
     lines.push(report("the heap's tests as applets", in_sandbox(workspace), &mut outcome));
     lines.push(report("pools in a machine with persistent memory", in_machine(workspace), &mut outcome));
+    lines.push(report("SQLite's own test suite", sqlite_suite::test(workspace), &mut outcome));
     lines.push(report("the Python package", python::test(workspace), &mut outcome));
     println!();
     for line in lines {

@@ -11,6 +11,7 @@ use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, 
 use crate::heap_args::*;
 use crate::keeper_args::{KEEPER_HELP, KeeperCommand};
 use crate::model_args::{MODEL_HELP, ModelArgs};
+use crate::sqlite_args::{SQLITE_HELP, SqliteCommand};
 
 /// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
 const EXIT_CODES: &str = "\
@@ -48,6 +49,9 @@ pub enum Command {
     /// Save heaps when the machine is about to go, and keep the pool small
     #[command(subcommand, after_help = KEEPER_HELP)]
     Keeper(KeeperCommand),
+    /// Look after databases of the SQLite VFS `holdfast`, and measure what it gains
+    #[command(subcommand, after_help = SQLITE_HELP)]
+    Sqlite(SqliteCommand),
     /// Say what this machine offers, and what each missing feature costs
     Doctor(DoctorArgs),
     /// Print a completion script for a shell

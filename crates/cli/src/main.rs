@@ -24,6 +24,8 @@ mod model_args;
 mod output;
 mod run;
 mod size;
+mod sqlite;
+mod sqlite_args;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -87,6 +89,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Tidy(options)) => heap::tidy::run(&options),
         Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
         Command::Keeper(command) => keeper::run(&command),
+        Command::Sqlite(command) => sqlite::run(&command),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => completions::run(&options),
     }

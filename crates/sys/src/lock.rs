@@ -179,6 +179,14 @@ pub fn try_lock(file: &File, mode: LockMode) -> io::Result<bool> {
     }
 }
 
+/// Gives back what [`try_lock`] took, while the file stays open.
+///
+/// # Errors
+/// What `flock` reports.
+pub fn unlock(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
+}
+
 /// Who the record names, and whether for a moment only.
 fn read_record(file: &File) -> Option<(ProcessId, bool)> {
     let mut record = [0; RECORD_BYTES];

@@ -1,0 +1,74 @@
+//! System calls of a transaction, counted by strace in another process: once with some inserts, once with twice as many; the
+//! difference is due to the inserts, whatever start and end take.
+
+use std::io::{self, Error};
+use std::process::{Command, Stdio};
+
+use crate::heap::Outcome;
+use crate::heap::ground::Ground;
+use crate::report::Goal;
+use crate::stats::Series;
+
+use super::child;
+use super::engine::Mode;
+
+const INSERTS: usize = 500;
+
+pub(super) fn run(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let found = Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !found.is_ok_and(|status| status.success()) {
+        outcome.missing.push("strace, which counts system calls; `apt-get install strace`".to_owned());
+        return Ok(());
+    }
+    let modes = [
+        ("syscalls_per_transaction", Mode::OURS, Some(Goal::AtMost(1.0))),
+        ("syscalls_per_transaction_wal_full", Mode::WAL_FULL, None),
+        ("syscalls_per_transaction_wal_off", Mode::WAL_OFF, None),
+    ];
+    for (key, mode, goal) in modes {
+        let mut series = Series::default();
+        for _ in 0..runs.div_ceil(5) {
+            let (once, twice) = (count(ground, mode, INSERTS)?, count(ground, mode, 2 * INSERTS)?);
+            series.push((twice - once) / INSERTS as f64);
+        }
+        outcome.add(key, Some(series), "", goal);
+    }
+    Ok(())
+}
+
+/// System calls of a process that makes a table and inserts so many rows, of all its threads.
+fn count(ground: &Ground, mode: Mode, inserts: usize) -> io::Result<f64> {
+    let folder = ground.on_disk("database")?;
+    let (_, text) = child::database(folder.clone())?;
+    let summary = folder.join("calls");
+    let counted = child::side(&["insert", mode.name, &text, &inserts.to_string()])?;
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-q", "-c", "-U", "name,calls", "-o"]).arg(&summary);
+    strace.arg(counted.get_program()).args(counted.get_args()).stdin(Stdio::null());
+    let output = strace.output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(Error::other(format!("strace ended with {}: {said}", output.status)));
+    }
+    let text = std::fs::read_to_string(&summary)?;
+    total(&text).ok_or_else(|| Error::other(format!("strace counted nothing: {text}")))
+}
+
+/// The last column of the last line but rules: `total 1234`.
+fn total(summary: &str) -> Option<f64> {
+    let line = summary.lines().rev().find(|line| line.contains("total"))?;
+    line.split_whitespace().find_map(|word| word.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_of_strace_is_found() {
+        let summary =
+            "syscall              calls\n------- ---------\nread       4\n------- ---------\ntotal      73\n";
+        assert_eq!(total(summary), Some(73.0));
+        assert_eq!(total("nothing"), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! `holdfast sqlite status`, `checkpoint` and `recover`: what is done to database files without SQLite.
+//!
+//! One file that fails does not keep the others from it; the exit code is that of the worst.
+
+use std::path::{Path, PathBuf};
+
+use holdfast_sqlite::{Recovered, SqliteError, Status};
+use serde::Serialize;
+
+use crate::exit::{BAD_FILE, Failure, HELD, NOT_FOUND, OTHER};
+use crate::output::{print, print_json, print_table};
+use crate::size::show_size;
+use crate::sqlite_args::{SqliteFilesArgs, SqliteRecoverArgs, SqliteStatusArgs};
+
+/// What `status --json` prints for each database.
+#[derive(Debug, Serialize)]
+struct Shown {
+    file: PathBuf,
+    state: &'static str,
+    bytes: u64,
+    is_open: bool,
+    commits: u64,
+    commits_not_in_log: u64,
+    commits_not_in_file: u64,
+    dirty_bytes: u64,
+    image: Option<PathBuf>,
+    log: Option<PathBuf>,
+}
+
+/// The unit in which the pool counts.
+const BLOCK_BYTES: u64 = 4096;
+
+pub fn status(args: &SqliteStatusArgs) -> Result<u8, Failure> {
+    let (shown, worst) =
+        each(&args.files.files, |file| holdfast_sqlite::status(file).map(|found| show(file, found)))?;
+    if args.json {
+        print_json(&shown)?;
+        return Ok(worst);
+    }
+    let rows: Vec<Vec<String>> = shown
+        .iter()
+        .map(|shown| {
+            vec![
+                shown.file.display().to_string(),
+                show_size(shown.bytes),
+                shown.commits.to_string(),
+                shown.commits_not_in_log.to_string(),
+                show_size(shown.dirty_bytes),
+                shown.state.to_owned(),
+            ]
+        })
+        .collect();
+    print_table(&["FILE", "SIZE", "COMMITS", "ONLY IN POOL", "DIRTY", "STATE"], &[1, 2, 3, 4], &rows)?;
+    Ok(worst)
+}
+
+fn show(file: &Path, found: Status) -> Shown {
+    let state = match &found {
+        Status { is_wal: true, .. } => "WAL mode: left to SQLite",
+        Status { is_hot: false, .. } => "complete",
+        Status { is_open: true, .. } => "in use: its newest commits are in the pool",
+        Status { image: Some(_), .. } => "left by a crash: its newest commits are in the pool",
+        Status { log: Some(_), .. } => {
+            "left by a crash, and its pool is lost: as of its last flush, in the redo log"
+        }
+        _ => "hot, without pool and redo log: is it a copy?",
+    };
+    let [commits, flushed, applied] = found.commits;
+    Shown {
+        file: file.to_owned(),
+        state,
+        bytes: found.bytes,
+        is_open: found.is_open,
+        commits,
+        commits_not_in_log: commits.saturating_sub(flushed),
+        commits_not_in_file: commits.saturating_sub(applied),
+        dirty_bytes: found.dirty_blocks * BLOCK_BYTES,
+        image: found.image,
+        log: found.log,
+    }
+}
+
+pub fn checkpoint(args: &SqliteFilesArgs) -> Result<u8, Failure> {
+    let told = each(&args.files, |file| {
+        holdfast_sqlite::checkpoint(file)?;
+        Ok(format!("{}: all commits are in the file\n", file.display()))
+    });
+    let (lines, worst) = told?;
+    print(&lines.concat())?;
+    Ok(worst)
+}
+
+pub fn recover(args: &SqliteRecoverArgs) -> Result<u8, Failure> {
+    let told = each(&args.files.files, |file| {
+        let what = match holdfast_sqlite::recover(file, args.discard)? {
+            Recovered::Nothing => "nothing to recover: it was complete",
+            Recovered::Everything => "recovered, with every commit",
+            Recovered::LastFlush => {
+                "recovered as of its last flush: the pool is lost, and with it the commits since then"
+            }
+            Recovered::Discarded => "taken as it is: what was elsewhere is dropped",
+        };
+        Ok(format!("{}: {what}\n", file.display()))
+    });
+    let (lines, worst) = told?;
+    print(&lines.concat())?;
+    Ok(worst)
+}
+
+/// Does something to each file; what came of it, and the worst exit code of those that failed, which are told at once.
+fn each<R>(
+    files: &[PathBuf],
+    mut work: impl FnMut(&Path) -> Result<R, SqliteError>,
+) -> Result<(Vec<R>, u8), Failure> {
+    let (mut done, mut worst) = (Vec::new(), 0);
+    for file in files {
+        if !file.is_file() {
+            let failure =
+                Failure::new(NOT_FOUND, format!("there is no file {}; name a database", file.display()));
+            if files.len() == 1 {
+                return Err(failure);
+            }
+            eprintln!("holdfast: {}", failure.message);
+            worst = worst.max(failure.code);
+            continue;
+        }
+        // The path that a program opens it by: its redo log lies beside it, wherever a link to it is.
+        let path = file.canonicalize().unwrap_or_else(|_| file.clone());
+        match work(&path).map_err(failure) {
+            Ok(found) => done.push(found),
+            Err(failure) if files.len() > 1 => {
+                eprintln!("holdfast: {}", failure.message);
+                worst = worst.max(failure.code);
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok((done, worst))
+}
+
+fn failure(error: SqliteError) -> Failure {
+    let code = match &error {
+        SqliteError::Busy { .. } => HELD,
+        SqliteError::Damaged { .. }
+        | SqliteError::LogMissing { .. }
+        | SqliteError::LogForeign { .. }
+        | SqliteError::Replaced { .. } => BAD_FILE,
+        _ => OTHER,
+    };
+    Failure::new(code, error)
+}

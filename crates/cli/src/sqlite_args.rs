@@ -1,0 +1,99 @@
+//! What can be typed after `sqlite`. Data only, as in `args`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+pub const SQLITE_HELP: &str = "\
+Examples:
+  holdfast sqlite status notes.db
+  holdfast sqlite checkpoint notes.db       # bring the newest commits into the file, e.g. before copying it
+  holdfast sqlite recover notes.db          # after a crash, for a program that knows nothing of Holdfast
+  holdfast sqlite bench work.sql --database notes.db
+
+Programs use the VFS `holdfast` by loading libholdfast_sqlite.so into SQLite and opening `file:notes.db?vfs=holdfast`.";
+
+pub const BENCH_HELP: &str = "\
+Examples:
+  holdfast sqlite bench work.sql --database notes.db
+  holdfast sqlite bench work.sql --setup schema.sql --runs 9 --json
+
+Runs the file in the `sqlite3` of the system, in turns over fresh databases: with a write-ahead log and synchronous=FULL and \
+NORMAL, and over the VFS `holdfast` at its levels. The time is that of the whole run, the close of the database included. \
+Nothing but fresh databases in a temporary directory is written to, unless the SQL itself attaches others.";
+
+const RECOVER_HELP: &str = "\
+Examples:
+  holdfast sqlite recover notes.db
+  holdfast sqlite recover --discard notes.db
+
+Nobody may have the database open. From the pool comes its newest commit; without the pool, from the redo log beside it, \
+that of its last flush. --discard takes the file as it is, which loses what is elsewhere; it is for a copy without its log.";
+
+#[derive(Debug, Subcommand)]
+pub enum SqliteCommand {
+    /// Say where the newest commits of databases are
+    #[command(after_help = "Example:\n  holdfast sqlite status notes.db --json")]
+    Status(SqliteStatusArgs),
+    /// Bring all commits into the database files, also of databases that are open
+    #[command(after_help = "Example:\n  holdfast sqlite checkpoint notes.db")]
+    Checkpoint(SqliteFilesArgs),
+    /// Make databases complete that a crash left behind
+    #[command(after_help = RECOVER_HELP)]
+    Recover(SqliteRecoverArgs),
+    /// Run SQL over WAL and over Holdfast, and say what is gained at which durability
+    #[command(after_help = BENCH_HELP)]
+    Bench(SqliteBenchArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct SqliteFilesArgs {
+    /// The databases
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct SqliteStatusArgs {
+    #[command(flatten)]
+    pub files: SqliteFilesArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SqliteRecoverArgs {
+    #[command(flatten)]
+    pub files: SqliteFilesArgs,
+    /// Take the files as they are; what is in the pool or in a redo log is lost
+    #[arg(long)]
+    pub discard: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct SqliteBenchArgs {
+    /// The SQL that is measured; dot commands of the shell are allowed
+    pub sql: PathBuf,
+    /// Begin each run with a copy of this database
+    #[arg(long, value_name = "FILE")]
+    pub database: Option<PathBuf>,
+    /// SQL that makes the tables, before the time counts
+    #[arg(long, value_name = "FILE")]
+    pub setup: Option<PathBuf>,
+    /// How often each mode is measured
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub runs: u16,
+    /// Where the databases are made: on the disk that is in question [default: where the SQL file is]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub directory: Option<PathBuf>,
+    /// The shell of SQLite
+    #[arg(long, value_name = "PROGRAM", default_value = "sqlite3")]
+    pub shell: PathBuf,
+    /// The extension [default: libholdfast_sqlite.so beside this program, or in ../lib]
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_SQLITE_EXTENSION")]
+    pub extension: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,430 @@
+//! Attaching to the image of a database, and leaving it: finding the image, or making it; recovering what dead processes or
+//! a lost pool left; closing clean when nobody else is there.
+//!
+//! All of it happens behind the gate (a `flock` of the image's file), one process at a time.
+//!
+//! The mark in the database file decides what an image counts for: with a mark and the same nonce it has the newest state;
+//! with a mark and no image, the redo log has what is left; without a mark, the file is complete and an image has nothing.
+
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use holdfast_region::Places;
+use holdfast_sys::file::{path_names_file, private_options};
+use holdfast_sys::lease::{Lease, is_taken, take};
+use holdfast_sys::lock::{LockMode, try_lock, unlock};
+use holdfast_sys::process::ProcessId;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::base::Base;
+use crate::error::{Result, SqliteError};
+use crate::ffi;
+use crate::flush::{CHECK, apply};
+use crate::host;
+use crate::image::Image;
+use crate::layout::{BLOCK_BYTES, CAPACITY_MAX, Header, LEASES_AT, MAGIC, PROCESSES_MAX, Plan, VERSION};
+use crate::log::{Log, log_path};
+use crate::mark::{self, Mark};
+use crate::pool::Pool;
+use crate::settings::POOL_LIMIT_DEFAULT;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Which database it is: device, inode, time of birth in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Identity(pub(crate) [u64; 3]);
+
+impl Identity {
+    pub(crate) fn of(database: &Path) -> io::Result<Identity> {
+        let found = std::fs::metadata(database)?;
+        let born = found.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        Ok(Identity([found.dev(), found.ino(), born.map_or(0, |since| since.as_nanos() as u64)]))
+    }
+
+    /// Its image's file in a pool.
+    pub(crate) fn image_path(self, pool: &Path) -> PathBuf {
+        let [device, inode, born] = self.0;
+        pool.join(format!("{device:x}-{inode:x}-{born:x}.sqlite"))
+    }
+}
+
+/// What an image's file is, before it is mapped.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// Nothing yet.
+    Fresh,
+    /// An image of this database, with so many slots.
+    Sound(u32),
+    /// Something else.
+    Broken(&'static str),
+}
+
+fn static_sum(magic: u64, version: u32, capacity: u32, identity: Identity) -> u64 {
+    let words =
+        [magic, u64::from(version) << 32 | u64::from(capacity), identity.0[0], identity.0[1], identity.0[2]];
+    xxh3_64(words.map(u64::to_le_bytes).as_flattened())
+}
+
+fn examine(file: &File, identity: Identity) -> io::Result<Found> {
+    let mut header = [0; BLOCK_BYTES];
+    let length = file.metadata()?.len();
+    if length == 0 {
+        return Ok(Found::Fresh);
+    }
+    if file.read_at(&mut header, 0)? < BLOCK_BYTES {
+        return Ok(Found::Broken("it is too short"));
+    }
+    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
+    let offset = std::mem::offset_of!(Header, sum);
+    let (version, capacity) = (word(8) as u32, (word(8) >> 32) as u32);
+    let names = Identity([word(16), word(24), word(32)]);
+    if word(0) != MAGIC || word(offset) != static_sum(word(0), version, capacity, names) {
+        return Ok(Found::Broken("its header is not one"));
+    }
+    if version != VERSION {
+        return Ok(Found::Broken("it is of another version"));
+    }
+    if names != identity || !capacity.is_power_of_two() || capacity > CAPACITY_MAX {
+        return Ok(Found::Broken("it is of another database"));
+    }
+    Ok(if length < Plan::new(capacity).bytes as u64 {
+        Found::Broken("it is too short")
+    } else {
+        Found::Sound(capacity)
+    })
+}
+
+/// The mark in a database file, and whether the file is in WAL mode.
+pub(crate) fn read_mark(base: &dyn Base) -> Result<(Option<Mark>, bool)> {
+    let mut header = [0; mark::HEADER_BYTES];
+    base.read(0, &mut header)?;
+    Ok((mark::find(&header), mark::is_wal(&header)))
+}
+
+/// Attaches this process to the image of a database.
+pub(crate) fn attach(database: &Path, base: Box<dyn Base>, limit_slots: Option<u32>) -> Result<Pool> {
+    let places = Places::from_env()?;
+    let identity = Identity::of(database).map_err(SqliteError::io("examine", database))?;
+    let path = identity.image_path(places.pool());
+    let file = open_behind_gate(&path, database)?;
+    let attached = attach_file(&places, (&file, &path), (database, identity), base, limit_slots);
+    let _ = unlock(&file);
+    attached
+}
+
+/// Opens the file that the path names, and holds its `flock`.
+pub(crate) fn open_behind_gate(path: &Path, database: &Path) -> Result<File> {
+    let started = Instant::now();
+    loop {
+        let options = private_options().read(true).write(true).create(true).truncate(false).open(path);
+        let file = options.map_err(SqliteError::io("open", path))?;
+        while !try_lock(&file, LockMode::Exclusive).map_err(SqliteError::io("lock", path))? {
+            if started.elapsed() > PATIENCE {
+                return Err(SqliteError::Busy { path: database.to_owned() });
+            }
+            std::thread::sleep(PAUSE);
+        }
+        if path_names_file(path, &file).map_err(SqliteError::io("examine", path))? {
+            return Ok(file);
+        }
+    }
+}
+
+fn attach_file(
+    places: &Places,
+    (file, path): (&File, &Path),
+    (database, identity): (&Path, Identity),
+    base: Box<dyn Base>,
+    limit_slots: Option<u32>,
+) -> Result<Pool> {
+    let pool_error = |step| SqliteError::io(step, path);
+    let is_persistent = places.pool_kind().outlives_boot();
+    let others = is_taken(file, LEASES_AT, PROCESSES_MAX as u64).map_err(pool_error("probe"))?;
+    let mut found = examine(file, identity).map_err(pool_error("read"))?;
+    let (marked, _) = read_mark(base.as_ref())?;
+    if !others {
+        found = set_aside(places, (file, path), found, database, marked)?;
+    }
+    let capacity = match found {
+        Found::Sound(capacity) => capacity,
+        Found::Fresh => Plan::capacity_for(
+            limit_slots.map_or(POOL_LIMIT_DEFAULT, |slots| u64::from(slots) * BLOCK_BYTES as u64),
+        ),
+        Found::Broken(what) => {
+            return Err(SqliteError::Damaged { image: path.to_owned(), database: database.to_owned(), what });
+        }
+    };
+    let own = file.try_clone().map_err(pool_error("open"))?;
+    let image = Image::map(own, path, Plan::new(capacity), is_persistent)
+        .map_err(|source| SqliteError::PoolFull { path: path.to_owned(), source })?;
+    if found == Found::Fresh {
+        format(&image, identity, limit_slots);
+    }
+    let (number, pid_space) = take_lease(&image, database)?;
+    let pool = Pool::new(image, database, base, (number, pid_space));
+    if others {
+        // Whoever had this entry before is dead.
+        pool.take_over(number);
+    } else {
+        pool.recover_alone(marked, is_persistent, places.boot())?;
+    }
+    pool.introduce();
+    let header = pool.image.header();
+    if let Some(slots) = limit_slots {
+        header.limit.store(slots.min(capacity), Relaxed);
+    }
+    Ok(pool)
+}
+
+/// Decides what becomes of an image that is not sound, or of another boot, when nobody has it open.
+fn set_aside(
+    places: &Places,
+    (file, path): (&File, &Path),
+    found: Found,
+    database: &Path,
+    marked: Option<Mark>,
+) -> Result<Found> {
+    let clear = || file.set_len(0).map_err(SqliteError::io("clear", path)).map(|()| Found::Fresh);
+    match found {
+        Found::Fresh => Ok(Found::Fresh),
+        Found::Broken(what) if marked.is_some() => {
+            Err(SqliteError::Damaged { image: path.to_owned(), database: database.to_owned(), what })
+        }
+        Found::Broken(_) => clear(),
+        Found::Sound(_) if places.pool_kind().outlives_boot() => Ok(found),
+        Found::Sound(_) => {
+            let mut boot = [0; 16];
+            let at = std::mem::offset_of!(Header, boot) as u64;
+            file.read_exact_at(&mut boot, at).map_err(SqliteError::io("read", path))?;
+            if boot == places.boot() || boot == [0; 16] { Ok(found) } else { clear() }
+        }
+    }
+}
+
+fn format(image: &Image, identity: Identity, limit_slots: Option<u32>) {
+    let header = image.header();
+    let capacity = image.plan().capacity;
+    header.magic.store(MAGIC, Relaxed);
+    header.version.store(VERSION, Relaxed);
+    header.capacity.store(capacity, Relaxed);
+    for (word, value) in header.identity.iter().zip(identity.0) {
+        word.store(value, Relaxed);
+    }
+    header.limit.store(limit_slots.unwrap_or(capacity).min(capacity), Relaxed);
+    header.committed.store(1, Relaxed);
+    header.flushed.store(1, Relaxed);
+    header.applied.store(1, Relaxed);
+    header.gathered.store(1, Relaxed);
+    header.sum.store(static_sum(MAGIC, VERSION, capacity, identity), Release);
+    image.write_back_header();
+}
+
+/// A free entry for this process, by its lease; and the name space of process numbers.
+fn take_lease(image: &Image, database: &Path) -> Result<(u32, u64)> {
+    for number in 0..PROCESSES_MAX as u32 {
+        let taken = take(image.file(), Lease::Exclusive, LEASES_AT + u64::from(number), 1);
+        if taken.map_err(SqliteError::io("lease", image.path()))? {
+            let space = std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino());
+            return Ok((number, space));
+        }
+    }
+    Err(SqliteError::TooMany { path: database.to_owned(), max: PROCESSES_MAX })
+}
+
+impl Pool {
+    /// Writes into its entry who this process is.
+    fn introduce(&self) {
+        let entry = self.image.process(self.number as usize);
+        let known = ProcessId::current().ok();
+        entry.readers.store(0, Relaxed);
+        entry.start_ticks.store(known.map_or(0, |id| id.start_ticks), Relaxed);
+        entry.pid_space.store(if known.is_some() { self.pid_space } else { 0 }, Relaxed);
+        entry.pid.store(known.map_or(0, |id| id.pid), Release);
+        self.image.header().processes.fetch_max(self.number + 1, Release);
+    }
+
+    /// Brings an image in order that nobody else has open.
+    fn recover_alone(&self, marked: Option<Mark>, is_persistent: bool, boot: [u8; 16]) -> Result<()> {
+        let header = self.image.header();
+        let nonce = header.nonce.load(Acquire);
+        let is_hot = header.hot.load(Acquire) != 0;
+        match marked {
+            Some(mark) if is_hot && mark.nonce == nonce => self.recover_image()?,
+            None if is_hot && header.closing.load(Acquire) != 0 => {
+                Log::remove(&self.log_path()).map_err(SqliteError::io("remove", &self.log_path()))?;
+                self.reset();
+            }
+            _ if is_hot => {
+                let (database, image) = (self.database.clone(), self.image.path().to_owned());
+                return Err(SqliteError::Replaced { database, image });
+            }
+            Some(mark) => {
+                recover_from_log(self.base(), &self.database, mark)?;
+                self.reset();
+            }
+            None => self.reset(),
+        }
+        for number in 0..PROCESSES_MAX {
+            let entry = self.image.process(number);
+            entry.readers.store(0, Relaxed);
+            entry.pid.store(0, Relaxed);
+        }
+        for (word, half) in header.boot.iter().zip(boot.chunks_exact(8)) {
+            word.store(u64::from_ne_bytes(half.try_into().unwrap_or_default()), Relaxed);
+        }
+        header.closing.store(0, Relaxed);
+        if is_persistent {
+            self.image.write_back_header();
+        }
+        Ok(())
+    }
+
+    /// An image whose processes all died.
+    fn recover_image(&self) -> Result<()> {
+        let header = self.image.header();
+        let (committed, applied) = (header.committed.load(Acquire), header.applied.load(Acquire));
+        if applied > header.flushed.load(Acquire) || header.flushed.load(Acquire) > committed {
+            return Err(self.damaged("its counters contradict each other"));
+        }
+        header.commit_lock.store(0, Relaxed);
+        header.log_lock.store(0, Relaxed);
+        self.settle_dead_writer().map_err(|_| self.damaged("its slots lead astray"))?;
+        header.writer.store(0, Release);
+        if header.log_suspect.load(Relaxed) == 0 {
+            header.log_suspect.store(CHECK, Relaxed);
+        }
+        self.check_first_page()
+    }
+
+    /// The first page knows how large the database is, if the one that wrote it is known to have said so.
+    fn check_first_page(&self) -> Result<()> {
+        let link = self.image.find(0).map_err(|_| self.damaged("a slot leads astray"))?;
+        let mut page = [0; mark::HEADER_BYTES];
+        if link == 0 || self.image.read(link, 0, &mut page).is_err() {
+            return Ok(());
+        }
+        let word = |at: usize| u32::from_be_bytes(page[at..at + 4].try_into().unwrap_or_default());
+        let page_bytes = match u64::from(u16::from_be_bytes([page[16], page[17]])) {
+            1 => 65_536,
+            bytes => bytes,
+        };
+        // SQLite's file format, 1.3.8: the size counts if the change counter and "version-valid-for" are the same.
+        if word(24) == word(92) && u64::from(word(28)) * page_bytes > self.size() {
+            return Err(self.damaged("it is shorter than its first page says"));
+        }
+        Ok(())
+    }
+
+    /// As an image that holds nothing, for a database file that is complete.
+    pub(crate) fn reset(&self) {
+        let header = self.image.header();
+        for link in 1..=header.backed.load(Relaxed) {
+            if let Ok(slot) = self.image.slot(link) {
+                slot.transaction.store(0, Relaxed);
+            }
+        }
+        let committed = header.committed.load(Relaxed);
+        for word in [&header.flushed, &header.applied, &header.gathered] {
+            word.store(committed, Relaxed);
+        }
+        for word in [&header.hot, &header.closing, &header.commit_lock, &header.log_lock, &header.direct] {
+            word.store(0, Relaxed);
+        }
+        header.disk_journal.store(0, Relaxed);
+        header.prepared.store(0, Relaxed);
+        header.writer.store(0, Relaxed);
+        header.used.store(0, Relaxed);
+        header.dirty.store(0, Relaxed);
+        header.free_head.store(0, Relaxed);
+        self.image.clear_buckets();
+        self.image.write_back_header();
+    }
+
+    /// Leaves the image; whoever is the last brings everything to the database file and removes it.
+    pub(crate) fn detach(self) -> Result<()> {
+        if !self.is_ours() {
+            return Ok(());
+        }
+        let file = self.image.file();
+        let _gate = self.enter_gate().ok_or_else(|| SqliteError::Busy { path: self.database.clone() })?;
+        let entry = self.image.process(self.number as usize);
+        entry.readers.store(0, Relaxed);
+        entry.pid.store(0, Release);
+        let others = is_taken(file, LEASES_AT, PROCESSES_MAX as u64);
+        if others.map_err(SqliteError::io("probe", self.image.path()))? || self.is_poisoned() {
+            return Ok(());
+        }
+        if self.is_hot() {
+            // Others that died may have left something to settle.
+            self.recover_image()?;
+            self.cool()?;
+            if self.is_hot() {
+                return Ok(());
+            }
+        }
+        match std::fs::remove_file(self.image.path()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(SqliteError::Io { step: "remove", path: self.image.path().to_owned(), source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Brings a database file in order whose image is lost: to the last state that the redo log has.
+pub(crate) fn recover_from_log(base: &dyn Base, database: &Path, mark: Mark) -> Result<u64> {
+    base.lock_exclusive()?;
+    let recovered = recover_locked(base, database, mark);
+    base.unlock()?;
+    let transaction = recovered?;
+    let text = format!(
+        "the pool of {} is gone (the machine was started anew, or the pool was emptied): the database is as of its last \
+         flush, and what was committed after that is lost",
+        database.display()
+    );
+    host::log(ffi::NOTICE, &text);
+    Ok(transaction)
+}
+
+fn recover_locked(base: &dyn Base, database: &Path, mark: Mark) -> Result<u64> {
+    let path = log_path(database);
+    // Somebody may have been faster.
+    if read_mark(base)?.0 != Some(mark) {
+        return Ok(0);
+    }
+    let foreign = |what| SqliteError::LogForeign { log: path.clone(), database: database.to_owned(), what };
+    let log = Log::open(&path).map_err(SqliteError::io("open", &path))?;
+    let log =
+        log.ok_or_else(|| SqliteError::LogMissing { database: database.to_owned(), log: path.clone() })?;
+    let generation = log.generation().map_err(SqliteError::io("read", &path))?;
+    let generation = generation.ok_or_else(|| foreign("its header is not whole"))?;
+    if generation.nonce != mark.nonce {
+        return Err(foreign("it belongs to another database"));
+    }
+    let contents = log.contents(generation.salt, u64::MAX).map_err(SqliteError::io("read", &path))?;
+    apply(base, &log, &contents, Some(mark.nonce))?;
+    clear_mark(base, contents.last.map(|record| record.size))?;
+    Log::remove(&path).map_err(SqliteError::io("remove", &path))?;
+    Ok(contents.last.map_or(0, |record| record.transaction))
+}
+
+/// Takes the mark out of a complete database file, whose size may be known.
+pub(crate) fn clear_mark(base: &dyn Base, size: Option<u64>) -> Result<()> {
+    let mut header = [0; mark::HEADER_BYTES];
+    base.read(0, &mut header)?;
+    let Some(found) = mark::find(&header) else { return Ok(()) };
+    if size == Some(0) || found.was_empty && size.is_none() {
+        base.truncate(0)?;
+    } else {
+        mark::take(&mut header);
+        base.write(0, &header)?;
+    }
+    base.sync()
+}

@@ -1,0 +1,223 @@
+//! The database file itself: through the base VFS of SQLite, or, for tools that have no SQLite, through the kernel.
+//!
+//! It is never opened a second time in a process that runs SQLite: closing a descriptor would drop the POSIX locks of all
+//! other connections of that process to the same file.
+
+#![allow(unsafe_code, reason = "methods of SQLite's files are C functions")]
+
+use std::ffi::{c_int, c_void};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use holdfast_sys::lease::{Lease, take};
+
+use crate::error::{Result, SqliteError};
+use crate::ffi::{self, IoMethods, RawFile};
+
+/// What is asked of a database file.
+pub(crate) trait Base: Send + Sync + std::fmt::Debug {
+    /// Fills `target`; what is behind the end reads as zeros. Returns whether all of it was there.
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool>;
+    fn write(&self, offset: u64, source: &[u8]) -> Result<()>;
+    fn size(&self) -> Result<u64>;
+    fn truncate(&self, size: u64) -> Result<()>;
+    fn sync(&self) -> Result<()>;
+    /// Keeps all other programs out, our own connections in this process included; `Busy` when one is in the way.
+    fn lock_exclusive(&self) -> Result<()>;
+    fn unlock(&self) -> Result<()>;
+}
+
+/// A file of the base VFS.
+#[derive(Debug)]
+pub(crate) struct HostFile {
+    pub(crate) file: *mut RawFile,
+    path: PathBuf,
+}
+
+// SAFETY: the unix VFS reads and writes with positions, and locks under its own mutex; everything else is done by one thread
+// at a time, as the owner of the value sees to.
+unsafe impl Send for HostFile {}
+// SAFETY: as above.
+unsafe impl Sync for HostFile {}
+
+impl HostFile {
+    pub(crate) fn new(file: *mut RawFile, path: &Path) -> HostFile {
+        HostFile { file, path: path.to_owned() }
+    }
+
+    fn methods(&self) -> &IoMethods {
+        // SAFETY: the file is open as long as this value is used, and then has methods.
+        unsafe { &*(*self.file).methods }
+    }
+
+    fn check(&self, step: &'static str, code: c_int) -> Result<()> {
+        match code {
+            ffi::OK => Ok(()),
+            ffi::BUSY => Err(SqliteError::Busy { path: self.path.clone() }),
+            code => Err(SqliteError::Base { step, path: self.path.clone(), code }),
+        }
+    }
+
+    /// One of SQLite's locks.
+    pub(crate) fn lock(&self, level: c_int) -> Result<()> {
+        let lock = self.methods().lock.ok_or_else(|| self.missing())?;
+        // SAFETY: the file is open.
+        self.check("lock", unsafe { lock(self.file, level) })
+    }
+
+    /// Back to a weaker one.
+    pub(crate) fn unlock_to(&self, level: c_int) -> Result<()> {
+        let unlock = self.methods().unlock.ok_or_else(|| self.missing())?;
+        // SAFETY: the file is open.
+        self.check("unlock", unsafe { unlock(self.file, level) })
+    }
+
+    /// Whether somebody has RESERVED or more.
+    pub(crate) fn is_reserved(&self) -> Result<bool> {
+        let mut found = 0;
+        let probe = self.methods().check_reserved_lock.ok_or_else(|| self.missing())?;
+        // SAFETY: the file is open.
+        self.check("probe", unsafe { probe(self.file, &raw mut found) })?;
+        Ok(found != 0)
+    }
+
+    /// Passes a file control on.
+    pub(crate) fn control(&self, operation: c_int, argument: *mut c_void) -> c_int {
+        match self.methods().file_control {
+            // SAFETY: the file is open, and the argument is the caller's for this operation.
+            Some(control) => unsafe { control(self.file, operation, argument) },
+            None => ffi::NOTFOUND,
+        }
+    }
+
+    /// Closes the file, which is not to be used any more.
+    pub(crate) fn close(&self) {
+        if let Some(close) = self.methods().close {
+            // SAFETY: the file is open.
+            unsafe { close(self.file) };
+        }
+    }
+
+    fn missing(&self) -> SqliteError {
+        SqliteError::Base { step: "use", path: self.path.clone(), code: ffi::IOERR }
+    }
+}
+
+impl Base for HostFile {
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool> {
+        let read = self.methods().read.ok_or_else(|| self.missing())?;
+        // SAFETY: the file is open, and the buffer is as long as is said.
+        let code =
+            unsafe { read(self.file, target.as_mut_ptr().cast(), target.len() as c_int, offset as i64) };
+        if code == ffi::IOERR_SHORT_READ {
+            return Ok(false);
+        }
+        self.check("read", code).map(|()| true)
+    }
+
+    fn write(&self, offset: u64, source: &[u8]) -> Result<()> {
+        let write = self.methods().write.ok_or_else(|| self.missing())?;
+        let bytes: *const c_void = source.as_ptr().cast();
+        // SAFETY: as for `read`.
+        let code = unsafe { write(self.file, bytes, source.len() as c_int, offset as i64) };
+        self.check("write to", code)
+    }
+
+    fn size(&self) -> Result<u64> {
+        let mut size = 0;
+        let get = self.methods().file_size.ok_or_else(|| self.missing())?;
+        // SAFETY: the file is open.
+        self.check("measure", unsafe { get(self.file, &raw mut size) })?;
+        Ok(size as u64)
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        let truncate = self.methods().truncate.ok_or_else(|| self.missing())?;
+        // SAFETY: the file is open.
+        self.check("shorten", unsafe { truncate(self.file, size as i64) })
+    }
+
+    fn sync(&self) -> Result<()> {
+        let sync = self.methods().sync.ok_or_else(|| self.missing())?;
+        // SAFETY: the file is open.
+        self.check("sync", unsafe { sync(self.file, ffi::SYNC_NORMAL) })
+    }
+
+    fn lock_exclusive(&self) -> Result<()> {
+        for level in [ffi::LOCK_SHARED, ffi::LOCK_RESERVED, ffi::LOCK_EXCLUSIVE] {
+            if let Err(error) = self.lock(level) {
+                self.unlock()?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn unlock(&self) -> Result<()> {
+        self.unlock_to(ffi::LOCK_NONE)
+    }
+}
+
+/// A file opened by this library, in a process without SQLite.
+#[derive(Debug)]
+pub(crate) struct OwnFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl OwnFile {
+    pub(crate) fn open(path: &Path) -> Result<OwnFile> {
+        let file = File::options().read(true).write(true).open(path);
+        Ok(OwnFile { file: file.map_err(SqliteError::io("open", path))?, path: path.to_owned() })
+    }
+}
+
+/// Bytes that SQLite's unix VFS locks: pending, reserved, and shared ones.
+const LOCK_BYTES: u64 = 512;
+
+impl Base for OwnFile {
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool> {
+        let mut done = 0;
+        while done < target.len() {
+            let read = self.file.read_at(&mut target[done..], offset + done as u64);
+            match read.map_err(SqliteError::io("read", &self.path))? {
+                0 => {
+                    target[done..].fill(0);
+                    return Ok(false);
+                }
+                read => done += read,
+            }
+        }
+        Ok(true)
+    }
+
+    fn write(&self, offset: u64, source: &[u8]) -> Result<()> {
+        self.file.write_all_at(source, offset).map_err(SqliteError::io("write to", &self.path))
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(SqliteError::io("measure", &self.path))?.len())
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.file.set_len(size).map_err(SqliteError::io("shorten", &self.path))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(SqliteError::io("sync", &self.path))
+    }
+
+    fn lock_exclusive(&self) -> Result<()> {
+        let taken = take(&self.file, Lease::Exclusive, ffi::PENDING_BYTE, LOCK_BYTES);
+        match taken.map_err(SqliteError::io("lock", &self.path))? {
+            true => Ok(()),
+            false => Err(SqliteError::Busy { path: self.path.clone() }),
+        }
+    }
+
+    fn unlock(&self) -> Result<()> {
+        let given = take(&self.file, Lease::None, ffi::PENDING_BYTE, LOCK_BYTES);
+        given.map(drop).map_err(SqliteError::io("unlock", &self.path))
+    }
+}

@@ -1,0 +1,102 @@
+//! The commit: one store, and what has to be before and after it.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::error::Result;
+use crate::layout::BLOCK_BYTES;
+use crate::pool::Pool;
+use crate::settings::Level;
+use crate::stub;
+
+/// A log that is longer is brought to the database file.
+const LOG_BYTES_MAX: u64 = 4 << 20;
+
+impl Pool {
+    /// Commits what a writer with EXCLUSIVE has put in front of the map.
+    #[inline]
+    pub(crate) fn commit(&self, shadows: &[u32], size: u64) -> Result<()> {
+        let header = self.image.header();
+        let last = header.committed.load(Relaxed);
+        let (transaction, before) = (last + 1, header.size[(last & 1) as usize].load(Relaxed));
+        header.size[(transaction & 1) as usize].store(size, Relaxed);
+        // Shadows that were written again after their first time are written back here.
+        shadows.iter().for_each(|link| self.image.write_back_slot(*link));
+        self.image.write_back_header();
+        let waits = match self.settings.level() {
+            Level::Process => false,
+            Level::System => !self.image.is_persistent(),
+            Level::Power => true,
+        };
+        let mut turn = waits.then(|| self.log_turn());
+        let guard = self.lock_briefly(&header.commit_lock);
+        header.committed.store(transaction, Release);
+        self.image.write_back_header();
+        if let Some(turn) = turn.as_mut()
+            && let Err(error) = self.flush_in_turn(turn, true)
+        {
+            // Nobody has seen it: the writer still has EXCLUSIVE.
+            header.committed.store(last, Release);
+            self.image.write_back_header();
+            return Err(error);
+        }
+        if header.prepared.load(Relaxed) != 0 {
+            header.prepared.store(0, Release);
+            stub::remove(&self.database);
+        }
+        let cleaned = self.drop_replaced(shadows, size, before);
+        drop(guard);
+        cleaned.map_err(|_| {
+            self.poison("a slot leads astray");
+            self.damaged("a slot leads astray")
+        })
+    }
+
+    #[inline]
+    fn drop_replaced(
+        &self,
+        shadows: &[u32],
+        size: u64,
+        size_before: u64,
+    ) -> std::result::Result<(), crate::image::Astray> {
+        let header = self.image.header();
+        let (gathered, mut dirty) = (header.gathered.load(Relaxed), 0);
+        for link in shadows {
+            let older = self.image.drop_older(*link)?;
+            dirty += u32::from(older == 0 || older <= gathered);
+        }
+        if dirty > 0 {
+            header.dirty.fetch_add(dirty, Relaxed);
+        }
+        if size < size_before {
+            let end = size.div_ceil(BLOCK_BYTES as u64);
+            self.image.remove_if(|block, _| u64::from(block) >= end)?;
+        }
+        Ok(())
+    }
+
+    /// Has a flush done when more has changed than the threshold says.
+    #[inline]
+    pub(crate) fn flush_if_due(self: &Arc<Pool>) -> Result<()> {
+        let header = self.image.header();
+        let dirty = u64::from(header.dirty.load(Relaxed));
+        let is_due = dirty > self.settings.threshold() || header.log_tail.load(Acquire) > LOG_BYTES_MAX;
+        if !is_due {
+            return Ok(());
+        }
+        self.flush_now_or_soon(dirty)
+    }
+
+    fn flush_now_or_soon(self: &Arc<Pool>, dirty: u64) -> Result<()> {
+        let waits = self.settings.is_inline() || dirty > self.settings.lag_max();
+        if waits || !self.flusher.ask(self) {
+            // The transaction is committed: what fails here fails again, and is told, in the next flush.
+            if let Err(error) = self.flush_and_tidy() {
+                crate::host::log(error.code(), &error.to_string());
+            }
+        }
+        Ok(())
+    }
+}

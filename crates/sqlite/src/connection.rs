@@ -1,0 +1,565 @@
+//! A connection's database file: locks, reads, writes, commit and rollback, as SQLite asks for them.
+//!
+//! A write transaction puts *shadows* in front of what is committed; the commit is one store of its number. Whoever unlocks
+//! without a commit drops the shadows. SQLite's own rollback writes the old pages over them, which comes to the same.
+//!
+//! Invariants:
+//! - Blocks are written only under EXCLUSIVE; so nobody reads the map while it changes.
+//! - While the database is cold every call goes to the base VFS; with the first RESERVED it becomes hot.
+//! - EXCLUSIVE without RESERVED is SQLite rolling back a journal that is on the disk: that goes to the database file.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::c_int;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::base::{Base, HostFile};
+use crate::error::SqliteError;
+use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED};
+use crate::host;
+use crate::image::Astray;
+use crate::journal::Journal;
+use crate::layout::BLOCK_BYTES;
+use crate::locks::Owner;
+use crate::mark;
+use crate::pool::Pool;
+use crate::slots::NoSlot;
+use crate::stub;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) base: HostFile,
+    pub(crate) journal: Journal,
+    pub(crate) database: PathBuf,
+    owner: Owner,
+    level: c_int,
+    /// The locks are those of the pool.
+    in_pool: bool,
+    /// The writer's word is ours.
+    is_writer: bool,
+    /// Slots that this transaction wrote.
+    shadows: Vec<u32>,
+    /// Size of the database in this transaction.
+    pending_size: Option<u64>,
+    /// This transaction writes to the database file itself.
+    pub(crate) is_direct: bool,
+    /// The pool was full: the transaction is dropped, and SQLite is yet to roll it back.
+    is_dropped: bool,
+    /// How often SQLite asked whether the database was moved.
+    asked: u32,
+}
+
+/// Every so many times SQLite's question whether the database was moved is asked of the kernel.
+const ASKED_OFTEN: u32 = 256;
+
+/// A code of SQLite that is not `OK`.
+type Code = c_int;
+
+/// Tells the program's log, and makes a code of it.
+pub(crate) fn report(error: &SqliteError) -> Code {
+    let code = error.code();
+    if code != ffi::BUSY {
+        host::log(code, &error.to_string());
+    }
+    code
+}
+
+impl Connection {
+    pub(crate) fn new(pool: Arc<Pool>, base: HostFile, database: &Path) -> Connection {
+        let owner = Owner::new(pool.number, pool.next_connection());
+        Connection {
+            pool,
+            base,
+            journal: Journal::default(),
+            database: database.to_owned(),
+            owner,
+            level: LOCK_NONE,
+            in_pool: false,
+            is_writer: false,
+            shadows: Vec::new(),
+            pending_size: None,
+            is_direct: false,
+            is_dropped: false,
+            asked: 0,
+        }
+    }
+
+    fn astray(&self, _: Astray) -> Code {
+        self.pool.poison("a slot leads astray");
+        ffi::IOERR
+    }
+
+    pub(crate) fn level(&self) -> c_int {
+        self.level
+    }
+
+    pub(crate) fn is_hot(&self) -> bool {
+        self.in_pool || self.pool.is_hot()
+    }
+
+    // ---- locks
+
+    #[inline]
+    pub(crate) fn lock(&mut self, wanted: c_int) -> Result<(), Code> {
+        if !self.pool.is_ours() {
+            return Err(ffi::MISUSE);
+        }
+        if self.pool.is_poisoned() {
+            return Err(ffi::IOERR);
+        }
+        if wanted <= self.level {
+            return Ok(());
+        }
+        match wanted {
+            LOCK_SHARED => self.lock_shared()?,
+            LOCK_RESERVED => self.lock_reserved()?,
+            _ if self.in_pool => self.lock_exclusive()?,
+            _ => self.base_lock(LOCK_EXCLUSIVE)?,
+        }
+        self.level = wanted;
+        Ok(())
+    }
+
+    fn base_lock(&self, level: c_int) -> Result<(), Code> {
+        self.base.lock(level).map_err(|error| report(&error))
+    }
+
+    #[inline]
+    fn lock_shared(&mut self) -> Result<(), Code> {
+        loop {
+            if self.pool.is_hot() {
+                if !self.pool.lock_shared() {
+                    return Err(ffi::BUSY);
+                }
+                self.in_pool = true;
+                return Ok(());
+            }
+            self.base_lock(LOCK_SHARED)?;
+            if !self.pool.is_hot() {
+                self.in_pool = false;
+                return Ok(());
+            }
+            self.base.unlock_to(LOCK_NONE).map_err(|error| report(&error))?;
+        }
+    }
+
+    fn lock_reserved(&mut self) -> Result<(), Code> {
+        if !self.in_pool {
+            self.base_lock(LOCK_RESERVED)?;
+            if let Err(code) = self.base_lock(LOCK_EXCLUSIVE) {
+                let _ = self.base.unlock_to(LOCK_SHARED);
+                return Err(code);
+            }
+            let heated = self.pool.heat(&self.base);
+            if let Err(error) = heated {
+                let _ = self.base.unlock_to(LOCK_SHARED);
+                return Err(report(&error));
+            }
+            // Nobody else can have come into the pool since: who has it locked waits for the base's lock first.
+            let is_locked = self.pool.lock_shared();
+            let _ = self.base.unlock_to(LOCK_NONE);
+            if !is_locked {
+                self.level = LOCK_NONE;
+                return Err(ffi::BUSY);
+            }
+            self.in_pool = true;
+        }
+        if !self.pool.lock_reserved(self.owner) {
+            return Err(ffi::BUSY);
+        }
+        self.is_writer = true;
+        Ok(())
+    }
+
+    #[inline]
+    fn lock_exclusive(&mut self) -> Result<(), Code> {
+        let rolls_back = self.level < LOCK_RESERVED;
+        if rolls_back && !self.is_writer {
+            if !self.pool.lock_reserved(self.owner) {
+                return Err(ffi::BUSY);
+            }
+            self.is_writer = true;
+        }
+        if !self.pool.lock_exclusive(self.owner) {
+            return Err(ffi::BUSY);
+        }
+        let header = self.pool.image.header();
+        if rolls_back && header.disk_journal.load(Acquire) != 0 {
+            header.direct.store(1, Release);
+            self.is_direct = true;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn unlock(&mut self, wanted: c_int) -> Result<(), Code> {
+        if !self.pool.is_ours() {
+            return Ok(());
+        }
+        if self.in_pool {
+            if self.is_writer {
+                self.roll_back()?;
+                self.pool.unlock_writer();
+                self.is_writer = false;
+            }
+            if wanted == LOCK_NONE && self.level > LOCK_NONE {
+                self.pool.unlock_shared();
+                self.in_pool = false;
+            }
+        } else if wanted < self.level {
+            self.base.unlock_to(wanted).map_err(|error| report(&error))?;
+        }
+        self.level = self.level.min(wanted);
+        Ok(())
+    }
+
+    pub(crate) fn is_reserved(&self) -> Result<bool, Code> {
+        if self.in_pool {
+            Ok(self.pool.is_reserved())
+        } else {
+            self.base.is_reserved().map_err(|error| report(&error))
+        }
+    }
+
+    /// Whether SQLite's question whether the file was moved is worth a system call: it asks in each transaction, and the
+    /// pool knows a database by its inode.
+    pub(crate) fn asks_for_move(&mut self) -> bool {
+        self.asked = self.asked.wrapping_add(1);
+        self.asked.is_multiple_of(ASKED_OFTEN)
+    }
+
+    // ---- reads
+
+    /// Size of the database in bytes.
+    #[inline]
+    pub(crate) fn size(&self) -> Result<u64, Code> {
+        match self.pending_size {
+            Some(size) => Ok(size),
+            None if self.is_direct || !self.is_hot() => self.base.size().map_err(|error| report(&error)),
+            None => Ok(self.pool.size()),
+        }
+    }
+
+    /// Fills `target`; false when the database ends before.
+    #[inline]
+    pub(crate) fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool, Code> {
+        if self.is_direct || !self.is_hot() {
+            return self.read_base(offset, target).map_err(|error| report(&error));
+        }
+        let size = self.size()?;
+        let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(target.len());
+        let (found, missing) = target.split_at_mut(there);
+        missing.fill(0);
+        let mut at = offset;
+        let mut rest = found;
+        while !rest.is_empty() {
+            let (block, within) = ((at / BLOCK_BYTES as u64) as u32, at as usize % BLOCK_BYTES);
+            let bytes = rest.len().min(BLOCK_BYTES - within);
+            let (piece, next) = rest.split_at_mut(bytes);
+            let link = self.pool.image.find(block).map_err(|error| self.astray(error))?;
+            if link == 0 {
+                self.read_base(at, piece).map_err(|error| report(&error))?;
+            } else {
+                self.pool.image.read(link, within, piece).map_err(|error| self.astray(error))?;
+            }
+            (rest, at) = (next, at + bytes as u64);
+        }
+        Ok(missing.is_empty())
+    }
+
+    /// From the database file, without the mark that may be in it.
+    fn read_base(&self, offset: u64, target: &mut [u8]) -> Result<bool, SqliteError> {
+        let is_whole = self.base.read(offset, target)?;
+        if offset >= mark::HEADER_BYTES as u64 {
+            return Ok(is_whole);
+        }
+        let mut header = [0; mark::HEADER_BYTES];
+        self.base.read(0, &mut header)?;
+        if mark::find(&header).is_some() {
+            mark::take(&mut header);
+            let part = &header[offset as usize..];
+            let bytes = part.len().min(target.len());
+            target[..bytes].copy_from_slice(&part[..bytes]);
+        }
+        Ok(is_whole)
+    }
+
+    // ---- writes
+
+    #[inline]
+    pub(crate) fn write(&mut self, offset: u64, source: &[u8]) -> Result<(), Code> {
+        if !self.in_pool {
+            // A journal of another program is rolled back.
+            return match self.level {
+                LOCK_EXCLUSIVE => self.base.write(offset, source).map_err(|error| report(&error)),
+                _ => Err(ffi::MISUSE),
+            };
+        }
+        if self.level < LOCK_EXCLUSIVE || !self.pool.is_ours() {
+            return Err(ffi::MISUSE);
+        }
+        if self.is_dropped {
+            return Ok(());
+        }
+        let mut at = offset;
+        let mut rest = source;
+        while !rest.is_empty() {
+            if self.is_direct {
+                return self.write_direct(at, rest);
+            }
+            let (block, within) = ((at / BLOCK_BYTES as u64) as u32, at as usize % BLOCK_BYTES);
+            let bytes = rest.len().min(BLOCK_BYTES - within);
+            if self.write_block(block, within, &rest[..bytes])? {
+                (rest, at) = (&rest[bytes..], at + bytes as u64);
+                self.pending_size = Some(self.size()?.max(at));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes within one block; false when the transaction writes to the file itself from now on.
+    #[inline]
+    fn write_block(&mut self, block: u32, within: usize, source: &[u8]) -> Result<bool, Code> {
+        let astray = |_: Astray| ffi::IOERR;
+        let transaction = self.pool.image.header().committed.load(Relaxed) + 1;
+        let old = self.pool.image.find(block).map_err(astray)?;
+        if old != 0 && self.pool.image.slot(old).map_err(astray)?.transaction.load(Relaxed) == transaction {
+            self.pool.image.write(old, within, source).map_err(astray)?;
+            return Ok(true);
+        }
+        let link = loop {
+            match self.pool.image.take_free() {
+                Ok(link) => break link,
+                Err(NoSlot::Astray) => return Err(self.astray(Astray)),
+                Err(_) if self.make_room()? => {}
+                Err(_) => return Ok(false),
+            }
+        };
+        let image = &self.pool.image;
+        if source.len() < BLOCK_BYTES {
+            let mut page = [0; BLOCK_BYTES];
+            // Room may have been made by dropping what was found above.
+            match image.find(block).map_err(astray)? {
+                0 if (u64::from(block) * BLOCK_BYTES as u64) < self.pool.size() => {
+                    let offset = u64::from(block) * BLOCK_BYTES as u64;
+                    self.read_base(offset, &mut page).map_err(|error| report(&error))?;
+                }
+                0 => {}
+                old => image.read(old, 0, &mut page).map_err(astray)?,
+            }
+            page[within..within + source.len()].copy_from_slice(source);
+            image.write(link, 0, &page).map_err(astray)?;
+        } else {
+            image.write(link, 0, source).map_err(astray)?;
+        }
+        image.insert(link, block, transaction).map_err(astray)?;
+        image.write_back_slot(link);
+        self.shadows.push(link);
+        Ok(true)
+    }
+
+    #[inline]
+    pub(crate) fn truncate(&mut self, size: u64) -> Result<(), Code> {
+        if self.is_direct || !self.in_pool {
+            return self.base.truncate(size).map_err(|error| report(&error));
+        }
+        if self.level < LOCK_EXCLUSIVE {
+            return Err(ffi::MISUSE);
+        }
+        self.pending_size = Some(size);
+        Ok(())
+    }
+
+    pub(crate) fn sync(&mut self) -> Result<(), Code> {
+        if !self.is_direct && self.in_pool {
+            // SQLite's own rollback after a full pool ends here, too.
+            self.is_dropped = false;
+            return Ok(());
+        }
+        let journal = self.journal.sync().map_err(SqliteError::io("sync", &self.database));
+        journal.and_then(|()| self.base.sync()).map_err(|error| report(&error))
+    }
+
+    // ---- the end of a transaction
+
+    /// The transaction will be committed when its super-journal is deleted.
+    pub(crate) fn prepare(&mut self, super_journal: &[u8]) -> Result<(), Code> {
+        if self.is_direct || !self.in_pool || self.level < LOCK_EXCLUSIVE {
+            return Ok(());
+        }
+        let header = self.pool.image.header();
+        let transaction = header.committed.load(Relaxed) + 1;
+        header.size[(transaction & 1) as usize].store(self.size()?, Relaxed);
+        if !self.pool.image.set_name(super_journal) {
+            return Err(ffi::CANTOPEN);
+        }
+        let written = stub::write(&self.pool.database, super_journal);
+        written.map_err(SqliteError::io("write beside", &self.database)).map_err(|error| report(&error))?;
+        header.prepared.store(transaction, Release);
+        self.pool.image.write_back_header();
+        Ok(())
+    }
+
+    /// SQLite has committed.
+    #[inline]
+    pub(crate) fn commit(&mut self) -> Result<(), Code> {
+        if !self.in_pool || !self.is_writer {
+            return Ok(());
+        }
+        if self.is_dropped {
+            self.is_dropped = false;
+            return Err(ffi::FULL);
+        }
+        if self.is_direct {
+            return self.end_direct(true);
+        }
+        let size = self.size()?;
+        if self.shadows.is_empty() && size == self.pool.size() {
+            self.pending_size = None;
+            return Ok(());
+        }
+        let pool = Arc::clone(&self.pool);
+        let committed = pool.commit(&self.shadows, size);
+        if let Err(error) = committed {
+            self.roll_back()?;
+            // BUSY would have SQLite try again what it holds for done.
+            return Err(if error.code() == ffi::BUSY { ffi::IOERR } else { report(&error) });
+        }
+        self.shadows.clear();
+        self.pending_size = None;
+        pool.flush_if_due().map_err(|error| report(&error))
+    }
+
+    /// Drops what was not committed.
+    #[inline]
+    fn roll_back(&mut self) -> Result<(), Code> {
+        self.pending_size = None;
+        self.is_dropped = false;
+        if self.is_direct {
+            return self.end_direct(false);
+        }
+        if self.pool.image.header().prepared.load(Relaxed) != 0 {
+            self.pool.image.header().prepared.store(0, Release);
+            stub::remove(&self.pool.database);
+        }
+        while let Some(link) = self.shadows.pop() {
+            self.pool.image.remove(link).map_err(|error| self.astray(error))?;
+        }
+        Ok(())
+    }
+
+    // ---- transactions that outgrow the pool
+
+    /// Makes room in the pool: true. Or moves the transaction to the database file: false.
+    #[cold]
+    fn make_room(&mut self) -> Result<bool, Code> {
+        let pool = Arc::clone(&self.pool);
+        let dropped = pool.drop_clean().and_then(|dropped| match dropped {
+            0 => pool.checkpoint().and_then(|()| pool.drop_clean()),
+            dropped => Ok(dropped),
+        });
+        if dropped.map_err(|error| report(&error))? > 0 {
+            return Ok(true);
+        }
+        if self.journal.is_empty() && !self.journal.is_on_disk() {
+            // No journal, as the user wants it: nothing could undo what is in the file.
+            self.roll_back()?;
+            self.is_dropped = true;
+            return Err(ffi::FULL);
+        }
+        self.begin_direct().map_err(|error| report(&error))?;
+        Ok(false)
+    }
+
+    fn begin_direct(&mut self) -> Result<(), SqliteError> {
+        let (pool, path) = (Arc::clone(&self.pool), stub::journal_path(&self.database));
+        let (image, header) = (&pool.image, pool.image.header());
+        pool.checkpoint()?;
+        let astray = |_: Astray| pool.damaged("a slot leads astray");
+        self.journal.spill(&path).map_err(SqliteError::io("write", &path))?;
+        header.disk_journal.store(1, Release);
+        header.direct.store(1, Release);
+        image.write_back_header();
+        self.is_direct = true;
+        let mut page = [0; BLOCK_BYTES];
+        let size = self.pending_size.take().unwrap_or_else(|| pool.size());
+        while let Some(link) = self.shadows.pop() {
+            let block = image.slot(link).map_err(astray)?.block.load(Relaxed);
+            image.read(link, 0, &mut page).map_err(astray)?;
+            let offset = u64::from(block) * BLOCK_BYTES as u64;
+            let bytes = size.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize;
+            if bytes > 0 {
+                self.write_base(offset, &mut page[..bytes])?;
+            }
+        }
+        image.remove_if(|_, _| true).map_err(astray)?;
+        Ok(())
+    }
+
+    /// With the mark, which the file keeps.
+    fn write_base(&self, offset: u64, page: &mut [u8]) -> Result<(), SqliteError> {
+        if offset == 0 && page.len() >= mark::HEADER_BYTES {
+            mark::put(page, self.pool.image.header().nonce.load(Acquire));
+        }
+        self.base.write(offset, page)
+    }
+
+    fn write_direct(&mut self, offset: u64, source: &[u8]) -> Result<(), Code> {
+        let synced = self.journal.sync().map_err(SqliteError::io("sync the journal of", &self.database));
+        let written = synced.and_then(|()| match offset {
+            0 => self.write_base(0, &mut source.to_vec()),
+            offset => self.base.write(offset, source),
+        });
+        written.map_err(|error| report(&error))
+    }
+
+    /// The journal is settled, or (after a failed rollback) left to the next one.
+    fn end_direct(&mut self, is_commit: bool) -> Result<(), Code> {
+        let header = self.pool.image.header();
+        let path = stub::journal_path(&self.database);
+        if is_commit && self.journal.is_on_disk() {
+            // In SQLite's exclusive mode the journal stays open, and is settled by clearing its first bytes.
+            let removed = std::fs::remove_file(&path).or_else(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            });
+            removed.map_err(SqliteError::io("remove", &path)).map_err(|error| report(&error))?;
+            self.journal.clear();
+        }
+        let size = self.base.size().map_err(|error| report(&error))?;
+        let committed = header.committed.load(Relaxed) + 1;
+        header.size[(committed & 1) as usize].store(size, Relaxed);
+        let _commit = self.pool.lock_briefly(&header.commit_lock);
+        header.committed.store(committed, Release);
+        for word in [&header.flushed, &header.applied, &header.gathered] {
+            word.store(committed, Release);
+        }
+        header.dirty.store(0, Relaxed);
+        header.disk_journal.store(u32::from(path.exists()), Release);
+        header.direct.store(0, Release);
+        self.pool.image.write_back_header();
+        self.is_direct = false;
+        Ok(())
+    }
+
+    /// Whether there is a journal to roll back.
+    #[inline]
+    pub(crate) fn has_disk_journal(&self) -> bool {
+        if !self.is_hot() {
+            return stub::journal_path(&self.database).exists();
+        }
+        let flag = &self.pool.image.header().disk_journal;
+        if flag.load(Acquire) == 0 {
+            return false;
+        }
+        let exists = stub::journal_path(&self.database).exists();
+        if !exists {
+            flag.store(0, Release);
+        }
+        exists
+    }
+}

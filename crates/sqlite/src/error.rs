@@ -1,0 +1,134 @@
+//! What can go wrong, and the text that says what to do about it.
+
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::ffi;
+
+/// Why an operation on a database failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SqliteError {
+    /// The kernel refused.
+    #[error("cannot {step} {}: {source}; mend that and try again, nothing that was committed is lost", path.display())]
+    Io {
+        /// The step, as a verb.
+        step: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// No directory for the pool.
+    #[error("no pool for databases: {0}")]
+    Places(#[from] holdfast_region::PlaceError),
+    /// Another process has the database.
+    #[error("{} is in use by another process; try again when it is done", path.display())]
+    Busy {
+        /// The database.
+        path: PathBuf,
+    },
+    /// The image in the pool is no image, or contradicts itself.
+    #[error(
+        "the pool image {} of {} is damaged ({what}); it may hold the newest commits, so keep a copy of it; \
+         `holdfast sqlite recover --discard {1}` takes the database as of its last flush",
+        image.display(), database.display()
+    )]
+    Damaged {
+        /// The image.
+        image: PathBuf,
+        /// The database.
+        database: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The database says that its newest state is elsewhere, and there is neither image nor redo log.
+    #[error(
+        "{} was in use with its newest pages in a pool and in the redo log {}, and neither is here (is it a copy?); put \
+         the log back beside it, or take the file as it is with `holdfast sqlite recover --discard {0}`",
+        database.display(), log.display()
+    )]
+    LogMissing {
+        /// The database.
+        database: PathBuf,
+        /// Where its log should be.
+        log: PathBuf,
+    },
+    /// The log is of another database or is damaged.
+    #[error(
+        "the redo log {} is not of {} or is damaged ({what}); nothing was changed. Put the right one back, or take the \
+         database as of its last checkpoint with `holdfast sqlite recover --discard {1}`",
+        log.display(), database.display()
+    )]
+    LogForeign {
+        /// The log.
+        log: PathBuf,
+        /// The database.
+        database: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The database file was replaced while its newest pages are in the pool.
+    #[error(
+        "{} was overwritten while commits were in the pool image {}; `holdfast sqlite recover --discard {0}` keeps the \
+         file and drops the pool's commits",
+        database.display(), image.display()
+    )]
+    Replaced {
+        /// The database.
+        database: PathBuf,
+        /// The image.
+        image: PathBuf,
+    },
+    /// The pool has no room.
+    #[error("no room in the pool for {}: {source}; free memory there, or choose another one with HOLDFAST_POOL", path.display())]
+    PoolFull {
+        /// The image.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Too many processes.
+    #[error("{} is open in {max} processes already; close some", path.display())]
+    TooMany {
+        /// The database.
+        path: PathBuf,
+        /// How many there may be.
+        max: usize,
+    },
+    /// A file that SQLite's base VFS has, which answered with an error code of SQLite.
+    #[error("SQLite's own file layer answered {code} while it should {step} {}", path.display())]
+    Base {
+        /// What it should do.
+        step: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The code.
+        code: i32,
+    },
+}
+
+/// What operations here return.
+pub type Result<T, E = SqliteError> = std::result::Result<T, E>;
+
+impl SqliteError {
+    /// For `map_err`: the kernel refused a step.
+    pub(crate) fn io<'a>(step: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SqliteError + 'a {
+        move |source| SqliteError::Io { step, path: path.to_owned(), source }
+    }
+
+    /// SQLite's code for it.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        match self {
+            SqliteError::Busy { .. } => ffi::BUSY,
+            SqliteError::PoolFull { .. } => ffi::FULL,
+            SqliteError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ffi::FULL,
+            SqliteError::Io { .. } => ffi::IOERR,
+            SqliteError::Base { code, .. } => *code,
+            _ => ffi::CANTOPEN,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A database becomes *hot* with its first write, when its newest state moves to the pool, and cold again with its last close.
+//!
+//! Invariants:
+//! - The redo log is there before the mark is in the database file, and the mark is durable before the first commit.
+//! - While a database becomes hot it is locked by SQLite's own locks, so that no other program reads or writes it.
+//! - The mark is cleared only when the database file is complete and durable; the log goes after it, the image last.
+
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::attach::{clear_mark, read_mark};
+use crate::base::Base;
+use crate::error::{Result, SqliteError};
+use crate::ffi;
+use crate::image::Astray;
+use crate::layout::BLOCK_BYTES;
+use crate::log::{Generation, Log, random};
+use crate::mark;
+use crate::pool::Pool;
+use crate::stub;
+
+impl Pool {
+    /// Makes the database hot. The caller holds SQLite's EXCLUSIVE lock through `base`.
+    pub(crate) fn heat(&self, base: &dyn Base) -> Result<()> {
+        let header = self.image.header();
+        let (nonce, path) = (random(), self.log_path());
+        let generation = Generation { nonce, salt: random() };
+        if read_mark(base)?.0.is_some() {
+            return Err(SqliteError::Replaced {
+                database: self.database.clone(),
+                image: self.image.path().to_owned(),
+            });
+        }
+        let log = Log::create(&path, generation).map_err(SqliteError::io("create", &path))?;
+        *self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(log);
+        self.note_new_log(generation.salt);
+        let size = base.size()?;
+        let committed = header.committed.load(Relaxed);
+        header.size[(committed & 1) as usize].store(size, Relaxed);
+        let mut page = [0; BLOCK_BYTES];
+        if size > 0 {
+            base.read(0, &mut page)?;
+            if !mark::is_database(&page) {
+                return Err(SqliteError::Base {
+                    step: "know",
+                    path: self.database.clone(),
+                    code: ffi::NOTADB,
+                });
+            }
+            let slot = self.image.take_free().map_err(|error| self.no_slot(error))?;
+            let filled =
+                self.image.write(slot, 0, &page).and_then(|()| self.image.insert(slot, 0, committed));
+            filled.map_err(|_| self.damaged("a slot leads astray"))?;
+        }
+        header.nonce.store(nonce, Relaxed);
+        let marked = if size == 0 {
+            let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
+            mark::put(&mut stand_in, nonce);
+            base.write(0, &stand_in)
+        } else {
+            mark::put(&mut page, nonce);
+            base.write(0, &page[..mark::HEADER_BYTES])
+        };
+        if let Err(error) = marked.and_then(|()| base.sync()) {
+            self.reset();
+            let _ = clear_mark(base, Some(size));
+            let _ = Log::remove(&path);
+            return Err(error);
+        }
+        self.image.write_back_slot(1);
+        self.image.write_back_header();
+        header.hot.store(1, Release);
+        self.image.write_back_header();
+        Ok(())
+    }
+
+    /// Makes the database cold. The caller has passed the gate, and nobody else has the database open.
+    pub(crate) fn cool(&self) -> Result<()> {
+        let header = self.image.header();
+        if header.disk_journal.load(Acquire) != 0 && stub::journal_path(&self.database).exists() {
+            // A journal of a transaction that outgrew the pool: whoever opens the database next rolls it back.
+            return Ok(());
+        }
+        self.checkpoint()?;
+        let size = self.size();
+        header.closing.store(1, Release);
+        self.image.write_back_header();
+        clear_mark(self.base(), Some(size))?;
+        let path = self.log_path();
+        Log::remove(&path).map_err(SqliteError::io("remove", &path))?;
+        *self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        self.reset();
+        Ok(())
+    }
+
+    /// Brings in order what a writer left that died with the lock PENDING or EXCLUSIVE.
+    pub(crate) fn settle_dead_writer(&self) -> std::result::Result<(), Astray> {
+        let header = self.image.header();
+        let committed = header.committed.load(Acquire);
+        if header.direct.load(Acquire) != 0 {
+            // All that was committed before is in the file; what is there now, its journal says.
+            for link in 1..=header.backed.load(Acquire) {
+                self.image.slot(link)?.transaction.store(0, Release);
+            }
+            let size = self.base().size().map_err(|_| Astray)?;
+            header.size[(committed & 1) as usize].store(size, Release);
+            header.disk_journal.store(1, Release);
+            header.direct.store(0, Release);
+        }
+        let prepared = header.prepared.load(Acquire);
+        if prepared != 0 {
+            let name = self.image.name();
+            if prepared == committed + 1 && stub::is_committed(&name) {
+                header.committed.store(prepared, Release);
+            }
+            header.prepared.store(0, Release);
+            self.image.write_back_header();
+            stub::clean_up(&self.database, &name);
+        }
+        self.image.rebuild()?;
+        self.image.write_back_header();
+        Ok(())
+    }
+
+    pub(crate) fn no_slot(&self, error: crate::slots::NoSlot) -> SqliteError {
+        match error {
+            crate::slots::NoSlot::Astray => self.damaged("a slot leads astray"),
+            crate::slots::NoSlot::Memory(source) => {
+                SqliteError::PoolFull { path: self.image.path().to_owned(), source }
+            }
+            crate::slots::NoSlot::Limit => SqliteError::PoolFull {
+                path: self.image.path().to_owned(),
+                source: std::io::Error::new(std::io::ErrorKind::StorageFull, "its limit is reached"),
+            },
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The file of an image, mapped: bounds-checked access to its header, processes, slots and pages.
+//!
+//! Invariants:
+//! - A slot's page is only reached when the slot has memory (`back`), so that no store can fail.
+//! - What is read from the file is believed only within bounds: a slot's number that is too large is an error value.
+//! - A page is only read or written while nobody else writes it: the locks of `locks.rs` see to that.
+
+#![allow(unsafe_code, reason = "memory that is mapped and shared")]
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use holdfast_sys::file::allocate;
+use holdfast_sys::mapping::{Prot, Reservation, map_shared_fixed, map_synchronous_fixed};
+
+use crate::layout::{BLOCK_BYTES, BUCKETS_AT, CHUNK_SLOTS, Header, NAME_AT, NAME_BYTES_MAX, PROCESSES_AT};
+use crate::layout::{PROCESSES_MAX, Plan, ProcessEntry, Slot};
+
+/// An image that is mapped.
+#[derive(Debug)]
+pub(crate) struct Image {
+    file: File,
+    path: PathBuf,
+    memory: Reservation,
+    base: *mut u8,
+    plan: Plan,
+    /// Stores are to be written back from the processor's caches.
+    is_persistent: bool,
+}
+
+// SAFETY: what is shared in the mapping is atomics, and pages that locks guard.
+unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+/// A number in the image leads nowhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Astray;
+
+impl Image {
+    /// Maps a file, which gets the size that `plan` asks for; what is in front of the slots gets memory.
+    pub(crate) fn map(file: File, path: &Path, plan: Plan, is_persistent: bool) -> io::Result<Image> {
+        if file.metadata()?.len() < plan.bytes as u64 {
+            file.set_len(plan.bytes as u64)?;
+        }
+        allocate(&file, 0..plan.slots_at as u64)?;
+        let memory = Reservation::anywhere(plan.bytes, BLOCK_BYTES)?;
+        let base = memory.base();
+        // SAFETY: the reservation made above is as long, and nobody knows of it.
+        unsafe {
+            if !is_persistent || map_synchronous_fixed(base, plan.bytes, &file, 0, Prot::ReadWrite).is_err() {
+                map_shared_fixed(base, plan.bytes, &file, 0, Prot::ReadWrite)?;
+            }
+        }
+        Ok(Image { file, path: path.to_owned(), memory, base, plan, is_persistent })
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    pub(crate) fn is_persistent(&self) -> bool {
+        self.is_persistent
+    }
+
+    #[inline]
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: the mapping is longer than a header, aligned to pages, has memory there, and holds atomics.
+        unsafe { &*self.base.cast::<Header>() }
+    }
+
+    /// The entry of a process; numbers beyond the table wrap.
+    #[inline]
+    pub(crate) fn process(&self, number: usize) -> &ProcessEntry {
+        // SAFETY: in the table, which has memory.
+        unsafe { &*self.base.add(PROCESSES_AT).cast::<ProcessEntry>().add(number % PROCESSES_MAX) }
+    }
+
+    #[inline]
+    pub(crate) fn bucket(&self, block: u32) -> &AtomicU32 {
+        let number = (block & (self.plan.capacity - 1)) as usize;
+        // SAFETY: the capacity is a power of two, so the number is below it, and buckets have memory.
+        unsafe { &*self.base.add(BUCKETS_AT).cast::<AtomicU32>().add(number) }
+    }
+
+    pub(crate) fn clear_buckets(&self) {
+        (0..self.plan.capacity).for_each(|number| self.bucket(number).store(0, Ordering::Relaxed));
+    }
+
+    /// A slot, by its number plus one, as links are stored.
+    #[inline]
+    pub(crate) fn slot(&self, link: u32) -> Result<&Slot, Astray> {
+        let number = link.wrapping_sub(1);
+        if number >= self.header().backed.load(Ordering::Relaxed).min(self.plan.capacity) {
+            return Err(Astray);
+        }
+        // SAFETY: below the capacity, and it has memory.
+        Ok(unsafe { &*self.base.add(self.plan.slots_at).cast::<Slot>().add(number as usize) })
+    }
+
+    #[inline]
+    fn page(&self, link: u32) -> Result<*mut u8, Astray> {
+        self.slot(link)?;
+        // SAFETY: `slot` has checked the number.
+        Ok(unsafe { self.base.add(self.plan.pages_at + (link - 1) as usize * BLOCK_BYTES) })
+    }
+
+    /// Copies from the page of a slot.
+    #[inline]
+    pub(crate) fn read(&self, link: u32, offset: usize, target: &mut [u8]) -> Result<(), Astray> {
+        let page = self.page(link)?;
+        if offset + target.len() > BLOCK_BYTES {
+            return Err(Astray);
+        }
+        // SAFETY: inside of the page; the target is the caller's own.
+        unsafe { page.add(offset).copy_to_nonoverlapping(target.as_mut_ptr(), target.len()) };
+        Ok(())
+    }
+
+    /// Copies to the page of a slot.
+    #[inline]
+    pub(crate) fn write(&self, link: u32, offset: usize, source: &[u8]) -> Result<(), Astray> {
+        let page = self.page(link)?;
+        if offset + source.len() > BLOCK_BYTES {
+            return Err(Astray);
+        }
+        // SAFETY: inside of the page; the slot is free for everybody but the writer.
+        unsafe { page.add(offset).copy_from_nonoverlapping(source.as_ptr(), source.len()) };
+        Ok(())
+    }
+
+    /// Gives memory to one more chunk of slots.
+    pub(crate) fn back_more(&self) -> io::Result<()> {
+        let backed = self.header().backed.load(Ordering::Relaxed);
+        if backed >= self.plan.capacity {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let slots = (self.plan.slots_at + backed as usize * size_of::<Slot>()) as u64;
+        let pages = (self.plan.pages_at + backed as usize * BLOCK_BYTES) as u64;
+        allocate(&self.file, slots..slots + BLOCK_BYTES as u64)?;
+        allocate(&self.file, pages..pages + u64::from(CHUNK_SLOTS) * BLOCK_BYTES as u64)?;
+        self.header().backed.store(backed + CHUNK_SLOTS, Ordering::Release);
+        Ok(())
+    }
+
+    /// Starts to write a slot and its page back from the caches, where that means anything; writing the header back waits for it.
+    #[inline]
+    pub(crate) fn write_back_slot(&self, link: u32) {
+        if let (true, Ok(page), Ok(slot)) = (self.is_persistent, self.page(link), self.slot(link)) {
+            // SAFETY: both are mapped.
+            unsafe {
+                holdfast_persist::write_back(page, BLOCK_BYTES);
+                holdfast_persist::write_back((&raw const *slot).cast(), size_of::<Slot>());
+            }
+        }
+    }
+
+    /// Writes the header back.
+    #[inline]
+    pub(crate) fn write_back_header(&self) {
+        if self.is_persistent {
+            // SAFETY: mapped.
+            unsafe { holdfast_persist::persist(self.base, size_of::<Header>()) };
+        }
+    }
+
+    /// The name of the super-journal.
+    pub(crate) fn name(&self) -> Vec<u8> {
+        let bytes = (self.header().name_bytes.load(Ordering::Acquire) as usize).min(NAME_BYTES_MAX);
+        let mut name = vec![0; bytes];
+        // SAFETY: inside of the block that is for the name.
+        unsafe { self.base.add(NAME_AT).copy_to_nonoverlapping(name.as_mut_ptr(), bytes) };
+        name
+    }
+
+    /// Stores the name of the super-journal; false when it is too long.
+    pub(crate) fn set_name(&self, name: &[u8]) -> bool {
+        if name.len() > NAME_BYTES_MAX {
+            return false;
+        }
+        // SAFETY: inside of the block that is for the name; only the writer comes here.
+        unsafe { self.base.add(NAME_AT).copy_from_nonoverlapping(name.as_ptr(), name.len()) };
+        self.header().name_bytes.store(name.len() as u32, Ordering::Release);
+        true
+    }
+
+    /// Bytes of address space.
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory.len()
+    }
+}

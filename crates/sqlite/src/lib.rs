@@ -1,0 +1,51 @@
+//! The SQLite VFS `holdfast`: databases whose newest pages live in the pool, so that a commit is one store and needs no
+//! journal. (The paper calls it pPCache, and the writing behind LazyFlush.)
+//!
+//! Stock SQLite, 3.40 and later, with no patch: it is registered by a loadable extension (`bindings/sqlite`) or by a static
+//! library (`bindings/sqlite-static`). Nothing here links an SQLite: its functions come in a [`Host`].
+//!
+//! What is where: the *image* in the pool has the newest version of each block that changed; the *redo log* beside the
+//! database has all that was flushed; the *database file* is as of the last checkpoint, and bears a mark meanwhile.
+//!
+//! Invariants of the whole:
+//! - The commit is the store of `committed`. What was written before it counts with it, or not at all.
+//! - Pool lost at any moment: database and log are together as of some commit, and the user is told.
+//! - A program without this VFS refuses a database whose newest pages are elsewhere.
+//!
+//! It must not panic into C, nor close or lock anything in a forked child.
+
+#![deny(unsafe_code)]
+
+mod attach;
+mod base;
+mod commit;
+mod connection;
+mod error;
+mod ffi;
+mod flush;
+mod flusher;
+mod heat;
+mod host;
+mod image;
+mod journal;
+mod layout;
+mod locks;
+mod log;
+mod mark;
+mod methods;
+mod offline;
+mod passing;
+mod pool;
+mod pragma;
+mod registry;
+mod settings;
+mod slots;
+mod stub;
+mod vfs;
+
+pub use error::{Result, SqliteError};
+pub use ffi::{IoMethods, RawFile, Vfs};
+pub use host::{Host, VERSION_MIN};
+pub use offline::{Recovered, Status, checkpoint, recover, status};
+pub use settings::Level;
+pub use vfs::{NAME, register};

@@ -1,0 +1,245 @@
+//! SQLite's five locks as words in the image, and two short ones of our own; and what happens to those of the dead.
+//!
+//! SHARED counts in the reader's process entry; RESERVED, PENDING and EXCLUSIVE are one word, which names its owner. A reader
+//! announces itself first and looks at the word second; a writer stores PENDING first and counts readers second: of two who
+//! meet at least one sees the other (all four are sequentially consistent).
+//!
+//! Invariants:
+//! - No system call unless somebody is in the way. Then the owner's lease is probed, and a dead owner's locks are taken over:
+//!   what it wrote and did not commit is dropped.
+//! - In a child that a fork made nothing is locked or unlocked: the locks are its parent's.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::c_int;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::time::{Duration, Instant};
+
+use holdfast_sys::lease::is_taken;
+use holdfast_sys::lock::{LockMode, try_lock};
+use holdfast_sys::process::ProcessId;
+
+use crate::ffi::{LOCK_EXCLUSIVE, LOCK_PENDING, LOCK_RESERVED};
+use crate::layout::{LEASES_AT, PROCESSES_MAX};
+use crate::pool::Pool;
+
+/// How often a short lock is tried before the processor is given away.
+const SPINS: u32 = 200;
+/// How often it is tried with a pause before somebody looks whether its owner lives.
+const PAUSES: u32 = 20;
+const PAUSE: Duration = Duration::from_micros(100);
+/// How long a takeover, an attachment or a close may hold others up.
+const GATE_PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection, as the writer's word names it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner(pub(crate) u64);
+
+impl Owner {
+    pub(crate) fn new(process: u32, connection: u32) -> Owner {
+        Owner(u64::from(process + 1) << 8 | u64::from(connection) << 32)
+    }
+
+    fn word(self, level: c_int) -> u64 {
+        self.0 | level as u64
+    }
+}
+
+fn level(word: u64) -> c_int {
+    (word & 0xff) as c_int
+}
+
+/// Number of the process that a word names.
+fn process(word: u64) -> u32 {
+    ((word >> 8 & 0xff_ffff) as u32).wrapping_sub(1)
+}
+
+impl Pool {
+    /// SHARED. False: busy.
+    #[inline]
+    pub(crate) fn lock_shared(&self) -> bool {
+        let header = self.image.header();
+        let mine = &self.image.process(self.number as usize).readers;
+        for _ in 0..2 {
+            mine.fetch_add(1, SeqCst);
+            let word = header.writer.load(SeqCst);
+            if level(word) < LOCK_PENDING {
+                return true;
+            }
+            mine.fetch_sub(1, SeqCst);
+            if !self.take_over_if_dead(process(word)) {
+                return false;
+            }
+        }
+        false
+    }
+
+    #[inline]
+    pub(crate) fn unlock_shared(&self) {
+        self.image.process(self.number as usize).readers.fetch_sub(1, Release);
+    }
+
+    /// RESERVED, for one who has SHARED. False: busy.
+    #[inline]
+    pub(crate) fn lock_reserved(&self, owner: Owner) -> bool {
+        let writer = &self.image.header().writer;
+        for _ in 0..2 {
+            match writer.compare_exchange(0, owner.word(LOCK_RESERVED), SeqCst, Relaxed) {
+                Ok(_) => return true,
+                Err(word) if self.take_over_if_dead(process(word)) => {}
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// EXCLUSIVE, for one who has RESERVED or PENDING. False: busy, and PENDING is held.
+    #[inline]
+    pub(crate) fn lock_exclusive(&self, owner: Owner) -> bool {
+        let header = self.image.header();
+        header.writer.store(owner.word(LOCK_PENDING), SeqCst);
+        let count = (header.processes.load(SeqCst) as usize).min(PROCESSES_MAX);
+        let mut readers = 0;
+        for number in 0..count {
+            let found = self.image.process(number).readers.load(SeqCst);
+            if found == 0 || number as u32 != self.number && self.take_over_if_dead(number as u32) {
+                continue;
+            }
+            readers += found;
+        }
+        if readers > 1 {
+            return false;
+        }
+        header.writer.store(owner.word(LOCK_EXCLUSIVE), Release);
+        true
+    }
+
+    /// Back to SHARED.
+    #[inline]
+    pub(crate) fn unlock_writer(&self) {
+        self.image.header().writer.store(0, SeqCst);
+    }
+
+    /// Whether somebody has RESERVED or more.
+    pub(crate) fn is_reserved(&self) -> bool {
+        let word = self.image.header().writer.load(SeqCst);
+        word != 0 && !self.take_over_if_dead(process(word))
+    }
+
+    /// A short lock; who waits for it looks whether its owner lives.
+    #[inline]
+    pub(crate) fn lock_briefly<'a>(&'a self, lock: &'a AtomicU32) -> Brief<'a> {
+        let mine = self.number + 1;
+        let mut tries = 0_u32;
+        while let Err(owner) = lock.compare_exchange(0, mine, Acquire, Relaxed) {
+            tries += 1;
+            if tries < SPINS {
+                std::hint::spin_loop();
+                continue;
+            }
+            std::thread::sleep(PAUSE);
+            if tries.is_multiple_of(PAUSES) && owner != mine && owner != 0 {
+                self.take_over_if_dead(owner - 1);
+            }
+        }
+        Brief(lock)
+    }
+
+    /// Whether a process that has an entry is gone.
+    fn is_dead(&self, number: u32) -> bool {
+        if number == self.number || number as usize >= PROCESSES_MAX {
+            return false;
+        }
+        match is_taken(self.image.file(), LEASES_AT + u64::from(number), 1) {
+            Ok(false) => return true,
+            Ok(true) => {}
+            Err(_) => return false,
+        }
+        // A child of it may have inherited the open file, and with it the lease.
+        let entry = self.image.process(number as usize);
+        let known = ProcessId { pid: entry.pid.load(Acquire), start_ticks: entry.start_ticks.load(Acquire) };
+        known.pid != 0 && entry.pid_space.load(Acquire) == self.pid_space && !known.is_alive()
+    }
+
+    /// Takes over from a process if it is dead; true when something may have changed.
+    #[cold]
+    pub(crate) fn take_over_if_dead(&self, number: u32) -> bool {
+        if !self.is_dead(number) {
+            return false;
+        }
+        let Some(_gate) = self.enter_gate() else { return false };
+        if !self.is_dead(number) {
+            return true;
+        }
+        self.take_over(number)
+    }
+
+    /// Frees what a dead process held. The caller has passed the gate.
+    pub(crate) fn take_over(&self, number: u32) -> bool {
+        let header = self.image.header();
+        let dead = number + 1;
+        let word = header.writer.load(SeqCst);
+        let wrote = process(word) == number && level(word) >= LOCK_PENDING;
+        if wrote {
+            let _commit =
+                (header.commit_lock.load(Acquire) != dead).then(|| self.lock_briefly(&header.commit_lock));
+            if self.settle_dead_writer().is_err() {
+                self.poison("its slots lead astray");
+                return false;
+            }
+        }
+        if process(word) == number {
+            let _ = header.writer.compare_exchange(word, 0, SeqCst, Relaxed);
+        }
+        if header.log_lock.load(Acquire) == dead {
+            header.log_suspect.store(1, Release);
+            if !wrote {
+                // It may have counted blocks as clean that are not durable yet.
+                header.dirty.store(u32::MAX / 2, Release);
+            }
+            let _ = header.log_lock.compare_exchange(dead, 0, AcqRel, Relaxed);
+        }
+        let _ = header.commit_lock.compare_exchange(dead, 0, AcqRel, Relaxed);
+        let entry = self.image.process(number as usize);
+        entry.pid.store(0, Release);
+        entry.readers.store(0, SeqCst);
+        true
+    }
+
+    /// One at a time, of all threads of all processes, attaches, detaches, takes over.
+    pub(crate) fn enter_gate(&self) -> Option<Gate<'_>> {
+        let thread = self.gate.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let started = Instant::now();
+        while !try_lock(self.image.file(), LockMode::Exclusive).ok()? {
+            if started.elapsed() > GATE_PATIENCE {
+                return None;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Some(Gate { pool: self, _thread: thread })
+    }
+}
+
+/// A short lock that is held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Brief<'a>(&'a AtomicU32);
+
+impl Drop for Brief<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Release);
+    }
+}
+
+/// See [`Pool::enter_gate`].
+#[derive(Debug)]
+pub(crate) struct Gate<'a> {
+    pool: &'a Pool,
+    _thread: std::sync::MutexGuard<'a, ()>,
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        let _ = holdfast_sys::lock::unlock(self.pool.image.file());
+    }
+}

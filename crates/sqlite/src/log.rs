@@ -1,0 +1,274 @@
+//! The redo log beside the database, `DB-holdfast`: what has changed since the last checkpoint, in records that each hold all
+//! blocks that changed since the one before.
+//!
+//! A record counts when it is whole: a sum over it and the salt of the log's generation says so. Space is written ahead with
+//! zeros, so that a record changes no metadata of the file system and one `fdatasync` is one write of the disk.
+//!
+//! Invariants:
+//! - Records are read in order and up to the first that is not whole; so the state is always as of some commit.
+//! - The header names the database by a nonce that the mark in the database file has, too: a foreign log is never applied.
+//! - The log is begun again (another salt) only when all that it holds is in the database file, and durable.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use holdfast_sys::file::{private_options, sync_directory};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+use crate::layout::BLOCK_BYTES;
+
+const MAGIC: &[u8; 8] = b"HFsqlog\x01";
+const HEADER_BYTES: usize = 48;
+const RECORD_HEADER_BYTES: usize = 64;
+const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"HFrc");
+/// Records begin at multiples of it.
+const SECTOR_BYTES: u64 = 512;
+/// Where the first record is.
+pub(crate) const FIRST: u64 = BLOCK_BYTES as u64;
+const AHEAD_BYTES_MIN: u64 = 256 << 10;
+const AHEAD_BYTES_MAX: u64 = 4 << 20;
+/// A log that has grown larger is shortened when it is begun again.
+const KEPT_BYTES_MAX: u64 = 16 << 20;
+
+/// Which generation of which log a header names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Generation {
+    pub(crate) nonce: u64,
+    pub(crate) salt: u64,
+}
+
+/// An open log.
+#[derive(Debug)]
+pub(crate) struct Log {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+    buffer: Vec<u8>,
+}
+
+/// What a whole record says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record {
+    pub(crate) transaction: u64,
+    /// Of the database, in bytes.
+    pub(crate) size: u64,
+    blocks: u32,
+    end: u64,
+}
+
+/// What a log holds.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// The last whole record.
+    pub(crate) last: Option<Record>,
+    /// Of each block, where its newest version is.
+    pub(crate) places: BTreeMap<u32, u64>,
+    pub(crate) records: u64,
+}
+
+/// Where the log of a database is.
+pub(crate) fn log_path(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-holdfast");
+    PathBuf::from(name)
+}
+
+impl Log {
+    /// Makes a new log, durable with its name, in place of one that may be there.
+    pub(crate) fn create(path: &Path, generation: Generation) -> io::Result<Log> {
+        let file = private_options().read(true).write(true).create(true).truncate(true).open(path)?;
+        let mut log = Log { file, path: path.to_owned(), bytes: 0, buffer: Vec::new() };
+        log.extend(FIRST + AHEAD_BYTES_MIN)?;
+        log.write_header(generation)?;
+        log.file.sync_all()?;
+        if let Some(folder) = path.parent() {
+            sync_directory(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
+        }
+        Ok(log)
+    }
+
+    /// Opens a log; `None` when there is none.
+    pub(crate) fn open(path: &Path) -> io::Result<Option<Log>> {
+        match private_options().read(true).write(true).open(path) {
+            Ok(file) => {
+                let bytes = file.metadata()?.len();
+                Ok(Some(Log { file, path: path.to_owned(), bytes, buffer: Vec::new() }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn descriptor(&self) -> &File {
+        &self.file
+    }
+
+    /// What the header says; `None` when it is not whole.
+    pub(crate) fn generation(&self) -> io::Result<Option<Generation>> {
+        let mut header = [0; HEADER_BYTES];
+        match self.file.read_exact_at(&mut header, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other?,
+        }
+        let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
+        let is_whole = &header[..8] == MAGIC && word(40) == xxh3_64(&header[..40]);
+        Ok(is_whole.then(|| Generation { nonce: word(8), salt: word(16) }))
+    }
+
+    fn write_header(&self, generation: Generation) -> io::Result<()> {
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(MAGIC);
+        header[8..16].copy_from_slice(&generation.nonce.to_le_bytes());
+        header[16..24].copy_from_slice(&generation.salt.to_le_bytes());
+        let sum = xxh3_64(&header[..40]);
+        header[40..].copy_from_slice(&sum.to_le_bytes());
+        self.file.write_all_at(&header, 0)
+    }
+
+    /// Begins a new generation: what is in the log counts no more.
+    pub(crate) fn restart(&mut self, generation: Generation) -> io::Result<()> {
+        self.write_header(generation)?;
+        if self.bytes > KEPT_BYTES_MAX {
+            self.file.set_len(KEPT_BYTES_MAX)?;
+            self.bytes = KEPT_BYTES_MAX;
+        }
+        self.file.sync_data()
+    }
+
+    fn extend(&mut self, end: u64) -> io::Result<()> {
+        let ahead = self.bytes.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
+        let end = end.max(self.bytes + ahead).next_multiple_of(FIRST);
+        let zeros = vec![0; 64 << 10];
+        while self.bytes < end {
+            let bytes = zeros.len().min((end - self.bytes) as usize);
+            self.file.write_all_at(&zeros[..bytes], self.bytes)?;
+            self.bytes += bytes as u64;
+        }
+        self.file.sync_all()
+    }
+
+    /// Begins a record, whose blocks follow with [`Log::add`].
+    pub(crate) fn begin(&mut self, blocks: &[u32]) {
+        self.buffer.clear();
+        self.buffer.resize(RECORD_HEADER_BYTES, 0);
+        for block in blocks {
+            self.buffer.extend_from_slice(&block.to_le_bytes());
+        }
+        self.buffer.resize(self.buffer.len().next_multiple_of(SECTOR_BYTES as usize), 0);
+    }
+
+    /// Room for the next block's bytes.
+    pub(crate) fn add(&mut self) -> &mut [u8] {
+        let start = self.buffer.len();
+        self.buffer.resize(start + BLOCK_BYTES, 0);
+        &mut self.buffer[start..]
+    }
+
+    /// Writes the record at `at` and waits until it is durable; returns where the next one goes.
+    pub(crate) fn finish(
+        &mut self,
+        at: u64,
+        (salt, sequence): (u64, u64),
+        (transaction, size, blocks): (u64, u64, u32),
+    ) -> io::Result<u64> {
+        let header = &mut self.buffer[..RECORD_HEADER_BYTES];
+        header[..4].copy_from_slice(&RECORD_MAGIC.to_le_bytes());
+        header[4..8].copy_from_slice(&blocks.to_le_bytes());
+        for (number, word) in [salt, sequence, transaction, size].into_iter().enumerate() {
+            header[8 + number * 8..16 + number * 8].copy_from_slice(&word.to_le_bytes());
+        }
+        header[40..48].fill(0);
+        let sum = xxh3_64(&self.buffer);
+        self.buffer[40..48].copy_from_slice(&sum.to_le_bytes());
+        let end = at + self.buffer.len() as u64;
+        if end > self.bytes {
+            self.extend(end)?;
+        }
+        self.file.write_all_at(&self.buffer, at)?;
+        self.file.sync_data()?;
+        if self.buffer.capacity() > AHEAD_BYTES_MAX as usize {
+            self.buffer = Vec::new();
+        }
+        Ok(end)
+    }
+
+    /// The record at `at`, if it is whole and the one that is expected.
+    fn record(&self, at: u64, salt: u64, sequence: u64) -> io::Result<Option<(Record, Vec<u32>)>> {
+        if at + RECORD_HEADER_BYTES as u64 > self.bytes {
+            return Ok(None);
+        }
+        let mut header = [0; RECORD_HEADER_BYTES];
+        self.file.read_exact_at(&mut header, at)?;
+        let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
+        let blocks = (word(0) >> 32) as u32;
+        let list = (RECORD_HEADER_BYTES as u64 + u64::from(blocks) * 4).next_multiple_of(SECTOR_BYTES);
+        let end = at + list + u64::from(blocks) * BLOCK_BYTES as u64;
+        if word(0) as u32 != RECORD_MAGIC || word(8) != salt || word(16) != sequence || end > self.bytes {
+            return Ok(None);
+        }
+        let (sum, transaction, size) = (word(40), word(24), word(32));
+        header[40..48].fill(0);
+        let mut hasher = Xxh3::new();
+        hasher.update(&header);
+        let mut list = vec![0; (list as usize) - RECORD_HEADER_BYTES];
+        self.file.read_exact_at(&mut list, at + RECORD_HEADER_BYTES as u64)?;
+        hasher.update(&list);
+        let mut page = [0; BLOCK_BYTES];
+        let pages = end - u64::from(blocks) * BLOCK_BYTES as u64;
+        for number in 0..u64::from(blocks) {
+            self.file.read_exact_at(&mut page, pages + number * BLOCK_BYTES as u64)?;
+            hasher.update(&page);
+        }
+        if hasher.digest() != sum {
+            return Ok(None);
+        }
+        let numbers = list.chunks_exact(4).take(blocks as usize);
+        let numbers = numbers.map(|four| u32::from_le_bytes(four.try_into().unwrap_or_default())).collect();
+        Ok(Some((Record { transaction, size, blocks, end }, numbers)))
+    }
+
+    /// Reads the whole records of a generation, in order, `records_max` at most.
+    pub(crate) fn contents(&self, salt: u64, records_max: u64) -> io::Result<Contents> {
+        let mut contents = Contents::default();
+        let mut at = FIRST;
+        while contents.records < records_max {
+            let Some((record, numbers)) = self.record(at, salt, contents.records)? else { break };
+            let pages = record.end - u64::from(record.blocks) * BLOCK_BYTES as u64;
+            for (number, block) in numbers.into_iter().enumerate() {
+                contents.places.insert(block, pages + number as u64 * BLOCK_BYTES as u64);
+            }
+            at = record.end;
+            contents.last = Some(record);
+            contents.records += 1;
+        }
+        Ok(contents)
+    }
+
+    /// Reads a block from its place.
+    pub(crate) fn read_block(&self, place: u64, block: &mut [u8; BLOCK_BYTES]) -> io::Result<()> {
+        self.file.read_exact_at(block, place)
+    }
+
+    /// Removes the log's name.
+    pub(crate) fn remove(path: &Path) -> io::Result<()> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A number that nobody else has drawn.
+pub(crate) fn random() -> u64 {
+    let drawn = xxh3_64(uuid::Uuid::new_v4().as_bytes());
+    drawn.max(1)
+}

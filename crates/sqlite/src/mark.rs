@@ -1,0 +1,110 @@
+//! The mark in a database file whose newest pages are elsewhere, so that a program without this VFS refuses it rather than be
+//! misled.
+//!
+//! Byte 19 of the first page, the version that a reader must know, is 3: "file is not a database". The bytes 72 to 92, which
+//! SQLite reserves and ignores, say what was there and carry the nonce of log and image. The change counter is one that no
+//! commit comes near, so that who had pages in a cache reads the first one again, now and when the mark is gone. An empty database gets a first page that has nothing but the mark.
+//!
+//! Invariant: a marked page never leaves this library: who reads through the VFS sees the page without the mark.
+
+#![forbid(unsafe_code)]
+
+const TITLE: &[u8; 16] = b"SQLite format 3\0";
+const MAGIC: &[u8; 7] = b"HOLDFST";
+const READ_VERSION: usize = 19;
+const COUNTER: usize = 24;
+const RESERVED: usize = 72;
+/// Of a read version that no SQLite knows.
+const REFUSED: u8 = 3;
+/// How far the change counter is put away.
+const FAR: u32 = 1 << 31;
+/// Bytes of the header of a database.
+pub(crate) const HEADER_BYTES: usize = 100;
+/// Size of what stands for an empty database.
+pub(crate) const STAND_IN_BYTES: u64 = 512;
+
+/// What a mark says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) nonce: u64,
+    /// The database had no byte when it was marked.
+    pub(crate) was_empty: bool,
+}
+
+/// The mark in the first bytes of a file.
+pub(crate) fn find(page: &[u8]) -> Option<Mark> {
+    if page.len() < HEADER_BYTES || &page[..16] != TITLE || page[READ_VERSION] != REFUSED {
+        return None;
+    }
+    let nonce = page[RESERVED + 12..RESERVED + 20].try_into().ok()?;
+    let was_empty = page[16..18] == [0, 0];
+    (&page[RESERVED..RESERVED + 7] == MAGIC).then(|| Mark { nonce: u64::from_le_bytes(nonce), was_empty })
+}
+
+/// Puts the mark into a first page (of zeros, for an empty database).
+pub(crate) fn put(page: &mut [u8], nonce: u64) {
+    if page[..16] != TITLE[..] {
+        page[..HEADER_BYTES].fill(0);
+        page[..16].copy_from_slice(TITLE);
+    }
+    let counter: [u8; 4] = page[COUNTER..COUNTER + 4].try_into().unwrap_or_default();
+    page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC);
+    page[RESERVED + 7] = page[READ_VERSION];
+    page[RESERVED + 8..RESERVED + 12].copy_from_slice(&counter);
+    page[RESERVED + 12..RESERVED + 20].copy_from_slice(&nonce.to_le_bytes());
+    page[READ_VERSION] = REFUSED;
+    let far = u32::from_be_bytes(counter).wrapping_add(FAR);
+    page[COUNTER..COUNTER + 4].copy_from_slice(&far.to_be_bytes());
+}
+
+/// Takes the mark out of a first page.
+pub(crate) fn take(page: &mut [u8]) {
+    if find(page).is_none() {
+        return;
+    }
+    page[READ_VERSION] = page[RESERVED + 7];
+    let counter: [u8; 4] = page[RESERVED + 8..RESERVED + 12].try_into().unwrap_or_default();
+    page[COUNTER..COUNTER + 4].copy_from_slice(&counter);
+    page[RESERVED..RESERVED + 20].fill(0);
+}
+
+/// Whether it is the first page of a database.
+pub(crate) fn is_database(page: &[u8]) -> bool {
+    page.starts_with(TITLE)
+}
+
+/// Whether the header says that the database is in WAL mode.
+pub(crate) fn is_wal(page: &[u8]) -> bool {
+    page.len() >= 20 && &page[..16] == TITLE && (page[18] == 2 || page[19] == 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_found_and_taken_out_again_without_a_trace() {
+        let mut page: Vec<u8> = (0..=255).cycle().take(4096).collect();
+        page[..16].copy_from_slice(TITLE);
+        page[18..20].copy_from_slice(&[1, 1]);
+        page[72..92].fill(0);
+        let clean = page.clone();
+        assert_eq!(find(&page), None);
+        put(&mut page, 7);
+        assert_eq!(find(&page), Some(Mark { nonce: 7, was_empty: false }));
+        assert_ne!(page[24..28], clean[24..28]);
+        take(&mut page);
+        assert_eq!(page, clean);
+        take(&mut page);
+        assert_eq!(page, clean);
+        assert!(!is_wal(&page));
+    }
+
+    #[test]
+    fn an_empty_database_gets_a_page_that_says_so() {
+        let mut page = vec![0; STAND_IN_BYTES as usize];
+        put(&mut page, 9);
+        assert_eq!(find(&page), Some(Mark { nonce: 9, was_empty: true }));
+        assert_eq!(find(&page[..99]), None);
+    }
+}

@@ -1,0 +1,278 @@
+//! Methods of our two kinds of files, as C functions: a database, and its journal.
+//!
+//! Invariants: no panic leaves this file; a file in a forked child answers MISUSE and closes nothing of its parent's.
+
+#![allow(unsafe_code, reason = "called by C, with its pointers")]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::connection::{Connection, report};
+use crate::error::SqliteError;
+use crate::ffi::{self, IoMethods, RawFile};
+use crate::pragma;
+use crate::registry;
+use crate::vfs::Argument;
+
+/// What SQLite holds for an open file.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct OurFile {
+    pub(crate) raw: RawFile,
+    pub(crate) connection: *mut Connection,
+}
+
+/// Methods of a database.
+pub(crate) static MAIN: IoMethods = IoMethods {
+    version: 1,
+    close: Some(main_close),
+    read: Some(main_read),
+    write: Some(main_write),
+    truncate: Some(main_truncate),
+    sync: Some(main_sync),
+    file_size: Some(main_size),
+    lock: Some(main_lock),
+    unlock: Some(main_unlock),
+    check_reserved_lock: Some(main_check_reserved),
+    file_control: Some(main_control),
+    sector_size: Some(sector_size),
+    device_characteristics: Some(characteristics),
+    more: [std::ptr::null(); 6],
+};
+
+/// Methods of a journal.
+pub(crate) static JOURNAL: IoMethods = IoMethods {
+    version: 1,
+    close: Some(journal_close),
+    read: Some(journal_read),
+    write: Some(journal_write),
+    truncate: Some(journal_truncate),
+    sync: Some(journal_sync),
+    file_size: Some(journal_size),
+    lock: Some(no_lock),
+    unlock: Some(no_lock),
+    check_reserved_lock: Some(nothing_reserved),
+    file_control: Some(no_control),
+    sector_size: Some(sector_size),
+    device_characteristics: Some(characteristics),
+    more: [std::ptr::null(); 6],
+};
+
+// SAFETY: the tables are never written, and hold functions and nulls.
+unsafe impl Sync for IoMethods {}
+
+/// Runs a method on the connection of a file.
+#[inline]
+fn with(file: *mut RawFile, work: impl FnOnce(&mut Connection) -> Result<c_int, c_int>) -> c_int {
+    // SAFETY: the file is one of ours, open; SQLite uses a connection from one thread at a time.
+    let connection = unsafe { &mut *(*file.cast::<OurFile>()).connection };
+    catch_unwind(AssertUnwindSafe(|| work(connection).unwrap_or_else(|code| code))).unwrap_or(ffi::IOERR)
+}
+
+fn journal_error(connection: &Connection, step: &'static str) -> impl FnOnce(std::io::Error) -> c_int {
+    let path = crate::stub::journal_path(&connection.database);
+    move |error| match error.kind() {
+        std::io::ErrorKind::OutOfMemory => ffi::NOMEM,
+        _ => report(&SqliteError::Io { step, path, source: error }),
+    }
+}
+
+unsafe extern "C" fn main_close(file: *mut RawFile) -> c_int {
+    // SAFETY: the file is one of ours; nobody uses it after this.
+    unsafe {
+        let ours = &mut *file.cast::<OurFile>();
+        let mut connection = Box::from_raw(ours.connection);
+        ours.raw.methods = std::ptr::null();
+        registry::forget_connection(ours.connection);
+        let closed = catch_unwind(AssertUnwindSafe(move || {
+            let _ = connection.unlock(ffi::LOCK_NONE);
+            connection.base.close();
+            registry::leave(connection.pool);
+        }));
+        if closed.is_ok() { ffi::OK } else { ffi::IOERR }
+    }
+}
+
+/// A buffer of SQLite's.
+///
+/// # Safety
+/// It must be as long as is said, and initialised or only written to.
+unsafe fn target<'a>(buffer: *mut c_void, bytes: c_int) -> &'a mut [u8] {
+    // SAFETY: per the contract.
+    unsafe { std::slice::from_raw_parts_mut(buffer.cast(), usize::try_from(bytes).unwrap_or(0)) }
+}
+
+/// As [`target`], for reading.
+///
+/// # Safety
+/// As there.
+unsafe fn source<'a>(buffer: *const c_void, bytes: c_int) -> &'a [u8] {
+    // SAFETY: per the contract.
+    unsafe { std::slice::from_raw_parts(buffer.cast(), usize::try_from(bytes).unwrap_or(0)) }
+}
+
+unsafe extern "C" fn main_read(file: *mut RawFile, buffer: *mut c_void, bytes: c_int, offset: i64) -> c_int {
+    // SAFETY: SQLite's buffer.
+    let target = unsafe { target(buffer, bytes) };
+    with(file, |connection| match connection.read(offset as u64, target)? {
+        true => Ok(ffi::OK),
+        false => Ok(ffi::IOERR_SHORT_READ),
+    })
+}
+
+unsafe extern "C" fn main_write(
+    file: *mut RawFile,
+    buffer: *const c_void,
+    bytes: c_int,
+    offset: i64,
+) -> c_int {
+    // SAFETY: SQLite's buffer.
+    let source = unsafe { source(buffer, bytes) };
+    with(file, |connection| connection.write(offset as u64, source).map(|()| ffi::OK))
+}
+
+unsafe extern "C" fn main_truncate(file: *mut RawFile, size: i64) -> c_int {
+    with(file, |connection| connection.truncate(size as u64).map(|()| ffi::OK))
+}
+
+unsafe extern "C" fn main_sync(file: *mut RawFile, _flags: c_int) -> c_int {
+    with(file, |connection| connection.sync().map(|()| ffi::OK))
+}
+
+unsafe extern "C" fn main_size(file: *mut RawFile, size: *mut i64) -> c_int {
+    with(file, |connection| {
+        let found = connection.size()?;
+        // SAFETY: SQLite's variable.
+        unsafe { *size = found as i64 };
+        Ok(ffi::OK)
+    })
+}
+
+unsafe extern "C" fn main_lock(file: *mut RawFile, level: c_int) -> c_int {
+    with(file, |connection| connection.lock(level).map(|()| ffi::OK))
+}
+
+unsafe extern "C" fn main_unlock(file: *mut RawFile, level: c_int) -> c_int {
+    with(file, |connection| connection.unlock(level).map(|()| ffi::OK))
+}
+
+unsafe extern "C" fn main_check_reserved(file: *mut RawFile, answer: *mut c_int) -> c_int {
+    with(file, |connection| {
+        let found = connection.is_reserved()?;
+        // SAFETY: SQLite's variable.
+        unsafe { *answer = c_int::from(found) };
+        Ok(ffi::OK)
+    })
+}
+
+unsafe extern "C" fn main_control(file: *mut RawFile, operation: c_int, argument: Argument) -> c_int {
+    with(file, |connection| match operation {
+        ffi::FCNTL_COMMIT_PHASETWO => connection.commit().map(|()| ffi::OK),
+        ffi::FCNTL_SYNC => {
+            if !argument.is_null() {
+                // SAFETY: SQLite passes the name of the super-journal, or null.
+                let name = unsafe { CStr::from_ptr(argument.cast()) };
+                connection.prepare(name.to_bytes())?;
+            }
+            Ok(ffi::OK)
+        }
+        // SAFETY: SQLite passes three texts.
+        ffi::FCNTL_PRAGMA => Ok(unsafe { pragma::answer(connection, argument.cast()) }),
+        ffi::FCNTL_LOCKSTATE => {
+            // SAFETY: an integer, as SQLite documents.
+            unsafe { *argument.cast::<c_int>() = connection.level() };
+            Ok(ffi::OK)
+        }
+        ffi::FCNTL_HAS_MOVED if connection.is_hot() && !connection.asks_for_move() => {
+            // SAFETY: an integer, as SQLite documents.
+            unsafe { *argument.cast::<c_int>() = 0 };
+            Ok(ffi::OK)
+        }
+        // What changes the file is the checkpoint's to do.
+        ffi::FCNTL_SIZE_HINT | ffi::FCNTL_CHUNK_SIZE if connection.is_hot() => Ok(ffi::OK),
+        _ => Ok(connection.base.control(operation, argument)),
+    })
+}
+
+unsafe extern "C" fn sector_size(_file: *mut RawFile) -> c_int {
+    4096
+}
+
+/// What a store to memory is: whole, in order, appended before it is seen.
+unsafe extern "C" fn characteristics(_file: *mut RawFile) -> c_int {
+    ffi::IOCAP_POWERSAFE_OVERWRITE | ffi::IOCAP_SAFE_APPEND | ffi::IOCAP_SEQUENTIAL
+}
+
+unsafe extern "C" fn journal_close(file: *mut RawFile) -> c_int {
+    // SAFETY: the file is one of ours.
+    unsafe { (*file).methods = std::ptr::null() };
+    ffi::OK
+}
+
+unsafe extern "C" fn journal_read(
+    file: *mut RawFile,
+    buffer: *mut c_void,
+    bytes: c_int,
+    offset: i64,
+) -> c_int {
+    // SAFETY: SQLite's buffer.
+    let target = unsafe { target(buffer, bytes) };
+    with(file, |connection| {
+        let read = connection.journal.read(offset as u64, target);
+        match read.map_err(journal_error(connection, "read"))? {
+            true => Ok(ffi::OK),
+            false => Ok(ffi::IOERR_SHORT_READ),
+        }
+    })
+}
+
+unsafe extern "C" fn journal_write(
+    file: *mut RawFile,
+    buffer: *const c_void,
+    bytes: c_int,
+    offset: i64,
+) -> c_int {
+    // SAFETY: SQLite's buffer.
+    let source = unsafe { source(buffer, bytes) };
+    with(file, |connection| {
+        let written = connection.journal.write(offset as u64, source);
+        written.map_err(journal_error(connection, "write to")).map(|()| ffi::OK)
+    })
+}
+
+unsafe extern "C" fn journal_truncate(file: *mut RawFile, size: i64) -> c_int {
+    with(file, |connection| {
+        let done = connection.journal.truncate(size as u64);
+        done.map_err(journal_error(connection, "shorten")).map(|()| ffi::OK)
+    })
+}
+
+unsafe extern "C" fn journal_sync(file: *mut RawFile, _flags: c_int) -> c_int {
+    with(file, |connection| {
+        let done = connection.journal.sync();
+        done.map_err(journal_error(connection, "sync")).map(|()| ffi::OK)
+    })
+}
+
+unsafe extern "C" fn journal_size(file: *mut RawFile, size: *mut i64) -> c_int {
+    with(file, |connection| {
+        let found = connection.journal.size().map_err(journal_error(connection, "measure"))?;
+        // SAFETY: SQLite's variable.
+        unsafe { *size = found as i64 };
+        Ok(ffi::OK)
+    })
+}
+
+unsafe extern "C" fn no_lock(_file: *mut RawFile, _level: c_int) -> c_int {
+    ffi::OK
+}
+
+unsafe extern "C" fn nothing_reserved(_file: *mut RawFile, answer: *mut c_int) -> c_int {
+    // SAFETY: SQLite's variable.
+    unsafe { *answer = 0 };
+    ffi::OK
+}
+
+unsafe extern "C" fn no_control(_file: *mut RawFile, _operation: c_int, _argument: Argument) -> c_int {
+    ffi::NOTFOUND
+}

@@ -1,0 +1,155 @@
+//! For tools: what is known of a database, bringing everything to its file, and recovering it; without SQLite.
+//!
+//! Not for a process that has the database open with SQLite as well: closing the file here would drop that one's locks.
+
+#![forbid(unsafe_code)]
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use holdfast_region::Places;
+use holdfast_sys::file::private_options;
+use holdfast_sys::lease::is_taken;
+
+use crate::attach::{Identity, attach, clear_mark, open_behind_gate, read_mark};
+use crate::base::{Base, OwnFile};
+use crate::error::{Result, SqliteError};
+use crate::layout::{BLOCK_BYTES, Header, LEASES_AT, MAGIC, PROCESSES_MAX};
+use crate::log::{Log, log_path};
+
+/// What is known of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The file bears the mark: its newest pages are elsewhere.
+    pub is_hot: bool,
+    /// It is in WAL mode, and none of ours.
+    pub is_wal: bool,
+    /// Its image in the pool, if there is one.
+    pub image: Option<PathBuf>,
+    /// Its redo log, if there is one.
+    pub log: Option<PathBuf>,
+    /// Some process has it open.
+    pub is_open: bool,
+    /// Commits since the image was made; those among them that are in the log, and in the file.
+    pub commits: [u64; 3],
+    /// Blocks of 4096 bytes that are not in the log yet, about.
+    pub dirty_blocks: u64,
+    /// Size of the database in bytes, as of its newest commit.
+    pub bytes: u64,
+}
+
+/// What a recovery found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovered {
+    /// The file was complete already.
+    Nothing,
+    /// The newest state is in the file.
+    Everything,
+    /// The pool was lost: the file is as of its last flush.
+    LastFlush,
+    /// What was not in the file was dropped, as was asked for.
+    Discarded,
+}
+
+fn image_path(path: &Path) -> Result<PathBuf> {
+    let identity = Identity::of(path).map_err(SqliteError::io("examine", path))?;
+    Ok(identity.image_path(Places::from_env()?.pool()))
+}
+
+/// What is known of a database. Nothing is changed.
+///
+/// # Errors
+/// When the database or its image cannot be read.
+pub fn status(path: &Path) -> Result<Status> {
+    let base = OwnFile::open(path)?;
+    let (marked, is_wal) = read_mark(&base)?;
+    let log = Some(log_path(path)).filter(|path| path.exists());
+    let mut status = Status {
+        is_hot: marked.is_some(),
+        is_wal,
+        image: None,
+        log,
+        is_open: false,
+        commits: [0; 3],
+        dirty_blocks: 0,
+        bytes: base.size()?,
+    };
+    let image = image_path(path)?;
+    let Ok(file) = private_options().read(true).write(true).open(&image) else { return Ok(status) };
+    let leased = is_taken(&file, LEASES_AT, PROCESSES_MAX as u64);
+    status.is_open = leased.map_err(SqliteError::io("probe", &image))?;
+    let mut header = [0; BLOCK_BYTES];
+    let read = file.read_at(&mut header, 0).map_err(SqliteError::io("read", &image))?;
+    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
+    if read == BLOCK_BYTES && word(0) == MAGIC {
+        let offset = |at: usize| word(at).saturating_sub(1);
+        let [committed, flushed, applied] = [
+            std::mem::offset_of!(Header, committed),
+            std::mem::offset_of!(Header, flushed),
+            std::mem::offset_of!(Header, applied),
+        ];
+        status.commits = [offset(committed), offset(flushed), offset(applied)];
+        status.dirty_blocks = word(std::mem::offset_of!(Header, dirty)) & 0xffff_ffff;
+        if marked.is_some() {
+            status.bytes = word(std::mem::offset_of!(Header, size) + (word(committed) & 1) as usize * 8);
+        }
+        status.image = Some(image);
+    }
+    Ok(status)
+}
+
+/// Brings all commits to the database file. When nobody has the database open it is complete and unmarked afterwards.
+///
+/// # Errors
+/// [`SqliteError`] says what is in the way; nothing is lost.
+pub fn checkpoint(path: &Path) -> Result<()> {
+    if read_mark(&OwnFile::open(path)?)?.0.is_none() {
+        return Ok(());
+    }
+    let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;
+    pool.checkpoint()?;
+    pool.detach()
+}
+
+/// Makes a database file complete that nobody has open: from the pool, or, if that is lost, from the redo log. With `discard`
+/// the file is taken as it is, where it is marked and neither fits; image and log are dropped.
+///
+/// # Errors
+/// `Busy` when somebody has it open; otherwise what is in the way. Nothing is lost then.
+pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
+    let base = OwnFile::open(path)?;
+    let marked = read_mark(&base)?.0;
+    if discard {
+        return discard_all(path, &base).map(|()| Recovered::Discarded);
+    }
+    if marked.is_none() && !image_path(path)?.exists() {
+        return Ok(Recovered::Nothing);
+    }
+    let found = status(path)?;
+    if found.is_open {
+        return Err(SqliteError::Busy { path: path.to_owned() });
+    }
+    let pool = attach(path, Box::new(base), None)?;
+    pool.detach()?;
+    Ok(match (marked, found.image) {
+        (None, _) => Recovered::Nothing,
+        (Some(_), Some(_)) => Recovered::Everything,
+        (Some(_), None) => Recovered::LastFlush,
+    })
+}
+
+fn discard_all(path: &Path, base: &dyn Base) -> Result<()> {
+    let image = image_path(path)?;
+    let file = open_behind_gate(&image, path)?;
+    let is_open =
+        is_taken(&file, LEASES_AT, PROCESSES_MAX as u64).map_err(SqliteError::io("probe", &image))?;
+    if is_open {
+        return Err(SqliteError::Busy { path: path.to_owned() });
+    }
+    base.lock_exclusive()?;
+    clear_mark(base, None)?;
+    let log = log_path(path);
+    Log::remove(&log).map_err(SqliteError::io("remove", &log))?;
+    std::fs::remove_file(&image).map_err(SqliteError::io("remove", &image))?;
+    base.unlock()
+}

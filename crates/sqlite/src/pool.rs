@@ -1,0 +1,114 @@
+//! A database as one process has it open: its image in the pool, its log, its file, settings, and who it is among others.
+//!
+//! Invariant: a value belongs to the process that made it. In a child that a fork made it is not to be used: see
+//! [`Pool::is_ours`].
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use holdfast_sys::own_pid;
+
+use crate::base::Base;
+use crate::error::SqliteError;
+use crate::ffi;
+use crate::flusher::Flusher;
+use crate::host;
+use crate::image::Image;
+use crate::log::{Log, log_path};
+use crate::settings::Settings;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) image: Image,
+    pub(crate) database: PathBuf,
+    base: Box<dyn Base>,
+    /// Number of this process's entry.
+    pub(crate) number: u32,
+    pid: u32,
+    /// Inode of the name space of process numbers.
+    pub(crate) pid_space: u64,
+    pub(crate) gate: Mutex<()>,
+    pub(crate) log: Mutex<Option<Log>>,
+    pub(crate) settings: Settings,
+    pub(crate) flusher: Flusher,
+    connections: AtomicU32,
+    poisoned: AtomicBool,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        image: Image,
+        database: &Path,
+        base: Box<dyn Base>,
+        (number, pid_space): (u32, u64),
+    ) -> Pool {
+        Pool {
+            image,
+            database: database.to_owned(),
+            base,
+            number,
+            pid: own_pid::get(),
+            pid_space,
+            gate: Mutex::new(()),
+            log: Mutex::new(None),
+            settings: Settings::default(),
+            flusher: Flusher::default(),
+            connections: AtomicU32::new(0),
+            poisoned: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether this is the process that attached, and the image is sound as far as is known.
+    #[inline]
+    pub(crate) fn is_ours(&self) -> bool {
+        own_pid::get() == self.pid
+    }
+
+    #[inline]
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn is_hot(&self) -> bool {
+        self.image.header().hot.load(Acquire) != 0
+    }
+
+    pub(crate) fn base(&self) -> &dyn Base {
+        self.base.as_ref()
+    }
+
+    pub(crate) fn log_path(&self) -> PathBuf {
+        log_path(&self.database)
+    }
+
+    /// A number for a new connection; never 0.
+    pub(crate) fn next_connection(&self) -> u32 {
+        self.connections.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Size of the database as of the last commit, in bytes.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        let header = self.image.header();
+        header.size[(header.committed.load(Acquire) & 1) as usize].load(Relaxed)
+    }
+
+    /// Uses the image no more: it contradicts itself.
+    #[cold]
+    pub(crate) fn poison(&self, what: &'static str) {
+        if !self.poisoned.swap(true, Relaxed) {
+            host::log(ffi::IOERR, &self.damaged(what).to_string());
+        }
+    }
+
+    #[cold]
+    pub(crate) fn damaged(&self, what: &'static str) -> SqliteError {
+        SqliteError::Damaged { image: self.image.path().to_owned(), database: self.database.clone(), what }
+    }
+}

@@ -1,0 +1,111 @@
+//! Commits over several databases (ATTACH). SQLite names the journals of all of them in a *super-journal*; deleting that file
+//! is the commit of them all.
+//!
+//! Our journals are in memory. So that a crash is resolved as SQLite would, whoever else took part, a database that is
+//! prepared leaves a stub beside it, by the name of its journal, which refers to the super-journal in SQLite's format. It begins
+//! with a zero, so nobody takes it for a journal to roll back; and while it is there nobody deletes the super-journal.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 16] = b"\0holdfast stub\0\0";
+const SECTOR_BYTES: usize = 512;
+/// At the end of a journal that refers to a super-journal.
+const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
+const LOCK_PAGE: [u8; 4] = [0; 4];
+const SUPER_BYTES_MAX: u64 = 1 << 20;
+
+/// The journal that SQLite would have for a database.
+pub(crate) fn journal_path(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-journal");
+    PathBuf::from(name)
+}
+
+/// Writes the stub.
+pub(crate) fn write(database: &Path, super_journal: &[u8]) -> io::Result<()> {
+    let mut bytes = vec![0; SECTOR_BYTES];
+    bytes[..MAGIC.len()].copy_from_slice(MAGIC);
+    bytes.extend_from_slice(&LOCK_PAGE);
+    bytes.extend_from_slice(super_journal);
+    bytes.extend_from_slice(&(super_journal.len() as u32).to_be_bytes());
+    // SQLite sums the bytes as its `char`s, which have signs.
+    let sum = super_journal.iter().fold(0_u32, |sum, byte| sum.wrapping_add(i32::from(*byte as i8) as u32));
+    bytes.extend_from_slice(&sum.to_be_bytes());
+    bytes.extend_from_slice(&JOURNAL_MAGIC);
+    std::fs::write(journal_path(database), bytes)
+}
+
+/// Removes the stub, if it is one.
+pub(crate) fn remove(database: &Path) {
+    let path = journal_path(database);
+    let mut start = [0; MAGIC.len()];
+    let is_stub =
+        File::open(&path).is_ok_and(|file| file.read_exact_at(&mut start, 0).is_ok() && &start == MAGIC);
+    if is_stub {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Whether a journal refers to a super-journal.
+fn refers_to(journal: &Path, super_journal: &[u8]) -> bool {
+    let Ok(bytes) = std::fs::read(journal) else { return false };
+    let Some(rest) = bytes.strip_suffix(&JOURNAL_MAGIC) else { return false };
+    rest.len() >= 8 && rest[..rest.len() - 8].ends_with(super_journal)
+}
+
+/// Whether a prepared transaction whose process died is committed: its super-journal is gone.
+pub(crate) fn is_committed(super_journal: &[u8]) -> bool {
+    Path::new(OsStr::from_bytes(super_journal)).symlink_metadata().is_err()
+}
+
+/// Removes the stub, and the super-journal when nobody else refers to it. What became of the transaction must be noted before.
+pub(crate) fn clean_up(database: &Path, super_journal: &[u8]) {
+    remove(database);
+    let path = Path::new(OsStr::from_bytes(super_journal));
+    let is_small = path.metadata().is_ok_and(|found| found.len() <= SUPER_BYTES_MAX);
+    if let (true, Ok(names)) = (is_small, std::fs::read(path)) {
+        let mut journals = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        if !journals.any(|name| refers_to(Path::new(OsStr::from_bytes(name)), super_journal)) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_super_journal_stays_as_long_as_a_journal_refers_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        let name = folder.path().join("one-mj0");
+        let name_bytes = name.as_os_str().as_bytes();
+        let list =
+            [journal_path(&one), journal_path(&two)].map(|path| path.into_os_string().into_encoded_bytes());
+        std::fs::write(&name, list.join(&0)).unwrap();
+        write(&one, name_bytes).unwrap();
+        write(&two, name_bytes).unwrap();
+        assert!(!is_committed(name_bytes));
+        clean_up(&one, name_bytes);
+        assert!(name.exists() && !journal_path(&one).exists());
+        clean_up(&two, name_bytes);
+        assert!(!name.exists() && is_committed(name_bytes));
+    }
+
+    #[test]
+    fn a_journal_of_somebody_else_is_no_stub_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("one");
+        std::fs::write(journal_path(&database), [0xd9; 600]).unwrap();
+        remove(&database);
+        assert!(journal_path(&database).exists());
+    }
+}

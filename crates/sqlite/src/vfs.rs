@@ -1,0 +1,378 @@
+//! The VFS `holdfast` as SQLite sees it: opening, deleting and looking for files; all that is not a database or its journal is
+//! the base VFS's.
+//!
+//! Databases in WAL mode are passed through, with a notice: their commits are not ours to make faster.
+
+#![allow(unsafe_code, reason = "called by C, with its pointers")]
+
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::attach::read_mark;
+use crate::base::{Base, HostFile};
+use crate::connection::{Connection, report};
+use crate::error::{Result, SqliteError};
+use crate::ffi::{self, RawFile, Vfs};
+use crate::host::{self, Host};
+use crate::methods::{JOURNAL, MAIN, OurFile};
+use crate::registry;
+use crate::settings::limit_slots;
+
+/// The name of the VFS.
+pub const NAME: &CStr = c"holdfast";
+
+/// The base file of a connection is behind ours.
+const BASE_AT: usize = size_of::<OurFile>().next_multiple_of(16);
+
+static REGISTERED: AtomicPtr<Vfs> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Registers the VFS with the SQLite that `host` belongs to; on top of the VFS that is the default at the first time. Returns a
+/// code of SQLite.
+pub fn register(host: Host, make_default: bool) -> c_int {
+    catch_unwind(|| {
+        let host = host.keep();
+        let mut ours = REGISTERED.load(Ordering::Acquire);
+        if ours.is_null() {
+            // SAFETY: null asks for the default VFS.
+            let base = unsafe { (host.vfs_find)(std::ptr::null()) };
+            if base.is_null() {
+                return ffi::ERROR;
+            }
+            ours = Box::into_raw(Box::new(describe(base)));
+            REGISTERED.store(ours, Ordering::Release);
+        }
+        // SAFETY: it is complete, and stays for as long as the process.
+        unsafe { (host.vfs_register)(ours, c_int::from(make_default)) }
+    })
+    .unwrap_or(ffi::ERROR)
+}
+
+fn describe(base: *mut Vfs) -> Vfs {
+    // SAFETY: a registered VFS stays.
+    let found = unsafe { &*base };
+    Vfs {
+        version: found.version.min(2),
+        file_bytes: BASE_AT as c_int + found.file_bytes,
+        path_bytes_max: found.path_bytes_max,
+        next: std::ptr::null_mut(),
+        name: NAME.as_ptr(),
+        app_data: base.cast(),
+        open: Some(open),
+        delete: Some(delete),
+        access: Some(access),
+        full_pathname: Some(crate::passing::full_pathname),
+        dl_open: Some(crate::passing::dl_open),
+        dl_error: Some(crate::passing::dl_error),
+        dl_sym: Some(crate::passing::dl_sym),
+        dl_close: Some(crate::passing::dl_close),
+        randomness: Some(crate::passing::randomness),
+        sleep: Some(crate::passing::sleep),
+        current_time: Some(crate::passing::current_time),
+        get_last_error: Some(crate::passing::get_last_error),
+        current_time_int64: found.current_time_int64.map(|_| crate::passing::current_time_int64 as _),
+        set_system_call: None,
+        get_system_call: None,
+        next_system_call: None,
+    }
+}
+
+/// The VFS below ours.
+pub(crate) fn base_of(ours: *mut Vfs) -> *mut Vfs {
+    // SAFETY: SQLite hands us the VFS that `describe` made.
+    unsafe { (*ours).app_data.cast() }
+}
+
+fn open_base(
+    base: *mut Vfs,
+    name: *const c_char,
+    file: *mut RawFile,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    // SAFETY: the arguments are those that SQLite gave us, or made alike; `file` has room for a file of the base VFS.
+    unsafe { (*base).open.map_or(ffi::CANTOPEN, |open| open(base, name, file, flags, out_flags)) }
+}
+
+/// A path from SQLite.
+fn path_of(name: *const c_char) -> PathBuf {
+    // SAFETY: SQLite's names end with a zero.
+    PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()))
+}
+
+unsafe extern "C" fn open(
+    vfs: *mut Vfs,
+    name: *const c_char,
+    file: *mut RawFile,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    let base = base_of(vfs);
+    let opened = catch_unwind(AssertUnwindSafe(|| {
+        if name.is_null() || flags & ffi::OPEN_DELETEONCLOSE != 0 {
+            return open_base(base, name, file, flags, out_flags);
+        }
+        if flags & ffi::OPEN_MAIN_DB != 0 {
+            // SAFETY: SQLite gives room for as much as `file_bytes` says.
+            unsafe { (*file).methods = std::ptr::null() };
+            return open_main(base, name, file, flags, out_flags);
+        }
+        if flags & ffi::OPEN_MAIN_JOURNAL != 0
+            && let Some(code) = open_journal(name, file, flags, out_flags)
+        {
+            return code;
+        }
+        open_base(base, name, file, flags, out_flags)
+    }));
+    opened.unwrap_or(ffi::CANTOPEN)
+}
+
+fn open_main(
+    base: *mut Vfs,
+    name: *const c_char,
+    file: *mut RawFile,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    // SAFETY: there is room for both files, one after the other; the base VFS's ask for no more than 16 of alignment.
+    let below: *mut RawFile = unsafe { file.cast::<u8>().add(BASE_AT).cast() };
+    let mut got = 0;
+    let code = open_base(base, name, below, flags, &raw mut got);
+    let path = path_of(name);
+    if code != ffi::OK {
+        // SAFETY: `below` is where it may have been opened half.
+        unsafe { close_half(below) };
+        return code;
+    }
+    let below_file = HostFile::new(below, &path);
+    match read_mark(&below_file) {
+        Ok((None, true)) => {
+            below_file.close();
+            let text = format!(
+                "{} is in WAL mode and is passed through; `PRAGMA journal_mode=DELETE` makes it one of ours",
+                path.display()
+            );
+            host::log(ffi::NOTICE, &text);
+            return open_base(base, name, file, flags, out_flags);
+        }
+        Ok(_) => {}
+        Err(error) => {
+            below_file.close();
+            return report(&error);
+        }
+    }
+    match connect(base, name, below_file, &path) {
+        Ok(connection) => {
+            // SAFETY: SQLite gives room for a file of ours; the names are those of an open database.
+            unsafe {
+                file.cast::<OurFile>()
+                    .write(OurFile { raw: RawFile { methods: &raw const MAIN }, connection });
+                if let Some(host) = Host::get() {
+                    registry::remember((host.filename_journal)(name), connection);
+                    registry::remember((host.filename_wal)(name), connection);
+                }
+                if !out_flags.is_null() {
+                    *out_flags = got;
+                }
+            }
+            ffi::OK
+        }
+        Err(error) => {
+            // SAFETY: it is open.
+            unsafe { close_half(below) };
+            report(&error)
+        }
+    }
+}
+
+/// Closes a file that the base VFS opened, or began to.
+///
+/// # Safety
+/// `file` must be what the base VFS was given to open.
+unsafe fn close_half(file: *mut RawFile) {
+    // SAFETY: per the contract; without methods there is nothing to close.
+    unsafe {
+        if let Some(close) = (*file).methods.as_ref().and_then(|methods| methods.close) {
+            close(file);
+        }
+    }
+}
+
+fn connect(base: *mut Vfs, name: *const c_char, file: HostFile, path: &Path) -> Result<*mut Connection> {
+    let parameter = |key: &CStr| {
+        let host = Host::get()?;
+        // SAFETY: the name is one that SQLite made for a database; the answer is a text in it, or null.
+        unsafe {
+            let value = (host.uri_parameter)(name, key.as_ptr());
+            (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
+        }
+    };
+    let told = |text: String| {
+        host::log(ffi::ERROR, &text);
+        SqliteError::Base { step: "understand the parameters of", path: path.to_owned(), code: ffi::ERROR }
+    };
+    let limit = parameter(c"pool_limit").map(|text| limit_slots(&text)).transpose().map_err(told)?;
+    let pool = registry::enter(path, limit, || Ok(Box::new(SharedBase::open(base, path)?)))?;
+    for (key, text) in [(c"threshold", "threshold"), (c"level", "level"), (c"flush", "flush")] {
+        if let Some(value) = parameter(key)
+            && let Err(wrong) = pool.settings.set(text, &value)
+        {
+            registry::leave(pool);
+            return Err(told(wrong));
+        }
+    }
+    Ok(Box::into_raw(Box::new(Connection::new(pool, file, path))))
+}
+
+/// A journal of one of our databases; `None` for any other.
+fn open_journal(
+    name: *const c_char,
+    file: *mut RawFile,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> Option<c_int> {
+    let known = registry::find(name.cast());
+    if known.is_null() {
+        return None;
+    }
+    // SAFETY: a name in the table is one of an open database, whose connection nobody else uses now.
+    let connection = unsafe { &mut *known };
+    if connection.has_disk_journal() || !connection.is_hot() {
+        let path = path_of(name);
+        let opened = connection.journal.open(&path).map_err(SqliteError::io("open", &path));
+        if let Err(error) = opened {
+            return Some(match error {
+                SqliteError::Io { .. } => ffi::CANTOPEN,
+                error => report(&error),
+            });
+        }
+    } else {
+        connection.journal.clear();
+    }
+    // SAFETY: SQLite gives room for a file of ours.
+    unsafe {
+        file.cast::<OurFile>()
+            .write(OurFile { raw: RawFile { methods: &raw const JOURNAL }, connection: known });
+        if !out_flags.is_null() {
+            *out_flags = flags;
+        }
+    }
+    Some(ffi::OK)
+}
+
+unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, sync_directory: c_int) -> c_int {
+    let base = base_of(vfs);
+    let on_disk = || {
+        // SAFETY: SQLite's own arguments.
+        unsafe { (*base).delete.map_or(ffi::IOERR, |delete| delete(base, name, sync_directory)) }
+    };
+    let known = registry::find(name.cast());
+    if known.is_null() {
+        return on_disk();
+    }
+    // SAFETY: as in `open_journal`.
+    let connection = unsafe { &mut *known };
+    let was_on_disk = connection.journal.is_on_disk() || connection.has_disk_journal();
+    connection.journal.clear();
+    if was_on_disk { on_disk() } else { ffi::OK }
+}
+
+unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, answer: *mut c_int) -> c_int {
+    let known = registry::find(name.cast());
+    // SAFETY: as in `open_journal`; the answer is SQLite's to hold.
+    unsafe {
+        if flags == ffi::ACCESS_EXISTS && !known.is_null() && (*known).is_hot() {
+            *answer = c_int::from((*known).has_disk_journal());
+            return ffi::OK;
+        }
+        let base = base_of(vfs);
+        (*base).access.map_or(ffi::IOERR, |access| access(base, name, flags, answer))
+    }
+}
+
+/// The database file as the process has it open for flushes, beside those of its connections.
+#[derive(Debug)]
+struct SharedBase {
+    file: HostFile,
+    /// The file itself, and its name, which the base VFS keeps pointers to.
+    _memory: Vec<u128>,
+    _name: Vec<u8>,
+}
+
+impl SharedBase {
+    fn open(base: *mut Vfs, path: &Path) -> Result<SharedBase> {
+        // SAFETY: a registered VFS stays.
+        let bytes = unsafe { (*base).file_bytes } as usize;
+        let mut memory = vec![0_u128; bytes.div_ceil(16).max(1)];
+        // As SQLite makes names: zeros in front, and an empty list of parameters behind.
+        let name = [&[0; 4], path.as_os_str().as_bytes(), &[0; 8]].concat();
+        let file: *mut RawFile = memory.as_mut_ptr().cast();
+        let mut code = ffi::CANTOPEN;
+        for access in [ffi::OPEN_READWRITE, ffi::OPEN_READONLY] {
+            let mut got = 0;
+            code = open_base(base, name[4..].as_ptr().cast(), file, access | ffi::OPEN_MAIN_DB, &raw mut got);
+            if code == ffi::OK {
+                return Ok(SharedBase { file: HostFile::new(file, path), _memory: memory, _name: name });
+            }
+            // SAFETY: what was begun to be opened.
+            unsafe { close_half(file) };
+            memory.fill(0);
+        }
+        Err(SqliteError::Base { step: "open", path: path.to_owned(), code })
+    }
+}
+
+impl Drop for SharedBase {
+    fn drop(&mut self) {
+        self.file.close();
+    }
+}
+
+impl Base for SharedBase {
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool> {
+        self.file.read(offset, target)
+    }
+
+    fn write(&self, offset: u64, source: &[u8]) -> Result<()> {
+        self.file.write(offset, source)
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.file.size()
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.file.truncate(size)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync()
+    }
+
+    fn lock_exclusive(&self) -> Result<()> {
+        self.file.lock_exclusive()
+    }
+
+    fn unlock(&self) -> Result<()> {
+        self.file.unlock()
+    }
+}
+
+/// For a text that SQLite will free.
+pub(crate) fn text_for_sqlite(text: &str) -> *mut c_char {
+    let Some(host) = Host::get() else { return std::ptr::null_mut() };
+    // SAFETY: the memory is as long as is asked for, and filled with the text and a zero.
+    unsafe {
+        let memory: *mut c_char = (host.malloc)(text.len() as c_int + 1).cast();
+        if !memory.is_null() {
+            memory.copy_from_nonoverlapping(text.as_ptr().cast(), text.len());
+            *memory.add(text.len()) = 0;
+        }
+        memory
+    }
+}
+
+/// What a file control is handed.
+pub(crate) type Argument = *mut c_void;

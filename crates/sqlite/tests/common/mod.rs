@@ -1,0 +1,165 @@
+//! What the tests of the VFS share: the SQLite that is compiled in, scratch databases, and processes that can be killed.
+
+#![allow(unsafe_code, reason = "hands C functions to the library, and sets the environment")]
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use holdfast_sqlite::{Host, register};
+use rusqlite::{Connection, OpenFlags, ffi};
+
+const ROLE: &str = "HOLDFAST_TEST_ROLE";
+const FOLDER: &str = "HOLDFAST_TEST_FOLDER";
+
+/// A home and a pool of this test program's own.
+fn prepare() {
+    static READY: OnceLock<tempfile::TempDir> = OnceLock::new();
+    READY.get_or_init(|| {
+        let folder = tempfile::Builder::new().prefix("holdfast-sqlite").tempdir_in("/dev/shm").unwrap();
+        if std::env::var_os(ROLE).is_none() {
+            for (variable, name) in [("HOLDFAST_HOME", "home"), ("HOLDFAST_POOL", "pool")] {
+                // SAFETY: the first thing that any test does; others wait for it, and no C code runs yet.
+                unsafe { std::env::set_var(variable, folder.path().join(name)) };
+            }
+        }
+        // SAFETY: the functions are those that the types say; only the names of opaque types differ.
+        let host = unsafe {
+            Host {
+                libversion_number: ffi::sqlite3_libversion_number,
+                vfs_find: std::mem::transmute::<
+                    unsafe extern "C" fn(*const i8) -> *mut ffi::sqlite3_vfs,
+                    unsafe extern "C" fn(*const i8) -> *mut holdfast_sqlite::Vfs,
+                >(ffi::sqlite3_vfs_find),
+                vfs_register: std::mem::transmute::<
+                    unsafe extern "C" fn(*mut ffi::sqlite3_vfs, i32) -> i32,
+                    unsafe extern "C" fn(*mut holdfast_sqlite::Vfs, i32) -> i32,
+                >(ffi::sqlite3_vfs_register),
+                log: ffi::sqlite3_log,
+                malloc: ffi::sqlite3_malloc,
+                uri_parameter: ffi::sqlite3_uri_parameter,
+                filename_journal: ffi::sqlite3_filename_journal,
+                filename_wal: ffi::sqlite3_filename_wal,
+            }
+        };
+        assert_eq!(unsafe { ffi::sqlite3_initialize() }, 0);
+        assert_eq!(register(host, false), 0);
+        folder
+    });
+}
+
+/// The pool of this test program.
+pub(crate) fn pool() -> PathBuf {
+    prepare();
+    std::env::var_os("HOLDFAST_POOL").unwrap().into()
+}
+
+/// A folder for databases, on a disk.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    prepare();
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Opens a database with the VFS; `parameters` as in a URI.
+pub(crate) fn try_open(path: &Path, parameters: &str) -> rusqlite::Result<Connection> {
+    prepare();
+    let uri = format!("file:{}?vfs=holdfast&{parameters}", path.display());
+    let connection = Connection::open_with_flags(uri, OpenFlags::default())?;
+    connection.busy_timeout(Duration::from_secs(60))?;
+    Ok(connection)
+}
+
+/// As [`try_open`], for tests in which it must work.
+pub(crate) fn open(path: &Path, parameters: &str) -> Connection {
+    try_open(path, parameters).unwrap()
+}
+
+/// Opens a database as a program without the VFS does.
+pub(crate) fn open_plain(path: &Path) -> Connection {
+    Connection::open(path).unwrap()
+}
+
+/// One number.
+pub(crate) fn number(connection: &Connection, sql: &str) -> i64 {
+    connection.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+/// Fails unless SQLite finds the database sound.
+pub(crate) fn assert_sound(connection: &Connection) {
+    let found: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(found, "ok");
+}
+
+/// A value of `PRAGMA holdfast_stats`.
+pub(crate) fn statistic(connection: &Connection, name: &str) -> u64 {
+    let text: String = connection.query_row("PRAGMA holdfast_stats", [], |row| row.get(0)).unwrap();
+    let found = text.split(' ').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    found.unwrap_or_else(|| panic!("{name} is not in {text}")).parse().unwrap()
+}
+
+/// Which part this process has to play, and where; `None` in the test itself.
+pub(crate) fn role() -> Option<(String, PathBuf)> {
+    let role = std::env::var(ROLE).ok()?;
+    prepare();
+    Some((role, std::env::var_os(FOLDER)?.into()))
+}
+
+/// Another process, which runs the same test in another role. It is killed when it is dropped.
+pub(crate) struct Player {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Player {
+    pub(crate) fn start(test: &str, role: &str, folder: &Path) -> Player {
+        prepare();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .envs([(ROLE, role.as_ref()), (FOLDER, folder.as_os_str())])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Player { child, lines }
+    }
+
+    /// The number in the next line that begins with `mark`; `None` at the end.
+    pub(crate) fn next(&mut self, mark: &str) -> Option<i64> {
+        for line in self.lines.by_ref() {
+            let line = line.ok()?;
+            if let Some(at) = line.find(mark) {
+                return line[at + mark.len()..].trim().parse().ok();
+            }
+        }
+        None
+    }
+
+    /// Kills it and returns the last number that it told.
+    pub(crate) fn kill(mut self, mark: &str) -> Option<i64> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let mut last = None;
+        while let Some(found) = self.next(mark) {
+            last = Some(found);
+        }
+        last
+    }
+
+    /// Waits for its end, which must be good.
+    pub(crate) fn finish(mut self) {
+        while self.next("\u{0}").is_some() {}
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

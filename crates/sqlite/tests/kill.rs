@@ -1,0 +1,354 @@
+//! The VFS over several processes, some of which die: no commit that was acknowledged is lost, none is half there, and
+//! nobody is held up.
+
+#![allow(unsafe_code, reason = "one test forks")]
+
+mod common;
+
+use std::path::Path;
+use std::time::Duration;
+
+use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic, try_open};
+
+/// How often each fault is tried.
+const ROUNDS: u64 = 12;
+
+/// A writer that tells each commit of its own, and never ends.
+fn write_on(path: &Path, parameters: &str, sql: &str) {
+    let connection = open(path, parameters);
+    connection.execute_batch("PRAGMA cache_size=20").unwrap();
+    loop {
+        connection.execute_batch(sql).unwrap();
+        println!("\nacknowledged {}", number(&connection, "SELECT n FROM counter"));
+    }
+}
+
+const COUNT: &str = "BEGIN; UPDATE counter SET n = n + 1; INSERT INTO t (b) SELECT hex(randomblob(200)) FROM counter; \
+                     UPDATE t SET b = b || 'x' WHERE a % 7 = (SELECT n FROM counter) % 7 AND a > \
+                     (SELECT max(a) FROM t) - 50; COMMIT";
+
+fn create(path: &Path) {
+    let connection = open(path, "");
+    connection
+        .execute_batch("CREATE TABLE counter (n); INSERT INTO counter VALUES (0); CREATE TABLE t (a INTEGER PRIMARY KEY, b)")
+        .unwrap();
+}
+
+/// Starts a writer, and kills it some time after its first commits.
+fn kill_after(test: &str, role: &str, folder: &Path, round: u64) -> i64 {
+    let mut player = Player::start(test, role, folder);
+    let first = player.next("acknowledged ").unwrap();
+    std::thread::sleep(Duration::from_micros(round * 1777 % 20_000));
+    player.kill("acknowledged ").unwrap_or(first)
+}
+
+#[test]
+fn a_killed_writer_loses_no_commit_that_it_acknowledged() {
+    const TEST: &str = "a_killed_writer_loses_no_commit_that_it_acknowledged";
+    if let Some((role, folder)) = role() {
+        return write_on(&folder.join("db"), &role, COUNT);
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let ways = [
+        "threshold=infinity",
+        "threshold=0&flush=inline",
+        "threshold=5",
+        "level=power",
+        "pool_limit=1048576&threshold=20",
+    ];
+    for round in 0..ROUNDS {
+        let way = ways[round as usize % ways.len()];
+        let told = kill_after(TEST, way, folder.path(), round);
+        let connection = open(&path, "");
+        let found = number(&connection, "SELECT n FROM counter");
+        assert!(found == told || found == told + 1, "{way}: {told} acknowledged, {found} there");
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), found, "{way}: a part of a transaction");
+        assert_sound(&connection);
+        if round % 3 == 0 {
+            drop(connection);
+            assert_sound(&open_plain(&path));
+        } else {
+            // Nor does the next writer's death hurt a process that has the database open.
+            let told = kill_after(TEST, way, folder.path(), round + 5);
+            let found = number(&connection, "SELECT n FROM counter");
+            assert!(
+                found == told || found == told + 1,
+                "{way}: {told} acknowledged, {found} there, taken over"
+            );
+            connection.execute_batch(COUNT).unwrap();
+            assert_sound(&connection);
+        }
+    }
+}
+
+#[test]
+fn when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush() {
+    const TEST: &str = "when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush";
+    if let Some((role, folder)) = role() {
+        return write_on(&folder.join("db"), &role, COUNT);
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let ways = ["threshold=infinity", "threshold=5", "level=power", "threshold=0&flush=inline"];
+    for round in 0..ROUNDS {
+        let way = ways[round as usize % ways.len()];
+        let before = number(&open_plain(&path), "SELECT n FROM counter");
+        let told = kill_after(TEST, way, folder.path(), round);
+        let image = holdfast_sqlite::status(&path).unwrap().image.unwrap();
+        std::fs::remove_file(image).unwrap();
+        if round % 2 == 0 {
+            let recovered = holdfast_sqlite::recover(&path, false).unwrap();
+            assert_eq!(recovered, holdfast_sqlite::Recovered::LastFlush);
+        }
+        let connection = open(&path, "");
+        let found = number(&connection, "SELECT n FROM counter");
+        assert!(found >= before && found <= told + 1, "{way}: {told} acknowledged, {found} there");
+        match way {
+            "level=power" => assert!(found >= told, "{way}: {told} acknowledged, {found} there"),
+            "threshold=infinity" => assert_eq!(found, before),
+            _ => {}
+        }
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), found, "{way}: a part of a transaction");
+        assert_sound(&connection);
+    }
+}
+
+#[test]
+fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool() {
+    const TEST: &str =
+        "a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool";
+    const LARGE: &str = "BEGIN; UPDATE counter SET n = n + 1; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n \
+                         WHERE i < 1500) INSERT INTO t (b) SELECT hex(randomblob(500)) FROM n; UPDATE t SET b = b || 'y' \
+                         WHERE a % 3 = 0; COMMIT";
+    if let Some((role, folder)) = role() {
+        return write_on(&folder.join("db"), &role, LARGE);
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    for round in 0..ROUNDS {
+        let told = {
+            let mut player = Player::start(TEST, "pool_limit=1048576", folder.path());
+            let first = player.next("acknowledged ").unwrap();
+            std::thread::sleep(Duration::from_millis(round * 13 % 60));
+            player.kill("acknowledged ").unwrap_or(first)
+        };
+        if round % 3 == 2 {
+            std::fs::remove_file(holdfast_sqlite::status(&path).unwrap().image.unwrap()).unwrap();
+        }
+        let connection = open(&path, "pool_limit=1048576");
+        let found = number(&connection, "SELECT n FROM counter");
+        assert!(found == told || found == told + 1, "{told} acknowledged, {found} there");
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), found * 1500, "a part of a transaction");
+        assert_sound(&connection);
+        connection.execute_batch("UPDATE t SET b = b || 'z' WHERE a < 10").unwrap();
+    }
+}
+
+#[test]
+fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
+    const TEST: &str = "a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill";
+    let names = |folder: &Path| ["db", "two", "three"].map(|name| folder.join(name));
+    let attach = |folder: &Path| {
+        let [one, two, three] = names(folder);
+        let connection = open(&one, "threshold=5");
+        connection.execute("ATTACH ? AS two", [format!("file:{}?vfs=holdfast", two.display())]).unwrap();
+        connection.execute("ATTACH ? AS three", [format!("file:{}?vfs=unix", three.display())]).unwrap();
+        connection
+    };
+    if let Some((_, folder)) = role() {
+        let connection = attach(&folder);
+        loop {
+            connection
+                .execute_batch(
+                    "BEGIN; UPDATE counter SET n = n + 1; UPDATE two.counter SET n = n + 1; \
+                     UPDATE three.counter SET n = n + 1; COMMIT",
+                )
+                .unwrap();
+            println!("\nacknowledged {}", number(&connection, "SELECT n FROM counter"));
+        }
+    }
+    let folder = scratch();
+    for path in names(folder.path()) {
+        create(&path);
+    }
+    for round in 0..ROUNDS {
+        let told = kill_after(TEST, "writer", folder.path(), round);
+        let paths = names(folder.path());
+        let mut found = [0; 3];
+        // Whoever is recovered first, the answer is the same.
+        for step in 0..3 {
+            let number_of = (round as usize + step) % 3;
+            let path = &paths[number_of];
+            let connection = if number_of == 2 { open_plain(path) } else { open(path, "") };
+            found[number_of] = number(&connection, "SELECT n FROM counter");
+            assert_sound(&connection);
+        }
+        assert!(found.iter().all(|one| *one == found[0]), "{found:?} after {told}, round {round}");
+        assert!(found[0] == told || found[0] == told + 1, "{found:?} after {told}");
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            3,
+            "a journal or super-journal is left"
+        );
+    }
+}
+
+#[test]
+fn processes_share_a_database_and_each_others_commits_count_once() {
+    const TEST: &str = "processes_share_a_database_and_each_others_commits_count_once";
+    if let Some((_, folder)) = role() {
+        let connection = open(&folder.join("db"), "threshold=5");
+        for _ in 0..200 {
+            connection.execute_batch("BEGIN IMMEDIATE; UPDATE counter SET n = n + 1; COMMIT").unwrap();
+        }
+        return;
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let players = [(); 3].map(|()| Player::start(TEST, "writer", folder.path()));
+    let connection = open(&path, "");
+    for _ in 0..50 {
+        connection.execute_batch("BEGIN IMMEDIATE; UPDATE counter SET n = n + 1; COMMIT").unwrap();
+    }
+    players.map(Player::finish);
+    assert_eq!(number(&connection, "SELECT n FROM counter"), 650);
+    assert_sound(&connection);
+}
+
+#[test]
+fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
+    const TEST: &str = "a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped";
+    if let Some((role, folder)) = role() {
+        let connection = open(&folder.join("db"), "");
+        connection.execute_batch("PRAGMA cache_size=5").unwrap();
+        connection.execute_batch(&role).unwrap();
+        println!("\nacknowledged 1");
+        std::thread::sleep(Duration::from_secs(600));
+        return;
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let holders = [
+        "BEGIN EXCLUSIVE; UPDATE counter SET n = 99",
+        "BEGIN IMMEDIATE",
+        "BEGIN; SELECT n FROM counter",
+        "BEGIN; UPDATE counter SET n = 99; INSERT INTO t (b) SELECT hex(zeroblob(90000)) FROM counter",
+    ];
+    let connection = open(&path, "");
+    for (round, sql) in holders.into_iter().enumerate() {
+        // Hot, so that the locks are those of the pool.
+        connection.execute_batch("UPDATE counter SET n = n + 1").unwrap();
+        let mut player = Player::start(TEST, sql, folder.path());
+        player.next("acknowledged ").unwrap();
+        connection.busy_timeout(Duration::ZERO).unwrap();
+        assert!(connection.execute_batch("UPDATE counter SET n = n + 1").is_err(), "{sql}");
+        player.kill("acknowledged ");
+        connection.execute_batch("UPDATE counter SET n = n + 1").unwrap();
+        assert_eq!(number(&connection, "SELECT n FROM counter"), 2 * (round as i64 + 1));
+        assert_sound(&connection);
+    }
+}
+
+#[test]
+fn a_forked_child_is_refused_and_hurts_nothing_of_its_parents() {
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let connection = open(&path, "threshold=0");
+    connection.execute_batch("BEGIN; UPDATE counter SET n = 1").unwrap();
+    // SAFETY: the child uses what it inherited, and ends without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let is_refused = connection.execute_batch("COMMIT").is_err();
+        drop(connection);
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(i32::from(!is_refused)) };
+    }
+    let mut status = 0;
+    // SAFETY: the pointer is valid.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child could commit its parent's transaction");
+    connection.execute_batch("COMMIT").unwrap();
+    assert_eq!(number(&connection, "SELECT n FROM counter"), 1);
+    drop(connection);
+    assert_eq!(number(&open_plain(&path), "SELECT n FROM counter"), 1);
+}
+
+#[test]
+fn a_database_that_was_moved_while_its_pages_were_in_the_pool_is_all_there() {
+    const TEST: &str = "a_database_that_was_moved_while_its_pages_were_in_the_pool_is_all_there";
+    if let Some((role, folder)) = role() {
+        return write_on(&folder.join("db"), &role, COUNT);
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let told = kill_after(TEST, "threshold=5", folder.path(), 3);
+    let moved = folder.path().join("moved");
+    std::fs::rename(&path, &moved).unwrap();
+    let connection = open(&moved, "");
+    assert!(number(&connection, "SELECT n FROM counter") >= told);
+    connection.execute_batch(COUNT).unwrap();
+    assert_sound(&connection);
+    assert!(statistic(&connection, "hot") == 1);
+    drop(connection);
+    assert_sound(&open_plain(&moved));
+}
+
+#[test]
+fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_lost() {
+    const TEST: &str = "what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_lost";
+    if let Some((role, folder)) = role() {
+        return write_on(&folder.join("db"), &role, COUNT);
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    let log = folder.path().join("db-holdfast");
+    create(&path);
+    let told = kill_after(TEST, "threshold=5", folder.path(), 3);
+    let image = holdfast_sqlite::status(&path).unwrap().image.unwrap();
+    let good = std::fs::read(&image).unwrap();
+    let mut zeroed = good.clone();
+    zeroed[..4096].fill(0);
+    let mut chain = good.clone();
+    chain[16_384..16_388].fill(0xff);
+    for bad in [&zeroed[..], &good[..100], &good[..good.len() / 2]] {
+        std::fs::write(&image, bad).unwrap();
+        assert!(try_open(&path, "").is_err());
+        let text = holdfast_sqlite::recover(&path, false).unwrap_err().to_string();
+        assert!(text.contains("holdfast sqlite recover --discard"), "{text}");
+        assert_eq!(std::fs::read(&image).unwrap(), bad, "it was touched");
+    }
+    // A chain that leads astray is made anew from the slots.
+    std::fs::write(&image, &chain).unwrap();
+    let connection = open(&path, "");
+    assert!(number(&connection, "SELECT n FROM counter") >= told);
+    assert_sound(&connection);
+    drop(connection);
+
+    kill_after(TEST, "threshold=5", folder.path(), 3);
+    std::fs::remove_file(&image).unwrap();
+    let kept = std::fs::read(&log).unwrap();
+    let mut foreign = kept.clone();
+    foreign[8] ^= 1;
+    for bad in [None, Some(&foreign)] {
+        match bad {
+            None => std::fs::remove_file(&log).unwrap(),
+            Some(bad) => std::fs::write(&log, bad).unwrap(),
+        }
+        let text = holdfast_sqlite::recover(&path, false).unwrap_err().to_string();
+        assert!(text.contains("holdfast sqlite recover --discard"), "{text}");
+        assert!(try_open(&path, "").is_err());
+    }
+    std::fs::write(&log, kept).unwrap();
+    assert_eq!(holdfast_sqlite::recover(&path, false).unwrap(), holdfast_sqlite::Recovered::LastFlush);
+    let plain = open_plain(&path);
+    assert_sound(&plain);
+    assert!(number(&plain, "SELECT n FROM counter") >= told);
+}

@@ -1,0 +1,249 @@
+//! The VFS in one process: what SQLite does with it must come to what it does with its own.
+
+mod common;
+
+use common::{assert_sound, number, open, open_plain, scratch, statistic, try_open};
+
+#[test]
+fn commits_rollbacks_and_savepoints_do_what_they_say_and_the_closed_file_is_an_ordinary_database() {
+    let folder = scratch();
+    let path = folder.path().join("a b.db");
+    let path = path.as_path();
+    for round in 0..2 {
+        let mut connection = open(path, "");
+        connection.execute_batch("CREATE TABLE IF NOT EXISTS t (a INTEGER PRIMARY KEY, b)").unwrap();
+        connection.execute("INSERT INTO t (b) VALUES (1)", []).unwrap();
+        let transaction = connection.transaction().unwrap();
+        transaction.execute("INSERT INTO t (b) VALUES (2)", []).unwrap();
+        transaction.rollback().unwrap();
+        connection
+            .execute_batch(
+                "BEGIN; SAVEPOINT s; INSERT INTO t (b) VALUES (3); ROLLBACK TO s; INSERT INTO t (b) VALUES (4); \
+                 RELEASE s; COMMIT",
+            )
+            .unwrap();
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), 2 * (round + 1));
+        assert_sound(&connection);
+        assert_eq!(statistic(&connection, "hot"), 1);
+        drop(connection);
+        let plain = open_plain(path);
+        assert_eq!(number(&plain, "SELECT sum(b) FROM t"), 5 * (round + 1));
+        assert_sound(&plain);
+        drop(plain);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn every_page_size_and_vacuum_and_a_change_of_the_page_size_work() {
+    let folder = scratch();
+    for bytes in [512, 1024, 4096, 16_384, 65_536] {
+        for auto_vacuum in 0..3 {
+            let path = folder.path().join(format!("{bytes}-{auto_vacuum}"));
+            let connection = open(&path, "threshold=3");
+            connection
+                .execute_batch(&format!(
+                    "PRAGMA page_size={bytes}; PRAGMA auto_vacuum={auto_vacuum}; CREATE TABLE t (a INTEGER PRIMARY KEY, b)"
+                ))
+                .unwrap();
+            let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300) \
+                        INSERT INTO t (b) SELECT hex(zeroblob(300)) || i FROM n";
+            connection.execute(fill, []).unwrap();
+            connection.execute("DELETE FROM t WHERE a % 3 != 0", []).unwrap();
+            connection.execute_batch("PRAGMA incremental_vacuum").unwrap();
+            connection.execute("UPDATE t SET b = b || 'x' WHERE a % 2", []).unwrap();
+            assert_eq!(number(&connection, "PRAGMA page_size"), bytes);
+            connection.execute_batch("VACUUM").unwrap();
+            assert_sound(&connection);
+            let other = if bytes == 4096 { 1024 } else { 4096 };
+            connection.execute_batch(&format!("PRAGMA page_size={other}; VACUUM")).unwrap();
+            assert_eq!(number(&connection, "PRAGMA page_size"), other);
+            assert_sound(&connection);
+            drop(connection);
+            let plain = open_plain(&path);
+            assert_sound(&plain);
+            assert_eq!(number(&plain, "SELECT count(*) FROM t"), 100);
+            assert_eq!(number(&plain, "PRAGMA page_size"), other);
+        }
+    }
+}
+
+#[test]
+fn a_program_without_the_vfs_is_refused_while_pages_are_in_the_pool_and_served_before_and_after() {
+    let folder = scratch();
+    let path = folder.path().join("db");
+    open_plain(&path).execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)").unwrap();
+    let reader = open(&path, "");
+    assert_eq!(number(&reader, "SELECT count(*) FROM t"), 1);
+    // Who only reads leaves the file alone.
+    let plain = open_plain(&path);
+    plain.execute("INSERT INTO t VALUES (2)", []).unwrap();
+    assert_eq!(number(&reader, "SELECT count(*) FROM t"), 2);
+    reader.execute("INSERT INTO t VALUES (3)", []).unwrap();
+    let refused = plain.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(rusqlite::ErrorCode::NotADatabase), "{refused}");
+    let copy = folder.path().join("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    assert!(open_plain(&copy).query_row("SELECT 1 FROM t", [], |_| Ok(())).is_err());
+    assert!(try_open(&copy, "").is_err());
+    assert_eq!(number(&reader, "SELECT count(*) FROM t"), 3);
+    drop(reader);
+    assert_eq!(number(&plain, "SELECT count(*) FROM t"), 3);
+    assert!(holdfast_sqlite::status(&copy).unwrap().is_hot);
+    holdfast_sqlite::recover(&copy, true).unwrap();
+    assert_eq!(number(&open_plain(&copy), "SELECT count(*) FROM t"), 2);
+}
+
+#[test]
+fn a_database_in_wal_mode_is_passed_through_and_one_of_ours_does_not_become_one() {
+    let folder = scratch();
+    let path = folder.path().join("wal");
+    open_plain(&path)
+        .execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t (a); INSERT INTO t VALUES (1)")
+        .unwrap();
+    let connection = open(&path, "");
+    connection.execute("INSERT INTO t VALUES (2)", []).unwrap();
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+    assert_eq!(mode, "wal");
+    assert!(connection.query_row("PRAGMA holdfast_stats", [], |_| Ok(())).is_err());
+    assert_eq!(number(&open_plain(&path), "SELECT count(*) FROM t"), 2);
+
+    let ours = open(&folder.path().join("ours"), "");
+    ours.execute_batch("CREATE TABLE t (a)").unwrap();
+    for lead in ["", "PRAGMA locking_mode=EXCLUSIVE;"] {
+        ours.execute_batch(lead).unwrap();
+        let mode: String = ours.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)).unwrap();
+        assert_eq!(mode, "delete");
+        ours.execute("INSERT INTO t VALUES (1)", []).unwrap();
+    }
+}
+
+#[test]
+fn a_commit_over_attached_databases_is_in_all_of_them() {
+    let folder = scratch();
+    let names = ["one", "two"].map(|name| folder.path().join(name));
+    let connection = open(&names[0], "");
+    connection.execute("ATTACH ? AS two", [format!("file:{}?vfs=holdfast", names[1].display())]).unwrap();
+    connection.execute("ATTACH ? AS three", [folder.path().join("three").to_str().unwrap()]).unwrap();
+    connection.execute_batch("CREATE TABLE t (a); CREATE TABLE two.t (a); CREATE TABLE three.t (a)").unwrap();
+    let both = "INSERT INTO t VALUES (1); INSERT INTO two.t VALUES (1); INSERT INTO three.t VALUES (1);";
+    connection.execute_batch(&format!("BEGIN; {both} ROLLBACK; BEGIN; {both} COMMIT")).unwrap();
+    for table in ["t", "two.t", "three.t"] {
+        assert_eq!(number(&connection, &format!("SELECT count(*) FROM {table}")), 1);
+    }
+    drop(connection);
+    assert_eq!(number(&open_plain(&names[1]), "SELECT count(*) FROM t"), 1);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "a journal or super-journal is left");
+}
+
+const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) \
+                    INSERT INTO t (b) SELECT hex(zeroblob(400)) || i FROM n";
+
+#[test]
+fn a_transaction_that_outgrows_the_pool_goes_on_on_the_disk_and_can_be_rolled_back() {
+    let folder = scratch();
+    let path = folder.path().join("db");
+    for lead in ["", "PRAGMA locking_mode=EXCLUSIVE;"] {
+        let connection = open(&path, "pool_limit=1048576");
+        connection.execute_batch(lead).unwrap();
+        connection.execute_batch("PRAGMA cache_size=20; DROP TABLE IF EXISTS t").unwrap();
+        connection
+            .execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t (b) VALUES (0)")
+            .unwrap();
+        connection.execute_batch(&format!("BEGIN; {FILL}; ROLLBACK")).unwrap();
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1);
+        assert_sound(&connection);
+        connection.execute_batch(&format!("BEGIN; {FILL}; UPDATE t SET b = b || 'x'; COMMIT")).unwrap();
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), 5001);
+        assert!(!folder.path().join("db-journal").exists(), "the journal is back in memory");
+        let before = statistic(&connection, "commits");
+        connection.execute("INSERT INTO t (b) VALUES (1)", []).unwrap();
+        assert_eq!(statistic(&connection, "commits"), before + 1);
+        assert!(statistic(&connection, "pages") > 0, "and transactions are back in the pool");
+        assert_sound(&connection);
+        drop(connection);
+        assert_sound(&open_plain(&path));
+    }
+}
+
+#[test]
+fn without_a_journal_a_full_pool_is_an_error_and_what_was_committed_stays() {
+    let folder = scratch();
+    let path = folder.path().join("db");
+    let connection = open(&path, "pool_limit=1048576");
+    connection.execute_batch("PRAGMA journal_mode=MEMORY; PRAGMA cache_size=20").unwrap();
+    connection
+        .execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t (b) VALUES (0)")
+        .unwrap();
+    let refused = connection.execute(FILL, []).unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(rusqlite::ErrorCode::DiskFull), "{refused}");
+    assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1);
+    connection.execute("INSERT INTO t (b) VALUES (1)", []).unwrap();
+    assert_sound(&connection);
+    drop(connection);
+    assert_eq!(number(&open_plain(&path), "SELECT count(*) FROM t"), 2);
+}
+
+#[test]
+fn connections_of_many_threads_share_a_database() {
+    let folder = scratch();
+    let path = folder.path().join("db");
+    open(&path, "threshold=10").execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY, b)").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let path = &path;
+            scope.spawn(move || {
+                let connection = open(path, "");
+                for _ in 0..100 {
+                    connection.execute("INSERT INTO t (b) VALUES (?)", [thread]).unwrap();
+                    assert!(number(&connection, "SELECT count(*) FROM t") > 0);
+                }
+            });
+        }
+    });
+    let connection = open(&path, "");
+    assert_eq!(number(&connection, "SELECT count(*) FROM t"), 400);
+    assert_sound(&connection);
+}
+
+#[test]
+fn pragmas_and_parameters_set_what_they_name_and_refuse_what_they_do_not_know() {
+    let folder = scratch();
+    let path = folder.path().join("db");
+    let connection = open(&path, "threshold=7&level=power&flush=inline&pool_limit=2097152");
+    let get = |name: &str| -> String {
+        connection.query_row(&format!("PRAGMA holdfast_{name}"), [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(
+        [get("threshold"), get("level"), get("flush"), get("pool_limit")],
+        ["7", "power", "inline", "2097152"]
+    );
+    assert_eq!(get("threshold=infinity"), "infinity");
+    assert_eq!(get("level=process"), "process");
+    connection.execute_batch("CREATE TABLE t (a)").unwrap();
+    assert_eq!(statistic(&connection, "applied"), 0);
+    assert_eq!(get("checkpoint"), "ok");
+    assert_eq!(statistic(&connection, "applied"), 1);
+    let refused = connection.query_row("PRAGMA holdfast_level=much", [], |_| Ok(())).unwrap_err();
+    assert!(refused.to_string().contains("`power`"), "{refused}");
+    drop(connection);
+    assert!(try_open(&path, "threshold=some").is_err());
+}
+
+#[test]
+fn a_flush_at_level_power_has_each_commit_in_the_log_and_a_threshold_has_them_together() {
+    let folder = scratch();
+    let connection = open(&folder.path().join("power"), "level=power&threshold=infinity");
+    connection.execute_batch("CREATE TABLE t (a)").unwrap();
+    for count in 2..20 {
+        connection.execute("INSERT INTO t VALUES (1)", []).unwrap();
+        assert_eq!(statistic(&connection, "flushed"), count);
+    }
+    let lazy = open(&folder.path().join("lazy"), "threshold=5&flush=inline");
+    lazy.execute_batch("CREATE TABLE t (a)").unwrap();
+    for _ in 0..1000 {
+        lazy.execute("INSERT INTO t VALUES (randomblob(100))", []).unwrap();
+        assert!(statistic(&lazy, "dirty_pages") <= 5);
+    }
+    assert!(statistic(&lazy, "flushes") < 300);
+}

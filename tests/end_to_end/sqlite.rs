@@ -1,0 +1,110 @@
+//! `holdfast sqlite` from outside, on databases that the `sqlite3` of the system wrote with the extension.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use holdfast_testkit::Scratch;
+
+use crate::{scratch, succeed, tell};
+
+/// The extension that was built with the command; a text says why there is none, or no shell to load it.
+fn extension(scratch: &Scratch) -> Result<PathBuf, String> {
+    let path = scratch.programs().holdfast().with_file_name("libholdfast_sqlite.so");
+    if !path.is_file() {
+        return Err(format!("{} is not built; run ./test", path.display()));
+    }
+    let found = Command::new("sqlite3").arg("--version").stdin(Stdio::null()).output();
+    match found.is_ok_and(|output| output.status.success()) {
+        true => Ok(path),
+        false => Err("there is no sqlite3; ./test installs it".to_owned()),
+    }
+}
+
+/// The shell with the VFS, for a script in the scratch home.
+fn shell(scratch: &Scratch, extension: &Path, script: &str) -> Command {
+    let script = format!(
+        ".load {}\n.open \"file:notes.db?vfs=holdfast&threshold=infinity\"\n{script}\n",
+        extension.display()
+    );
+    let script = scratch.write("script", script).unwrap();
+    let mut command = Command::new("sqlite3");
+    command.args(["-batch", "-bail", ":memory:"]).stdin(std::fs::File::open(script).unwrap());
+    command
+        .env("HOLDFAST_HOME", scratch.home())
+        .env("HOLDFAST_POOL", scratch.pool())
+        .current_dir(scratch.files());
+    command
+}
+
+fn plain(scratch: &Scratch, sql: &str) -> Command {
+    let mut command = Command::new("sqlite3");
+    command.arg(scratch.files().join("notes.db")).arg(sql).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn a_database_that_a_crash_left_behind_is_told_recovered_and_then_read_by_any_sqlite() {
+    let scratch = scratch();
+    let extension = match extension(&scratch) {
+        Ok(extension) => extension,
+        Err(reason) => return println!("not run: {reason}"),
+    };
+    let sqlite = |words: &[&str]| {
+        let mut command = scratch.holdfast();
+        command.arg("sqlite").args(words).current_dir(scratch.files());
+        command
+    };
+    let work = "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');";
+    // The shell kills itself, with the commit in the pool and nowhere else.
+    let crash =
+        tell_of_any_end(&mut shell(&scratch, &extension, &format!("{work}\n.system kill -KILL $PPID")));
+    assert!(!crash.success());
+    let refused = tell(&mut plain(&scratch, "SELECT text FROM notes"));
+    assert!(refused.status != 0, "plain SQLite read a database whose newest commits are elsewhere");
+    assert!(
+        succeed(&mut sqlite(&["status", "notes.db"]))
+            .contains("left by a crash: its newest commits are in the pool")
+    );
+    assert!(succeed(&mut sqlite(&["recover", "notes.db"])).ends_with("recovered, with every commit\n"));
+    assert_eq!(succeed(&mut plain(&scratch, "SELECT text FROM notes")), "kept\n");
+    assert!(succeed(&mut sqlite(&["status", "notes.db"])).contains("complete"));
+    assert!(succeed(&mut sqlite(&["recover", "notes.db"])).contains("nothing to recover"));
+    assert!(succeed(&mut sqlite(&["checkpoint", "notes.db"])).contains("all commits are in the file"));
+    let missing = tell(&mut sqlite(&["status", "none.db"]));
+    assert_eq!((missing.status, missing.err.contains("there is no file")), (3, true), "{}", missing.err);
+}
+
+fn tell_of_any_end(command: &mut Command) -> std::process::ExitStatus {
+    command.output().unwrap().status
+}
+
+#[test]
+fn sql_of_ones_own_is_measured_in_each_way_to_commit_and_what_is_missing_is_told() {
+    let scratch = scratch();
+    let extension = match extension(&scratch) {
+        Ok(extension) => extension,
+        Err(reason) => return println!("not run: {reason}"),
+    };
+    let sql = scratch
+        .write("work.sql", "INSERT INTO notes VALUES ('a'); INSERT INTO notes VALUES ('b');\n")
+        .unwrap();
+    let setup = scratch.write("setup.sql", "CREATE TABLE IF NOT EXISTS notes (text);\n").unwrap();
+    let bench = |words: &[&str]| {
+        let mut command = scratch.holdfast();
+        command.args(["sqlite", "bench"]).arg(&sql).args(words).arg("--extension").arg(&extension);
+        command
+    };
+    let told = succeed(bench(&["--runs", "1", "--json"]).arg("--setup").arg(&setup));
+    let found: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let modes = found.as_array().unwrap();
+    assert_eq!(modes.len(), 5, "{told}");
+    assert_eq!(modes[0]["times_as_fast"], 1.0);
+    assert_eq!(modes[4]["survives_power_cut"], "last flush");
+    // Without its table the SQL fails, and says so.
+    let failed = tell(&mut bench(&["--runs", "1"]));
+    assert!(failed.status != 0 && failed.err.contains("no such table"), "{}", failed.err);
+    let no_shell = tell(&mut bench(&["--shell", "/no/sqlite3"]));
+    assert!(no_shell.status == 3 && no_shell.err.contains("--shell"), "{}", no_shell.err);
+    let left = std::fs::read_dir(scratch.files()).unwrap().count();
+    assert_eq!(left, 2, "something was left beside the two files of SQL");
+}

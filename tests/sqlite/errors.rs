@@ -1,0 +1,104 @@
+//! Rows S1 and S2: the process dies in, or an error comes out of, the k-th call of the extension to the VFS below it, for every k.
+//!
+//! After a death the database is sound and at the last acknowledged step or the one behind it. After an error so it is, the
+//! steps behind it have worked or failed as a whole, and what was acknowledged is there.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use holdfast_testkit::Trials;
+
+use crate::engine;
+use crate::faulty::{self, Fault};
+use crate::script::{self, STEPS};
+use crate::sides::{Ground, say};
+
+/// Every other step is followed by a flush that its commit waits for.
+const PARAMETERS: &str = "vfs=holdfast&threshold=4&flush=inline";
+/// No sequence makes so many calls.
+const CALLS_MAX: i64 = 5000;
+/// So many fail in a process of its own each, when all do not fit into a short run.
+const CASES: u64 = 500;
+
+/// The role: goes through the sequence with a fault at one call. `acknowledged` gets a byte for each step that was committed.
+pub(crate) fn work(path: &Path, parameters: &str, fault: &str, at: i64, acknowledged: &Path) {
+    faulty::register();
+    engine::load();
+    let mut told = File::create(acknowledged).unwrap();
+    faulty::arm(Fault::named(fault), at);
+    let mut failures = 0;
+    {
+        // An open that fails is as good as any other step that does.
+        let opened = engine::open(path, parameters).and_then(|connection| {
+            script::begin(&connection)?;
+            Ok(connection)
+        });
+        match opened {
+            Ok(connection) => {
+                told.write_all(b".").unwrap();
+                let mut done = 0;
+                while done < STEPS && failures <= 3 {
+                    match script::step(&connection, done + 1) {
+                        Ok(()) => {
+                            done += 1;
+                            told.write_all(b".").unwrap();
+                        }
+                        Err(_) => failures += 1,
+                    }
+                }
+            }
+            Err(_) => failures += 1,
+        }
+    }
+    let calls = faulty::calls();
+    faulty::disarm();
+    say(&format!("calls {calls} failures {failures}"));
+}
+
+/// Checks what is left after `words` were played with a fault at that call; `true` when the sequence has fewer calls.
+fn tried(fault: &str, at: i64) -> bool {
+    let ground = Ground::new();
+    let (path, acknowledged) = (ground.database(), ground.folder.path().join("acknowledged"));
+    let (path, acks) = (path.to_str().unwrap(), acknowledged.to_str().unwrap());
+    let ended = ground.run(&["work", path, PARAMETERS, fault, &at.to_string(), acks]);
+    let calls = ended.said().split(' ').nth(1).and_then(|word| word.parse::<i64>().ok());
+    assert!(calls.is_some() || fault == "death", "{fault} at {at}: the process ended\n{}", ended.out);
+    let told = std::fs::metadata(&acknowledged).map_or(0, |found| found.len() as i64);
+    let said = ground.run(&["check", path]).well();
+    let state: i64 = said.strip_prefix("state ").unwrap().parse().unwrap();
+    // The first acknowledgement is that of step 0.
+    let least = told - 1;
+    assert!(
+        (least..=least + 1).contains(&state),
+        "{fault} at call {at}: {told} steps were acknowledged, and the database is at {state}"
+    );
+    calls.is_some_and(|calls| calls < at)
+}
+
+fn every_call(row: &'static str, what: &'static str, fault: &str) {
+    let mut trials = Trials::of(row, what, CASES);
+    let mut at = 0;
+    while trials.next().is_some() {
+        at += 1;
+        assert!(at < CALLS_MAX, "the sequence does not end");
+        if tried(fault, at) {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_process_that_dies_in_any_call_leaves_the_state_before_or_after() {
+    every_call("S1", "death in each call", "death");
+}
+
+#[test]
+fn an_error_in_any_call_loses_nothing_that_was_acknowledged() {
+    every_call("S2", "an error in each call", "error");
+}
+
+#[test]
+fn a_disk_that_is_full_from_any_call_on_loses_nothing_that_was_acknowledged() {
+    every_call("S2", "a full disk from each call on", "full");
+}

@@ -1,0 +1,81 @@
+//! Row S6: the power of a real file system goes while commits at level `power` are made, and the pool with it. Every commit
+//! that had returned before the cut began is there, and the database is sound.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use holdfast_testkit::Trials;
+use rand::RngExt;
+
+use crate::engine;
+use crate::file_system::{FileSystem, KINDS, lacking};
+use crate::sides::{Ground, say};
+
+/// On each of the two file systems.
+const CUTS: u64 = 10;
+
+/// The role: rows in transactions of their own, each acknowledged with a byte outside of the file system, until nothing works.
+pub(crate) fn commit(path: &Path, parameters: &str, acknowledged: &Path) {
+    engine::load();
+    let connection = engine::open(path, parameters).unwrap();
+    connection
+        .execute_batch("CREATE TABLE IF NOT EXISTS rows (number INTEGER PRIMARY KEY, content BLOB)")
+        .unwrap();
+    let mut told = File::create(acknowledged).unwrap();
+    let mut number: i64 =
+        connection.query_row("SELECT coalesce(max(number), 0) FROM rows", [], |row| row.get(0)).unwrap();
+    assert_eq!(engine::integrity(&connection).unwrap(), "ok");
+    say(&format!("found {number}"));
+    let mut insert = connection.prepare("INSERT INTO rows VALUES (?1, zeroblob(300))").unwrap();
+    while insert.execute([number + 1]).is_ok() {
+        number += 1;
+        told.write_all(b".").unwrap();
+    }
+    say("dark");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The role of the test itself, in a mount name space of its own.
+pub(crate) fn drive() {
+    for kind in &KINDS {
+        let disks = Ground::new();
+        let mut system = FileSystem::new(kind, disks.folder.path()).unwrap();
+        let mut trials = Trials::of("S6", kind.name, CUTS);
+        let mut least = 0;
+        while let Some(mut trial) = trials.next() {
+            system.mount().unwrap();
+            // A pool of its own: that of the last trial went with the power.
+            let ground = Ground::new();
+            let (path, acknowledged) =
+                (system.place.join("main.db"), ground.folder.path().join("acknowledged"));
+            let words = [
+                "commit",
+                path.to_str().unwrap(),
+                "vfs=holdfast&level=power",
+                acknowledged.to_str().unwrap(),
+            ];
+            let mut writer = ground.start(&words);
+            let found: u64 = writer.heard("found ").parse().unwrap();
+            assert!(found >= least, "{}: {found} rows of {least} acknowledged", kind.name);
+            std::thread::sleep(Duration::from_micros(trial.random.random_range(0..200_000)));
+            let told = std::fs::metadata(&acknowledged).unwrap().len();
+            system.cut_power();
+            writer.hear("dark");
+            writer.kill();
+            least = found + told;
+            system.unmount();
+        }
+    }
+}
+
+#[test]
+fn after_a_power_cut_every_commit_at_level_power_is_there_on_ext4_and_xfs() {
+    match lacking() {
+        Some(lacking) => println!("not run: {lacking}"),
+        None => Ground::new().drive(&["unshare", "-m", "--"], &["cuts"]),
+    }
+}

@@ -1,0 +1,183 @@
+//! SQLite's own test suite, with our VFS as the default one: every file of its permutation `atomic-batch-write`, and its other
+//! test programs.
+//!
+//! What passes is listed (`tests/sqlite/passing.txt`), and the list never gets shorter: a listed file that fails, fails
+//! the chore. What does not pass has its reason in `docs/sqlite-suite.md`. Logs are in `sqlite/logs` of the target directory.
+//!
+//! Invariant: without the source of SQLite nothing is said to have passed.
+
+mod build;
+mod files;
+mod list;
+mod programs;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::failure::{Failure, Result};
+use crate::outcome::Outcome;
+use crate::workspace::Workspace;
+
+use files::{Ran, Runner};
+use list::{PASSING, REASONS, Verdict};
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wishes {
+    /// SQLite as it is, for comparison.
+    stock: bool,
+    /// New passers go into the list.
+    write: bool,
+    only: Vec<String>,
+}
+
+/// `cargo xtask sqlite-suite [--stock] [--write] [--only FILE]...`.
+pub(crate) fn sqlite_suite(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
+    let wishes = read(arguments).map_err(|text| Failure::usage(text, usage))?;
+    if let Some(missing) = missing(workspace) {
+        return Err(Failure::new(missing));
+    }
+    let outcome = run(workspace, &wishes)?;
+    println!("{} passed, {} failed", outcome.passed, outcome.failed);
+    if outcome.failed == 0 { Ok(()) } else { Err(Failure::told()) }
+}
+
+/// What this machine lacks for it.
+pub(crate) fn missing(workspace: &Workspace) -> Option<String> {
+    build::missing(workspace)
+}
+
+/// The program `speedtest1`, and an optimised library that makes our VFS its default one.
+pub(crate) fn speedtest(workspace: &Workspace) -> Result<(PathBuf, PathBuf)> {
+    let built = build::build(workspace)?;
+    let vfs = build::vfs(workspace, &built, build::Profile::Release)?;
+    Ok((built.program("speedtest1"), vfs))
+}
+
+/// The same as a part of `./test`.
+pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
+    match missing(workspace) {
+        Some(missing) => {
+            let not_run = vec![format!("SQLite's own test suite: {missing}")];
+            Ok(Outcome { not_run, ..Outcome::default() })
+        }
+        None => run(workspace, &Wishes::default()),
+    }
+}
+
+fn read(arguments: &[String]) -> std::result::Result<Wishes, String> {
+    let mut wishes = Wishes::default();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--stock" => wishes.stock = true,
+            "--write" => wishes.write = true,
+            "--only" => {
+                let name = arguments.next().ok_or("--only needs a file's name, such as select1")?;
+                wishes.only.push(name.trim_end_matches(".test").to_owned());
+            }
+            other => return Err(format!("`sqlite-suite` does not know `{other}`")),
+        }
+    }
+    if wishes.stock && wishes.write {
+        return Err("the list is that of our VFS; leave out --stock or --write".to_owned());
+    }
+    Ok(wishes)
+}
+
+fn run(workspace: &Workspace, wishes: &Wishes) -> Result<Outcome> {
+    let built = build::build(workspace)?;
+    let vfs = if wishes.stock { None } else { Some(build::vfs(workspace, &built, build::Profile::Debug)?) };
+    let logs =
+        workspace.target.join("sqlite").join("logs").join(if wishes.stock { "stock" } else { "holdfast" });
+    let runner = Runner { built: &built, vfs: vfs.as_deref(), logs };
+    let mut files = files::selection(&built)?;
+    if !wishes.only.is_empty() {
+        files.retain(|file| wishes.only.contains(&files::name_of(file)));
+    }
+    if files.is_empty() {
+        return Err(Failure::new("no file of SQLite's selection has such a name"));
+    }
+    let started = Instant::now();
+    let told = |ran: &Ran| {
+        if let Some(why) = &ran.failed {
+            println!("{}: {why}", ran.name);
+        }
+    };
+    let ran = runner.run(&files, &told)?;
+    let passed = ran.iter().filter(|ran| ran.failed.is_none()).count();
+    let tests: u64 = ran.iter().map(|ran| ran.tests).sum();
+    println!(
+        "{passed} of {} files of SQLite {} pass, with {tests} tests, in {:.0} s",
+        ran.len(),
+        version(&built.source),
+        started.elapsed().as_secs_f64()
+    );
+    let mut outcome = match wishes.stock {
+        true => Outcome { passed: passed as u64, failed: (ran.len() - passed) as u64, ..Outcome::default() },
+        false => judged(workspace, &runner, &files, ran, wishes)?,
+    };
+    if wishes.only.is_empty() {
+        for (name, failed) in programs::run(&runner, &built)? {
+            outcome.passed += u64::from(failed.is_none());
+            outcome.failed += u64::from(failed.is_some());
+            if let Some(why) = failed {
+                println!("FAILED: {name}: {why}");
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// Measures what ran by the list. A listed file that failed gets a second chance, alone: some of them have time limits of
+/// their own, which a busy machine does not keep.
+fn judged(
+    workspace: &Workspace,
+    runner: &Runner<'_>,
+    files: &[PathBuf],
+    mut ran: Vec<Ran>,
+    wishes: &Wishes,
+) -> Result<Outcome> {
+    let listed = list::read(&workspace.root)?;
+    for lost in Verdict::of(&ran, &listed).lost {
+        let file: Vec<PathBuf> = files.iter().filter(|file| files::name_of(file) == lost).cloned().collect();
+        println!("{lost}: once more, alone");
+        for again in runner.run(&file, &|_| {})? {
+            ran.retain(|one| one.name != again.name);
+            ran.push(again);
+        }
+    }
+    let verdict = Verdict::of(&ran, &listed);
+    for name in &verdict.lost {
+        println!("FAILED: {name} passed so far; {} has what it says", runner.logs.display());
+    }
+    let nameless = list::without_reason(&workspace.root, &verdict.failing)?;
+    for name in &nameless {
+        println!("FAILED: {name} does not pass, and {REASONS} does not say why");
+    }
+    if !verdict.gained.is_empty() {
+        println!("pass, and are not in {PASSING}: {}", verdict.gained.join(" "));
+        if wishes.write {
+            list::add(&workspace.root, &listed, &verdict.gained)?;
+        }
+    }
+    let failed = (verdict.lost.len() + nameless.len()) as u64;
+    Ok(Outcome { passed: (verdict.kept + verdict.gained.len()) as u64, failed, ..Outcome::default() })
+}
+
+fn version(source: &Path) -> String {
+    std::fs::read_to_string(source.join("VERSION")).unwrap_or_default().trim().to_owned()
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn wishes_are_read_and_the_list_is_not_written_from_a_run_without_the_vfs() {
+        let read = |text: &str| read(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let wishes = read("--only select1.test --only wal --write").unwrap();
+        assert_eq!(wishes, Wishes { stock: false, write: true, only: vec!["select1".into(), "wal".into()] });
+        assert!(read("--stock").unwrap().stock && read("--stock --write").is_err());
+        assert!(read("--only").is_err() && read("--all").is_err());
+    }
+}
