@@ -24,7 +24,7 @@ pub struct Status {
     pub is_hot: bool,
     /// It is in WAL mode, and none of ours.
     pub is_wal: bool,
-    /// Its image in the pool, if there is one.
+    /// Its image in the pool, if one holds its newest pages.
     pub image: Option<PathBuf>,
     /// Its redo log, if there is one.
     pub log: Option<PathBuf>,
@@ -81,7 +81,8 @@ pub fn status(path: &Path) -> Result<Status> {
     let mut header = [0; BLOCK_BYTES];
     let read = file.read_at(&mut header, 0).map_err(SqliteError::io("read", &image))?;
     let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
-    if read == BLOCK_BYTES && word(0) == MAGIC {
+    let is_hot = word(std::mem::offset_of!(Header, hot)) as u32 != 0;
+    if read == BLOCK_BYTES && word(0) == MAGIC && is_hot {
         let offset = |at: usize| word(at).saturating_sub(1);
         let [committed, flushed, applied] = [
             std::mem::offset_of!(Header, committed),

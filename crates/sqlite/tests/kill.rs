@@ -37,7 +37,7 @@ fn create(path: &Path) {
 /// Starts a writer, and kills it some time after its first commits.
 fn kill_after(test: &str, role: &str, folder: &Path, round: u64) -> i64 {
     let mut player = Player::start(test, role, folder);
-    let first = player.next("acknowledged ").unwrap();
+    let first = player.first("acknowledged ");
     std::thread::sleep(Duration::from_micros(round * 1777 % 20_000));
     player.kill("acknowledged ").unwrap_or(first)
 }
@@ -122,7 +122,7 @@ fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_
     for round in 0..ROUNDS {
         let told = {
             let mut player = Player::start(TEST, "pool_limit=1048576", folder.path());
-            let first = player.next("acknowledged ").unwrap();
+            let first = player.first("acknowledged ");
             std::thread::sleep(Duration::from_millis(round * 13 % 60));
             player.kill("acknowledged ").unwrap_or(first)
         };
@@ -179,7 +179,9 @@ fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
         }
         assert!(found.iter().all(|one| *one == found[0]), "{found:?} after {told}, round {round}");
         assert!(found[0] == told || found[0] == told + 1, "{found:?} after {told}");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "a journal or super-journal is left");
+        let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let left: Vec<String> = left.filter(|name| ["db-journal", "two-journal"].contains(&name.as_str())).collect();
+        assert!(left.is_empty(), "{left:?} is left");
     }
 }
 
@@ -201,7 +203,7 @@ fn processes_share_a_database_and_each_others_commits_count_once() {
     for _ in 0..50 {
         connection.execute_batch("BEGIN IMMEDIATE; UPDATE counter SET n = n + 1; COMMIT").unwrap();
     }
-    players.map(Player::finish);
+    players.into_iter().for_each(Player::finish);
     assert_eq!(number(&connection, "SELECT n FROM counter"), 650);
     assert_sound(&connection);
 }
@@ -231,7 +233,7 @@ fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
         // Hot, so that the locks are those of the pool.
         connection.execute_batch("UPDATE counter SET n = n + 1").unwrap();
         let mut player = Player::start(TEST, sql, folder.path());
-        player.next("acknowledged ").unwrap();
+        player.first("acknowledged ");
         connection.busy_timeout(Duration::ZERO).unwrap();
         assert!(connection.execute_batch("UPDATE counter SET n = n + 1").is_err(), "{sql}");
         player.kill("acknowledged ");
