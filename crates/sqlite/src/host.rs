@@ -60,7 +60,8 @@ impl Host {
         // SAFETY: every version of SQLite that loads extensions has the first of these; the others are read only when the
         // version says that they are there. Types are those of `sqlite3ext.h`.
         unsafe {
-            let libversion_number: unsafe extern "C" fn() -> c_int = function(routines, place::LIBVERSION_NUMBER);
+            let libversion_number: unsafe extern "C" fn() -> c_int =
+                function(routines, place::LIBVERSION_NUMBER);
             if libversion_number() < VERSION_MIN {
                 return None;
             }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic, try_open};
 
 /// How often each fault is tried.
-const ROUNDS: u64 = 12;
+const ROUNDS: u64 = 10;
 
 /// A writer that tells each commit of its own, and never ends.
 fn write_on(path: &Path, parameters: &str, sql: &str) {
@@ -19,7 +19,7 @@ fn write_on(path: &Path, parameters: &str, sql: &str) {
     connection.execute_batch("PRAGMA cache_size=20").unwrap();
     loop {
         connection.execute_batch(sql).unwrap();
-        println!("\nacknowledged {}", number(&connection, "SELECT n FROM counter"));
+        println!("\ntold: {}", number(&connection, "SELECT n FROM counter"));
     }
 }
 
@@ -37,9 +37,9 @@ fn create(path: &Path) {
 /// Starts a writer, and kills it some time after its first commits.
 fn kill_after(test: &str, role: &str, folder: &Path, round: u64) -> i64 {
     let mut player = Player::start(test, role, folder);
-    let first = player.first("acknowledged ");
+    let first = player.first("told: ");
     std::thread::sleep(Duration::from_micros(round * 1777 % 20_000));
-    player.kill("acknowledged ").unwrap_or(first)
+    player.kill("told: ").unwrap_or(first)
 }
 
 #[test]
@@ -51,7 +51,13 @@ fn a_killed_writer_loses_no_commit_that_it_acknowledged() {
     let folder = scratch();
     let path = folder.path().join("db");
     create(&path);
-    let ways = ["threshold=infinity", "threshold=0&flush=inline", "threshold=5", "level=power", "pool_limit=1048576&threshold=20"];
+    let ways = [
+        "threshold=infinity",
+        "threshold=0&flush=inline",
+        "threshold=5",
+        "level=power",
+        "pool_limit=1048576&threshold=20",
+    ];
     for round in 0..ROUNDS {
         let way = ways[round as usize % ways.len()];
         let told = kill_after(TEST, way, folder.path(), round);
@@ -67,7 +73,10 @@ fn a_killed_writer_loses_no_commit_that_it_acknowledged() {
             // Nor does the next writer's death hurt a process that has the database open.
             let told = kill_after(TEST, way, folder.path(), round + 5);
             let found = number(&connection, "SELECT n FROM counter");
-            assert!(found == told || found == told + 1, "{way}: {told} acknowledged, {found} there, taken over");
+            assert!(
+                found == told || found == told + 1,
+                "{way}: {told} acknowledged, {found} there, taken over"
+            );
             connection.execute_batch(COUNT).unwrap();
             assert_sound(&connection);
         }
@@ -109,7 +118,8 @@ fn when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush() {
 
 #[test]
 fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool() {
-    const TEST: &str = "a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool";
+    const TEST: &str =
+        "a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool";
     const LARGE: &str = "BEGIN; UPDATE counter SET n = n + 1; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n \
                          WHERE i < 1500) INSERT INTO t (b) SELECT hex(randomblob(500)) FROM n; UPDATE t SET b = b || 'y' \
                          WHERE a % 3 = 0; COMMIT";
@@ -122,9 +132,9 @@ fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_
     for round in 0..ROUNDS {
         let told = {
             let mut player = Player::start(TEST, "pool_limit=1048576", folder.path());
-            let first = player.first("acknowledged ");
+            let first = player.first("told: ");
             std::thread::sleep(Duration::from_millis(round * 13 % 60));
-            player.kill("acknowledged ").unwrap_or(first)
+            player.kill("told: ").unwrap_or(first)
         };
         if round % 3 == 2 {
             std::fs::remove_file(holdfast_sqlite::status(&path).unwrap().image.unwrap()).unwrap();
@@ -158,7 +168,7 @@ fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
                      UPDATE three.counter SET n = n + 1; COMMIT",
                 )
                 .unwrap();
-            println!("\nacknowledged {}", number(&connection, "SELECT n FROM counter"));
+            println!("\ntold: {}", number(&connection, "SELECT n FROM counter"));
         }
     }
     let folder = scratch();
@@ -179,8 +189,11 @@ fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
         }
         assert!(found.iter().all(|one| *one == found[0]), "{found:?} after {told}, round {round}");
         assert!(found[0] == told || found[0] == told + 1, "{found:?} after {told}");
-        let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let left: Vec<String> = left.filter(|name| ["db-journal", "two-journal"].contains(&name.as_str())).collect();
+        let left = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let left: Vec<String> =
+            left.filter(|name| ["db-journal", "two-journal"].contains(&name.as_str())).collect();
         assert!(left.is_empty(), "{left:?} is left");
     }
 }
@@ -215,7 +228,7 @@ fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
         let connection = open(&folder.join("db"), "");
         connection.execute_batch("PRAGMA cache_size=5").unwrap();
         connection.execute_batch(&role).unwrap();
-        println!("\nacknowledged 1");
+        println!("\ntold: 1");
         std::thread::sleep(Duration::from_secs(600));
         return;
     }
@@ -233,10 +246,10 @@ fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
         // Hot, so that the locks are those of the pool.
         connection.execute_batch("UPDATE counter SET n = n + 1").unwrap();
         let mut player = Player::start(TEST, sql, folder.path());
-        player.first("acknowledged ");
+        player.first("told: ");
         connection.busy_timeout(Duration::ZERO).unwrap();
         assert!(connection.execute_batch("UPDATE counter SET n = n + 1").is_err(), "{sql}");
-        player.kill("acknowledged ");
+        player.kill("told: ");
         connection.execute_batch("UPDATE counter SET n = n + 1").unwrap();
         assert_eq!(number(&connection, "SELECT n FROM counter"), 2 * (round as i64 + 1));
         assert_sound(&connection);

@@ -98,7 +98,9 @@ fn a_program_without_the_vfs_is_refused_while_pages_are_in_the_pool_and_served_b
 fn a_database_in_wal_mode_is_passed_through_and_one_of_ours_does_not_become_one() {
     let folder = scratch();
     let path = folder.path().join("wal");
-    open_plain(&path).execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t (a); INSERT INTO t VALUES (1)").unwrap();
+    open_plain(&path)
+        .execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t (a); INSERT INTO t VALUES (1)")
+        .unwrap();
     let connection = open(&path, "");
     connection.execute("INSERT INTO t VALUES (2)", []).unwrap();
     let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
@@ -145,7 +147,9 @@ fn a_transaction_that_outgrows_the_pool_goes_on_on_the_disk_and_can_be_rolled_ba
         let connection = open(&path, "pool_limit=1048576");
         connection.execute_batch(lead).unwrap();
         connection.execute_batch("PRAGMA cache_size=20; DROP TABLE IF EXISTS t").unwrap();
-        connection.execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t (b) VALUES (0)").unwrap();
+        connection
+            .execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t (b) VALUES (0)")
+            .unwrap();
         connection.execute_batch(&format!("BEGIN; {FILL}; ROLLBACK")).unwrap();
         assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1);
         assert_sound(&connection);
@@ -168,7 +172,9 @@ fn without_a_journal_a_full_pool_is_an_error_and_what_was_committed_stays() {
     let path = folder.path().join("db");
     let connection = open(&path, "pool_limit=1048576");
     connection.execute_batch("PRAGMA journal_mode=MEMORY; PRAGMA cache_size=20").unwrap();
-    connection.execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t (b) VALUES (0)").unwrap();
+    connection
+        .execute_batch("CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t (b) VALUES (0)")
+        .unwrap();
     let refused = connection.execute(FILL, []).unwrap_err();
     assert_eq!(refused.sqlite_error_code(), Some(rusqlite::ErrorCode::DiskFull), "{refused}");
     assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1);
@@ -208,7 +214,10 @@ fn pragmas_and_parameters_set_what_they_name_and_refuse_what_they_do_not_know() 
     let get = |name: &str| -> String {
         connection.query_row(&format!("PRAGMA holdfast_{name}"), [], |row| row.get(0)).unwrap()
     };
-    assert_eq!([get("threshold"), get("level"), get("flush"), get("pool_limit")], ["7", "power", "inline", "2097152"]);
+    assert_eq!(
+        [get("threshold"), get("level"), get("flush"), get("pool_limit")],
+        ["7", "power", "inline", "2097152"]
+    );
     assert_eq!(get("threshold=infinity"), "infinity");
     assert_eq!(get("level=process"), "process");
     connection.execute_batch("CREATE TABLE t (a)").unwrap();

@@ -1,8 +1,10 @@
 //! What the tests of the VFS share: the SQLite that is compiled in, scratch databases, and processes that can be killed.
 
 #![allow(unsafe_code, reason = "hands C functions to the library, and sets the environment")]
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +17,12 @@ use rusqlite::{Connection, OpenFlags, ffi};
 const PREFIX: &str = "holdfast-sqlite-test-";
 const ROLE: &str = "HOLDFAST_TEST_ROLE";
 const FOLDER: &str = "HOLDFAST_TEST_FOLDER";
+
+/// What SQLite and the VFS tell the log: shown when a test fails.
+extern "C" fn tell(_: *mut c_void, code: c_int, text: *const c_char) {
+    // SAFETY: SQLite passes a text that ends with a zero.
+    println!("log: {code} {}", unsafe { CStr::from_ptr(text) }.to_string_lossy());
+}
 
 /// A home and a pool of this test program's own.
 fn prepare() {
@@ -37,7 +45,7 @@ fn prepare() {
                 unsafe { std::env::set_var(variable, shared.join(&own).join(name)) };
             }
         }
-        // SAFETY: the functions are those that the types say; only the names of opaque types differ.
+        // SAFETY: nothing of SQLite runs yet; the functions are those that the types say, and only the names of opaque types differ.
         let host = unsafe {
             Host {
                 libversion_number: ffi::sqlite3_libversion_number,
@@ -56,7 +64,15 @@ fn prepare() {
                 filename_wal: ffi::sqlite3_filename_wal,
             }
         };
-        assert_eq!(unsafe { ffi::sqlite3_initialize() }, 0);
+        // SAFETY: nothing of SQLite runs yet.
+        let is_ready = unsafe {
+            ffi::sqlite3_config(
+                ffi::SQLITE_CONFIG_LOG,
+                tell as extern "C" fn(_, _, _),
+                std::ptr::null_mut::<c_void>(),
+            ) | ffi::sqlite3_initialize()
+        };
+        assert_eq!(is_ready, 0);
         assert_eq!(register(host, false), 0);
     });
 }
