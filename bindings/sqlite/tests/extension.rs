@@ -1,5 +1,7 @@
 //! The extension in the SQLite of this machine: its shell, and Python's; and our declarations against its header.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -1,6 +1,7 @@
 //! The VFS over several processes, some of which die: no commit that was acknowledged is lost, none is half there, and
 //! nobody is held up.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 #![allow(unsafe_code, reason = "one test forks")]
 
 mod common;
