@@ -247,7 +247,7 @@ impl Connection {
     /// Fills `target`; false when the database ends before.
     #[inline]
     pub(crate) fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool, Code> {
-        if self.is_direct || !self.is_hot() {
+        if !self.is_hot() {
             return self.read_base(offset, target).map_err(|error| report(&error));
         }
         let size = self.size()?;
@@ -308,35 +308,29 @@ impl Connection {
         let mut at = offset;
         let mut rest = source;
         while !rest.is_empty() {
-            if self.is_direct {
-                return self.write_direct(at, rest);
-            }
             let (block, within) = ((at / BLOCK_BYTES as u64) as u32, at as usize % BLOCK_BYTES);
             let bytes = rest.len().min(BLOCK_BYTES - within);
-            if self.write_block(block, within, &rest[..bytes])? {
-                (rest, at) = (&rest[bytes..], at + bytes as u64);
-                self.pending_size = Some(self.size()?.max(at));
-            }
+            self.write_block(block, within, &rest[..bytes])?;
+            (rest, at) = (&rest[bytes..], at + bytes as u64);
+            self.pending_size = Some(self.size()?.max(at));
         }
         Ok(())
     }
 
-    /// Writes within one block; false when the transaction writes to the file itself from now on.
+    /// Writes within one block.
     #[inline]
-    fn write_block(&mut self, block: u32, within: usize, source: &[u8]) -> Result<bool, Code> {
+    fn write_block(&mut self, block: u32, within: usize, source: &[u8]) -> Result<(), Code> {
         let astray = |_: Astray| ffi::IOERR;
         let transaction = self.pool.image.header().committed.load(Relaxed) + 1;
         let old = self.pool.image.find(block).map_err(astray)?;
         if old != 0 && self.pool.image.slot(old).map_err(astray)?.transaction.load(Relaxed) == transaction {
-            self.pool.image.write(old, within, source).map_err(astray)?;
-            return Ok(true);
+            return self.pool.image.write(old, within, source).map_err(astray);
         }
         let link = loop {
             match self.pool.image.take_free() {
                 Ok(link) => break link,
                 Err(NoSlot::Astray) => return Err(self.astray(Astray)),
-                Err(_) if self.make_room()? => {}
-                Err(_) => return Ok(false),
+                Err(_) => self.make_room()?,
             }
         };
         let image = &self.pool.image;
@@ -344,11 +338,10 @@ impl Connection {
             let mut page = [0; BLOCK_BYTES];
             // Room may have been made by dropping what was found above.
             match image.find(block).map_err(astray)? {
-                0 if (u64::from(block) * BLOCK_BYTES as u64) < self.pool.size() => {
+                0 => {
                     let offset = u64::from(block) * BLOCK_BYTES as u64;
                     self.read_base(offset, &mut page).map_err(|error| report(&error))?;
                 }
-                0 => {}
                 old => image.read(old, 0, &mut page).map_err(astray)?,
             }
             page[within..within + source.len()].copy_from_slice(source);
@@ -359,12 +352,12 @@ impl Connection {
         image.insert(link, block, transaction).map_err(astray)?;
         image.write_back_slot(link);
         self.shadows.push(link);
-        Ok(true)
+        Ok(())
     }
 
     #[inline]
     pub(crate) fn truncate(&mut self, size: u64) -> Result<(), Code> {
-        if self.is_direct || !self.in_pool {
+        if !self.in_pool {
             return self.base.truncate(size).map_err(|error| report(&error));
         }
         if self.level < LOCK_EXCLUSIVE {
@@ -380,8 +373,8 @@ impl Connection {
             self.is_dropped = false;
             return Ok(());
         }
-        let journal = self.journal.sync().map_err(SqliteError::io("sync", &self.database));
-        journal.and_then(|()| self.base.sync()).map_err(|error| report(&error))
+        self.settle()?;
+        self.base.sync().map_err(|error| report(&error))
     }
 
     // ---- the end of a transaction
@@ -439,6 +432,9 @@ impl Connection {
     fn roll_back(&mut self) -> Result<(), Code> {
         self.pending_size = None;
         self.is_dropped = false;
+        while let Some(link) = self.shadows.pop() {
+            self.pool.image.remove(link).map_err(|error| self.astray(error))?;
+        }
         if self.is_direct {
             return self.end_direct(false);
         }
@@ -446,58 +442,79 @@ impl Connection {
             self.pool.image.header().prepared.store(0, Release);
             stub::remove(&self.pool.database);
         }
-        while let Some(link) = self.shadows.pop() {
-            self.pool.image.remove(link).map_err(|error| self.astray(error))?;
-        }
         Ok(())
     }
 
     // ---- transactions that outgrow the pool
 
-    /// Makes room in the pool: true. Or moves the transaction to the database file: false.
+    /// Makes room in the pool; where there is none to make, the transaction moves to the database file.
     #[cold]
-    fn make_room(&mut self) -> Result<bool, Code> {
+    fn make_room(&mut self) -> Result<(), Code> {
+        if self.is_direct {
+            return self.settle();
+        }
         let pool = Arc::clone(&self.pool);
         let dropped = pool.drop_clean().and_then(|dropped| match dropped {
             0 => pool.checkpoint().and_then(|()| pool.drop_clean()),
             dropped => Ok(dropped),
         });
         if dropped.map_err(|error| report(&error))? > 0 {
-            return Ok(true);
+            return Ok(());
         }
-        if self.journal.is_empty() && !self.journal.is_on_disk() {
-            // No journal, as the user wants it: nothing could undo what is in the file.
+        if self.shadows.is_empty() || self.journal.is_empty() {
+            // No journal, as the user wants it: nothing could undo what is in the file. Or no memory for a single page.
             self.roll_back()?;
             self.is_dropped = true;
             return Err(ffi::FULL);
         }
-        self.begin_direct().map_err(|error| report(&error))?;
-        Ok(false)
+        self.begin_direct().map_err(|error| report(&error))
     }
 
     fn begin_direct(&mut self) -> Result<(), SqliteError> {
         let (pool, path) = (Arc::clone(&self.pool), stub::journal_path(&self.database));
         let (image, header) = (&pool.image, pool.image.header());
         pool.checkpoint()?;
-        let astray = |_: Astray| pool.damaged("a slot leads astray");
         self.journal.spill(&path).map_err(SqliteError::io("write", &path))?;
         header.disk_journal.store(1, Release);
         header.direct.store(1, Release);
         image.write_back_header();
         self.is_direct = true;
+        self.write_out()?;
+        image.remove_if(|_, _| true).map_err(|_| pool.damaged("a slot leads astray"))?;
+        Ok(())
+    }
+
+    /// Writes what this transaction has in the pool to the database file, if that is where it belongs.
+    pub(crate) fn settle(&mut self) -> Result<(), Code> {
+        if !self.is_direct {
+            return Ok(());
+        }
+        self.write_out().map_err(|error| report(&error))
+    }
+
+    /// See [`Connection::settle`]. What undoes it is durable first.
+    fn write_out(&mut self) -> Result<(), SqliteError> {
+        let pool = Arc::clone(&self.pool);
+        let astray = |_: Astray| pool.damaged("a slot leads astray");
+        self.journal.sync().map_err(SqliteError::io("sync the journal of", &self.database))?;
+        let there = self.base.size()?;
+        let size = self.pending_size.unwrap_or(there);
         let mut page = [0; BLOCK_BYTES];
-        let size = self.pending_size.take().unwrap_or_else(|| pool.size());
-        while let Some(link) = self.shadows.pop() {
-            let block = image.slot(link).map_err(astray)?.block.load(Relaxed);
-            image.read(link, 0, &mut page).map_err(astray)?;
+        while let Some(link) = self.shadows.last().copied() {
+            let block = pool.image.slot(link).map_err(astray)?.block.load(Relaxed);
+            pool.image.read(link, 0, &mut page).map_err(astray)?;
             let offset = u64::from(block) * BLOCK_BYTES as u64;
             let bytes = size.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize;
             if bytes > 0 {
                 self.write_base(offset, &mut page[..bytes])?;
             }
+            pool.image.remove(link).map_err(astray)?;
+            self.shadows.pop();
         }
-        image.remove_if(|_, _| true).map_err(astray)?;
-        Ok(())
+        match self.base.size()? {
+            found if found != size => self.base.truncate(size),
+            _ => Ok(()),
+        }
     }
 
     /// With the mark, which the file keeps.
@@ -508,17 +525,13 @@ impl Connection {
         self.base.write(offset, page)
     }
 
-    fn write_direct(&mut self, offset: u64, source: &[u8]) -> Result<(), Code> {
-        let synced = self.journal.sync().map_err(SqliteError::io("sync the journal of", &self.database));
-        let written = synced.and_then(|()| match offset {
-            0 => self.write_base(0, &mut source.to_vec()),
-            offset => self.base.write(offset, source),
-        });
-        written.map_err(|error| report(&error))
-    }
-
     /// The journal is settled, or (after a failed rollback) left to the next one.
     fn end_direct(&mut self, is_commit: bool) -> Result<(), Code> {
+        if is_commit {
+            // A shorter size comes after SQLite has settled its journal, as the last step.
+            self.settle()?;
+        }
+        self.pending_size = None;
         let header = self.pool.image.header();
         let path = stub::journal_path(&self.database);
         if is_commit && self.journal.is_on_disk() {
