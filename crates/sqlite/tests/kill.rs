@@ -339,7 +339,12 @@ fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_
     let kept = std::fs::read(&log).unwrap();
     let mut foreign = kept.clone();
     foreign[8] ^= 1;
-    for bad in [None, Some(&foreign)] {
+    // A sound log, of another database.
+    let elsewhere = scratch();
+    create(&elsewhere.path().join("db"));
+    kill_after(TEST, "threshold=5", elsewhere.path(), 3);
+    let other = std::fs::read(elsewhere.path().join("db-holdfast")).unwrap();
+    for bad in [None, Some(&foreign), Some(&other)] {
         match bad {
             None => std::fs::remove_file(&log).unwrap(),
             Some(bad) => std::fs::write(&log, bad).unwrap(),
