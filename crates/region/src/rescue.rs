@@ -41,6 +41,8 @@ use crate::stored::Stored;
 /// How long somebody else may take to make a copy in the same store.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(1);
+/// How often a store that cannot be read is looked at again before it counts as damaged.
+const LOOKS_MAX: u32 = 5;
 
 /// Who may be writing to the region that is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -302,10 +304,17 @@ impl NameSpace {
     /// The newest checkpoint and record of the journal that the image goes on from, whatever has become of them.
     fn seen_in_store(&self, image: &Header) -> (u64, u64) {
         let known = (image.checkpoint_count, image.journal_sequence);
-        match Stored::open(self.places.store(), &image.name) {
-            Ok(Some(stored)) if stored.base.header.uuid == image.uuid => known.max(position(&stored)),
-            _ => known,
+        for _ in 0..LOOKS_MAX {
+            match Stored::open(self.places.store(), &image.name) {
+                Ok(Some(stored)) if stored.base.header.uuid == image.uuid => {
+                    return known.max(position(&stored));
+                }
+                Ok(_) => return known,
+                // Its writer may be cutting the journal off, or folding it, while it is read.
+                Err(_) => std::thread::sleep(PAUSE),
+            }
         }
+        known
     }
 
     /// Makes durable what the stopped writer had appended. A copy that knows of a record which a power cut then takes away

@@ -12,6 +12,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use holdfast_sys::file::{next_data, private_options};
 use serde::Serialize;
@@ -30,6 +31,11 @@ use crate::redo;
 use crate::sparse::buffer;
 use crate::stream;
 use crate::transfer::{Origin, TransferReport};
+
+/// How often a journal that looks damaged is read before it is believed to be.
+const LOOKS_MAX: u32 = 5;
+/// A journal that was written to within this time has a writer, perhaps.
+const JUST_NOW: Duration = Duration::from_secs(2);
 
 /// What is left of a file's two header slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -113,6 +119,19 @@ impl DamagedFile {
     /// `Foreign` when it never was a file of a region, `NewerFormat`, `Truncated` when there is no data area at all,
     /// `NoMemory`, `Io`.
     pub fn read(path: &Path) -> Result<DamagedFile> {
+        let mut looks = 1;
+        loop {
+            let found = DamagedFile::read_once(path)?;
+            let journal = found.report.continuation.as_ref().filter(|journal| journal.damaged.is_some());
+            // A writer may be appending to it, cutting it off, or folding it while it is read.
+            if looks == LOOKS_MAX || !journal.is_some_and(|journal| was_just_written(&journal.path)) {
+                return Ok(found);
+            }
+            looks += 1;
+        }
+    }
+
+    fn read_once(path: &Path) -> Result<DamagedFile> {
         let failed = |step| RegionError::io(step, path);
         // Before it is opened: whoever opens a pipe waits for its writer, and a device may have no end.
         if !path.metadata().map_err(failed("examine"))?.is_file() {
@@ -235,6 +254,12 @@ impl DamagedFile {
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
+}
+
+/// Whether somebody may be writing a file: it changed moments ago, or is gone.
+fn was_just_written(path: &Path) -> bool {
+    let modified = path.metadata().and_then(|found| found.modified());
+    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age < JUST_NOW)) || !path.exists()
 }
 
 fn read_data(file: &File, data_bytes: u64, present_bytes: u64) -> io::Result<Vec<u8>> {

@@ -25,6 +25,10 @@ const SHORT: &[usize] = &[1, 3, 2];
 const LONG: &[usize] = &[1, 3, 250, 250, 250, 250, 250, 250, 1, 2];
 /// So many that zeros are written ahead, that commits go over them, and that the close gives the rest back.
 const OFTEN: &[usize] = &[1, 2, 1, 1, 1, 2, 1, 1];
+/// Records that reach over the end of the zeros, and a second batch of zeros.
+const STRADDLE: &[usize] = &[1, 2, 1, 1, 13, 15, 15, 15, 13, 7, 15, 1, 2];
+/// Records that are written piece by piece, head last, over zeros.
+const STREAMED: &[usize] = &[1, 2, 1, 1, 1, 1, 200, 1, 30, 1, 1, 60, 1, 1, 1];
 
 /// What a session did, commit by commit.
 #[derive(Debug)]
@@ -104,7 +108,7 @@ fn cut_in_every_step(plan: &[usize], after: impl Fn(&PowerStorage, &Run, usize))
 
 #[test]
 fn a_power_cut_in_any_step_of_commit_fold_and_close_loses_no_acknowledged_commit() {
-    for plan in [LONG, OFTEN] {
+    for plan in [LONG, OFTEN, STRADDLE, STREAMED] {
         cut_in_every_step(plan, |storage, run, step| {
             let seed = step as u64 * 7 + 3;
             for kept in [Kept::Nothing, Kept::Everything, Kept::Some(seed), Kept::Some(seed << 20)] {

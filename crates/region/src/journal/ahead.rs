@@ -48,7 +48,7 @@ impl Ahead {
     /// record is that of the zeros.
     ///
     /// # Errors
-    /// What the kernel reports, unless there was no room: then the file ends with the record, as if nothing had been tried.
+    /// What the kernel reports, unless there was no room: then the file ends where it did, as if nothing had been tried.
     pub(super) fn write(
         &mut self,
         storage: &dyn Storage,

@@ -121,6 +121,7 @@ pub(crate) fn whole_records(
         marked: false,
         torn: false,
     };
+    let mut is_second_look = false;
     while extent.end < len {
         let sequence = extent.last_sequence + 1;
         let head = head_at(file, journal, extent.end, len)?.filter(|head| head.sequence == sequence);
@@ -135,6 +136,11 @@ pub(crate) fn whole_records(
                 return Ok((extent, Some(ReadFault::Misfit { sequence, backed_bytes, limit_bytes })));
             }
             _ => match rest(file, journal, sequence, extent.end, len)? {
+                Rest::LaterRecord if !is_second_look => {
+                    // A later one is written only after this one was: a writer may have done both meanwhile.
+                    is_second_look = true;
+                    continue;
+                }
                 Rest::LaterRecord => {
                     return Ok((extent, Some(ReadFault::Damaged { sequence, offset: extent.end })));
                 }
@@ -144,6 +150,7 @@ pub(crate) fn whole_records(
                 }
             },
         };
+        is_second_look = false;
         extent = Extent {
             last_sequence: sequence,
             last_start: extent.end,
