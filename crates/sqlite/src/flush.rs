@@ -48,6 +48,10 @@ impl Pool {
     /// A flush, and a checkpoint when the log has become long.
     pub(crate) fn flush_and_tidy(&self) -> Result<()> {
         let mut turn = self.log_turn();
+        if self.is_hot() {
+            // Also where there is nothing to flush: the log may be one of another process, or gone.
+            self.prepare_log(&mut turn)?;
+        }
         self.flush_in_turn(&mut turn, false)?;
         match self.image.header().log_tail.load(Relaxed) > LOG_BYTES_MAX {
             true => self.checkpoint_in_turn(&mut turn),
@@ -58,6 +62,10 @@ impl Pool {
     /// Brings all that is committed to the database file.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let mut turn = self.log_turn();
+        if self.is_hot() {
+            // Also where there is nothing to flush: the log may be one of another process, or gone.
+            self.prepare_log(&mut turn)?;
+        }
         self.flush_in_turn(&mut turn, false)?;
         self.checkpoint_in_turn(&mut turn)
     }

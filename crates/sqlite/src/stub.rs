@@ -58,7 +58,10 @@ pub(crate) fn clean_up_stale(database: &Path) {
     let Ok(bytes) = std::fs::read(journal_path(database)) else { return };
     let start = SECTOR_BYTES + LOCK_PAGE.len();
     let end = bytes.len().saturating_sub(8 + JOURNAL_MAGIC.len());
-    if bytes.starts_with(MAGIC) {
+    if bytes.is_empty() {
+        // It died before it wrote the stub's first byte.
+        let _ = std::fs::remove_file(journal_path(database));
+    } else if bytes.starts_with(MAGIC) {
         clean_up(database, bytes.get(start..end).unwrap_or_default());
     }
 }
