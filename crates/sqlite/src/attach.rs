@@ -113,9 +113,19 @@ pub(crate) fn read_mark(base: &dyn Base) -> Result<(Option<Mark>, bool)> {
 pub(crate) fn attach(database: &Path, base: Box<dyn Base>, limit_slots: Option<u32>) -> Result<Pool> {
     let places = Places::from_env()?;
     let identity = Identity::of(database).map_err(SqliteError::io("examine", database))?;
+    attach_at(&places, (database, identity), base, limit_slots)
+}
+
+/// The same, with the pool at a place of the caller's.
+pub(crate) fn attach_at(
+    places: &Places,
+    (database, identity): (&Path, Identity),
+    base: Box<dyn Base>,
+    limit_slots: Option<u32>,
+) -> Result<Pool> {
     let path = identity.image_path(places.pool());
     let file = open_behind_gate(&path, database)?;
-    let attached = attach_file(&places, (&file, &path), (database, identity), base, limit_slots);
+    let attached = attach_file(places, (&file, &path), (database, identity), base, limit_slots);
     let _ = unlock(&file);
     attached
 }

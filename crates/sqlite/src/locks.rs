@@ -133,6 +133,17 @@ impl Pool {
     /// A short lock; who waits for it looks whether its owner lives.
     #[inline]
     pub(crate) fn lock_briefly<'a>(&'a self, lock: &'a AtomicU32) -> Brief<'a> {
+        self.lock_or(lock, |owner| self.take_over_if_dead(owner))
+    }
+
+    /// The same for one who has passed the gate, and must not wait for it.
+    fn lock_in_gate<'a>(&'a self, lock: &'a AtomicU32) -> Brief<'a> {
+        // It ends: whoever this is about is not the writer, and so holds up no more than this lock.
+        self.lock_or(lock, |owner| self.is_dead(owner) && self.take_over(owner))
+    }
+
+    #[inline]
+    fn lock_or<'a>(&'a self, lock: &'a AtomicU32, look: impl Fn(u32) -> bool) -> Brief<'a> {
         let mine = self.number + 1;
         let mut tries = 0_u32;
         while let Err(owner) = lock.compare_exchange(0, mine, Acquire, Relaxed) {
@@ -143,7 +154,7 @@ impl Pool {
             }
             std::thread::sleep(PAUSE);
             if tries.is_multiple_of(PAUSES) && owner != mine && owner != 0 {
-                self.take_over_if_dead(owner - 1);
+                look(owner - 1);
             }
         }
         Brief(lock)
@@ -191,7 +202,7 @@ impl Pool {
         let wrote = process(word) == number && level(word) >= LOCK_PENDING;
         if wrote {
             let _commit =
-                (header.commit_lock.load(Acquire) != dead).then(|| self.lock_briefly(&header.commit_lock));
+                (header.commit_lock.load(Acquire) != dead).then(|| self.lock_in_gate(&header.commit_lock));
             if self.settle_dead_writer().is_err() {
                 self.poison("its slots lead astray");
                 return false;
@@ -279,5 +290,39 @@ pub(crate) struct Gate<'a> {
 impl Drop for Gate<'_> {
     fn drop(&mut self) {
         let _ = holdfast_sys::lock::unlock(self.pool.image.file());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::{Identity, attach_at};
+    use crate::base::OwnFile;
+    use holdfast_region::Places;
+    use std::sync::mpsc::channel;
+
+    /// Whoever took over waited for the commit's lock behind the gate, and for the gate to take over from that lock's owner.
+    #[test]
+    fn two_dead_processes_of_which_one_holds_the_lock_that_the_other_waited_for_hold_nobody_up() {
+        const FIRST: u32 = 5;
+        const SECOND: u32 = 6;
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("db");
+        File::create(&database).unwrap();
+        let places = Places::at(folder.path().join("home"), folder.path().join("pool")).unwrap();
+        let identity = Identity::of(&database).unwrap();
+        let base = Box::new(OwnFile::open(&database).unwrap());
+        let pool = attach_at(&places, (&database, identity), base, None).unwrap();
+        let header = pool.image.header();
+        header.writer.store(Owner::new(FIRST, 1).word(LOCK_EXCLUSIVE), SeqCst);
+        header.commit_lock.store(SECOND + 1, SeqCst);
+        let (told, hears) = channel();
+        std::thread::spawn(move || {
+            let taken = pool.take_over_if_dead(FIRST);
+            let header = pool.image.header();
+            let left = (header.writer.load(SeqCst), header.commit_lock.load(SeqCst));
+            told.send((taken, left)).unwrap();
+        });
+        assert_eq!(hears.recv_timeout(GATE_PATIENCE), Ok((true, (0, 0))));
     }
 }
