@@ -55,6 +55,8 @@ packages_for_power_cuts() {
 packages_for_c_programs() {
   command -v g++ >/dev/null || echo g++
   command -v pkg-config >/dev/null || echo pkg-config
+  command -v sqlite3 >/dev/null || echo sqlite3
+  [ -f /usr/include/sqlite3ext.h ] || echo libsqlite3-dev
 }
 
 # What `pip` of a virtual environment needs: for the Python package, which needs no headers of Python, and for Zig.
@@ -72,6 +74,8 @@ packages_for_c_applets() {
 # their own; the plain Python that applets are compared with.
 packages_for_applications() {
   command -v pkg-config >/dev/null || echo pkg-config
+  command -v sqlite3 >/dev/null || echo sqlite3
+  [ -f /usr/include/sqlite3ext.h ] || echo libsqlite3-dev
   pkg-config --exists libavformat libavcodec libswscale libavutil 2>/dev/null ||
     echo libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
   command -v python3 >/dev/null || echo python3

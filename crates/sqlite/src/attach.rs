@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use holdfast_region::Places;
 use holdfast_sys::file::{path_names_file, private_options};
-use holdfast_sys::lease::{Lease, is_taken, take};
+use holdfast_sys::lease::{Lease, take};
 use holdfast_sys::lock::{LockMode, try_lock, unlock};
 use holdfast_sys::process::ProcessId;
 use xxhash_rust::xxh3::xxh3_64;
@@ -29,6 +29,7 @@ use crate::flush::{CHECK, apply};
 use crate::host;
 use crate::image::Image;
 use crate::layout::{BLOCK_BYTES, CAPACITY_MAX, Header, LEASES_AT, MAGIC, PROCESSES_MAX, Plan, VERSION};
+use crate::locks::{is_anybody_there, pid_space};
 use crate::log::{Log, log_path};
 use crate::mark::{self, Mark};
 use crate::pool::Pool;
@@ -146,7 +147,7 @@ fn attach_file(
 ) -> Result<Pool> {
     let pool_error = |step| SqliteError::io(step, path);
     let is_persistent = places.pool_kind().outlives_boot();
-    let others = is_taken(file, LEASES_AT, PROCESSES_MAX as u64).map_err(pool_error("probe"))?;
+    let others = is_anybody_there(file, pid_space()).map_err(pool_error("probe"))?;
     let mut found = examine(file, identity).map_err(pool_error("read"))?;
     let (marked, _) = read_mark(base.as_ref())?;
     if !others {
@@ -231,8 +232,7 @@ fn take_lease(image: &Image, database: &Path) -> Result<(u32, u64)> {
     for number in 0..PROCESSES_MAX as u32 {
         let taken = take(image.file(), Lease::Exclusive, LEASES_AT + u64::from(number), 1);
         if taken.map_err(SqliteError::io("lease", image.path()))? {
-            let space = std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino());
-            return Ok((number, space));
+            return Ok((number, pid_space()));
         }
     }
     Err(SqliteError::TooMany { path: database.to_owned(), max: PROCESSES_MAX })
@@ -246,7 +246,7 @@ impl Pool {
         entry.readers.store(0, Relaxed);
         entry.start_ticks.store(known.map_or(0, |id| id.start_ticks), Relaxed);
         entry.pid_space.store(if known.is_some() { self.pid_space } else { 0 }, Relaxed);
-        entry.pid.store(known.map_or(0, |id| id.pid), Release);
+        entry.pid.store(std::process::id(), Release);
         self.image.header().processes.fetch_max(self.number + 1, Release);
     }
 
@@ -352,12 +352,11 @@ impl Pool {
         if !self.is_ours() {
             return Ok(());
         }
-        let file = self.image.file();
         let _gate = self.enter_gate().ok_or_else(|| SqliteError::Busy { path: self.database.clone() })?;
         let entry = self.image.process(self.number as usize);
         entry.readers.store(0, Relaxed);
         entry.pid.store(0, Release);
-        let others = is_taken(file, LEASES_AT, PROCESSES_MAX as u64);
+        let others = self.has_others();
         if others.map_err(SqliteError::io("probe", self.image.path()))? || self.is_poisoned() {
             return Ok(());
         }

@@ -42,13 +42,13 @@ pub(crate) struct Connection {
     /// The writer's word is ours.
     is_writer: bool,
     /// Slots that this transaction wrote.
-    shadows: Vec<u32>,
+    pub(crate) shadows: Vec<u32>,
     /// Size of the database in this transaction.
-    pending_size: Option<u64>,
+    pub(crate) pending_size: Option<u64>,
     /// This transaction writes to the database file itself.
     pub(crate) is_direct: bool,
     /// The pool was full: the transaction is dropped, and SQLite is yet to roll it back.
-    is_dropped: bool,
+    pub(crate) is_dropped: bool,
     /// How often SQLite asked whether the database was moved.
     asked: u32,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Connection {
 const ASKED_OFTEN: u32 = 256;
 
 /// A code of SQLite that is not `OK`.
-type Code = c_int;
+pub(crate) type Code = c_int;
 
 /// Tells the program's log, and makes a code of it.
 pub(crate) fn report(error: &SqliteError) -> Code {
@@ -247,7 +247,7 @@ impl Connection {
     /// Fills `target`; false when the database ends before.
     #[inline]
     pub(crate) fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool, Code> {
-        if self.is_direct || !self.is_hot() {
+        if !self.is_hot() {
             return self.read_base(offset, target).map_err(|error| report(&error));
         }
         let size = self.size()?;
@@ -272,7 +272,7 @@ impl Connection {
     }
 
     /// From the database file, without the mark that may be in it.
-    fn read_base(&self, offset: u64, target: &mut [u8]) -> Result<bool, SqliteError> {
+    pub(crate) fn read_base(&self, offset: u64, target: &mut [u8]) -> Result<bool, SqliteError> {
         let is_whole = self.base.read(offset, target)?;
         if offset >= mark::HEADER_BYTES as u64 {
             return Ok(is_whole);
@@ -308,35 +308,29 @@ impl Connection {
         let mut at = offset;
         let mut rest = source;
         while !rest.is_empty() {
-            if self.is_direct {
-                return self.write_direct(at, rest);
-            }
             let (block, within) = ((at / BLOCK_BYTES as u64) as u32, at as usize % BLOCK_BYTES);
             let bytes = rest.len().min(BLOCK_BYTES - within);
-            if self.write_block(block, within, &rest[..bytes])? {
-                (rest, at) = (&rest[bytes..], at + bytes as u64);
-                self.pending_size = Some(self.size()?.max(at));
-            }
+            self.write_block(block, within, &rest[..bytes])?;
+            (rest, at) = (&rest[bytes..], at + bytes as u64);
+            self.pending_size = Some(self.size()?.max(at));
         }
         Ok(())
     }
 
-    /// Writes within one block; false when the transaction writes to the file itself from now on.
+    /// Writes within one block.
     #[inline]
-    fn write_block(&mut self, block: u32, within: usize, source: &[u8]) -> Result<bool, Code> {
+    fn write_block(&mut self, block: u32, within: usize, source: &[u8]) -> Result<(), Code> {
         let astray = |_: Astray| ffi::IOERR;
         let transaction = self.pool.image.header().committed.load(Relaxed) + 1;
         let old = self.pool.image.find(block).map_err(astray)?;
         if old != 0 && self.pool.image.slot(old).map_err(astray)?.transaction.load(Relaxed) == transaction {
-            self.pool.image.write(old, within, source).map_err(astray)?;
-            return Ok(true);
+            return self.pool.image.write(old, within, source).map_err(astray);
         }
         let link = loop {
             match self.pool.image.take_free() {
                 Ok(link) => break link,
                 Err(NoSlot::Astray) => return Err(self.astray(Astray)),
-                Err(_) if self.make_room()? => {}
-                Err(_) => return Ok(false),
+                Err(_) => self.make_room()?,
             }
         };
         let image = &self.pool.image;
@@ -344,11 +338,10 @@ impl Connection {
             let mut page = [0; BLOCK_BYTES];
             // Room may have been made by dropping what was found above.
             match image.find(block).map_err(astray)? {
-                0 if (u64::from(block) * BLOCK_BYTES as u64) < self.pool.size() => {
+                0 => {
                     let offset = u64::from(block) * BLOCK_BYTES as u64;
                     self.read_base(offset, &mut page).map_err(|error| report(&error))?;
                 }
-                0 => {}
                 old => image.read(old, 0, &mut page).map_err(astray)?,
             }
             page[within..within + source.len()].copy_from_slice(source);
@@ -359,12 +352,12 @@ impl Connection {
         image.insert(link, block, transaction).map_err(astray)?;
         image.write_back_slot(link);
         self.shadows.push(link);
-        Ok(true)
+        Ok(())
     }
 
     #[inline]
     pub(crate) fn truncate(&mut self, size: u64) -> Result<(), Code> {
-        if self.is_direct || !self.in_pool {
+        if !self.in_pool {
             return self.base.truncate(size).map_err(|error| report(&error));
         }
         if self.level < LOCK_EXCLUSIVE {
@@ -380,8 +373,8 @@ impl Connection {
             self.is_dropped = false;
             return Ok(());
         }
-        let journal = self.journal.sync().map_err(SqliteError::io("sync", &self.database));
-        journal.and_then(|()| self.base.sync()).map_err(|error| report(&error))
+        self.settle()?;
+        self.base.sync().map_err(|error| report(&error))
     }
 
     // ---- the end of a transaction
@@ -436,9 +429,12 @@ impl Connection {
 
     /// Drops what was not committed.
     #[inline]
-    fn roll_back(&mut self) -> Result<(), Code> {
+    pub(crate) fn roll_back(&mut self) -> Result<(), Code> {
         self.pending_size = None;
         self.is_dropped = false;
+        while let Some(link) = self.shadows.pop() {
+            self.pool.image.remove(link).map_err(|error| self.astray(error))?;
+        }
         if self.is_direct {
             return self.end_direct(false);
         }
@@ -446,103 +442,6 @@ impl Connection {
             self.pool.image.header().prepared.store(0, Release);
             stub::remove(&self.pool.database);
         }
-        while let Some(link) = self.shadows.pop() {
-            self.pool.image.remove(link).map_err(|error| self.astray(error))?;
-        }
-        Ok(())
-    }
-
-    // ---- transactions that outgrow the pool
-
-    /// Makes room in the pool: true. Or moves the transaction to the database file: false.
-    #[cold]
-    fn make_room(&mut self) -> Result<bool, Code> {
-        let pool = Arc::clone(&self.pool);
-        let dropped = pool.drop_clean().and_then(|dropped| match dropped {
-            0 => pool.checkpoint().and_then(|()| pool.drop_clean()),
-            dropped => Ok(dropped),
-        });
-        if dropped.map_err(|error| report(&error))? > 0 {
-            return Ok(true);
-        }
-        if self.journal.is_empty() && !self.journal.is_on_disk() {
-            // No journal, as the user wants it: nothing could undo what is in the file.
-            self.roll_back()?;
-            self.is_dropped = true;
-            return Err(ffi::FULL);
-        }
-        self.begin_direct().map_err(|error| report(&error))?;
-        Ok(false)
-    }
-
-    fn begin_direct(&mut self) -> Result<(), SqliteError> {
-        let (pool, path) = (Arc::clone(&self.pool), stub::journal_path(&self.database));
-        let (image, header) = (&pool.image, pool.image.header());
-        pool.checkpoint()?;
-        let astray = |_: Astray| pool.damaged("a slot leads astray");
-        self.journal.spill(&path).map_err(SqliteError::io("write", &path))?;
-        header.disk_journal.store(1, Release);
-        header.direct.store(1, Release);
-        image.write_back_header();
-        self.is_direct = true;
-        let mut page = [0; BLOCK_BYTES];
-        let size = self.pending_size.take().unwrap_or_else(|| pool.size());
-        while let Some(link) = self.shadows.pop() {
-            let block = image.slot(link).map_err(astray)?.block.load(Relaxed);
-            image.read(link, 0, &mut page).map_err(astray)?;
-            let offset = u64::from(block) * BLOCK_BYTES as u64;
-            let bytes = size.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize;
-            if bytes > 0 {
-                self.write_base(offset, &mut page[..bytes])?;
-            }
-        }
-        image.remove_if(|_, _| true).map_err(astray)?;
-        Ok(())
-    }
-
-    /// With the mark, which the file keeps.
-    fn write_base(&self, offset: u64, page: &mut [u8]) -> Result<(), SqliteError> {
-        if offset == 0 && page.len() >= mark::HEADER_BYTES {
-            mark::put(page, self.pool.image.header().nonce.load(Acquire));
-        }
-        self.base.write(offset, page)
-    }
-
-    fn write_direct(&mut self, offset: u64, source: &[u8]) -> Result<(), Code> {
-        let synced = self.journal.sync().map_err(SqliteError::io("sync the journal of", &self.database));
-        let written = synced.and_then(|()| match offset {
-            0 => self.write_base(0, &mut source.to_vec()),
-            offset => self.base.write(offset, source),
-        });
-        written.map_err(|error| report(&error))
-    }
-
-    /// The journal is settled, or (after a failed rollback) left to the next one.
-    fn end_direct(&mut self, is_commit: bool) -> Result<(), Code> {
-        let header = self.pool.image.header();
-        let path = stub::journal_path(&self.database);
-        if is_commit && self.journal.is_on_disk() {
-            // In SQLite's exclusive mode the journal stays open, and is settled by clearing its first bytes.
-            let removed = std::fs::remove_file(&path).or_else(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            });
-            removed.map_err(SqliteError::io("remove", &path)).map_err(|error| report(&error))?;
-            self.journal.clear();
-        }
-        let size = self.base.size().map_err(|error| report(&error))?;
-        let committed = header.committed.load(Relaxed) + 1;
-        header.size[(committed & 1) as usize].store(size, Relaxed);
-        let _commit = self.pool.lock_briefly(&header.commit_lock);
-        header.committed.store(committed, Release);
-        for word in [&header.flushed, &header.applied, &header.gathered] {
-            word.store(committed, Release);
-        }
-        header.dirty.store(0, Relaxed);
-        header.disk_journal.store(u32::from(path.exists()), Release);
-        header.direct.store(0, Release);
-        self.pool.image.write_back_header();
-        self.is_direct = false;
         Ok(())
     }
 

@@ -117,6 +117,8 @@ impl Pool {
             header.prepared.store(0, Release);
             self.image.write_back_header();
             stub::clean_up(&self.database, &name);
+        } else {
+            stub::clean_up_stale(&self.database);
         }
         self.image.rebuild()?;
         self.image.write_back_header();

@@ -20,6 +20,7 @@ mod attach;
 mod base;
 mod commit;
 mod connection;
+mod direct;
 mod error;
 mod ffi;
 mod flush;

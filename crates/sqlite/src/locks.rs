@@ -12,6 +12,9 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::c_int;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::time::{Duration, Instant};
@@ -21,7 +24,7 @@ use holdfast_sys::lock::{LockMode, try_lock};
 use holdfast_sys::process::ProcessId;
 
 use crate::ffi::{LOCK_EXCLUSIVE, LOCK_PENDING, LOCK_RESERVED};
-use crate::layout::{LEASES_AT, PROCESSES_MAX};
+use crate::layout::{LEASES_AT, PROCESSES_AT, PROCESSES_MAX, ProcessEntry};
 use crate::pool::Pool;
 
 /// How often a short lock is tried before the processor is given away.
@@ -146,6 +149,11 @@ impl Pool {
         Brief(lock)
     }
 
+    /// Whether another process has the database open.
+    pub(crate) fn has_others(&self) -> io::Result<bool> {
+        is_anybody_there(self.image.file(), self.pid_space)
+    }
+
     /// Whether a process that has an entry is gone.
     fn is_dead(&self, number: u32) -> bool {
         if number == self.number || number as usize >= PROCESSES_MAX {
@@ -219,6 +227,36 @@ impl Pool {
         }
         Some(Gate { pool: self, _thread: thread })
     }
+}
+
+/// Whether a process has an image open; the open file that is asked does not count. A lease alone does not tell: a child may
+/// have inherited it from a process that has left since. Who comes and goes holds the gate, as the caller must.
+pub(crate) fn is_anybody_there(file: &File, pid_space: u64) -> io::Result<bool> {
+    if !is_taken(file, LEASES_AT, PROCESSES_MAX as u64)? {
+        return Ok(false);
+    }
+    for number in 0..PROCESSES_MAX as u64 {
+        if !is_taken(file, LEASES_AT + number, 1)? {
+            continue;
+        }
+        let mut entry = [0; size_of::<ProcessEntry>()];
+        let at = PROCESSES_AT as u64 + number * entry.len() as u64;
+        if file.read_at(&mut entry, at)? < entry.len() {
+            continue;
+        }
+        let word = |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().unwrap_or_default());
+        let pid = (word(0) >> 32) as u32;
+        let known = ProcessId { pid, start_ticks: word(8) };
+        if pid != 0 && (word(16) != pid_space || known.is_alive()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The inode of the name space of process numbers.
+pub(crate) fn pid_space() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())
 }
 
 /// A short lock that is held until it is dropped.

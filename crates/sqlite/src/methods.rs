@@ -169,6 +169,8 @@ unsafe extern "C" fn main_control(file: *mut RawFile, operation: c_int, argument
     with(file, |connection| match operation {
         ffi::FCNTL_COMMIT_PHASETWO => connection.commit().map(|()| ffi::OK),
         ffi::FCNTL_SYNC => {
+            // The journal goes next, also where nothing is to be synced.
+            connection.settle()?;
             if !argument.is_null() {
                 // SAFETY: SQLite passes the name of the super-journal, or null.
                 let name = unsafe { CStr::from_ptr(argument.cast()) };

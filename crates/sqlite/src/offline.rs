@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use holdfast_region::Places;
 use holdfast_sys::file::private_options;
-use holdfast_sys::lease::is_taken;
 
 use crate::attach::{Identity, attach, clear_mark, open_behind_gate, read_mark};
 use crate::base::{Base, OwnFile};
 use crate::error::{Result, SqliteError};
-use crate::layout::{BLOCK_BYTES, Header, LEASES_AT, MAGIC, PROCESSES_MAX};
+use crate::layout::{BLOCK_BYTES, Header, MAGIC};
+use crate::locks::{is_anybody_there, pid_space};
 use crate::log::{Log, log_path};
 
 /// What is known of a database.
@@ -24,7 +24,7 @@ pub struct Status {
     pub is_hot: bool,
     /// It is in WAL mode, and none of ours.
     pub is_wal: bool,
-    /// Its image in the pool, if there is one.
+    /// Its image in the pool, if one holds its newest pages.
     pub image: Option<PathBuf>,
     /// Its redo log, if there is one.
     pub log: Option<PathBuf>,
@@ -76,12 +76,13 @@ pub fn status(path: &Path) -> Result<Status> {
     };
     let image = image_path(path)?;
     let Ok(file) = private_options().read(true).write(true).open(&image) else { return Ok(status) };
-    let leased = is_taken(&file, LEASES_AT, PROCESSES_MAX as u64);
+    let leased = is_anybody_there(&file, pid_space());
     status.is_open = leased.map_err(SqliteError::io("probe", &image))?;
     let mut header = [0; BLOCK_BYTES];
     let read = file.read_at(&mut header, 0).map_err(SqliteError::io("read", &image))?;
     let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
-    if read == BLOCK_BYTES && word(0) == MAGIC {
+    let is_hot = word(std::mem::offset_of!(Header, hot)) as u32 != 0;
+    if read == BLOCK_BYTES && word(0) == MAGIC && is_hot {
         let offset = |at: usize| word(at).saturating_sub(1);
         let [committed, flushed, applied] = [
             std::mem::offset_of!(Header, committed),
@@ -141,8 +142,7 @@ pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
 fn discard_all(path: &Path, base: &dyn Base) -> Result<()> {
     let image = image_path(path)?;
     let file = open_behind_gate(&image, path)?;
-    let is_open =
-        is_taken(&file, LEASES_AT, PROCESSES_MAX as u64).map_err(SqliteError::io("probe", &image))?;
+    let is_open = is_anybody_there(&file, pid_space()).map_err(SqliteError::io("probe", &image))?;
     if is_open {
         return Err(SqliteError::Busy { path: path.to_owned() });
     }

@@ -53,6 +53,16 @@ pub(crate) fn remove(database: &Path) {
     }
 }
 
+/// Cleans up after a stub that is left though no transaction is prepared: its process died just before it was, or after.
+pub(crate) fn clean_up_stale(database: &Path) {
+    let Ok(bytes) = std::fs::read(journal_path(database)) else { return };
+    let start = SECTOR_BYTES + LOCK_PAGE.len();
+    let end = bytes.len().saturating_sub(8 + JOURNAL_MAGIC.len());
+    if bytes.starts_with(MAGIC) {
+        clean_up(database, bytes.get(start..end).unwrap_or_default());
+    }
+}
+
 /// Whether a journal refers to a super-journal.
 fn refers_to(journal: &Path, super_journal: &[u8]) -> bool {
     let Ok(bytes) = std::fs::read(journal) else { return false };

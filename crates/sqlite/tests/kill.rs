@@ -1,6 +1,7 @@
 //! The VFS over several processes, some of which die: no commit that was acknowledged is lost, none is half there, and
 //! nobody is held up.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 #![allow(unsafe_code, reason = "one test forks")]
 
 mod common;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic, try_open};
 
 /// How often each fault is tried.
-const ROUNDS: u64 = 12;
+const ROUNDS: u64 = 10;
 
 /// A writer that tells each commit of its own, and never ends.
 fn write_on(path: &Path, parameters: &str, sql: &str) {
@@ -19,7 +20,7 @@ fn write_on(path: &Path, parameters: &str, sql: &str) {
     connection.execute_batch("PRAGMA cache_size=20").unwrap();
     loop {
         connection.execute_batch(sql).unwrap();
-        println!("\nacknowledged {}", number(&connection, "SELECT n FROM counter"));
+        println!("\ntold: {}", number(&connection, "SELECT n FROM counter"));
     }
 }
 
@@ -37,9 +38,9 @@ fn create(path: &Path) {
 /// Starts a writer, and kills it some time after its first commits.
 fn kill_after(test: &str, role: &str, folder: &Path, round: u64) -> i64 {
     let mut player = Player::start(test, role, folder);
-    let first = player.next("acknowledged ").unwrap();
+    let first = player.first("told: ");
     std::thread::sleep(Duration::from_micros(round * 1777 % 20_000));
-    player.kill("acknowledged ").unwrap_or(first)
+    player.kill("told: ").unwrap_or(first)
 }
 
 #[test]
@@ -132,9 +133,9 @@ fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_
     for round in 0..ROUNDS {
         let told = {
             let mut player = Player::start(TEST, "pool_limit=1048576", folder.path());
-            let first = player.next("acknowledged ").unwrap();
+            let first = player.first("told: ");
             std::thread::sleep(Duration::from_millis(round * 13 % 60));
-            player.kill("acknowledged ").unwrap_or(first)
+            player.kill("told: ").unwrap_or(first)
         };
         if round % 3 == 2 {
             std::fs::remove_file(holdfast_sqlite::status(&path).unwrap().image.unwrap()).unwrap();
@@ -168,7 +169,7 @@ fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
                      UPDATE three.counter SET n = n + 1; COMMIT",
                 )
                 .unwrap();
-            println!("\nacknowledged {}", number(&connection, "SELECT n FROM counter"));
+            println!("\ntold: {}", number(&connection, "SELECT n FROM counter"));
         }
     }
     let folder = scratch();
@@ -189,11 +190,12 @@ fn a_commit_over_databases_of_both_kinds_is_in_all_or_none_after_a_kill() {
         }
         assert!(found.iter().all(|one| *one == found[0]), "{found:?} after {told}, round {round}");
         assert!(found[0] == told || found[0] == told + 1, "{found:?} after {told}");
-        assert_eq!(
-            std::fs::read_dir(folder.path()).unwrap().count(),
-            3,
-            "a journal or super-journal is left"
-        );
+        let left = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let left: Vec<String> =
+            left.filter(|name| ["db-journal", "two-journal"].contains(&name.as_str())).collect();
+        assert!(left.is_empty(), "{left:?} is left");
     }
 }
 
@@ -215,7 +217,7 @@ fn processes_share_a_database_and_each_others_commits_count_once() {
     for _ in 0..50 {
         connection.execute_batch("BEGIN IMMEDIATE; UPDATE counter SET n = n + 1; COMMIT").unwrap();
     }
-    players.map(Player::finish);
+    players.into_iter().for_each(Player::finish);
     assert_eq!(number(&connection, "SELECT n FROM counter"), 650);
     assert_sound(&connection);
 }
@@ -227,7 +229,7 @@ fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
         let connection = open(&folder.join("db"), "");
         connection.execute_batch("PRAGMA cache_size=5").unwrap();
         connection.execute_batch(&role).unwrap();
-        println!("\nacknowledged 1");
+        println!("\ntold: 1");
         std::thread::sleep(Duration::from_secs(600));
         return;
     }
@@ -245,10 +247,10 @@ fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
         // Hot, so that the locks are those of the pool.
         connection.execute_batch("UPDATE counter SET n = n + 1").unwrap();
         let mut player = Player::start(TEST, sql, folder.path());
-        player.next("acknowledged ").unwrap();
+        player.first("told: ");
         connection.busy_timeout(Duration::ZERO).unwrap();
         assert!(connection.execute_batch("UPDATE counter SET n = n + 1").is_err(), "{sql}");
-        player.kill("acknowledged ");
+        player.kill("told: ");
         connection.execute_batch("UPDATE counter SET n = n + 1").unwrap();
         assert_eq!(number(&connection, "SELECT n FROM counter"), 2 * (round as i64 + 1));
         assert_sound(&connection);
@@ -337,7 +339,12 @@ fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_
     let kept = std::fs::read(&log).unwrap();
     let mut foreign = kept.clone();
     foreign[8] ^= 1;
-    for bad in [None, Some(&foreign)] {
+    // A sound log, of another database.
+    let elsewhere = scratch();
+    create(&elsewhere.path().join("db"));
+    kill_after(TEST, "threshold=5", elsewhere.path(), 3);
+    let other = std::fs::read(elsewhere.path().join("db-holdfast")).unwrap();
+    for bad in [None, Some(&foreign), Some(&other)] {
         match bad {
             None => std::fs::remove_file(&log).unwrap(),
             Some(bad) => std::fs::write(&log, bad).unwrap(),

@@ -1,8 +1,10 @@
 //! What the tests of the VFS share: the SQLite that is compiled in, scratch databases, and processes that can be killed.
 
 #![allow(unsafe_code, reason = "hands C functions to the library, and sets the environment")]
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,21 +14,38 @@ use std::time::Duration;
 use holdfast_sqlite::{Host, register};
 use rusqlite::{Connection, OpenFlags, ffi};
 
+const PREFIX: &str = "holdfast-sqlite-test-";
 const ROLE: &str = "HOLDFAST_TEST_ROLE";
 const FOLDER: &str = "HOLDFAST_TEST_FOLDER";
 
+/// What SQLite and the VFS tell the log: shown when a test fails.
+extern "C" fn tell(_: *mut c_void, code: c_int, text: *const c_char) {
+    // SAFETY: SQLite passes a text that ends with a zero.
+    println!("log: {code} {}", unsafe { CStr::from_ptr(text) }.to_string_lossy());
+}
+
 /// A home and a pool of this test program's own.
 fn prepare() {
-    static READY: OnceLock<tempfile::TempDir> = OnceLock::new();
+    static READY: OnceLock<()> = OnceLock::new();
     READY.get_or_init(|| {
-        let folder = tempfile::Builder::new().prefix("holdfast-sqlite").tempdir_in("/dev/shm").unwrap();
         if std::env::var_os(ROLE).is_none() {
+            let own = format!("{PREFIX}{}", std::process::id());
+            let shared = Path::new("/dev/shm");
+            // What earlier runs left: a static value is never dropped.
+            for entry in std::fs::read_dir(shared).unwrap().flatten() {
+                let name = entry.file_name().into_string().unwrap_or_default();
+                let process = name.strip_prefix(PREFIX).map(|number| Path::new("/proc").join(number));
+                if process.is_some_and(|process| !process.exists()) {
+                    let _ = std::fs::remove_dir_all(entry.path());
+                }
+            }
+            std::fs::create_dir_all(shared.join(&own)).unwrap();
             for (variable, name) in [("HOLDFAST_HOME", "home"), ("HOLDFAST_POOL", "pool")] {
                 // SAFETY: the first thing that any test does; others wait for it, and no C code runs yet.
-                unsafe { std::env::set_var(variable, folder.path().join(name)) };
+                unsafe { std::env::set_var(variable, shared.join(&own).join(name)) };
             }
         }
-        // SAFETY: the functions are those that the types say; only the names of opaque types differ.
+        // SAFETY: nothing of SQLite runs yet; the functions are those that the types say, and only the names of opaque types differ.
         let host = unsafe {
             Host {
                 libversion_number: ffi::sqlite3_libversion_number,
@@ -45,9 +64,16 @@ fn prepare() {
                 filename_wal: ffi::sqlite3_filename_wal,
             }
         };
-        assert_eq!(unsafe { ffi::sqlite3_initialize() }, 0);
+        // SAFETY: nothing of SQLite runs yet.
+        let is_ready = unsafe {
+            ffi::sqlite3_config(
+                ffi::SQLITE_CONFIG_LOG,
+                tell as extern "C" fn(_, _, _),
+                std::ptr::null_mut::<c_void>(),
+            ) | ffi::sqlite3_initialize()
+        };
+        assert_eq!(is_ready, 0);
         assert_eq!(register(host, false), 0);
-        folder
     });
 }
 
@@ -121,7 +147,7 @@ impl Player {
             .envs([(ROLE, role.as_ref()), (FOLDER, folder.as_os_str())])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -137,6 +163,11 @@ impl Player {
             }
         }
         None
+    }
+
+    /// The first number; fails if it ends before.
+    pub(crate) fn first(&mut self, mark: &str) -> i64 {
+        self.next(mark).unwrap_or_else(|| panic!("it ended: {}", self.child.wait().unwrap()))
     }
 
     /// Kills it and returns the last number that it told.

@@ -1,0 +1,135 @@
+//! Transactions that outgrow the pool: from then on a transaction is *direct*, as SQLite would do it without us. Its journal is
+//! on the disk, and its pages go to the database file, a pool at a time.
+//!
+//! Invariants:
+//! - All that was committed before is in the database file, durable, before the first page of such a transaction goes there.
+//! - What undoes a page is durable before the page is written.
+//! - A direct transaction that dies leaves its journal, and `direct` in the image says that nothing in the pool counts.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::base::Base;
+use crate::connection::{Code, Connection, report};
+use crate::error::SqliteError;
+use crate::ffi;
+use crate::image::Astray;
+use crate::layout::BLOCK_BYTES;
+use crate::mark;
+use crate::stub;
+
+impl Connection {
+    /// Makes room in the pool; where there is none to make, the transaction moves to the database file.
+    #[cold]
+    pub(crate) fn make_room(&mut self) -> Result<(), Code> {
+        if self.is_direct {
+            return self.settle();
+        }
+        let pool = Arc::clone(&self.pool);
+        let dropped = pool.drop_clean().and_then(|dropped| match dropped {
+            0 => pool.checkpoint().and_then(|()| pool.drop_clean()),
+            dropped => Ok(dropped),
+        });
+        if dropped.map_err(|error| report(&error))? > 0 {
+            return Ok(());
+        }
+        if self.shadows.is_empty() || self.journal.is_empty() {
+            // No journal, as the user wants it: nothing could undo what is in the file. Or no memory for a single page.
+            self.roll_back()?;
+            self.is_dropped = true;
+            return Err(ffi::FULL);
+        }
+        self.begin_direct().map_err(|error| report(&error))
+    }
+
+    fn begin_direct(&mut self) -> Result<(), SqliteError> {
+        let (pool, path) = (Arc::clone(&self.pool), stub::journal_path(&self.database));
+        let (image, header) = (&pool.image, pool.image.header());
+        pool.checkpoint()?;
+        self.journal.spill(&path).map_err(SqliteError::io("write", &path))?;
+        header.disk_journal.store(1, Release);
+        header.direct.store(1, Release);
+        image.write_back_header();
+        self.is_direct = true;
+        self.write_out()?;
+        image.remove_if(|_, _| true).map_err(|_| pool.damaged("a slot leads astray"))?;
+        Ok(())
+    }
+
+    /// Writes what this transaction has in the pool to the database file, if that is where it belongs.
+    pub(crate) fn settle(&mut self) -> Result<(), Code> {
+        if !self.is_direct {
+            return Ok(());
+        }
+        self.write_out().map_err(|error| report(&error))
+    }
+
+    /// See [`Connection::settle`]. What undoes it is durable first.
+    fn write_out(&mut self) -> Result<(), SqliteError> {
+        let pool = Arc::clone(&self.pool);
+        let astray = |_: Astray| pool.damaged("a slot leads astray");
+        self.journal.sync().map_err(SqliteError::io("sync the journal of", &self.database))?;
+        let there = self.base.size()?;
+        let size = self.pending_size.unwrap_or(there);
+        let mut page = [0; BLOCK_BYTES];
+        while let Some(link) = self.shadows.last().copied() {
+            let block = pool.image.slot(link).map_err(astray)?.block.load(Relaxed);
+            pool.image.read(link, 0, &mut page).map_err(astray)?;
+            let offset = u64::from(block) * BLOCK_BYTES as u64;
+            let bytes = size.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize;
+            if bytes > 0 {
+                self.write_base(offset, &mut page[..bytes])?;
+            }
+            pool.image.remove(link).map_err(astray)?;
+            self.shadows.pop();
+        }
+        match self.base.size()? {
+            found if found != size => self.base.truncate(size),
+            _ => Ok(()),
+        }
+    }
+
+    /// With the mark, which the file keeps.
+    fn write_base(&self, offset: u64, page: &mut [u8]) -> Result<(), SqliteError> {
+        if offset == 0 && page.len() >= mark::HEADER_BYTES {
+            mark::put(page, self.pool.image.header().nonce.load(Acquire));
+        }
+        self.base.write(offset, page)
+    }
+
+    /// The journal is settled, or (after a failed rollback) left to the next one.
+    pub(crate) fn end_direct(&mut self, is_commit: bool) -> Result<(), Code> {
+        if is_commit {
+            // A shorter size comes after SQLite has settled its journal, as the last step.
+            self.settle()?;
+        }
+        self.pending_size = None;
+        let header = self.pool.image.header();
+        let path = stub::journal_path(&self.database);
+        if is_commit && self.journal.is_on_disk() {
+            // In SQLite's exclusive mode the journal stays open, and is settled by clearing its first bytes.
+            let removed = std::fs::remove_file(&path).or_else(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            });
+            removed.map_err(SqliteError::io("remove", &path)).map_err(|error| report(&error))?;
+            self.journal.clear();
+        }
+        let size = self.base.size().map_err(|error| report(&error))?;
+        let committed = header.committed.load(Relaxed) + 1;
+        header.size[(committed & 1) as usize].store(size, Relaxed);
+        let _commit = self.pool.lock_briefly(&header.commit_lock);
+        header.committed.store(committed, Release);
+        for word in [&header.flushed, &header.applied, &header.gathered] {
+            word.store(committed, Release);
+        }
+        header.dirty.store(0, Relaxed);
+        header.disk_journal.store(u32::from(path.exists()), Release);
+        header.direct.store(0, Release);
+        self.pool.image.write_back_header();
+        self.is_direct = false;
+        Ok(())
+    }
+}
