@@ -240,7 +240,8 @@ fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
         "BEGIN EXCLUSIVE; UPDATE counter SET n = 99",
         "BEGIN IMMEDIATE",
         "BEGIN; SELECT n FROM counter",
-        "BEGIN; UPDATE counter SET n = 99; INSERT INTO t (b) SELECT hex(zeroblob(90000)) FROM counter",
+        "BEGIN; UPDATE counter SET n = 99; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 999) \
+         INSERT INTO t (b) SELECT hex(zeroblob(400)) FROM n",
     ];
     let connection = open(&path, "");
     for (round, sql) in holders.into_iter().enumerate() {
@@ -251,6 +252,8 @@ fn a_dead_writers_locks_are_taken_over_and_its_open_transaction_is_dropped() {
         connection.busy_timeout(Duration::ZERO).unwrap();
         assert!(connection.execute_batch("UPDATE counter SET n = n + 1").is_err(), "{sql}");
         player.kill("told: ");
+        // One that has no pages in a cache.
+        assert_eq!(number(&open(&path, ""), "SELECT n FROM counter"), 2 * round as i64 + 1, "{sql}");
         connection.execute_batch("UPDATE counter SET n = n + 1").unwrap();
         assert_eq!(number(&connection, "SELECT n FROM counter"), 2 * (round as i64 + 1));
         assert_sound(&connection);
