@@ -58,6 +58,10 @@ impl Pool {
     /// Brings all that is committed to the database file.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let mut turn = self.log_turn();
+        if self.is_hot() {
+            // All may be flushed by somebody who died: then no flush opens the log.
+            self.prepare_log(&mut turn)?;
+        }
         self.flush_in_turn(&mut turn, false)?;
         self.checkpoint_in_turn(&mut turn)
     }
