@@ -21,6 +21,9 @@ const STATEMENTS: i64 = 1000;
 /// Seeds of a short run.
 const SEEDS: u64 = 3;
 
+/// Statements whose results depend on settings that go with the connection, and that memory keeps.
+const OF_FILES: [&str; 1] = ["PRAGMA incremental_vacuum"];
+
 /// What a statement came to.
 #[derive(Debug, PartialEq)]
 enum Result {
@@ -99,8 +102,11 @@ pub(crate) fn differ(seed: u64, count: i64, folder: &Path) {
             Action::Run(sql) => {
                 let expected = all[0].run(sql);
                 for contender in &all[1..] {
-                    // A database in memory vacuums otherwise: its pages keep their size.
                     let found = contender.run(sql);
+                    // What takes effect when a file is opened again does so never in memory.
+                    if !contender.is_file() && OF_FILES.iter().any(|pragma| sql.starts_with(pragma)) {
+                        continue;
+                    }
                     assert!(
                         found == expected,
                         "statement {number}: {sql}\n{}: {found:?}\nunix: {expected:?}",

@@ -11,7 +11,7 @@ use rusqlite::ffi;
 pub(crate) enum Fault {
     /// It fails, and the next ones do not.
     ErrorOnce,
-    /// It and all that change something fail, as on a full disk.
+    /// It and all later ones that need room fail, as on a full disk; there files are still shortened and removed.
     Full,
     /// The process is gone.
     Death,
@@ -51,7 +51,7 @@ pub(crate) fn disarm() {
 }
 
 /// Counts a call; `Some` when it must fail.
-fn struck(error: c_int, changes: bool) -> Option<c_int> {
+fn struck(error: c_int, needs_room: bool) -> Option<c_int> {
     let number = CALLS.fetch_add(1, SeqCst) + 1;
     let at = AT.load(SeqCst);
     if number < at {
@@ -59,7 +59,7 @@ fn struck(error: c_int, changes: bool) -> Option<c_int> {
     }
     match FAULT.load(SeqCst) {
         fault if fault == Fault::Death as u32 => std::process::abort(),
-        fault if fault == Fault::Full as u32 => changes.then_some(ffi::SQLITE_FULL),
+        fault if fault == Fault::Full as u32 => needs_room.then_some(ffi::SQLITE_FULL),
         _ => (number == at).then_some(error),
     }
 }
@@ -110,7 +110,7 @@ macro_rules! passed {
 
 method!(read, xRead, ffi::SQLITE_IOERR_READ, false, target: *mut c_void, bytes: c_int, offset: i64);
 method!(write, xWrite, ffi::SQLITE_IOERR_WRITE, true, source: *const c_void, bytes: c_int, offset: i64);
-method!(truncate, xTruncate, ffi::SQLITE_IOERR_TRUNCATE, true, size: i64);
+method!(truncate, xTruncate, ffi::SQLITE_IOERR_TRUNCATE, false, size: i64);
 method!(sync, xSync, ffi::SQLITE_IOERR_FSYNC, true, flags: c_int);
 method!(size, xFileSize, ffi::SQLITE_IOERR_FSTAT, false, size: *mut i64);
 method!(lock, xLock, ffi::SQLITE_IOERR_LOCK, false, level: c_int);
@@ -188,7 +188,7 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn delete(_vfs: *mut ffi::sqlite3_vfs, name: *const c_char, sync: c_int) -> c_int {
-    if let Some(error) = struck(ffi::SQLITE_IOERR_DELETE, true) {
+    if let Some(error) = struck(ffi::SQLITE_IOERR_DELETE, false) {
         return error;
     }
     let unix = UNIX.load(SeqCst);

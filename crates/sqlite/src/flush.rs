@@ -63,7 +63,7 @@ impl Pool {
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let mut turn = self.log_turn();
         if self.is_hot() {
-            // Also where there is nothing to flush: the log may be one of another process, or gone.
+            // All may be flushed by somebody who died: then no flush opens the log.
             self.prepare_log(&mut turn)?;
         }
         self.flush_in_turn(&mut turn, false)?;
