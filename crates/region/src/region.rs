@@ -280,6 +280,8 @@ impl Region {
     /// # Errors
     /// `Io` when the kernel cannot end it; the range then still shows the region's bytes.
     pub fn unmap(&mut self) -> Result<()> {
+        // Whoever promised is gone, also where what follows fails.
+        self.order_promised = false;
         self.lost = self.lost_backing();
         if self.lost {
             // What stands in for the lost pages is not tracked, and is not to be kept.
@@ -291,8 +293,6 @@ impl Region {
         let ended = self.mapped.take().map_or(Ok(()), MappedData::unmap);
         // Whoever was to be told is gone with the mapping: an applet's engine, say.
         self.lost_notify = None;
-        // So is whoever promised.
-        self.order_promised = false;
         ended.map_err(RegionError::io("unmap", &self.image.path))
     }
 
