@@ -100,6 +100,7 @@ fn paper(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> 
         Mode::OURS,
         Mode::OURS_EXCLUSIVE,
         Mode::OURS_K5,
+        Mode::OURS_K5_BACKGROUND,
         Mode::OURS_K0,
         Mode::OURS_POWER,
     ];
@@ -115,6 +116,7 @@ fn paper(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> 
         };
         add("vs_wal_full", Mode::WAL_FULL, Mode::OURS, goal(40.0, Some(40.0)));
         add("k5_vs_wal_full", Mode::WAL_FULL, Mode::OURS_K5, goal(4.6, Some(13.9)));
+        add("k5_background_vs_wal_full", Mode::WAL_FULL, Mode::OURS_K5_BACKGROUND, None);
         add("vs_wal_off", Mode::WAL_OFF, Mode::OURS, goal(4.0, None));
         add("vs_wal_off_exclusive", Mode::WAL_OFF_EXCLUSIVE, Mode::OURS_EXCLUSIVE, None);
         add("vs_wal_normal", Mode::WAL_NORMAL, Mode::OURS, None);

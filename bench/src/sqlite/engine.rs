@@ -44,8 +44,12 @@ impl Mode {
     pub(super) const MEMORY: Mode = Mode { name: "memory", ..Mode::theirs("memory", "memory", "OFF") };
     pub(super) const OURS: Mode = Mode::ours("holdfast", "vfs=holdfast&level=process&threshold=infinity");
     pub(super) const OURS_EXCLUSIVE: Mode = Mode::OURS.exclusive("holdfast_exclusive");
-    pub(super) const OURS_K5: Mode = Mode::ours("holdfast_k5", "vfs=holdfast&level=process&threshold=5");
-    pub(super) const OURS_K0: Mode = Mode::ours("holdfast_k0", "vfs=holdfast&level=process&threshold=0");
+    pub(super) const OURS_K5: Mode =
+        Mode::ours("holdfast_k5", "vfs=holdfast&level=process&threshold=5&flush=inline");
+    pub(super) const OURS_K0: Mode =
+        Mode::ours("holdfast_k0", "vfs=holdfast&level=process&threshold=0&flush=inline");
+    pub(super) const OURS_K5_BACKGROUND: Mode =
+        Mode::ours("holdfast_k5_background", "vfs=holdfast&level=process&threshold=5");
     pub(super) const OURS_POWER: Mode = Mode::ours("holdfast_power", "vfs=holdfast&level=power");
     pub(super) const OURS_SYSTEM: Mode =
         Mode::ours("holdfast_system", "vfs=holdfast&level=system&threshold=infinity");
