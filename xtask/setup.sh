@@ -55,8 +55,6 @@ packages_for_power_cuts() {
 packages_for_c_programs() {
   command -v g++ >/dev/null || echo g++
   command -v pkg-config >/dev/null || echo pkg-config
-  command -v sqlite3 >/dev/null || echo sqlite3
-  [ -f /usr/include/sqlite3ext.h ] || echo libsqlite3-dev
 }
 
 # What `pip` of a virtual environment needs: for the Python package, which needs no headers of Python, and for Zig.
@@ -74,8 +72,6 @@ packages_for_c_applets() {
 # their own; the plain Python that applets are compared with.
 packages_for_applications() {
   command -v pkg-config >/dev/null || echo pkg-config
-  command -v sqlite3 >/dev/null || echo sqlite3
-  [ -f /usr/include/sqlite3ext.h ] || echo libsqlite3-dev
   pkg-config --exists libavformat libavcodec libswscale libavutil 2>/dev/null ||
     echo libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
   command -v python3 >/dev/null || echo python3
@@ -86,13 +82,18 @@ packages_for_applications() {
 # SQLite's own test programs are built with Tcl; programs that load its extension are the shell and the system's Python.
 packages_for_sqlite() {
   command -v sqlite3 >/dev/null || echo sqlite3
-  [ -f /usr/include/sqlite3.h ] || echo libsqlite3-dev
+  [ -f /usr/include/sqlite3ext.h ] || echo libsqlite3-dev
   [ -x /usr/bin/python3 ] || echo python3
   { command -v tclsh >/dev/null && [ -n "$(find /usr/lib -maxdepth 3 -name tclConfig.sh -print -quit 2>/dev/null)" ]; } ||
     echo tcl tcl-dev
   [ -f /usr/include/zlib.h ] || echo zlib1g-dev
   command -v make >/dev/null || echo make
   command -v xz >/dev/null || echo xz-utils
+}
+
+# For one test of the keeper, which understands the real bus.
+packages_for_buses() {
+  command -v dbus-daemon >/dev/null || echo dbus
 }
 
 # Once. A source that cannot be reached may be one that is not needed: installing will tell.
@@ -261,7 +262,7 @@ set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_c_programs) $(packages_for_c_applets) \
     $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications) \
-    $(packages_for_sqlite)
+    $(packages_for_sqlite) $(packages_for_buses)
   install_clang_runtime
   fetch_video
   fetch_machine
