@@ -1,5 +1,7 @@
 //! Readers that take no lock, beside a writer that commits into the zeros of its journal, cuts them off and begins anew.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};
