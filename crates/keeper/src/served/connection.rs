@@ -5,8 +5,9 @@
 //! - No byte after a request is read before that request has its answer: what a client sends ahead stays in its socket.
 //! - Who is slow is dropped: with a request that does not end, an answer that is not taken, descriptors that are not
 //!   acknowledged.
+//! - What the peer sent, and the connection itself, is closed by the [`Closer`].
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -15,11 +16,9 @@ use std::time::{Duration, Instant};
 use holdfast_region::RegionName;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+use crate::closer::{self, Closer};
 use crate::served::wire::{
     DESCRIPTORS_LENT, RefusedKind, SERVED_REQUEST_BYTES_MAX, SERVED_VERSION, ServedAnswer, ServedAsk,
 };
@@ -74,6 +73,7 @@ pub(crate) struct Connection {
     ends: Option<Instant>,
     patience: Duration,
     idle: Duration,
+    closer: Closer,
 }
 
 impl Connection {
@@ -82,6 +82,7 @@ impl Connection {
         stream: UnixStream,
         (user, process): (u32, Option<u32>),
         (patience, idle): (Duration, Duration),
+        closer: Closer,
         now: Instant,
     ) -> Connection {
         Connection {
@@ -103,7 +104,14 @@ impl Connection {
             ends: Some(now + idle),
             patience,
             idle,
+            closer,
         }
+    }
+
+    /// The end, told to the peer.
+    pub(crate) fn end(self) {
+        self.closer.close_each(self.given);
+        self.closer.end(self.stream);
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -220,22 +228,18 @@ impl Connection {
         let mut piece = [0; 1024];
         let bytes = wanted.min(piece.len());
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut into = [IoSliceMut::new(&mut piece[..bytes])];
-        let received = recvmsg(&self.stream, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-        let mut too_many = received.flags.contains(ReturnFlags::CTRUNC);
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                for descriptor in descriptors {
-                    too_many |= self.given.replace(descriptor).is_some();
-                }
-            }
+        let (count, came) = self.closer.receive(&self.stream, &mut piece[..bytes], &mut space)?;
+        let mut too_many = false;
+        for descriptor in came {
+            let before = self.given.replace(descriptor);
+            too_many |= before.is_some();
+            self.closer.close_each(before);
         }
         if too_many {
             return Err(Errno::TOOBIG);
         }
-        self.received.extend_from_slice(&piece[..received.bytes]);
-        Ok(received.bytes)
+        self.received.extend_from_slice(&piece[..count]);
+        Ok(count)
     }
 
     /// Begins to answer.
@@ -243,7 +247,7 @@ impl Connection {
         self.answer = frame(&Reply { version: SERVED_VERSION, answer });
         self.sent = 0;
         self.lent = lent;
-        self.given = None;
+        self.closer.close_each(self.given.take());
         self.stage = Stage::Sends(after);
         self.ends = Some(now + self.patience);
         self.send(after, now);
@@ -296,6 +300,7 @@ impl Connection {
 /// A stream that never waits, and who is at its other end.
 pub(crate) fn peer(stream: &UnixStream) -> io::Result<(u32, Option<u32>)> {
     stream.set_nonblocking(true)?;
+    closer::prepare(stream)?;
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
     Ok((peer.uid.as_raw(), u32::try_from(peer.pid.as_raw_pid()).ok()))
 }
