@@ -145,10 +145,8 @@ impl Connection {
     ///
     /// Whether something was refused.
     pub(crate) fn go_on(&mut self, now: Instant) -> bool {
-        if self.ends.is_some_and(|ends| now >= ends) {
-            self.hang_up();
-        }
-        match self.stage {
+        let before = (self.stage, self.ends);
+        let is_refused = match self.stage {
             Stage::Asks => match self.receive(now) {
                 Ok(()) => false,
                 Err(why) => {
@@ -163,7 +161,12 @@ impl Connection {
                 false
             }
             Stage::Waits | Stage::Over => false,
+        };
+        // What had come in time counts, however long the keeper was busy with others before it looked.
+        if (self.stage, self.ends) == before && self.ends.is_some_and(|ends| now >= ends) {
+            self.hang_up();
         }
+        is_refused
     }
 
     fn receive(&mut self, now: Instant) -> Result<(), BadRequest> {
@@ -244,6 +247,8 @@ impl Connection {
 
     /// Begins to answer.
     pub(crate) fn answer(&mut self, answer: &ServedAnswer, lent: Vec<OwnedFd>, after: After, now: Instant) {
+        // What the answer took is none of the time that its receiver has.
+        let now = now.max(Instant::now());
         self.answer = frame(&Reply { version: SERVED_VERSION, answer });
         self.sent = 0;
         self.lent = lent;
@@ -303,4 +308,49 @@ pub(crate) fn peer(stream: &UnixStream) -> io::Result<(u32, Option<u32>)> {
     closer::prepare(stream)?;
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
     Ok((peer.uid.as_raw(), u32::try_from(peer.pid.as_raw_pid()).ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn connected(now: Instant) -> (Connection, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let connection = Connection::new(1, ours, (7, None), (PATIENCE, PATIENCE), Closer::new(1), now);
+        theirs.set_read_timeout(Some(PATIENCE)).unwrap();
+        (connection, theirs)
+    }
+
+    /// Of an earlier attempt: a flush of 6 s ended the loans of all whose word of taking had come meanwhile.
+    #[test]
+    fn what_came_in_time_counts_also_if_the_keeper_looks_late() {
+        let now = Instant::now();
+        let (mut connection, mut client) = connected(now);
+        connection.answer(&ServedAnswer::Closed, Vec::new(), After::Taken, now);
+        client.read_exact(&mut [0; 4]).unwrap();
+        client.write_all(b"\x1b\0\0\0{\"version\":2,\"ask\":\"taken\"}").unwrap();
+        let late = Instant::now() + 2 * PATIENCE;
+        assert!(!connection.go_on(late) && !connection.is_over() && !connection.owes_taken);
+        client.write_all(b"\x1a\0\0\0{\"version\":2,\"ask\":\"list\"}").unwrap();
+        assert!(!connection.go_on(late + 2 * PATIENCE) && connection.ask.is_some());
+    }
+
+    #[test]
+    fn who_did_not_say_it_in_time_is_hung_up_on() {
+        for sent in [&b""[..], &b"\x1b\0\0\0{\"vers"[..]] {
+            let now = Instant::now();
+            let (mut connection, mut client) = connected(now);
+            connection.answer(&ServedAnswer::Closed, Vec::new(), After::Taken, now);
+            client.write_all(sent).unwrap();
+            let _ = connection.go_on(Instant::now());
+            assert!(!connection.is_over());
+            connection.go_on(Instant::now() + 2 * PATIENCE);
+            assert!(connection.is_over());
+        }
+    }
 }

@@ -54,6 +54,6 @@ mod tests {
     fn what_a_borrower_could_cut_off_is_not_taken() {
         let open = holdfast_sys::file::anonymous("open", 1 << 20).unwrap();
         assert!(!has_seals(&open));
-        assert!(!has_seals(&tempfile::tempfile().unwrap()));
+        assert!(!has_seals(tempfile::tempfile().unwrap()));
     }
 }
