@@ -22,14 +22,13 @@ use holdfast_region::{
 use holdfast_sys::file::allocate;
 
 use crate::served::image::sealed;
+use crate::served::keeping::Brought;
 use crate::served::wire::Level;
 
 /// What is read at once.
 const PIECE_BYTES: u64 = 1 << 20;
 /// What differs is found in blocks of so many bytes.
 const BLOCK_BYTES: usize = 4096;
-/// How often a borrower that stores meanwhile is read once more.
-const QUIET_ATTEMPTS: u32 = 3;
 
 /// See the module.
 #[derive(Debug)]
@@ -185,38 +184,62 @@ impl Loan {
         committed.inspect_err(|_| self.drop_brought())
     }
 
-    /// Brings everything at one go, from a borrower that was not asked to be quiet; whether there was a moment at which
-    /// it was. Read twice: where nothing differs, the first reading is what the image held in between.
-    pub(crate) fn bring_quietly(&mut self, names: &NameSpace) -> Result<bool, RegionError> {
+    /// Brings everything at one go, from a borrower that was not asked to be quiet, until a moment comes at which it was or
+    /// the attempts or the time are over. Read twice: where nothing differs, the first reading is what the image held in between.
+    pub(crate) fn bring_quietly(
+        &mut self,
+        names: &NameSpace,
+        attempts: u32,
+        until: Option<Instant>,
+    ) -> Result<Brought, RegionError> {
         if self.is_filling() {
-            return Ok(true);
+            return Ok(Brought::Whole);
         }
-        for _ in 0..QUIET_ATTEMPTS {
-            let (mut first, mut second) = (DefaultHasher::new(), DefaultHasher::new());
-            for start in (0..self.facts.backed_bytes).step_by(PIECE_BYTES as usize) {
-                let bytes = PIECE_BYTES.min(self.facts.backed_bytes - start);
-                let brought = self.bring(names, start, bytes);
-                first.write(&brought.inspect_err(|_| self.drop_brought())?);
+        for _ in 0..attempts {
+            let read = self.bring_and_look_again(names, until);
+            match read.inspect_err(|_| self.drop_brought())? {
+                Brought::Whole => {
+                    self.commit(names, Level::Process)?;
+                    return Ok(Brought::Whole);
+                }
+                other => {
+                    // What is being brought for the borrower's own sake begins again.
+                    self.drop_brought();
+                    if other == Brought::Late {
+                        return Ok(other);
+                    }
+                }
             }
-            let mut theirs = vec![0; PIECE_BYTES as usize];
-            for start in (0..self.facts.backed_bytes).step_by(PIECE_BYTES as usize) {
-                let bytes = PIECE_BYTES.min(self.facts.backed_bytes - start) as usize;
-                let read = self.image.read_exact_at(&mut theirs[..bytes], start);
-                read.map_err(|source| failed("read the image of", &self.name, source))
-                    .inspect_err(|_| self.drop_brought())?;
-                second.write(&theirs[..bytes]);
-            }
-            if first.finish() == second.finish() {
-                self.commit(names, Level::Process)?;
-                return Ok(true);
-            }
-            self.drop_brought();
         }
-        // What is being brought for the borrower's own sake begins again.
-        if let Some(work) = &mut self.work {
-            work.done_bytes = 0;
+        Ok(Brought::Busy)
+    }
+
+    fn bring_and_look_again(
+        &mut self,
+        names: &NameSpace,
+        until: Option<Instant>,
+    ) -> Result<Brought, RegionError> {
+        let (mut first, mut second) = (DefaultHasher::new(), DefaultHasher::new());
+        let is_late = || until.is_some_and(|until| Instant::now() >= until);
+        let backed_bytes = self.facts.backed_bytes;
+        for start in (0..backed_bytes).step_by(PIECE_BYTES as usize) {
+            if is_late() {
+                return Ok(Brought::Late);
+            }
+            first.write(&self.bring(names, start, PIECE_BYTES.min(backed_bytes - start))?);
         }
-        Ok(false)
+        let mut theirs = vec![0; PIECE_BYTES as usize];
+        for start in (0..backed_bytes).step_by(PIECE_BYTES as usize) {
+            if is_late() {
+                return Ok(Brought::Late);
+            }
+            let bytes = PIECE_BYTES.min(backed_bytes - start) as usize;
+            let read = self.image.read_exact_at(&mut theirs[..bytes], start);
+            read.map_err(|source| failed("read the image of", &self.name, source))?;
+            second.write(&theirs[..bytes]);
+        }
+        let is_whole = first.finish() == second.finish();
+        Ok(if is_whole { Brought::Whole } else { Brought::Busy })
     }
 
     /// Allocates more, in the region first: what the borrower stores must have a place to go.
