@@ -197,8 +197,6 @@ impl Serving {
         let mut loan = opened.map_err(|error| Refusal::of(&error))?;
         if is_filled {
             loan.facts.is_new = false;
-            loan.work =
-                Work::new(What::Fill).map(|work| Work { done_bytes: loan.facts.backed_bytes, ..work });
         }
         self.policy.at_phase(Phase::Opened);
         self.connections[index].region = Some(name.clone());

@@ -107,14 +107,16 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use holdfast_region::{Durability, NameSpace, Opened, OwnerKey, Places};
+    use holdfast_region::{Durability, NameSpace, Opened, OwnerKey, Places, RegionError};
 
     use super::*;
     use crate::config::{Config, PoolLimit};
     use crate::flush::Cause;
     use crate::served::borrower::{Borrowed, Borrower};
+    use crate::served::loan::{What, Work};
     use crate::served::own_name::key_name;
     use crate::served::policy::ServePolicy;
+    use crate::served::serving::TurnReport;
 
     fn keeper(directory: &Path) -> Keeper {
         let places = Places::at(directory.join("home"), directory.join("pool")).unwrap();
@@ -155,6 +157,25 @@ mod tests {
         let (behind, _) = keeper.bring_all_lent(Instant::now().checked_sub(part).unwrap());
         assert_eq!(behind, BTreeMap::from([(name, LeftWhy::NoTime)]));
         assert_eq!(keeper.bring_all_lent(Instant::now()).0, BTreeMap::new());
+    }
+
+    /// Of an earlier attempt: what a program had brought back was dropped when it could not be given the region again.
+    #[test]
+    fn what_comes_back_and_cannot_be_lent_again_is_brought_all_the_same() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut keeper = keeper(directory.path());
+        let (_borrowed, name) = lent(&mut keeper, directory.path());
+        let serving = keeper.serving.as_mut().unwrap();
+        serving.loans.get_mut(&name).unwrap().work = Work::new(What::Resume);
+        let error = RegionError::Poisoned { name: name.to_string() };
+        serving.fail(&name, &error, Instant::now(), &mut TurnReport::default());
+        assert!(serving.loans.contains_key(&name));
+        let started = Instant::now();
+        while !serving.loans.is_empty() {
+            assert!(started.elapsed() < Duration::from_secs(20), "it is not brought");
+            serving.turn(Instant::now());
+        }
+        assert_eq!(serving.names.open_read(&name).unwrap().read_all().unwrap()[0], 2);
     }
 
     /// Of an earlier attempt: a region whose borrower could not be stopped was not saved at all.

@@ -44,6 +44,8 @@ pub(crate) struct Loan {
     pub(crate) pause: Option<Instant>,
     pub(crate) image: File,
     pub(crate) facts: Facts,
+    /// When its work was gone on with last, to be fair among those of one user.
+    pub(crate) worked: u64,
     name: RegionName,
     key: OwnerKey,
     /// Gone after a failure that it does not survive; opened again for the next attempt.
@@ -70,6 +72,8 @@ pub(crate) struct Work {
 pub(crate) enum What {
     /// The image is filled for its borrower.
     Fill,
+    /// The image is its borrower's own, and is given back.
+    Resume,
     /// What the borrower stored is read, for one of these.
     Commit(Level),
     Close,
@@ -102,7 +106,7 @@ impl Loan {
             limit_bytes: region.limit_bytes(),
             is_new: region.opened() == Opened::Created,
         };
-        let work = if image.is_none() { Work::new(What::Fill) } else { None };
+        let work = Work::new(if image.is_none() { What::Fill } else { What::Resume });
         // One that comes back may lack what was grown when the keeper died.
         let image = image.map_or_else(|| sealed(facts.limit_bytes), Ok);
         let image = image.and_then(|image| allocate(&image, 0..facts.backed_bytes).map(|()| image));
@@ -116,19 +120,27 @@ impl Loan {
             pause: None,
             image,
             facts,
+            worked: 0,
             name: name.clone(),
             key: key.clone(),
             region: Some(region),
         })
     }
 
+    /// Whether nobody has got the image yet.
     pub(crate) fn is_filling(&self) -> bool {
         self.work.is_some_and(|work| work.what == What::Fill)
     }
 
+    /// Its borrower is gone: what that stored is brought, and then the region is free.
+    pub(crate) fn hang_up(&mut self) {
+        self.connection = None;
+        self.work = Work::new(What::HungUp);
+    }
+
     /// Does a slice of its work; whether it is all done.
     pub(crate) fn step(&mut self, names: &NameSpace, slice_bytes: u64) -> Result<bool, RegionError> {
-        let Some(work) = self.work else { return Ok(true) };
+        let Some(work) = self.work.filter(|work| work.what != What::Resume) else { return Ok(true) };
         let end = self.facts.backed_bytes.min(work.done_bytes + slice_bytes);
         for start in (work.done_bytes..end).step_by(PIECE_BYTES as usize) {
             let bytes = PIECE_BYTES.min(end - start);

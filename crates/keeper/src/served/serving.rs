@@ -21,7 +21,7 @@ use crate::closer::Closer;
 use crate::error::{KeeperError, Result};
 use crate::served::connection::{After, Connection, peer};
 use crate::served::lease::Leases;
-use crate::served::loan::{Loan, What, Work};
+use crate::served::loan::Loan;
 use crate::served::place::{bind, raise_descriptor_limit};
 use crate::served::policy::ServePolicy;
 use crate::served::users::{Counts, Holdings, ServedStatus};
@@ -225,10 +225,11 @@ impl Serving {
         let users = in_turn(working.map(|loan| loan.user).collect(), self.last_worked);
         for user in users {
             self.last_worked = user;
-            let mut of_user =
-                self.loans.iter_mut().filter(|(_, loan)| loan.user == user && is_ready(&&**loan));
-            let Some((name, loan)) = of_user.next() else { continue };
+            let of_user = self.loans.iter_mut().filter(|(_, loan)| loan.user == user && is_ready(&&**loan));
+            let Some((name, loan)) = of_user.min_by_key(|(_, loan)| loan.worked) else { continue };
             let name = name.clone();
+            self.sequence += 1;
+            loan.worked = self.sequence;
             match loan.step(&self.names, SLICE_BYTES) {
                 Ok(false) => {}
                 Ok(true) => self.finish(&name, now, report),
@@ -250,8 +251,7 @@ impl Serving {
                 self.loans.remove(name);
                 continue;
             }
-            loan.connection = None;
-            loan.work = Work::new(What::HungUp);
+            loan.hang_up();
         }
     }
 
