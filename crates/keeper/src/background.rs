@@ -132,17 +132,19 @@ impl Keeper {
             return;
         }
         let is_lent = self.is_lent(&heap.name);
+        let mut is_behind = false;
         if is_lent {
             let may_stop = unsafe_for >= self.config.loss_window.saturating_mul(WINDOWS_UNTIL_STOPPED);
             match self.bring_lent(&heap.name, may_stop) {
                 Brought::Whole => {}
-                Brought::Busy => {
-                    report.busy.push(name);
-                    return;
+                // What was published before is whole, and copied all the same.
+                Brought::Busy | Brought::Late => {
+                    report.busy.push(name.clone());
+                    is_behind = true;
                 }
                 Brought::Failed(why) => {
                     report.failed.push(format!("{name}: {why}"));
-                    return;
+                    is_behind = true;
                 }
             }
         }
@@ -155,7 +157,9 @@ impl Keeper {
         }
         match copied {
             Ok(Rescue::Busy) => {
-                report.busy.push(name);
+                if !is_behind {
+                    report.busy.push(name);
+                }
                 return;
             }
             Ok(Rescue::Written { bytes }) => {
@@ -170,7 +174,9 @@ impl Keeper {
                 return;
             }
         }
-        self.seen.insert(heap.name.clone(), Seen { safe: now });
+        if !is_behind {
+            self.seen.insert(heap.name.clone(), Seen { safe: now });
+        }
     }
 
     /// Copies a heap that is never quiet, if its writers may be stopped.

@@ -6,7 +6,8 @@
 //! - A heap that cannot be saved (no time, no room, damaged, its writer does not stand still) is reported, and costs no
 //!   other heap anything.
 //! - What was saved before stays until something newer is whole.
-//! - What is lent to other users is brought to its region first, and saved as every other heap.
+//! - What is lent to other users is brought to its region first, and saved as every other heap. What could not be brought is
+//!   reported, and the region is saved as it was published last.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -119,7 +120,7 @@ pub struct FlushReport {
     pub budget: Budget,
     /// What is safe now and was not before, in the order in which it was written.
     pub saved: Vec<Saved>,
-    /// What is not, in the order in which it would have been.
+    /// What is not, in the order in which it would have been. What is lent and saved as of an earlier publication is in both.
     pub left: Vec<Left>,
     /// Processes that stood still for it.
     pub stopped: Vec<u32>,
@@ -140,7 +141,8 @@ impl Keeper {
     /// again.
     pub fn flush(&mut self, cause: Cause) -> FlushReport {
         let started = Instant::now();
-        let (behind, stopped) = self.bring_all_lent();
+        let (behind, stopped) = self.bring_all_lent(started);
+        let brought = Instant::now();
         let time = self.config.emergency;
         let bytes_per_s = self.bandwidth.bytes_per_s();
         let bytes = bytes_in(bytes_per_s, time) / 100 * u64::from(PLANNED_PERCENT);
@@ -162,9 +164,12 @@ impl Keeper {
             }
         }
         report.stopped.extend(stopped);
+        report.stopped.sort_unstable();
+        report.stopped.dedup();
         report.milliseconds = milliseconds(started.elapsed());
         let heaps = u32::try_from(report.saved.len()).unwrap_or(u32::MAX);
-        self.bandwidth.learn(heaps, report.saved_bytes(), started.elapsed());
+        // The disk had nothing to do while it was brought.
+        self.bandwidth.learn(heaps, report.saved_bytes(), brought.elapsed());
         self.counters.flushed(&report);
         report
     }
@@ -201,8 +206,8 @@ impl Keeper {
                 continue;
             }
             if let Some(why) = behind.get(&heap.name) {
+                // What was published before is whole, and saved all the same.
                 report.left.push(left(why.clone()));
-                continue;
             }
             if !is_quiet(&heap) {
                 report.left.push(left(LeftWhy::Running));
@@ -242,7 +247,9 @@ impl Keeper {
                 Err(RegionError::StoreFull { .. }) => LeftWhy::NoRoom,
                 Err(error) => LeftWhy::Failed(error.to_string()),
             };
-            report.left.push(Left { name, bytes: heap.bytes, why });
+            if report.left.iter().all(|left| left.name != name) {
+                report.left.push(Left { name, bytes: heap.bytes, why });
+            }
         }
     }
 }

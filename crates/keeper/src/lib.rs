@@ -29,6 +29,7 @@
 mod background;
 mod bandwidth;
 mod client;
+mod closer;
 mod config;
 mod error;
 mod eviction;

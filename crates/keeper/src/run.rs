@@ -19,7 +19,7 @@ use crate::client::Client;
 use crate::error::{KeeperError, Result};
 use crate::flush::Cause;
 use crate::keeper::Keeper;
-use crate::serve::{Progress, Server};
+use crate::serve::{Connection, Progress, Server};
 use crate::served::Serving;
 use crate::status::Status;
 use crate::systemd::{given_listener, notify};
@@ -177,7 +177,7 @@ impl Keeper {
         let now = Instant::now();
         server.accept(now);
         let mut connections = std::mem::take(&mut server.connections);
-        connections.retain_mut(|connection| {
+        let over = connections.extract_if(.., |connection| {
             let was_asking = !connection.is_sending();
             let progress = match connection.go_on(now) {
                 Progress::Asks(ask) => {
@@ -195,8 +195,9 @@ impl Keeper {
                     other
                 }
             };
-            progress == Progress::Waits
+            progress != Progress::Waits
         });
+        over.for_each(Connection::end);
         server.connections = connections;
     }
 

@@ -3,15 +3,17 @@
 //! Invariants:
 //! - Nothing here waits: what has not arrived, or cannot be sent yet, is left for the next time.
 //! - Who asks is known from the kernel (`SO_PEERCRED`): this user and root are answered, everybody else is refused.
-//! - What is kept of a connection is bounded: its request, its answer, and a time.
+//! - What is kept of a connection is bounded: its request, its answer, and a time. Its end waits for nobody ([`Closer`]).
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 
+use crate::closer::{self, Closer};
 use crate::error::{KeeperError, Result};
 use crate::wire::{Answer, Ask, LENGTH_BYTES, REQUEST_BYTES_MAX, Reply, VERSION, frame, parse_request};
 
@@ -25,6 +27,7 @@ const CONNECTION_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Server {
     pub(crate) listener: UnixListener,
     pub(crate) connections: Vec<Connection>,
+    closer: Closer,
 }
 
 /// Somebody who asks.
@@ -35,6 +38,7 @@ pub(crate) struct Connection {
     answer: Vec<u8>,
     sent: usize,
     ends: Instant,
+    closer: Closer,
 }
 
 /// What became of a connection.
@@ -61,12 +65,12 @@ impl Server {
     /// Listens with what somebody else made.
     pub(crate) fn new(listener: UnixListener) -> Result<Server> {
         listener.set_nonblocking(true).map_err(KeeperError::io("listen at", "the socket"))?;
-        Ok(Server { listener, connections: Vec::new() })
+        Ok(Server { listener, connections: Vec::new(), closer: Closer::new(CONNECTIONS_MAX) })
     }
 
     /// Whether another connection can be taken.
     pub(crate) fn has_room(&self) -> bool {
-        self.connections.len() < CONNECTIONS_MAX
+        self.connections.len() < CONNECTIONS_MAX && !self.closer.is_full()
     }
 
     /// Takes who waits.
@@ -74,10 +78,12 @@ impl Server {
         while self.has_room() {
             // No descriptor left, or the client is gone: the others are served all the same.
             let Ok((stream, _)) = self.listener.accept() else { return };
-            if stream.set_nonblocking(true).is_ok() {
-                let ends = now + CONNECTION_PATIENCE;
+            if stream.set_nonblocking(true).is_ok() && closer::prepare(&stream).is_ok() {
+                let (ends, closer) = (now + CONNECTION_PATIENCE, self.closer.clone());
                 let (request, answer) = (Vec::new(), Vec::new());
-                self.connections.push(Connection { stream, request, answer, sent: 0, ends });
+                self.connections.push(Connection { stream, request, answer, sent: 0, ends, closer });
+            } else {
+                self.closer.end(stream);
             }
         }
     }
@@ -94,12 +100,16 @@ impl Connection {
         !self.answer.is_empty()
     }
 
+    /// The end, told to the peer.
+    pub(crate) fn end(self) {
+        self.closer.end(self.stream);
+    }
+
     /// Goes on as far as that is possible without waiting.
     pub(crate) fn go_on(&mut self, now: Instant) -> Progress {
-        if now >= self.ends {
-            return Progress::Done;
-        }
-        if self.is_sending() { self.send() } else { self.receive() }
+        let progress = if self.is_sending() { self.send() } else { self.receive() };
+        // What had come in time counts, however long the keeper was busy before it looked.
+        if progress == Progress::Waits && now >= self.ends { Progress::Done } else { progress }
     }
 
     fn receive(&mut self) -> Progress {
@@ -115,14 +125,13 @@ impl Connection {
                 Some(Ok(ask)) => return Progress::Asks(ask),
             }
             let room = (LENGTH_BYTES + REQUEST_BYTES_MAX - self.request.len()).min(piece.len());
-            match self.stream.read(&mut piece[..room]) {
-                Ok(0) => return Progress::Done,
-                Ok(count) => self.request.extend_from_slice(&piece[..count]),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return Progress::Waits,
-                    io::ErrorKind::Interrupted => {}
-                    _ => return Progress::Done,
-                },
+            // No descriptor is asked for here.
+            match self.closer.receive(&self.stream, &mut piece[..room], &mut []) {
+                Ok((0, _)) => return Progress::Done,
+                Ok((count, _)) => self.request.extend_from_slice(&piece[..count]),
+                Err(Errno::AGAIN) => return Progress::Waits,
+                Err(Errno::INTR) => {}
+                Err(_) => return Progress::Done,
             }
         }
     }

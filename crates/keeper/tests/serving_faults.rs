@@ -4,7 +4,10 @@
 
 mod common;
 
-use std::time::Duration;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use common::served::{Raw, Serving, is_alive, load_from, store_into};
 use common::{play, soon};
@@ -184,6 +187,55 @@ fn what_is_no_request_is_refused_by_kind_and_the_keeper_hangs_up() {
         raw.ask(&json!("list"));
         assert!(raw.answer().unwrap()["listed"].is_array());
     }
+}
+
+/// A TCP connection whose last close waits for 3 s for bytes that nobody reads, and the end that does not read.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (silent, _) = listener.accept().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    while stream.write(&[7; 65536]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::from_secs(3))).unwrap();
+    (stream, silent)
+}
+
+/// Of an earlier attempt: whoever could connect stopped the keeper for as long as he liked.
+#[test]
+fn a_descriptor_whose_closing_takes_long_keeps_nobody_waiting() {
+    let mut serving = Serving::new("connections=8 patience=500");
+    // Taken by the keeper; more than one; unread when it hangs up; urgent; and on the socket of the keeper's own user.
+    let cases: [(&[u8], usize, bool); 5] = [
+        (b"\x04\0\0\0{}{}", 1, false),
+        (b"\x04\0\0\0{}{}", 3, false),
+        (b"\xff\xff\xff\xff", 0, false),
+        (b"\x04", 1, true),
+        (b"\x04\0\0\0{}{}", 1, false),
+    ];
+    for (case, (bytes, count, is_urgent)) in cases.into_iter().enumerate() {
+        let (stream, silent) = lingering();
+        let mut raw = if case == 4 { Raw::connect(&serving.home.socket()) } else { serving.raw() };
+        let given = vec![stream.as_fd(); count];
+        if count == 0 {
+            // What comes after the frame that is refused is never read.
+            raw.send(&[bytes, &[7; 2000]].concat(), &[stream.as_fd()]);
+        } else if is_urgent {
+            raw.send_urgent(bytes, &given);
+        } else {
+            raw.send(bytes, &given);
+        }
+        drop((stream, raw));
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(800) {
+            let asked = Instant::now();
+            serving.status();
+            let waited = asked.elapsed();
+            assert!(waited < Duration::from_secs(1), "case {case}: {waited:?}");
+        }
+        drop(silent);
+    }
+    serving.end_keeper();
 }
 
 /// Row D3: no descriptor is left.

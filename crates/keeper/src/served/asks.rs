@@ -12,7 +12,7 @@ use std::time::Instant;
 use holdfast_region::{ErrorKind, OwnerKey, RegionError, RegionName};
 
 use crate::served::connection::After;
-use crate::served::image::is_sealed;
+use crate::served::image::{has_seals, is_of_size};
 use crate::served::loan::{Loan, What, Work};
 use crate::served::own_name::{in_home, key_name};
 use crate::served::policy::Phase;
@@ -159,18 +159,25 @@ impl Serving {
 
     fn resume(&mut self, index: usize, name: &str, token: &str) -> Answered {
         let given = self.connections[index].given.take();
-        let image = given.map(File::from).ok_or_else(|| {
+        let given = given.ok_or_else(|| {
             Refusal::new(RefusedKind::Malformed, "a region is resumed with the descriptor of its image")
         })?;
+        // Before anything else is asked of it: what is no memory of that kind may take its time with any answer.
+        let image = if has_seals(&given) {
+            Some(File::from(given))
+        } else {
+            self.closer.close(given);
+            None
+        };
         let name = self.free_name(index, name)?;
-        let note = self.leases.note(&name);
-        if !note.is_some_and(|note| note.token == token && note.is_of(&image)) {
+        let note = self.leases.note(&name).filter(|note| note.token == token);
+        let Some(image) = image.filter(|image| note.is_some_and(|note| note.is_of(image))) else {
             let why = "another program had the region since the connection was lost, or removed it; what this one has \
                        stored since its last commit is not in it. Open it again";
             return Err(Refusal::new(RefusedKind::Superseded, why));
-        }
+        };
         let limit_bytes = self.names.summary(&name).map_err(|error| Refusal::of(&error))?.limit_bytes;
-        if !is_sealed(&image, limit_bytes) {
+        if !is_of_size(&image, limit_bytes) {
             return Err(Refusal::new(
                 RefusedKind::Malformed,
                 "the descriptor is not the image that was lent",
@@ -190,8 +197,6 @@ impl Serving {
         let mut loan = opened.map_err(|error| Refusal::of(&error))?;
         if is_filled {
             loan.facts.is_new = false;
-            loan.work =
-                Work::new(What::Fill).map(|work| Work { done_bytes: loan.facts.backed_bytes, ..work });
         }
         self.policy.at_phase(Phase::Opened);
         self.connections[index].region = Some(name.clone());

@@ -5,8 +5,9 @@
 //! - No byte after a request is read before that request has its answer: what a client sends ahead stays in its socket.
 //! - Who is slow is dropped: with a request that does not end, an answer that is not taken, descriptors that are not
 //!   acknowledged.
+//! - What the peer sent, and the connection itself, is closed by the [`Closer`].
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -15,11 +16,9 @@ use std::time::{Duration, Instant};
 use holdfast_region::RegionName;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+use crate::closer::{self, Closer};
 use crate::served::wire::{
     DESCRIPTORS_LENT, RefusedKind, SERVED_REQUEST_BYTES_MAX, SERVED_VERSION, ServedAnswer, ServedAsk,
 };
@@ -74,6 +73,7 @@ pub(crate) struct Connection {
     ends: Option<Instant>,
     patience: Duration,
     idle: Duration,
+    closer: Closer,
 }
 
 impl Connection {
@@ -82,6 +82,7 @@ impl Connection {
         stream: UnixStream,
         (user, process): (u32, Option<u32>),
         (patience, idle): (Duration, Duration),
+        closer: Closer,
         now: Instant,
     ) -> Connection {
         Connection {
@@ -103,7 +104,14 @@ impl Connection {
             ends: Some(now + idle),
             patience,
             idle,
+            closer,
         }
+    }
+
+    /// The end, told to the peer.
+    pub(crate) fn end(self) {
+        self.closer.close_each(self.given);
+        self.closer.end(self.stream);
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -137,10 +145,8 @@ impl Connection {
     ///
     /// Whether something was refused.
     pub(crate) fn go_on(&mut self, now: Instant) -> bool {
-        if self.ends.is_some_and(|ends| now >= ends) {
-            self.hang_up();
-        }
-        match self.stage {
+        let before = (self.stage, self.ends);
+        let is_refused = match self.stage {
             Stage::Asks => match self.receive(now) {
                 Ok(()) => false,
                 Err(why) => {
@@ -155,7 +161,12 @@ impl Connection {
                 false
             }
             Stage::Waits | Stage::Over => false,
+        };
+        // What had come in time counts, however long the keeper was busy with others before it looked.
+        if (self.stage, self.ends) == before && self.ends.is_some_and(|ends| now >= ends) {
+            self.hang_up();
         }
+        is_refused
     }
 
     fn receive(&mut self, now: Instant) -> Result<(), BadRequest> {
@@ -220,30 +231,28 @@ impl Connection {
         let mut piece = [0; 1024];
         let bytes = wanted.min(piece.len());
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut into = [IoSliceMut::new(&mut piece[..bytes])];
-        let received = recvmsg(&self.stream, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-        let mut too_many = received.flags.contains(ReturnFlags::CTRUNC);
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                for descriptor in descriptors {
-                    too_many |= self.given.replace(descriptor).is_some();
-                }
-            }
+        let (count, came) = self.closer.receive(&self.stream, &mut piece[..bytes], &mut space)?;
+        let mut too_many = false;
+        for descriptor in came {
+            let before = self.given.replace(descriptor);
+            too_many |= before.is_some();
+            self.closer.close_each(before);
         }
         if too_many {
             return Err(Errno::TOOBIG);
         }
-        self.received.extend_from_slice(&piece[..received.bytes]);
-        Ok(received.bytes)
+        self.received.extend_from_slice(&piece[..count]);
+        Ok(count)
     }
 
     /// Begins to answer.
     pub(crate) fn answer(&mut self, answer: &ServedAnswer, lent: Vec<OwnedFd>, after: After, now: Instant) {
+        // What the answer took is none of the time that its receiver has.
+        let now = now.max(Instant::now());
         self.answer = frame(&Reply { version: SERVED_VERSION, answer });
         self.sent = 0;
         self.lent = lent;
-        self.given = None;
+        self.closer.close_each(self.given.take());
         self.stage = Stage::Sends(after);
         self.ends = Some(now + self.patience);
         self.send(after, now);
@@ -296,6 +305,52 @@ impl Connection {
 /// A stream that never waits, and who is at its other end.
 pub(crate) fn peer(stream: &UnixStream) -> io::Result<(u32, Option<u32>)> {
     stream.set_nonblocking(true)?;
+    closer::prepare(stream)?;
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
     Ok((peer.uid.as_raw(), u32::try_from(peer.pid.as_raw_pid()).ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn connected(now: Instant) -> (Connection, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let connection = Connection::new(1, ours, (7, None), (PATIENCE, PATIENCE), Closer::new(1), now);
+        theirs.set_read_timeout(Some(PATIENCE)).unwrap();
+        (connection, theirs)
+    }
+
+    /// Of an earlier attempt: a flush of 6 s ended the loans of all whose word of taking had come meanwhile.
+    #[test]
+    fn what_came_in_time_counts_also_if_the_keeper_looks_late() {
+        let now = Instant::now();
+        let (mut connection, mut client) = connected(now);
+        connection.answer(&ServedAnswer::Closed, Vec::new(), After::Taken, now);
+        client.read_exact(&mut [0; 4]).unwrap();
+        client.write_all(b"\x1b\0\0\0{\"version\":2,\"ask\":\"taken\"}").unwrap();
+        let late = Instant::now() + 2 * PATIENCE;
+        assert!(!connection.go_on(late) && !connection.is_over() && !connection.owes_taken);
+        client.write_all(b"\x1a\0\0\0{\"version\":2,\"ask\":\"list\"}").unwrap();
+        assert!(!connection.go_on(late + 2 * PATIENCE) && connection.ask.is_some());
+    }
+
+    #[test]
+    fn who_did_not_say_it_in_time_is_hung_up_on() {
+        for sent in [&b""[..], &b"\x1b\0\0\0{\"vers"[..]] {
+            let now = Instant::now();
+            let (mut connection, mut client) = connected(now);
+            connection.answer(&ServedAnswer::Closed, Vec::new(), After::Taken, now);
+            client.write_all(sent).unwrap();
+            let _ = connection.go_on(Instant::now());
+            assert!(!connection.is_over());
+            connection.go_on(Instant::now() + 2 * PATIENCE);
+            assert!(connection.is_over());
+        }
+    }
 }

@@ -17,9 +17,12 @@ impl Serving {
     /// All slices of a loan's work are done.
     pub(crate) fn finish(&mut self, name: &RegionName, now: Instant, report: &mut TurnReport) {
         let Some(work) = self.loans.get(name).and_then(|loan| loan.work) else { return };
-        self.policy.at_phase(if work.what == What::Fill { Phase::Filled } else { Phase::Copied });
+        self.policy.at_phase(match work.what {
+            What::Fill | What::Resume => Phase::Filled,
+            _ => Phase::Copied,
+        });
         let finished = match work.what {
-            What::Fill => self.finish_lending(name, now),
+            What::Fill | What::Resume => self.finish_lending(name, now),
             What::Commit(level) => self.finish_commit(name, level, now),
             What::Close | What::HungUp => self.finish_loan(name, work.what == What::Close, now),
         };
@@ -41,9 +44,17 @@ impl Serving {
         let (connection, work) = (loan.connection, loan.work.take());
         match connection.and_then(|id| self.connections.iter().position(|found| found.id == id)) {
             Some(index) => {
-                if work.is_some_and(|work| work.what == What::Fill) {
-                    self.loans.remove(name);
-                    self.connections[index].region = None;
+                match work.map(|work| work.what) {
+                    Some(What::Fill) => {
+                        self.loans.remove(name);
+                        self.connections[index].region = None;
+                    }
+                    Some(What::Resume) => {
+                        // It was not given back, and what was stored in it is brought all the same.
+                        loan.hang_up();
+                        self.connections[index].region = None;
+                    }
+                    _ => {}
                 }
                 self.refuse(index, Refusal::of(error), now, report);
             }

@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
@@ -24,10 +25,14 @@ pub(crate) fn sealed(limit_bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether a descriptor that a borrower sends is one of these: memory, of that size for good.
-pub(crate) fn is_sealed(file: &File, limit_bytes: u64) -> bool {
-    let seals = fcntl_get_seals(file);
-    seals.is_ok_and(|seals| seals == SEALS) && file.metadata().is_ok_and(|found| found.len() == limit_bytes)
+/// Whether a descriptor that a borrower sends is memory whose size is for good. The kernel answers by itself.
+pub(crate) fn has_seals(file: impl AsFd) -> bool {
+    fcntl_get_seals(file).is_ok_and(|seals| seals == SEALS)
+}
+
+/// Whether such memory is as large as it should be.
+pub(crate) fn is_of_size(file: &File, limit_bytes: u64) -> bool {
+    file.metadata().is_ok_and(|found| found.len() == limit_bytes)
 }
 
 #[cfg(test)]
@@ -42,13 +47,13 @@ mod tests {
         }
         assert!(holdfast_sys::file::allocate(&file, 0..(1 << 20) + 4096).is_err());
         holdfast_sys::file::allocate(&file, 0..1 << 20).unwrap();
-        assert!(is_sealed(&file, 1 << 20) && !is_sealed(&file, 1 << 21));
+        assert!(has_seals(&file) && is_of_size(&file, 1 << 20) && !is_of_size(&file, 1 << 21));
     }
 
     #[test]
     fn what_a_borrower_could_cut_off_is_not_taken() {
         let open = holdfast_sys::file::anonymous("open", 1 << 20).unwrap();
-        assert!(!is_sealed(&open, 1 << 20));
-        assert!(!is_sealed(&tempfile::tempfile().unwrap(), 0));
+        assert!(!has_seals(&open));
+        assert!(!has_seals(tempfile::tempfile().unwrap()));
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
+use std::time::Instant;
 
 use holdfast_region::RegionName;
 
@@ -13,6 +14,11 @@ use crate::procfs::{FileId, stat};
 use crate::served::loan::Loan;
 use crate::served::serving::Serving;
 
+/// How often a borrower that stores meanwhile is read once more, between emergencies.
+const QUIET_ATTEMPTS: u32 = 3;
+/// The part of an emergency's time in which what is lent is brought: the rest is for all that has to be written.
+const PART_FOR_LENT: u32 = 4;
+
 /// What became of a region that is lent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Brought {
@@ -20,6 +26,8 @@ pub(crate) enum Brought {
     Whole,
     /// The borrower stored all the time.
     Busy,
+    /// It would have taken longer than there was time.
+    Late,
     /// In words.
     Failed(String),
 }
@@ -34,7 +42,7 @@ impl Keeper {
     pub(crate) fn bring_lent(&mut self, name: &RegionName, may_stop: bool) -> Brought {
         let pool = self.names.places().pool().to_owned();
         let Some(serving) = &mut self.serving else { return Brought::Whole };
-        let brought = serving.bring(name);
+        let brought = serving.bring(name, QUIET_ATTEMPTS, None);
         if brought != Brought::Busy || !may_stop || !self.config.stop_for_copies {
             return brought;
         }
@@ -43,24 +51,30 @@ impl Keeper {
         let borrower = borrower.filter(|held| stat(held.holder).is_some_and(|stat| !stat.on_terminal));
         let Some(borrower) = borrower else { return brought };
         match Frozen::stop(&pool, &[borrower], self.config.guard.as_ref()) {
-            Ok(_frozen) => serving.bring(name),
+            Ok(_frozen) => serving.bring(name, QUIET_ATTEMPTS, None),
             Err(_) => brought,
         }
     }
 
     /// Brings everything that is lent, with the borrowers stopped as far as they may be. Says which regions are behind
     /// all the same, and who was stopped.
-    pub(crate) fn bring_all_lent(&mut self) -> (BTreeMap<RegionName, LeftWhy>, Vec<u32>) {
+    ///
+    /// Each is tried once, the small ones first, and for a part of the time only: one that is large, or whose borrower stores
+    /// without a pause, costs the others nothing.
+    pub(crate) fn bring_all_lent(&mut self, started: Instant) -> (BTreeMap<RegionName, LeftWhy>, Vec<u32>) {
         let pool = self.names.places().pool().to_owned();
+        let until = started.checked_add(self.config.emergency / PART_FOR_LENT);
         let Some(serving) = &mut self.serving else { return (BTreeMap::new(), Vec::new()) };
         let borrowers: Vec<Held> =
             serving.loans.iter().filter_map(|(name, loan)| borrower(name, loan)).collect();
         // They go on when all is brought, and before any of it is written to the disk.
         let frozen = Frozen::stop(&pool, &borrowers, self.config.guard.as_ref()).ok();
-        let names: Vec<RegionName> = serving.loans.keys().cloned().collect();
-        let behind = names.into_iter().filter_map(|name| match serving.bring(&name) {
+        let mut names: Vec<RegionName> = serving.loans.keys().cloned().collect();
+        names.sort_by_key(|name| serving.loans.get(name).map(|loan| loan.facts.backed_bytes));
+        let behind = names.into_iter().filter_map(|name| match serving.bring(&name, 1, until) {
             Brought::Whole => None,
             Brought::Busy => Some((name, LeftWhy::Running)),
+            Brought::Late => Some((name, LeftWhy::NoTime)),
             Brought::Failed(why) => Some((name, LeftWhy::Failed(why))),
         });
         (behind.collect(), frozen.iter().flat_map(Frozen::pids).collect())
@@ -68,13 +82,11 @@ impl Keeper {
 }
 
 impl Serving {
-    fn bring(&mut self, name: &RegionName) -> Brought {
+    fn bring(&mut self, name: &RegionName, attempts: u32, until: Option<Instant>) -> Brought {
         let names = &self.names;
-        match self.loans.get_mut(name).map(|loan| loan.bring_quietly(names)) {
-            None | Some(Ok(true)) => Brought::Whole,
-            Some(Ok(false)) => Brought::Busy,
-            Some(Err(error)) => Brought::Failed(error.to_string()),
-        }
+        let Some(loan) = self.loans.get_mut(name) else { return Brought::Whole };
+        let brought = loan.bring_quietly(names, attempts, until);
+        brought.unwrap_or_else(|error| Brought::Failed(error.to_string()))
     }
 }
 
@@ -87,4 +99,113 @@ fn borrower(name: &RegionName, loan: &Loan) -> Option<Held> {
         holder,
         image: FileId::of_open(&loan.image),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use holdfast_region::{Durability, NameSpace, Opened, OwnerKey, Places, RegionError};
+
+    use super::*;
+    use crate::config::{Config, PoolLimit};
+    use crate::flush::Cause;
+    use crate::served::borrower::{Borrowed, Borrower};
+    use crate::served::loan::{What, Work};
+    use crate::served::own_name::key_name;
+    use crate::served::policy::ServePolicy;
+    use crate::served::serving::TurnReport;
+
+    fn keeper(directory: &Path) -> Keeper {
+        let places = Places::at(directory.join("home"), directory.join("pool")).unwrap();
+        let mut config = Config { pool_limit: PoolLimit::None, ..Config::default() };
+        config.bandwidth_bytes_per_s = Some(1 << 30);
+        let mut keeper = Keeper::new(places.clone(), config).unwrap();
+        keeper.serving = Some(Serving::new(&places, ServePolicy::at(directory.join("socket"))).unwrap());
+        keeper
+    }
+
+    /// Lends a region, in which 1 is committed and 2 is stored.
+    fn lent(keeper: &mut Keeper, directory: &Path) -> (Borrowed, RegionName) {
+        let program = std::thread::spawn({
+            let borrower = Borrower::new(directory.join("socket"));
+            move || {
+                let mut borrowed = borrower.open("words", 1 << 20, None).unwrap();
+                borrowed.image().write_all_at(&[1], 0).unwrap();
+                borrowed.commit(Durability::Process).unwrap();
+                borrowed.image().write_all_at(&[2], 0).unwrap();
+                borrowed
+            }
+        });
+        while !program.is_finished() {
+            keeper.serving.as_mut().unwrap().turn(Instant::now());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let name = keeper.serving.as_ref().unwrap().loans.keys().next().unwrap().clone();
+        (program.join().unwrap(), name)
+    }
+
+    /// Of an earlier attempt: one who stored without a pause used up the time of all others, and got three attempts.
+    #[test]
+    fn what_is_lent_is_brought_in_a_part_of_the_time_and_then_left() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut keeper = keeper(directory.path());
+        let (_borrowed, name) = lent(&mut keeper, directory.path());
+        let part = keeper.config.emergency / PART_FOR_LENT;
+        let (behind, _) = keeper.bring_all_lent(Instant::now().checked_sub(part).unwrap());
+        assert_eq!(behind, BTreeMap::from([(name, LeftWhy::NoTime)]));
+        assert_eq!(keeper.bring_all_lent(Instant::now()).0, BTreeMap::new());
+    }
+
+    /// Of an earlier attempt: what a program had brought back was dropped when it could not be given the region again.
+    #[test]
+    fn what_comes_back_and_cannot_be_lent_again_is_brought_all_the_same() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut keeper = keeper(directory.path());
+        let (_borrowed, name) = lent(&mut keeper, directory.path());
+        let serving = keeper.serving.as_mut().unwrap();
+        serving.loans.get_mut(&name).unwrap().work = Work::new(What::Resume);
+        let error = RegionError::Poisoned { name: name.to_string() };
+        serving.fail(&name, &error, Instant::now(), &mut TurnReport::default());
+        assert!(serving.loans.contains_key(&name));
+        let started = Instant::now();
+        while !serving.loans.is_empty() {
+            assert!(started.elapsed() < Duration::from_secs(20), "it is not brought");
+            serving.turn(Instant::now());
+        }
+        assert_eq!(serving.names.open_read(&name).unwrap().read_all().unwrap()[0], 2);
+    }
+
+    /// Of an earlier attempt: a region whose borrower could not be stopped was not saved at all.
+    #[test]
+    fn what_cannot_be_brought_is_saved_as_it_was_published_last_and_reported() {
+        for is_emergency in [true, false] {
+            let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+            let mut keeper = keeper(directory.path());
+            let (borrowed, name) = lent(&mut keeper, directory.path());
+            let loans = &mut keeper.serving.as_mut().unwrap().loans;
+            // More than the image has, so that reading it fails.
+            loans.get_mut(&name).unwrap().facts.backed_bytes += 1 << 20;
+            if is_emergency {
+                let report = keeper.flush(Cause::Asked);
+                assert_eq!((report.saved.len(), report.left.len()), (1, 1), "{report:?}");
+                assert!(matches!(report.left[0].why, LeftWhy::Failed(_)), "{report:?}");
+            } else {
+                let report = keeper.tend();
+                assert_eq!(report.copied, [name.as_str()], "{report:?}");
+                assert_eq!((report.failed.len(), report.busy.len()), (1, 0), "{report:?}");
+            }
+            drop((keeper, borrowed));
+            std::fs::remove_dir_all(directory.path().join("pool")).unwrap();
+            let places = Places::at(directory.path().join("home"), directory.path().join("pool")).unwrap();
+            let user = holdfast_sys::file::effective_user();
+            let key = OwnerKey::load_existing(&places, &key_name(user)).unwrap();
+            let region = NameSpace::new(places).open(&name, &key).unwrap();
+            let mut found = [0];
+            region.read_at(0, &mut found).unwrap();
+            assert_eq!((region.opened(), found), (Opened::Rescued, [1]));
+        }
+    }
 }

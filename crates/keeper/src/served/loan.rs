@@ -22,14 +22,13 @@ use holdfast_region::{
 use holdfast_sys::file::allocate;
 
 use crate::served::image::sealed;
+use crate::served::keeping::Brought;
 use crate::served::wire::Level;
 
 /// What is read at once.
 const PIECE_BYTES: u64 = 1 << 20;
 /// What differs is found in blocks of so many bytes.
 const BLOCK_BYTES: usize = 4096;
-/// How often a borrower that stores meanwhile is read once more.
-const QUIET_ATTEMPTS: u32 = 3;
 
 /// See the module.
 #[derive(Debug)]
@@ -45,6 +44,8 @@ pub(crate) struct Loan {
     pub(crate) pause: Option<Instant>,
     pub(crate) image: File,
     pub(crate) facts: Facts,
+    /// When its work was gone on with last, to be fair among those of one user.
+    pub(crate) worked: u64,
     name: RegionName,
     key: OwnerKey,
     /// Gone after a failure that it does not survive; opened again for the next attempt.
@@ -71,6 +72,8 @@ pub(crate) struct Work {
 pub(crate) enum What {
     /// The image is filled for its borrower.
     Fill,
+    /// The image is its borrower's own, and is given back.
+    Resume,
     /// What the borrower stored is read, for one of these.
     Commit(Level),
     Close,
@@ -103,7 +106,7 @@ impl Loan {
             limit_bytes: region.limit_bytes(),
             is_new: region.opened() == Opened::Created,
         };
-        let work = if image.is_none() { Work::new(What::Fill) } else { None };
+        let work = Work::new(if image.is_none() { What::Fill } else { What::Resume });
         // One that comes back may lack what was grown when the keeper died.
         let image = image.map_or_else(|| sealed(facts.limit_bytes), Ok);
         let image = image.and_then(|image| allocate(&image, 0..facts.backed_bytes).map(|()| image));
@@ -117,19 +120,27 @@ impl Loan {
             pause: None,
             image,
             facts,
+            worked: 0,
             name: name.clone(),
             key: key.clone(),
             region: Some(region),
         })
     }
 
+    /// Whether nobody has got the image yet.
     pub(crate) fn is_filling(&self) -> bool {
         self.work.is_some_and(|work| work.what == What::Fill)
     }
 
+    /// Its borrower is gone: what that stored is brought, and then the region is free.
+    pub(crate) fn hang_up(&mut self) {
+        self.connection = None;
+        self.work = Work::new(What::HungUp);
+    }
+
     /// Does a slice of its work; whether it is all done.
     pub(crate) fn step(&mut self, names: &NameSpace, slice_bytes: u64) -> Result<bool, RegionError> {
-        let Some(work) = self.work else { return Ok(true) };
+        let Some(work) = self.work.filter(|work| work.what != What::Resume) else { return Ok(true) };
         let end = self.facts.backed_bytes.min(work.done_bytes + slice_bytes);
         for start in (work.done_bytes..end).step_by(PIECE_BYTES as usize) {
             let bytes = PIECE_BYTES.min(end - start);
@@ -185,38 +196,62 @@ impl Loan {
         committed.inspect_err(|_| self.drop_brought())
     }
 
-    /// Brings everything at one go, from a borrower that was not asked to be quiet; whether there was a moment at which
-    /// it was. Read twice: where nothing differs, the first reading is what the image held in between.
-    pub(crate) fn bring_quietly(&mut self, names: &NameSpace) -> Result<bool, RegionError> {
+    /// Brings everything at one go, from a borrower that was not asked to be quiet, until a moment comes at which it was or
+    /// the attempts or the time are over. Read twice: where nothing differs, the first reading is what the image held in between.
+    pub(crate) fn bring_quietly(
+        &mut self,
+        names: &NameSpace,
+        attempts: u32,
+        until: Option<Instant>,
+    ) -> Result<Brought, RegionError> {
         if self.is_filling() {
-            return Ok(true);
+            return Ok(Brought::Whole);
         }
-        for _ in 0..QUIET_ATTEMPTS {
-            let (mut first, mut second) = (DefaultHasher::new(), DefaultHasher::new());
-            for start in (0..self.facts.backed_bytes).step_by(PIECE_BYTES as usize) {
-                let bytes = PIECE_BYTES.min(self.facts.backed_bytes - start);
-                let brought = self.bring(names, start, bytes);
-                first.write(&brought.inspect_err(|_| self.drop_brought())?);
+        for _ in 0..attempts {
+            let read = self.bring_and_look_again(names, until);
+            match read.inspect_err(|_| self.drop_brought())? {
+                Brought::Whole => {
+                    self.commit(names, Level::Process)?;
+                    return Ok(Brought::Whole);
+                }
+                other => {
+                    // What is being brought for the borrower's own sake begins again.
+                    self.drop_brought();
+                    if other == Brought::Late {
+                        return Ok(other);
+                    }
+                }
             }
-            let mut theirs = vec![0; PIECE_BYTES as usize];
-            for start in (0..self.facts.backed_bytes).step_by(PIECE_BYTES as usize) {
-                let bytes = PIECE_BYTES.min(self.facts.backed_bytes - start) as usize;
-                let read = self.image.read_exact_at(&mut theirs[..bytes], start);
-                read.map_err(|source| failed("read the image of", &self.name, source))
-                    .inspect_err(|_| self.drop_brought())?;
-                second.write(&theirs[..bytes]);
-            }
-            if first.finish() == second.finish() {
-                self.commit(names, Level::Process)?;
-                return Ok(true);
-            }
-            self.drop_brought();
         }
-        // What is being brought for the borrower's own sake begins again.
-        if let Some(work) = &mut self.work {
-            work.done_bytes = 0;
+        Ok(Brought::Busy)
+    }
+
+    fn bring_and_look_again(
+        &mut self,
+        names: &NameSpace,
+        until: Option<Instant>,
+    ) -> Result<Brought, RegionError> {
+        let (mut first, mut second) = (DefaultHasher::new(), DefaultHasher::new());
+        let is_late = || until.is_some_and(|until| Instant::now() >= until);
+        let backed_bytes = self.facts.backed_bytes;
+        for start in (0..backed_bytes).step_by(PIECE_BYTES as usize) {
+            if is_late() {
+                return Ok(Brought::Late);
+            }
+            first.write(&self.bring(names, start, PIECE_BYTES.min(backed_bytes - start))?);
         }
-        Ok(false)
+        let mut theirs = vec![0; PIECE_BYTES as usize];
+        for start in (0..backed_bytes).step_by(PIECE_BYTES as usize) {
+            if is_late() {
+                return Ok(Brought::Late);
+            }
+            let bytes = PIECE_BYTES.min(backed_bytes - start) as usize;
+            let read = self.image.read_exact_at(&mut theirs[..bytes], start);
+            read.map_err(|source| failed("read the image of", &self.name, source))?;
+            second.write(&theirs[..bytes]);
+        }
+        let is_whole = first.finish() == second.finish();
+        Ok(if is_whole { Brought::Whole } else { Brought::Busy })
     }
 
     /// Allocates more, in the region first: what the borrower stores must have a place to go.

@@ -6,7 +6,8 @@
 //!   connections, gets a word and nothing else.
 //! - A connection that ends, however it does, ends its loan: what was stored is brought to the region, before anybody else can
 //!   have it.
-//! - All that is kept is bounded: connections by number, each with one request, one answer and one region.
+//! - All that is kept is bounded: connections by number, each with one request, one answer and one region; and so is what waits
+//!   to be closed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,10 +17,11 @@ use std::time::{Duration, Instant};
 use holdfast_region::{NameSpace, Places, RegionName};
 use rustix::event::{PollFd, PollFlags};
 
+use crate::closer::Closer;
 use crate::error::{KeeperError, Result};
 use crate::served::connection::{After, Connection, peer};
 use crate::served::lease::Leases;
-use crate::served::loan::{Loan, What, Work};
+use crate::served::loan::Loan;
 use crate::served::place::{bind, raise_descriptor_limit};
 use crate::served::policy::ServePolicy;
 use crate::served::users::{Counts, Holdings, ServedStatus};
@@ -33,6 +35,8 @@ const ACCEPTS_MAX: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long until what failed for somebody who is gone is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Connections and descriptors of peers that wait until they can be closed; then nobody new is taken.
+const PARKED_MAX: u64 = 64;
 /// Descriptors that a loan takes, at most: image, lease, and what a region has open.
 const DESCRIPTORS_PER_LOAN: u64 = 12;
 /// Those that the rest of the keeper needs, and a commit for a moment.
@@ -48,6 +52,7 @@ pub(crate) struct Serving {
     pub(crate) loans: BTreeMap<RegionName, Loan>,
     pub(crate) counts: BTreeMap<u32, Counts>,
     pub(crate) loans_max: usize,
+    pub(crate) closer: Closer,
     listener: UnixListener,
     us: u32,
     /// Numbers connections and answers.
@@ -73,7 +78,8 @@ impl Serving {
         let descriptors = raise_descriptor_limit();
         let free = descriptors.saturating_sub(DESCRIPTORS_OF_KEEPER);
         let connections = (policy.connections as u64).min(free / 4).max(1);
-        let loans_max = free.saturating_sub(connections) / DESCRIPTORS_PER_LOAN;
+        let parked = PARKED_MAX.min(free / 8).max(1);
+        let loans_max = free.saturating_sub(connections + parked) / DESCRIPTORS_PER_LOAN;
         let policy = ServePolicy { connections: connections as usize, ..policy };
         Ok(Serving {
             names: NameSpace::new(places.clone()),
@@ -82,6 +88,7 @@ impl Serving {
             loans: BTreeMap::new(),
             counts: BTreeMap::new(),
             loans_max: usize::try_from(loans_max).unwrap_or(usize::MAX).max(1),
+            closer: Closer::new(parked as usize),
             listener,
             us: holdfast_sys::file::effective_user(),
             sequence: 0,
@@ -125,7 +132,7 @@ impl Serving {
         self.answer_some(now, &mut report);
         self.work_some(now, &mut report);
         self.end_loans();
-        self.connections.retain(|connection| !connection.is_over());
+        self.connections.extract_if(.., |connection| connection.is_over()).for_each(Connection::end);
         report
     }
 
@@ -134,6 +141,10 @@ impl Serving {
             return;
         }
         for _ in 0..ACCEPTS_MAX {
+            if self.closer.is_full() {
+                self.accepts_from = Some(now + ACCEPT_PAUSE);
+                return;
+            }
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -144,10 +155,14 @@ impl Serving {
                     return;
                 }
             };
-            let Ok(peer) = peer(&stream) else { continue };
+            let Ok(peer) = peer(&stream) else {
+                self.closer.end(stream);
+                continue;
+            };
             self.sequence += 1;
             let times = (self.policy.patience, self.policy.idle);
-            let mut connection = Connection::new(self.sequence, stream, peer, times, now);
+            let mut connection =
+                Connection::new(self.sequence, stream, peer, times, self.closer.clone(), now);
             match self.why_not(peer.0) {
                 None => self.connections.push(connection),
                 Some((kind, why)) => {
@@ -155,6 +170,7 @@ impl Serving {
                     // Once, without waiting: what does not fit is not sent.
                     let refused = ServedAnswer::Refused { kind, why };
                     connection.answer(&refused, Vec::new(), After::HangsUp, now);
+                    connection.end();
                 }
             }
         }
@@ -209,10 +225,11 @@ impl Serving {
         let users = in_turn(working.map(|loan| loan.user).collect(), self.last_worked);
         for user in users {
             self.last_worked = user;
-            let mut of_user =
-                self.loans.iter_mut().filter(|(_, loan)| loan.user == user && is_ready(&&**loan));
-            let Some((name, loan)) = of_user.next() else { continue };
+            let of_user = self.loans.iter_mut().filter(|(_, loan)| loan.user == user && is_ready(&&**loan));
+            let Some((name, loan)) = of_user.min_by_key(|(_, loan)| loan.worked) else { continue };
             let name = name.clone();
+            self.sequence += 1;
+            loan.worked = self.sequence;
             match loan.step(&self.names, SLICE_BYTES) {
                 Ok(false) => {}
                 Ok(true) => self.finish(&name, now, report),
@@ -234,8 +251,7 @@ impl Serving {
                 self.loans.remove(name);
                 continue;
             }
-            loan.connection = None;
-            loan.work = Work::new(What::HungUp);
+            loan.hang_up();
         }
     }
 

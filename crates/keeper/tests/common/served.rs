@@ -352,12 +352,20 @@ impl Raw {
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8], given: &[BorrowedFd<'_>]) {
+        self.send_as(bytes, given, SendFlags::NOSIGNAL);
+    }
+
+    pub(crate) fn send_urgent(&mut self, bytes: &[u8], given: &[BorrowedFd<'_>]) {
+        self.send_as(bytes, given, SendFlags::NOSIGNAL | SendFlags::OOB);
+    }
+
+    fn send_as(&mut self, bytes: &[u8], given: &[BorrowedFd<'_>], flags: SendFlags) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !given.is_empty() {
             assert!(control.push(SendAncillaryMessage::ScmRights(given)));
         }
-        let sent = sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
+        let sent = sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, flags);
         assert_eq!(sent.unwrap(), bytes.len());
     }
 

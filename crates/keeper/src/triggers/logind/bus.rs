@@ -3,10 +3,11 @@
 //! Invariants:
 //! - What came is taken apart after each read, so no crowd of messages gathers, and no sender can fill the memory.
 //! - Bodies that are too long are skipped; their senders break nothing.
-//! - A descriptor belongs to the message that it came with, and is closed with it unless somebody takes it.
+//! - A descriptor belongs to the message that it came with, and is closed with it unless somebody takes it; by the [`Closer`],
+//!   since anybody on the bus can have sent it.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, IoSliceMut, Write};
+use std::io::{self, ErrorKind, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -14,10 +15,9 @@ use std::path::Path;
 
 use holdfast_sys::file::effective_user;
 use rustix::net::sockopt::socket_error;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recvmsg, socket_with,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use crate::closer::{self, Closer};
 
 use super::message::{Extent, MESSAGE_BYTES_MAX, Message};
 
@@ -50,6 +50,7 @@ impl Bus {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         socket_error(&socket)??;
+        closer::prepare(&socket)?;
         let user: String = effective_user().to_string().bytes().map(|digit| format!("{digit:02x}")).collect();
         let hello = format!("\0AUTH EXTERNAL {user}\r\nNEGOTIATE_UNIX_FD\r\nBEGIN\r\n");
         Ok(Bus {
@@ -60,6 +61,12 @@ impl Bus {
             descriptors: VecDeque::new(),
             outgoing: hello.into_bytes(),
         })
+    }
+
+    /// The end, of what was not taken as well.
+    pub(super) fn end(self, closer: &Closer) {
+        closer.close_each(self.descriptors);
+        closer.end(self.stream);
     }
 
     /// Sends a message, now or when there is room.
@@ -90,9 +97,13 @@ impl Bus {
     ///
     /// # Errors
     /// When the connection is over, or what comes is no message.
-    pub(super) fn read(&mut self, mut take: impl FnMut(Message, Vec<OwnedFd>)) -> io::Result<()> {
+    pub(super) fn read(
+        &mut self,
+        closer: &Closer,
+        mut take: impl FnMut(Message, Vec<OwnedFd>),
+    ) -> io::Result<()> {
         for _ in 0..READS_MAX {
-            if !self.read_some()? {
+            if !self.read_some(closer)? {
                 break;
             }
             while let Some((message, descriptors)) = self.next()? {
@@ -103,34 +114,27 @@ impl Bus {
     }
 
     /// Whether anything came.
-    fn read_some(&mut self) -> io::Result<bool> {
+    fn read_some(&mut self, closer: &Closer) -> io::Result<bool> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [0; READ_BYTES];
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let mut parts = [IoSliceMut::new(&mut bytes)];
-        let received = loop {
-            match recvmsg(&self.stream, &mut parts, &mut control, flags) {
+        let (count, descriptors) = loop {
+            match closer.receive(&self.stream, &mut bytes, &mut space) {
                 Ok(received) => break received,
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
                 Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::TOOBIG) => {
+                    return Err(io::Error::other("there is no room for descriptors from the bus"));
+                }
                 Err(error) => return Err(error.into()),
             }
         };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.descriptors.extend(descriptors);
-            }
-        }
-        if received.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(io::Error::other("descriptors from the bus were lost"));
-        }
-        if received.bytes == 0 {
+        self.descriptors.extend(descriptors);
+        if count == 0 {
             return Err(io::Error::new(ErrorKind::UnexpectedEof, "the bus ended the connection"));
         }
-        let skipped = self.skip_bytes.min(received.bytes);
+        let skipped = self.skip_bytes.min(count);
         self.skip_bytes -= skipped;
-        self.incoming.extend_from_slice(&bytes[skipped..received.bytes]);
+        self.incoming.extend_from_slice(&bytes[skipped..count]);
         Ok(true)
     }
 

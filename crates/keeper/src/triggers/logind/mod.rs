@@ -20,6 +20,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::closer::Closer;
+
 use self::bus::Bus;
 use self::message::{Kind, Message, Method, call};
 
@@ -28,6 +30,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 /// How long an answer may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+/// Descriptors that others sent over the bus and that cannot be closed yet; with more, there is no bus for a while.
+const PARKED_MAX: usize = 64;
 
 const DRIVER: &str = "org.freedesktop.DBus";
 const HELLO: Method =
@@ -56,6 +60,7 @@ pub(crate) struct Logind {
     pause: Duration,
     /// Why there is no lock, in words.
     why_not: String,
+    closer: Closer,
 }
 
 /// What holds while the bus is there.
@@ -77,7 +82,14 @@ struct Link {
 impl Logind {
     /// Looks for the bus when it is first asked to.
     pub(crate) fn new(path: Option<PathBuf>, now: Instant) -> Logind {
-        Logind { path, link: None, retry: now, pause: PAUSE_MIN, why_not: String::new() }
+        Logind {
+            path,
+            link: None,
+            retry: now,
+            pause: PAUSE_MIN,
+            why_not: String::new(),
+            closer: Closer::new(PARKED_MAX),
+        }
     }
 
     /// What to wait for, and whether for room to send as well.
@@ -101,6 +113,10 @@ impl Logind {
             if now < self.retry {
                 return false;
             }
+            if self.closer.is_full() {
+                self.retry = now + self.pause;
+                return false;
+            }
             let connected = Bus::connect(path).map_err(|error| {
                 io::Error::new(error.kind(), format!("no bus at {}: {error}", path.display()))
             });
@@ -110,7 +126,7 @@ impl Logind {
             }
         }
         let Some(link) = &mut self.link else { return false };
-        match link.go_on(now) {
+        match link.go_on(&self.closer, now) {
             Ok(()) => {
                 if link.lock.is_some() {
                     (self.pause, self.why_not) = (PAUSE_MIN, String::new());
@@ -135,7 +151,9 @@ impl Logind {
     }
 
     fn drop_link(&mut self, error: &io::Error, now: Instant) {
-        self.link = None;
+        if let Some(link) = self.link.take() {
+            link.bus.end(&self.closer);
+        }
         self.why_not = error.to_string();
         self.retry = now + self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
@@ -176,19 +194,31 @@ impl Link {
         Ok(())
     }
 
-    fn go_on(&mut self, now: Instant) -> io::Result<()> {
+    fn go_on(&mut self, closer: &Closer, now: Instant) -> io::Result<()> {
         self.bus.flush()?;
         let mut came = Vec::new();
-        let read = self.bus.read(|message, descriptors| {
+        let read = self.bus.read(closer, |message, descriptors| {
+            let mut descriptors = descriptors.into_iter();
             if is_wanted(&message) {
-                // Whoever sends others has nothing kept open by that.
-                let descriptor = descriptors.into_iter().next().filter(|_| message.kind == Kind::Answer);
+                let descriptor = if message.kind == Kind::Answer { descriptors.next() } else { None };
                 came.push((message, descriptor));
             }
+            // Whoever sends others has nothing kept open by that.
+            closer.close_each(descriptors);
         });
         // In order, and also what came before the bus ended.
-        came.into_iter().try_for_each(|(message, descriptor)| self.take(&message, descriptor))?;
+        let mut came = came.into_iter();
+        let taken = came.try_for_each(|(message, mut descriptor)| {
+            let taken = self.take(&message, &mut descriptor);
+            closer.close_each(descriptor);
+            taken
+        });
+        closer.close_each(came.filter_map(|(_, descriptor)| descriptor));
+        taken?;
         read?;
+        if closer.is_full() {
+            return Err(io::Error::other("others on the bus send descriptors that cannot be closed"));
+        }
         if self.asked.is_some_and(|(_, until)| until <= now) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "logind does not answer"));
         }
@@ -199,14 +229,14 @@ impl Link {
         Ok(())
     }
 
-    fn take(&mut self, message: &Message, descriptor: Option<OwnedFd>) -> io::Result<()> {
+    fn take(&mut self, message: &Message, descriptor: &mut Option<OwnedFd>) -> io::Result<()> {
         let answers = |asked: Option<(u32, Instant)>| {
             asked.is_some_and(|(serial, _)| message.reply_serial == Some(serial))
         };
         match message.kind {
             Kind::Answer if answers(self.asked) => {
                 self.asked = None;
-                let lock = descriptor.ok_or_else(|| io::Error::other("logind gave no lock"))?;
+                let lock = descriptor.take().ok_or_else(|| io::Error::other("logind gave no lock"))?;
                 self.logind = Some(message.sender.clone());
                 // Too late for a shutdown that was acted on: it is not delayed.
                 if !self.is_going || self.is_due {
