@@ -410,7 +410,7 @@ fn recover_locked(base: &dyn Base, database: &Path, mark: Mark) -> Result<u64> {
     }
     let foreign = |what| SqliteError::LogForeign { log: path.clone(), database: database.to_owned(), what };
     let log = Log::open(&path).map_err(SqliteError::io("open", &path))?;
-    let log =
+    let mut log =
         log.ok_or_else(|| SqliteError::LogMissing { database: database.to_owned(), log: path.clone() })?;
     let generation = log.generation().map_err(SqliteError::io("read", &path))?;
     let generation = generation.ok_or_else(|| foreign("its header is not whole"))?;
