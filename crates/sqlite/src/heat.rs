@@ -94,7 +94,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Brings in order what a writer left that died with the lock PENDING or EXCLUSIVE.
+    /// Brings in order what a writer left that died with the lock EXCLUSIVE, when nobody reads the map.
     pub(crate) fn settle_dead_writer(&self) -> std::result::Result<(), Astray> {
         let header = self.image.header();
         let committed = header.committed.load(Acquire);
