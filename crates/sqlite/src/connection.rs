@@ -187,10 +187,8 @@ impl Connection {
         if !self.pool.lock_exclusive(self.owner) {
             return Err(ffi::BUSY);
         }
-        let header = self.pool.image.header();
-        if rolls_back && header.disk_journal.load(Acquire) != 0 {
-            header.direct.store(1, Release);
-            self.is_direct = true;
+        if rolls_back && self.pool.image.header().disk_journal.load(Acquire) != 0 {
+            self.resume_direct().map_err(|error| report(&error))?;
         }
         Ok(())
     }
