@@ -316,9 +316,12 @@ fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_
     let path = folder.path().join("db");
     let log = folder.path().join("db-holdfast");
     create(&path);
-    let told = kill_after(TEST, "threshold=5", folder.path(), 3);
+    // All that it acknowledged is in the log.
+    let told = kill_after(TEST, "level=power", folder.path(), 3);
     let image = holdfast_sqlite::status(&path).unwrap().image.unwrap();
     let good = std::fs::read(&image).unwrap();
+    let [_, flushed, applied] = holdfast_sqlite::status(&path).unwrap().commits;
+    assert!(flushed > applied, "the log holds nothing");
     let mut zeroed = good.clone();
     zeroed[..4096].fill(0);
     let mut chain = good.clone();
@@ -329,6 +332,21 @@ fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_
         let text = holdfast_sqlite::recover(&path, false).unwrap_err().to_string();
         assert!(text.contains("holdfast sqlite recover --discard"), "{text}");
         assert_eq!(std::fs::read(&image).unwrap(), bad, "it was touched");
+    }
+    // One that was never finished holds nothing: then the log has what is left. Here it stands for a lost pool.
+    let mut unfinished = zeroed.clone();
+    unfinished.fill(0);
+    let database = std::fs::read(&path).unwrap();
+    let kept = std::fs::read(&log).unwrap();
+    for (bad, discard) in [(&zeroed, true), (&unfinished, false)] {
+        std::fs::write(&image, bad).unwrap();
+        let recovered = holdfast_sqlite::recover(&path, discard).unwrap();
+        assert_eq!(recovered, holdfast_sqlite::Recovered::LastFlush, "the log is durable commits");
+        let found = number(&open_plain(&path), "SELECT n FROM counter");
+        assert!(found == told || found == told + 1, "{told} acknowledged, {found} there");
+        // As it was.
+        std::fs::write(&path, &database).unwrap();
+        std::fs::write(&log, &kept).unwrap();
     }
     // A chain that leads astray is made anew from the slots.
     std::fs::write(&image, &chain).unwrap();

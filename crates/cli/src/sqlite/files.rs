@@ -96,7 +96,7 @@ pub fn recover(args: &SqliteRecoverArgs) -> Result<u8, Failure> {
             Recovered::Nothing => "nothing to recover: it was complete",
             Recovered::Everything => "recovered, with every commit",
             Recovered::LastFlush => {
-                "recovered as of its last flush: the pool is lost, and with it the commits since then"
+                "recovered as of its last flush: what was in the pool is lost, and with it the commits since then"
             }
             Recovered::Discarded => "taken as it is: what was elsewhere is dropped",
         };
