@@ -154,19 +154,18 @@ impl Connection {
                 let _ = self.base.unlock_to(LOCK_SHARED);
                 return Err(code);
             }
-            let heated = self.pool.heat(&self.base);
-            if let Err(error) = heated {
+            // Before others see that the database is hot: what SQLite has read stays true only as long as nobody commits.
+            if !self.pool.lock_shared() {
+                let _ = self.base.unlock_to(LOCK_SHARED);
+                return Err(ffi::BUSY);
+            }
+            if let Err(error) = self.pool.heat(&self.base) {
+                self.pool.unlock_shared();
                 let _ = self.base.unlock_to(LOCK_SHARED);
                 return Err(report(&error));
             }
-            // Nobody else can have come into the pool since: who has it locked waits for the base's lock first.
-            let is_locked = self.pool.lock_shared();
-            let _ = self.base.unlock_to(LOCK_NONE);
-            if !is_locked {
-                self.level = LOCK_NONE;
-                return Err(ffi::BUSY);
-            }
             self.in_pool = true;
+            let _ = self.base.unlock_to(LOCK_NONE);
         }
         if !self.pool.lock_reserved(self.owner) {
             return Err(ffi::BUSY);
