@@ -378,6 +378,8 @@ impl Pool {
         for word in [&header.hot, &header.closing, &header.commit_lock, &header.log_lock, &header.direct] {
             word.store(0, Relaxed);
         }
+        // A mark that is found later is of a copy, and not to be believed.
+        header.nonce.store(0, Relaxed);
         header.disk_journal.store(0, Relaxed);
         header.prepared.store(0, Relaxed);
         header.writer.store(0, Relaxed);

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::attach::read_mark;
 use crate::base::{Base, HostFile};
 use crate::error::SqliteError;
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED};
@@ -236,9 +237,18 @@ impl Connection {
     pub(crate) fn size(&self) -> Result<u64, Code> {
         match self.pending_size {
             Some(size) => Ok(size),
-            None if self.is_direct || !self.is_hot() => self.base.size().map_err(|error| report(&error)),
+            None if self.is_direct => self.base.size().map_err(|error| report(&error)),
+            None if !self.is_hot() => self.cold_size().map_err(|error| report(&error)),
             None => Ok(self.pool.size()),
         }
+    }
+
+    /// Who died while an empty database became hot may have left what stands for one.
+    fn cold_size(&self) -> Result<u64, SqliteError> {
+        let size = self.base.size()?;
+        let is_stand_in =
+            size == mark::STAND_IN_BYTES && read_mark(&self.base)?.0.is_some_and(|mark| mark.was_empty);
+        Ok(if is_stand_in { 0 } else { size })
     }
 
     /// Fills `target`; false when the database ends before.
