@@ -149,11 +149,13 @@ impl Pool {
                 }
             }
             _ => {
-                // It was moved away, or the database was: everything that it held is still in the pool.
+                // It was moved away, or the database was: everything that it held is still in the pool. That is noted first:
+                // whoever dies in between leaves no empty log that is held for a full one.
+                header.flushed.store(header.applied.load(Acquire), Release);
+                self.image.write_back_header();
                 let generation = Generation { nonce, salt: random() };
                 let log = Log::create(&path, generation).map_err(SqliteError::io("create", &path))?;
                 *turn.log = Some(log);
-                header.flushed.store(header.applied.load(Acquire), Release);
                 self.note_new_log(generation.salt);
             }
         }
