@@ -69,6 +69,15 @@ pub(crate) fn report(error: &SqliteError) -> Code {
     code
 }
 
+/// SQLite takes a full disk and an error of the disk for a failed commit. With any other code, as BUSY, it would try again what
+/// it holds for done, or go on as if nothing was to be rolled back.
+fn code_of_commit(code: Code) -> Code {
+    match code & 0xff {
+        ffi::FULL | ffi::IOERR => code,
+        _ => ffi::IOERR,
+    }
+}
+
 impl Connection {
     pub(crate) fn new(pool: Arc<Pool>, base: HostFile, database: &Path) -> Connection {
         let owner = Owner::new(pool.number, pool.next_connection());
@@ -415,7 +424,7 @@ impl Connection {
             return Err(ffi::FULL);
         }
         if self.is_direct {
-            return self.end_direct(true);
+            return self.end_direct(true).map_err(code_of_commit);
         }
         let size = self.size()?;
         if self.shadows.is_empty() && size == self.pool.size() {
@@ -426,8 +435,7 @@ impl Connection {
         let committed = pool.commit(&self.shadows, size);
         if let Err(error) = committed {
             self.roll_back()?;
-            // BUSY would have SQLite try again what it holds for done.
-            return Err(if error.code() == ffi::BUSY { ffi::IOERR } else { report(&error) });
+            return Err(code_of_commit(report(&error)));
         }
         self.shadows.clear();
         self.pending_size = None;
