@@ -16,6 +16,7 @@ use crate::error::{Result, SqliteError};
 use crate::layout::{BLOCK_BYTES, Header, MAGIC};
 use crate::locks::{is_anybody_there, pid_space};
 use crate::log::{Log, log_path};
+use crate::stub;
 
 /// What is known of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +48,9 @@ pub enum Recovered {
     Everything,
     /// The pool was lost: the file is as of its last flush.
     LastFlush,
+    /// Every commit is in the file, and pages besides of a transaction that outgrew the pool and did not end: its journal is
+    /// beside the file, and the next program that opens the database with the VFS rolls it back. Others refuse it until then.
+    JournalLeft,
     /// What was not in the file was dropped, as was asked for.
     Discarded,
 }
@@ -132,6 +136,15 @@ pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
     }
     let pool = attach(path, Box::new(base), None)?;
     pool.detach()?;
+    if read_mark(&OwnFile::open(path)?)?.0.is_some() {
+        let journal = stub::journal_path(path);
+        return if journal.exists() {
+            Ok(Recovered::JournalLeft)
+        } else {
+            // Somebody has it open by now.
+            Err(SqliteError::Busy { path: path.to_owned() })
+        };
+    }
     Ok(match (marked, found.image) {
         (None, _) => Recovered::Nothing,
         (Some(_), Some(_)) => Recovered::Everything,
