@@ -112,7 +112,9 @@ fn examine(file: &File, identity: Identity) -> io::Result<Found> {
 /// one that was never finished, but not what is behind it.
 fn is_unused(file: &File, length: u64) -> io::Result<bool> {
     let capacities = (0..=CAPACITY_MAX.ilog2()).map(|power| Plan::new(1 << power));
-    let Some(plan) = capacities.into_iter().find(|plan| plan.bytes as u64 == length) else { return Ok(false) };
+    let Some(plan) = capacities.into_iter().find(|plan| plan.bytes as u64 == length) else {
+        return Ok(false);
+    };
     let mut piece = vec![0; 64 << 10];
     let mut at = BLOCK_BYTES;
     while at < plan.pages_at {
