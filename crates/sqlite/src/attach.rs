@@ -63,6 +63,8 @@ enum Found {
     Fresh,
     /// An image of this database, with so many slots.
     Sound(u32),
+    /// Whoever was making it died: nothing is in it.
+    Unfinished,
     /// Something else.
     Broken(&'static str),
 }
@@ -84,6 +86,10 @@ fn examine(file: &File, identity: Identity) -> io::Result<Found> {
     }
     let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
     let offset = std::mem::offset_of!(Header, sum);
+    let (nonce, hot) = (std::mem::offset_of!(Header, nonce), std::mem::offset_of!(Header, hot));
+    if [offset, nonce, hot].iter().all(|at| word(*at) == 0) && is_unused(file, length)? {
+        return Ok(Found::Unfinished);
+    }
     let (version, capacity) = (word(8) as u32, (word(8) >> 32) as u32);
     let names = Identity([word(16), word(24), word(32)]);
     if word(0) != MAGIC || word(offset) != static_sum(word(0), version, capacity, names) {
@@ -100,6 +106,26 @@ fn examine(file: &File, identity: Identity) -> io::Result<Found> {
     } else {
         Found::Sound(capacity)
     })
+}
+
+/// Whether no process ever introduced itself in an image, and no slot of it was ever used. A header that was destroyed looks as
+/// one that was never finished, but not what is behind it.
+fn is_unused(file: &File, length: u64) -> io::Result<bool> {
+    let capacities = (0..=CAPACITY_MAX.ilog2()).map(|power| Plan::new(1 << power));
+    let Some(plan) = capacities.into_iter().find(|plan| plan.bytes as u64 == length) else {
+        return Ok(false);
+    };
+    let mut piece = vec![0; 64 << 10];
+    let mut at = BLOCK_BYTES;
+    while at < plan.pages_at {
+        let bytes = piece.len().min(plan.pages_at - at);
+        file.read_exact_at(&mut piece[..bytes], at as u64)?;
+        if piece[..bytes].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += bytes;
+    }
+    Ok(true)
 }
 
 /// The mark in a database file, and whether the file is in WAL mode.
@@ -168,13 +194,19 @@ fn attach_file(
         Found::Fresh => Plan::capacity_for(
             limit_slots.map_or(POOL_LIMIT_DEFAULT, |slots| u64::from(slots) * BLOCK_BYTES as u64),
         ),
-        Found::Broken(what) => {
+        Found::Unfinished | Found::Broken(_) => {
+            let what = if let Found::Broken(what) = found { what } else { "it was never finished" };
             return Err(SqliteError::Damaged { image: path.to_owned(), database: database.to_owned(), what });
         }
     };
     let own = file.try_clone().map_err(pool_error("open"))?;
-    let image = Image::map(own, path, Plan::new(capacity), is_persistent)
-        .map_err(|source| SqliteError::PoolFull { path: path.to_owned(), source })?;
+    let image = Image::map(own, path, Plan::new(capacity), is_persistent).map_err(|source| {
+        if found == Found::Fresh {
+            // As if it had not been tried: the next one begins anew.
+            let _ = file.set_len(0);
+        }
+        SqliteError::PoolFull { path: path.to_owned(), source }
+    })?;
     if found == Found::Fresh {
         format(&image, identity, limit_slots);
     }
@@ -205,6 +237,7 @@ fn set_aside(
     let clear = || file.set_len(0).map_err(SqliteError::io("clear", path)).map(|()| Found::Fresh);
     match found {
         Found::Fresh => Ok(Found::Fresh),
+        Found::Unfinished => clear(),
         Found::Broken(what) if marked.is_some() => {
             Err(SqliteError::Damaged { image: path.to_owned(), database: database.to_owned(), what })
         }
@@ -347,6 +380,8 @@ impl Pool {
         for word in [&header.hot, &header.closing, &header.commit_lock, &header.log_lock, &header.direct] {
             word.store(0, Relaxed);
         }
+        // A mark that is found later is of a copy, and not to be believed.
+        header.nonce.store(0, Relaxed);
         header.disk_journal.store(0, Relaxed);
         header.prepared.store(0, Relaxed);
         header.writer.store(0, Relaxed);
@@ -402,7 +437,7 @@ pub(crate) fn recover_from_log(base: &dyn Base, database: &Path, mark: Mark) -> 
     Ok(transaction)
 }
 
-fn recover_locked(base: &dyn Base, database: &Path, mark: Mark) -> Result<u64> {
+pub(crate) fn recover_locked(base: &dyn Base, database: &Path, mark: Mark) -> Result<u64> {
     let path = log_path(database);
     // Somebody may have been faster.
     if read_mark(base)?.0 != Some(mark) {
@@ -410,7 +445,7 @@ fn recover_locked(base: &dyn Base, database: &Path, mark: Mark) -> Result<u64> {
     }
     let foreign = |what| SqliteError::LogForeign { log: path.clone(), database: database.to_owned(), what };
     let log = Log::open(&path).map_err(SqliteError::io("open", &path))?;
-    let log =
+    let mut log =
         log.ok_or_else(|| SqliteError::LogMissing { database: database.to_owned(), log: path.clone() })?;
     let generation = log.generation().map_err(SqliteError::io("read", &path))?;
     let generation = generation.ok_or_else(|| foreign("its header is not whole"))?;

@@ -37,10 +37,15 @@ impl Pool {
         if let Some(turn) = turn.as_mut()
             && let Err(error) = self.flush_in_turn(turn, true)
         {
-            // Nobody has seen it: the writer still has EXCLUSIVE.
-            header.committed.store(last, Release);
-            self.image.write_back_header();
-            return Err(error);
+            if header.prepared.load(Relaxed) == 0 {
+                // Nobody has seen it: the writer still has EXCLUSIVE.
+                header.committed.store(last, Release);
+                self.image.write_back_header();
+                return Err(error);
+            }
+            // The super-journal is gone: it is committed, here as in the other databases, and SQLite takes no error any
+            // more. The log is written anew with the next flush.
+            crate::host::log(error.code(), &error.to_string());
         }
         if header.prepared.load(Relaxed) != 0 {
             header.prepared.store(0, Release);

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::attach::read_mark;
 use crate::base::{Base, HostFile};
 use crate::error::SqliteError;
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED};
@@ -66,6 +67,15 @@ pub(crate) fn report(error: &SqliteError) -> Code {
         host::log(code, &error.to_string());
     }
     code
+}
+
+/// SQLite takes a full disk and an error of the disk for a failed commit. With any other code, as BUSY, it would try again what
+/// it holds for done, or go on as if nothing was to be rolled back.
+fn code_of_commit(code: Code) -> Code {
+    match code & 0xff {
+        ffi::FULL | ffi::IOERR => code,
+        _ => ffi::IOERR,
+    }
 }
 
 impl Connection {
@@ -154,19 +164,18 @@ impl Connection {
                 let _ = self.base.unlock_to(LOCK_SHARED);
                 return Err(code);
             }
-            let heated = self.pool.heat(&self.base);
-            if let Err(error) = heated {
+            // Before others see that the database is hot: what SQLite has read stays true only as long as nobody commits.
+            if !self.pool.lock_shared() {
+                let _ = self.base.unlock_to(LOCK_SHARED);
+                return Err(ffi::BUSY);
+            }
+            if let Err(error) = self.pool.heat(&self.base) {
+                self.pool.unlock_shared();
                 let _ = self.base.unlock_to(LOCK_SHARED);
                 return Err(report(&error));
             }
-            // Nobody else can have come into the pool since: who has it locked waits for the base's lock first.
-            let is_locked = self.pool.lock_shared();
-            let _ = self.base.unlock_to(LOCK_NONE);
-            if !is_locked {
-                self.level = LOCK_NONE;
-                return Err(ffi::BUSY);
-            }
             self.in_pool = true;
+            let _ = self.base.unlock_to(LOCK_NONE);
         }
         if !self.pool.lock_reserved(self.owner) {
             return Err(ffi::BUSY);
@@ -187,10 +196,8 @@ impl Connection {
         if !self.pool.lock_exclusive(self.owner) {
             return Err(ffi::BUSY);
         }
-        let header = self.pool.image.header();
-        if rolls_back && header.disk_journal.load(Acquire) != 0 {
-            header.direct.store(1, Release);
-            self.is_direct = true;
+        if rolls_back && self.pool.image.header().disk_journal.load(Acquire) != 0 {
+            self.resume_direct().map_err(|error| report(&error))?;
         }
         Ok(())
     }
@@ -239,9 +246,18 @@ impl Connection {
     pub(crate) fn size(&self) -> Result<u64, Code> {
         match self.pending_size {
             Some(size) => Ok(size),
-            None if self.is_direct || !self.is_hot() => self.base.size().map_err(|error| report(&error)),
+            None if self.is_direct => self.base.size().map_err(|error| report(&error)),
+            None if !self.is_hot() => self.cold_size().map_err(|error| report(&error)),
             None => Ok(self.pool.size()),
         }
+    }
+
+    /// Who died while an empty database became hot may have left what stands for one.
+    fn cold_size(&self) -> Result<u64, SqliteError> {
+        let size = self.base.size()?;
+        let is_stand_in =
+            size == mark::STAND_IN_BYTES && read_mark(&self.base)?.0.is_some_and(|mark| mark.was_empty);
+        Ok(if is_stand_in { 0 } else { size })
     }
 
     /// Fills `target`; false when the database ends before.
@@ -408,7 +424,7 @@ impl Connection {
             return Err(ffi::FULL);
         }
         if self.is_direct {
-            return self.end_direct(true);
+            return self.end_direct(true).map_err(code_of_commit);
         }
         let size = self.size()?;
         if self.shadows.is_empty() && size == self.pool.size() {
@@ -419,8 +435,7 @@ impl Connection {
         let committed = pool.commit(&self.shadows, size);
         if let Err(error) = committed {
             self.roll_back()?;
-            // BUSY would have SQLite try again what it holds for done.
-            return Err(if error.code() == ffi::BUSY { ffi::IOERR } else { report(&error) });
+            return Err(code_of_commit(report(&error)));
         }
         self.shadows.clear();
         self.pending_size = None;

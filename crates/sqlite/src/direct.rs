@@ -4,6 +4,7 @@
 //! Invariants:
 //! - All that was committed before is in the database file, durable, before the first page of such a transaction goes there.
 //! - What undoes a page is durable before the page is written.
+//! - The image says that there may be a journal on the disk before there is one.
 //! - A direct transaction that dies leaves its journal, and `direct` in the image says that nothing in the pool counts.
 
 #![forbid(unsafe_code)]
@@ -48,13 +49,29 @@ impl Connection {
         let (pool, path) = (Arc::clone(&self.pool), stub::journal_path(&self.database));
         let (image, header) = (&pool.image, pool.image.header());
         pool.checkpoint()?;
-        self.journal.spill(&path).map_err(SqliteError::io("write", &path))?;
+        // Known first: a journal that nobody knew of would undo what is committed after it.
         header.disk_journal.store(1, Release);
+        image.write_back_header();
+        if let Err(source) = self.journal.spill(&path) {
+            let _ = std::fs::remove_file(&path);
+            return Err(SqliteError::Io { step: "write", path, source });
+        }
         header.direct.store(1, Release);
         image.write_back_header();
         self.is_direct = true;
         self.write_out()?;
         image.remove_if(|_, _| true).map_err(|_| pool.damaged("a slot leads astray"))?;
+        Ok(())
+    }
+
+    /// A journal that a dead process left is about to be rolled back.
+    pub(crate) fn resume_direct(&mut self) -> Result<(), SqliteError> {
+        let (image, header) = (&self.pool.image, self.pool.image.header());
+        self.pool.checkpoint()?;
+        image.remove_if(|_, _| true).map_err(|_| self.pool.damaged("a slot leads astray"))?;
+        header.direct.store(1, Release);
+        image.write_back_header();
+        self.is_direct = true;
         Ok(())
     }
 

@@ -142,17 +142,20 @@ impl Pool {
                     // It was begun again after all of it was applied, by somebody who died before it could say so here.
                     header.applied.store(header.flushed.load(Acquire), Release);
                     self.note_new_log(found.salt);
+                    header.log_suspect.store(suspicion, Release);
                 }
                 if suspicion == FAILED {
                     self.checkpoint_in_turn(turn)?;
                 }
             }
             _ => {
-                // It was moved away, or the database was: everything that it held is still in the pool.
+                // It was moved away, or the database was: everything that it held is still in the pool. That is noted first:
+                // whoever dies in between leaves no empty log that is held for a full one.
+                header.flushed.store(header.applied.load(Acquire), Release);
+                self.image.write_back_header();
                 let generation = Generation { nonce, salt: random() };
                 let log = Log::create(&path, generation).map_err(SqliteError::io("create", &path))?;
                 *turn.log = Some(log);
-                header.flushed.store(header.applied.load(Acquire), Release);
                 self.note_new_log(generation.salt);
             }
         }
@@ -194,7 +197,11 @@ impl Pool {
             header.applied.store(header.flushed.load(Acquire), Release);
         }
         let generation = Generation { nonce, salt: random() };
-        log.restart(generation).map_err(SqliteError::io("begin again", &path))?;
+        if let Err(source) = log.restart(generation) {
+            // Which generation a power cut would leave is not known: nothing is added to either.
+            header.log_suspect.store(FAILED, Release);
+            return Err(SqliteError::Io { step: "begin again", path, source });
+        }
         self.note_new_log(generation.salt);
         header.checkpoints.fetch_add(1, Relaxed);
         if contents.records != records {

@@ -26,11 +26,19 @@ impl Pool {
         let header = self.image.header();
         let (nonce, path) = (random(), self.log_path());
         let generation = Generation { nonce, salt: random() };
-        if read_mark(base)?.0.is_some() {
-            return Err(SqliteError::Replaced {
-                database: self.database.clone(),
-                image: self.image.path().to_owned(),
-            });
+        match read_mark(base)?.0 {
+            None => {}
+            Some(mark) if mark.nonce == header.nonce.load(Acquire) => {
+                // Whoever was at this died, or could not take the mark back: nothing was committed behind it.
+                clear_mark(base, None)?;
+                self.reset();
+            }
+            Some(_) => {
+                return Err(SqliteError::Replaced {
+                    database: self.database.clone(),
+                    image: self.image.path().to_owned(),
+                });
+            }
         }
         let log = Log::create(&path, generation).map_err(SqliteError::io("create", &path))?;
         *self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(log);
@@ -64,8 +72,12 @@ impl Pool {
         };
         if let Err(error) = marked.and_then(|()| base.sync()) {
             self.reset();
-            let _ = clear_mark(base, Some(size));
-            let _ = Log::remove(&path);
+            if clear_mark(base, Some(size)).is_ok() {
+                let _ = Log::remove(&path);
+            } else {
+                // The mark is there, perhaps: its log stays, which says that nothing was committed behind it.
+                header.nonce.store(nonce, Release);
+            }
             return Err(error);
         }
         self.image.write_back_slot(1);
@@ -94,7 +106,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Brings in order what a writer left that died with the lock PENDING or EXCLUSIVE.
+    /// Brings in order what a writer left that died with the lock EXCLUSIVE, when nobody reads the map.
     pub(crate) fn settle_dead_writer(&self) -> std::result::Result<(), Astray> {
         let header = self.image.header();
         let committed = header.committed.load(Acquire);
@@ -135,6 +147,43 @@ impl Pool {
                 path: self.image.path().to_owned(),
                 source: std::io::Error::new(std::io::ErrorKind::StorageFull, "its limit is reached"),
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::{Identity, attach_at};
+    use crate::base::OwnFile;
+    use holdfast_region::Places;
+
+    /// A database of one page, or of none, whose process died, or failed, before it said that the database is hot.
+    #[test]
+    fn a_mark_of_somebody_who_died_before_the_database_was_hot_keeps_nobody_from_writing() {
+        for page in [&[][..], &[b"SQLite format 3\0\x10\0\x01\x01".as_slice(), &[0; 4076]].concat()] {
+            let folder = tempfile::tempdir().unwrap();
+            let database = folder.path().join("db");
+            std::fs::write(&database, page).unwrap();
+            let places = Places::at(folder.path().join("home"), folder.path().join("pool")).unwrap();
+            let identity = Identity::of(&database).unwrap();
+            let base = Box::new(OwnFile::open(&database).unwrap());
+            let pool = attach_at(&places, (&database, identity), base, None).unwrap();
+            let header = pool.image.header();
+            pool.heat(pool.base()).unwrap();
+            header.hot.store(0, Release);
+            assert!(read_mark(pool.base()).unwrap().0.is_some());
+            pool.heat(pool.base()).unwrap();
+            assert_eq!(pool.size(), page.len() as u64);
+            pool.cool().unwrap();
+            assert_eq!(std::fs::read(&database).unwrap(), page);
+            // But that of a copy is not believed: what was committed behind it is not here.
+            pool.heat(pool.base()).unwrap();
+            let copy = std::fs::read(&database).unwrap();
+            pool.cool().unwrap();
+            std::fs::write(&database, copy).unwrap();
+            let refused = pool.heat(pool.base());
+            assert!(matches!(refused, Err(SqliteError::Replaced { .. })), "{refused:?}");
         }
     }
 }

@@ -199,7 +199,8 @@ impl Pool {
         let header = self.image.header();
         let dead = number + 1;
         let word = header.writer.load(SeqCst);
-        let wrote = process(word) == number && level(word) >= LOCK_PENDING;
+        // With PENDING it had written nothing yet, and others may read the map still.
+        let wrote = process(word) == number && level(word) == LOCK_EXCLUSIVE;
         if wrote {
             let _commit =
                 (header.commit_lock.load(Acquire) != dead).then(|| self.lock_in_gate(&header.commit_lock));
@@ -299,20 +300,41 @@ mod tests {
     use crate::attach::{Identity, attach_at};
     use crate::base::OwnFile;
     use holdfast_region::Places;
+    use std::path::Path;
     use std::sync::mpsc::channel;
 
+    /// Of an empty database.
+    fn scratch_pool(folder: &Path) -> Pool {
+        let database = folder.join("db");
+        File::create(&database).unwrap();
+        let places = Places::at(folder.join("home"), folder.join("pool")).unwrap();
+        let identity = Identity::of(&database).unwrap();
+        let base = Box::new(OwnFile::open(&database).unwrap());
+        attach_at(&places, (&database, identity), base, None).unwrap()
+    }
+
     /// Whoever took over waited for the commit's lock behind the gate, and for the gate to take over from that lock's owner.
+    #[test]
+    fn who_died_waiting_for_readers_is_taken_over_without_touching_the_map_that_they_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = scratch_pool(folder.path());
+        let header = pool.image.header();
+        // A rebuild would count it anew, and clear the buckets under the reader.
+        header.dirty.store(3, SeqCst);
+        assert!(pool.lock_shared());
+        for (level, left) in [(LOCK_RESERVED, 3), (LOCK_PENDING, 3), (LOCK_EXCLUSIVE, 0)] {
+            header.writer.store(Owner::new(5, 1).word(level), SeqCst);
+            assert!(pool.take_over_if_dead(5));
+            assert_eq!((header.writer.load(SeqCst), header.dirty.load(SeqCst)), (0, left), "{level}");
+        }
+    }
+
     #[test]
     fn two_dead_processes_of_which_one_holds_the_lock_that_the_other_waited_for_hold_nobody_up() {
         const FIRST: u32 = 5;
         const SECOND: u32 = 6;
         let folder = tempfile::tempdir().unwrap();
-        let database = folder.path().join("db");
-        File::create(&database).unwrap();
-        let places = Places::at(folder.path().join("home"), folder.path().join("pool")).unwrap();
-        let identity = Identity::of(&database).unwrap();
-        let base = Box::new(OwnFile::open(&database).unwrap());
-        let pool = attach_at(&places, (&database, identity), base, None).unwrap();
+        let pool = scratch_pool(folder.path());
         let header = pool.image.header();
         header.writer.store(Owner::new(FIRST, 1).word(LOCK_EXCLUSIVE), SeqCst);
         header.commit_lock.store(SECOND + 1, SeqCst);

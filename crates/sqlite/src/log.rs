@@ -47,6 +47,7 @@ pub(crate) struct Generation {
 pub(crate) struct Log {
     file: File,
     path: PathBuf,
+    /// As long as the file was when this process last looked.
     bytes: u64,
     buffer: Vec<u8>,
 }
@@ -144,7 +145,18 @@ impl Log {
         self.file.sync_data()
     }
 
+    /// How long the file is: another process may have made it longer, or shorter.
+    fn refresh(&mut self) -> io::Result<()> {
+        self.bytes = self.file.metadata()?.len();
+        Ok(())
+    }
+
     fn extend(&mut self, end: u64) -> io::Result<()> {
+        // What another process wrote beyond what we know of is not to be cleared.
+        self.refresh()?;
+        if end <= self.bytes {
+            return Ok(());
+        }
         let ahead = self.bytes.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
         let end = end.max(self.bytes + ahead).next_multiple_of(FIRST);
         let zeros = vec![0; 64 << 10];
@@ -237,7 +249,8 @@ impl Log {
     }
 
     /// Reads the whole records of a generation, in order, `records_max` at most.
-    pub(crate) fn contents(&self, salt: u64, records_max: u64) -> io::Result<Contents> {
+    pub(crate) fn contents(&mut self, salt: u64, records_max: u64) -> io::Result<Contents> {
+        self.refresh()?;
         let mut contents = Contents::default();
         let mut at = FIRST;
         while contents.records < records_max {

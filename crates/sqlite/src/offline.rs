@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use holdfast_region::Places;
 use holdfast_sys::file::private_options;
 
-use crate::attach::{Identity, attach, clear_mark, open_behind_gate, read_mark};
+use crate::attach::{Identity, attach, clear_mark, open_behind_gate, read_mark, recover_locked};
 use crate::base::{Base, OwnFile};
 use crate::error::{Result, SqliteError};
 use crate::layout::{BLOCK_BYTES, Header, MAGIC};
 use crate::locks::{is_anybody_there, pid_space};
 use crate::log::{Log, log_path};
+use crate::stub;
 
 /// What is known of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +48,9 @@ pub enum Recovered {
     Everything,
     /// The pool was lost: the file is as of its last flush.
     LastFlush,
+    /// Every commit is in the file, and pages besides of a transaction that outgrew the pool and did not end: its journal is
+    /// beside the file, and the next program that opens the database with the VFS rolls it back. Others refuse it until then.
+    JournalLeft,
     /// What was not in the file was dropped, as was asked for.
     Discarded,
 }
@@ -113,7 +117,7 @@ pub fn checkpoint(path: &Path) -> Result<()> {
 }
 
 /// Makes a database file complete that nobody has open: from the pool, or, if that is lost, from the redo log. With `discard`
-/// the file is taken as it is, where it is marked and neither fits; image and log are dropped.
+/// the image is dropped: the file is as of its last flush, or taken as it is where it has no log that fits.
 ///
 /// # Errors
 /// `Busy` when somebody has it open; otherwise what is in the way. Nothing is lost then.
@@ -121,7 +125,7 @@ pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
     let base = OwnFile::open(path)?;
     let marked = read_mark(&base)?.0;
     if discard {
-        return discard_all(path, &base).map(|()| Recovered::Discarded);
+        return discard_all(path, &base);
     }
     if marked.is_none() && !image_path(path)?.exists() {
         return Ok(Recovered::Nothing);
@@ -132,6 +136,15 @@ pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
     }
     let pool = attach(path, Box::new(base), None)?;
     pool.detach()?;
+    if read_mark(&OwnFile::open(path)?)?.0.is_some() {
+        let journal = stub::journal_path(path);
+        return if journal.exists() {
+            Ok(Recovered::JournalLeft)
+        } else {
+            // Somebody has it open by now.
+            Err(SqliteError::Busy { path: path.to_owned() })
+        };
+    }
     Ok(match (marked, found.image) {
         (None, _) => Recovered::Nothing,
         (Some(_), Some(_)) => Recovered::Everything,
@@ -139,7 +152,7 @@ pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
     })
 }
 
-fn discard_all(path: &Path, base: &dyn Base) -> Result<()> {
+fn discard_all(path: &Path, base: &dyn Base) -> Result<Recovered> {
     let image = image_path(path)?;
     let file = open_behind_gate(&image, path)?;
     let is_open = is_anybody_there(&file, pid_space()).map_err(SqliteError::io("probe", &image))?;
@@ -147,9 +160,23 @@ fn discard_all(path: &Path, base: &dyn Base) -> Result<()> {
         return Err(SqliteError::Busy { path: path.to_owned() });
     }
     base.lock_exclusive()?;
-    clear_mark(base, None)?;
+    let recovered = take_what_is_left(path, base)?;
     let log = log_path(path);
     Log::remove(&log).map_err(SqliteError::io("remove", &log))?;
     std::fs::remove_file(&image).map_err(SqliteError::io("remove", &image))?;
-    base.unlock()
+    base.unlock()?;
+    Ok(recovered)
+}
+
+/// The log is durable commits: only where there is none of this database the file is taken as it is.
+fn take_what_is_left(path: &Path, base: &dyn Base) -> Result<Recovered> {
+    if let Some(mark) = read_mark(base)?.0 {
+        match recover_locked(base, path, mark) {
+            Ok(_) => return Ok(Recovered::LastFlush),
+            Err(SqliteError::LogMissing { .. } | SqliteError::LogForeign { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    clear_mark(base, None)?;
+    Ok(Recovered::Discarded)
 }

@@ -1,14 +1,15 @@
 //! The databases that this process has open, and the names by which SQLite will ask for their journals.
 //!
 //! SQLite asks for `-journal` and `-wal` files by pointers that stay the same as long as a database is open; a table of those
-//! answers without a system call. Who is not in it is answered by the base VFS, which is right too, only slower.
+//! answers without a system call. Every name is known, also where the table is full: the base VFS would give a database that is
+//! in the pool a journal that nobody rolls back.
 
 #![allow(unsafe_code, reason = "values that a forked child inherited must not be dropped")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::attach::{Identity, attach};
@@ -89,7 +90,10 @@ struct Name {
 static TABLE: [Name; NAMES] = [const {
     Name { name: AtomicPtr::new(std::ptr::null_mut()), connection: AtomicPtr::new(std::ptr::null_mut()) }
 }; NAMES];
-static CHANGES: Mutex<()> = Mutex::new(());
+/// Names for which there is no place in the table. Whoever changes the table holds it.
+static OVERFLOW: Mutex<BTreeMap<usize, AtomicPtr<Connection>>> = Mutex::new(BTreeMap::new());
+/// How many names are in it.
+static OVERFLOWN: AtomicUsize = AtomicUsize::new(0);
 
 fn places(name: *const i8) -> impl Iterator<Item = &'static Name> {
     let first = (name as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
@@ -98,16 +102,21 @@ fn places(name: *const i8) -> impl Iterator<Item = &'static Name> {
 
 /// Remembers a name of a journal, or of a log in WAL mode.
 pub(crate) fn remember(name: *const i8, connection: *mut Connection) {
-    let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut overflow = OVERFLOW.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(place) = places(name).find(|place| place.name.load(Acquire).is_null()) {
         place.connection.store(connection, Release);
         place.name.store(name.cast_mut(), Release);
+    } else {
+        overflow.insert(name as usize, AtomicPtr::new(connection));
+        OVERFLOWN.store(overflow.len(), Release);
     }
 }
 
 /// Forgets the names of a connection that closes.
 pub(crate) fn forget_connection(connection: *mut Connection) {
-    let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut overflow = OVERFLOW.lock().unwrap_or_else(PoisonError::into_inner);
+    overflow.retain(|_, known| !std::ptr::eq(known.load(Acquire), connection));
+    OVERFLOWN.store(overflow.len(), Release);
     for place in TABLE.iter().filter(|place| std::ptr::eq(place.connection.load(Acquire), connection)) {
         place.name.store(std::ptr::null_mut(), Release);
         place.connection.store(std::ptr::null_mut(), Release);
@@ -118,5 +127,34 @@ pub(crate) fn forget_connection(connection: *mut Connection) {
 #[inline]
 pub(crate) fn find(name: *const i8) -> *mut Connection {
     let found = places(name).find(|place| std::ptr::eq(place.name.load(Acquire), name));
-    found.map_or(std::ptr::null_mut(), |place| place.connection.load(Acquire))
+    match found {
+        Some(place) => place.connection.load(Acquire),
+        None if OVERFLOWN.load(Acquire) == 0 => std::ptr::null_mut(),
+        None => {
+            let overflow = OVERFLOW.lock().unwrap_or_else(PoisonError::into_inner);
+            overflow.get(&(name as usize)).map_or(std::ptr::null_mut(), |known| known.load(Acquire))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_known_however_many_connections_there_are() {
+        // Addresses that nothing is read from.
+        let names = vec![0_i8; 3 * NAMES];
+        let connection = |number: usize| std::ptr::without_provenance_mut::<Connection>(number * 64 + 64);
+        for (number, name) in names.iter().enumerate() {
+            remember(name, connection(number));
+        }
+        assert!(OVERFLOWN.load(Acquire) > 0);
+        for (number, name) in names.iter().enumerate() {
+            assert!(std::ptr::eq(find(name), connection(number)), "{number}");
+            forget_connection(connection(number));
+            assert!(find(name).is_null(), "{number}");
+        }
+        assert_eq!(OVERFLOWN.load(Acquire), 0);
+    }
 }

@@ -73,9 +73,10 @@ fn refers_to(journal: &Path, super_journal: &[u8]) -> bool {
     rest.len() >= 8 && rest[..rest.len() - 8].ends_with(super_journal)
 }
 
-/// Whether a prepared transaction whose process died is committed: its super-journal is gone.
+/// Whether a prepared transaction whose process died is committed: its super-journal is gone. One that cannot be looked at is not.
 pub(crate) fn is_committed(super_journal: &[u8]) -> bool {
-    Path::new(OsStr::from_bytes(super_journal)).symlink_metadata().is_err()
+    let found = Path::new(OsStr::from_bytes(super_journal)).symlink_metadata();
+    found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Removes the stub, and the super-journal when nobody else refers to it. What became of the transaction must be noted before.
@@ -111,6 +112,9 @@ mod tests {
         assert!(name.exists() && !journal_path(&one).exists());
         clean_up(&two, name_bytes);
         assert!(!name.exists() && is_committed(name_bytes));
+        let beneath_a_file = [journal_path(&one).as_os_str().as_bytes(), b"/mj"].concat();
+        write(&one, name_bytes).unwrap();
+        assert!(!is_committed(&beneath_a_file), "one that cannot be looked at counts as gone");
     }
 
     #[test]

@@ -118,6 +118,86 @@ fn when_the_pool_is_lost_the_database_is_whole_and_as_of_a_flush() {
 }
 
 #[test]
+fn two_processes_that_write_at_level_power_lose_none_of_each_others_commits_with_the_pool() {
+    const TEST: &str =
+        "two_processes_that_write_at_level_power_lose_none_of_each_others_commits_with_the_pool";
+    const ONE: &str = "UPDATE counter SET n = n + 1; INSERT INTO t (b) VALUES (randomblob(3000))";
+    if let Some((role, folder)) = role() {
+        let connection = open(&folder.join("db"), "level=power&threshold=infinity");
+        let commit = |count: u32| {
+            for _ in 0..count {
+                connection.execute_batch(&format!("BEGIN; {ONE}; COMMIT")).unwrap();
+            }
+            println!("\ntold: {}", number(&connection, "SELECT n FROM counter"));
+        };
+        // The log grows by what is written ahead, several times; the other one has known it when it was short.
+        commit(if role == "first" { 1 } else { 150 });
+        while role == "first" && !folder.join("go on").exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if role == "first" {
+            commit(1);
+        }
+        std::thread::sleep(Duration::from_secs(600));
+        return;
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let mut first = Player::start(TEST, "first", folder.path());
+    assert_eq!(first.first("told: "), 1);
+    let mut second = Player::start(TEST, "second", folder.path());
+    assert_eq!(second.first("told: "), 151);
+    std::fs::write(folder.path().join("go on"), "").unwrap();
+    assert_eq!(first.first("told: "), 152);
+    first.kill("told: ");
+    second.kill("told: ");
+    std::fs::remove_file(holdfast_sqlite::status(&path).unwrap().image.unwrap()).unwrap();
+    assert_eq!(holdfast_sqlite::recover(&path, false).unwrap(), holdfast_sqlite::Recovered::LastFlush);
+    let plain = open_plain(&path);
+    assert_eq!(number(&plain, "SELECT n FROM counter"), 152);
+    assert_sound(&plain);
+}
+
+#[test]
+fn a_journal_whose_writer_died_while_it_wrote_it_undoes_nothing_that_was_committed_later() {
+    const TEST: &str =
+        "a_journal_whose_writer_died_while_it_wrote_it_undoes_nothing_that_was_committed_later";
+    const BYTES_MAX: u64 = 512 << 10;
+    if let Some((_, folder)) = role() {
+        let connection = open(&folder.join("db"), "pool_limit=1048576&threshold=infinity");
+        connection.execute_batch("PRAGMA cache_size=10; PRAGMA holdfast_checkpoint").unwrap();
+        println!("\ntold: 1");
+        let limit = libc::rlimit { rlim_cur: BYTES_MAX, rlim_max: BYTES_MAX };
+        // SAFETY: the pointer is valid. What outgrows the limit, the journal alone, kills.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+        connection.execute_batch("BEGIN; UPDATE t SET b = zeroblob(3000); COMMIT").unwrap();
+        println!("\ntold: 2");
+        return;
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600) \
+                INSERT INTO t (b) SELECT randomblob(3000) FROM n";
+    open(&path, "").execute_batch(fill).unwrap();
+    let mut player = Player::start(TEST, "writer", folder.path());
+    assert_eq!(player.first("told: "), 1);
+    assert_eq!(player.next("told: "), None, "the limit did not kill it");
+    let journal = folder.path().join("db-journal");
+    assert_eq!(std::fs::metadata(&journal).unwrap().len(), BYTES_MAX, "it did not die in its journal");
+    let connection = open(&path, "");
+    assert_sound(&connection);
+    connection.execute_batch("UPDATE t SET b = 'newer' WHERE a % 50 = 0").unwrap();
+    drop(connection);
+    let plain = open_plain(&path);
+    assert_eq!(number(&plain, "SELECT count(*) FROM t WHERE b = 'newer'"), 12);
+    assert_eq!(number(&plain, "SELECT count(*) FROM t WHERE b = zeroblob(3000)"), 0);
+    assert_sound(&plain);
+    assert!(!journal.exists());
+}
+
+#[test]
 fn a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool() {
     const TEST: &str =
         "a_transaction_on_the_disk_whose_process_dies_is_rolled_back_with_and_without_the_pool";
@@ -316,9 +396,12 @@ fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_
     let path = folder.path().join("db");
     let log = folder.path().join("db-holdfast");
     create(&path);
-    let told = kill_after(TEST, "threshold=5", folder.path(), 3);
+    // All that it acknowledged is in the log.
+    let told = kill_after(TEST, "level=power", folder.path(), 3);
     let image = holdfast_sqlite::status(&path).unwrap().image.unwrap();
     let good = std::fs::read(&image).unwrap();
+    let [_, flushed, applied] = holdfast_sqlite::status(&path).unwrap().commits;
+    assert!(flushed > applied, "the log holds nothing");
     let mut zeroed = good.clone();
     zeroed[..4096].fill(0);
     let mut chain = good.clone();
@@ -329,6 +412,21 @@ fn what_is_damaged_foreign_or_missing_is_refused_with_the_remedy_and_nothing_is_
         let text = holdfast_sqlite::recover(&path, false).unwrap_err().to_string();
         assert!(text.contains("holdfast sqlite recover --discard"), "{text}");
         assert_eq!(std::fs::read(&image).unwrap(), bad, "it was touched");
+    }
+    // One that was never finished holds nothing: then the log has what is left. Here it stands for a lost pool.
+    let mut unfinished = zeroed.clone();
+    unfinished.fill(0);
+    let database = std::fs::read(&path).unwrap();
+    let kept = std::fs::read(&log).unwrap();
+    for (bad, discard) in [(&zeroed, true), (&unfinished, false)] {
+        std::fs::write(&image, bad).unwrap();
+        let recovered = holdfast_sqlite::recover(&path, discard).unwrap();
+        assert_eq!(recovered, holdfast_sqlite::Recovered::LastFlush, "the log is durable commits");
+        let found = number(&open_plain(&path), "SELECT n FROM counter");
+        assert!(found == told || found == told + 1, "{told} acknowledged, {found} there");
+        // As it was.
+        std::fs::write(&path, &database).unwrap();
+        std::fs::write(&log, &kept).unwrap();
     }
     // A chain that leads astray is made anew from the slots.
     std::fs::write(&image, &chain).unwrap();

@@ -136,6 +136,34 @@ fn a_commit_over_attached_databases_is_in_all_of_them() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3, "a journal or super-journal is left");
 }
 
+#[test]
+fn a_commit_over_attached_databases_stands_in_all_of_them_where_the_log_of_one_cannot_be_written() {
+    let folder = scratch();
+    let names = ["one", "two"].map(|name| folder.path().join(name));
+    let connection = open(&names[0], "level=power");
+    let second = format!("file:{}?vfs=holdfast&level=power", names[1].display());
+    connection.execute("ATTACH ? AS two", [second]).unwrap();
+    connection.execute_batch("CREATE TABLE t (a); CREATE TABLE two.u (a)").unwrap();
+    let log = folder.path().join("two-holdfast");
+    std::fs::remove_file(&log).unwrap();
+    std::fs::create_dir(&log).unwrap();
+    connection.execute_batch("BEGIN; INSERT INTO t VALUES (1); INSERT INTO u VALUES (1); COMMIT").unwrap();
+    let both = |expected: i64| {
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), expected);
+        assert_eq!(number(&connection, "SELECT count(*) FROM u"), expected);
+    };
+    both(1);
+    // Alone it fails, and nothing of it is there.
+    assert!(connection.execute("INSERT INTO u VALUES (2)", []).is_err());
+    both(1);
+    std::fs::remove_dir(&log).unwrap();
+    connection.execute_batch("BEGIN; INSERT INTO t VALUES (2); INSERT INTO u VALUES (2); COMMIT").unwrap();
+    both(2);
+    drop(connection);
+    assert_eq!(number(&open_plain(&names[1]), "SELECT count(*) FROM u"), 2);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "something is left");
+}
+
 const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) \
                     INSERT INTO t (b) SELECT hex(zeroblob(400)) || i FROM n";
 

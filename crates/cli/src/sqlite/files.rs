@@ -96,7 +96,11 @@ pub fn recover(args: &SqliteRecoverArgs) -> Result<u8, Failure> {
             Recovered::Nothing => "nothing to recover: it was complete",
             Recovered::Everything => "recovered, with every commit",
             Recovered::LastFlush => {
-                "recovered as of its last flush: the pool is lost, and with it the commits since then"
+                "recovered as of its last flush: what was in the pool is lost, and with it the commits since then"
+            }
+            Recovered::JournalLeft => {
+                "not done yet: a transaction that outgrew the pool has left its journal; open and read the database once with the \
+                 VFS `holdfast`, which rolls it back"
             }
             Recovered::Discarded => "taken as it is: what was elsewhere is dropped",
         };
