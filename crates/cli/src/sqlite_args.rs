@@ -28,7 +28,8 @@ Examples:
   holdfast sqlite recover --discard notes.db
 
 Nobody may have the database open. From the pool comes its newest commit; without the pool, from the redo log beside it, \
-that of its last flush. --discard takes the file as it is, which loses what is elsewhere; it is for a copy without its log.";
+that of its last flush. --discard drops what is in the pool: it is for a damaged pool image, and for a copy without its log, \
+which is then taken as it is.";
 
 #[derive(Debug, Subcommand)]
 pub enum SqliteCommand {
@@ -66,7 +67,7 @@ pub struct SqliteStatusArgs {
 pub struct SqliteRecoverArgs {
     #[command(flatten)]
     pub files: SqliteFilesArgs,
-    /// Take the files as they are; what is in the pool or in a redo log is lost
+    /// Drop what is in the pool: take the last flush from the redo log, or the files as they are without one that fits
     #[arg(long)]
     pub discard: bool,
 }

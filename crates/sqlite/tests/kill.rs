@@ -168,9 +168,12 @@ fn a_journal_whose_writer_died_while_it_wrote_it_undoes_nothing_that_was_committ
         let connection = open(&folder.join("db"), "pool_limit=1048576&threshold=infinity");
         connection.execute_batch("PRAGMA cache_size=10; PRAGMA holdfast_checkpoint").unwrap();
         println!("\ntold: 1");
-        let limit = libc::rlimit { rlim_cur: BYTES_MAX, rlim_max: BYTES_MAX };
-        // SAFETY: the pointer is valid. What outgrows the limit, the journal alone, kills.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+        // What outgrows the limit, the journal alone, kills; and no core is dumped.
+        for (resource, bytes) in [(libc::RLIMIT_CORE, 0), (libc::RLIMIT_FSIZE, BYTES_MAX)] {
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+            // SAFETY: the pointer is valid.
+            assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
+        }
         connection.execute_batch("BEGIN; UPDATE t SET b = zeroblob(3000); COMMIT").unwrap();
         println!("\ntold: 2");
         return;
@@ -186,6 +189,8 @@ fn a_journal_whose_writer_died_while_it_wrote_it_undoes_nothing_that_was_committ
     assert_eq!(player.next("told: "), None, "the limit did not kill it");
     let journal = folder.path().join("db-journal");
     assert_eq!(std::fs::metadata(&journal).unwrap().len(), BYTES_MAX, "it did not die in its journal");
+    // Only SQLite can roll it back.
+    assert_eq!(holdfast_sqlite::recover(&path, false).unwrap(), holdfast_sqlite::Recovered::JournalLeft);
     let connection = open(&path, "");
     assert_sound(&connection);
     connection.execute_batch("UPDATE t SET b = 'newer' WHERE a % 50 = 0").unwrap();
