@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - The caller never closes the last copy of a peer's descriptor, and never has the kernel drop one: descriptors are looked at
-//!   before their message is taken, and a message whose descriptors do not all fit is not taken.
+//!   before their message is taken, and a message whose descriptors do not all fit is not taken. (The bus is read without a
+//!   look: a copy of the lock that is closed later would delay a shutdown. There is room for all that a message can have.)
 //! - A closer has so many threads at most. What these do not get to is parked; whoever takes connections stops when
 //!   [`Closer::is_full`] says so, and that bounds what is parked.
 
@@ -19,8 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use holdfast_sys::quiet_thread;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, recv, recvmsg, shutdown,
-    sockopt,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, Shutdown, recvmsg, shutdown, sockopt,
 };
 
 /// Threads that close, of one closer.
@@ -94,31 +94,26 @@ impl Closer {
         bytes: &mut [u8],
         space: &mut [MaybeUninit<u8>],
     ) -> Result<(usize, Vec<OwnedFd>), Errno> {
-        let stream = stream.as_fd();
-        let mut control = RecvAncillaryBuffer::new(space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        let peeked = recvmsg(stream, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
-        let mut descriptors: Vec<OwnedFd> = Vec::new();
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(found) = message {
-                descriptors.extend(found);
-            }
-        }
-        let taken = if peeked.flags.contains(ReturnFlags::CTRUNC) {
+        let mut again = vec![MaybeUninit::uninit(); space.len()];
+        let (looked_at, held, fits) = recv_with(&stream, bytes, space, RecvFlags::PEEK)?;
+        let taken = if !fits {
             Err(Errno::TOOBIG)
-        } else if peeked.bytes == 0 {
-            Ok(0)
+        } else if looked_at == 0 {
+            Ok((0, Vec::new()))
         } else {
-            // The kernel's copies of the descriptors go, and those here stay.
-            take(stream, &mut bytes[..peeked.bytes])
-        };
-        match taken {
-            Ok(count) => Ok((count, descriptors)),
-            Err(error) => {
-                self.close_each(descriptors);
-                Err(error)
+            // Whatever the kernel drops now is held here. Which descriptors came with these bytes is known only now: a look
+            // that fills its buffer tells of those of the next message, too.
+            match recv_with(&stream, &mut bytes[..looked_at], &mut again, RecvFlags::empty()) {
+                Ok((count, came, true)) => Ok((count, came)),
+                Ok((_, came, false)) => {
+                    self.close_each(came);
+                    Err(Errno::TOOBIG)
+                }
+                Err(error) => Err(error),
             }
-        }
+        };
+        self.close_each(held);
+        taken
     }
 
     /// Takes bytes out of a socket that is shut until it is empty; whether it is, and had no descriptors.
@@ -157,14 +152,23 @@ pub(crate) fn prepare(stream: impl AsFd) -> rustix::io::Result<()> {
     sockopt::set_socket_oobinline(stream, true)
 }
 
-fn take(stream: impl AsFd, bytes: &mut [u8]) -> Result<usize, Errno> {
-    loop {
-        match recv(&stream, &mut *bytes, RecvFlags::DONTWAIT) {
-            Ok((_, count)) => return Ok(count),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
+/// Bytes, descriptors, and whether these are all: those that are not the kernel has dropped, unless this was a look.
+pub(crate) fn recv_with(
+    stream: impl AsFd,
+    bytes: &mut [u8],
+    space: &mut [MaybeUninit<u8>],
+    how: RecvFlags,
+) -> Result<(usize, Vec<OwnedFd>, bool), Errno> {
+    let mut control = RecvAncillaryBuffer::new(space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT | how;
+    let received = recvmsg(stream, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    let mut descriptors: Vec<OwnedFd> = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(found) = message {
+            descriptors.extend(found);
         }
     }
+    Ok((received.bytes, descriptors, !received.flags.contains(ReturnFlags::CTRUNC)))
 }
 
 #[cfg(test)]

@@ -15,9 +15,9 @@ use std::path::Path;
 
 use holdfast_sys::file::effective_user;
 use rustix::net::sockopt::socket_error;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::closer::{self, Closer};
+use crate::closer::{self, Closer, recv_with};
 
 use super::message::{Extent, MESSAGE_BYTES_MAX, Message};
 
@@ -103,7 +103,7 @@ impl Bus {
         mut take: impl FnMut(Message, Vec<OwnedFd>),
     ) -> io::Result<()> {
         for _ in 0..READS_MAX {
-            if !self.read_some(closer)? {
+            if closer.is_full() || !self.read_some()? {
                 break;
             }
             while let Some((message, descriptors)) = self.next()? {
@@ -114,21 +114,21 @@ impl Bus {
     }
 
     /// Whether anything came.
-    fn read_some(&mut self, closer: &Closer) -> io::Result<bool> {
+    fn read_some(&mut self) -> io::Result<bool> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut bytes = [0; READ_BYTES];
-        let (count, descriptors) = loop {
-            match closer.receive(&self.stream, &mut bytes, &mut space) {
+        let (count, descriptors, are_all) = loop {
+            match recv_with(&self.stream, &mut bytes, &mut space, RecvFlags::empty()) {
                 Ok(received) => break received,
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::TOOBIG) => {
-                    return Err(io::Error::other("there is no room for descriptors from the bus"));
-                }
                 Err(error) => return Err(error.into()),
             }
         };
         self.descriptors.extend(descriptors);
+        if !are_all {
+            return Err(io::Error::other("descriptors from the bus were lost"));
+        }
         if count == 0 {
             return Err(io::Error::new(ErrorKind::UnexpectedEof, "the bus ended the connection"));
         }

@@ -30,8 +30,10 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 /// How long an answer may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(30);
-/// Descriptors that others sent over the bus and that cannot be closed yet; with more, there is no bus for a while.
+/// Descriptors that others sent over the bus and that cannot be closed yet; with more, the bus is not read.
 const PARKED_MAX: usize = 64;
+/// When it is looked at again whether they are closed.
+const PARKED_PAUSE: Duration = Duration::from_millis(100);
 
 const DRIVER: &str = "org.freedesktop.DBus";
 const HELLO: Method =
@@ -77,6 +79,8 @@ struct Link {
     is_going: bool,
     /// And nobody acted on it yet.
     is_due: bool,
+    /// Since when the bus is not read, and when it is looked at again.
+    parked: Option<(Instant, Instant)>,
 }
 
 impl Logind {
@@ -94,14 +98,17 @@ impl Logind {
 
     /// What to wait for, and whether for room to send as well.
     pub(crate) fn waits(&self) -> Option<(&UnixStream, bool)> {
-        self.link.as_ref().map(|link| (&link.bus.stream, link.bus.is_sending()))
+        let link = self.link.as_ref().filter(|link| link.parked.is_none());
+        link.map(|link| (&link.bus.stream, link.bus.is_sending()))
     }
 
     /// When something is to be done that no descriptor tells of.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.path.as_ref()?;
         match &self.link {
-            Some(link) => link.asked.map(|(_, until)| until),
+            Some(link) => {
+                link.asked.map(|(_, until)| until).into_iter().chain(link.parked.map(|(_, look)| look)).min()
+            }
             None => Some(self.retry),
         }
     }
@@ -111,10 +118,6 @@ impl Logind {
         let Some(path) = &self.path else { return false };
         if self.link.is_none() {
             if now < self.retry {
-                return false;
-            }
-            if self.closer.is_full() {
-                self.retry = now + self.pause;
                 return false;
             }
             let connected = Bus::connect(path).map_err(|error| {
@@ -171,8 +174,16 @@ impl Logind {
 
 impl Link {
     fn new(bus: Bus, now: Instant) -> io::Result<Link> {
-        let mut link =
-            Link { bus, serial: 0, asked: None, lock: None, logind: None, is_going: false, is_due: false };
+        let mut link = Link {
+            bus,
+            serial: 0,
+            asked: None,
+            lock: None,
+            logind: None,
+            is_going: false,
+            is_due: false,
+            parked: None,
+        };
         link.call(HELLO, &[])?;
         // Before the lock: whatever is announced once that is held is heard.
         link.call(ADD_MATCH, &[OWNER_MATCH])?;
@@ -196,6 +207,15 @@ impl Link {
 
     fn go_on(&mut self, closer: &Closer, now: Instant) -> io::Result<()> {
         self.bus.flush()?;
+        if closer.is_full() {
+            let (since, _) = *self.parked.get_or_insert((now, now));
+            if now >= since + ANSWER_PATIENCE {
+                return Err(io::Error::other("others on the bus send descriptors that cannot be closed"));
+            }
+            self.parked = Some((since, now + PARKED_PAUSE));
+            return Ok(());
+        }
+        self.parked = None;
         let mut came = Vec::new();
         let read = self.bus.read(closer, |message, descriptors| {
             let mut descriptors = descriptors.into_iter();
@@ -216,9 +236,6 @@ impl Link {
         closer.close_each(came.filter_map(|(_, descriptor)| descriptor));
         taken?;
         read?;
-        if closer.is_full() {
-            return Err(io::Error::other("others on the bus send descriptors that cannot be closed"));
-        }
         if self.asked.is_some_and(|(_, until)| until <= now) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "logind does not answer"));
         }

@@ -230,8 +230,12 @@ fn what_others_send_announces_nothing_keeps_nothing_open_and_ends_nothing() {
         assert!(!logind.look(now));
     }
     let mut foreign = noise.join().unwrap();
-    assert!(!logind.look(now));
-    assert!(!foreign.iter_mut().any(is_open), "descriptors of others are kept");
+    let started = Instant::now();
+    while foreign.iter_mut().any(is_open) {
+        assert!(!logind.look(now));
+        assert!(started.elapsed() < Duration::from_secs(20), "descriptors of others are kept");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     assert!(is_open(&mut lock));
     served.send(&goes(true));
     let started = Instant::now();
