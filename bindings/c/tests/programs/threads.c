@@ -59,9 +59,10 @@ static void *allocate_late(void *started) {
     *(volatile int *)started = 1;
     /* Long enough for the call to be over. */
     for (volatile unsigned spin = 0; spin < 200000000; spin++) {}
-    void *large = nvmalloc("late", 9 << 20);
+    /* More than the other threads can have left free: the heap has to grow for it. */
+    void *large = nvmalloc("late", 64 << 20);
     MUST(large);
-    memset(large, 7, 9 << 20);
+    memset(large, 7, 64 << 20);
     return large;
 }
 
