@@ -2,14 +2,14 @@
 //! `fdatasync` of as many bytes to the same disk.
 //!
 //! Every image was stored to on every page by a program that was killed, so nothing can be left out. Both sides write new
-//! files: copies and file of the round before are removed first, outside the measured time.
+//! files: those of the round before are removed outside the measured time, ours after it, as the keeper does.
 
 use std::fs::{self, File};
 use std::io::{self, Error, Write};
 use std::time::Instant;
 
 use holdfast_keeper::{Cause, Config, Keeper};
-use holdfast_region::{RegionName, Rescue};
+use holdfast_region::{RegionName, Replaced, Rescue};
 
 use crate::heap::ground::{Ground, Home, Store, name};
 use crate::heap::raw::RawRegion;
@@ -30,8 +30,9 @@ pub(super) fn run(ground: &Ground, rounds: usize, images: usize, image_bytes: u6
         for (_, text) in &regions {
             make_dirty(&home, text)?;
         }
+        let mut replaced = Replaced::default();
         let started = Instant::now();
-        copy_all(&home, regions.iter().map(|(region, _)| region), image_bytes)?;
+        copy_all(&home, regions.iter().map(|(region, _)| region), image_bytes, &mut replaced)?;
         Ok(ms_since(started))
     });
     let sequential = Side::new(SEQUENTIAL, || {
@@ -97,7 +98,7 @@ fn fill(home: &Home, images: usize, image_bytes: u64) -> io::Result<(Vec<Filled>
     Ok((regions, bytes))
 }
 
-/// Stores to every page and goes like a killed program. That it opens the region makes the last copy stale: it is removed.
+/// Stores to every page and goes like a killed program.
 fn make_dirty(home: &Home, text: &str) -> io::Result<()> {
     let mut region = RawRegion::open(home, text)?;
     region.dirty(1);
@@ -109,8 +110,9 @@ fn copy_all<'a>(
     home: &Home,
     regions: impl Iterator<Item = &'a RegionName>,
     image_bytes: u64,
+    replaced: &mut Replaced,
 ) -> io::Result<()> {
-    for rescued in home.names.rescue_each(regions.map(|region| (region, None)), |_| true) {
+    for rescued in home.names.rescue_each(regions.map(|region| (region, None)), |_| true, replaced) {
         match rescued.map_err(Error::other)? {
             Rescue::Written { bytes } if bytes == image_bytes => {}
             other => {

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use holdfast_region::{RegionError, RegionName, RegionState, RegionSummary, Rescue};
+use holdfast_region::{RegionError, RegionName, RegionState, RegionSummary, Replaced, Rescue};
 use serde::{Deserialize, Serialize};
 
 use crate::freeze::{Frozen, Held};
@@ -195,6 +195,8 @@ impl Keeper {
                 || frozen.as_ref().is_some_and(|frozen| frozen.is_quiet(&heap.name))
         };
         let mut batch: Vec<Candidate> = Vec::new();
+        // Freed when everything is safe.
+        let mut replaced = Replaced::default();
         for heap in candidates {
             let left = |why| Left { name: heap.name.to_string(), bytes: heap.bytes, why };
             let remaining = self.config.emergency.saturating_sub(started.elapsed());
@@ -215,10 +217,10 @@ impl Keeper {
             }
             batch.push(heap);
             if bytes_of(&batch) >= BATCH_BYTES {
-                self.save(&mut batch, &is_quiet, started, report);
+                self.save(&mut batch, &is_quiet, started, report, &mut replaced);
             }
         }
-        self.save(&mut batch, &is_quiet, started, report);
+        self.save(&mut batch, &is_quiet, started, report, &mut replaced);
     }
 
     /// Saves heaps that become safe together.
@@ -228,10 +230,11 @@ impl Keeper {
         is_quiet: &dyn Fn(&Candidate) -> bool,
         started: Instant,
         report: &mut FlushReport,
+        replaced: &mut Replaced,
     ) {
         let stood_still = |name: &RegionName| batch.iter().any(|heap| heap.name == *name && is_quiet(heap));
         let regions = batch.iter().map(|heap| (&heap.name, heap.holder));
-        let rescued = self.names.rescue_each(regions, stood_still);
+        let rescued = self.names.rescue_each(regions, stood_still, replaced);
         let done_ms = milliseconds(started.elapsed());
         for (heap, rescued) in batch.drain(..).zip(rescued) {
             let name = heap.name.to_string();

@@ -105,7 +105,7 @@ pub use pool_kind::{PoolKind, Survives};
 pub use reader::RegionReader;
 pub use region::{CheckpointReport, Opened, Region};
 pub use repair::{Examination, FileFinding};
-pub use rescue::Rescue;
+pub use rescue::{Replaced, Rescue};
 pub use salvage::{ContinuationReport, DamageReport, DamagedFile, HeaderState};
 pub use shared::{EnteredRegion, SharedRegion};
 pub use snapshot::{RestoreReport, SnapshotError, SnapshotReader, SnapshotSummary};

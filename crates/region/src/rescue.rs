@@ -12,10 +12,12 @@
 
 #![forbid(unsafe_code)]
 
+mod naming;
 mod note;
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use holdfast_sys::file::private_options;
@@ -32,10 +34,11 @@ use crate::medium::{current_image_path, redo_paths};
 use crate::name::RegionName;
 use crate::namespace::NameSpace;
 use crate::redo;
+pub use crate::rescue::naming::Replaced;
 pub(crate) use crate::rescue::note::open_rescue;
 use crate::rescue::note::{NOTE_OFFSET, Note};
 use crate::settle::checksum_of;
-use crate::sparse::{CopyError, DataSum, PAGE_BYTES, sum_and_copy};
+use crate::sparse::{CopyError, DataSum, sum_and_copy};
 use crate::stored::Stored;
 
 /// How long somebody else may take to make a copy in the same store.
@@ -136,45 +139,6 @@ impl NameSpace {
         Ok(self.holds_the_same(&image, seen)?.is_some())
     }
 
-    /// As [`NameSpace::rescue`] for each of several regions, whose copies become durable together: the disk is waited for
-    /// once at the end, and for each only as long as it needs. Each is locked until its copy has its name. In the order of
-    /// the regions. `stood_still` is asked for each as in [`NameSpace::rescue_if_changed`].
-    ///
-    /// # Errors
-    /// Of each as there; a disk that fails at the end fails all that were written.
-    pub fn rescue_each<'a>(
-        &self,
-        regions: impl IntoIterator<Item = (&'a RegionName, Option<u32>)>,
-        stood_still: impl Fn(&RegionName) -> bool,
-    ) -> Vec<Result<Rescue>> {
-        let mut only: Option<FileLock> = None;
-        let begun: Vec<Result<Begun>> = regions
-            .into_iter()
-            .map(|(name, stopped_writer)| {
-                if !self.exists(name) {
-                    return Err(self.not_found(name));
-                }
-                if only.is_none() {
-                    only = Some(self.lock_rescues(name)?);
-                }
-                self.begin_rescue(name, Writer::Stopped(stopped_writer), false, || stood_still(name))
-            })
-            .collect();
-        let named: Vec<_> = begun.into_iter().map(|begun| self.name_rescue(begun?)).collect();
-        let is_written = |named: &Result<Rescue>| matches!(named, Ok(Rescue::Written { .. }));
-        if !named.iter().any(is_written) {
-            return named;
-        }
-        let Err(failed) = self.storage.sync_directory(self.places.store()) else { return named };
-        let again = || io::Error::new(failed.kind(), failed.to_string());
-        let failure = || RegionError::Io {
-            step: "make durable",
-            path: self.places.store().to_owned(),
-            source: failed.raw_os_error().map_or_else(again, io::Error::from_raw_os_error),
-        };
-        named.into_iter().map(|named| if is_written(&named) { Err(failure()) } else { named }).collect()
-    }
-
     fn rescue_with(
         &self,
         name: &RegionName,
@@ -186,7 +150,9 @@ impl NameSpace {
             return Err(self.not_found(name));
         }
         let _only = self.lock_rescues(name)?;
-        let rescue = self.name_rescue(self.begin_rescue(name, writer, if_changed, stood_still)?)?;
+        let durable = self.sync_rescue(self.begin_rescue(name, writer, if_changed, stood_still)?)?;
+        let mut replaced = Replaced::default();
+        let rescue = self.name_rescue(durable, &mut replaced)?;
         if matches!(rescue, Rescue::Written { .. }) {
             self.sync_store()?;
         }
@@ -230,27 +196,6 @@ impl NameSpace {
             Some((built, written)) => Begun::Built { built: Box::new(built), written, _lock: lock },
             None => Begun::Done(Rescue::Busy),
         })
-    }
-
-    /// Makes a copy durable and gives it its name, which is durable when the store is synced.
-    fn name_rescue(&self, begun: Begun) -> Result<Rescue> {
-        let (mut built, written) = match begun {
-            Begun::Done(rescue) => return Ok(rescue),
-            Begun::Built { built, written, .. } => (built, written),
-        };
-        let (store, storage) = (self.places.store(), &*self.storage);
-        let (temporary, data_bytes) = (built.path.clone(), built.header.backed_bytes);
-        let step = |step| move |source| BuildError::Target { step, source };
-        let path = rescue_path(store, &built.header.name);
-        let named = storage
-            .sync(&built.file)
-            .map_err(step("make durable"))
-            .and_then(|()| built.rename(storage, path).map_err(step("rename")));
-        if let Err(error) = named {
-            let _ = storage.remove(&temporary);
-            return Err(target_error(storage, error, &temporary, store, data_bytes));
-        }
-        Ok(Rescue::Written { bytes: written.pages * PAGE_BYTES })
     }
 
     /// Whether the image still is what was copied.
@@ -351,7 +296,7 @@ impl NameSpace {
 
     /// A publication that a stopped writer has begun: it counts, and the image has perhaps a part of it.
     fn publication_of(&self, image: &Image) -> Option<File> {
-        let counts = |path: &std::path::PathBuf| redo::counts(path, &image.header);
+        let counts = |path: &PathBuf| redo::counts(path, &image.header);
         let path = redo_paths(&self.places, &image.header.name).into_iter().find(counts)?;
         private_options().read(true).open(path).ok()
     }
@@ -394,6 +339,8 @@ impl NameSpace {
         };
         let built = Image::build(storage, temporary.clone(), header, Backing::Holes, filled);
         let built = built.map_err(failed)?;
+        // The headers and what is left of the data: the disk works on them while the next copy is made.
+        storage.begin_write_out(&built.file, 0..DATA_OFFSET + data_bytes);
         // Before anything is synced: what is dropped costs the disk nothing.
         if may_change
             && !self.is_as_copied(image, &written).inspect_err(|_| drop(storage.remove(&temporary)))?

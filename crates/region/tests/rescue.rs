@@ -15,7 +15,7 @@ use common::{
     Home, MIB, flip, key, list, load, map, named, number, open_atomic, other_key, push, read, store,
     store_number, truncate,
 };
-use holdfast_region::{Durability, ErrorKind, Medium, Opened, RegionError, Rescue};
+use holdfast_region::{Durability, ErrorKind, Medium, Opened, RegionError, Replaced, Rescue};
 use rustix::process::{Pid, Signal, kill_process};
 
 const ENOSPC: i32 = 28;
@@ -260,8 +260,8 @@ fn several_copies_cost_each_other_nothing_and_what_fails_leaves_the_ones_before(
         three(&home);
         let storage = Arc::new(FaultyStorage::new(Fault::Always(ENOSPC)));
         storage.arm(step);
-        let rescued =
-            home.names_over(storage.clone()).rescue_each(names.iter().map(|name| (name, None)), |_| true);
+        let all = names.iter().map(|name| (name, None));
+        let rescued = home.names_over(storage.clone()).rescue_each(all, |_| true, &mut Replaced::default());
         assert!(matches!(rescued[1], Err(RegionError::Truncated { .. })), "{:?}", rescued[1]);
         assert!(matches!(rescued[2], Err(RegionError::NotFound { .. })), "{:?}", rescued[2]);
         let written = |at: usize| matches!(rescued[at], Ok(Rescue::Written { .. }));
@@ -278,6 +278,27 @@ fn several_copies_cost_each_other_nothing_and_what_fails_leaves_the_ones_before(
     }
 }
 
+/// The room of a copy that is replaced is freed late, but before another copy goes without.
+#[test]
+fn a_store_that_is_full_gets_back_the_room_of_the_copies_that_were_replaced_before() {
+    let home = crashed();
+    let storage = Arc::new(FaultyStorage::new(Fault::Once(ENOSPC)));
+    let names = home.names_over(storage.clone());
+    let word = named("words");
+    let mut replaced = Replaced::default();
+    let copy = |replaced: &mut Replaced| names.rescue_each([(&word, None)], |_| true, replaced).remove(0);
+    assert!(matches!(copy(&mut replaced), Ok(Rescue::Written { .. })));
+    assert!(replaced.is_empty(), "there was none before");
+    let write = storage.take_log().iter().position(|step| *step == "write_at").unwrap();
+    storage.arm(write);
+    assert!(matches!(copy(&mut replaced), Err(RegionError::StoreFull { .. })), "nothing to free");
+    assert!(matches!(copy(&mut replaced), Ok(Rescue::Written { .. })));
+    assert!(!replaced.is_empty(), "the one before is not freed yet");
+    storage.arm(write);
+    assert!(matches!(copy(&mut replaced), Ok(Rescue::Written { .. })));
+    assert!(storage.struck());
+}
+
 /// Somebody let the writer go on while its region was copied.
 #[test]
 fn a_copy_whose_writer_did_not_stand_still_to_its_end_is_dropped_and_the_one_before_it_stays() {
@@ -290,7 +311,7 @@ fn a_copy_whose_writer_did_not_stand_still_to_its_end_is_dropped_and_the_one_bef
     store_number(&mut region, 3);
     drop(region);
     assert_eq!(names.rescue_if_changed(&named("words"), None, || false).unwrap(), Rescue::Busy);
-    let each = names.rescue_each([(&named("words"), None)], |_| false);
+    let each = names.rescue_each([(&named("words"), None)], |_| false, &mut Replaced::default());
     assert!(matches!(each[..], [Ok(Rescue::Busy)]), "{each:?}");
     assert!(copy() == before, "the copy was replaced");
     let left = std::fs::read_dir(home.path().join("store")).unwrap();
