@@ -70,10 +70,12 @@ fn with(file: *mut RawFile, work: impl FnOnce(&mut Connection) -> Result<c_int, 
 }
 
 fn journal_error(connection: &Connection, step: &'static str) -> impl FnOnce(std::io::Error) -> c_int {
-    let path = crate::stub::journal_path(&connection.database);
     move |error| match error.kind() {
         std::io::ErrorKind::OutOfMemory => ffi::NOMEM,
-        _ => report(&SqliteError::Io { step, path, source: error }),
+        _ => {
+            let path = crate::stub::journal_path(&connection.database);
+            report(&SqliteError::Io { step, path, source: error })
+        }
     }
 }
 
