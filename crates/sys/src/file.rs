@@ -202,7 +202,7 @@ pub fn effective_user() -> u32 {
 /// Whether a path still names the file behind a descriptor.
 ///
 /// Asks for no times. Since Linux 6.13 (multigrain timestamps) a file system notes that somebody has seen a file's times, and
-/// the next write then changes the inode at once: on ext4 each `fdatasync` after such a write takes half as long again.
+/// the next write then changes the inode: on ext4 without a journal the `fdatasync` after it writes that to the disk, too.
 ///
 /// # Errors
 /// What `statx` reports, except that a missing path is `Ok(false)`.
