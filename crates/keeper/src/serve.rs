@@ -21,12 +21,15 @@ use crate::wire::{Answer, Ask, LENGTH_BYTES, REQUEST_BYTES_MAX, Reply, VERSION, 
 const CONNECTIONS_MAX: usize = 16;
 /// How long a connection may take for all of it.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(5);
+/// How long no connection is taken when the kernel has no descriptor left: the listener would be ready for ever.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The listener and its connections.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) listener: UnixListener,
     pub(crate) connections: Vec<Connection>,
+    accepts_from: Option<Instant>,
     closer: Closer,
 }
 
@@ -65,19 +68,28 @@ impl Server {
     /// Listens with what somebody else made.
     pub(crate) fn new(listener: UnixListener) -> Result<Server> {
         listener.set_nonblocking(true).map_err(KeeperError::io("listen at", "the socket"))?;
-        Ok(Server { listener, connections: Vec::new(), closer: Closer::new(CONNECTIONS_MAX) })
+        let closer = Closer::new(CONNECTIONS_MAX);
+        Ok(Server { listener, connections: Vec::new(), accepts_from: None, closer })
     }
 
     /// Whether another connection can be taken.
     pub(crate) fn has_room(&self) -> bool {
-        self.connections.len() < CONNECTIONS_MAX && !self.closer.is_full()
+        self.accepts_from.is_none() && self.connections.len() < CONNECTIONS_MAX && !self.closer.is_full()
     }
 
     /// Takes who waits.
     pub(crate) fn accept(&mut self, now: Instant) {
+        self.accepts_from.take_if(|from| *from <= now);
         while self.has_room() {
-            // No descriptor left, or the client is gone: the others are served all the same.
-            let Ok((stream, _)) = self.listener.accept() else { return };
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    if pauses(&error) {
+                        self.accepts_from = Some(now + ACCEPT_PAUSE);
+                    }
+                    return;
+                }
+            };
             if stream.set_nonblocking(true).is_ok() && closer::prepare(&stream).is_ok() {
                 let (ends, closer) = (now + CONNECTION_PATIENCE, self.closer.clone());
                 let (request, answer) = (Vec::new(), Vec::new());
@@ -88,10 +100,15 @@ impl Server {
         }
     }
 
-    /// When the first connection has taken too long.
+    /// When the first connection has taken too long, or the next is taken after a pause.
     pub(crate) fn next_end(&self) -> Option<Instant> {
-        self.connections.iter().map(|connection| connection.ends).min()
+        self.connections.iter().map(|connection| connection.ends).chain(self.accepts_from).min()
     }
+}
+
+/// Whether a connection that could not be taken would be there again at once: no descriptor, or no memory, is left.
+pub(crate) fn pauses(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted)
 }
 
 impl Connection {

@@ -246,6 +246,7 @@ fn a_keeper_without_descriptors_refuses_and_serves_on() {
     store_into(&borrowed, 1);
     let few = serving.limit_descriptors(serving.descriptors() as u64);
     let flood: Vec<_> = (0..20).map(|_| serving.raw()).collect();
+    let other_flood: Vec<_> = (0..5).map(|_| Raw::connect(&serving.home.socket())).collect();
     for number in 2..50 {
         store_into(&borrowed, number);
         borrowed.commit(Durability::Process).unwrap();
@@ -253,7 +254,7 @@ fn a_keeper_without_descriptors_refuses_and_serves_on() {
     let before = serving.processor_ticks();
     std::thread::sleep(Duration::from_millis(500));
     assert!(serving.processor_ticks() - before < 10, "it spins on connections that it cannot take");
-    drop(flood);
+    drop((flood, other_flood));
     serving.limit_descriptors(few);
     borrowed.close().unwrap();
     assert_eq!(load_from(&serving.open("words")), Some(49));

@@ -10,7 +10,6 @@
 //!   to be closed.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::closer::Closer;
 use crate::error::{KeeperError, Result};
+use crate::serve::{ACCEPT_PAUSE, pauses};
 use crate::served::connection::{After, Connection, peer};
 use crate::served::lease::Leases;
 use crate::served::loan::Loan;
@@ -31,8 +31,6 @@ use crate::served::wire::{RefusedKind, ServedAnswer};
 const SLICE_BYTES: u64 = 4 << 20;
 /// Connections taken in a turn.
 const ACCEPTS_MAX: usize = 16;
-/// How long no connection is taken when the kernel has no descriptor left: the listener would be ready for ever.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long until what failed for somebody who is gone is tried again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Connections and descriptors of peers that wait until they can be closed; then nobody new is taken.
@@ -148,8 +146,7 @@ impl Serving {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    let is_over = error.kind() == io::ErrorKind::ConnectionAborted;
-                    if error.kind() != io::ErrorKind::WouldBlock && !is_over {
+                    if pauses(&error) {
                         self.accepts_from = Some(now + ACCEPT_PAUSE);
                     }
                     return;
