@@ -46,7 +46,7 @@ impl HostFile {
         HostFile { file, path: path.to_owned() }
     }
 
-    fn methods(&self) -> &IoMethods {
+    pub(crate) fn methods(&self) -> &IoMethods {
         // SAFETY: the file is open as long as this value is used, and then has methods.
         unsafe { &*(*self.file).methods }
     }

@@ -10,7 +10,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::attach::read_mark;
 use crate::base::{Base, HostFile};
 use crate::error::SqliteError;
-use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED};
+use crate::ffi::{self, RawFile, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED};
 use crate::host;
 use crate::image::Astray;
 use crate::journal::Journal;
@@ -36,12 +36,17 @@ pub(crate) struct Connection {
     pub(crate) base: HostFile,
     pub(crate) journal: Journal,
     pub(crate) database: PathBuf,
-    owner: Owner,
-    level: c_int,
+    /// What SQLite holds, and the name by which it asks for the log of WAL mode; null until both are known.
+    pub(crate) file: *mut RawFile,
+    pub(crate) wal_name: *const c_char,
+    pub(crate) owner: Owner,
+    pub(crate) level: c_int,
     /// The locks are those of the pool.
-    in_pool: bool,
+    pub(crate) in_pool: bool,
     /// The writer's word is ours.
-    is_writer: bool,
+    pub(crate) is_writer: bool,
+    /// The first page, as it was read or written last, says that the database is in WAL mode.
+    pub(crate) is_wal: bool,
     /// Slots that this transaction wrote.
     pub(crate) shadows: Vec<u32>,
     /// Size of the database in this transaction.
@@ -86,10 +91,13 @@ impl Connection {
             base,
             journal: Journal::default(),
             database: database.to_owned(),
+            file: std::ptr::null_mut(),
+            wal_name: std::ptr::null(),
             owner,
             level: LOCK_NONE,
             in_pool: false,
             is_writer: false,
+            is_wal: false,
             shadows: Vec::new(),
             pending_size: None,
             is_direct: false,
@@ -145,8 +153,13 @@ impl Connection {
                 if !self.pool.lock_shared() {
                     return Err(ffi::BUSY);
                 }
-                self.in_pool = true;
-                return Ok(());
+                if self.pool.is_hot() {
+                    self.in_pool = true;
+                    return Ok(());
+                }
+                // It went over to WAL between the two.
+                self.pool.unlock_shared();
+                continue;
             }
             self.base_lock(LOCK_SHARED)?;
             if !self.pool.is_hot() {
@@ -169,10 +182,15 @@ impl Connection {
                 let _ = self.base.unlock_to(LOCK_SHARED);
                 return Err(ffi::BUSY);
             }
-            if let Err(error) = self.pool.heat(&self.base) {
-                self.pool.unlock_shared();
-                let _ = self.base.unlock_to(LOCK_SHARED);
-                return Err(report(&error));
+            match self.pool.heat(&self.base) {
+                Ok(true) => {}
+                stays => {
+                    self.pool.unlock_shared();
+                    let error = stays.map_err(|error| report(&error)).err();
+                    let level = if error.is_some() { LOCK_SHARED } else { LOCK_EXCLUSIVE };
+                    let _ = self.base.unlock_to(level);
+                    return error.map_or(Ok(()), Err);
+                }
             }
             self.in_pool = true;
             let _ = self.base.unlock_to(LOCK_NONE);
@@ -181,6 +199,10 @@ impl Connection {
             return Err(ffi::BUSY);
         }
         self.is_writer = true;
+        if self.journal.is_on_disk() {
+            // Rolled back, and kept open by SQLite for this transaction, whose journal it is not to be.
+            self.journal.clear();
+        }
         Ok(())
     }
 
@@ -309,10 +331,10 @@ impl Connection {
     #[inline]
     pub(crate) fn write(&mut self, offset: u64, source: &[u8]) -> Result<(), Code> {
         if !self.in_pool {
-            // A journal of another program is rolled back.
+            // A journal of another program is rolled back, or a log in WAL mode is brought to the file.
             return match self.level {
-                LOCK_EXCLUSIVE => self.base.write(offset, source).map_err(|error| report(&error)),
-                _ => Err(ffi::MISUSE),
+                LOCK_NONE => Err(ffi::MISUSE),
+                _ => self.base.write(offset, source).map_err(|error| report(&error)),
             };
         }
         if self.level < LOCK_EXCLUSIVE || !self.pool.is_ours() {

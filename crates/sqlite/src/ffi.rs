@@ -22,9 +22,11 @@ pub(crate) const IOERR_SHORT_READ: c_int = IOERR | 2 << 8;
 
 pub(crate) const OPEN_READONLY: c_int = 0x1;
 pub(crate) const OPEN_READWRITE: c_int = 0x2;
+pub(crate) const OPEN_CREATE: c_int = 0x4;
 pub(crate) const OPEN_DELETEONCLOSE: c_int = 0x8;
 pub(crate) const OPEN_MAIN_DB: c_int = 0x100;
 pub(crate) const OPEN_MAIN_JOURNAL: c_int = 0x800;
+pub(crate) const OPEN_WAL: c_int = 0x80000;
 
 pub(crate) const LOCK_NONE: c_int = 0;
 pub(crate) const LOCK_SHARED: c_int = 1;
@@ -77,8 +79,13 @@ pub struct IoMethods {
     pub(crate) file_control: Option<unsafe extern "C" fn(*mut RawFile, c_int, *mut c_void) -> c_int>,
     pub(crate) sector_size: Get,
     pub(crate) device_characteristics: Get,
-    /// Versions 2 and 3, for files in WAL mode and memory maps: ours have version 1.
-    pub(crate) more: [*const c_void; 6],
+    /// From version 2 on: shared memory, for WAL mode.
+    pub(crate) shm_map: Option<unsafe extern "C" fn(*mut RawFile, c_int, c_int, c_int, *mut *mut c_void) -> c_int>,
+    pub(crate) shm_lock: Option<unsafe extern "C" fn(*mut RawFile, c_int, c_int, c_int) -> c_int>,
+    pub(crate) shm_barrier: Option<unsafe extern "C" fn(*mut RawFile)>,
+    pub(crate) shm_unmap: WithInt,
+    /// Version 3, memory maps: ours have none.
+    pub(crate) maps: [*const c_void; 2],
 }
 
 /// `sqlite3_vfs`.

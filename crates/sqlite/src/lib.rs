@@ -40,9 +40,11 @@ mod pool;
 mod pragma;
 mod registry;
 mod settings;
+mod shm;
 mod slots;
 mod stub;
 mod vfs;
+mod wal;
 
 pub use error::{Result, SqliteError};
 pub use ffi::{IoMethods, RawFile, Vfs};
