@@ -25,6 +25,7 @@ mod error;
 mod ffi;
 mod flush;
 mod flusher;
+mod handover;
 mod heat;
 mod host;
 mod image;
@@ -44,7 +45,6 @@ mod shm;
 mod slots;
 mod stub;
 mod vfs;
-mod wal;
 
 pub use error::{Result, SqliteError};
 pub use ffi::{IoMethods, RawFile, Vfs};

@@ -3,6 +3,7 @@
 #![allow(unsafe_code, reason = "texts of a C program")]
 
 use std::ffi::{CStr, c_char, c_int};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::connection::Connection;
@@ -54,7 +55,7 @@ pub(crate) unsafe fn answer(connection: &mut Connection, texts: *mut *mut c_char
 }
 
 fn ours_of(connection: &mut Connection, name: &str, value: Option<&str>) -> Option<Result<String, String>> {
-    let pool = &connection.pool;
+    let pool = Arc::clone(&connection.pool);
     let header = pool.image.header();
     Some(match (name, value) {
         (name, Some(value)) if NAMES.contains(&name) => {
@@ -72,6 +73,7 @@ fn ours_of(connection: &mut Connection, name: &str, value: Option<&str>) -> Opti
             })
         }
         ("checkpoint", _) => pool.checkpoint().map(|()| "ok".to_owned()).map_err(|error| error.to_string()),
+        ("release", _) => connection.release().map(|()| "ok".to_owned()).map_err(|error| error.to_string()),
         ("stats", _) => {
             let count = |name: &str, value: u64| format!("{name}={value}");
             let lines = [

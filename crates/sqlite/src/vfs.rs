@@ -261,7 +261,7 @@ fn leave_pool(name: *const c_char) -> std::result::Result<(), c_int> {
         return Ok(());
     }
     // SAFETY: as in `open_journal`.
-    unsafe { (*known).leave_pool() }
+    unsafe { (*known).go_over() }
 }
 
 /// A journal of one of our databases; `None` for any other.
@@ -330,7 +330,7 @@ unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, an
     // SAFETY: as in `open_journal`; the answer is SQLite's to hold.
     unsafe {
         let is_wal = !known.is_null() && std::ptr::eq(name, (*known).wal_name);
-        if is_wal && (*known).is_leaving() && (*known).leave_pool().is_err() {
+        if is_wal && (*known).is_leaving() && (*known).go_over().is_err() {
             return ffi::IOERR;
         }
         if flags == ffi::ACCESS_EXISTS && !known.is_null() && (*known).is_hot() {

@@ -1,6 +1,6 @@
-//! Databases that go over to SQLite's WAL mode, and come back.
+//! Databases that leave the pool while they are open: to be read or copied by other programs, or to go over to SQLite's WAL mode.
 //!
-//! SQLite changes the mode by a transaction that says so in the first page. It is one like any other here: committed in the
+//! A database that was released comes back with the next write, as one that was just opened. SQLite changes the mode by a transaction that says so in the first page. It is one like any other here: committed in the
 //! pool. Whoever reads such a page next opens the log of WAL mode, `-wal`, and on this occasion the database leaves the pool:
 //! all of it is brought to the file, the mark goes, and from then on every call is the base VFS's. So a death at any step
 //! leaves a database that is in the pool and says that it is in WAL mode, which the next one to read it finishes; or one that has left.
@@ -57,12 +57,50 @@ impl Pool {
 
 impl Connection {
     /// Before the log of WAL mode is opened: the database leaves the pool, if it is there.
-    pub(crate) fn leave_pool(&mut self) -> std::result::Result<(), Code> {
+    pub(crate) fn go_over(&mut self) -> std::result::Result<(), Code> {
         if !self.in_pool {
             return Ok(());
         }
-        if !self.pool.is_ours() {
-            return Err(ffi::MISUSE);
+        self.leave_pool()?;
+        host::log(ffi::NOTICE, &format!("{} goes over to WAL mode, and is SQLite's", self.database.display()));
+        Ok(())
+    }
+
+    /// The database leaves the pool until somebody writes again: its file is complete, and any program reads or copies it.
+    /// `Busy` where somebody reads or writes, this connection included.
+    pub(crate) fn release(&mut self) -> Result<()> {
+        let busy = || SqliteError::Busy { path: self.database.clone() };
+        if self.level > LOCK_NONE || !self.pool.is_ours() {
+            return Err(busy());
+        }
+        if !self.pool.is_hot() {
+            return Ok(());
+        }
+        if !self.pool.lock_shared() {
+            return Err(busy());
+        }
+        self.in_pool = true;
+        let left = match self.pool.is_hot() {
+            true => self.try_to_leave(),
+            false => Ok(()),
+        };
+        if self.in_pool {
+            self.pool.unlock_shared();
+            self.in_pool = false;
+        }
+        left
+    }
+
+    fn leave_pool(&mut self) -> std::result::Result<(), Code> {
+        self.try_to_leave().map_err(|error| report(&error))
+    }
+
+    /// For one with SHARED or more in the pool, who has as much at SQLite afterwards, and nothing in the pool.
+    fn try_to_leave(&mut self) -> Result<()> {
+        let busy = || SqliteError::Busy { path: self.database.clone() };
+        // A journal that is to be rolled back is rolled back first.
+        if !self.pool.is_ours() || self.has_disk_journal() {
+            return Err(busy());
         }
         let was_writer = self.is_writer;
         if self.level < LOCK_EXCLUSIVE {
@@ -74,14 +112,12 @@ impl Connection {
                 self.pool.unlock_writer();
                 self.is_writer = false;
             }
-            return Err(report(&error));
+            return Err(error);
         }
         self.pool.unlock_writer();
         self.pool.unlock_shared();
         (self.is_writer, self.in_pool) = (false, false);
-        let kept = self.base.unlock_to(self.level);
-        host::log(ffi::NOTICE, &format!("{} goes over to WAL mode, and is SQLite's", self.database.display()));
-        kept.map_err(|error| report(&error))
+        self.base.unlock_to(self.level)
     }
 
     /// Whether somebody began to hand the database over and could not end it.
@@ -90,9 +126,10 @@ impl Connection {
     }
 
     /// EXCLUSIVE of the pool, for one who has SHARED.
-    fn close_door(&mut self) -> std::result::Result<(), Code> {
+    fn close_door(&mut self) -> Result<()> {
+        let busy = || SqliteError::Busy { path: self.database.clone() };
         if !self.pool.lock_reserved(self.owner) {
-            return Err(ffi::BUSY);
+            return Err(busy());
         }
         self.is_writer = true;
         let started = Instant::now();
@@ -100,7 +137,7 @@ impl Connection {
             if started.elapsed() > PATIENCE {
                 self.pool.unlock_writer();
                 self.is_writer = false;
-                return Err(ffi::BUSY);
+                return Err(busy());
             }
             std::thread::sleep(PAUSE);
         }
