@@ -239,7 +239,8 @@ impl Connection {
                 self.pool.unlock_shared();
                 self.in_pool = false;
             }
-        } else if wanted < self.level {
+        } else if wanted <= self.level {
+            // The base VFS may have PENDING, after it could not get EXCLUSIVE.
             self.base.unlock_to(wanted).map_err(|error| report(&error))?;
         }
         self.level = self.level.min(wanted);

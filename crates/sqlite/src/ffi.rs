@@ -84,8 +84,9 @@ pub struct IoMethods {
     pub(crate) shm_lock: Option<unsafe extern "C" fn(*mut RawFile, c_int, c_int, c_int) -> c_int>,
     pub(crate) shm_barrier: Option<unsafe extern "C" fn(*mut RawFile)>,
     pub(crate) shm_unmap: WithInt,
-    /// Version 3, memory maps: ours have none.
-    pub(crate) maps: [*const c_void; 2],
+    /// From version 3 on: pages of a mapped file.
+    pub(crate) fetch: Option<unsafe extern "C" fn(*mut RawFile, i64, c_int, *mut *mut c_void) -> c_int>,
+    pub(crate) unfetch: Option<unsafe extern "C" fn(*mut RawFile, i64, *mut c_void) -> c_int>,
 }
 
 /// `sqlite3_vfs`.
@@ -114,6 +115,7 @@ pub struct Vfs {
     pub(crate) current_time: Option<unsafe extern "C" fn(*mut Vfs, *mut f64) -> c_int>,
     pub(crate) get_last_error: Option<unsafe extern "C" fn(*mut Vfs, c_int, *mut c_char) -> c_int>,
     pub(crate) current_time_int64: Option<unsafe extern "C" fn(*mut Vfs, *mut i64) -> c_int>,
+    /// From version 3 on: for tests, system calls that can be replaced.
     pub(crate) set_system_call: Option<unsafe extern "C" fn(*mut Vfs, *const c_char, *const c_void) -> c_int>,
     pub(crate) get_system_call: Option<unsafe extern "C" fn(*mut Vfs, *const c_char) -> *const c_void>,
     pub(crate) next_system_call: Option<unsafe extern "C" fn(*mut Vfs, *const c_char) -> *const c_char>,

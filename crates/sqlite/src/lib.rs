@@ -34,6 +34,7 @@ mod layout;
 mod locks;
 mod log;
 mod mark;
+mod memory;
 mod methods;
 mod offline;
 mod passing;
@@ -41,7 +42,7 @@ mod pool;
 mod pragma;
 mod registry;
 mod settings;
-mod shm;
+
 mod slots;
 mod stub;
 mod vfs;

@@ -13,7 +13,7 @@ use crate::ffi::{self, IoMethods, RawFile};
 use crate::mark;
 use crate::pragma;
 use crate::registry;
-use crate::shm;
+use crate::memory;
 use crate::vfs::Argument;
 
 /// What SQLite holds for an open file.
@@ -30,8 +30,9 @@ const CHARACTERISTICS: c_int = ffi::IOCAP_POWERSAFE_OVERWRITE | ffi::IOCAP_SAFE_
 
 /// Methods of a database that does not go over to WAL mode.
 pub(crate) static MAIN: IoMethods = of_database(1);
-/// The same of one that may, or is in WAL mode: SQLite looks at the version before it asks for shared memory.
-pub(crate) static MAIN_WAL: IoMethods = of_database(2);
+/// The same of one that may, or is in WAL mode, by what the file below has: SQLite looks at the version before it asks for
+/// shared memory, and for pages of a map.
+static MAIN_WAL: [IoMethods; 2] = [of_database(2), of_database(3)];
 
 const fn of_database(version: c_int) -> IoMethods {
     IoMethods {
@@ -48,11 +49,12 @@ const fn of_database(version: c_int) -> IoMethods {
     file_control: Some(main_control),
     sector_size: Some(main_sector_size),
     device_characteristics: Some(main_characteristics),
-    shm_map: Some(shm::map),
-    shm_lock: Some(shm::lock),
-    shm_barrier: Some(shm::barrier),
-    shm_unmap: Some(shm::unmap),
-    maps: [std::ptr::null(); 2],
+    shm_map: Some(memory::map),
+    shm_lock: Some(memory::lock),
+    shm_barrier: Some(memory::barrier),
+    shm_unmap: Some(memory::unmap),
+    fetch: Some(memory::fetch),
+    unfetch: Some(memory::unfetch),
 }
 }
 
@@ -75,7 +77,8 @@ pub(crate) static JOURNAL: IoMethods = IoMethods {
     shm_lock: None,
     shm_barrier: None,
     shm_unmap: None,
-    maps: [std::ptr::null(); 2],
+    fetch: None,
+    unfetch: None,
 };
 
 // SAFETY: the tables are never written, and hold functions and nulls.
@@ -104,7 +107,7 @@ pub(crate) fn choose_methods(connection: &Connection, is_wal: bool) {
     let below = connection.base.methods();
     let is_served = below.version >= 2 && below.shm_map.is_some();
     let methods = match is_served && (is_wal || connection.pool.settings.lets_wal_pass()) {
-        true => &MAIN_WAL,
+        true => &MAIN_WAL[usize::from(below.version > 2)],
         false => &MAIN,
     };
     if !connection.file.is_null() {

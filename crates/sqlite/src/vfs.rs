@@ -55,7 +55,7 @@ fn describe(base: *mut Vfs) -> Vfs {
     // SAFETY: a registered VFS stays.
     let found = unsafe { &*base };
     Vfs {
-        version: found.version.min(2),
+        version: found.version.min(3),
         file_bytes: BASE_AT as c_int + found.file_bytes,
         path_bytes_max: found.path_bytes_max,
         next: std::ptr::null_mut(),
@@ -74,9 +74,9 @@ fn describe(base: *mut Vfs) -> Vfs {
         current_time: Some(crate::passing::current_time),
         get_last_error: Some(crate::passing::get_last_error),
         current_time_int64: found.current_time_int64.map(|_| crate::passing::current_time_int64 as _),
-        set_system_call: None,
-        get_system_call: None,
-        next_system_call: None,
+        set_system_call: Some(crate::passing::set_system_call),
+        get_system_call: Some(crate::passing::get_system_call),
+        next_system_call: Some(crate::passing::next_system_call),
     }
 }
 

@@ -1,6 +1,6 @@
-//! Shared memory of databases in WAL mode: the base VFS's, passed on.
+//! Memory of the base VFS's files, passed on: what databases in WAL mode share, and maps of the file.
 //!
-//! Invariant: it is only reached when the database has left the pool; in a forked child it is not reached at all.
+//! Invariant: none of it is used while the newest pages are in the pool; in a forked child it is not reached at all.
 
 #![allow(unsafe_code, reason = "called by C, with its pointers")]
 
@@ -53,5 +53,33 @@ pub(crate) unsafe extern "C" fn unmap(file: *mut RawFile, delete: c_int) -> c_in
     pass(file, |methods, below| {
         // SAFETY: as above.
         methods.shm_unmap.map_or(ffi::OK, |unmap| unsafe { unmap(below, delete) })
+    })
+}
+
+/// A page of the file, where that is the newest one; null otherwise, and SQLite reads it.
+pub(crate) unsafe extern "C" fn fetch(
+    file: *mut RawFile,
+    offset: i64,
+    bytes: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: SQLite's variable.
+    unsafe { *out = std::ptr::null_mut() };
+    with(file, |connection| {
+        // The first page may bear a mark.
+        if connection.is_hot() || offset == 0 || !connection.pool.is_ours() {
+            return Ok(ffi::OK);
+        }
+        let (below, methods) = (connection.base.file, connection.base.methods());
+        // SAFETY: SQLite's own arguments, for a file that is open.
+        Ok(methods.fetch.map_or(ffi::OK, |fetch| unsafe { fetch(below, offset, bytes, out) }))
+    })
+}
+
+pub(crate) unsafe extern "C" fn unfetch(file: *mut RawFile, offset: i64, page: *mut c_void) -> c_int {
+    with(file, |connection| {
+        let (below, methods) = (connection.base.file, connection.base.methods());
+        // SAFETY: as above.
+        Ok(methods.unfetch.map_or(ffi::OK, |unfetch| unsafe { unfetch(below, offset, page) }))
     })
 }
