@@ -45,6 +45,8 @@ pub(crate) struct Connection {
     pub(crate) in_pool: bool,
     /// The writer's word is ours.
     pub(crate) is_writer: bool,
+    /// RESERVED at the base VFS: the database goes to the pool with EXCLUSIVE.
+    pub(crate) is_going: bool,
     /// The first page, as it was read or written last, says that the database is in WAL mode.
     pub(crate) is_wal: bool,
     /// Slots that this transaction wrote.
@@ -97,6 +99,7 @@ impl Connection {
             level: LOCK_NONE,
             in_pool: false,
             is_writer: false,
+            is_going: false,
             is_wal: false,
             shadows: Vec::new(),
             pending_size: None,
@@ -111,8 +114,9 @@ impl Connection {
         ffi::IOERR
     }
 
+    /// As SQLite is told when it asks; PENDING is what an EXCLUSIVE leaves that was not to be had.
     pub(crate) fn level(&self) -> c_int {
-        self.level
+        if self.is_writer { self.pool.writer_level() } else { self.level }
     }
 
     pub(crate) fn is_hot(&self) -> bool {
@@ -136,13 +140,14 @@ impl Connection {
             LOCK_SHARED => self.lock_shared()?,
             LOCK_RESERVED => self.lock_reserved()?,
             _ if self.in_pool => self.lock_exclusive()?,
+            LOCK_EXCLUSIVE if self.is_going => self.go_to_pool()?,
             _ => self.base_lock(LOCK_EXCLUSIVE)?,
         }
         self.level = wanted;
         Ok(())
     }
 
-    fn base_lock(&self, level: c_int) -> Result<(), Code> {
+    pub(crate) fn base_lock(&self, level: c_int) -> Result<(), Code> {
         self.base.lock(level).map_err(|error| report(&error))
     }
 
@@ -172,28 +177,10 @@ impl Connection {
 
     fn lock_reserved(&mut self) -> Result<(), Code> {
         if !self.in_pool {
+            // Others may read on until the first page is written.
             self.base_lock(LOCK_RESERVED)?;
-            if let Err(code) = self.base_lock(LOCK_EXCLUSIVE) {
-                let _ = self.base.unlock_to(LOCK_SHARED);
-                return Err(code);
-            }
-            // Before others see that the database is hot: what SQLite has read stays true only as long as nobody commits.
-            if !self.pool.lock_shared() {
-                let _ = self.base.unlock_to(LOCK_SHARED);
-                return Err(ffi::BUSY);
-            }
-            match self.pool.heat(&self.base) {
-                Ok(true) => {}
-                stays => {
-                    self.pool.unlock_shared();
-                    let error = stays.map_err(|error| report(&error)).err();
-                    let level = if error.is_some() { LOCK_SHARED } else { LOCK_EXCLUSIVE };
-                    let _ = self.base.unlock_to(level);
-                    return error.map_or(Ok(()), Err);
-                }
-            }
-            self.in_pool = true;
-            let _ = self.base.unlock_to(LOCK_NONE);
+            self.is_going = true;
+            return Ok(());
         }
         if !self.pool.lock_reserved(self.owner) {
             return Err(ffi::BUSY);
@@ -241,6 +228,7 @@ impl Connection {
             }
         } else if wanted <= self.level {
             // The base VFS may have PENDING, after it could not get EXCLUSIVE.
+            self.is_going = false;
             self.base.unlock_to(wanted).map_err(|error| report(&error))?;
         }
         self.level = self.level.min(wanted);

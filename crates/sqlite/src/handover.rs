@@ -25,6 +25,7 @@ use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE};
 use crate::host;
 use crate::log::Log;
 use crate::pool::Pool;
+use crate::stub;
 
 /// Others who read the same page come to the same door, and go back when somebody is in it.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -56,6 +57,35 @@ impl Pool {
 }
 
 impl Connection {
+    /// EXCLUSIVE for one with RESERVED at the base VFS: the database becomes hot.
+    pub(crate) fn go_to_pool(&mut self) -> std::result::Result<(), Code> {
+        self.base_lock(LOCK_EXCLUSIVE)?;
+        // Before others see that the database is hot. They look into the pool for a moment, to find that it is not.
+        if !self.pool.lock_shared() {
+            return Err(ffi::BUSY);
+        }
+        let is_reserved = self.pool.lock_reserved(self.owner);
+        let heated = match is_reserved && self.pool.lock_exclusive(self.owner) {
+            true => self.pool.heat(&self.base).map_err(|error| report(&error)),
+            false => Err(ffi::BUSY),
+        };
+        if heated == Ok(true) {
+            (self.is_going, self.in_pool, self.is_writer) = (false, true, true);
+            let _ = self.base.unlock_to(LOCK_NONE);
+            return Ok(());
+        }
+        if is_reserved {
+            self.pool.unlock_writer();
+        }
+        self.pool.unlock_shared();
+        heated?;
+        // It is in WAL mode, and changed in its file: the journal belongs on the disk.
+        self.is_going = false;
+        let path = stub::journal_path(&self.database);
+        let moved = if self.journal.is_empty() { Ok(()) } else { self.journal.spill(&path, &self.database) };
+        moved.map_err(SqliteError::io("write", &path)).map_err(|error| report(&error))
+    }
+
     /// Before the log of WAL mode is opened: the database leaves the pool, if it is there.
     pub(crate) fn go_over(&mut self) -> std::result::Result<(), Code> {
         if !self.in_pool {

@@ -21,7 +21,7 @@ use crate::pool::Pool;
 use crate::stub;
 
 impl Pool {
-    /// Makes the database hot. The caller holds SQLite's EXCLUSIVE lock through `base`. False: it is in WAL mode, and stays cold.
+    /// Makes the database hot. The caller has SQLite's EXCLUSIVE through `base`, and that of the pool. False: it is in WAL mode, and stays cold.
     pub(crate) fn heat(&self, base: &dyn Base) -> Result<bool> {
         let header = self.image.header();
         let (nonce, path) = (random(), self.log_path());
@@ -32,7 +32,7 @@ impl Pool {
             (Some(mark), _) if mark.nonce == header.nonce.load(Acquire) => {
                 // Whoever was at this died, or could not take the mark back: nothing was committed behind it.
                 clear_mark(base, None)?;
-                self.reset();
+                self.forget();
             }
             (Some(_), _) => {
                 return Err(SqliteError::Replaced {
@@ -72,7 +72,7 @@ impl Pool {
             base.write(0, &page[..mark::HEADER_BYTES])
         };
         if let Err(error) = marked.and_then(|()| base.sync()) {
-            self.reset();
+            self.forget();
             if clear_mark(base, Some(size)).is_ok() {
                 let _ = Log::remove(&path);
             } else {

@@ -237,7 +237,7 @@ unsafe extern "C" fn main_control(file: *mut RawFile, operation: c_int, argument
             choose_methods(connection, connection.is_wal);
             Ok(code)
         }
-        ffi::FCNTL_LOCKSTATE => {
+        ffi::FCNTL_LOCKSTATE if connection.in_pool => {
             // SAFETY: an integer, as SQLite documents.
             unsafe { *argument.cast::<c_int>() = connection.level() };
             Ok(ffi::OK)
@@ -259,7 +259,7 @@ unsafe extern "C" fn main_sector_size(file: *mut RawFile) -> c_int {
         let (below, methods) = (connection.base.file, connection.base.methods());
         Ok(match methods.sector_size {
             // SAFETY: the file is open.
-            Some(size) if !connection.in_pool => unsafe { size(below) },
+            Some(size) if !connection.in_pool && !connection.is_going => unsafe { size(below) },
             _ => SECTOR_BYTES,
         })
     })
@@ -268,7 +268,7 @@ unsafe extern "C" fn main_sector_size(file: *mut RawFile) -> c_int {
 /// As [`main_sector_size`].
 unsafe extern "C" fn main_characteristics(file: *mut RawFile) -> c_int {
     with(file, |connection| {
-        if connection.in_pool {
+        if connection.in_pool || connection.is_going {
             return Ok(CHARACTERISTICS);
         }
         let found = connection.base.methods().device_characteristics;

@@ -153,19 +153,12 @@ fn open_main(
         return code;
     }
     let below_file = HostFile::new(below, &path);
-    let passes = wal_passes(name, &path).and_then(|passes| Ok((passes, read_mark(&below_file)?)));
-    match passes {
-        Ok((false, (None, true))) => {
+    match is_for_base(name, &path, &below_file) {
+        Ok(false) => {}
+        Ok(true) => {
             below_file.close();
-            let text = format!(
-                "{} is in WAL mode and is passed through; `PRAGMA journal_mode=DELETE` makes it one of ours when it is \
-                 opened the next time",
-                path.display()
-            );
-            host::log(ffi::NOTICE, &text);
             return open_base(base, name, file, flags, out_flags);
         }
-        Ok(_) => {}
         Err(error) => {
             below_file.close();
             return report(&error);
@@ -230,6 +223,35 @@ fn misunderstood(path: &Path, text: &str) -> SqliteError {
     SqliteError::Base { step: "understand the parameters of", path: path.to_owned(), code: ffi::ERROR }
 }
 
+/// Whether a database is passed through, as if it were opened with the base VFS.
+fn is_for_base(name: *const c_char, path: &Path, file: &HostFile) -> Result<bool> {
+    let (marked, is_wal) = read_mark(file)?;
+    let is_on = |key| parameter(name, key).is_some_and(|value| is_true(&value));
+    if is_on("nolock") || is_on("immutable") {
+        // Without locks nobody says where a transaction begins and ends.
+        return match marked {
+            None => Ok(true),
+            Some(_) => Err(SqliteError::Unlocked { path: path.to_owned() }),
+        };
+    }
+    let is_passed = !wal_passes(name, path)? && marked.is_none() && is_wal;
+    if is_passed {
+        let text = format!(
+            "{} is in WAL mode and is passed through; `PRAGMA journal_mode=DELETE` makes it one of ours when it is \
+             opened the next time",
+            path.display()
+        );
+        host::log(ffi::NOTICE, &text);
+    }
+    Ok(is_passed)
+}
+
+/// As SQLite reads a switch in a URI.
+fn is_true(value: &str) -> bool {
+    ["yes", "true", "on"].iter().any(|word| word.eq_ignore_ascii_case(value))
+        || value.parse::<i64>().is_ok_and(|number| number != 0)
+}
+
 /// Whether a database that is in WAL mode is to be one of ours all the same, which can come back to the pool.
 fn wal_passes(name: *const c_char, path: &Path) -> Result<bool> {
     let settings = Settings::from_environment().map_err(|wrong| misunderstood(path, &wrong))?;
@@ -277,8 +299,8 @@ fn open_journal(
     }
     // SAFETY: a name in the table is one of an open database, whose connection nobody else uses now.
     let connection = unsafe { &mut *known };
-    let is_cold = !connection.is_hot();
-    if is_cold || connection.has_disk_journal() {
+    let is_cold = !connection.is_hot() && !connection.is_going;
+    if is_cold || !connection.is_going && connection.has_disk_journal() {
         let path = path_of(name);
         let opened = match is_cold && flags & ffi::OPEN_CREATE != 0 {
             true => connection.journal.create(&path, &connection.database),
