@@ -180,12 +180,11 @@ impl Connection {
             // Others may read on until the first page is written.
             self.base_lock(LOCK_RESERVED)?;
             self.is_going = true;
-            return Ok(());
-        }
-        if !self.pool.lock_reserved(self.owner) {
+        } else if self.pool.lock_reserved(self.owner) {
+            self.is_writer = true;
+        } else {
             return Err(ffi::BUSY);
         }
-        self.is_writer = true;
         if self.journal.is_on_disk() {
             // Rolled back, and kept open by SQLite for this transaction, whose journal it is not to be.
             self.journal.clear();
