@@ -185,3 +185,139 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::{Identity, attach_at};
+    use crate::base::OwnFile;
+    use crate::mark;
+    use holdfast_region::Places;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+    /// A file with which nothing more is done after so many steps, as if its process had died.
+    #[derive(Debug)]
+    struct Dying(OwnFile, Arc<AtomicUsize>);
+
+    impl Dying {
+        fn step(&self) -> Result<()> {
+            let died = SqliteError::Base { step: "survive", path: "db".into(), code: ffi::IOERR };
+            self.1.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).map(drop).map_err(|_| died)
+        }
+    }
+
+    impl Base for Dying {
+        fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool> {
+            self.0.read(offset, target)
+        }
+        fn write(&self, offset: u64, source: &[u8]) -> Result<()> {
+            self.step()?;
+            self.0.write(offset, source)
+        }
+        fn size(&self) -> Result<u64> {
+            self.0.size()
+        }
+        fn truncate(&self, size: u64) -> Result<()> {
+            self.step()?;
+            self.0.truncate(size)
+        }
+        fn sync(&self) -> Result<()> {
+            self.step()?;
+            self.0.sync()
+        }
+        fn lock_exclusive(&self) -> Result<()> {
+            self.0.lock_exclusive()
+        }
+        fn unlock(&self) -> Result<()> {
+            self.0.unlock()
+        }
+    }
+
+    /// First pages of a database: as it was, and as a transaction leaves it that goes over to WAL.
+    fn pages() -> [Vec<u8>; 2] {
+        [1, 2].map(|version| {
+            let mut page = vec![0; 4096];
+            page[..20].copy_from_slice(b"SQLite format 3\0\x10\0\x01\x01");
+            page[18..20].fill(version);
+            page
+        })
+    }
+
+    /// A pool with the second of [`pages`] committed in it, over a file with the first.
+    fn committed_pool(folder: &Path, steps: &Arc<AtomicUsize>) -> Pool {
+        let database = folder.join("db");
+        let [before, after] = pages();
+        std::fs::write(&database, before).unwrap();
+        let pool = attached(folder, Box::new(Dying(OwnFile::open(&database).unwrap(), Arc::clone(steps))));
+        assert!(pool.heat(pool.base()).unwrap());
+        let link = pool.image.take_free().unwrap();
+        pool.image.write(link, 0, &after).unwrap();
+        pool.image.insert(link, 0, pool.image.header().committed.load(Relaxed) + 1).unwrap();
+        pool.commit(&[link], after.len() as u64).unwrap();
+        pool
+    }
+
+    fn attached(folder: &Path, base: Box<dyn Base>) -> Pool {
+        let places = Places::at(folder.join("home"), folder.join("pool")).unwrap();
+        let database = folder.join("db");
+        attach_at(&places, (&database, Identity::of(&database).unwrap()), base, None).unwrap()
+    }
+
+    #[test]
+    fn whoever_comes_after_one_who_died_while_handing_a_database_over_ends_it() {
+        let steps = Arc::new(AtomicUsize::new(usize::MAX));
+        for count in 0.. {
+            let folder = tempfile::tempdir().unwrap();
+            let database = folder.path().join("db");
+            steps.store(usize::MAX, SeqCst);
+            let pool = committed_pool(folder.path(), &steps);
+            steps.store(count, SeqCst);
+            let is_done = pool.hand_over().is_ok();
+            drop(pool);
+            let pool = attached(folder.path(), Box::new(OwnFile::open(&database).unwrap()));
+            assert_eq!(read_mark(pool.base()).unwrap().0.is_some(), pool.is_hot(), "{count} steps");
+            pool.hand_over().unwrap();
+            assert!(!pool.is_hot());
+            assert_eq!(std::fs::read(&database).unwrap(), pages()[1], "{count} steps");
+            assert!(!pool.log_path().exists());
+            if is_done {
+                assert!(count > 3, "it was done before it did anything");
+                break;
+            }
+        }
+    }
+
+    /// The file may have been changed by others in between, once its mark was gone.
+    #[test]
+    fn a_file_that_was_handed_over_is_not_written_to_again_by_who_ends_it() {
+        for dead in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let pool = committed_pool(folder.path(), &Arc::new(AtomicUsize::new(usize::MAX)));
+            let header = pool.image.header();
+            pool.checkpoint().unwrap();
+            header.closing.store(1, Release);
+            clear_mark(pool.base(), Some(4096)).unwrap();
+            let others = [b"SQLite format 3\0".as_slice(), &[7; 4080]].concat();
+            std::fs::write(folder.path().join("db"), &others).unwrap();
+            match dead {
+                true => pool.settle_dead_writer().unwrap(),
+                false => pool.hand_over().unwrap(),
+            }
+            assert!(!pool.is_hot() && pool.image.find(0).unwrap() == 0);
+            assert_eq!(std::fs::read(folder.path().join("db")).unwrap(), others);
+            assert_eq!(mark::find(&others), None);
+        }
+    }
+
+    #[test]
+    fn a_database_in_wal_mode_does_not_become_hot() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("db"), &pages()[1]).unwrap();
+        let pool = attached(folder.path(), Box::new(OwnFile::open(&folder.path().join("db")).unwrap()));
+        assert!(!pool.heat(pool.base()).unwrap() && !pool.is_hot());
+        assert_eq!(std::fs::read(folder.path().join("db")).unwrap(), pages()[1]);
+    }
+}
