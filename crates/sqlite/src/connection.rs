@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     pub(crate) is_going: bool,
     /// The first page, as it was read or written last, says that the database is in WAL mode.
     pub(crate) is_wal: bool,
+    /// Pages of the file may be mapped.
+    pub(crate) has_map: bool,
     /// Slots that this transaction wrote.
     pub(crate) shadows: Vec<u32>,
     /// Size of the database in this transaction.
@@ -101,6 +103,7 @@ impl Connection {
             is_writer: false,
             is_going: false,
             is_wal: false,
+            has_map: false,
             shadows: Vec::new(),
             pending_size: None,
             is_direct: false,
@@ -228,6 +231,10 @@ impl Connection {
         } else if wanted <= self.level {
             // The base VFS may have PENDING, after it could not get EXCLUSIVE.
             self.is_going = false;
+            if wanted == LOCK_NONE && self.has_map && !self.is_wal {
+                self.has_map = false;
+                self.base.unmap();
+            }
             self.base.unlock_to(wanted).map_err(|error| report(&error))?;
         }
         self.level = self.level.min(wanted);

@@ -41,6 +41,7 @@ pub(crate) const FCNTL_LOCKSTATE: c_int = 1;
 pub(crate) const FCNTL_SIZE_HINT: c_int = 5;
 pub(crate) const FCNTL_CHUNK_SIZE: c_int = 6;
 pub(crate) const FCNTL_PRAGMA: c_int = 14;
+pub(crate) const FCNTL_MMAP_SIZE: c_int = 18;
 pub(crate) const FCNTL_HAS_MOVED: c_int = 20;
 pub(crate) const FCNTL_SYNC: c_int = 21;
 pub(crate) const FCNTL_COMMIT_PHASETWO: c_int = 22;

@@ -234,6 +234,7 @@ impl Pool {
 pub(crate) fn apply(base: &dyn Base, log: &Log, contents: &Contents, nonce: Option<u64>) -> Result<()> {
     let Some(last) = contents.last else { return Ok(()) };
     let mut page = [0; BLOCK_BYTES];
+    base.grow_to(last.size);
     for (block, place) in &contents.places {
         let offset = u64::from(*block) * BLOCK_BYTES as u64;
         if offset >= last.size {

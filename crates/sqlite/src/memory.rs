@@ -1,6 +1,7 @@
 //! Memory of the base VFS's files, passed on: what databases in WAL mode share, and maps of the file.
 //!
-//! Invariant: none of it is used while the newest pages are in the pool; in a forked child it is not reached at all.
+//! Invariants: none of it is used while the newest pages are in the pool; in a forked child it is not reached at all. A map is gone
+//! before the database may go to the pool: a checkpoint may make the file shorter than what is mapped.
 
 #![allow(unsafe_code, reason = "called by C, with its pointers")]
 
@@ -56,7 +57,7 @@ pub(crate) unsafe extern "C" fn unmap(file: *mut RawFile, delete: c_int) -> c_in
     })
 }
 
-/// A page of the file, where that is the newest one; null otherwise, and SQLite reads it.
+/// A page of a database in WAL mode; null of any other, and SQLite reads it.
 pub(crate) unsafe extern "C" fn fetch(
     file: *mut RawFile,
     offset: i64,
@@ -66,10 +67,10 @@ pub(crate) unsafe extern "C" fn fetch(
     // SAFETY: SQLite's variable.
     unsafe { *out = std::ptr::null_mut() };
     with(file, |connection| {
-        // The first page may bear a mark.
-        if connection.is_hot() || offset == 0 || !connection.pool.is_ours() {
+        if connection.in_pool || !connection.is_wal || !connection.pool.is_ours() {
             return Ok(ffi::OK);
         }
+        connection.has_map = true;
         let (below, methods) = (connection.base.file, connection.base.methods());
         // SAFETY: SQLite's own arguments, for a file that is open.
         Ok(methods.fetch.map_or(ffi::OK, |fetch| unsafe { fetch(below, offset, bytes, out) }))

@@ -30,9 +30,10 @@ const CHARACTERISTICS: c_int = ffi::IOCAP_POWERSAFE_OVERWRITE | ffi::IOCAP_SAFE_
 
 /// Methods of a database that does not go over to WAL mode.
 pub(crate) static MAIN: IoMethods = of_database(1);
-/// The same of one that may, or is in WAL mode, by what the file below has: SQLite looks at the version before it asks for
-/// shared memory, and for pages of a map.
-static MAIN_WAL: [IoMethods; 2] = [of_database(2), of_database(3)];
+/// The same of one that may: SQLite looks at the version before it asks for shared memory.
+static MAIN_SHARED: IoMethods = of_database(2);
+/// And of one that is in WAL mode: its pages may be mapped, too.
+static MAIN_MAPPED: IoMethods = of_database(3);
 
 const fn of_database(version: c_int) -> IoMethods {
     IoMethods {
@@ -106,9 +107,10 @@ fn note_mode(connection: &mut Connection, offset: i64, page: &[u8]) {
 pub(crate) fn choose_methods(connection: &Connection, is_wal: bool) {
     let below = connection.base.methods();
     let is_served = below.version >= 2 && below.shm_map.is_some();
-    let methods = match is_served && (is_wal || connection.pool.settings.lets_wal_pass()) {
-        true => &MAIN_WAL[usize::from(below.version > 2)],
-        false => &MAIN,
+    let methods = match (is_wal, connection.pool.settings.lets_wal_pass()) {
+        (true, _) if is_served && below.version >= 3 => &MAIN_MAPPED,
+        (true, _) | (_, true) if is_served => &MAIN_SHARED,
+        _ => &MAIN,
     };
     if !connection.file.is_null() {
         // SAFETY: the file is open as long as its connection, and SQLite uses it from one thread at a time.
@@ -248,7 +250,12 @@ unsafe extern "C" fn main_control(file: *mut RawFile, operation: c_int, argument
             Ok(ffi::OK)
         }
         // What changes the file is the checkpoint's to do.
-        ffi::FCNTL_SIZE_HINT | ffi::FCNTL_CHUNK_SIZE if connection.is_hot() => Ok(ffi::OK),
+        ffi::FCNTL_SIZE_HINT if connection.is_hot() => Ok(ffi::OK),
+        ffi::FCNTL_CHUNK_SIZE => {
+            // SAFETY: an integer, as SQLite documents.
+            connection.pool.base().grow_by(unsafe { *argument.cast::<c_int>() });
+            Ok(connection.base.control(operation, argument))
+        }
         _ => Ok(connection.base.control(operation, argument)),
     })
 }

@@ -391,7 +391,9 @@ impl SharedBase {
             let mut got = 0;
             code = open_base(base, name[4..].as_ptr().cast(), file, access | ffi::OPEN_MAIN_DB, &raw mut got);
             if code == ffi::OK {
-                return Ok(SharedBase { file: HostFile::new(file, path), _memory: memory, _name: name });
+                let file = HostFile::new(file, path);
+                file.forbid_maps();
+                return Ok(SharedBase { file, _memory: memory, _name: name });
             }
             // SAFETY: what was begun to be opened.
             unsafe { close_half(file) };
@@ -434,6 +436,14 @@ impl Base for SharedBase {
 
     fn unlock(&self) -> Result<()> {
         self.file.unlock()
+    }
+
+    fn grow_by(&self, bytes: c_int) {
+        self.file.grow_by(bytes);
+    }
+
+    fn grow_to(&self, bytes: u64) {
+        self.file.grow_to(bytes);
     }
 }
 
