@@ -365,8 +365,19 @@ impl Pool {
         Ok(())
     }
 
-    /// As an image that holds nothing, for a database file that is complete.
+    /// As an image that holds nothing, for a database file that is complete. Nobody else uses the image.
     pub(crate) fn reset(&self) {
+        self.forget();
+        let header = self.image.header();
+        for word in [&header.commit_lock, &header.log_lock] {
+            word.store(0, Relaxed);
+        }
+        header.writer.store(0, Relaxed);
+        self.image.write_back_header();
+    }
+
+    /// The same, and others may wait for locks meanwhile.
+    pub(crate) fn forget(&self) {
         let header = self.image.header();
         for link in 1..=header.backed.load(Relaxed) {
             if let Ok(slot) = self.image.slot(link) {
@@ -377,19 +388,18 @@ impl Pool {
         for word in [&header.flushed, &header.applied, &header.gathered] {
             word.store(committed, Relaxed);
         }
-        for word in [&header.hot, &header.closing, &header.commit_lock, &header.log_lock, &header.direct] {
-            word.store(0, Relaxed);
-        }
+        header.direct.store(0, Relaxed);
         // A mark that is found later is of a copy, and not to be believed.
         header.nonce.store(0, Relaxed);
         header.disk_journal.store(0, Relaxed);
         header.prepared.store(0, Relaxed);
-        header.writer.store(0, Relaxed);
         header.used.store(0, Relaxed);
         header.dirty.store(0, Relaxed);
         header.free_head.store(0, Relaxed);
         self.image.clear_buckets();
+        header.hot.store(0, Release);
         self.image.write_back_header();
+        header.closing.store(0, Release);
     }
 
     /// Leaves the image; whoever is the last brings everything to the database file and removes it.

@@ -26,6 +26,10 @@ pub(crate) trait Base: Send + Sync + std::fmt::Debug {
     /// Keeps all other programs out, our own connections in this process included; `Busy` when one is in the way.
     fn lock_exclusive(&self) -> Result<()>;
     fn unlock(&self) -> Result<()>;
+    /// The user wants the file to grow in steps of so many bytes.
+    fn grow_by(&self, _bytes: c_int) {}
+    /// The file is about to grow to so many bytes.
+    fn grow_to(&self, _bytes: u64) {}
 }
 
 /// A file of the base VFS.
@@ -46,7 +50,7 @@ impl HostFile {
         HostFile { file, path: path.to_owned() }
     }
 
-    fn methods(&self) -> &IoMethods {
+    pub(crate) fn methods(&self) -> &IoMethods {
         // SAFETY: the file is open as long as this value is used, and then has methods.
         unsafe { &*(*self.file).methods }
     }
@@ -89,6 +93,20 @@ impl HostFile {
             Some(control) => unsafe { control(self.file, operation, argument) },
             None => ffi::NOTFOUND,
         }
+    }
+
+    /// Gives up a map of the file, of which no page is in use.
+    pub(crate) fn unmap(&self) {
+        if let Some(unfetch) = self.methods().unfetch {
+            // SAFETY: the file is open; null asks for this.
+            unsafe { unfetch(self.file, 0, std::ptr::null_mut()) };
+        }
+    }
+
+    /// Has the file never mapped, whatever is the default.
+    pub(crate) fn forbid_maps(&self) {
+        let mut bytes = 0_i64;
+        self.control(ffi::FCNTL_MMAP_SIZE, (&raw mut bytes).cast());
     }
 
     /// Closes the file, which is not to be used any more.
@@ -156,6 +174,16 @@ impl Base for HostFile {
 
     fn unlock(&self) -> Result<()> {
         self.unlock_to(ffi::LOCK_NONE)
+    }
+
+    fn grow_by(&self, mut bytes: c_int) {
+        self.control(ffi::FCNTL_CHUNK_SIZE, (&raw mut bytes).cast());
+    }
+
+    fn grow_to(&self, bytes: u64) {
+        // Only a hint: what it cannot do, the writes will say.
+        let mut bytes = bytes as i64;
+        self.control(ffi::FCNTL_SIZE_HINT, (&raw mut bytes).cast());
     }
 }
 

@@ -10,7 +10,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::attach::read_mark;
 use crate::base::{Base, HostFile};
 use crate::error::SqliteError;
-use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED};
+use crate::ffi::{self, RawFile, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED};
 use crate::host;
 use crate::image::Astray;
 use crate::journal::Journal;
@@ -36,12 +36,21 @@ pub(crate) struct Connection {
     pub(crate) base: HostFile,
     pub(crate) journal: Journal,
     pub(crate) database: PathBuf,
-    owner: Owner,
-    level: c_int,
+    /// What SQLite holds, and the name by which it asks for the log of WAL mode; null until both are known.
+    pub(crate) file: *mut RawFile,
+    pub(crate) wal_name: *const c_char,
+    pub(crate) owner: Owner,
+    pub(crate) level: c_int,
     /// The locks are those of the pool.
-    in_pool: bool,
+    pub(crate) in_pool: bool,
     /// The writer's word is ours.
-    is_writer: bool,
+    pub(crate) is_writer: bool,
+    /// RESERVED at the base VFS: the database goes to the pool with EXCLUSIVE.
+    pub(crate) is_going: bool,
+    /// The first page, as it was read or written last, says that the database is in WAL mode.
+    pub(crate) is_wal: bool,
+    /// Pages of the file may be mapped.
+    pub(crate) has_map: bool,
     /// Slots that this transaction wrote.
     pub(crate) shadows: Vec<u32>,
     /// Size of the database in this transaction.
@@ -86,10 +95,15 @@ impl Connection {
             base,
             journal: Journal::default(),
             database: database.to_owned(),
+            file: std::ptr::null_mut(),
+            wal_name: std::ptr::null(),
             owner,
             level: LOCK_NONE,
             in_pool: false,
             is_writer: false,
+            is_going: false,
+            is_wal: false,
+            has_map: false,
             shadows: Vec::new(),
             pending_size: None,
             is_direct: false,
@@ -103,8 +117,9 @@ impl Connection {
         ffi::IOERR
     }
 
+    /// As SQLite is told when it asks; PENDING is what an EXCLUSIVE leaves that was not to be had.
     pub(crate) fn level(&self) -> c_int {
-        self.level
+        if self.is_writer { self.pool.writer_level() } else { self.level }
     }
 
     pub(crate) fn is_hot(&self) -> bool {
@@ -128,13 +143,14 @@ impl Connection {
             LOCK_SHARED => self.lock_shared()?,
             LOCK_RESERVED => self.lock_reserved()?,
             _ if self.in_pool => self.lock_exclusive()?,
+            LOCK_EXCLUSIVE if self.is_going => self.go_to_pool()?,
             _ => self.base_lock(LOCK_EXCLUSIVE)?,
         }
         self.level = wanted;
         Ok(())
     }
 
-    fn base_lock(&self, level: c_int) -> Result<(), Code> {
+    pub(crate) fn base_lock(&self, level: c_int) -> Result<(), Code> {
         self.base.lock(level).map_err(|error| report(&error))
     }
 
@@ -145,8 +161,13 @@ impl Connection {
                 if !self.pool.lock_shared() {
                     return Err(ffi::BUSY);
                 }
-                self.in_pool = true;
-                return Ok(());
+                if self.pool.is_hot() {
+                    self.in_pool = true;
+                    return Ok(());
+                }
+                // It went over to WAL between the two.
+                self.pool.unlock_shared();
+                continue;
             }
             self.base_lock(LOCK_SHARED)?;
             if !self.pool.is_hot() {
@@ -159,28 +180,18 @@ impl Connection {
 
     fn lock_reserved(&mut self) -> Result<(), Code> {
         if !self.in_pool {
+            // Others may read on until the first page is written.
             self.base_lock(LOCK_RESERVED)?;
-            if let Err(code) = self.base_lock(LOCK_EXCLUSIVE) {
-                let _ = self.base.unlock_to(LOCK_SHARED);
-                return Err(code);
-            }
-            // Before others see that the database is hot: what SQLite has read stays true only as long as nobody commits.
-            if !self.pool.lock_shared() {
-                let _ = self.base.unlock_to(LOCK_SHARED);
-                return Err(ffi::BUSY);
-            }
-            if let Err(error) = self.pool.heat(&self.base) {
-                self.pool.unlock_shared();
-                let _ = self.base.unlock_to(LOCK_SHARED);
-                return Err(report(&error));
-            }
-            self.in_pool = true;
-            let _ = self.base.unlock_to(LOCK_NONE);
-        }
-        if !self.pool.lock_reserved(self.owner) {
+            self.is_going = true;
+        } else if self.pool.lock_reserved(self.owner) {
+            self.is_writer = true;
+        } else {
             return Err(ffi::BUSY);
         }
-        self.is_writer = true;
+        if self.journal.is_on_disk() {
+            // Rolled back, and kept open by SQLite for this transaction, whose journal it is not to be.
+            self.journal.clear();
+        }
         Ok(())
     }
 
@@ -217,7 +228,13 @@ impl Connection {
                 self.pool.unlock_shared();
                 self.in_pool = false;
             }
-        } else if wanted < self.level {
+        } else if wanted <= self.level {
+            // The base VFS may have PENDING, after it could not get EXCLUSIVE.
+            self.is_going = false;
+            if wanted == LOCK_NONE && self.has_map && !self.is_wal {
+                self.has_map = false;
+                self.base.unmap();
+            }
             self.base.unlock_to(wanted).map_err(|error| report(&error))?;
         }
         self.level = self.level.min(wanted);
@@ -309,10 +326,10 @@ impl Connection {
     #[inline]
     pub(crate) fn write(&mut self, offset: u64, source: &[u8]) -> Result<(), Code> {
         if !self.in_pool {
-            // A journal of another program is rolled back.
+            // A journal of another program is rolled back, or a log in WAL mode is brought to the file.
             return match self.level {
-                LOCK_EXCLUSIVE => self.base.write(offset, source).map_err(|error| report(&error)),
-                _ => Err(ffi::MISUSE),
+                LOCK_NONE => Err(ffi::MISUSE),
+                _ => self.base.write(offset, source).map_err(|error| report(&error)),
             };
         }
         if self.level < LOCK_EXCLUSIVE || !self.pool.is_ours() {

@@ -52,7 +52,7 @@ impl Connection {
         // Known first: a journal that nobody knew of would undo what is committed after it.
         header.disk_journal.store(1, Release);
         image.write_back_header();
-        if let Err(source) = self.journal.spill(&path) {
+        if let Err(source) = self.journal.spill(&path, &self.database) {
             let _ = std::fs::remove_file(&path);
             return Err(SqliteError::Io { step: "write", path, source });
         }

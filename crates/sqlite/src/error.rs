@@ -82,6 +82,16 @@ pub enum SqliteError {
         /// The image.
         image: PathBuf,
     },
+    /// The newest pages are in the pool, and whoever opens the database asks for no locks.
+    #[error(
+        "{} is in use with its newest pages in a pool, which are not read without locks; open it without `nolock` and \
+         `immutable`, or release it first with `PRAGMA holdfast_release`",
+        path.display()
+    )]
+    Unlocked {
+        /// The database.
+        path: PathBuf,
+    },
     /// The pool has no room.
     #[error("no room in the pool for {}: {source}; free memory there, or choose another one with HOLDFAST_POOL", path.display())]
     PoolFull {

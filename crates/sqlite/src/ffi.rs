@@ -22,9 +22,11 @@ pub(crate) const IOERR_SHORT_READ: c_int = IOERR | 2 << 8;
 
 pub(crate) const OPEN_READONLY: c_int = 0x1;
 pub(crate) const OPEN_READWRITE: c_int = 0x2;
+pub(crate) const OPEN_CREATE: c_int = 0x4;
 pub(crate) const OPEN_DELETEONCLOSE: c_int = 0x8;
 pub(crate) const OPEN_MAIN_DB: c_int = 0x100;
 pub(crate) const OPEN_MAIN_JOURNAL: c_int = 0x800;
+pub(crate) const OPEN_WAL: c_int = 0x80000;
 
 pub(crate) const LOCK_NONE: c_int = 0;
 pub(crate) const LOCK_SHARED: c_int = 1;
@@ -39,6 +41,7 @@ pub(crate) const FCNTL_LOCKSTATE: c_int = 1;
 pub(crate) const FCNTL_SIZE_HINT: c_int = 5;
 pub(crate) const FCNTL_CHUNK_SIZE: c_int = 6;
 pub(crate) const FCNTL_PRAGMA: c_int = 14;
+pub(crate) const FCNTL_MMAP_SIZE: c_int = 18;
 pub(crate) const FCNTL_HAS_MOVED: c_int = 20;
 pub(crate) const FCNTL_SYNC: c_int = 21;
 pub(crate) const FCNTL_COMMIT_PHASETWO: c_int = 22;
@@ -77,8 +80,14 @@ pub struct IoMethods {
     pub(crate) file_control: Option<unsafe extern "C" fn(*mut RawFile, c_int, *mut c_void) -> c_int>,
     pub(crate) sector_size: Get,
     pub(crate) device_characteristics: Get,
-    /// Versions 2 and 3, for files in WAL mode and memory maps: ours have version 1.
-    pub(crate) more: [*const c_void; 6],
+    /// From version 2 on: shared memory, for WAL mode.
+    pub(crate) shm_map: Option<unsafe extern "C" fn(*mut RawFile, c_int, c_int, c_int, *mut *mut c_void) -> c_int>,
+    pub(crate) shm_lock: Option<unsafe extern "C" fn(*mut RawFile, c_int, c_int, c_int) -> c_int>,
+    pub(crate) shm_barrier: Option<unsafe extern "C" fn(*mut RawFile)>,
+    pub(crate) shm_unmap: WithInt,
+    /// From version 3 on: pages of a mapped file.
+    pub(crate) fetch: Option<unsafe extern "C" fn(*mut RawFile, i64, c_int, *mut *mut c_void) -> c_int>,
+    pub(crate) unfetch: Option<unsafe extern "C" fn(*mut RawFile, i64, *mut c_void) -> c_int>,
 }
 
 /// `sqlite3_vfs`.
@@ -107,6 +116,7 @@ pub struct Vfs {
     pub(crate) current_time: Option<unsafe extern "C" fn(*mut Vfs, *mut f64) -> c_int>,
     pub(crate) get_last_error: Option<unsafe extern "C" fn(*mut Vfs, c_int, *mut c_char) -> c_int>,
     pub(crate) current_time_int64: Option<unsafe extern "C" fn(*mut Vfs, *mut i64) -> c_int>,
+    /// From version 3 on: for tests, system calls that can be replaced.
     pub(crate) set_system_call: Option<unsafe extern "C" fn(*mut Vfs, *const c_char, *const c_void) -> c_int>,
     pub(crate) get_system_call: Option<unsafe extern "C" fn(*mut Vfs, *const c_char) -> *const c_void>,
     pub(crate) next_system_call: Option<unsafe extern "C" fn(*mut Vfs, *const c_char) -> *const c_char>,

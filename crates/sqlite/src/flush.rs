@@ -38,6 +38,13 @@ pub(crate) struct LogTurn<'a> {
     _lock: Brief<'a>,
 }
 
+impl LogTurn<'_> {
+    /// The log is not to be used any more.
+    pub(crate) fn forget(&mut self) {
+        *self.log = None;
+    }
+}
+
 impl Pool {
     /// Waits for the turn to write to the log.
     pub(crate) fn log_turn(&self) -> LogTurn<'_> {
@@ -61,13 +68,17 @@ impl Pool {
 
     /// Brings all that is committed to the database file.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        let mut turn = self.log_turn();
+        self.checkpoint_with(&mut self.log_turn())
+    }
+
+    /// The same, in a turn.
+    pub(crate) fn checkpoint_with(&self, turn: &mut LogTurn<'_>) -> Result<()> {
         if self.is_hot() {
             // All may be flushed by somebody who died: then no flush opens the log.
-            self.prepare_log(&mut turn)?;
+            self.prepare_log(turn)?;
         }
-        self.flush_in_turn(&mut turn, false)?;
-        self.checkpoint_in_turn(&mut turn)
+        self.flush_in_turn(turn, false)?;
+        self.checkpoint_in_turn(turn)
     }
 
     /// A flush in a turn. A writer that has the commit lock already, and old versions beside new ones, says so.
@@ -223,6 +234,7 @@ impl Pool {
 pub(crate) fn apply(base: &dyn Base, log: &Log, contents: &Contents, nonce: Option<u64>) -> Result<()> {
     let Some(last) = contents.last else { return Ok(()) };
     let mut page = [0; BLOCK_BYTES];
+    base.grow_to(last.size);
     for (block, place) in &contents.places {
         let offset = u64::from(*block) * BLOCK_BYTES as u64;
         if offset >= last.size {

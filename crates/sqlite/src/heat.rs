@@ -21,19 +21,20 @@ use crate::pool::Pool;
 use crate::stub;
 
 impl Pool {
-    /// Makes the database hot. The caller holds SQLite's EXCLUSIVE lock through `base`.
-    pub(crate) fn heat(&self, base: &dyn Base) -> Result<()> {
+    /// Makes the database hot. The caller has SQLite's EXCLUSIVE through `base`, and that of the pool. False: it is in WAL mode, and stays cold.
+    pub(crate) fn heat(&self, base: &dyn Base) -> Result<bool> {
         let header = self.image.header();
         let (nonce, path) = (random(), self.log_path());
         let generation = Generation { nonce, salt: random() };
-        match read_mark(base)?.0 {
-            None => {}
-            Some(mark) if mark.nonce == header.nonce.load(Acquire) => {
+        match read_mark(base)? {
+            (None, true) => return Ok(false),
+            (None, false) => {}
+            (Some(mark), _) if mark.nonce == header.nonce.load(Acquire) => {
                 // Whoever was at this died, or could not take the mark back: nothing was committed behind it.
                 clear_mark(base, None)?;
-                self.reset();
+                self.forget();
             }
-            Some(_) => {
+            (Some(_), _) => {
                 return Err(SqliteError::Replaced {
                     database: self.database.clone(),
                     image: self.image.path().to_owned(),
@@ -71,7 +72,7 @@ impl Pool {
             base.write(0, &page[..mark::HEADER_BYTES])
         };
         if let Err(error) = marked.and_then(|()| base.sync()) {
-            self.reset();
+            self.forget();
             if clear_mark(base, Some(size)).is_ok() {
                 let _ = Log::remove(&path);
             } else {
@@ -81,10 +82,11 @@ impl Pool {
             return Err(error);
         }
         self.image.write_back_slot(1);
+        header.closing.store(0, Relaxed);
         self.image.write_back_header();
         header.hot.store(1, Release);
         self.image.write_back_header();
-        Ok(())
+        Ok(true)
     }
 
     /// Makes the database cold. The caller has passed the gate, and nobody else has the database open.
@@ -94,14 +96,7 @@ impl Pool {
             // A journal of a transaction that outgrew the pool: whoever opens the database next rolls it back.
             return Ok(());
         }
-        self.checkpoint()?;
-        let size = self.size();
-        header.closing.store(1, Release);
-        self.image.write_back_header();
-        clear_mark(self.base(), Some(size))?;
-        let path = self.log_path();
-        Log::remove(&path).map_err(SqliteError::io("remove", &path))?;
-        *self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        self.hand_over()?;
         self.reset();
         Ok(())
     }
@@ -109,6 +104,12 @@ impl Pool {
     /// Brings in order what a writer left that died with the lock EXCLUSIVE, when nobody reads the map.
     pub(crate) fn settle_dead_writer(&self) -> std::result::Result<(), Astray> {
         let header = self.image.header();
+        if header.closing.load(Acquire) != 0 && matches!(read_mark(self.base()), Ok((None, _))) {
+            // It was handing the file over, which is complete, and may have been written to since.
+            let _ = Log::remove(&self.log_path());
+            self.forget();
+            return Ok(());
+        }
         let committed = header.committed.load(Acquire);
         if header.direct.load(Acquire) != 0 {
             // All that was committed before is in the file; what is there now, its journal says.

@@ -5,8 +5,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::sync_directory;
 
@@ -20,6 +20,29 @@ pub(crate) struct Journal {
     disk: Option<File>,
     /// Written to the file and not yet durable.
     unsynced: bool,
+    /// The folder in which its name is not durable yet.
+    unsynced_in: Option<PathBuf>,
+}
+
+/// Opens a file beside a database, or makes it, with the rights of the database: it holds the same pages.
+fn open_like(path: &Path, database: &Path) -> io::Result<File> {
+    let like = database.metadata()?;
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(like.mode() & 0o777);
+    let file = options.open(path)?;
+    let found = file.metadata()?;
+    if found.len() == 0 && found.mode() & 0o777 != like.mode() & 0o777 {
+        file.set_permissions(like.permissions())?;
+    }
+    if (found.uid(), found.gid()) != (like.uid(), like.gid()) {
+        // Only root may, as SQLite does; for others it is theirs.
+        let _ = fchown(&file, Some(like.uid()), Some(like.gid()));
+    }
+    Ok(file)
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    sync_directory(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
 }
 
 impl Journal {
@@ -31,6 +54,7 @@ impl Journal {
         }
         self.disk = None;
         self.unsynced = false;
+        self.unsynced_in = None;
     }
 
     /// Uses the journal that is on the disk.
@@ -38,6 +62,14 @@ impl Journal {
         self.clear();
         let file = File::options().read(true).write(true).open(path).or_else(|_| File::open(path));
         self.disk = Some(file?);
+        Ok(())
+    }
+
+    /// Uses one on the disk, as SQLite does without us; it need not be there yet.
+    pub(crate) fn create(&mut self, path: &Path, database: &Path) -> io::Result<()> {
+        self.clear();
+        self.unsynced_in = path.parent().map(Path::to_owned);
+        self.disk = Some(open_like(path, database)?);
         Ok(())
     }
 
@@ -50,13 +82,13 @@ impl Journal {
     }
 
     /// Moves to a file, which is durable with its name on return.
-    pub(crate) fn spill(&mut self, path: &Path) -> io::Result<()> {
-        let mut options = File::options();
-        let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
+    pub(crate) fn spill(&mut self, path: &Path, database: &Path) -> io::Result<()> {
+        let file = open_like(path, database)?;
+        file.set_len(0)?;
         file.write_all_at(&self.bytes, 0)?;
         file.sync_all()?;
         if let Some(folder) = path.parent() {
-            sync_directory(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
+            sync_folder(folder)?;
         }
         self.clear();
         self.disk = Some(file);
@@ -125,6 +157,9 @@ impl Journal {
         if let (true, Some(file)) = (self.unsynced, &self.disk) {
             file.sync_data()?;
             self.unsynced = false;
+        }
+        if let Some(folder) = self.unsynced_in.take() {
+            sync_folder(&folder)?;
         }
         Ok(())
     }

@@ -124,6 +124,11 @@ impl Pool {
         self.image.header().writer.store(0, SeqCst);
     }
 
+    /// How far the one who writes has come.
+    pub(crate) fn writer_level(&self) -> c_int {
+        level(self.image.header().writer.load(SeqCst))
+    }
+
     /// Whether somebody has RESERVED or more.
     pub(crate) fn is_reserved(&self) -> bool {
         let word = self.image.header().writer.load(SeqCst);

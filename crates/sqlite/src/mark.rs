@@ -75,7 +75,7 @@ pub(crate) fn is_database(page: &[u8]) -> bool {
 
 /// Whether the header says that the database is in WAL mode.
 pub(crate) fn is_wal(page: &[u8]) -> bool {
-    page.len() >= 20 && &page[..16] == TITLE && (page[18] == 2 || page[19] == 2)
+    page.len() >= 20 && (page[18] == 2 || page[19] == 2) && &page[..16] == TITLE
 }
 
 #[cfg(test)]

@@ -10,8 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::connection::{Connection, report};
 use crate::error::SqliteError;
 use crate::ffi::{self, IoMethods, RawFile};
+use crate::mark;
 use crate::pragma;
 use crate::registry;
+use crate::memory;
 use crate::vfs::Argument;
 
 /// What SQLite holds for an open file.
@@ -22,9 +24,20 @@ pub(crate) struct OurFile {
     pub(crate) connection: *mut Connection,
 }
 
-/// Methods of a database.
-pub(crate) static MAIN: IoMethods = IoMethods {
-    version: 1,
+const SECTOR_BYTES: c_int = 4096;
+/// What a store to memory is: whole, in order, appended before it is seen.
+const CHARACTERISTICS: c_int = ffi::IOCAP_POWERSAFE_OVERWRITE | ffi::IOCAP_SAFE_APPEND | ffi::IOCAP_SEQUENTIAL;
+
+/// Methods of a database that does not go over to WAL mode.
+pub(crate) static MAIN: IoMethods = of_database(1);
+/// The same of one that may: SQLite looks at the version before it asks for shared memory.
+static MAIN_SHARED: IoMethods = of_database(2);
+/// And of one that is in WAL mode: its pages may be mapped, too.
+static MAIN_MAPPED: IoMethods = of_database(3);
+
+const fn of_database(version: c_int) -> IoMethods {
+    IoMethods {
+    version,
     close: Some(main_close),
     read: Some(main_read),
     write: Some(main_write),
@@ -35,10 +48,16 @@ pub(crate) static MAIN: IoMethods = IoMethods {
     unlock: Some(main_unlock),
     check_reserved_lock: Some(main_check_reserved),
     file_control: Some(main_control),
-    sector_size: Some(sector_size),
-    device_characteristics: Some(characteristics),
-    more: [std::ptr::null(); 6],
-};
+    sector_size: Some(main_sector_size),
+    device_characteristics: Some(main_characteristics),
+    shm_map: Some(memory::map),
+    shm_lock: Some(memory::lock),
+    shm_barrier: Some(memory::barrier),
+    shm_unmap: Some(memory::unmap),
+    fetch: Some(memory::fetch),
+    unfetch: Some(memory::unfetch),
+}
+}
 
 /// Methods of a journal.
 pub(crate) static JOURNAL: IoMethods = IoMethods {
@@ -55,7 +74,12 @@ pub(crate) static JOURNAL: IoMethods = IoMethods {
     file_control: Some(no_control),
     sector_size: Some(sector_size),
     device_characteristics: Some(characteristics),
-    more: [std::ptr::null(); 6],
+    shm_map: None,
+    shm_lock: None,
+    shm_barrier: None,
+    shm_unmap: None,
+    fetch: None,
+    unfetch: None,
 };
 
 // SAFETY: the tables are never written, and hold functions and nulls.
@@ -63,10 +87,35 @@ unsafe impl Sync for IoMethods {}
 
 /// Runs a method on the connection of a file.
 #[inline]
-fn with(file: *mut RawFile, work: impl FnOnce(&mut Connection) -> Result<c_int, c_int>) -> c_int {
+pub(crate) fn with(file: *mut RawFile, work: impl FnOnce(&mut Connection) -> Result<c_int, c_int>) -> c_int {
     // SAFETY: the file is one of ours, open; SQLite uses a connection from one thread at a time.
     let connection = unsafe { &mut *(*file.cast::<OurFile>()).connection };
     catch_unwind(AssertUnwindSafe(|| work(connection).unwrap_or_else(|code| code))).unwrap_or(ffi::IOERR)
+}
+
+/// A first page that is read or written says whether the database is in WAL mode.
+#[inline]
+fn note_mode(connection: &mut Connection, offset: i64, page: &[u8]) {
+    if offset == 0 && page.len() >= mark::HEADER_BYTES && mark::is_wal(page) != connection.is_wal {
+        connection.is_wal = !connection.is_wal;
+        choose_methods(connection, connection.is_wal);
+    }
+}
+
+/// Lets SQLite see shared memory where the database is in WAL mode, as whoever asks may know, or may go over to it.
+#[cold]
+pub(crate) fn choose_methods(connection: &Connection, is_wal: bool) {
+    let below = connection.base.methods();
+    let is_served = below.version >= 2 && below.shm_map.is_some();
+    let methods = match (is_wal, connection.pool.settings.lets_wal_pass()) {
+        (true, _) if is_served && below.version >= 3 => &MAIN_MAPPED,
+        (true, _) | (_, true) if is_served => &MAIN_SHARED,
+        _ => &MAIN,
+    };
+    if !connection.file.is_null() {
+        // SAFETY: the file is open as long as its connection, and SQLite uses it from one thread at a time.
+        unsafe { (*connection.file).methods = methods };
+    }
 }
 
 fn journal_error(connection: &Connection, step: &'static str) -> impl FnOnce(std::io::Error) -> c_int {
@@ -116,9 +165,10 @@ unsafe fn source<'a>(buffer: *const c_void, bytes: c_int) -> &'a [u8] {
 unsafe extern "C" fn main_read(file: *mut RawFile, buffer: *mut c_void, bytes: c_int, offset: i64) -> c_int {
     // SAFETY: SQLite's buffer.
     let target = unsafe { target(buffer, bytes) };
-    with(file, |connection| match connection.read(offset as u64, target)? {
-        true => Ok(ffi::OK),
-        false => Ok(ffi::IOERR_SHORT_READ),
+    with(file, |connection| {
+        let is_whole = connection.read(offset as u64, target)?;
+        note_mode(connection, offset, target);
+        Ok(if is_whole { ffi::OK } else { ffi::IOERR_SHORT_READ })
     })
 }
 
@@ -130,7 +180,11 @@ unsafe extern "C" fn main_write(
 ) -> c_int {
     // SAFETY: SQLite's buffer.
     let source = unsafe { source(buffer, bytes) };
-    with(file, |connection| connection.write(offset as u64, source).map(|()| ffi::OK))
+    with(file, |connection| {
+        connection.write(offset as u64, source)?;
+        note_mode(connection, offset, source);
+        Ok(ffi::OK)
+    })
 }
 
 unsafe extern "C" fn main_truncate(file: *mut RawFile, size: i64) -> c_int {
@@ -180,9 +234,14 @@ unsafe extern "C" fn main_control(file: *mut RawFile, operation: c_int, argument
             }
             Ok(ffi::OK)
         }
-        // SAFETY: SQLite passes three texts.
-        ffi::FCNTL_PRAGMA => Ok(unsafe { pragma::answer(connection, argument.cast()) }),
-        ffi::FCNTL_LOCKSTATE => {
+        ffi::FCNTL_PRAGMA => {
+            // SAFETY: SQLite passes three texts.
+            let code = unsafe { pragma::answer(connection, argument.cast()) };
+            // It may have been about WAL, for this connection or another one of the process.
+            choose_methods(connection, connection.is_wal);
+            Ok(code)
+        }
+        ffi::FCNTL_LOCKSTATE if connection.in_pool => {
             // SAFETY: an integer, as SQLite documents.
             unsafe { *argument.cast::<c_int>() = connection.level() };
             Ok(ffi::OK)
@@ -193,18 +252,46 @@ unsafe extern "C" fn main_control(file: *mut RawFile, operation: c_int, argument
             Ok(ffi::OK)
         }
         // What changes the file is the checkpoint's to do.
-        ffi::FCNTL_SIZE_HINT | ffi::FCNTL_CHUNK_SIZE if connection.is_hot() => Ok(ffi::OK),
+        ffi::FCNTL_SIZE_HINT if connection.is_hot() => Ok(ffi::OK),
+        ffi::FCNTL_CHUNK_SIZE => {
+            // SAFETY: an integer, as SQLite documents.
+            connection.pool.base().grow_by(unsafe { *argument.cast::<c_int>() });
+            Ok(connection.base.control(operation, argument))
+        }
         _ => Ok(connection.base.control(operation, argument)),
     })
 }
 
-unsafe extern "C" fn sector_size(_file: *mut RawFile) -> c_int {
-    4096
+/// Of the file, while no pages are in the pool.
+unsafe extern "C" fn main_sector_size(file: *mut RawFile) -> c_int {
+    with(file, |connection| {
+        let (below, methods) = (connection.base.file, connection.base.methods());
+        Ok(match methods.sector_size {
+            // SAFETY: the file is open.
+            Some(size) if !connection.in_pool && !connection.is_going => unsafe { size(below) },
+            _ => SECTOR_BYTES,
+        })
+    })
 }
 
-/// What a store to memory is: whole, in order, appended before it is seen.
+/// As [`main_sector_size`].
+unsafe extern "C" fn main_characteristics(file: *mut RawFile) -> c_int {
+    with(file, |connection| {
+        if connection.in_pool || connection.is_going {
+            return Ok(CHARACTERISTICS);
+        }
+        let found = connection.base.methods().device_characteristics;
+        // SAFETY: the file is open.
+        Ok(found.map_or(0, |found| unsafe { found(connection.base.file) }))
+    })
+}
+
+unsafe extern "C" fn sector_size(_file: *mut RawFile) -> c_int {
+    SECTOR_BYTES
+}
+
 unsafe extern "C" fn characteristics(_file: *mut RawFile) -> c_int {
-    ffi::IOCAP_POWERSAFE_OVERWRITE | ffi::IOCAP_SAFE_APPEND | ffi::IOCAP_SEQUENTIAL
+    CHARACTERISTICS
 }
 
 unsafe extern "C" fn journal_close(file: *mut RawFile) -> c_int {

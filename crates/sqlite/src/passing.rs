@@ -29,4 +29,7 @@ pass! {
     current_time(out: *mut f64) -> c_int = ffi::ERROR;
     get_last_error(bytes: c_int, out: *mut c_char) -> c_int = 0;
     current_time_int64(out: *mut i64) -> c_int = ffi::ERROR;
+    set_system_call(name: *const c_char, function: *const c_void) -> c_int = ffi::NOTFOUND;
+    get_system_call(name: *const c_char) -> *const c_void = std::ptr::null();
+    next_system_call(name: *const c_char) -> *const c_char = std::ptr::null();
 }

@@ -56,7 +56,7 @@ impl Pool {
             pid_space,
             gate: Mutex::new(()),
             log: Mutex::new(None),
-            settings: Settings::default(),
+            settings: Settings::from_environment().unwrap_or_default(),
             flusher: Flusher::default(),
             connections: AtomicU32::new(0),
             poisoned: AtomicBool::new(false),

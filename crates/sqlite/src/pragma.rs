@@ -3,16 +3,18 @@
 #![allow(unsafe_code, reason = "texts of a C program")]
 
 use std::ffi::{CStr, c_char, c_int};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::connection::Connection;
 use crate::ffi;
 use crate::host;
 use crate::layout::BLOCK_BYTES;
-use crate::settings::limit_slots;
+use crate::settings::{NAMES, limit_slots};
 use crate::vfs::text_for_sqlite;
 
-const PREFIX: &str = "holdfast_";
+/// In front of the name of each setting.
+pub(crate) const PREFIX: &str = "holdfast_";
 
 /// Answers a pragma: what is not ours is SQLite's.
 ///
@@ -33,10 +35,15 @@ pub(crate) unsafe fn answer(connection: &mut Connection, texts: *mut *mut c_char
             Some(Err(wrong)) => (ffi::ERROR, wrong),
             None => return ffi::NOTFOUND,
         }
-    } else if name == "journal_mode" && value.is_some_and(|value| value.eq_ignore_ascii_case("wal")) {
+    } else if name == "journal_mode"
+        && value.is_some_and(|value| value.eq_ignore_ascii_case("wal"))
+        && !connection.is_wal
+        && !connection.pool.settings.lets_wal_pass()
+    {
         host::log(
             ffi::NOTICE,
-            "the journal mode stays `delete`: a commit needs no journal here, and WAL would only be slower",
+            "the journal mode stays `delete`: a commit needs no journal here, and WAL would only be slower; \
+             `PRAGMA holdfast_wal = pass` lets the database go over to it",
         );
         (ffi::OK, "delete".to_owned())
     } else {
@@ -48,13 +55,13 @@ pub(crate) unsafe fn answer(connection: &mut Connection, texts: *mut *mut c_char
 }
 
 fn ours_of(connection: &mut Connection, name: &str, value: Option<&str>) -> Option<Result<String, String>> {
-    let pool = &connection.pool;
+    let pool = Arc::clone(&connection.pool);
     let header = pool.image.header();
     Some(match (name, value) {
-        ("threshold" | "level" | "flush", Some(value)) => {
+        (name, Some(value)) if NAMES.contains(&name) => {
             pool.settings.set(name, value).map(|()| pool.settings.text(name).unwrap_or_default())
         }
-        ("threshold" | "level" | "flush", None) => Ok(pool.settings.text(name)?),
+        (name, None) if NAMES.contains(&name) => Ok(pool.settings.text(name)?),
         ("pool_limit", value) => {
             let capacity = pool.image.plan().capacity;
             let set = value.map(limit_slots).transpose();
@@ -66,6 +73,7 @@ fn ours_of(connection: &mut Connection, name: &str, value: Option<&str>) -> Opti
             })
         }
         ("checkpoint", _) => pool.checkpoint().map(|()| "ok".to_owned()).map_err(|error| error.to_string()),
+        ("release", _) => connection.release().map(|()| "ok".to_owned()).map_err(|error| error.to_string()),
         ("stats", _) => {
             let count = |name: &str, value: u64| format!("{name}={value}");
             let lines = [

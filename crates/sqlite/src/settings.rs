@@ -36,6 +36,13 @@ impl Level {
     }
 }
 
+/// Names of what can be set at any time.
+pub(crate) const NAMES: [&str; 4] = ["threshold", "level", "flush", WAL];
+/// Whether a database may go over to WAL mode.
+pub(crate) const WAL: &str = "wal";
+/// Says what `wal` is unless something else is chosen for a database.
+pub(crate) const WAL_VARIABLE: &str = "HOLDFAST_SQLITE_WAL";
+
 /// Flush when more blocks than this have changed since the last time, unless something else is chosen.
 const THRESHOLD_DEFAULT: u64 = 1000;
 /// Stands for "never before the close".
@@ -52,6 +59,8 @@ pub(crate) struct Settings {
     threshold: AtomicU64,
     level: AtomicU32,
     inline: AtomicU32,
+    /// The database may go over to WAL.
+    wal: AtomicU32,
 }
 
 impl Default for Settings {
@@ -60,11 +69,22 @@ impl Default for Settings {
             threshold: AtomicU64::new(THRESHOLD_DEFAULT),
             level: AtomicU32::new(0),
             inline: AtomicU32::new(0),
+            wal: AtomicU32::new(0),
         }
     }
 }
 
 impl Settings {
+    /// As the environment says, where it does.
+    pub(crate) fn from_environment() -> Result<Settings, String> {
+        let settings = Settings::default();
+        if let Some(value) = std::env::var_os(WAL_VARIABLE) {
+            let set = settings.set(WAL, &value.to_string_lossy());
+            set.map_err(|wrong| format!("{WAL_VARIABLE}: {wrong}"))?;
+        }
+        Ok(settings)
+    }
+
     pub(crate) fn threshold(&self) -> u64 {
         self.threshold.load(Relaxed)
     }
@@ -75,6 +95,11 @@ impl Settings {
 
     pub(crate) fn is_inline(&self) -> bool {
         self.inline.load(Relaxed) != 0
+    }
+
+    /// Whether `PRAGMA journal_mode = WAL` is SQLite's to answer.
+    pub(crate) fn lets_wal_pass(&self) -> bool {
+        self.wal.load(Relaxed) != 0
     }
 
     /// More changed blocks than this, and a commit waits.
@@ -103,6 +128,11 @@ impl Settings {
                 "inline" => self.inline.store(1, Relaxed),
                 _ => return Err(format!("flush is {value}; `background` or `inline`")),
             },
+            WAL => match value {
+                "refuse" => self.wal.store(0, Relaxed),
+                "pass" => self.wal.store(1, Relaxed),
+                _ => return Err(format!("wal is {value}; `refuse` or `pass`")),
+            },
             _ => return Err(format!("there is no setting {name}")),
         }
         Ok(())
@@ -114,6 +144,7 @@ impl Settings {
             "threshold" => self.threshold().to_string(),
             "level" => self.level().name().to_owned(),
             "flush" => if self.is_inline() { "inline" } else { "background" }.to_owned(),
+            WAL => if self.lets_wal_pass() { "pass" } else { "refuse" }.to_owned(),
             _ => return None,
         })
     }

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code, reason = "called by C, with its pointers")]
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -17,9 +17,10 @@ use crate::connection::{Connection, report};
 use crate::error::{Result, SqliteError};
 use crate::ffi::{self, RawFile, Vfs};
 use crate::host::{self, Host};
-use crate::methods::{JOURNAL, MAIN, OurFile};
+use crate::methods::{JOURNAL, MAIN, OurFile, choose_methods};
+use crate::pragma::PREFIX;
 use crate::registry;
-use crate::settings::limit_slots;
+use crate::settings::{NAMES, Settings, WAL, limit_slots};
 
 /// The name of the VFS.
 pub const NAME: &CStr = c"holdfast";
@@ -54,7 +55,7 @@ fn describe(base: *mut Vfs) -> Vfs {
     // SAFETY: a registered VFS stays.
     let found = unsafe { &*base };
     Vfs {
-        version: found.version.min(2),
+        version: found.version.min(3),
         file_bytes: BASE_AT as c_int + found.file_bytes,
         path_bytes_max: found.path_bytes_max,
         next: std::ptr::null_mut(),
@@ -73,9 +74,9 @@ fn describe(base: *mut Vfs) -> Vfs {
         current_time: Some(crate::passing::current_time),
         get_last_error: Some(crate::passing::get_last_error),
         current_time_int64: found.current_time_int64.map(|_| crate::passing::current_time_int64 as _),
-        set_system_call: None,
-        get_system_call: None,
-        next_system_call: None,
+        set_system_call: Some(crate::passing::set_system_call),
+        get_system_call: Some(crate::passing::get_system_call),
+        next_system_call: Some(crate::passing::next_system_call),
     }
 }
 
@@ -119,6 +120,11 @@ unsafe extern "C" fn open(
             unsafe { (*file).methods = std::ptr::null() };
             return open_main(base, name, file, flags, out_flags);
         }
+        if flags & ffi::OPEN_WAL != 0
+            && let Err(code) = leave_pool(name)
+        {
+            return code;
+        }
         if flags & ffi::OPEN_MAIN_JOURNAL != 0
             && let Some(code) = open_journal(name, file, flags, out_flags)
         {
@@ -147,17 +153,12 @@ fn open_main(
         return code;
     }
     let below_file = HostFile::new(below, &path);
-    match read_mark(&below_file) {
-        Ok((None, true)) => {
+    match is_for_base(name, &path, &below_file) {
+        Ok(false) => {}
+        Ok(true) => {
             below_file.close();
-            let text = format!(
-                "{} is in WAL mode and is passed through; `PRAGMA journal_mode=DELETE` makes it one of ours",
-                path.display()
-            );
-            host::log(ffi::NOTICE, &text);
             return open_base(base, name, file, flags, out_flags);
         }
-        Ok(_) => {}
         Err(error) => {
             below_file.close();
             return report(&error);
@@ -169,10 +170,13 @@ fn open_main(
             unsafe {
                 file.cast::<OurFile>()
                     .write(OurFile { raw: RawFile { methods: &raw const MAIN }, connection });
+                (*connection).file = file;
                 if let Some(host) = Host::get() {
+                    (*connection).wal_name = (host.filename_wal)(name);
                     registry::remember((host.filename_journal)(name), connection);
-                    registry::remember((host.filename_wal)(name), connection);
+                    registry::remember((*connection).wal_name, connection);
                 }
+                choose_methods(&*connection, false);
                 if !out_flags.is_null() {
                     *out_flags = got;
                 }
@@ -200,30 +204,86 @@ unsafe fn close_half(file: *mut RawFile) {
     }
 }
 
-fn connect(base: *mut Vfs, name: *const c_char, file: HostFile, path: &Path) -> Result<*mut Connection> {
-    let parameter = |key: &CStr| {
-        let host = Host::get()?;
+/// What the URI of a database says of a setting, by its name or that of its pragma.
+fn parameter(name: *const c_char, key: &str) -> Option<String> {
+    let host = Host::get()?;
+    [key.to_owned(), format!("{PREFIX}{key}")].into_iter().find_map(|key| {
+        let key = CString::new(key).ok()?;
         // SAFETY: the name is one that SQLite made for a database; the answer is a text in it, or null.
         unsafe {
             let value = (host.uri_parameter)(name, key.as_ptr());
             (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
         }
-    };
-    let told = |text: String| {
-        host::log(ffi::ERROR, &text);
-        SqliteError::Base { step: "understand the parameters of", path: path.to_owned(), code: ffi::ERROR }
-    };
-    let limit = parameter(c"pool_limit").map(|text| limit_slots(&text)).transpose().map_err(told)?;
+    })
+}
+
+/// Tells what is wrong with a parameter of a database.
+fn misunderstood(path: &Path, text: &str) -> SqliteError {
+    host::log(ffi::ERROR, text);
+    SqliteError::Base { step: "understand the parameters of", path: path.to_owned(), code: ffi::ERROR }
+}
+
+/// Whether a database is passed through, as if it were opened with the base VFS.
+fn is_for_base(name: *const c_char, path: &Path, file: &HostFile) -> Result<bool> {
+    let (marked, is_wal) = read_mark(file)?;
+    let is_on = |key| parameter(name, key).is_some_and(|value| is_true(&value));
+    if is_on("nolock") || is_on("immutable") {
+        // Without locks nobody says where a transaction begins and ends.
+        return match marked {
+            None => Ok(true),
+            Some(_) => Err(SqliteError::Unlocked { path: path.to_owned() }),
+        };
+    }
+    let is_passed = !wal_passes(name, path)? && marked.is_none() && is_wal;
+    if is_passed {
+        let text = format!(
+            "{} is in WAL mode and is passed through; `PRAGMA journal_mode=DELETE` makes it one of ours when it is \
+             opened the next time",
+            path.display()
+        );
+        host::log(ffi::NOTICE, &text);
+    }
+    Ok(is_passed)
+}
+
+/// As SQLite reads a switch in a URI.
+fn is_true(value: &str) -> bool {
+    ["yes", "true", "on"].iter().any(|word| word.eq_ignore_ascii_case(value))
+        || value.parse::<i64>().is_ok_and(|number| number != 0)
+}
+
+/// Whether a database that is in WAL mode is to be one of ours all the same, which can come back to the pool.
+fn wal_passes(name: *const c_char, path: &Path) -> Result<bool> {
+    let settings = Settings::from_environment().map_err(|wrong| misunderstood(path, &wrong))?;
+    if let Some(value) = parameter(name, WAL) {
+        settings.set(WAL, &value).map_err(|wrong| misunderstood(path, &wrong))?;
+    }
+    Ok(settings.lets_wal_pass())
+}
+
+fn connect(base: *mut Vfs, name: *const c_char, file: HostFile, path: &Path) -> Result<*mut Connection> {
+    let limit = parameter(name, "pool_limit").map(|text| limit_slots(&text)).transpose();
+    let limit = limit.map_err(|wrong| misunderstood(path, &wrong))?;
     let pool = registry::enter(path, limit, || Ok(Box::new(SharedBase::open(base, path)?)))?;
-    for (key, text) in [(c"threshold", "threshold"), (c"level", "level"), (c"flush", "flush")] {
-        if let Some(value) = parameter(key)
-            && let Err(wrong) = pool.settings.set(text, &value)
+    for key in NAMES {
+        if let Some(value) = parameter(name, key)
+            && let Err(wrong) = pool.settings.set(key, &value)
         {
             registry::leave(pool);
-            return Err(told(wrong));
+            return Err(misunderstood(path, &wrong));
         }
     }
     Ok(Box::into_raw(Box::new(Connection::new(pool, file, path))))
+}
+
+/// Before the log of WAL mode is opened: if it is one of our databases, it is not to be in the pool any more.
+fn leave_pool(name: *const c_char) -> std::result::Result<(), c_int> {
+    let known = registry::find(name.cast());
+    if known.is_null() {
+        return Ok(());
+    }
+    // SAFETY: as in `open_journal`.
+    unsafe { (*known).go_over() }
 }
 
 /// A journal of one of our databases; `None` for any other.
@@ -239,9 +299,14 @@ fn open_journal(
     }
     // SAFETY: a name in the table is one of an open database, whose connection nobody else uses now.
     let connection = unsafe { &mut *known };
-    if connection.has_disk_journal() || !connection.is_hot() {
+    let is_cold = !connection.is_hot() && !connection.is_going;
+    if is_cold || !connection.is_going && connection.has_disk_journal() {
         let path = path_of(name);
-        let opened = connection.journal.open(&path).map_err(SqliteError::io("open", &path));
+        let opened = match is_cold && flags & ffi::OPEN_CREATE != 0 {
+            true => connection.journal.create(&path, &connection.database),
+            false => connection.journal.open(&path),
+        };
+        let opened = opened.map_err(SqliteError::io("open", &path));
         if let Err(error) = opened {
             return Some(match error {
                 SqliteError::Io { .. } => ffi::CANTOPEN,
@@ -274,6 +339,9 @@ unsafe extern "C" fn delete(vfs: *mut Vfs, name: *const c_char, sync_directory: 
     }
     // SAFETY: as in `open_journal`.
     let connection = unsafe { &mut *known };
+    if std::ptr::eq(name, connection.wal_name) {
+        return on_disk();
+    }
     let was_on_disk = connection.journal.is_on_disk() || connection.has_disk_journal();
     connection.journal.clear();
     if was_on_disk { on_disk() } else { ffi::OK }
@@ -283,12 +351,21 @@ unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, an
     let known = registry::find(name.cast());
     // SAFETY: as in `open_journal`; the answer is SQLite's to hold.
     unsafe {
+        let is_wal = !known.is_null() && std::ptr::eq(name, (*known).wal_name);
+        if is_wal && (*known).is_leaving() && (*known).go_over().is_err() {
+            return ffi::IOERR;
+        }
         if flags == ffi::ACCESS_EXISTS && !known.is_null() && (*known).is_hot() {
-            *answer = c_int::from((*known).has_disk_journal());
+            *answer = c_int::from(!is_wal && (*known).has_disk_journal());
             return ffi::OK;
         }
         let base = base_of(vfs);
-        (*base).access.map_or(ffi::IOERR, |access| access(base, name, flags, answer))
+        let code = (*base).access.map_or(ffi::IOERR, |access| access(base, name, flags, answer));
+        if is_wal && code == ffi::OK && *answer != 0 {
+            // SQLite opens it next.
+            choose_methods(&*known, true);
+        }
+        code
     }
 }
 
@@ -314,7 +391,9 @@ impl SharedBase {
             let mut got = 0;
             code = open_base(base, name[4..].as_ptr().cast(), file, access | ffi::OPEN_MAIN_DB, &raw mut got);
             if code == ffi::OK {
-                return Ok(SharedBase { file: HostFile::new(file, path), _memory: memory, _name: name });
+                let file = HostFile::new(file, path);
+                file.forbid_maps();
+                return Ok(SharedBase { file, _memory: memory, _name: name });
             }
             // SAFETY: what was begun to be opened.
             unsafe { close_half(file) };
@@ -357,6 +436,14 @@ impl Base for SharedBase {
 
     fn unlock(&self) -> Result<()> {
         self.file.unlock()
+    }
+
+    fn grow_by(&self, bytes: c_int) {
+        self.file.grow_by(bytes);
+    }
+
+    fn grow_to(&self, bytes: u64) {
+        self.file.grow_to(bytes);
     }
 }
 

@@ -15,14 +15,28 @@ use crate::failure::Result;
 use super::build::{Built, cannot};
 
 const SELECTION: &str = include_str!("selection.tcl");
+const RELEASED: &str = include_str!("released.tcl");
+const RELEASED_NAME: &str = "released.tcl";
 /// The slowest takes 10 s alone.
 const FILE_TIMEOUT_S: u32 = 120;
 /// Beside processors: most files wait for nothing.
 const AT_A_TIME_MIN: usize = 2;
 
+/// How a file of tests is run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Way {
+    /// As SQLite has made it.
+    #[default]
+    AsItIs,
+    /// The same, and a database releases its file before a test looks at the file itself: its size, its bytes, a copy.
+    Released,
+}
+
 /// What a file of tests came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ran {
+    /// How it was run.
+    pub(crate) way: Way,
     /// The file without `.test`; some names occur in several folders of extensions, so the folder is in it there.
     pub(crate) name: String,
     /// Why it did not pass, in a few words.
@@ -73,8 +87,15 @@ pub(crate) struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs all files; `told` hears of each.
-    pub(crate) fn run(&self, files: &[PathBuf], told: &(dyn Fn(&Ran) + Sync)) -> Result<Vec<Ran>> {
+    /// Runs all files, each in its way; `told` hears of each.
+    pub(crate) fn run(
+        &self,
+        files: &[PathBuf],
+        way: &(dyn Fn(&str) -> Way + Sync),
+        told: &(dyn Fn(&Ran) + Sync),
+    ) -> Result<Vec<Ran>> {
+        let script = self.built.program(RELEASED_NAME);
+        fs::write(&script, RELEASED).map_err(|error| cannot("write", &script, &error))?;
         fs::create_dir_all(&self.logs).map_err(|error| cannot("create", &self.logs, &error))?;
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());
@@ -82,7 +103,7 @@ impl Runner<'_> {
             .map_or(AT_A_TIME_MIN, |count| count.get().max(AT_A_TIME_MIN));
         let work = || -> Result<()> {
             while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let ran = self.one(file)?;
+                let ran = self.one(file, way(&name_of(file)))?;
                 told(&ran);
                 done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(ran);
             }
@@ -99,14 +120,17 @@ impl Runner<'_> {
         Ok(ran)
     }
 
-    fn one(&self, file: &Path) -> Result<Ran> {
+    fn one(&self, file: &Path, way: Way) -> Result<Ran> {
         let name = name_of(file);
         let log = self.logs.join(format!("{}.log", name.replace('/', "-")));
         let mut command = Command::new(self.built.program("testfixture"));
+        if way == Way::Released {
+            command.arg(self.built.program(RELEASED_NAME));
+        }
         command.arg(file);
         let status = self.scratch(&name, &log, command, FILE_TIMEOUT_S)?;
         let said = fs::read(&log).map_err(|error| cannot("read", &log, &error))?;
-        Ok(judge(name, &String::from_utf8_lossy(&said), status))
+        Ok(judge((name, way), &String::from_utf8_lossy(&said), status))
     }
 
     /// Runs a program with the VFS in an empty directory that is removed afterwards; `None` is a time limit.
@@ -130,6 +154,8 @@ impl Runner<'_> {
         command.current_dir(&work).env_remove("HOLDFAST_SUITE_VFS");
         if let Some(vfs) = self.vfs {
             command.env("HOLDFAST_SUITE_VFS", vfs).env("HOLDFAST_HOME", &home).env("HOLDFAST_POOL", &pool);
+            // Many of them are about WAL.
+            command.env("HOLDFAST_SQLITE_WAL", "pass");
         }
         let output = fs::File::create(log).map_err(|error| cannot("write", log, &error))?;
         let errors = output.try_clone().map_err(|error| cannot("write", log, &error))?;
@@ -143,7 +169,7 @@ impl Runner<'_> {
 }
 
 /// A file passes if it ended well and said that nothing in it failed.
-fn judge(name: String, said: &str, status: Option<i32>) -> Ran {
+fn judge((name, way): (String, Way), said: &str, status: Option<i32>) -> Ran {
     let summary = said.lines().rev().find_map(|line| {
         let (errors, rest) = line.split_once(" errors out of ")?;
         Some((errors.trim().parse::<u64>().ok()?, rest.split(' ').next()?.parse::<u64>().ok()?))
@@ -156,7 +182,7 @@ fn judge(name: String, said: &str, status: Option<i32>) -> Ran {
         (Some(0), _) => Some("nothing of it runs here".to_owned()),
         (Some(status), _) => Some(format!("ended with {status} before its end")),
     };
-    Ran { name, failed, tests }
+    Ran { way, name, failed, tests }
 }
 
 #[cfg(test)]
@@ -166,8 +192,8 @@ mod tests {
     #[test]
     fn a_file_passes_only_if_it_said_so_and_ended_well() {
         let said = "a-1... Ok\n0 errors out of 192 tests on vm Linux 64-bit\nmemory\n";
-        let judged = |said: &str, status| judge("a".to_owned(), said, status);
-        assert_eq!(judged(said, Some(0)), Ran { name: "a".to_owned(), failed: None, tests: 192 });
+        let judged = |said: &str, status| judge(("a".to_owned(), Way::AsItIs), said, status);
+        assert_eq!(judged(said, Some(0)), Ran { way: Way::AsItIs, name: "a".to_owned(), failed: None, tests: 192 });
         assert!(judged(said, Some(1)).failed.is_some() && judged(said, None).failed.is_some());
         assert!(judged("a-1... Ok\n", Some(0)).failed.is_some(), "it did not come to its end");
         assert_eq!(judged(&said.replace("0 e", "3 e"), Some(1)).failed.unwrap(), "3 of 192 tests");

@@ -1,22 +1,27 @@
 //! The list of test files that pass, which never gets shorter, and the document with the reasons of those that do not.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use crate::failure::Result;
 
 use super::build::cannot;
-use super::files::Ran;
+use super::files::{Ran, Way};
 
-/// One name a line; `#` begins a remark.
+/// One name a line, with the word `released` behind it where the file is run in that way; `#` begins a remark.
 pub(crate) const PASSING: &str = "tests/sqlite/passing.txt";
 /// Each file that is not in the list is named there, between backticks, with the reason.
 pub(crate) const REASONS: &str = "docs/sqlite-suite.md";
 const HEADING: &str = "\
 # Files of SQLite's own test suite that pass with our VFS as the default one. `cargo xtask sqlite-suite` fails when one of them
-# does not, and says which others do; `--write` adds those. Nothing is ever taken out.
+# does not, and says which others do; `--write` adds those. Nothing is ever taken out. In those that say `released`, a database
+# is asked to release its file before a test looks at the file itself (xtask/src/sqlite_suite/released.tcl).
 ";
+const RELEASED: &str = "released";
+
+/// The files that pass, and how they are run.
+pub(crate) type Listed = BTreeMap<String, Way>;
 
 /// What a run means, by the list.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,19 +31,19 @@ pub(crate) struct Verdict {
     /// Listed, and did not pass; these fail the run.
     pub(crate) lost: Vec<String>,
     /// Passed, and are not listed yet.
-    pub(crate) gained: Vec<String>,
+    pub(crate) gained: Vec<(String, Way)>,
     /// Neither listed nor passed.
     pub(crate) failing: Vec<String>,
 }
 
 impl Verdict {
-    pub(crate) fn of(ran: &[Ran], listed: &BTreeSet<String>) -> Verdict {
+    pub(crate) fn of(ran: &[Ran], listed: &Listed) -> Verdict {
         let mut verdict = Verdict::default();
-        for Ran { name, failed, .. } in ran {
-            match (listed.contains(name), failed) {
+        for Ran { name, way, failed, .. } in ran {
+            match (listed.contains_key(name), failed) {
                 (true, None) => verdict.kept += 1,
                 (true, Some(_)) => verdict.lost.push(name.clone()),
-                (false, None) => verdict.gained.push(name.clone()),
+                (false, None) => verdict.gained.push((name.clone(), *way)),
                 (false, Some(_)) => verdict.failing.push(name.clone()),
             }
         }
@@ -46,23 +51,33 @@ impl Verdict {
     }
 }
 
-pub(crate) fn read(root: &Path) -> Result<BTreeSet<String>> {
+pub(crate) fn read(root: &Path) -> Result<Listed> {
     let path = root.join(PASSING);
     let text = fs::read_to_string(&path).map_err(|error| cannot("read", &path, &error))?;
     Ok(parse(&text))
 }
 
-fn parse(text: &str) -> BTreeSet<String> {
-    let names = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
-    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+fn parse(text: &str) -> Listed {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or("").split_whitespace());
+    let named = lines.filter_map(|mut words| Some((words.next()?.to_owned(), words.next())));
+    let way = |word| if word == Some(RELEASED) { Way::Released } else { Way::AsItIs };
+    named.map(|(name, word)| (name, way(word))).collect()
 }
 
 /// Adds names to the list.
-pub(crate) fn add(root: &Path, listed: &BTreeSet<String>, gained: &[String]) -> Result<()> {
+pub(crate) fn add(root: &Path, listed: &Listed, gained: &[(String, Way)]) -> Result<()> {
     let path = root.join(PASSING);
-    let all: BTreeSet<&str> = listed.iter().chain(gained).map(String::as_str).collect();
-    let lines: String = all.iter().map(|name| format!("{name}\n")).collect();
+    let mut all = listed.clone();
+    all.extend(gained.iter().cloned());
+    let lines: String = all.iter().map(|(name, way)| line(name, *way)).collect();
     fs::write(&path, format!("{HEADING}{lines}")).map_err(|error| cannot("write", &path, &error))
+}
+
+fn line(name: &str, way: Way) -> String {
+    match way {
+        Way::AsItIs => format!("{name}\n"),
+        Way::Released => format!("{name} {RELEASED}\n"),
+    }
 }
 
 /// Those of the names for which the document has no reason.
@@ -79,6 +94,7 @@ mod tests {
     #[test]
     fn a_listed_file_that_fails_is_lost_and_one_that_passes_unlisted_is_gained() {
         let ran = |name: &str, passed: bool| Ran {
+            way: Way::AsItIs,
             name: name.to_owned(),
             failed: (!passed).then(|| "1 of 2 tests".to_owned()),
             tests: 2,
@@ -86,7 +102,15 @@ mod tests {
         let all = [ran("a", true), ran("b", false), ran("c", true), ran("d", false)];
         let verdict = Verdict::of(&all, &parse("# remark\na\nb # too\n"));
         let names = |name: &str| vec![name.to_owned()];
-        let (lost, gained, failing) = (names("b"), names("c"), names("d"));
-        assert_eq!(verdict, Verdict { kept: 1, lost, gained, failing });
+        let gained = vec![("c".to_owned(), Way::AsItIs)];
+        assert_eq!(verdict, Verdict { kept: 1, lost: names("b"), gained, failing: names("d") });
+    }
+
+    #[test]
+    fn the_list_says_of_each_file_how_it_is_run() {
+        let listed = parse("# remark\na released # too\nb\n");
+        assert_eq!((listed["a"], listed["b"], listed.len()), (Way::Released, Way::AsItIs, 2));
+        let again: String = listed.iter().map(|(name, way)| line(name, *way)).collect();
+        assert_eq!(parse(&again), listed);
     }
 }

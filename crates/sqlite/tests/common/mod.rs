@@ -141,10 +141,16 @@ pub(crate) struct Player {
 
 impl Player {
     pub(crate) fn start(test: &str, role: &str, folder: &Path) -> Player {
+        Player::start_with(test, role, folder, &[])
+    }
+
+    /// The same, with variables of the environment.
+    pub(crate) fn start_with(test: &str, role: &str, folder: &Path, variables: &[(&str, &str)]) -> Player {
         prepare();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([test, "--exact", "--nocapture", "--test-threads=1"])
             .envs([(ROLE, role.as_ref()), (FOLDER, folder.as_os_str())])
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())

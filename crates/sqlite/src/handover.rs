@@ -1,0 +1,323 @@
+//! Databases that leave the pool while they are open: to be read or copied by other programs, or to go over to SQLite's WAL mode.
+//!
+//! A database that was released comes back with the next write, as one that was just opened. SQLite changes the mode by a transaction that says so in the first page. It is one like any other here: committed in the
+//! pool. Whoever reads such a page next opens the log of WAL mode, `-wal`, and on this occasion the database leaves the pool:
+//! all of it is brought to the file, the mark goes, and from then on every call is the base VFS's. So a death at any step
+//! leaves a database that is in the pool and says that it is in WAL mode, which the next one to read it finishes; or one that has left.
+//! The way back needs nothing: SQLite leaves WAL mode under its EXCLUSIVE lock, and the next write makes the database hot.
+//!
+//! Invariants:
+//! - Nobody has a `-wal` open while the database is in the pool. Its newest state is there or in the file with its `-wal`, never in both.
+//! - The database leaves under EXCLUSIVE of the pool and of SQLite, and comes back under SQLite's; who has a `-wal` open has
+//!   SQLite's SHARED.
+//! - A file whose mark is gone may have been written to by others since, and is not written to from the pool again.
+
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::{Duration, Instant};
+
+use crate::attach::{clear_mark, read_mark};
+use crate::base::Base;
+use crate::connection::{Code, Connection, report};
+use crate::error::{Result, SqliteError};
+use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE};
+use crate::host;
+use crate::log::Log;
+use crate::pool::Pool;
+use crate::stub;
+
+/// Others who read the same page come to the same door, and go back when somebody is in it.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_micros(200);
+
+impl Pool {
+    /// Brings everything to the file and hands it over to whoever reads it: nothing of the database is in the pool afterwards.
+    /// The caller has EXCLUSIVE of the pool and of SQLite, or has passed the gate and is alone.
+    pub(crate) fn hand_over(&self) -> Result<()> {
+        let header = self.image.header();
+        let mut turn = self.log_turn();
+        let is_complete = header.closing.load(Acquire) != 0 && read_mark(self.base())?.0.is_none();
+        if !is_complete {
+            self.checkpoint_with(&mut turn)?;
+            let size = self.size();
+            header.closing.store(1, Release);
+            self.image.write_back_header();
+            clear_mark(self.base(), Some(size))?;
+        }
+        turn.forget();
+        let path = self.log_path();
+        if let Err(error) = Log::remove(&path).map_err(SqliteError::io("remove", &path)) {
+            // It is of no database that is marked: it counts for nothing, and the next one takes its place.
+            report(&error);
+        }
+        self.forget();
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// EXCLUSIVE for one with RESERVED at the base VFS: the database becomes hot.
+    pub(crate) fn go_to_pool(&mut self) -> std::result::Result<(), Code> {
+        self.base_lock(LOCK_EXCLUSIVE)?;
+        // Before others see that the database is hot. They look into the pool for a moment, to find that it is not.
+        if !self.pool.lock_shared() {
+            return Err(ffi::BUSY);
+        }
+        let is_reserved = self.pool.lock_reserved(self.owner);
+        let heated = match is_reserved && self.pool.lock_exclusive(self.owner) {
+            true => self.pool.heat(&self.base).map_err(|error| report(&error)),
+            false => Err(ffi::BUSY),
+        };
+        if heated == Ok(true) {
+            (self.is_going, self.in_pool, self.is_writer) = (false, true, true);
+            let _ = self.base.unlock_to(LOCK_NONE);
+            return Ok(());
+        }
+        if is_reserved {
+            self.pool.unlock_writer();
+        }
+        self.pool.unlock_shared();
+        heated?;
+        // It is in WAL mode, and changed in its file: the journal belongs on the disk.
+        self.is_going = false;
+        let path = stub::journal_path(&self.database);
+        let moved = if self.journal.is_empty() { Ok(()) } else { self.journal.spill(&path, &self.database) };
+        moved.map_err(SqliteError::io("write", &path)).map_err(|error| report(&error))
+    }
+
+    /// Before the log of WAL mode is opened: the database leaves the pool, if it is there.
+    pub(crate) fn go_over(&mut self) -> std::result::Result<(), Code> {
+        if !self.in_pool {
+            return Ok(());
+        }
+        self.leave_pool()?;
+        host::log(ffi::NOTICE, &format!("{} goes over to WAL mode, and is SQLite's", self.database.display()));
+        Ok(())
+    }
+
+    /// The database leaves the pool until somebody writes again: its file is complete, and any program reads or copies it.
+    /// `Busy` where somebody reads or writes, this connection included.
+    pub(crate) fn release(&mut self) -> Result<()> {
+        let busy = || SqliteError::Busy { path: self.database.clone() };
+        if self.level > LOCK_NONE || !self.pool.is_ours() {
+            return Err(busy());
+        }
+        if !self.pool.is_hot() {
+            return Ok(());
+        }
+        if !self.pool.lock_shared() {
+            return Err(busy());
+        }
+        self.in_pool = true;
+        let left = match self.pool.is_hot() {
+            true => self.try_to_leave(),
+            false => Ok(()),
+        };
+        if self.in_pool {
+            self.pool.unlock_shared();
+            self.in_pool = false;
+        }
+        left
+    }
+
+    fn leave_pool(&mut self) -> std::result::Result<(), Code> {
+        self.try_to_leave().map_err(|error| report(&error))
+    }
+
+    /// For one with SHARED or more in the pool, who has as much at SQLite afterwards, and nothing in the pool.
+    fn try_to_leave(&mut self) -> Result<()> {
+        let busy = || SqliteError::Busy { path: self.database.clone() };
+        // A journal that is to be rolled back is rolled back first.
+        if !self.pool.is_ours() || self.has_disk_journal() {
+            return Err(busy());
+        }
+        let was_writer = self.is_writer;
+        if self.level < LOCK_EXCLUSIVE {
+            self.close_door()?;
+        }
+        if let Err(error) = self.lock_base().and_then(|()| self.pool.hand_over()) {
+            let _ = self.base.unlock_to(LOCK_NONE);
+            if !was_writer {
+                self.pool.unlock_writer();
+                self.is_writer = false;
+            }
+            return Err(error);
+        }
+        self.pool.unlock_writer();
+        self.pool.unlock_shared();
+        (self.is_writer, self.in_pool) = (false, false);
+        self.base.unlock_to(self.level)
+    }
+
+    /// Whether somebody began to hand the database over and could not end it.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.in_pool && self.pool.image.header().closing.load(Acquire) != 0
+    }
+
+    /// EXCLUSIVE of the pool, for one who has SHARED.
+    fn close_door(&mut self) -> Result<()> {
+        let busy = || SqliteError::Busy { path: self.database.clone() };
+        if !self.pool.lock_reserved(self.owner) {
+            return Err(busy());
+        }
+        self.is_writer = true;
+        let started = Instant::now();
+        while !self.pool.lock_exclusive(self.owner) {
+            if started.elapsed() > PATIENCE {
+                self.pool.unlock_writer();
+                self.is_writer = false;
+                return Err(busy());
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// SQLite's EXCLUSIVE. Whoever has a lock there now only looked whether the database is in the pool.
+    fn lock_base(&self) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            match self.base.lock_exclusive() {
+                Err(SqliteError::Busy { .. }) if started.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+                locked => return locked,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::{Identity, attach_at};
+    use crate::base::OwnFile;
+    use crate::mark;
+    use holdfast_region::Places;
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+    /// A file with which nothing more is done after so many steps, as if its process had died.
+    #[derive(Debug)]
+    struct Dying(OwnFile, Arc<AtomicUsize>);
+
+    impl Dying {
+        fn step(&self) -> Result<()> {
+            let died = SqliteError::Base { step: "survive", path: "db".into(), code: ffi::IOERR };
+            self.1.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).map(drop).map_err(|_| died)
+        }
+    }
+
+    impl Base for Dying {
+        fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool> {
+            self.0.read(offset, target)
+        }
+        fn write(&self, offset: u64, source: &[u8]) -> Result<()> {
+            self.step()?;
+            self.0.write(offset, source)
+        }
+        fn size(&self) -> Result<u64> {
+            self.0.size()
+        }
+        fn truncate(&self, size: u64) -> Result<()> {
+            self.step()?;
+            self.0.truncate(size)
+        }
+        fn sync(&self) -> Result<()> {
+            self.step()?;
+            self.0.sync()
+        }
+        fn lock_exclusive(&self) -> Result<()> {
+            self.0.lock_exclusive()
+        }
+        fn unlock(&self) -> Result<()> {
+            self.0.unlock()
+        }
+    }
+
+    /// First pages of a database: as it was, and as a transaction leaves it that goes over to WAL.
+    fn pages() -> [Vec<u8>; 2] {
+        [1, 2].map(|version| {
+            let mut page = vec![0; 4096];
+            page[..20].copy_from_slice(b"SQLite format 3\0\x10\0\x01\x01");
+            page[18..20].fill(version);
+            page
+        })
+    }
+
+    /// A pool with the second of [`pages`] committed in it, over a file with the first.
+    fn committed_pool(folder: &Path, steps: &Arc<AtomicUsize>) -> Pool {
+        let database = folder.join("db");
+        let [before, after] = pages();
+        std::fs::write(&database, before).unwrap();
+        let pool = attached(folder, Box::new(Dying(OwnFile::open(&database).unwrap(), Arc::clone(steps))));
+        assert!(pool.heat(pool.base()).unwrap());
+        let link = pool.image.take_free().unwrap();
+        pool.image.write(link, 0, &after).unwrap();
+        pool.image.insert(link, 0, pool.image.header().committed.load(Relaxed) + 1).unwrap();
+        pool.commit(&[link], after.len() as u64).unwrap();
+        pool
+    }
+
+    fn attached(folder: &Path, base: Box<dyn Base>) -> Pool {
+        let places = Places::at(folder.join("home"), folder.join("pool")).unwrap();
+        let database = folder.join("db");
+        attach_at(&places, (&database, Identity::of(&database).unwrap()), base, None).unwrap()
+    }
+
+    #[test]
+    fn whoever_comes_after_one_who_died_while_handing_a_database_over_ends_it() {
+        let steps = Arc::new(AtomicUsize::new(usize::MAX));
+        for count in 0.. {
+            let folder = tempfile::tempdir().unwrap();
+            let database = folder.path().join("db");
+            steps.store(usize::MAX, SeqCst);
+            let pool = committed_pool(folder.path(), &steps);
+            steps.store(count, SeqCst);
+            let is_done = pool.hand_over().is_ok();
+            drop(pool);
+            let pool = attached(folder.path(), Box::new(OwnFile::open(&database).unwrap()));
+            assert_eq!(read_mark(pool.base()).unwrap().0.is_some(), pool.is_hot(), "{count} steps");
+            pool.hand_over().unwrap();
+            assert!(!pool.is_hot());
+            assert_eq!(std::fs::read(&database).unwrap(), pages()[1], "{count} steps");
+            assert!(!pool.log_path().exists());
+            if is_done {
+                assert!(count > 3, "it was done before it did anything");
+                break;
+            }
+        }
+    }
+
+    /// The file may have been changed by others in between, once its mark was gone.
+    #[test]
+    fn a_file_that_was_handed_over_is_not_written_to_again_by_who_ends_it() {
+        for dead in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let pool = committed_pool(folder.path(), &Arc::new(AtomicUsize::new(usize::MAX)));
+            let header = pool.image.header();
+            pool.checkpoint().unwrap();
+            header.closing.store(1, Release);
+            clear_mark(pool.base(), Some(4096)).unwrap();
+            let others = [b"SQLite format 3\0".as_slice(), &[7; 4080]].concat();
+            std::fs::write(folder.path().join("db"), &others).unwrap();
+            match dead {
+                true => pool.settle_dead_writer().unwrap(),
+                false => pool.hand_over().unwrap(),
+            }
+            assert!(!pool.is_hot() && pool.image.find(0).unwrap() == 0);
+            assert_eq!(std::fs::read(folder.path().join("db")).unwrap(), others);
+            assert_eq!(mark::find(&others), None);
+        }
+    }
+
+    #[test]
+    fn a_database_in_wal_mode_does_not_become_hot() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("db"), &pages()[1]).unwrap();
+        let pool = attached(folder.path(), Box::new(OwnFile::open(&folder.path().join("db")).unwrap()));
+        assert!(!pool.heat(pool.base()).unwrap() && !pool.is_hot());
+        assert_eq!(std::fs::read(folder.path().join("db")).unwrap(), pages()[1]);
+    }
+}
