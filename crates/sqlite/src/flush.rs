@@ -17,12 +17,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_sys::file::path_names_file;
 
-use crate::base::Base;
+use crate::apply::{apply, stamp_file};
 use crate::error::{Result, SqliteError};
-use crate::layout::BLOCK_BYTES;
 use crate::locks::Brief;
-use crate::log::{Contents, FIRST, Generation, Log, random};
-use crate::mark;
+use crate::log::{FIRST, Generation, Log, random};
+use crate::mark::Stamp;
 use crate::pool::Pool;
 
 /// A log that is longer is brought to the database file after a flush.
@@ -141,7 +140,7 @@ impl Pool {
                 if found.salt != header.log_salt.load(Acquire) {
                     // It was begun again after all of it was applied, by somebody who died before it could say so here.
                     header.applied.store(header.flushed.load(Acquire), Release);
-                    self.note_new_log(found.salt);
+                    self.note_new_log(found);
                     header.log_suspect.store(suspicion, Release);
                 }
                 if suspicion == FAILED {
@@ -153,23 +152,56 @@ impl Pool {
                 // whoever dies in between leaves no empty log that is held for a full one.
                 header.flushed.store(header.applied.load(Acquire), Release);
                 self.image.write_back_header();
-                let generation = Generation { nonce, salt: random() };
+                let generation = self.generation(header.log_number.load(Acquire));
                 let log = Log::create(&path, generation).map_err(SqliteError::io("create", &path))?;
                 *turn.log = Some(log);
-                self.note_new_log(generation.salt);
+                self.note_new_log(generation);
             }
         }
         header.log_suspect.store(0, Release);
         Ok(())
     }
 
-    pub(crate) fn note_new_log(&self, salt: u64) {
+    /// A generation of the log that begins now.
+    fn generation(&self, number: u32) -> Generation {
+        let header = self.image.header();
+        let transaction = header.applied.load(Acquire);
+        Generation { nonce: header.nonce.load(Acquire), salt: random(), number, transaction }
+    }
+
+    /// The log is begun again, durably. Of number and sequence the image never says more than the log does.
+    pub(crate) fn note_new_log(&self, generation: Generation) {
         let header = self.image.header();
         header.log_tail.store(FIRST, Relaxed);
-        header.log_sequence.store(0, Relaxed);
-        header.log_salt.store(salt, Release);
+        header.log_sequence.store(0, Release);
+        header.log_number.store(generation.number, Release);
+        header.log_salt.store(generation.salt, Release);
         header.log_suspect.store(0, Release);
         self.image.write_back_header();
+    }
+
+    /// The database file was written to by other means than a checkpoint, and is as of a transaction. Mark and log get the next
+    /// number, so that nothing older is ever applied to it.
+    pub(crate) fn note_direct(&self, transaction: u64) -> Result<()> {
+        let header = self.image.header();
+        let mut turn = self.log_turn();
+        self.prepare_log(&mut turn)?;
+        let generation = self.generation(header.log_number.load(Acquire).wrapping_add(1));
+        let generation = Generation { transaction, ..generation };
+        stamp_file(self.base(), Stamp { nonce: generation.nonce, number: generation.number })?;
+        self.base().sync()?;
+        self.restart(&mut turn, generation)
+    }
+
+    fn restart(&self, turn: &mut LogTurn<'_>, generation: Generation) -> Result<()> {
+        let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
+        if let Err(source) = log.restart(generation) {
+            // Which generation a power cut would leave is not known: nothing is added to either.
+            self.image.header().log_suspect.store(FAILED, Release);
+            return Err(SqliteError::Io { step: "begin again", path: self.log_path(), source });
+        }
+        self.note_new_log(generation);
+        Ok(())
     }
 
     /// Writes what the log holds to the database file and begins the log again.
@@ -185,7 +217,7 @@ impl Pool {
             return Ok(());
         }
         let path = self.log_path();
-        let nonce = header.nonce.load(Acquire);
+        let (nonce, mut number) = (header.nonce.load(Acquire), header.log_number.load(Acquire));
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         let salt = header.log_salt.load(Acquire);
         let contents = log.contents(salt, records).map_err(SqliteError::io("read", &path))?;
@@ -193,16 +225,13 @@ impl Pool {
             // The log was damaged behind us. All that it held is in the pool still: it is flushed anew.
             header.flushed.store(header.applied.load(Acquire), Release);
         } else {
-            apply(self.base(), log, &contents, Some(nonce))?;
+            if contents.last.is_some() {
+                number = number.wrapping_add(1);
+                apply(self.base(), &contents.blocks(log), Stamp { nonce, number })?;
+            }
             header.applied.store(header.flushed.load(Acquire), Release);
         }
-        let generation = Generation { nonce, salt: random() };
-        if let Err(source) = log.restart(generation) {
-            // Which generation a power cut would leave is not known: nothing is added to either.
-            header.log_suspect.store(FAILED, Release);
-            return Err(SqliteError::Io { step: "begin again", path, source });
-        }
-        self.note_new_log(generation.salt);
+        self.restart(turn, self.generation(number))?;
         header.checkpoints.fetch_add(1, Relaxed);
         if contents.records != records {
             self.flush_in_turn(turn, false)?;
@@ -217,35 +246,6 @@ impl Pool {
         let dropped = self.image.remove_if(|block, transaction| block != 0 && transaction <= applied);
         dropped.map_err(|_| self.damaged("a slot leads astray"))
     }
-}
-
-/// Writes what a log holds to a database file, with the mark or without it, and waits until it is durable.
-pub(crate) fn apply(base: &dyn Base, log: &Log, contents: &Contents, nonce: Option<u64>) -> Result<()> {
-    let Some(last) = contents.last else { return Ok(()) };
-    let mut page = [0; BLOCK_BYTES];
-    for (block, place) in &contents.places {
-        let offset = u64::from(*block) * BLOCK_BYTES as u64;
-        if offset >= last.size {
-            continue;
-        }
-        log.read_block(*place, &mut page).map_err(SqliteError::io("read", log.path()))?;
-        if let (0, Some(nonce)) = (block, nonce) {
-            mark::put(&mut page, nonce);
-        }
-        let bytes = (last.size - offset).min(BLOCK_BYTES as u64) as usize;
-        base.write(offset, &page[..bytes])?;
-    }
-    match nonce {
-        Some(nonce) if last.size == 0 => {
-            let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
-            mark::put(&mut stand_in, nonce);
-            base.write(0, &stand_in)?;
-            base.truncate(mark::STAND_IN_BYTES)?;
-        }
-        _ if base.size()? != last.size => base.truncate(last.size)?,
-        _ => {}
-    }
-    base.sync()
 }
 
 impl Log {

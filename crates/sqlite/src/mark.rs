@@ -3,14 +3,20 @@
 //!
 //! Byte 19 of the first page, the version that a reader must know, is 3: "file is not a database". The bytes 72 to 92, which
 //! SQLite reserves and ignores, say what was there and carry the nonce of log and image. The change counter is one that no
-//! commit comes near, so that who had pages in a cache reads the first one again, now and when the mark is gone. An empty database gets a first page that has nothing but the mark.
+//! commit comes near, so that who had pages in a cache reads the first one again, now and when the mark is gone. An empty
+//! database gets a first page that has nothing but the mark.
+//!
+//! The mark has a number, too, which goes up with each checkpoint: a file that was put back from a backup is not as new as the
+//! log beside it, or as an image, and neither is applied to it.
 //!
 //! Invariant: a marked page never leaves this library: who reads through the VFS sees the page without the mark.
 
 #![forbid(unsafe_code)]
 
 const TITLE: &[u8; 16] = b"SQLite format 3\0";
-const MAGIC: &[u8; 7] = b"HOLDFST";
+const MAGIC: &[u8; 7] = b"HOLDFS2";
+/// Of an earlier version, which had the change counter where the number is now.
+const MAGIC_WITHOUT_NUMBER: &[u8; 7] = b"HOLDFST";
 const READ_VERSION: usize = 19;
 const COUNTER: usize = 24;
 const RESERVED: usize = 72;
@@ -27,8 +33,25 @@ pub(crate) const STAND_IN_BYTES: u64 = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) nonce: u64,
+    /// How many checkpoints there were since it was marked; `None` where an earlier version marked it.
+    pub(crate) number: Option<u32>,
     /// The database had no byte when it was marked.
     pub(crate) was_empty: bool,
+}
+
+impl Mark {
+    /// Whether a file with this mark is as new as a log or an image of that number: it gets the next number in the middle of the
+    /// checkpoint after which they do.
+    pub(crate) fn is_as_new_as(self, number: u32) -> bool {
+        self.number.is_none_or(|own| own == number || own == number.wrapping_add(1))
+    }
+}
+
+/// What [`put`] writes: a nonce and a number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stamp {
+    pub(crate) nonce: u64,
+    pub(crate) number: u32,
 }
 
 /// The mark in the first bytes of a file.
@@ -36,13 +59,19 @@ pub(crate) fn find(page: &[u8]) -> Option<Mark> {
     if page.len() < HEADER_BYTES || &page[..16] != TITLE || page[READ_VERSION] != REFUSED {
         return None;
     }
+    let number = page[RESERVED + 8..RESERVED + 12].try_into().ok()?;
     let nonce = page[RESERVED + 12..RESERVED + 20].try_into().ok()?;
-    let was_empty = page[16..18] == [0, 0];
-    (&page[RESERVED..RESERVED + 7] == MAGIC).then(|| Mark { nonce: u64::from_le_bytes(nonce), was_empty })
+    let magic = &page[RESERVED..RESERVED + 7];
+    let number = match () {
+        () if magic == MAGIC => Some(u32::from_le_bytes(number)),
+        () if magic == MAGIC_WITHOUT_NUMBER => None,
+        () => return None,
+    };
+    Some(Mark { nonce: u64::from_le_bytes(nonce), number, was_empty: page[16..18] == [0, 0] })
 }
 
 /// Puts the mark into a first page (of zeros, for an empty database).
-pub(crate) fn put(page: &mut [u8], nonce: u64) {
+pub(crate) fn put(page: &mut [u8], stamp: Stamp) {
     if page[..16] != TITLE[..] {
         page[..HEADER_BYTES].fill(0);
         page[..16].copy_from_slice(TITLE);
@@ -50,11 +79,15 @@ pub(crate) fn put(page: &mut [u8], nonce: u64) {
     let counter: [u8; 4] = page[COUNTER..COUNTER + 4].try_into().unwrap_or_default();
     page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC);
     page[RESERVED + 7] = page[READ_VERSION];
-    page[RESERVED + 8..RESERVED + 12].copy_from_slice(&counter);
-    page[RESERVED + 12..RESERVED + 20].copy_from_slice(&nonce.to_le_bytes());
+    page[RESERVED + 8..RESERVED + 12].copy_from_slice(&stamp.number.to_le_bytes());
+    page[RESERVED + 12..RESERVED + 20].copy_from_slice(&stamp.nonce.to_le_bytes());
     page[READ_VERSION] = REFUSED;
-    let far = u32::from_be_bytes(counter).wrapping_add(FAR);
-    page[COUNTER..COUNTER + 4].copy_from_slice(&far.to_be_bytes());
+    page[COUNTER..COUNTER + 4].copy_from_slice(&put_away(counter));
+}
+
+/// The change counter far from what it was; twice, and it is that again.
+fn put_away(counter: [u8; 4]) -> [u8; 4] {
+    (u32::from_be_bytes(counter) ^ FAR).to_be_bytes()
 }
 
 /// Takes the mark out of a first page.
@@ -63,8 +96,8 @@ pub(crate) fn take(page: &mut [u8]) {
         return;
     }
     page[READ_VERSION] = page[RESERVED + 7];
-    let counter: [u8; 4] = page[RESERVED + 8..RESERVED + 12].try_into().unwrap_or_default();
-    page[COUNTER..COUNTER + 4].copy_from_slice(&counter);
+    let counter: [u8; 4] = page[COUNTER..COUNTER + 4].try_into().unwrap_or_default();
+    page[COUNTER..COUNTER + 4].copy_from_slice(&put_away(counter));
     page[RESERVED..RESERVED + 20].fill(0);
 }
 
@@ -90,8 +123,8 @@ mod tests {
         page[72..92].fill(0);
         let clean = page.clone();
         assert_eq!(find(&page), None);
-        put(&mut page, 7);
-        assert_eq!(find(&page), Some(Mark { nonce: 7, was_empty: false }));
+        put(&mut page, Stamp { nonce: 7, number: 5 });
+        assert_eq!(find(&page), Some(Mark { nonce: 7, number: Some(5), was_empty: false }));
         assert_ne!(page[24..28], clean[24..28]);
         take(&mut page);
         assert_eq!(page, clean);
@@ -103,8 +136,20 @@ mod tests {
     #[test]
     fn an_empty_database_gets_a_page_that_says_so() {
         let mut page = vec![0; STAND_IN_BYTES as usize];
-        put(&mut page, 9);
-        assert_eq!(find(&page), Some(Mark { nonce: 9, was_empty: true }));
+        put(&mut page, Stamp { nonce: 9, number: 0 });
+        assert_eq!(find(&page), Some(Mark { nonce: 9, number: Some(0), was_empty: true }));
         assert_eq!(find(&page[..99]), None);
+    }
+
+    #[test]
+    fn a_mark_fits_its_own_checkpoint_and_the_one_under_way_and_no_other() {
+        let mark = |number| Mark { nonce: 1, number, was_empty: false };
+        let fits = |number| [4, 5, 6, 7].map(|log| mark(number).is_as_new_as(log));
+        assert_eq!(fits(Some(6)), [false, true, true, false]);
+        assert_eq!(fits(None), [true; 4], "an earlier version has no number");
+        let mut page = vec![0; STAND_IN_BYTES as usize];
+        put(&mut page, Stamp { nonce: 9, number: 77 });
+        page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC_WITHOUT_NUMBER);
+        assert_eq!(find(&page), Some(Mark { nonce: 9, number: None, was_empty: true }));
     }
 }
