@@ -52,12 +52,12 @@ pub(crate) fn apply(base: &dyn Base, blocks: &Blocks<'_>, stamp: Stamp) -> Resul
     base.sync()
 }
 
-/// Gives the mark in a database file another number. It is not durable yet.
-pub(crate) fn stamp_file(base: &dyn Base, stamp: Stamp) -> Result<()> {
+/// Has the mark in a database file say as of when that is. It is not durable yet.
+fn stamp_file(base: &dyn Base, stamp: Stamp) -> Result<()> {
     let mut header = [0; mark::HEADER_BYTES];
     base.read(0, &mut header)?;
     if mark::find(&header)
-        .is_none_or(|found| found.nonce == stamp.nonce && found.number == Some(stamp.number))
+        .is_none_or(|found| found.nonce == stamp.nonce && found.transaction == Some(stamp.transaction as u32))
     {
         return Ok(());
     }

@@ -303,12 +303,10 @@ impl Pool {
         boot: [u8; 16],
     ) -> Result<()> {
         let header = self.image.header();
-        let (nonce, number) = (header.nonce.load(Acquire), header.log_number.load(Acquire));
+        let (nonce, log_base) = (header.nonce.load(Acquire), header.log_base.load(Acquire));
         let is_hot = header.hot.load(Acquire) != 0;
         match marked {
-            Some(mark) if is_hot && mark.nonce == nonce && mark.is_as_new_as(number) => {
-                self.recover_image()?
-            }
+            Some(mark) if is_hot && mark.nonce == nonce && mark.is_since(log_base) => self.recover_image()?,
             None if is_hot && header.closing.load(Acquire) != 0 => {
                 copy::remove(&self.copies, nonce);
                 Log::remove(&self.log_path()).map_err(SqliteError::io("remove", &self.log_path()))?;

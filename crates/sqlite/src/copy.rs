@@ -26,10 +26,10 @@ use crate::apply::Blocks;
 use crate::attach::Identity;
 use crate::error::SqliteError;
 use crate::layout::BLOCK_BYTES;
-use crate::log::Generation;
 
 const MAGIC: &[u8; 8] = b"HFsqcpy\x01";
-const HEADER_BYTES: usize = 104;
+const WORDS: usize = 9;
+const HEADER_BYTES: usize = MAGIC.len() + (WORDS + 1) * 8;
 /// Pages begin at a multiple of it.
 const SECTOR_BYTES: usize = 512;
 const SUM_BYTES: u64 = 8;
@@ -38,20 +38,12 @@ const PIECE_BYTES: usize = 256 << 10;
 /// No path is longer, whoever wrote it here.
 const PATH_BYTES_MAX: u64 = 1 << 16;
 
-/// Where log and database were when a copy was made, at least.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Base {
-    pub(crate) nonce: u64,
-    /// How many checkpoints there were.
-    pub(crate) number: u32,
-    /// How many records the log had after the last of them.
-    pub(crate) records: u64,
-}
-
 /// What a copy is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Origin {
-    pub(crate) base: Base,
+    pub(crate) nonce: u64,
+    /// As of which transaction database file and log were together, at least, when it was made: it has what changed since.
+    pub(crate) reached: u64,
     /// As of which transaction it is.
     pub(crate) transaction: u64,
     /// Of the database with it, in bytes.
@@ -112,10 +104,9 @@ pub(crate) fn write<E: From<io::Error>>(
 ) -> Result<File, E> {
     let mut file = private_options().write(true).create(true).truncate(true).open(path)?;
     let name = origin.database.as_os_str().as_bytes();
-    let words = [
-        origin.base.nonce,
-        u64::from(origin.base.number),
-        origin.base.records,
+    let words: [u64; WORDS] = [
+        origin.nonce,
+        origin.reached,
         origin.transaction,
         origin.size,
         origin.identity.0[0],
@@ -129,7 +120,6 @@ pub(crate) fn write<E: From<io::Error>>(
     piece.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     let sum = xxh3_64(&piece);
     piece.extend_from_slice(&sum.to_le_bytes());
-    piece.resize(HEADER_BYTES, 0);
     piece.extend_from_slice(name);
     piece.extend(blocks.iter().flat_map(|block| block.to_le_bytes()));
     piece.resize(piece.len().next_multiple_of(SECTOR_BYTES), 0);
@@ -158,7 +148,7 @@ impl Copy {
     pub(crate) fn open(folder: &Path, nonce: u64) -> io::Result<Option<Copy>> {
         let found = Copy::open_at(&path_of(folder, nonce))?;
         match found {
-            Some(copy) if copy.origin.base.nonce != nonce => Err(io::ErrorKind::InvalidData.into()),
+            Some(copy) if copy.origin.nonce != nonce => Err(io::ErrorKind::InvalidData.into()),
             found => Ok(found),
         }
     }
@@ -179,19 +169,19 @@ impl Copy {
             let at = MAGIC.len() + number * 8;
             u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default())
         };
-        let end = MAGIC.len() + 10 * 8;
-        let (blocks, name_bytes) = (u32::try_from(word(8)), word(9));
-        let is_whole = &header[..8] == MAGIC && word(10) == xxh3_64(&header[..end]);
+        let (blocks, name_bytes) = (u32::try_from(word(7)), word(8));
+        let is_whole = &header[..8] == MAGIC && word(WORDS) == xxh3_64(&header[..HEADER_BYTES - 8]);
         let (true, Ok(blocks), true) = (is_whole, blocks, name_bytes <= PATH_BYTES_MAX) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         let mut name = vec![0; name_bytes as usize];
         file.read_exact_at(&mut name, HEADER_BYTES as u64)?;
         let origin = Origin {
-            base: Base { nonce: word(0), number: word(1) as u32, records: word(2) },
-            transaction: word(3),
-            size: word(4),
-            identity: Identity([word(5), word(6), word(7)]),
+            nonce: word(0),
+            reached: word(1),
+            transaction: word(2),
+            size: word(3),
+            identity: Identity([word(4), word(5), word(6)]),
             database: PathBuf::from(OsStr::from_bytes(&name)),
         };
         let copy = Copy { file, path: path.to_owned(), origin, blocks };
@@ -207,19 +197,17 @@ impl Copy {
         (self.list_at() + u64::from(self.blocks) * 4).next_multiple_of(SECTOR_BYTES as u64)
     }
 
-    /// Whether this is to be applied to a file (by its identity) with such a log, of which so many records are whole, the last
-    /// of them as of `reached`.
+    /// Whether this is to be applied to a database file (by its identity), which is together with its log as of `reached`.
     ///
     /// Transactions of one nonce are numbered in order, so of log and copy the one with the higher number is newer. A
     /// device's number may be another one after a boot; inode and birth are not.
-    pub(crate) fn fits(&self, identity: Identity, log: Generation, records: u64, reached: u64) -> Fit {
+    pub(crate) fn fits(&self, identity: Identity, reached: u64) -> Fit {
         let (here, there) = (identity.0, self.origin.identity.0);
-        let base = self.origin.base;
         if here[1..] != there[1..] {
             Fit::OtherFile
         } else if reached >= self.origin.transaction {
             Fit::Older
-        } else if (log.number, records) < (base.number, base.records) {
+        } else if reached < self.origin.reached {
             Fit::NoBase
         } else {
             Fit::Newer
@@ -287,7 +275,8 @@ mod tests {
 
     fn origin() -> Origin {
         Origin {
-            base: Base { nonce: 7, number: 3, records: 2 },
+            nonce: 7,
+            reached: 40,
             transaction: 50,
             size: 3 * BLOCK_BYTES as u64,
             identity: Identity([1, 2, 3]),
@@ -339,20 +328,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         written(folder.path());
         let copy = Copy::open(folder.path(), 7).unwrap().unwrap();
-        let log = |number| Generation { nonce: 7, salt: 1, number, transaction: 0 };
         let own = Identity([9, 2, 3]);
-        for (number, records, reached, fit) in [
-            (3, 2, 49, Fit::Newer),
-            (3, 3, 49, Fit::Newer),
-            (4, 0, 49, Fit::Newer),
-            (3, 2, 50, Fit::Older),
-            (4, 0, 51, Fit::Older),
-            (3, 1, 49, Fit::NoBase),
-            (2, 9, 49, Fit::NoBase),
-        ] {
-            assert_eq!(copy.fits(own, log(number), records, reached), fit, "{number} {records} {reached}");
-        }
-        assert_eq!(copy.fits(Identity([9, 2, 4]), log(3), 2, 49), Fit::OtherFile);
-        assert_eq!(copy.fits(Identity([9, 1, 3]), log(3), 2, 49), Fit::OtherFile);
+        let fits = [39, 40, 49, 50, 51].map(|reached| copy.fits(own, reached));
+        assert_eq!(fits, [Fit::NoBase, Fit::Newer, Fit::Newer, Fit::Older, Fit::Older]);
+        assert_eq!(copy.fits(Identity([9, 2, 4]), 45), Fit::OtherFile);
+        assert_eq!(copy.fits(Identity([9, 1, 3]), 45), Fit::OtherFile);
     }
 }

@@ -238,16 +238,14 @@ fn is_done_with(copy: &Copy, databases: &[Database]) -> bool {
             .open(&image.image)
             .and_then(|file| Head::read(&file, image.identity));
         return head.is_ok_and(|head| {
-            head.is_some_and(|(head, _)| {
-                head.nonce() == origin.base.nonce && head.flushed() >= origin.transaction
-            })
+            head.is_some_and(|(head, _)| head.nonce() == origin.nonce && head.flushed() >= origin.transaction)
         });
     }
     let is_there = Identity::of(&origin.database).is_ok_and(|found| found.0[1..] == origin.identity.0[1..]);
     let mut header = [0; mark::HEADER_BYTES];
     let read = File::open(&origin.database).and_then(|mut file| io::Read::read_exact(&mut file, &mut header));
     let is_empty = read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);
-    let has_mark = mark::find(&header).is_some_and(|mark| mark.nonce == origin.base.nonce);
+    let has_mark = mark::find(&header).is_some_and(|mark| mark.nonce == origin.nonce);
     is_there && (is_empty || read.is_ok() && !has_mark)
 }
 

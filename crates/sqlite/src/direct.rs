@@ -113,8 +113,8 @@ impl Connection {
     fn write_base(&self, offset: u64, page: &mut [u8]) -> Result<(), SqliteError> {
         if offset == 0 && page.len() >= mark::HEADER_BYTES {
             let header = self.pool.image.header();
-            let stamp = Stamp { nonce: header.nonce.load(Acquire), number: header.log_number.load(Acquire) };
-            mark::put(page, stamp);
+            let (nonce, transaction) = (header.nonce.load(Acquire), header.log_base.load(Acquire));
+            mark::put(page, Stamp { nonce, transaction });
         }
         self.base.write(offset, page)
     }
@@ -139,12 +139,8 @@ impl Connection {
         }
         let size = self.base.size().map_err(|error| report(&error))?;
         let committed = header.committed.load(Relaxed) + 1;
-        if let Err(error) = self.pool.note_direct(committed) {
-            // The transaction stands: its journal is gone. What is not noted protects from a backup that is put back.
-            host::log(error.code(), &error.to_string());
-        }
         header.size[(committed & 1) as usize].store(size, Relaxed);
-        let _commit = self.pool.lock_briefly(&header.commit_lock);
+        let commit = self.pool.lock_briefly(&header.commit_lock);
         header.committed.store(committed, Release);
         for word in [&header.flushed, &header.applied, &header.gathered] {
             word.store(committed, Release);
@@ -153,7 +149,14 @@ impl Connection {
         header.disk_journal.store(u32::from(path.exists()), Release);
         header.direct.store(0, Release);
         self.pool.image.write_back_header();
+        drop(commit);
         self.is_direct = false;
+        if header.disk_journal.load(Acquire) == 0
+            && let Err(error) = self.pool.note_direct()
+        {
+            // The transaction stands: its journal is gone. What is not noted protects from a backup that is put back.
+            host::log(error.code(), &error.to_string());
+        }
         Ok(())
     }
 }

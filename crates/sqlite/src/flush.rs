@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_sys::file::path_names_file;
 
-use crate::apply::{apply, stamp_file};
+use crate::apply::apply;
 use crate::error::{Result, SqliteError};
 use crate::locks::Brief;
 use crate::log::{FIRST, Generation, Log, random};
@@ -93,21 +93,30 @@ impl Pool {
         header.gathered.store(committed, Relaxed);
         header.dirty.store(0, Relaxed);
         drop(commit);
-        let generation = (header.log_salt.load(Relaxed), header.log_sequence.load(Relaxed));
-        let at = header.log_tail.load(Relaxed);
         let count = blocks.len() as u32;
-        match log.finish(at, generation, (committed, size, count)) {
+        if let Err(error) = self.finish_record(log, (committed, size, count)) {
+            header.dirty.fetch_add(count, Relaxed);
+            return Err(error);
+        }
+        header.flushed.store(committed, Release);
+        header.flushes.fetch_add(1, Relaxed);
+        header.flushed_blocks.fetch_add(u64::from(count), Relaxed);
+        self.image.write_back_header();
+        Ok(())
+    }
+
+    /// Makes a record durable: its transaction, the size of the database, the number of its blocks.
+    fn finish_record(&self, log: &mut Log, record: (u64, u64, u32)) -> Result<()> {
+        let header = self.image.header();
+        let (salt, sequence) = (header.log_salt.load(Relaxed), header.log_sequence.load(Relaxed));
+        match log.finish(header.log_tail.load(Relaxed), (salt, sequence), record) {
             Ok(end) => {
                 header.log_tail.store(end, Relaxed);
-                header.log_sequence.store(generation.1 + 1, Release);
-                header.flushed.store(committed, Release);
-                header.flushes.fetch_add(1, Relaxed);
-                header.flushed_blocks.fetch_add(u64::from(count), Relaxed);
-                self.image.write_back_header();
+                header.log_sequence.store(sequence + 1, Release);
+                header.log_reached.store(record.0, Release);
                 Ok(())
             }
             Err(source) => {
-                header.dirty.fetch_add(count, Relaxed);
                 header.log_suspect.store(FAILED, Release);
                 Err(SqliteError::Io { step: "flush to", path: log.path().to_owned(), source })
             }
@@ -150,9 +159,8 @@ impl Pool {
             _ => {
                 // It was moved away, or the database was: everything that it held is still in the pool. That is noted first:
                 // whoever dies in between leaves no empty log that is held for a full one.
-                header.flushed.store(header.applied.load(Acquire), Release);
-                self.image.write_back_header();
-                let generation = self.generation(header.log_number.load(Acquire));
+                self.count_log_as_lost();
+                let generation = self.generation();
                 let log = Log::create(&path, generation).map_err(SqliteError::io("create", &path))?;
                 *turn.log = Some(log);
                 self.note_new_log(generation);
@@ -162,38 +170,47 @@ impl Pool {
         Ok(())
     }
 
-    /// A generation of the log that begins now.
-    fn generation(&self, number: u32) -> Generation {
+    /// What was in the log is flushed anew.
+    fn count_log_as_lost(&self) {
         let header = self.image.header();
-        let transaction = header.applied.load(Acquire);
-        Generation { nonce: header.nonce.load(Acquire), salt: random(), number, transaction }
+        let applied = header.applied.load(Acquire);
+        header.flushed.store(applied, Release);
+        header.log_reached.store(applied, Release);
+        self.image.write_back_header();
     }
 
-    /// The log is begun again, durably. Of number and sequence the image never says more than the log does.
+    /// A generation of the log that begins now.
+    fn generation(&self) -> Generation {
+        let header = self.image.header();
+        let transaction = header.applied.load(Acquire);
+        Generation { nonce: header.nonce.load(Acquire), salt: random(), transaction }
+    }
+
+    /// The log is begun again, durably.
     pub(crate) fn note_new_log(&self, generation: Generation) {
         let header = self.image.header();
         header.log_tail.store(FIRST, Relaxed);
         header.log_sequence.store(0, Release);
-        header.log_number.store(generation.number, Release);
+        header.log_base.store(generation.transaction, Release);
+        header.log_reached.store(generation.transaction, Release);
         header.log_salt.store(generation.salt, Release);
         header.log_suspect.store(0, Release);
         self.image.write_back_header();
     }
 
-    /// The database file was written to by other means than a checkpoint, and is as of a transaction. Mark and log get the next
-    /// number, so that nothing older is ever applied to it.
-    pub(crate) fn note_direct(&self, transaction: u64) -> Result<()> {
-        let header = self.image.header();
+    /// The database file was written to by other means than a checkpoint, and is as of the last transaction. Log and mark say so,
+    /// so that nothing older is ever applied to it: a record without blocks, and its checkpoint.
+    pub(crate) fn note_direct(&self) -> Result<()> {
         let mut turn = self.log_turn();
         self.prepare_log(&mut turn)?;
-        let generation = self.generation(header.log_number.load(Acquire).wrapping_add(1));
-        let generation = Generation { transaction, ..generation };
-        stamp_file(self.base(), Stamp { nonce: generation.nonce, number: generation.number })?;
-        self.base().sync()?;
-        self.restart(&mut turn, generation)
+        let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
+        log.begin(&[]);
+        self.finish_record(log, (self.image.header().applied.load(Acquire), self.size(), 0))?;
+        self.checkpoint_in_turn(&mut turn)
     }
 
-    fn restart(&self, turn: &mut LogTurn<'_>, generation: Generation) -> Result<()> {
+    fn restart(&self, turn: &mut LogTurn<'_>) -> Result<()> {
+        let generation = self.generation();
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         if let Err(source) = log.restart(generation) {
             // Which generation a power cut would leave is not known: nothing is added to either.
@@ -217,21 +234,20 @@ impl Pool {
             return Ok(());
         }
         let path = self.log_path();
-        let (nonce, mut number) = (header.nonce.load(Acquire), header.log_number.load(Acquire));
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         let salt = header.log_salt.load(Acquire);
         let contents = log.contents(salt, records).map_err(SqliteError::io("read", &path))?;
         if contents.records != records {
             // The log was damaged behind us. All that it held is in the pool still: it is flushed anew.
-            header.flushed.store(header.applied.load(Acquire), Release);
+            self.count_log_as_lost();
         } else {
-            if contents.last.is_some() {
-                number = number.wrapping_add(1);
-                apply(self.base(), &contents.blocks(log), Stamp { nonce, number })?;
+            if let Some(last) = contents.last {
+                let stamp = Stamp { nonce: header.nonce.load(Acquire), transaction: last.transaction };
+                apply(self.base(), &contents.blocks(log), stamp)?;
             }
             header.applied.store(header.flushed.load(Acquire), Release);
         }
-        self.restart(turn, self.generation(number))?;
+        self.restart(turn)?;
         header.checkpoints.fetch_add(1, Relaxed);
         if contents.records != records {
             self.flush_in_turn(turn, false)?;

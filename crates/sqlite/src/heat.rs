@@ -29,8 +29,8 @@ impl Pool {
         let header = self.image.header();
         let (nonce, path) = (random(), self.log_path());
         let committed = header.committed.load(Relaxed);
-        let generation = Generation { nonce, salt: random(), number: 0, transaction: committed };
-        let stamp = Stamp { nonce, number: generation.number };
+        let generation = Generation { nonce, salt: random(), transaction: committed };
+        let stamp = Stamp { nonce, transaction: committed };
         match read_mark(base)?.0 {
             None => {}
             Some(mark) if mark.nonce == header.nonce.load(Acquire) => {

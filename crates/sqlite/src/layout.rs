@@ -100,13 +100,15 @@ pub(crate) struct Header {
     pub(crate) checkpoints: AtomicU64,
     /// The log's end is not known to be sound: it must be begun again before the next record.
     pub(crate) log_suspect: AtomicU32,
-    /// How many checkpoints there were since the database became hot.
-    pub(crate) log_number: AtomicU32,
+    pub(crate) spare: AtomicU32,
+    /// The transaction as of which the database file was when the log was begun.
+    pub(crate) log_base: AtomicU64,
+    /// The transaction as of which database file and log are together, at least.
+    pub(crate) log_reached: AtomicU64,
     /// A transaction that is committed, but for the log: if that fails it was none. 0: none.
     pub(crate) provisional: AtomicU64,
     /// Of the path; 0: not known.
     pub(crate) path_bytes: AtomicU32,
-    pub(crate) spare: AtomicU32,
 }
 
 /// What a process that has the database open says of itself.

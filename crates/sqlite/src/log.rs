@@ -42,8 +42,6 @@ const KEPT_BYTES_MAX: u64 = 16 << 20;
 pub(crate) struct Generation {
     pub(crate) nonce: u64,
     pub(crate) salt: u64,
-    /// How many checkpoints there were before; as in the mark.
-    pub(crate) number: u32,
     /// The transaction as of which the database file was then.
     pub(crate) transaction: u64,
 }
@@ -138,12 +136,7 @@ impl Log {
         }
         let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
         let is_whole = &header[..8] == MAGIC && word(40) == xxh3_64(&header[..40]);
-        Ok(is_whole.then(|| Generation {
-            nonce: word(8),
-            salt: word(16),
-            number: word(24) as u32,
-            transaction: word(32),
-        }))
+        Ok(is_whole.then(|| Generation { nonce: word(8), salt: word(16), transaction: word(24) }))
     }
 
     fn write_header(&self, generation: Generation) -> io::Result<()> {
@@ -151,8 +144,7 @@ impl Log {
         header[..8].copy_from_slice(MAGIC);
         header[8..16].copy_from_slice(&generation.nonce.to_le_bytes());
         header[16..24].copy_from_slice(&generation.salt.to_le_bytes());
-        header[24..32].copy_from_slice(&u64::from(generation.number).to_le_bytes());
-        header[32..40].copy_from_slice(&generation.transaction.to_le_bytes());
+        header[24..32].copy_from_slice(&generation.transaction.to_le_bytes());
         let sum = xxh3_64(&header[..40]);
         header[40..].copy_from_slice(&sum.to_le_bytes());
         self.file.write_all_at(&header, 0)

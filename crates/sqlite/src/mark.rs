@@ -6,8 +6,8 @@
 //! commit comes near, so that who had pages in a cache reads the first one again, now and when the mark is gone. An empty
 //! database gets a first page that has nothing but the mark.
 //!
-//! The mark has a number, too, which goes up with each checkpoint: a file that was put back from a backup is not as new as the
-//! log beside it, or as an image, and neither is applied to it.
+//! The mark says as of which transaction the file is, too (each checkpoint writes it): a file that was put back from a backup is
+//! older than what the log beside it, or an image, goes on from, and neither is applied to it.
 //!
 //! Invariant: a marked page never leaves this library: who reads through the VFS sees the page without the mark.
 
@@ -15,8 +15,8 @@
 
 const TITLE: &[u8; 16] = b"SQLite format 3\0";
 const MAGIC: &[u8; 7] = b"HOLDFS2";
-/// Of an earlier version, which had the change counter where the number is now.
-const MAGIC_WITHOUT_NUMBER: &[u8; 7] = b"HOLDFST";
+/// Of an earlier version, which had the change counter where the transaction is now.
+const MAGIC_WITHOUT_TRANSACTION: &[u8; 7] = b"HOLDFST";
 const READ_VERSION: usize = 19;
 const COUNTER: usize = 24;
 const RESERVED: usize = 72;
@@ -24,6 +24,8 @@ const RESERVED: usize = 72;
 const REFUSED: u8 = 3;
 /// How far the change counter is put away.
 const FAR: u32 = 1 << 31;
+/// Of two numbers that are nearer than this the order is known, though their upper halves are not.
+const HALF: u32 = 1 << 31;
 /// Bytes of the header of a database.
 pub(crate) const HEADER_BYTES: usize = 100;
 /// Size of what stands for an empty database.
@@ -33,25 +35,29 @@ pub(crate) const STAND_IN_BYTES: u64 = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) nonce: u64,
-    /// How many checkpoints there were since it was marked; `None` where an earlier version marked it.
-    pub(crate) number: Option<u32>,
+    /// As of which transaction the file is, its lower half; `None` where an earlier version marked it.
+    pub(crate) transaction: Option<u32>,
     /// The database had no byte when it was marked.
     pub(crate) was_empty: bool,
 }
 
 impl Mark {
-    /// Whether a file with this mark is as new as a log or an image of that number: it gets the next number in the middle of the
-    /// checkpoint after which they do.
-    pub(crate) fn is_as_new_as(self, number: u32) -> bool {
-        self.number.is_none_or(|own| own == number || own == number.wrapping_add(1))
+    /// Whether the file is as of a transaction or of a later one.
+    pub(crate) fn is_since(self, transaction: u64) -> bool {
+        self.transaction.is_none_or(|own| own.wrapping_sub(transaction as u32) < HALF)
+    }
+
+    /// Whether the file is as of a transaction or of an earlier one.
+    pub(crate) fn is_until(self, transaction: u64) -> bool {
+        self.transaction.is_none_or(|own| (transaction as u32).wrapping_sub(own) < HALF)
     }
 }
 
-/// What [`put`] writes: a nonce and a number.
+/// What [`put`] writes: a nonce, and as of which transaction the file will be.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stamp {
     pub(crate) nonce: u64,
-    pub(crate) number: u32,
+    pub(crate) transaction: u64,
 }
 
 /// The mark in the first bytes of a file.
@@ -59,15 +65,15 @@ pub(crate) fn find(page: &[u8]) -> Option<Mark> {
     if page.len() < HEADER_BYTES || &page[..16] != TITLE || page[READ_VERSION] != REFUSED {
         return None;
     }
-    let number = page[RESERVED + 8..RESERVED + 12].try_into().ok()?;
+    let transaction = page[RESERVED + 8..RESERVED + 12].try_into().ok()?;
     let nonce = page[RESERVED + 12..RESERVED + 20].try_into().ok()?;
     let magic = &page[RESERVED..RESERVED + 7];
-    let number = match () {
-        () if magic == MAGIC => Some(u32::from_le_bytes(number)),
-        () if magic == MAGIC_WITHOUT_NUMBER => None,
+    let transaction = match () {
+        () if magic == MAGIC => Some(u32::from_le_bytes(transaction)),
+        () if magic == MAGIC_WITHOUT_TRANSACTION => None,
         () => return None,
     };
-    Some(Mark { nonce: u64::from_le_bytes(nonce), number, was_empty: page[16..18] == [0, 0] })
+    Some(Mark { nonce: u64::from_le_bytes(nonce), transaction, was_empty: page[16..18] == [0, 0] })
 }
 
 /// Puts the mark into a first page (of zeros, for an empty database).
@@ -79,7 +85,7 @@ pub(crate) fn put(page: &mut [u8], stamp: Stamp) {
     let counter: [u8; 4] = page[COUNTER..COUNTER + 4].try_into().unwrap_or_default();
     page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC);
     page[RESERVED + 7] = page[READ_VERSION];
-    page[RESERVED + 8..RESERVED + 12].copy_from_slice(&stamp.number.to_le_bytes());
+    page[RESERVED + 8..RESERVED + 12].copy_from_slice(&(stamp.transaction as u32).to_le_bytes());
     page[RESERVED + 12..RESERVED + 20].copy_from_slice(&stamp.nonce.to_le_bytes());
     page[READ_VERSION] = REFUSED;
     page[COUNTER..COUNTER + 4].copy_from_slice(&put_away(counter));
@@ -123,8 +129,8 @@ mod tests {
         page[72..92].fill(0);
         let clean = page.clone();
         assert_eq!(find(&page), None);
-        put(&mut page, Stamp { nonce: 7, number: 5 });
-        assert_eq!(find(&page), Some(Mark { nonce: 7, number: Some(5), was_empty: false }));
+        put(&mut page, Stamp { nonce: 7, transaction: (1 << 32) + 5 });
+        assert_eq!(find(&page), Some(Mark { nonce: 7, transaction: Some(5), was_empty: false }));
         assert_ne!(page[24..28], clean[24..28]);
         take(&mut page);
         assert_eq!(page, clean);
@@ -136,20 +142,23 @@ mod tests {
     #[test]
     fn an_empty_database_gets_a_page_that_says_so() {
         let mut page = vec![0; STAND_IN_BYTES as usize];
-        put(&mut page, Stamp { nonce: 9, number: 0 });
-        assert_eq!(find(&page), Some(Mark { nonce: 9, number: Some(0), was_empty: true }));
+        put(&mut page, Stamp { nonce: 9, transaction: 0 });
+        assert_eq!(find(&page), Some(Mark { nonce: 9, transaction: Some(0), was_empty: true }));
         assert_eq!(find(&page[..99]), None);
     }
 
     #[test]
-    fn a_mark_fits_its_own_checkpoint_and_the_one_under_way_and_no_other() {
-        let mark = |number| Mark { nonce: 1, number, was_empty: false };
-        let fits = |number| [4, 5, 6, 7].map(|log| mark(number).is_as_new_as(log));
-        assert_eq!(fits(Some(6)), [false, true, true, false]);
-        assert_eq!(fits(None), [true; 4], "an earlier version has no number");
+    fn a_mark_says_as_of_when_the_file_is_also_when_numbers_grow_beyond_their_lower_half() {
+        let mark = |transaction| Mark { nonce: 1, transaction, was_empty: false };
+        for high in [0, 1_u64 << 32, (1 << 32) - 6] {
+            let own = mark(Some((high + 6) as u32));
+            assert_eq!([5, 6, 7].map(|other| own.is_since(high + other)), [true, true, false]);
+            assert_eq!([5, 6, 7].map(|other| own.is_until(high + other)), [false, true, true]);
+        }
+        assert!(mark(None).is_since(9) && mark(None).is_until(9), "an earlier version does not say");
         let mut page = vec![0; STAND_IN_BYTES as usize];
-        put(&mut page, Stamp { nonce: 9, number: 77 });
-        page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC_WITHOUT_NUMBER);
-        assert_eq!(find(&page), Some(Mark { nonce: 9, number: None, was_empty: true }));
+        put(&mut page, Stamp { nonce: 9, transaction: 77 });
+        page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC_WITHOUT_TRANSACTION);
+        assert_eq!(find(&page), Some(Mark { nonce: 9, transaction: None, was_empty: true }));
     }
 }

@@ -85,7 +85,7 @@ impl Lost<'_> {
         let known = self.read_log()?;
         let copy = self.newer_copy(&known);
         // In the middle of a checkpoint, as it were: the log stays as it is.
-        let stamp = Stamp { nonce: mark.nonce, number: known.generation.number.wrapping_add(1) };
+        let stamp = Stamp { nonce: mark.nonce, transaction: known.reached() };
         let mut size = None;
         if let Some(last) = known.contents.last {
             apply(base, &known.contents.blocks(&known.log), stamp)?;
@@ -121,13 +121,14 @@ impl Lost<'_> {
         if generation.nonce != self.mark.nonce {
             return Err(foreign("it belongs to another database"));
         }
-        if !self.mark.is_as_new_as(generation.number) {
+        let contents = log.contents(generation.salt, u64::MAX).map_err(SqliteError::io("read", &path))?;
+        let known = Known { log, generation, contents };
+        if !(self.mark.is_since(generation.transaction) && self.mark.is_until(known.reached())) {
             return Err(foreign(
                 "it is of another time than the file: one of them was put back from a backup",
             ));
         }
-        let contents = log.contents(generation.salt, u64::MAX).map_err(SqliteError::io("read", &path))?;
-        Ok(Known { log, generation, contents })
+        Ok(known)
     }
 
     /// A copy that has what file and log lack. One that does not fit, or is damaged, stays, and the user is told.
@@ -145,7 +146,7 @@ impl Lost<'_> {
             Ok(copy) => copy?,
             Err(error) => return tell(&format!("it cannot be read ({error})")),
         };
-        match copy.fits(self.identity, known.generation, known.contents.records, known.reached()) {
+        match copy.fits(self.identity, known.reached()) {
             Fit::Older => None,
             Fit::OtherFile => {
                 let of = copy.origin.database.display();

@@ -108,13 +108,14 @@ impl Databases {
             };
             self.make_folder(copies)?;
             let origin = Origin {
-                base: gathered.base,
+                nonce: gathered.nonce,
+                reached: gathered.reached,
                 transaction: gathered.transaction,
                 size: gathered.size,
                 identity: database.identity(),
                 database: head.database().unwrap_or_default(),
             };
-            let temporary = copy::temporary_path(copies, head.nonce());
+            let temporary = copy::temporary_path(copies, gathered.nonce);
             let blocks: Vec<u32> = gathered.newest.iter().map(|newest| newest.block).collect();
             let written =
                 copy::write(&temporary, &origin, &blocks, |number, page| gathered.read(&file, number, page));
@@ -128,7 +129,7 @@ impl Databases {
             let again = Head::read(&file, database.identity()).map_err(read)?;
             let again = again.map(|(head, plan)| head.gather(&file, plan)).transpose().map_err(read)?;
             if again.flatten().as_ref() == Some(&gathered) {
-                let (path, bytes) = (copy::path_of(copies, head.nonce()), gathered.bytes());
+                let (path, bytes) = (copy::path_of(copies, gathered.nonce), gathered.bytes());
                 return Ok(Begun::Built(Built { file: copied, temporary, path, bytes }));
             }
             let _ = std::fs::remove_file(&temporary);

@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::attach::{Found, Identity, examine};
-use crate::copy::{Base, Copy};
+use crate::copy::Copy;
 use crate::layout::{BLOCK_BYTES, CHUNK_SLOTS, Header, NAME_AT, NAME_BYTES_MAX, PATH_AT, PATH_BYTES_MAX};
 use crate::layout::{Plan, Slot};
 use crate::stub;
@@ -38,7 +38,9 @@ pub(crate) struct Newest {
 /// What the image has as of a commit, and the log has not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gathered {
-    pub(crate) base: Base,
+    pub(crate) nonce: u64,
+    /// As of which transaction database file and log are together, at least.
+    pub(crate) reached: u64,
     pub(crate) transaction: u64,
     pub(crate) size: u64,
     pub(crate) newest: Vec<Newest>,
@@ -109,7 +111,7 @@ impl Head {
     /// Whether a copy of this image has all that counts.
     pub(crate) fn is_in(&self, copy: Option<&Copy>, file: &File) -> io::Result<bool> {
         let Some(origin) = copy.map(|copy| &copy.origin) else { return Ok(false) };
-        Ok(origin.base.nonce == self.nonce() && origin.transaction >= self.transaction(file)?)
+        Ok(origin.nonce == self.nonce() && origin.transaction >= self.transaction(file)?)
     }
 
     /// What changed since the last flush, about, and at least a block.
@@ -141,15 +143,9 @@ impl Head {
         newest.sort_unstable_by(|a, b| b.cmp(a));
         newest.dedup_by_key(|found| found.block);
         newest.reverse();
-        let records = self.long(offset_of!(Header, log_sequence));
-        let is_applied = flushed == self.long(offset_of!(Header, applied));
-        let base = Base {
-            nonce: self.nonce(),
-            number: self.word(offset_of!(Header, log_number)),
-            records: if is_applied { 0 } else { records },
-        };
+        let (nonce, reached) = (self.nonce(), self.long(offset_of!(Header, log_reached)));
         let size = self.long(offset_of!(Header, size) + (transaction & 1) as usize * 8);
-        Ok(Some(Gathered { base, transaction, size, newest, pages_at: plan.pages_at as u64 }))
+        Ok(Some(Gathered { nonce, reached, transaction, size, newest, pages_at: plan.pages_at as u64 }))
     }
 }
 
