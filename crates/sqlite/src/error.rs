@@ -139,6 +139,12 @@ impl SqliteError {
         move |source| SqliteError::Io { step, path: path.to_owned(), source }
     }
 
+    /// Whether it is for want of room on a disk, or in the pool.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.code() == ffi::FULL
+    }
+
     /// SQLite's code for it.
     #[must_use]
     pub fn code(&self) -> i32 {
