@@ -178,3 +178,216 @@ pub(crate) fn clear_mark(base: &dyn Base, size: Option<u64>) -> Result<()> {
     }
     base.sync()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    use crate::attach::attach_at;
+    use crate::base::OwnFile;
+    use crate::databases::Databases;
+    use crate::layout::BLOCK_BYTES;
+    use crate::pool::Pool;
+    use crate::saving::Rescue;
+    use holdfast_region::Places;
+
+    /// What a disk does: a change is there at once, and durable with the next sync.
+    #[derive(Debug, Clone)]
+    enum Change {
+        Write(u64, Vec<u8>),
+        Truncate(u64),
+    }
+
+    #[derive(Debug)]
+    struct State {
+        now: Vec<u8>,
+        durable: Vec<u8>,
+        pending: Vec<Change>,
+        /// Steps until the machine goes.
+        left: u32,
+    }
+
+    #[derive(Debug)]
+    struct Disk(Mutex<State>);
+
+    fn change(bytes: &mut Vec<u8>, change: &Change) {
+        match change {
+            Change::Write(offset, source) => {
+                let end = *offset as usize + source.len();
+                bytes.resize(bytes.len().max(end), 0);
+                bytes[*offset as usize..end].copy_from_slice(source);
+            }
+            Change::Truncate(size) => bytes.resize(*size as usize, 0),
+        }
+    }
+
+    impl Disk {
+        fn new(bytes: &[u8], left: u32) -> Disk {
+            let (now, durable) = (bytes.to_vec(), bytes.to_vec());
+            Disk(Mutex::new(State { now, durable, pending: Vec::new(), left }))
+        }
+
+        fn state(&self) -> MutexGuard<'_, State> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        /// One step more, if the machine is still there.
+        fn step(&self) -> Result<MutexGuard<'_, State>> {
+            let mut state = self.state();
+            if state.left == 0 {
+                return Err(SqliteError::Busy { path: "the machine has gone".into() });
+            }
+            state.left -= 1;
+            Ok(state)
+        }
+
+        /// The file as the next boot finds it, when of what was not synced this much got through.
+        fn after(&self, survives: impl Fn(usize, usize) -> bool) -> Vec<u8> {
+            let state = self.state();
+            let mut bytes = state.durable.clone();
+            let count = state.pending.len();
+            for (number, pending) in state.pending.iter().enumerate() {
+                if survives(number, count) {
+                    change(&mut bytes, pending);
+                }
+            }
+            bytes
+        }
+    }
+
+    impl Base for Disk {
+        fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool> {
+            let state = self.state();
+            let there = state.now.get(offset as usize..).unwrap_or_default();
+            let bytes = there.len().min(target.len());
+            target[..bytes].copy_from_slice(&there[..bytes]);
+            target[bytes..].fill(0);
+            Ok(bytes == target.len())
+        }
+
+        fn write(&self, offset: u64, source: &[u8]) -> Result<()> {
+            let mut state = self.step()?;
+            let written = Change::Write(offset, source.to_vec());
+            change(&mut state.now, &written);
+            state.pending.push(written);
+            Ok(())
+        }
+
+        fn size(&self) -> Result<u64> {
+            Ok(self.state().now.len() as u64)
+        }
+
+        fn truncate(&self, size: u64) -> Result<()> {
+            let mut state = self.step()?;
+            change(&mut state.now, &Change::Truncate(size));
+            state.pending.push(Change::Truncate(size));
+            Ok(())
+        }
+
+        fn sync(&self) -> Result<()> {
+            let mut state = self.step()?;
+            state.durable = state.now.clone();
+            state.pending.clear();
+            Ok(())
+        }
+
+        fn lock_exclusive(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn unlock(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn page(fill: u8) -> Vec<u8> {
+        vec![fill; BLOCK_BYTES]
+    }
+
+    fn first_page() -> Vec<u8> {
+        let mut page = page(0);
+        page[..20].copy_from_slice(b"SQLite format 3\0\x10\0\x01\x01");
+        page
+    }
+
+    fn commit(pool: &Pool, blocks: &[(u32, u8)], size_blocks: usize) {
+        let transaction = pool.image.header().committed.load(std::sync::atomic::Ordering::Relaxed) + 1;
+        let link = |(block, fill): &(u32, u8)| {
+            let link = pool.image.take_free().unwrap();
+            pool.image.write(link, 0, &page(*fill)).unwrap();
+            pool.image.insert(link, *block, transaction).unwrap();
+            link
+        };
+        let links: Vec<u32> = blocks.iter().map(link).collect();
+        pool.commit(&links, (size_blocks * BLOCK_BYTES) as u64).unwrap();
+    }
+
+    /// Takes over a copy on a machine that goes in each step of it, with all, none, or only the last of what was not synced.
+    #[test]
+    fn a_machine_that_goes_in_any_step_of_taking_a_copy_over_loses_nothing_and_the_next_boot_does_it_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("db");
+        std::fs::write(&database, [first_page(), page(1), page(1), page(1)].concat()).unwrap();
+        let places = Places::at(folder.path().join("home"), folder.path().join("pool")).unwrap();
+        let identity = Identity::of(&database).unwrap();
+        let base = Box::new(OwnFile::open(&database).unwrap());
+        let pool = attach_at(&places, (&database, identity), base, None).unwrap();
+        pool.heat(pool.base()).unwrap();
+        // In the file; in the log; in the image only. The database becomes larger, and then smaller again.
+        commit(&pool, &[(1, 2), (2, 2)], 4);
+        pool.checkpoint().unwrap();
+        commit(&pool, &[(1, 3), (4, 3), (5, 3)], 6);
+        pool.flush_and_tidy().unwrap();
+        commit(&pool, &[(2, 4), (4, 4)], 5);
+        let expected = [first_page(), page(3), page(4), page(1), page(4)].concat();
+        let databases = Databases::of(&places);
+        let found = databases.list().unwrap().remove(0);
+        assert_eq!(databases.save(&found).unwrap(), Rescue::Written { bytes: 2 * BLOCK_BYTES as u64 });
+        let image = pool.image.path().to_owned();
+        drop(pool);
+        std::fs::remove_file(image).unwrap();
+        let copies = databases.copies();
+        let (marked, mark) = {
+            let base = OwnFile::open(&database).unwrap();
+            (std::fs::read(&database).unwrap(), read_mark(&base).unwrap().0.unwrap())
+        };
+        let paths: [PathBuf; 2] = [log_path(&database), copy::path_of(&copies, mark.nonce)];
+        let files = paths.clone().map(|path| std::fs::read(path).unwrap());
+        let mut steps = 0;
+        loop {
+            let mut is_over = true;
+            for survivors in 0..3 {
+                for (path, bytes) in paths.iter().zip(&files) {
+                    std::fs::write(path, bytes).unwrap();
+                }
+                let disk = Disk::new(&marked, steps);
+                let lost = |base, mark| Lost { base, database: &database, identity, mark, copies: &copies };
+                let first = lost(&disk, mark).recover_locked();
+                is_over &= first.is_ok();
+                let bytes = disk.after(|number, count| match survivors {
+                    0 => true,
+                    1 => false,
+                    _ => number + 1 == count,
+                });
+                let disk = Disk::new(&bytes, u32::MAX);
+                let again = read_mark(&disk).unwrap().0;
+                if let Some(mark) = again {
+                    assert_eq!(
+                        lost(&disk, mark).recover_locked().unwrap(),
+                        Source::Copy,
+                        "{steps} {survivors}"
+                    );
+                    assert!(paths.iter().all(|path| !path.exists()), "left behind");
+                }
+                assert!(disk.state().now == expected, "step {steps}, survivors {survivors}");
+            }
+            if is_over {
+                break;
+            }
+            steps += 1;
+        }
+        assert!(steps > 10, "{steps} steps are not all");
+    }
+}

@@ -161,3 +161,105 @@ impl Gathered {
         file.read_exact_at(page, self.pages_at + (link - 1) * BLOCK_BYTES as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use crate::attach::attach_at;
+    use crate::base::OwnFile;
+    use crate::pool::Pool;
+    use holdfast_region::Places;
+
+    fn hot(folder: &Path) -> Pool {
+        let database = folder.join("db");
+        let page = [b"SQLite format 3\0\x10\0\x01\x01".as_slice(), &[0; 4076]].concat();
+        std::fs::write(&database, page).unwrap();
+        let places = Places::at(folder.join("home"), folder.join("pool")).unwrap();
+        let identity = Identity::of(&database).unwrap();
+        let base = Box::new(OwnFile::open(&database).unwrap());
+        let pool = attach_at(&places, (&database, identity), base, None).unwrap();
+        pool.heat(pool.base()).unwrap();
+        pool
+    }
+
+    /// A version of a block beside the one that counts, as a writer has it before and just after it commits.
+    fn put(pool: &Pool, block: u32, fill: u8) -> u32 {
+        let transaction = pool.image.header().committed.load(SeqCst) + 1;
+        let link = pool.image.take_free().unwrap();
+        pool.image.write(link, 0, &[fill; BLOCK_BYTES]).unwrap();
+        pool.image.insert(link, block, transaction).unwrap();
+        link
+    }
+
+    /// The transaction, and of each block its number and its first byte.
+    fn seen(pool: &Pool) -> Option<(u64, Vec<(u32, u8)>)> {
+        let (file, identity) = (pool.image.file(), Identity::of(&pool.database).unwrap());
+        let (head, plan) = Head::read(file, identity).unwrap().unwrap();
+        let gathered = head.gather(file, plan).unwrap()?;
+        let mut page = [0; BLOCK_BYTES];
+        let mut first = |(number, newest): (usize, &Newest)| {
+            gathered.read(file, number, &mut page).unwrap();
+            (newest.block, page[0])
+        };
+        let blocks = gathered.newest.iter().enumerate().map(&mut first).collect();
+        Some((gathered.transaction, blocks))
+    }
+
+    #[test]
+    fn in_the_middle_of_a_commit_either_the_old_blocks_are_seen_or_the_new_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = hot(folder.path());
+        let header = pool.image.header();
+        assert_eq!(seen(&pool), None, "nothing was committed");
+        let size = 2 * BLOCK_BYTES as u64;
+        pool.commit(&[put(&pool, 0, 1), put(&pool, 1, 1)], size).unwrap();
+        let old = Some((2, vec![(0, 1), (1, 1)]));
+        assert_eq!(seen(&pool), old);
+        let shadow = put(&pool, 1, 2);
+        assert_eq!(seen(&pool), old, "it is not committed");
+        header.committed.store(3, SeqCst);
+        // The old version is still there.
+        assert_eq!(seen(&pool), Some((3, vec![(0, 1), (1, 2)])));
+        // At level `power` it is none yet: the log may fail.
+        header.provisional.store(3, SeqCst);
+        assert_eq!(seen(&pool), old);
+        header.provisional.store(0, SeqCst);
+        pool.image.drop_older(shadow).unwrap();
+        assert_eq!(seen(&pool), Some((3, vec![(0, 1), (1, 2)])));
+        pool.flush_and_tidy().unwrap();
+        assert_eq!(seen(&pool), None, "the log has it");
+    }
+
+    #[test]
+    fn a_prepared_transaction_is_seen_when_its_super_journal_is_gone_and_not_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = hot(folder.path());
+        let header = pool.image.header();
+        let name = folder.path().join("super");
+        std::fs::write(&name, "").unwrap();
+        put(&pool, 0, 9);
+        header.size[0].store(BLOCK_BYTES as u64, SeqCst);
+        assert!(pool.image.set_name(name.as_os_str().as_bytes()));
+        header.prepared.store(2, SeqCst);
+        assert_eq!(seen(&pool), None);
+        std::fs::remove_file(name).unwrap();
+        let committed = Some((2, vec![(0, 9)]));
+        assert_eq!(seen(&pool), committed);
+        // Nor does it matter then what comes of the log.
+        header.committed.store(2, SeqCst);
+        header.provisional.store(2, SeqCst);
+        assert_eq!(seen(&pool), committed);
+    }
+
+    #[test]
+    fn what_goes_to_the_database_file_itself_is_not_copied() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = hot(folder.path());
+        pool.commit(&[put(&pool, 0, 1)], BLOCK_BYTES as u64).unwrap();
+        assert!(seen(&pool).is_some());
+        pool.image.header().direct.store(1, SeqCst);
+        assert_eq!(seen(&pool), None);
+    }
+}
