@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use holdfast_keeper::{
-    Cause, Client, Config, FlushReport, Guard, Keeper, KeeperError, LeftWhy, PoolLimit, Profile, ServePolicy,
-    ServedStatus, Sources, Status, thaw_left_over,
+    Cause, Client, Config, DatabaseStatus, FlushReport, Guard, Keeper, KeeperError, Kind, LeftWhy, PoolLimit,
+    Profile, ServePolicy, ServedStatus, Sources, Status, thaw_left_over,
 };
 use holdfast_region::{NameSpace, Places};
 
@@ -119,14 +119,16 @@ fn flush_text(report: &FlushReport) -> String {
         let why = match &left.why {
             LeftWhy::NoTime => "it takes longer than there was time; save it with `holdfast keeper flush`",
             LeftWhy::NoRoom => "the store is full; free some room there",
-            LeftWhy::Running => "its writer could not be stopped; end it",
+            LeftWhy::Running => "who writes to it could not be stopped; end that program",
             LeftWhy::Failed(why) => why,
             _ => "unknown",
         };
         text.push_str(&format!("{}: NOT saved: {why}\n", left.name));
     }
-    let (heaps, bytes) = (report.saved.len(), show_size(report.saved_bytes()));
-    text.push_str(&format!("{heaps} heaps saved, {bytes} in {} ms\n", report.milliseconds));
+    let (heaps, databases) = (report.saved_of(Kind::Heap), report.saved_of(Kind::Database));
+    let bytes = show_size(report.saved_bytes());
+    let databases = if databases == 0 { String::new() } else { format!(" and {databases} databases") };
+    text.push_str(&format!("{heaps} heaps{databases} saved, {bytes} in {} ms\n", report.milliseconds));
     text
 }
 
@@ -178,6 +180,13 @@ fn show(status: &Status, places: &Places) -> Result<(), Failure> {
             counters.evicted_heaps,
             counters.failures
         ));
+        text.push_str(&format!(
+            "done for databases: {} saved in flushes ({} not), {} copies, {} evictions\n",
+            counters.flushed_databases,
+            counters.left_databases,
+            counters.copied_databases,
+            counters.evicted_databases
+        ));
     }
     if let Some(lock) = &status.shutdown_lock {
         text.push_str(&format!("lock that has a shutdown wait: {lock}\n"));
@@ -199,7 +208,29 @@ fn show(status: &Status, places: &Places) -> Result<(), Failure> {
     if !rows.is_empty() {
         print_table(&["HEAP", "STATE", "IMAGE", "SAVED", "HOLDER"], &[2, 3, 4], &rows)?;
     }
+    show_databases(&status.databases)?;
     status.served.as_ref().map_or(Ok(()), show_served)
+}
+
+fn show_databases(databases: &[DatabaseStatus]) -> Result<(), Failure> {
+    let rows: Vec<Vec<String>> = databases
+        .iter()
+        .map(|found| {
+            let holders: Vec<String> = found.holders.iter().map(u32::to_string).collect();
+            vec![
+                found.path.clone(),
+                found.state.clone(),
+                show_size(found.image_bytes),
+                show_size(found.unsaved_bytes),
+                format!("{} s", found.unsaved_s),
+                holders.join(" "),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    print_table(&["DATABASE", "STATE", "IMAGE", "ONLY THERE", "SAVED", "OPEN IN"], &[2, 3, 4], &rows)
 }
 
 fn show_served(served: &ServedStatus) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 //!
 //! A heap that nobody has is checkpointed; one that somebody has is copied at a moment when nobody stores to it, and if
 //! there is none for two loss windows, its writers are stopped for the copy (unless a person watches them at a terminal).
+//! Databases: see `databases.rs`.
 //!
 //! Invariants:
 //! - Over a long time no more is written than the configured rate; a copy that would is put off, and that is counted.
@@ -19,7 +20,7 @@ use crate::procfs::{FileId, stat};
 use crate::served::Brought;
 
 /// Loss windows after which a heap that is never quiet has its writers stopped.
-const WINDOWS_UNTIL_STOPPED: u32 = 2;
+pub(crate) const WINDOWS_UNTIL_STOPPED: u32 = 2;
 
 /// However long the loss window is, heaps that nobody has and a pool that is too full are looked at this often.
 const ROUND_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -28,7 +29,7 @@ const ROUND_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
     /// When it was last known to be safe, or was first seen.
-    safe: Instant,
+    pub(crate) safe: Instant,
 }
 
 /// Bytes that may be written now: a bucket that fills at the configured rate.
@@ -46,11 +47,11 @@ pub(crate) struct Allowance {
 pub struct TendReport {
     /// Heaps that nobody has, checkpointed.
     pub checkpointed: Vec<String>,
-    /// Open heaps that were copied.
+    /// Open heaps, and databases (by their paths), that were copied.
     pub copied: Vec<String>,
-    /// Open heaps that are busy, and are tried again.
+    /// Open heaps and databases that are busy, and are tried again.
     pub busy: Vec<String>,
-    /// Heaps for which the write rate leaves no room now.
+    /// Heaps and databases for which the write rate leaves no room now.
     pub put_off: Vec<String>,
     /// What went wrong, in words.
     pub failed: Vec<String>,
@@ -64,7 +65,7 @@ impl Allowance {
     }
 
     /// Whether so much may be written. What is larger than the whole bucket may when that is full, or it never could.
-    fn allows(&mut self, bytes: u64, now: Instant) -> bool {
+    pub(crate) fn allows(&mut self, bytes: u64, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.filled).as_secs_f64();
         self.bytes = (self.bytes + since * self.bytes_per_s as f64).min(self.burst_bytes as f64);
         self.filled = now;
@@ -72,13 +73,13 @@ impl Allowance {
     }
 
     /// It was. What was written beyond the bucket is paid back first.
-    fn spend(&mut self, bytes: u64) {
+    pub(crate) fn spend(&mut self, bytes: u64) {
         self.bytes -= bytes as f64;
     }
 }
 
 impl Keeper {
-    /// One round over all heaps.
+    /// One round over all heaps and databases.
     pub fn tend(&mut self) -> TendReport {
         let mut report = TendReport::default();
         match self.names.list() {
@@ -96,6 +97,7 @@ impl Keeper {
             }
             Err(error) => report.failed.push(error.to_string()),
         }
+        self.tend_databases(&mut report);
         self.counters.tended(&report);
         report
     }
@@ -182,7 +184,8 @@ impl Keeper {
     /// Copies a heap that is never quiet, if its writers may be stopped.
     fn copy_stopped(&self, heap: &RegionSummary) -> holdfast_region::Result<Rescue> {
         let (Some(holder), Some(image)) = (heap.holder, &heap.image) else { return Ok(Rescue::Busy) };
-        let held = [Held { name: heap.name.clone(), holder, image: FileId::of(&image.path) }];
+        let held =
+            [Held { name: heap.name.to_string(), holders: vec![holder], image: FileId::of(&image.path) }];
         // A shell would take the terminal back from a program that is stopped.
         let is_watched = |pid| stat(pid).is_none_or(|stat| stat.on_terminal);
         if !self.config.stop_for_copies || Frozen::any_writer(&held, is_watched) {
@@ -191,10 +194,10 @@ impl Keeper {
         let Ok(frozen) = Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref()) else {
             return Ok(Rescue::Busy);
         };
-        if !frozen.is_quiet(&heap.name) {
+        if !frozen.is_quiet(heap.name.as_str()) {
             return Ok(Rescue::Busy);
         }
-        self.names.rescue_if_changed(&heap.name, Some(holder), || frozen.is_quiet(&heap.name))
+        self.names.rescue_if_changed(&heap.name, Some(holder), || frozen.is_quiet(heap.name.as_str()))
     }
 
     /// How long until the next round.

@@ -52,7 +52,7 @@ impl Client {
     /// `NoKeeper`, `Refused`, `Protocol`.
     pub fn status(&self) -> Result<Status> {
         match self.ask(Ask::Status)? {
-            Answer::Status(status) => Ok(status),
+            Answer::Status(status) => Ok(*status),
             other => Err(unexpected(&other)),
         }
     }

@@ -65,6 +65,9 @@ pub enum KeeperError {
     /// The heaps cannot be looked at.
     #[error(transparent)]
     Region(#[from] RegionError),
+    /// The databases cannot be looked at.
+    #[error(transparent)]
+    Sqlite(#[from] holdfast_sqlite::SqliteError),
     /// The kernel refused a step.
     #[error("cannot {step} {}: {source}; check permissions and room there", path.display())]
     Io {

@@ -1,11 +1,13 @@
 //! A pool that is too full: images of heaps that nobody has are checkpointed, read back, and removed, the ones longest
-//! unused first. Opening such a heap brings it back from the store.
+//! unused first. Opening such a heap brings it back from the store. Databases that nobody has open are brought to their files; those
+//! that somebody has open stay: flushing one frees no memory.
 //!
-//! Invariants: a heap that somebody has stays; what was not read back from the store stays.
+//! Invariants: what somebody has stays; what was not read back from the store stays.
 
 use std::time::Instant;
 
 use holdfast_region::{Medium, RegionError, RegionState, RegionSummary};
+use holdfast_sqlite::{Database, SqliteError};
 use serde::{Deserialize, Serialize};
 
 use crate::background::image_bytes;
@@ -21,7 +23,7 @@ pub struct EvictReport {
     pub after_bytes: u64,
     /// What it should have, at most.
     pub limit_bytes: u64,
-    /// Heaps whose images went, in order.
+    /// Heaps, and databases by their paths, whose images went, in order.
     pub evicted: Vec<String>,
     /// What went wrong, in words.
     pub failed: Vec<String>,
@@ -30,7 +32,7 @@ pub struct EvictReport {
 }
 
 impl Keeper {
-    /// Brings the pool below its limit, as far as heaps that nobody has allow it.
+    /// Brings the pool below its limit, as far as heaps and databases that nobody has allow it.
     pub fn evict(&mut self) -> EvictReport {
         match self.config.pool_limit.bytes() {
             Some(limit_bytes) => self.evict_to(limit_bytes),
@@ -49,22 +51,32 @@ impl Keeper {
                 return report;
             }
         };
-        report.before_bytes = pool_bytes(&heaps);
+        let databases = self.databases.list().unwrap_or_else(|error| {
+            report.failed.push(error.to_string());
+            Vec::new()
+        });
+        report.before_bytes = pool_bytes(&heaps, &databases);
         report.after_bytes = report.before_bytes;
-        let mut unheld: Vec<&RegionSummary> = heaps.iter().filter(|heap| is_evictable(heap)).collect();
-        unheld.sort_by_key(|heap| last_used_s(heap));
-        for heap in unheld {
+        let heaps = heaps.iter().filter(|heap| is_evictable(heap)).map(Unheld::Heap);
+        let databases = databases.iter().filter(|found| !found.is_open && found.damaged.is_none());
+        let mut unheld: Vec<Unheld<'_>> = heaps.chain(databases.map(Unheld::Database)).collect();
+        unheld.sort_by_key(|found| found.last_used_s());
+        for found in unheld {
             if report.after_bytes <= limit_bytes {
                 break;
             }
-            match self.names.evict(&heap.name) {
-                Ok(evicted) => {
-                    report.after_bytes = report.after_bytes.saturating_sub(evicted.freed_bytes);
-                    report.evicted.push(heap.name.to_string());
+            let evicted = match found {
+                Unheld::Heap(heap) => self.evict_heap(heap),
+                Unheld::Database(database) => self.evict_database(database),
+            };
+            match evicted {
+                Ok(Some(freed_bytes)) => {
+                    report.after_bytes = report.after_bytes.saturating_sub(freed_bytes);
+                    report.evicted.push(found.name());
                 }
                 // Somebody uses it: it is not the one to go.
-                Err(RegionError::Held { .. } | RegionError::NotFound { .. }) => {}
-                Err(error) => report.failed.push(format!("{}: {error}", heap.name)),
+                Ok(None) => {}
+                Err(why) => report.failed.push(format!("{}: {why}", found.name())),
             }
         }
         report.milliseconds = crate::flush::milliseconds(started.elapsed());
@@ -73,17 +85,56 @@ impl Keeper {
     }
 }
 
+/// What may be evicted.
+#[derive(Clone, Copy)]
+enum Unheld<'a> {
+    Heap(&'a RegionSummary),
+    Database(&'a Database),
+}
+
+impl Unheld<'_> {
+    fn name(self) -> String {
+        match self {
+            Unheld::Heap(heap) => heap.name.to_string(),
+            Unheld::Database(database) => database.name(),
+        }
+    }
+
+    /// When a heap was opened or closed last (both write the image's header); or a database opened, or its image grew.
+    fn last_used_s(self) -> u64 {
+        match self {
+            Unheld::Heap(heap) => heap.image.as_ref().map_or(0, |image| image.modified_unix_s),
+            Unheld::Database(database) => database.used_unix_s,
+        }
+    }
+}
+
+impl Keeper {
+    /// Bytes freed; `None` if somebody uses it. So for databases.
+    fn evict_heap(&self, heap: &RegionSummary) -> Result<Option<u64>, String> {
+        match self.names.evict(&heap.name) {
+            Ok(evicted) => Ok(Some(evicted.freed_bytes)),
+            Err(RegionError::Held { .. } | RegionError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn evict_database(&self, database: &Database) -> Result<Option<u64>, String> {
+        match self.databases.evict(database) {
+            Ok(freed_bytes) => Ok(Some(freed_bytes)),
+            Err(SqliteError::Busy { .. }) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
 /// What all images in the pool take.
-pub(crate) fn pool_bytes(heaps: &[RegionSummary]) -> u64 {
-    heaps.iter().filter(|heap| heap.medium == Medium::Memory).map(image_bytes).sum()
+pub(crate) fn pool_bytes(heaps: &[RegionSummary], databases: &[Database]) -> u64 {
+    let heaps = heaps.iter().filter(|heap| heap.medium == Medium::Memory).map(image_bytes);
+    heaps.chain(databases.iter().map(|database| database.image_bytes)).sum()
 }
 
 fn is_evictable(heap: &RegionSummary) -> bool {
     let unheld = matches!(heap.state, RegionState::Clean | RegionState::Crashed);
     unheld && heap.medium == Medium::Memory && heap.image.is_some() && heap.damaged.is_none()
-}
-
-/// When a heap was opened or closed last: both write the image's header.
-fn last_used_s(heap: &RegionSummary) -> u64 {
-    heap.image.as_ref().map_or(0, |image| image.modified_unix_s)
 }

@@ -1,10 +1,11 @@
-//! The emergency: everything that the store lacks is written there, most valuable first, within the time that is left.
+//! The emergency: everything that the store lacks, of heaps and of databases, is written there, most valuable first, within the
+//! time that is left.
 //!
 //! Invariants:
 //! - Whoever stores to a heap stands still from before the first heap is written until the last one is, so nothing that was
 //!   stored before the flush is missing from it.
-//! - A heap that cannot be saved (no time, no room, damaged, its writer does not stand still) is reported, and costs no
-//!   other heap anything.
+//! - A heap or a database that cannot be saved (no time, no room, damaged, its writer does not stand still) is reported, and costs no
+//!   other one anything.
 //! - What was saved before stays until something newer is whole.
 //! - What is lent to other users is brought to its region first, and saved as every other heap. What could not be brought is
 //!   reported, and the region is saved as it was published last.
@@ -13,11 +14,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use holdfast_region::{RegionError, RegionName, RegionState, RegionSummary, Replaced, Rescue};
+use holdfast_sqlite::Database;
 use serde::{Deserialize, Serialize};
 
+use crate::databases;
 use crate::freeze::{Frozen, Held};
 use crate::keeper::{Keeper, unsaved_s};
-use crate::plan::{Candidate, bytes_in, order};
+use crate::plan::{Candidate, Subject, bytes_in, order};
 use crate::procfs::FileId;
 
 /// Of the time that is left, this part in percent is planned with: syncs take some, too.
@@ -71,11 +74,26 @@ impl Budget {
     }
 }
 
-/// A heap that is safe now.
+/// What a keeper saves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// A heap.
+    #[default]
+    Heap,
+    /// An SQLite database of the VFS `holdfast`.
+    Database,
+}
+
+/// A heap or a database that is safe now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Saved {
-    /// Its name.
+    /// Which of the two.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Its name; the path of a database.
     pub name: String,
     /// Bytes of data that were written for it.
     pub bytes: u64,
@@ -83,7 +101,7 @@ pub struct Saved {
     pub done_ms: u64,
 }
 
-/// Why a heap was not saved.
+/// Why a heap or a database was not saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "text")]
 #[non_exhaustive]
@@ -92,17 +110,20 @@ pub enum LeftWhy {
     NoTime,
     /// The store is full.
     NoRoom,
-    /// Its writer did not stand still.
+    /// Its writers did not stand still.
     Running,
     /// Something else, in words.
     Failed(String),
 }
 
-/// A heap that is not safe.
+/// A heap or a database that is not safe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Left {
-    /// Its name.
+    /// Which of the two.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Its name; the path of a database, or of its image where that is not known.
     pub name: String,
     /// What it would have taken, at most.
     pub bytes: u64,
@@ -134,6 +155,12 @@ impl FlushReport {
     pub fn saved_bytes(&self) -> u64 {
         self.saved.iter().map(|saved| saved.bytes).sum()
     }
+
+    /// How many of a kind were saved.
+    #[must_use]
+    pub fn saved_of(&self, kind: Kind) -> usize {
+        self.saved.iter().filter(|saved| saved.kind == kind).count()
+    }
 }
 
 impl Keeper {
@@ -156,13 +183,18 @@ impl Keeper {
             stopped: Vec::new(),
             milliseconds: 0,
         };
-        match self.names.list() {
-            Ok(heaps) => self.flush_heaps(&heaps, &behind, started, &mut report),
-            Err(error) => {
-                let why = LeftWhy::Failed(error.to_string());
-                report.left.push(Left { name: "*".to_owned(), bytes: 0, why });
-            }
-        }
+        let mut unknown = |kind, error: String| {
+            report.left.push(Left { kind, name: "*".to_owned(), bytes: 0, why: LeftWhy::Failed(error) });
+        };
+        let heaps = self.names.list().unwrap_or_else(|error| {
+            unknown(Kind::Heap, error.to_string());
+            Vec::new()
+        });
+        let databases = self.databases.list().unwrap_or_else(|error| {
+            unknown(Kind::Database, error.to_string());
+            Vec::new()
+        });
+        self.flush_all((&heaps, databases), &behind, started, &mut report);
         report.stopped.extend(stopped);
         report.stopped.sort_unstable();
         report.stopped.dedup();
@@ -174,31 +206,38 @@ impl Keeper {
         report
     }
 
-    fn flush_heaps(
+    fn flush_all(
         &mut self,
-        heaps: &[RegionSummary],
+        (heaps, databases): (&[RegionSummary], Vec<Database>),
         behind: &BTreeMap<RegionName, LeftWhy>,
         started: Instant,
         report: &mut FlushReport,
     ) {
-        let mut candidates: Vec<Candidate> = heaps.iter().filter_map(candidate).collect();
-        order(&mut candidates, &self.config.first);
         // What this keeper lends it does not store to meanwhile.
         let us = std::process::id();
-        let held: Vec<Held> = heaps.iter().filter_map(held).filter(|held| held.holder != us).collect();
+        let lent = |held: &Held| held.holders.contains(&us);
+        let mut held: Vec<Held> = heaps.iter().filter_map(held).filter(|held| !lent(held)).collect();
+        held.extend(databases.iter().filter(|database| database.is_open).map(databases::held));
+        let mut candidates: Vec<Candidate> = heaps.iter().filter_map(candidate).collect();
+        candidates.extend(databases.into_iter().filter_map(databases::candidate));
+        order(&mut candidates, &self.config.first);
         // Without it no heap that somebody has can be saved, but all others.
         let stop = || Frozen::stop(self.names.places().pool(), &held, self.config.guard.as_ref()).ok();
         let frozen = if held.is_empty() { None } else { stop() };
         report.stopped.extend(frozen.as_ref().map(Frozen::pids).unwrap_or_default());
-        let is_quiet = |heap: &Candidate| {
-            heap.holder.is_none_or(|holder| holder == us)
-                || frozen.as_ref().is_some_and(|frozen| frozen.is_quiet(&heap.name))
+        let is_quiet = |found: &Candidate| match &found.subject {
+            Subject::Heap(name) => {
+                found.holder.is_none_or(|holder| holder == us)
+                    || frozen.as_ref().is_some_and(|frozen| frozen.is_quiet(name.as_str()))
+            }
+            // Its copy tells by itself whether somebody went on.
+            Subject::Database(_) => true,
         };
         let mut batch: Vec<Candidate> = Vec::new();
         // Freed when everything is safe.
         let mut replaced = Replaced::default();
         for heap in candidates {
-            let left = |why| Left { name: heap.name.to_string(), bytes: heap.bytes, why };
+            let left = |why| left(&heap, why);
             let remaining = self.config.emergency.saturating_sub(started.elapsed());
             let planned = remaining / 100 * PLANNED_PERCENT;
             let heaps = u32::try_from(batch.len() + 1).unwrap_or(u32::MAX);
@@ -207,7 +246,9 @@ impl Keeper {
                 report.left.push(left(LeftWhy::NoTime));
                 continue;
             }
-            if let Some(why) = behind.get(&heap.name) {
+            if let Subject::Heap(name) = &heap.subject
+                && let Some(why) = behind.get(name)
+            {
                 // What was published before is whole, and saved all the same.
                 report.left.push(left(why.clone()));
             }
@@ -223,7 +264,7 @@ impl Keeper {
         self.save(&mut batch, &is_quiet, started, report, &mut replaced);
     }
 
-    /// Saves heaps that become safe together.
+    /// Saves what becomes safe together.
     fn save(
         &self,
         batch: &mut Vec<Candidate>,
@@ -232,15 +273,37 @@ impl Keeper {
         report: &mut FlushReport,
         replaced: &mut Replaced,
     ) {
-        let stood_still = |name: &RegionName| batch.iter().any(|heap| heap.name == *name && is_quiet(heap));
-        let regions = batch.iter().map(|heap| (&heap.name, heap.holder));
+        let is_heap = |found: &Candidate| matches!(found.subject, Subject::Heap(_));
+        let (mut heaps, databases) = std::mem::take(batch).into_iter().partition(is_heap);
+        self.save_heaps(&mut heaps, is_quiet, started, report, replaced);
+        self.save_databases(databases, started, report);
+    }
+
+    fn save_heaps(
+        &self,
+        batch: &mut Vec<Candidate>,
+        is_quiet: &dyn Fn(&Candidate) -> bool,
+        started: Instant,
+        report: &mut FlushReport,
+        replaced: &mut Replaced,
+    ) {
+        let name_of = |heap: &Candidate| match &heap.subject {
+            Subject::Heap(name) => Some(name.clone()),
+            Subject::Database(_) => None,
+        };
+        let names: Vec<(RegionName, Option<u32>)> =
+            batch.iter().filter_map(|heap| Some((name_of(heap)?, heap.holder))).collect();
+        let stood_still = |name: &RegionName| {
+            batch.iter().any(|heap| name_of(heap).as_ref() == Some(name) && is_quiet(heap))
+        };
+        let regions = names.iter().map(|(name, holder)| (name, *holder));
         let rescued = self.names.rescue_each(regions, stood_still, replaced);
         let done_ms = milliseconds(started.elapsed());
         for (heap, rescued) in batch.drain(..).zip(rescued) {
-            let name = heap.name.to_string();
+            let name = heap.subject.name();
             let why = match rescued {
                 Ok(Rescue::Written { bytes }) => {
-                    report.saved.push(Saved { name, bytes, done_ms });
+                    report.saved.push(Saved { kind: Kind::Heap, name, bytes, done_ms });
                     continue;
                 }
                 // It went on while it was copied, or somebody else opened it.
@@ -251,10 +314,18 @@ impl Keeper {
                 Err(error) => LeftWhy::Failed(error.to_string()),
             };
             if report.left.iter().all(|left| left.name != name) {
-                report.left.push(Left { name, bytes: heap.bytes, why });
+                report.left.push(left(&heap, why));
             }
         }
     }
+}
+
+pub(crate) fn left(found: &Candidate, why: LeftWhy) -> Left {
+    let kind = match found.subject {
+        Subject::Heap(_) => Kind::Heap,
+        Subject::Database(_) => Kind::Database,
+    };
+    Left { kind, name: found.subject.name(), bytes: found.bytes, why }
 }
 
 fn bytes_of(heaps: &[Candidate]) -> u64 {
@@ -264,7 +335,7 @@ fn bytes_of(heaps: &[Candidate]) -> u64 {
 /// Who has a heap, and where it lies.
 fn held(heap: &RegionSummary) -> Option<Held> {
     let (holder, image) = (heap.holder?, heap.image.as_ref()?);
-    Some(Held { name: heap.name.clone(), holder, image: FileId::of(&image.path) })
+    Some(Held { name: heap.name.to_string(), holders: vec![holder], image: FileId::of(&image.path) })
 }
 
 /// What a flush would have to do for a heap.
@@ -272,7 +343,7 @@ fn candidate(heap: &RegionSummary) -> Option<Candidate> {
     let lacks = matches!(heap.state, RegionState::Held | RegionState::Crashed);
     let image = heap.image.as_ref().filter(|_| lacks)?;
     Some(Candidate {
-        name: heap.name.clone(),
+        subject: Subject::Heap(heap.name.clone()),
         bytes: image.allocated_bytes,
         unsaved_s: unsaved_s(heap),
         holder: heap.holder,

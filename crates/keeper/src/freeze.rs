@@ -1,4 +1,4 @@
-//! Stopping the programs that store to heaps, and letting them go on.
+//! Stopping the programs that store to heaps and databases, and letting them go on.
 //!
 //! Invariants:
 //! - Before anybody is stopped, a note in the pool says who; it goes when all of them go on. The next keeper, and the guard
@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_region::RegionName;
 use holdfast_sys::process::ProcessId;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -41,12 +40,12 @@ pub struct Guard {
     pub arguments: Vec<OsString>,
 }
 
-/// A heap that somebody has.
+/// A heap or a database that somebody has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
-    pub(crate) name: RegionName,
+    pub(crate) name: String,
     /// Who has its lock.
-    pub(crate) holder: u32,
+    pub(crate) holders: Vec<u32>,
     /// None when it cannot be told.
     pub(crate) image: Option<FileId>,
 }
@@ -88,14 +87,14 @@ fn writers(held: &[Held]) -> Vec<Writer> {
             let id = ProcessId::of(pid).ok().flatten()?;
             let maps = maps(pid, &known);
             let stores_to = |(heap, file): (&Held, &Option<FileId>)| {
-                heap.holder == pid
+                heap.holders.contains(&pid)
                     || match &maps {
                         Maps::Stores(stores) => file.is_some_and(|file| {
                             known.iter().position(|found| *found == file).is_some_and(|at| stores[at])
                         }),
                         Maps::NoMemory => false,
                         // An applet in its jail: only its kin can have been lent an image.
-                        Maps::Unknown => descends(pid, heap.holder),
+                        Maps::Unknown => heap.holders.iter().any(|holder| descends(pid, *holder)),
                     }
             };
             let stores: Vec<bool> = held.iter().zip(&files).map(stores_to).collect();
@@ -176,8 +175,8 @@ impl Frozen {
     }
 
     /// Whether nobody stores to a heap now. One that nobody had is asked about in vain, and quiet.
-    pub(crate) fn is_quiet(&self, name: &RegionName) -> bool {
-        let heap = self.held.iter().position(|heap| heap.name == *name);
+    pub(crate) fn is_quiet(&self, name: &str) -> bool {
+        let heap = self.held.iter().position(|heap| heap.name == name);
         let stores = |writer: &&Writer| heap.is_some_and(|heap| writer.stores[heap]);
         self.writers.iter().filter(stores).all(|writer| self.is_still(writer.id))
     }
@@ -289,8 +288,7 @@ mod tests {
 
     /// A heap that a process has, as far as locks tell.
     fn held_by(child: &Child) -> Held {
-        let name = RegionName::parse(&format!("heap-{}", child.id())).unwrap();
-        Held { name, holder: child.id(), image: None }
+        Held { name: format!("heap-{}", child.id()), holders: vec![child.id()], image: None }
     }
 
     #[test]
@@ -302,7 +300,7 @@ mod tests {
         while !stands_still(stopped.id()) {
             std::thread::sleep(PAUSE);
         }
-        let us = Held { holder: std::process::id(), ..held_by(&running) };
+        let us = Held { holders: vec![std::process::id()], ..held_by(&running) };
         let held = [held_by(&running), held_by(&stopped), us];
         let frozen = Frozen::stop(pool.path(), &held, None).unwrap();
         assert_eq!(frozen.pids(), [running.id()]);
@@ -356,7 +354,7 @@ mod tests {
     fn a_process_that_has_the_file_mapped_for_itself_only_is_none_that_stores_to_it() {
         let child = sleeper();
         let program = fs::read_link(format!("/proc/{}/exe", child.id())).unwrap();
-        let nobody = Held { holder: u32::MAX, image: FileId::of(&program), ..held_by(&child) };
+        let nobody = Held { holders: Vec::new(), image: FileId::of(&program), ..held_by(&child) };
         assert!(!Frozen::any_writer(&[nobody], |pid| pid == child.id()));
         assert!(Frozen::any_writer(&[held_by(&child)], |pid| pid == child.id()));
         end(child);

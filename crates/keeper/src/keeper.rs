@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdfast_region::{NameSpace, Places, RegionName, RegionSummary};
+use holdfast_sqlite::Databases;
 use holdfast_sys::lock::{FileLock, LockMode, LockOutcome};
 
 use crate::background::{Allowance, Seen};
@@ -22,12 +23,15 @@ const PATIENCE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Keeper {
     pub(crate) names: NameSpace,
+    pub(crate) databases: Databases,
     pub(crate) config: Config,
     pub(crate) bandwidth: Bandwidth,
     pub(crate) counters: Counters,
     pub(crate) allowance: Allowance,
     /// Since when each open heap is known not to be in the store as it is.
     pub(crate) seen: BTreeMap<RegionName, Seen>,
+    /// The same of databases, by their images.
+    pub(crate) seen_databases: BTreeMap<PathBuf, Seen>,
     pub(crate) started: Instant,
     /// Set while it serves other users.
     pub(crate) serving: Option<Serving>,
@@ -55,11 +59,13 @@ impl Keeper {
         let bandwidth = Bandwidth::of(places.home(), places.store(), config.bandwidth_bytes_per_s);
         let allowance = Allowance::new(config.write_bytes_per_s, config.write_burst_bytes);
         Ok(Keeper {
+            databases: Databases::of(&places),
             names: NameSpace::new(places).for_moments(),
             bandwidth,
             counters: Counters::default(),
             allowance,
             seen: BTreeMap::new(),
+            seen_databases: BTreeMap::new(),
             started: Instant::now(),
             serving: None,
             shutdown_lock: None,
@@ -90,7 +96,11 @@ pub(crate) fn unsaved_s(heap: &RegionSummary) -> u64 {
     let saved =
         [&heap.base, &heap.journal, &heap.rescue].into_iter().flatten().map(|file| file.modified_unix_s);
     let saved = saved.max().unwrap_or(heap.created_unix_s);
+    seconds_since(saved)
+}
+
+/// A clock that was set back makes it new; that decides the order only.
+pub(crate) fn seconds_since(unix_s: u64) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    // A clock that was set back makes it new; that decides the order only.
-    now.saturating_sub(saved)
+    now.saturating_sub(unix_s)
 }

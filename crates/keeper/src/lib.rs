@@ -1,4 +1,4 @@
-//! The keeper: one process for each home that looks after its heaps. It saves them when the machine is about to go, brings to
+//! The keeper: one process for each home that looks after its heaps, and the SQLite databases in its pool. It saves them when the machine is about to go, brings to
 //! the store what lies in memory only, and keeps the pool below its limit. Everything works without it. It can
 //! serve regions to other users' programs, too.
 //!
@@ -18,6 +18,7 @@
 //! - One keeper for a home; a second one is refused.
 //! - It changes no heap's data. What it writes to the store are checkpoints of heaps that nobody has, and rescue copies of
 //!   those that somebody has; what it removes from the pool is in the store, and was read back.
+//! - To a database file it writes only where nobody has that open, by a checkpoint; other databases are copied.
 //! - Whoever it stops goes on again: when the work is done, when the keeper fails, and when it is killed.
 //! - It needs no owner's key: who may read and write the files may keep them. Users that it serves have keys in its home.
 //! - Times are those of the monotonic clock; the calendar decides nothing but which heap goes first.
@@ -31,6 +32,7 @@ mod bandwidth;
 mod client;
 mod closer;
 mod config;
+mod databases;
 mod error;
 mod eviction;
 mod flush;
@@ -52,12 +54,12 @@ pub use client::Client;
 pub use config::{Config, PoolLimit, Profile};
 pub use error::{KeeperError, Result};
 pub use eviction::EvictReport;
-pub use flush::{Budget, Cause, FlushReport, Left, LeftWhy, Saved};
+pub use flush::{Budget, Cause, FlushReport, Kind, Left, LeftWhy, Saved};
 pub use freeze::{Guard, thaw_left_over};
 pub use keeper::Keeper;
 pub use served::{
     Borrowed, Borrower, OwnRegion, Phase, PhaseHook, Quota, RefusedKind, SERVED_NAME_BYTES_MAX, ServePolicy,
     Served, ServedStatus, Usage, UserStatus,
 };
-pub use status::{Counters, HeapStatus, Status};
+pub use status::{Counters, DatabaseStatus, HeapStatus, Status};
 pub use triggers::Sources;

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use crate::served::{ServedStatus, UserStatus};
-use crate::status::Status;
+use crate::status::{DatabaseStatus, Status};
 
 impl Status {
-    /// As metrics. Names of heaps need no escaping: they are letters, digits and a few signs.
+    /// As metrics. Names of heaps need no escaping: they are letters, digits and a few signs; paths of databases do.
     #[must_use]
     pub fn metrics(&self) -> String {
         let mut text = String::new();
@@ -29,17 +29,25 @@ impl Status {
         }
         metric("last_flush_milliseconds", "gauge", "Time of the last flush.", counters.last_flush_ms);
         for (name, help, value) in [
-            ("flushes_total", "Flushes of all heaps.", counters.flushes),
+            ("flushes_total", "Flushes of all heaps and databases.", counters.flushes),
             ("flushed_heaps_total", "Heaps saved by flushes.", counters.flushed_heaps),
+            ("flushed_databases_total", "Databases saved by flushes.", counters.flushed_databases),
             ("flushed_bytes_total", "Bytes written by flushes.", counters.flushed_bytes),
             ("flush_left_heaps_total", "Heaps that a flush could not save.", counters.left_heaps),
+            ("flush_left_databases_total", "Databases that a flush could not save.", counters.left_databases),
             ("checkpointed_heaps_total", "Checkpoints in the background.", counters.checkpointed_heaps),
             ("copied_heaps_total", "Copies of open heaps in the background.", counters.copied_heaps),
+            ("copied_databases_total", "Copies of databases in the background.", counters.copied_databases),
             ("background_bytes_total", "Bytes written in the background.", counters.background_bytes),
             ("put_off_total", "Saves that had to wait for the write rate.", counters.put_off),
-            ("evicted_heaps_total", "Images taken out of the pool.", counters.evicted_heaps),
+            ("evicted_heaps_total", "Images of heaps taken out of the pool.", counters.evicted_heaps),
+            (
+                "evicted_databases_total",
+                "Images of databases taken out of the pool.",
+                counters.evicted_databases,
+            ),
             ("evicted_bytes_total", "Bytes freed in the pool.", counters.evicted_bytes),
-            ("failures_total", "Failures with single heaps.", counters.failures),
+            ("failures_total", "Failures with single heaps and databases.", counters.failures),
             ("requests_total", "Requests answered.", counters.requests),
             ("refused_requests_total", "Requests refused or not understood.", counters.refused_requests),
         ] {
@@ -55,11 +63,31 @@ impl Status {
                 let _ = writeln!(text, "holdfast_{name}{{heap=\"{}\"}} {value}", heap.name);
             }
         }
+        type Value = fn(&DatabaseStatus) -> u64;
+        let of_databases: [(&str, &str, Value); 3] = [
+            ("database_image_bytes", "What the image of a database takes.", |found| found.image_bytes),
+            ("database_unsaved_bytes", "What only the image of a database has.", |found| found.unsaved_bytes),
+            ("database_unsaved_seconds", "Time since a database was flushed or saved last.", |found| {
+                found.unsaved_s
+            }),
+        ];
+        for (name, help, value) in of_databases {
+            let _ = write!(text, "# HELP holdfast_{name} {help}\n# TYPE holdfast_{name} gauge\n");
+            for database in &self.databases {
+                let (path, value) = (escaped(&database.path), value(database));
+                let _ = writeln!(text, "holdfast_{name}{{database=\"{path}\"}} {value}");
+            }
+        }
         if let Some(served) = &self.served {
             served.metrics(&mut text);
         }
         text
     }
+}
+
+/// As the value of a label.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 impl ServedStatus {
@@ -108,6 +136,15 @@ mod tests {
             holder: Some(1),
             rescued: true,
         };
+        let database = DatabaseStatus {
+            path: "/home/a \"b\"\\\n.db".to_owned(),
+            state: "open".to_owned(),
+            image_bytes: 8192,
+            unsaved_bytes: 4096,
+            unsaved_s: 3,
+            holders: vec![1],
+            saved: false,
+        };
         let user = UserStatus { user: 1000, quota_refusals: 4, ..UserStatus::default() };
         let status = Status {
             keeper: Some(1),
@@ -118,6 +155,7 @@ mod tests {
             emergency_bytes: None,
             shutdown_lock: None,
             heaps: vec![heap],
+            databases: vec![database],
             counters: Counters { flushes: 3, ..Counters::default() },
             served: Some(ServedStatus { users: vec![user], ..ServedStatus::default() }),
         };
@@ -128,6 +166,7 @@ mod tests {
             "holdfast_served_user_quota_refusals_total{uid=\"1000\"} 4",
             "holdfast_heap_image_bytes{heap=\"jobs+w1\"} 4096",
             "holdfast_heap_unsaved_seconds{heap=\"jobs+w1\"} 7",
+            r#"holdfast_database_unsaved_bytes{database="/home/a \"b\"\\\n.db"} 4096"#,
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

@@ -1,17 +1,35 @@
-//! Which heap goes first when there may not be time for all. Arithmetic only; nothing is opened here.
+//! Which heap or database goes first when there may not be time for all. Arithmetic only; nothing is opened here.
 //!
-//! What a heap is worth grows with the time since it was saved last; what it costs are its bytes. The heaps that are worth
+//! What one is worth grows with the time since it was saved last; what it costs are its bytes. The heaps that are worth
 //! most for each byte go first, so that as much as possible is as new as possible; heaps that a person named go
 //! before all others.
 
 use std::time::Duration;
 
 use holdfast_region::RegionName;
+use holdfast_sqlite::Database;
 
-/// A heap that is not in the store as it is.
+/// What is to be saved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Heap(RegionName),
+    Database(Box<Database>),
+}
+
+impl Subject {
+    /// As it is reported: a path names a database, and no heap.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Subject::Heap(name) => name.to_string(),
+            Subject::Database(database) => database.name(),
+        }
+    }
+}
+
+/// A heap or a database that is not in the store as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    pub(crate) name: RegionName,
+    pub(crate) subject: Subject,
     /// What saving it writes, at most.
     pub(crate) bytes: u64,
     /// How long ago it was saved last.
@@ -22,15 +40,17 @@ pub(crate) struct Candidate {
 
 /// Orders candidates, the most valuable first.
 pub(crate) fn order(candidates: &mut [Candidate], first: &[RegionName]) {
-    let rank =
-        |candidate: &Candidate| first.iter().position(|name| *name == candidate.name).unwrap_or(first.len());
+    let rank = |candidate: &Candidate| match &candidate.subject {
+        Subject::Heap(own) => first.iter().position(|name| name == own).unwrap_or(first.len()),
+        Subject::Database(_) => first.len(),
+    };
     candidates.sort_by(|a, b| {
         // a is worth more than b: unsaved(a) / bytes(a) > unsaved(b) / bytes(b), without the division.
         let worth = |own: &Candidate, other: &Candidate| {
             u128::from(own.unsaved_s + 1) * u128::from(other.bytes.max(1))
         };
         let by_worth = worth(b, a).cmp(&worth(a, b));
-        rank(a).cmp(&rank(b)).then(by_worth).then_with(|| a.name.cmp(&b.name))
+        rank(a).cmp(&rank(b)).then(by_worth).then_with(|| a.subject.name().cmp(&b.subject.name()))
     });
 }
 
@@ -44,7 +64,7 @@ mod tests {
     use super::*;
 
     fn candidate(name: &str, bytes: u64, unsaved_s: u64) -> Candidate {
-        Candidate { name: RegionName::parse(name).unwrap(), bytes, unsaved_s, holder: None }
+        Candidate { subject: Subject::Heap(RegionName::parse(name).unwrap()), bytes, unsaved_s, holder: None }
     }
 
     #[test]
@@ -57,7 +77,7 @@ mod tests {
             candidate("named", 1 << 40, 0),
         ];
         order(&mut heaps, &[RegionName::parse("named").unwrap()]);
-        let names: Vec<_> = heaps.iter().map(|heap| heap.name.as_str()).collect();
+        let names: Vec<_> = heaps.iter().map(|heap| heap.subject.name()).collect();
         assert_eq!(names, ["named", "old", "small", "huge", "large"]);
     }
 

@@ -17,7 +17,7 @@ use signal_hook::low_level::pipe;
 
 use crate::client::Client;
 use crate::error::{KeeperError, Result};
-use crate::flush::Cause;
+use crate::flush::{Cause, Kind};
 use crate::keeper::Keeper;
 use crate::serve::{Connection, Progress, Server};
 use crate::served::Serving;
@@ -160,10 +160,12 @@ impl Keeper {
     fn emergency(&mut self, cause: Cause) {
         let report = self.flush(cause);
         let left: Vec<_> = report.left.iter().map(|left| left.name.as_str()).collect();
-        let (saved, ms) = (report.saved.len(), report.milliseconds);
+        let (heaps, databases) = (report.saved_of(Kind::Heap), report.saved_of(Kind::Database));
+        let ms = report.milliseconds;
         let left = if left.is_empty() { String::new() } else { format!("; not saved: {}", left.join(", ")) };
-        eprintln!("holdfast keeper: {cause:?}: {saved} heaps saved in {ms} ms{left}");
-        notify(&format!("STATUS=saved {saved} heaps in {ms} ms{left}"));
+        let databases = if databases == 0 { String::new() } else { format!(" and {databases} databases") };
+        eprintln!("holdfast keeper: {cause:?}: {heaps} heaps{databases} saved in {ms} ms{left}");
+        notify(&format!("STATUS=saved {heaps} heaps{databases} in {ms} ms{left}"));
     }
 
     /// The kernel wants memory: half of what the pool may have is enough for now.
@@ -212,7 +214,7 @@ impl Keeper {
         let status = || self.status();
         let refused = |error: KeeperError| Answer::Refused(error.to_string());
         match ask {
-            Ask::Status => status().map_or_else(refused, Answer::Status),
+            Ask::Status => status().map_or_else(refused, |found| Answer::Status(Box::new(found))),
             Ask::Metrics => status().map_or_else(refused, |found| Answer::Metrics(found.metrics())),
             Ask::Flush => Answer::Flush(self.flush(Cause::Asked)),
             Ask::Tend => Answer::Tend(self.tend()),

@@ -1,13 +1,14 @@
 //! What a keeper says about itself and its heaps.
 
 use holdfast_region::{NameSpace, RegionState};
+use holdfast_sqlite::{Database, Databases};
 use serde::{Deserialize, Serialize};
 
 use crate::background::TendReport;
 use crate::error::Result;
 use crate::eviction::{EvictReport, pool_bytes};
-use crate::flush::FlushReport;
-use crate::keeper::{Keeper, unsaved_s};
+use crate::flush::{FlushReport, Kind};
+use crate::keeper::{Keeper, seconds_since, unsaved_s};
 use crate::plan::bytes_in;
 use crate::served::{ServedStatus, Serving};
 
@@ -19,25 +20,37 @@ pub struct Counters {
     pub flushes: u64,
     /// Heaps saved in them.
     pub flushed_heaps: u64,
+    /// Databases saved in them.
+    #[serde(default)]
+    pub flushed_databases: u64,
     /// Bytes of data written in them.
     pub flushed_bytes: u64,
     /// Heaps that were not saved in them.
     pub left_heaps: u64,
+    /// Databases that were not saved in them.
+    #[serde(default)]
+    pub left_databases: u64,
     /// How long the last one took.
     pub last_flush_ms: u64,
     /// Heaps checkpointed in the background.
     pub checkpointed_heaps: u64,
     /// Copies of open heaps made in the background.
     pub copied_heaps: u64,
+    /// Copies of databases made in the background.
+    #[serde(default)]
+    pub copied_databases: u64,
     /// Bytes of data written in the background.
     pub background_bytes: u64,
-    /// Times that a heap had to wait for the write rate.
+    /// Times that a heap or a database had to wait for the write rate.
     pub put_off: u64,
-    /// Images taken out of the pool.
+    /// Images of heaps taken out of the pool.
     pub evicted_heaps: u64,
+    /// Images of databases taken out of the pool.
+    #[serde(default)]
+    pub evicted_databases: u64,
     /// Bytes that this freed.
     pub evicted_bytes: u64,
-    /// Things that went wrong with single heaps.
+    /// Things that went wrong with single heaps and databases.
     pub failures: u64,
     /// Requests answered.
     pub requests: u64,
@@ -63,6 +76,45 @@ pub struct HeapStatus {
     pub rescued: bool,
 }
 
+/// A database, as a keeper sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct DatabaseStatus {
+    /// Its path; that of its image, where it is not known.
+    pub path: String,
+    /// `open`, `left` by a crash, or `damaged`.
+    pub state: String,
+    /// What its image takes, in bytes.
+    pub image_bytes: u64,
+    /// What neither its redo log nor a copy has, in bytes, about.
+    pub unsaved_bytes: u64,
+    /// Seconds since its log or a copy were written last.
+    pub unsaved_s: u64,
+    /// Who has it open, as far as that can be told.
+    pub holders: Vec<u32>,
+    /// Whether there is a copy of it in the store.
+    pub saved: bool,
+}
+
+impl DatabaseStatus {
+    fn of(database: &Database) -> DatabaseStatus {
+        let state = match database {
+            Database { damaged: Some(_), .. } => "damaged",
+            Database { is_open: true, .. } => "open",
+            _ => "left",
+        };
+        DatabaseStatus {
+            path: database.name(),
+            state: state.to_owned(),
+            image_bytes: database.image_bytes,
+            unsaved_bytes: database.unsaved_bytes,
+            unsaved_s: seconds_since(database.saved_unix_s),
+            holders: database.holders.clone(),
+            saved: database.has_copy,
+        }
+    }
+}
+
 /// What there is to say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -83,6 +135,9 @@ pub struct Status {
     pub shutdown_lock: Option<String>,
     /// All heaps.
     pub heaps: Vec<HeapStatus>,
+    /// All databases that have an image in the pool.
+    #[serde(default)]
+    pub databases: Vec<DatabaseStatus>,
     /// What was done.
     pub counters: Counters,
     /// What other users have, if it serves any.
@@ -118,6 +173,7 @@ impl Status {
     /// When the heaps cannot be listed.
     pub fn of(names: &NameSpace) -> Result<Status> {
         let heaps = names.list()?;
+        let databases = Databases::of(names.places()).list()?;
         let state = |state| match state {
             RegionState::Held => "held",
             RegionState::Clean => "clean",
@@ -128,7 +184,7 @@ impl Status {
         Ok(Status {
             keeper: None,
             up_s: 0,
-            pool_bytes: pool_bytes(&heaps),
+            pool_bytes: pool_bytes(&heaps, &databases),
             pool_limit_bytes: None,
             bandwidth_bytes_per_s: None,
             emergency_bytes: None,
@@ -144,31 +200,44 @@ impl Status {
                     rescued: heap.rescue.is_some(),
                 })
                 .collect(),
+            databases: databases.iter().map(DatabaseStatus::of).collect(),
             counters: Counters::default(),
             served: None,
         })
     }
 }
 
+/// A database is named by a path, and no heap is.
+fn is_path(name: &str) -> bool {
+    name.starts_with('/')
+}
+
 impl Counters {
     pub(crate) fn flushed(&mut self, report: &FlushReport) {
         self.flushes += 1;
-        self.flushed_heaps += report.saved.len() as u64;
+        self.flushed_heaps += report.saved_of(Kind::Heap) as u64;
+        self.flushed_databases += report.saved_of(Kind::Database) as u64;
         self.flushed_bytes += report.saved_bytes();
-        self.left_heaps += report.left.len() as u64;
+        let left = |kind| report.left.iter().filter(|left| left.kind == kind).count() as u64;
+        self.left_heaps += left(Kind::Heap);
+        self.left_databases += left(Kind::Database);
         self.last_flush_ms = report.milliseconds;
     }
 
     pub(crate) fn tended(&mut self, report: &TendReport) {
         self.checkpointed_heaps += report.checkpointed.len() as u64;
-        self.copied_heaps += report.copied.len() as u64;
+        let databases = report.copied.iter().filter(|name| is_path(name)).count();
+        self.copied_databases += databases as u64;
+        self.copied_heaps += (report.copied.len() - databases) as u64;
         self.background_bytes += report.bytes;
         self.put_off += report.put_off.len() as u64;
         self.failures += report.failed.len() as u64;
     }
 
     pub(crate) fn evicted(&mut self, report: &EvictReport) {
-        self.evicted_heaps += report.evicted.len() as u64;
+        let databases = report.evicted.iter().filter(|name| is_path(name)).count();
+        self.evicted_databases += databases as u64;
+        self.evicted_heaps += (report.evicted.len() - databases) as u64;
         self.evicted_bytes += report.before_bytes.saturating_sub(report.after_bytes);
         self.failures += report.failed.len() as u64;
     }

@@ -43,7 +43,7 @@ pub(crate) struct Request<A> {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
-    Status(Status),
+    Status(Box<Status>),
     Metrics(String),
     Flush(FlushReport),
     Tend(TendReport),

@@ -23,16 +23,16 @@ use holdfast_sys::process::ProcessId;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::Base;
+use crate::copy;
 use crate::error::{Result, SqliteError};
-use crate::ffi;
-use crate::flush::{CHECK, apply};
-use crate::host;
+use crate::flush::CHECK;
 use crate::image::Image;
 use crate::layout::{BLOCK_BYTES, CAPACITY_MAX, Header, LEASES_AT, MAGIC, PROCESSES_MAX, Plan, VERSION};
 use crate::locks::{is_anybody_there, pid_space};
-use crate::log::{Log, log_path};
+use crate::log::Log;
 use crate::mark::{self, Mark};
 use crate::pool::Pool;
+use crate::recovery::Lost;
 use crate::settings::POOL_LIMIT_DEFAULT;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -58,7 +58,7 @@ impl Identity {
 
 /// What an image's file is, before it is mapped.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+pub(crate) enum Found {
     /// Nothing yet.
     Fresh,
     /// An image of this database, with so many slots.
@@ -75,7 +75,7 @@ fn static_sum(magic: u64, version: u32, capacity: u32, identity: Identity) -> u6
     xxh3_64(words.map(u64::to_le_bytes).as_flattened())
 }
 
-fn examine(file: &File, identity: Identity) -> io::Result<Found> {
+pub(crate) fn examine(file: &File, identity: Identity) -> io::Result<Found> {
     let mut header = [0; BLOCK_BYTES];
     let length = file.metadata()?.len();
     if length == 0 {
@@ -174,7 +174,7 @@ pub(crate) fn open_behind_gate(path: &Path, database: &Path) -> Result<File> {
     }
 }
 
-fn attach_file(
+pub(crate) fn attach_file(
     places: &Places,
     (file, path): (&File, &Path),
     (database, identity): (&Path, Identity),
@@ -211,14 +211,16 @@ fn attach_file(
         format(&image, identity, limit_slots);
     }
     let (number, pid_space) = take_lease(&image, database)?;
-    let pool = Pool::new(image, database, base, (number, pid_space));
+    let pool = Pool::new(image, database, base, (number, pid_space), copy::folder(places));
     if others {
         // Whoever had this entry before is dead.
         pool.take_over(number);
     } else {
-        pool.recover_alone(marked, is_persistent, places.boot())?;
+        pool.recover_alone((identity, marked), is_persistent, places.boot())?;
     }
     pool.introduce();
+    // Where that fails the keeper saves the database all the same, but does not know its name.
+    let _ = pool.image.note_path(database);
     let header = pool.image.header();
     if let Some(slots) = limit_slots {
         header.limit.store(slots.min(capacity), Relaxed);
@@ -294,13 +296,19 @@ impl Pool {
     }
 
     /// Brings an image in order that nobody else has open.
-    fn recover_alone(&self, marked: Option<Mark>, is_persistent: bool, boot: [u8; 16]) -> Result<()> {
+    fn recover_alone(
+        &self,
+        (identity, marked): (Identity, Option<Mark>),
+        is_persistent: bool,
+        boot: [u8; 16],
+    ) -> Result<()> {
         let header = self.image.header();
-        let nonce = header.nonce.load(Acquire);
+        let (nonce, log_base) = (header.nonce.load(Acquire), header.log_base.load(Acquire));
         let is_hot = header.hot.load(Acquire) != 0;
         match marked {
-            Some(mark) if is_hot && mark.nonce == nonce => self.recover_image()?,
+            Some(mark) if is_hot && mark.nonce == nonce && mark.is_since(log_base) => self.recover_image()?,
             None if is_hot && header.closing.load(Acquire) != 0 => {
+                copy::remove(&self.copies, nonce);
                 Log::remove(&self.log_path()).map_err(SqliteError::io("remove", &self.log_path()))?;
                 self.reset();
             }
@@ -309,7 +317,8 @@ impl Pool {
                 return Err(SqliteError::Replaced { database, image });
             }
             Some(mark) => {
-                recover_from_log(self.base(), &self.database, mark)?;
+                let (base, database, copies) = (self.base(), &self.database, &self.copies);
+                Lost { base, database, identity, mark, copies }.recover()?;
                 self.reset();
             }
             None => self.reset(),
@@ -430,55 +439,4 @@ impl Pool {
             _ => Ok(()),
         }
     }
-}
-
-/// Brings a database file in order whose image is lost: to the last state that the redo log has.
-pub(crate) fn recover_from_log(base: &dyn Base, database: &Path, mark: Mark) -> Result<u64> {
-    base.lock_exclusive()?;
-    let recovered = recover_locked(base, database, mark);
-    base.unlock()?;
-    let transaction = recovered?;
-    let text = format!(
-        "the pool of {} is gone (the machine was started anew, or the pool was emptied): the database is as of its last \
-         flush, and what was committed after that is lost",
-        database.display()
-    );
-    host::log(ffi::NOTICE, &text);
-    Ok(transaction)
-}
-
-pub(crate) fn recover_locked(base: &dyn Base, database: &Path, mark: Mark) -> Result<u64> {
-    let path = log_path(database);
-    // Somebody may have been faster.
-    if read_mark(base)?.0 != Some(mark) {
-        return Ok(0);
-    }
-    let foreign = |what| SqliteError::LogForeign { log: path.clone(), database: database.to_owned(), what };
-    let log = Log::open(&path).map_err(SqliteError::io("open", &path))?;
-    let mut log =
-        log.ok_or_else(|| SqliteError::LogMissing { database: database.to_owned(), log: path.clone() })?;
-    let generation = log.generation().map_err(SqliteError::io("read", &path))?;
-    let generation = generation.ok_or_else(|| foreign("its header is not whole"))?;
-    if generation.nonce != mark.nonce {
-        return Err(foreign("it belongs to another database"));
-    }
-    let contents = log.contents(generation.salt, u64::MAX).map_err(SqliteError::io("read", &path))?;
-    apply(base, &log, &contents, Some(mark.nonce))?;
-    clear_mark(base, contents.last.map(|record| record.size))?;
-    Log::remove(&path).map_err(SqliteError::io("remove", &path))?;
-    Ok(contents.last.map_or(0, |record| record.transaction))
-}
-
-/// Takes the mark out of a complete database file, whose size may be known.
-pub(crate) fn clear_mark(base: &dyn Base, size: Option<u64>) -> Result<()> {
-    let mut header = [0; mark::HEADER_BYTES];
-    base.read(0, &mut header)?;
-    let Some(found) = mark::find(&header) else { return Ok(()) };
-    if size == Some(0) || found.was_empty && size.is_none() {
-        base.truncate(0)?;
-    } else {
-        mark::take(&mut header);
-        base.write(0, &header)?;
-    }
-    base.sync()
 }

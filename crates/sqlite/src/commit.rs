@@ -32,6 +32,9 @@ impl Pool {
         };
         let mut turn = waits.then(|| self.log_turn());
         let guard = self.lock_briefly(&header.commit_lock);
+        if waits {
+            header.provisional.store(transaction, Release);
+        }
         header.committed.store(transaction, Release);
         self.image.write_back_header();
         if let Some(turn) = turn.as_mut()
@@ -40,12 +43,16 @@ impl Pool {
             if header.prepared.load(Relaxed) == 0 {
                 // Nobody has seen it: the writer still has EXCLUSIVE.
                 header.committed.store(last, Release);
+                header.provisional.store(0, Release);
                 self.image.write_back_header();
                 return Err(error);
             }
             // The super-journal is gone: it is committed, here as in the other databases, and SQLite takes no error any
             // more. The log is written anew with the next flush.
             crate::host::log(error.code(), &error.to_string());
+        }
+        if waits {
+            header.provisional.store(0, Release);
         }
         if header.prepared.load(Relaxed) != 0 {
             header.prepared.store(0, Release);

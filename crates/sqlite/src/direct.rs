@@ -16,9 +16,10 @@ use crate::base::Base;
 use crate::connection::{Code, Connection, report};
 use crate::error::SqliteError;
 use crate::ffi;
+use crate::host;
 use crate::image::Astray;
 use crate::layout::BLOCK_BYTES;
-use crate::mark;
+use crate::mark::{self, Stamp};
 use crate::stub;
 
 impl Connection {
@@ -111,7 +112,9 @@ impl Connection {
     /// With the mark, which the file keeps.
     fn write_base(&self, offset: u64, page: &mut [u8]) -> Result<(), SqliteError> {
         if offset == 0 && page.len() >= mark::HEADER_BYTES {
-            mark::put(page, self.pool.image.header().nonce.load(Acquire));
+            let header = self.pool.image.header();
+            let (nonce, transaction) = (header.nonce.load(Acquire), header.log_base.load(Acquire));
+            mark::put(page, Stamp { nonce, transaction });
         }
         self.base.write(offset, page)
     }
@@ -137,7 +140,7 @@ impl Connection {
         let size = self.base.size().map_err(|error| report(&error))?;
         let committed = header.committed.load(Relaxed) + 1;
         header.size[(committed & 1) as usize].store(size, Relaxed);
-        let _commit = self.pool.lock_briefly(&header.commit_lock);
+        let commit = self.pool.lock_briefly(&header.commit_lock);
         header.committed.store(committed, Release);
         for word in [&header.flushed, &header.applied, &header.gathered] {
             word.store(committed, Release);
@@ -146,7 +149,14 @@ impl Connection {
         header.disk_journal.store(u32::from(path.exists()), Release);
         header.direct.store(0, Release);
         self.pool.image.write_back_header();
+        drop(commit);
         self.is_direct = false;
+        if header.disk_journal.load(Acquire) == 0
+            && let Err(error) = self.pool.note_direct()
+        {
+            // The transaction stands: its journal is gone. What is not noted protects from a backup that is put back.
+            host::log(error.code(), &error.to_string());
+        }
         Ok(())
     }
 }

@@ -92,6 +92,26 @@ pub enum SqliteError {
         /// The database.
         path: PathBuf,
     },
+    /// It is not known where the database of an image is.
+    #[error(
+        "the database of the pool image {} is not where it was when it was opened last; open it once with the VFS, or \
+         `holdfast sqlite recover FILE`, where it is now; nothing is lost", image.display()
+    )]
+    Unplaced {
+        /// The image.
+        image: PathBuf,
+    },
+    /// A transaction that outgrew the pool left a journal that only SQLite rolls back.
+    #[error(
+        "{} has a journal, {}, of a transaction that outgrew the pool; open and read the database once with the VFS, which \
+         rolls it back", database.display(), journal.display()
+    )]
+    JournalLeft {
+        /// The database.
+        database: PathBuf,
+        /// The journal.
+        journal: PathBuf,
+    },
     /// The pool has no room.
     #[error("no room in the pool for {}: {source}; free memory there, or choose another one with HOLDFAST_POOL", path.display())]
     PoolFull {
@@ -127,6 +147,12 @@ impl SqliteError {
     /// For `map_err`: the kernel refused a step.
     pub(crate) fn io<'a>(step: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> SqliteError + 'a {
         move |source| SqliteError::Io { step, path: path.to_owned(), source }
+    }
+
+    /// Whether it is for want of room on a disk, or in the pool.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.code() == ffi::FULL
     }
 
     /// SQLite's code for it.

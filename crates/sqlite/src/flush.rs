@@ -17,12 +17,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_sys::file::path_names_file;
 
-use crate::base::Base;
+use crate::apply::apply;
 use crate::error::{Result, SqliteError};
-use crate::layout::BLOCK_BYTES;
 use crate::locks::Brief;
-use crate::log::{Contents, FIRST, Generation, Log, random};
-use crate::mark;
+use crate::log::{FIRST, Generation, Log, random};
+use crate::mark::Stamp;
 use crate::pool::Pool;
 
 /// A log that is longer is brought to the database file after a flush.
@@ -105,21 +104,30 @@ impl Pool {
         header.gathered.store(committed, Relaxed);
         header.dirty.store(0, Relaxed);
         drop(commit);
-        let generation = (header.log_salt.load(Relaxed), header.log_sequence.load(Relaxed));
-        let at = header.log_tail.load(Relaxed);
         let count = blocks.len() as u32;
-        match log.finish(at, generation, (committed, size, count)) {
+        if let Err(error) = self.finish_record(log, (committed, size, count)) {
+            header.dirty.fetch_add(count, Relaxed);
+            return Err(error);
+        }
+        header.flushed.store(committed, Release);
+        header.flushes.fetch_add(1, Relaxed);
+        header.flushed_blocks.fetch_add(u64::from(count), Relaxed);
+        self.image.write_back_header();
+        Ok(())
+    }
+
+    /// Makes a record durable: its transaction, the size of the database, the number of its blocks.
+    fn finish_record(&self, log: &mut Log, record: (u64, u64, u32)) -> Result<()> {
+        let header = self.image.header();
+        let (salt, sequence) = (header.log_salt.load(Relaxed), header.log_sequence.load(Relaxed));
+        match log.finish(header.log_tail.load(Relaxed), (salt, sequence), record) {
             Ok(end) => {
                 header.log_tail.store(end, Relaxed);
-                header.log_sequence.store(generation.1 + 1, Release);
-                header.flushed.store(committed, Release);
-                header.flushes.fetch_add(1, Relaxed);
-                header.flushed_blocks.fetch_add(u64::from(count), Relaxed);
-                self.image.write_back_header();
+                header.log_sequence.store(sequence + 1, Release);
+                header.log_reached.store(record.0, Release);
                 Ok(())
             }
             Err(source) => {
-                header.dirty.fetch_add(count, Relaxed);
                 header.log_suspect.store(FAILED, Release);
                 Err(SqliteError::Io { step: "flush to", path: log.path().to_owned(), source })
             }
@@ -152,7 +160,7 @@ impl Pool {
                 if found.salt != header.log_salt.load(Acquire) {
                     // It was begun again after all of it was applied, by somebody who died before it could say so here.
                     header.applied.store(header.flushed.load(Acquire), Release);
-                    self.note_new_log(found.salt);
+                    self.note_new_log(found);
                     header.log_suspect.store(suspicion, Release);
                 }
                 if suspicion == FAILED {
@@ -162,25 +170,66 @@ impl Pool {
             _ => {
                 // It was moved away, or the database was: everything that it held is still in the pool. That is noted first:
                 // whoever dies in between leaves no empty log that is held for a full one.
-                header.flushed.store(header.applied.load(Acquire), Release);
-                self.image.write_back_header();
-                let generation = Generation { nonce, salt: random() };
+                self.count_log_as_lost();
+                let generation = self.generation();
                 let log = Log::create(&path, generation).map_err(SqliteError::io("create", &path))?;
                 *turn.log = Some(log);
-                self.note_new_log(generation.salt);
+                self.note_new_log(generation);
             }
         }
         header.log_suspect.store(0, Release);
         Ok(())
     }
 
-    pub(crate) fn note_new_log(&self, salt: u64) {
+    /// What was in the log is flushed anew.
+    fn count_log_as_lost(&self) {
+        let header = self.image.header();
+        let applied = header.applied.load(Acquire);
+        header.flushed.store(applied, Release);
+        header.log_reached.store(applied, Release);
+        self.image.write_back_header();
+    }
+
+    /// A generation of the log that begins now.
+    fn generation(&self) -> Generation {
+        let header = self.image.header();
+        let transaction = header.applied.load(Acquire);
+        Generation { nonce: header.nonce.load(Acquire), salt: random(), transaction }
+    }
+
+    /// The log is begun again, durably.
+    pub(crate) fn note_new_log(&self, generation: Generation) {
         let header = self.image.header();
         header.log_tail.store(FIRST, Relaxed);
-        header.log_sequence.store(0, Relaxed);
-        header.log_salt.store(salt, Release);
+        header.log_sequence.store(0, Release);
+        header.log_base.store(generation.transaction, Release);
+        header.log_reached.store(generation.transaction, Release);
+        header.log_salt.store(generation.salt, Release);
         header.log_suspect.store(0, Release);
         self.image.write_back_header();
+    }
+
+    /// The database file was written to by other means than a checkpoint, and is as of the last transaction. Log and mark say so,
+    /// so that nothing older is ever applied to it: a record without blocks, and its checkpoint.
+    pub(crate) fn note_direct(&self) -> Result<()> {
+        let mut turn = self.log_turn();
+        self.prepare_log(&mut turn)?;
+        let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
+        log.begin(&[]);
+        self.finish_record(log, (self.image.header().applied.load(Acquire), self.size(), 0))?;
+        self.checkpoint_in_turn(&mut turn)
+    }
+
+    fn restart(&self, turn: &mut LogTurn<'_>) -> Result<()> {
+        let generation = self.generation();
+        let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
+        if let Err(source) = log.restart(generation) {
+            // Which generation a power cut would leave is not known: nothing is added to either.
+            self.image.header().log_suspect.store(FAILED, Release);
+            return Err(SqliteError::Io { step: "begin again", path: self.log_path(), source });
+        }
+        self.note_new_log(generation);
+        Ok(())
     }
 
     /// Writes what the log holds to the database file and begins the log again.
@@ -196,24 +245,20 @@ impl Pool {
             return Ok(());
         }
         let path = self.log_path();
-        let nonce = header.nonce.load(Acquire);
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         let salt = header.log_salt.load(Acquire);
         let contents = log.contents(salt, records).map_err(SqliteError::io("read", &path))?;
         if contents.records != records {
             // The log was damaged behind us. All that it held is in the pool still: it is flushed anew.
-            header.flushed.store(header.applied.load(Acquire), Release);
+            self.count_log_as_lost();
         } else {
-            apply(self.base(), log, &contents, Some(nonce))?;
+            if let Some(last) = contents.last {
+                let stamp = Stamp { nonce: header.nonce.load(Acquire), transaction: last.transaction };
+                apply(self.base(), &contents.blocks(log), stamp)?;
+            }
             header.applied.store(header.flushed.load(Acquire), Release);
         }
-        let generation = Generation { nonce, salt: random() };
-        if let Err(source) = log.restart(generation) {
-            // Which generation a power cut would leave is not known: nothing is added to either.
-            header.log_suspect.store(FAILED, Release);
-            return Err(SqliteError::Io { step: "begin again", path, source });
-        }
-        self.note_new_log(generation.salt);
+        self.restart(turn)?;
         header.checkpoints.fetch_add(1, Relaxed);
         if contents.records != records {
             self.flush_in_turn(turn, false)?;
@@ -228,36 +273,6 @@ impl Pool {
         let dropped = self.image.remove_if(|block, transaction| block != 0 && transaction <= applied);
         dropped.map_err(|_| self.damaged("a slot leads astray"))
     }
-}
-
-/// Writes what a log holds to a database file, with the mark or without it, and waits until it is durable.
-pub(crate) fn apply(base: &dyn Base, log: &Log, contents: &Contents, nonce: Option<u64>) -> Result<()> {
-    let Some(last) = contents.last else { return Ok(()) };
-    let mut page = [0; BLOCK_BYTES];
-    base.grow_to(last.size);
-    for (block, place) in &contents.places {
-        let offset = u64::from(*block) * BLOCK_BYTES as u64;
-        if offset >= last.size {
-            continue;
-        }
-        log.read_block(*place, &mut page).map_err(SqliteError::io("read", log.path()))?;
-        if let (0, Some(nonce)) = (block, nonce) {
-            mark::put(&mut page, nonce);
-        }
-        let bytes = (last.size - offset).min(BLOCK_BYTES as u64) as usize;
-        base.write(offset, &page[..bytes])?;
-    }
-    match nonce {
-        Some(nonce) if last.size == 0 => {
-            let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
-            mark::put(&mut stand_in, nonce);
-            base.write(0, &stand_in)?;
-            base.truncate(mark::STAND_IN_BYTES)?;
-        }
-        _ if base.size()? != last.size => base.truncate(last.size)?,
-        _ => {}
-    }
-    base.sync()
 }
 
 impl Log {

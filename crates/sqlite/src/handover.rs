@@ -17,14 +17,16 @@
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
-use crate::attach::{clear_mark, read_mark};
+use crate::attach::read_mark;
 use crate::base::Base;
 use crate::connection::{Code, Connection, report};
+use crate::copy;
 use crate::error::{Result, SqliteError};
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE};
 use crate::host;
 use crate::log::Log;
 use crate::pool::Pool;
+use crate::recovery::clear_mark;
 use crate::stub;
 
 /// Others who read the same page come to the same door, and go back when somebody is in it.
@@ -45,6 +47,7 @@ impl Pool {
             self.image.write_back_header();
             clear_mark(self.base(), Some(size))?;
         }
+        copy::remove(&self.copies, header.nonce.load(Acquire));
         turn.forget();
         let path = self.log_path();
         if let Err(error) = Log::remove(&path).map_err(SqliteError::io("remove", &path)) {
@@ -92,7 +95,10 @@ impl Connection {
             return Ok(());
         }
         self.leave_pool()?;
-        host::log(ffi::NOTICE, &format!("{} goes over to WAL mode, and is SQLite's", self.database.display()));
+        host::log(
+            ffi::NOTICE,
+            &format!("{} goes over to WAL mode, and is SQLite's", self.database.display()),
+        );
         Ok(())
     }
 

@@ -3,21 +3,23 @@
 //! Invariants:
 //! - The redo log is there before the mark is in the database file, and the mark is durable before the first commit.
 //! - While a database becomes hot it is locked by SQLite's own locks, so that no other program reads or writes it.
-//! - The mark is cleared only when the database file is complete and durable; the log goes after it, the image last.
+//! - The mark is cleared only when the database file is complete and durable; a saved copy and the log go after it, the image
+//!   last.
 
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::attach::{clear_mark, read_mark};
+use crate::attach::read_mark;
 use crate::base::Base;
 use crate::error::{Result, SqliteError};
 use crate::ffi;
 use crate::image::Astray;
 use crate::layout::BLOCK_BYTES;
 use crate::log::{Generation, Log, random};
-use crate::mark;
+use crate::mark::{self, Stamp};
 use crate::pool::Pool;
+use crate::recovery::clear_mark;
 use crate::stub;
 
 impl Pool {
@@ -25,7 +27,6 @@ impl Pool {
     pub(crate) fn heat(&self, base: &dyn Base) -> Result<bool> {
         let header = self.image.header();
         let (nonce, path) = (random(), self.log_path());
-        let generation = Generation { nonce, salt: random() };
         match read_mark(base)? {
             (None, true) => return Ok(false),
             (None, false) => {}
@@ -41,11 +42,13 @@ impl Pool {
                 });
             }
         }
+        let committed = header.committed.load(Relaxed);
+        let generation = Generation { nonce, salt: random(), transaction: committed };
+        let stamp = Stamp { nonce, transaction: committed };
         let log = Log::create(&path, generation).map_err(SqliteError::io("create", &path))?;
         *self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(log);
-        self.note_new_log(generation.salt);
+        self.note_new_log(generation);
         let size = base.size()?;
-        let committed = header.committed.load(Relaxed);
         header.size[(committed & 1) as usize].store(size, Relaxed);
         let mut page = [0; BLOCK_BYTES];
         if size > 0 {
@@ -65,10 +68,10 @@ impl Pool {
         header.nonce.store(nonce, Relaxed);
         let marked = if size == 0 {
             let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
-            mark::put(&mut stand_in, nonce);
+            mark::put(&mut stand_in, stamp);
             base.write(0, &stand_in)
         } else {
-            mark::put(&mut page, nonce);
+            mark::put(&mut page, stamp);
             base.write(0, &page[..mark::HEADER_BYTES])
         };
         if let Err(error) = marked.and_then(|()| base.sync()) {
@@ -121,6 +124,7 @@ impl Pool {
             header.disk_journal.store(1, Release);
             header.direct.store(0, Release);
         }
+        header.provisional.store(0, Release);
         let prepared = header.prepared.load(Acquire);
         if prepared != 0 {
             let name = self.image.name();

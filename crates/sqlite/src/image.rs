@@ -9,6 +9,8 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,7 +18,7 @@ use holdfast_sys::file::allocate;
 use holdfast_sys::mapping::{Prot, Reservation, map_shared_fixed, map_synchronous_fixed};
 
 use crate::layout::{BLOCK_BYTES, BUCKETS_AT, CHUNK_SLOTS, Header, NAME_AT, NAME_BYTES_MAX, PROCESSES_AT};
-use crate::layout::{PROCESSES_MAX, Plan, ProcessEntry, Slot};
+use crate::layout::{PATH_AT, PATH_BYTES_MAX, PROCESSES_MAX, Plan, ProcessEntry, Slot};
 
 /// An image that is mapped.
 #[derive(Debug)]
@@ -192,6 +194,16 @@ impl Image {
         unsafe { self.base.add(NAME_AT).copy_from_nonoverlapping(name.as_ptr(), name.len()) };
         self.header().name_bytes.store(name.len() as u32, Ordering::Release);
         true
+    }
+
+    /// Notes where the database is, for the keeper. A path that is too long is not known.
+    pub(crate) fn note_path(&self, database: &Path) -> io::Result<()> {
+        let path = std::path::absolute(database)?;
+        let bytes = path.as_os_str().as_bytes();
+        let known = if bytes.len() > PATH_BYTES_MAX { &[] } else { bytes };
+        self.file.write_all_at(known, PATH_AT as u64)?;
+        self.header().path_bytes.store(known.len() as u32, Ordering::Release);
+        Ok(())
     }
 
     /// Bytes of address space.

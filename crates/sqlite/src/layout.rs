@@ -1,7 +1,7 @@
 //! What an image of a database looks like: see `docs/format.md`. Everything that several processes change is an atomic.
 //!
 //! ```text
-//! 0       header, one block
+//! 0       header, one block; from 1024 on the path of the database
 //! 4096    entries of processes: 128 of 64 bytes
 //! 12288   name of the super-journal of a prepared transaction, one block
 //! 16384   buckets: 4 bytes for each slot
@@ -18,6 +18,9 @@ pub(crate) const BLOCK_BYTES: usize = 4096;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"HFsqlite");
 pub(crate) const VERSION: u32 = 1;
 
+/// In the header's block: where the database was when it was opened last.
+pub(crate) const PATH_AT: usize = 1024;
+pub(crate) const PATH_BYTES_MAX: usize = BLOCK_BYTES - PATH_AT;
 pub(crate) const PROCESSES_MAX: usize = 128;
 pub(crate) const PROCESSES_AT: usize = BLOCK_BYTES;
 pub(crate) const NAME_AT: usize = PROCESSES_AT + PROCESSES_MAX * size_of::<ProcessEntry>();
@@ -98,6 +101,14 @@ pub(crate) struct Header {
     /// The log's end is not known to be sound: it must be begun again before the next record.
     pub(crate) log_suspect: AtomicU32,
     pub(crate) spare: AtomicU32,
+    /// The transaction as of which the database file was when the log was begun.
+    pub(crate) log_base: AtomicU64,
+    /// The transaction as of which database file and log are together, at least.
+    pub(crate) log_reached: AtomicU64,
+    /// A transaction that is committed, but for the log: if that fails it was none. 0: none.
+    pub(crate) provisional: AtomicU64,
+    /// Of the path; 0: not known.
+    pub(crate) path_bytes: AtomicU32,
 }
 
 /// What a process that has the database open says of itself.
@@ -123,7 +134,7 @@ pub(crate) struct Slot {
     pub(crate) next: AtomicU32,
 }
 
-const _: () = assert!(size_of::<Header>() <= BLOCK_BYTES);
+const _: () = assert!(size_of::<Header>() <= PATH_AT);
 const _: () = assert!(size_of::<ProcessEntry>() == 64 && size_of::<Slot>() == 16);
 const _: () = assert!(BUCKETS_AT == 16_384);
 const _: () = assert!(CHUNK_SLOTS as usize * size_of::<Slot>() == BLOCK_BYTES);

@@ -5,7 +5,8 @@
 //! library (`bindings/sqlite-static`). Nothing here links an SQLite: its functions come in a [`Host`].
 //!
 //! What is where: the *image* in the pool has the newest version of each block that changed; the *redo log* beside the
-//! database has all that was flushed; the *database file* is as of the last checkpoint, and bears a mark meanwhile.
+//! database has all that was flushed; the *database file* is as of the last checkpoint, and bears a mark meanwhile; a *copy* in
+//! the store has what a keeper saved of an image when the log was not as far.
 //!
 //! Invariants of the whole:
 //! - The commit is the store of `committed`. What was written before it counts with it, or not at all.
@@ -16,10 +17,13 @@
 
 #![deny(unsafe_code)]
 
+mod apply;
 mod attach;
 mod base;
 mod commit;
 mod connection;
+mod copy;
+mod databases;
 mod direct;
 mod error;
 mod ffi;
@@ -40,16 +44,21 @@ mod offline;
 mod passing;
 mod pool;
 mod pragma;
+mod recovery;
 mod registry;
+mod saving;
 mod settings;
 
 mod slots;
+mod snapshot;
 mod stub;
 mod vfs;
 
+pub use databases::{Database, Databases};
 pub use error::{Result, SqliteError};
 pub use ffi::{IoMethods, RawFile, Vfs};
 pub use host::{Host, VERSION_MIN};
 pub use offline::{Recovered, Status, checkpoint, recover, status};
+pub use saving::Rescue;
 pub use settings::Level;
 pub use vfs::{NAME, register};

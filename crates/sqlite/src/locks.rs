@@ -249,8 +249,14 @@ impl Pool {
 /// Whether a process has an image open; the open file that is asked does not count. A lease alone does not tell: a child may
 /// have inherited it from a process that has left since. Who comes and goes holds the gate, as the caller must.
 pub(crate) fn is_anybody_there(file: &File, pid_space: u64) -> io::Result<bool> {
+    Ok(!who_is_there(file, pid_space)?.is_empty())
+}
+
+/// The processes that have an image open; `None` for one of another name space. See [`is_anybody_there`].
+pub(crate) fn who_is_there(file: &File, pid_space: u64) -> io::Result<Vec<Option<u32>>> {
+    let mut found = Vec::new();
     if !is_taken(file, LEASES_AT, PROCESSES_MAX as u64)? {
-        return Ok(false);
+        return Ok(found);
     }
     for number in 0..PROCESSES_MAX as u64 {
         if !is_taken(file, LEASES_AT + number, 1)? {
@@ -264,11 +270,13 @@ pub(crate) fn is_anybody_there(file: &File, pid_space: u64) -> io::Result<bool> 
         let word = |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().unwrap_or_default());
         let pid = (word(0) >> 32) as u32;
         let known = ProcessId { pid, start_ticks: word(8) };
-        if pid != 0 && (word(16) != pid_space || known.is_alive()) {
-            return Ok(true);
+        if pid != 0 && word(16) != pid_space {
+            found.push(None);
+        } else if pid != 0 && known.is_alive() {
+            found.push(Some(pid));
         }
     }
-    Ok(false)
+    Ok(found)
 }
 
 /// The inode of the name space of process numbers.

@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 use holdfast_sys::file::{private_options, sync_directory};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use crate::apply::Blocks;
+use crate::error::SqliteError;
 use crate::layout::BLOCK_BYTES;
 
 const MAGIC: &[u8; 8] = b"HFsqlog\x01";
@@ -40,6 +42,8 @@ const KEPT_BYTES_MAX: u64 = 16 << 20;
 pub(crate) struct Generation {
     pub(crate) nonce: u64,
     pub(crate) salt: u64,
+    /// The transaction as of which the database file was then.
+    pub(crate) transaction: u64,
 }
 
 /// An open log.
@@ -70,6 +74,16 @@ pub(crate) struct Contents {
     /// Of each block, where its newest version is.
     pub(crate) places: BTreeMap<u32, u64>,
     pub(crate) records: u64,
+}
+
+impl Contents {
+    /// As what is written to a database file; nothing, where there is no record.
+    pub(crate) fn blocks<'a>(&'a self, log: &'a Log) -> Blocks<'a> {
+        let read = Box::new(|place, block: &mut _| {
+            log.read_block(place, block).map_err(SqliteError::io("read", log.path()))
+        });
+        Blocks { places: &self.places, size: self.last.map_or(0, |record| record.size), read }
+    }
 }
 
 /// Where the log of a database is.
@@ -122,7 +136,7 @@ impl Log {
         }
         let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
         let is_whole = &header[..8] == MAGIC && word(40) == xxh3_64(&header[..40]);
-        Ok(is_whole.then(|| Generation { nonce: word(8), salt: word(16) }))
+        Ok(is_whole.then(|| Generation { nonce: word(8), salt: word(16), transaction: word(24) }))
     }
 
     fn write_header(&self, generation: Generation) -> io::Result<()> {
@@ -130,6 +144,7 @@ impl Log {
         header[..8].copy_from_slice(MAGIC);
         header[8..16].copy_from_slice(&generation.nonce.to_le_bytes());
         header[16..24].copy_from_slice(&generation.salt.to_le_bytes());
+        header[24..32].copy_from_slice(&generation.transaction.to_le_bytes());
         let sum = xxh3_64(&header[..40]);
         header[40..].copy_from_slice(&sum.to_le_bytes());
         self.file.write_all_at(&header, 0)
@@ -271,7 +286,7 @@ impl Log {
         self.file.read_exact_at(block, place)
     }
 
-    /// Removes the log's name.
+    /// Removes the log's name. A missing one is no error.
     pub(crate) fn remove(path: &Path) -> io::Result<()> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -3,14 +3,20 @@
 //!
 //! Byte 19 of the first page, the version that a reader must know, is 3: "file is not a database". The bytes 72 to 92, which
 //! SQLite reserves and ignores, say what was there and carry the nonce of log and image. The change counter is one that no
-//! commit comes near, so that who had pages in a cache reads the first one again, now and when the mark is gone. An empty database gets a first page that has nothing but the mark.
+//! commit comes near, so that who had pages in a cache reads the first one again, now and when the mark is gone. An empty
+//! database gets a first page that has nothing but the mark.
+//!
+//! The mark says as of which transaction the file is, too (each checkpoint writes it): a file that was put back from a backup is
+//! older than what the log beside it, or an image, goes on from, and neither is applied to it.
 //!
 //! Invariant: a marked page never leaves this library: who reads through the VFS sees the page without the mark.
 
 #![forbid(unsafe_code)]
 
 const TITLE: &[u8; 16] = b"SQLite format 3\0";
-const MAGIC: &[u8; 7] = b"HOLDFST";
+const MAGIC: &[u8; 7] = b"HOLDFS2";
+/// Of an earlier version, which had the change counter where the transaction is now.
+const MAGIC_WITHOUT_TRANSACTION: &[u8; 7] = b"HOLDFST";
 const READ_VERSION: usize = 19;
 const COUNTER: usize = 24;
 const RESERVED: usize = 72;
@@ -18,6 +24,8 @@ const RESERVED: usize = 72;
 const REFUSED: u8 = 3;
 /// How far the change counter is put away.
 const FAR: u32 = 1 << 31;
+/// Of two numbers that are nearer than this the order is known, though their upper halves are not.
+const HALF: u32 = 1 << 31;
 /// Bytes of the header of a database.
 pub(crate) const HEADER_BYTES: usize = 100;
 /// Size of what stands for an empty database.
@@ -27,8 +35,29 @@ pub(crate) const STAND_IN_BYTES: u64 = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) nonce: u64,
+    /// As of which transaction the file is, its lower half; `None` where an earlier version marked it.
+    pub(crate) transaction: Option<u32>,
     /// The database had no byte when it was marked.
     pub(crate) was_empty: bool,
+}
+
+impl Mark {
+    /// Whether the file is as of a transaction or of a later one.
+    pub(crate) fn is_since(self, transaction: u64) -> bool {
+        self.transaction.is_none_or(|own| own.wrapping_sub(transaction as u32) < HALF)
+    }
+
+    /// Whether the file is as of a transaction or of an earlier one.
+    pub(crate) fn is_until(self, transaction: u64) -> bool {
+        self.transaction.is_none_or(|own| (transaction as u32).wrapping_sub(own) < HALF)
+    }
+}
+
+/// What [`put`] writes: a nonce, and as of which transaction the file will be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stamp {
+    pub(crate) nonce: u64,
+    pub(crate) transaction: u64,
 }
 
 /// The mark in the first bytes of a file.
@@ -36,13 +65,19 @@ pub(crate) fn find(page: &[u8]) -> Option<Mark> {
     if page.len() < HEADER_BYTES || &page[..16] != TITLE || page[READ_VERSION] != REFUSED {
         return None;
     }
+    let transaction = page[RESERVED + 8..RESERVED + 12].try_into().ok()?;
     let nonce = page[RESERVED + 12..RESERVED + 20].try_into().ok()?;
-    let was_empty = page[16..18] == [0, 0];
-    (&page[RESERVED..RESERVED + 7] == MAGIC).then(|| Mark { nonce: u64::from_le_bytes(nonce), was_empty })
+    let magic = &page[RESERVED..RESERVED + 7];
+    let transaction = match () {
+        () if magic == MAGIC => Some(u32::from_le_bytes(transaction)),
+        () if magic == MAGIC_WITHOUT_TRANSACTION => None,
+        () => return None,
+    };
+    Some(Mark { nonce: u64::from_le_bytes(nonce), transaction, was_empty: page[16..18] == [0, 0] })
 }
 
 /// Puts the mark into a first page (of zeros, for an empty database).
-pub(crate) fn put(page: &mut [u8], nonce: u64) {
+pub(crate) fn put(page: &mut [u8], stamp: Stamp) {
     if page[..16] != TITLE[..] {
         page[..HEADER_BYTES].fill(0);
         page[..16].copy_from_slice(TITLE);
@@ -50,11 +85,15 @@ pub(crate) fn put(page: &mut [u8], nonce: u64) {
     let counter: [u8; 4] = page[COUNTER..COUNTER + 4].try_into().unwrap_or_default();
     page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC);
     page[RESERVED + 7] = page[READ_VERSION];
-    page[RESERVED + 8..RESERVED + 12].copy_from_slice(&counter);
-    page[RESERVED + 12..RESERVED + 20].copy_from_slice(&nonce.to_le_bytes());
+    page[RESERVED + 8..RESERVED + 12].copy_from_slice(&(stamp.transaction as u32).to_le_bytes());
+    page[RESERVED + 12..RESERVED + 20].copy_from_slice(&stamp.nonce.to_le_bytes());
     page[READ_VERSION] = REFUSED;
-    let far = u32::from_be_bytes(counter).wrapping_add(FAR);
-    page[COUNTER..COUNTER + 4].copy_from_slice(&far.to_be_bytes());
+    page[COUNTER..COUNTER + 4].copy_from_slice(&put_away(counter));
+}
+
+/// The change counter far from what it was; twice, and it is that again.
+fn put_away(counter: [u8; 4]) -> [u8; 4] {
+    (u32::from_be_bytes(counter) ^ FAR).to_be_bytes()
 }
 
 /// Takes the mark out of a first page.
@@ -63,8 +102,8 @@ pub(crate) fn take(page: &mut [u8]) {
         return;
     }
     page[READ_VERSION] = page[RESERVED + 7];
-    let counter: [u8; 4] = page[RESERVED + 8..RESERVED + 12].try_into().unwrap_or_default();
-    page[COUNTER..COUNTER + 4].copy_from_slice(&counter);
+    let counter: [u8; 4] = page[COUNTER..COUNTER + 4].try_into().unwrap_or_default();
+    page[COUNTER..COUNTER + 4].copy_from_slice(&put_away(counter));
     page[RESERVED..RESERVED + 20].fill(0);
 }
 
@@ -90,8 +129,8 @@ mod tests {
         page[72..92].fill(0);
         let clean = page.clone();
         assert_eq!(find(&page), None);
-        put(&mut page, 7);
-        assert_eq!(find(&page), Some(Mark { nonce: 7, was_empty: false }));
+        put(&mut page, Stamp { nonce: 7, transaction: (1 << 32) + 5 });
+        assert_eq!(find(&page), Some(Mark { nonce: 7, transaction: Some(5), was_empty: false }));
         assert_ne!(page[24..28], clean[24..28]);
         take(&mut page);
         assert_eq!(page, clean);
@@ -103,8 +142,23 @@ mod tests {
     #[test]
     fn an_empty_database_gets_a_page_that_says_so() {
         let mut page = vec![0; STAND_IN_BYTES as usize];
-        put(&mut page, 9);
-        assert_eq!(find(&page), Some(Mark { nonce: 9, was_empty: true }));
+        put(&mut page, Stamp { nonce: 9, transaction: 0 });
+        assert_eq!(find(&page), Some(Mark { nonce: 9, transaction: Some(0), was_empty: true }));
         assert_eq!(find(&page[..99]), None);
+    }
+
+    #[test]
+    fn a_mark_says_as_of_when_the_file_is_also_when_numbers_grow_beyond_their_lower_half() {
+        let mark = |transaction| Mark { nonce: 1, transaction, was_empty: false };
+        for high in [0, 1_u64 << 32, (1 << 32) - 6] {
+            let own = mark(Some((high + 6) as u32));
+            assert_eq!([5, 6, 7].map(|other| own.is_since(high + other)), [true, true, false]);
+            assert_eq!([5, 6, 7].map(|other| own.is_until(high + other)), [false, true, true]);
+        }
+        assert!(mark(None).is_since(9) && mark(None).is_until(9), "an earlier version does not say");
+        let mut page = vec![0; STAND_IN_BYTES as usize];
+        put(&mut page, Stamp { nonce: 9, transaction: 77 });
+        page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC_WITHOUT_TRANSACTION);
+        assert_eq!(find(&page), Some(Mark { nonce: 9, transaction: None, was_empty: true }));
     }
 }

@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use holdfast_region::Places;
 use holdfast_sys::file::private_options;
 
-use crate::attach::{Identity, attach, clear_mark, open_behind_gate, read_mark, recover_locked};
+use crate::attach::{Identity, attach, open_behind_gate, read_mark};
 use crate::base::{Base, OwnFile};
+use crate::copy;
 use crate::error::{Result, SqliteError};
 use crate::layout::{BLOCK_BYTES, Header, MAGIC};
 use crate::locks::{is_anybody_there, pid_space};
 use crate::log::{Log, log_path};
+use crate::recovery::{Lost, Source, clear_mark};
 use crate::stub;
 
 /// What is known of a database.
@@ -29,6 +31,8 @@ pub struct Status {
     pub image: Option<PathBuf>,
     /// Its redo log, if there is one.
     pub log: Option<PathBuf>,
+    /// A copy that a keeper saved, if a recovery would go on from it: it is newer than the redo log, and the image is gone.
+    pub saved: Option<PathBuf>,
     /// Some process has it open.
     pub is_open: bool,
     /// Commits since the image was made; those among them that are in the log, and in the file.
@@ -48,6 +52,8 @@ pub enum Recovered {
     Everything,
     /// The pool was lost: the file is as of its last flush.
     LastFlush,
+    /// The pool was lost: the file is as a keeper saved it, later than its last flush.
+    Saved,
     /// Every commit is in the file, and pages besides of a transaction that outgrew the pool and did not end: its journal is
     /// beside the file, and the next program that opens the database with the VFS rolls it back. Others refuse it until then.
     JournalLeft,
@@ -55,9 +61,20 @@ pub enum Recovered {
     Discarded,
 }
 
+fn identify(path: &Path) -> Result<Identity> {
+    Identity::of(path).map_err(SqliteError::io("examine", path))
+}
+
 fn image_path(path: &Path) -> Result<PathBuf> {
-    let identity = Identity::of(path).map_err(SqliteError::io("examine", path))?;
-    Ok(identity.image_path(Places::from_env()?.pool()))
+    Ok(identify(path)?.image_path(Places::from_env()?.pool()))
+}
+
+/// A saved copy of it from which a recovery would go on.
+fn saved_copy(path: &Path, base: &dyn Base) -> Result<Option<PathBuf>> {
+    let Some(mark) = read_mark(base)?.0 else { return Ok(None) };
+    let copies = copy::folder(&Places::from_env()?);
+    let lost = Lost { base, database: path, identity: identify(path)?, mark, copies: &copies };
+    Ok(lost.has_newer_copy().then(|| copy::path_of(&copies, mark.nonce)))
 }
 
 /// What is known of a database. Nothing is changed.
@@ -73,13 +90,17 @@ pub fn status(path: &Path) -> Result<Status> {
         is_wal,
         image: None,
         log,
+        saved: None,
         is_open: false,
         commits: [0; 3],
         dirty_blocks: 0,
         bytes: base.size()?,
     };
     let image = image_path(path)?;
-    let Ok(file) = private_options().read(true).write(true).open(&image) else { return Ok(status) };
+    let Ok(file) = private_options().read(true).write(true).open(&image) else {
+        status.saved = saved_copy(path, &base)?;
+        return Ok(status);
+    };
     let leased = is_anybody_there(&file, pid_space());
     status.is_open = leased.map_err(SqliteError::io("probe", &image))?;
     let mut header = [0; BLOCK_BYTES];
@@ -99,6 +120,8 @@ pub fn status(path: &Path) -> Result<Status> {
             status.bytes = word(std::mem::offset_of!(Header, size) + (word(committed) & 1) as usize * 8);
         }
         status.image = Some(image);
+    } else {
+        status.saved = saved_copy(path, &base)?;
     }
     Ok(status)
 }
@@ -116,8 +139,9 @@ pub fn checkpoint(path: &Path) -> Result<()> {
     pool.detach()
 }
 
-/// Makes a database file complete that nobody has open: from the pool, or, if that is lost, from the redo log. With `discard`
-/// the image is dropped: the file is as of its last flush, or taken as it is where it has no log that fits.
+/// Makes a database file complete that nobody has open: from the pool, or, if that is lost, from the redo log and what a keeper
+/// saved besides. With `discard` the image is dropped: the file is as of its last flush or as it was saved, or taken as it is where it
+/// has no log that fits.
 ///
 /// # Errors
 /// `Busy` when somebody has it open; otherwise what is in the way. Nothing is lost then.
@@ -148,6 +172,7 @@ pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
     Ok(match (marked, found.image) {
         (None, _) => Recovered::Nothing,
         (Some(_), Some(_)) => Recovered::Everything,
+        (Some(_), None) if found.saved.is_some() => Recovered::Saved,
         (Some(_), None) => Recovered::LastFlush,
     })
 }
@@ -171,8 +196,11 @@ fn discard_all(path: &Path, base: &dyn Base) -> Result<Recovered> {
 /// The log is durable commits: only where there is none of this database the file is taken as it is.
 fn take_what_is_left(path: &Path, base: &dyn Base) -> Result<Recovered> {
     if let Some(mark) = read_mark(base)?.0 {
-        match recover_locked(base, path, mark) {
-            Ok(_) => return Ok(Recovered::LastFlush),
+        let copies = copy::folder(&Places::from_env()?);
+        let lost = Lost { base, database: path, identity: identify(path)?, mark, copies: &copies };
+        match lost.recover_locked() {
+            Ok(Source::Log) => return Ok(Recovered::LastFlush),
+            Ok(Source::Copy) => return Ok(Recovered::Saved),
             Err(SqliteError::LogMissing { .. } | SqliteError::LogForeign { .. }) => {}
             Err(error) => return Err(error),
         }

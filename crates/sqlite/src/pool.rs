@@ -36,6 +36,8 @@ pub(crate) struct Pool {
     pub(crate) log: Mutex<Option<Log>>,
     pub(crate) settings: Settings,
     pub(crate) flusher: Flusher,
+    /// Where the keeper saves copies.
+    pub(crate) copies: PathBuf,
     connections: AtomicU32,
     poisoned: AtomicBool,
 }
@@ -46,6 +48,7 @@ impl Pool {
         database: &Path,
         base: Box<dyn Base>,
         (number, pid_space): (u32, u64),
+        copies: PathBuf,
     ) -> Pool {
         Pool {
             image,
@@ -58,6 +61,7 @@ impl Pool {
             log: Mutex::new(None),
             settings: Settings::from_environment().unwrap_or_default(),
             flusher: Flusher::default(),
+            copies,
             connections: AtomicU32::new(0),
             poisoned: AtomicBool::new(false),
         }

@@ -108,7 +108,9 @@ fn whether_wal_passes_is_said_by_the_uri_the_environment_and_a_pragma() {
     if let Some((role, folder)) = role() {
         let connection = try_open(&folder.join("db"), if role == "refuse" { "wal=refuse" } else { "" });
         match connection {
-            Ok(connection) => println!("\ntold: {}", i64::from(set(&connection, "journal_mode = WAL") == "wal")),
+            Ok(connection) => {
+                println!("\ntold: {}", i64::from(set(&connection, "journal_mode = WAL") == "wal"))
+            }
             Err(_) => println!("\ntold: 2"),
         }
         return;
@@ -126,7 +128,9 @@ fn whether_wal_passes_is_said_by_the_uri_the_environment_and_a_pragma() {
     connection.execute("INSERT INTO t VALUES (1)", []).unwrap();
     assert_eq!(set(&connection, "journal_mode = DELETE"), "delete");
     drop(connection);
-    for (value, role, found) in [("pass", "any", 1), ("pass", "refuse", 0), ("refuse", "any", 0), ("yes", "any", 2)] {
+    for (value, role, found) in
+        [("pass", "any", 1), ("pass", "refuse", 0), ("refuse", "any", 0), ("yes", "any", 2)]
+    {
         let _ = std::fs::remove_file(&path);
         let mut player = Player::start_with(TEST, role, folder.path(), &[(VARIABLE, value)]);
         assert_eq!(player.first("told: "), found, "{value}, {role}");

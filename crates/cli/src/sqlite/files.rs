@@ -25,6 +25,7 @@ struct Shown {
     dirty_bytes: u64,
     image: Option<PathBuf>,
     log: Option<PathBuf>,
+    saved: Option<PathBuf>,
 }
 
 /// The unit in which the pool counts.
@@ -60,6 +61,9 @@ fn show(file: &Path, found: Status) -> Shown {
         Status { is_hot: false, .. } => "complete",
         Status { is_open: true, .. } => "in use: its newest commits are in the pool",
         Status { image: Some(_), .. } => "left by a crash: its newest commits are in the pool",
+        Status { saved: Some(_), .. } => {
+            "left by a crash, and its pool is lost: as the keeper saved it, in the store"
+        }
         Status { log: Some(_), .. } => {
             "left by a crash, and its pool is lost: as of its last flush, in the redo log"
         }
@@ -77,6 +81,7 @@ fn show(file: &Path, found: Status) -> Shown {
         dirty_bytes: found.dirty_blocks * BLOCK_BYTES,
         image: found.image,
         log: found.log,
+        saved: found.saved,
     }
 }
 
@@ -97,6 +102,9 @@ pub fn recover(args: &SqliteRecoverArgs) -> Result<u8, Failure> {
             Recovered::Everything => "recovered, with every commit",
             Recovered::LastFlush => {
                 "recovered as of its last flush: what was in the pool is lost, and with it the commits since then"
+            }
+            Recovered::Saved => {
+                "recovered as the keeper saved it: what was in the pool is lost, and with it the commits since then"
             }
             Recovered::JournalLeft => {
                 "not done yet: a transaction that outgrew the pool has left its journal; open and read the database once with the \

@@ -48,7 +48,8 @@ impl Keeper {
         }
         let borrower = serving.loans.get(name).and_then(|loan| borrower(name, loan));
         // As with every other program: a shell would take the terminal back.
-        let borrower = borrower.filter(|held| stat(held.holder).is_some_and(|stat| !stat.on_terminal));
+        let is_on_none = |pid: &u32| stat(*pid).is_some_and(|stat| !stat.on_terminal);
+        let borrower = borrower.filter(|held| held.holders.iter().all(is_on_none));
         let Some(borrower) = borrower else { return brought };
         match Frozen::stop(&pool, &[borrower], self.config.guard.as_ref()) {
             Ok(_frozen) => serving.bring(name, QUIET_ATTEMPTS, None),
@@ -95,8 +96,8 @@ fn borrower(name: &RegionName, loan: &Loan) -> Option<Held> {
     let holder = loan.process?;
     let found = std::fs::metadata(format!("/proc/{holder}")).ok()?;
     (found.uid() == loan.user).then(|| Held {
-        name: name.clone(),
-        holder,
+        name: name.to_string(),
+        holders: vec![holder],
         image: FileId::of_open(&loan.image),
     })
 }

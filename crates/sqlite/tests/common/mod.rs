@@ -187,6 +187,21 @@ impl Player {
         last
     }
 
+    /// Stops it where it is, as the keeper does.
+    pub(crate) fn stop(&self) {
+        let pid = libc::pid_t::try_from(self.child.id()).unwrap();
+        // SAFETY: a child that was not waited for yet.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGSTOP) }, 0);
+        let stands_still = || {
+            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+            let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+            stats.into_iter().all(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+        };
+        while !stands_still() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
     /// Waits for its end, which must be good.
     pub(crate) fn finish(mut self) {
         while self.next("\u{0}").is_some() {}

@@ -1,0 +1,68 @@
+//! Blocks from somewhere durable to a database file: from the redo log, or from a copy that was saved.
+//!
+//! Invariant: a database file that is written to bears a mark from before the first block until after the last one, so whoever
+//! comes when this broke off does it again.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+use crate::base::Base;
+use crate::error::Result;
+use crate::layout::BLOCK_BYTES;
+use crate::mark::{self, Stamp};
+
+/// How one block is read from its place.
+type ReadBlock<'a> = Box<dyn Fn(u64, &mut [u8; BLOCK_BYTES]) -> Result<()> + 'a>;
+
+/// Blocks, and where each of them is.
+pub(crate) struct Blocks<'a> {
+    pub(crate) places: &'a BTreeMap<u32, u64>,
+    /// Of the database with these blocks, in bytes.
+    pub(crate) size: u64,
+    pub(crate) read: ReadBlock<'a>,
+}
+
+/// Writes blocks to a database file, gives that its size, and waits until it is durable, with the mark.
+pub(crate) fn apply(base: &dyn Base, blocks: &Blocks<'_>, stamp: Stamp) -> Result<()> {
+    let mut page = [0; BLOCK_BYTES];
+    base.grow_to(blocks.size);
+    for (block, place) in blocks.places {
+        let offset = u64::from(*block) * BLOCK_BYTES as u64;
+        if offset >= blocks.size {
+            continue;
+        }
+        (blocks.read)(*place, &mut page)?;
+        if *block == 0 {
+            mark::put(&mut page, stamp);
+        }
+        let bytes = (blocks.size - offset).min(BLOCK_BYTES as u64) as usize;
+        base.write(offset, &page[..bytes])?;
+    }
+    if blocks.size == 0 {
+        let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
+        mark::put(&mut stand_in, stamp);
+        base.write(0, &stand_in)?;
+        base.truncate(mark::STAND_IN_BYTES)?;
+    } else {
+        stamp_file(base, stamp)?;
+        if base.size()? != blocks.size {
+            base.truncate(blocks.size)?;
+        }
+    }
+    base.sync()
+}
+
+/// Has the mark in a database file say as of when that is. It is not durable yet.
+fn stamp_file(base: &dyn Base, stamp: Stamp) -> Result<()> {
+    let mut header = [0; mark::HEADER_BYTES];
+    base.read(0, &mut header)?;
+    if mark::find(&header)
+        .is_none_or(|found| found.nonce == stamp.nonce && found.transaction == Some(stamp.transaction as u32))
+    {
+        return Ok(());
+    }
+    mark::take(&mut header);
+    mark::put(&mut header, stamp);
+    base.write(0, &header)
+}

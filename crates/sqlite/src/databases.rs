@@ -1,0 +1,262 @@
+//! For a keeper: all databases that have an image in a pool, what is known of them, and what it may do with them, without SQLite.
+//!
+//! Invariants:
+//! - Nothing here waits for a lock that somebody holds, but for a moment for the gate.
+//! - What somebody has open is looked at only, and copied: see `saving.rs`.
+//! - An image is removed when its database file has what it holds, durable and without a mark.
+
+#![forbid(unsafe_code)]
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use holdfast_region::Places;
+use holdfast_sys::file::{path_names_file, private_options};
+use holdfast_sys::lock::{LockMode, try_lock};
+
+use crate::attach::{Identity, attach_file, read_mark};
+use crate::base::OwnFile;
+use crate::copy::{self, Copy};
+use crate::error::{Result, SqliteError};
+use crate::locks::{pid_space, who_is_there};
+use crate::log::log_path;
+use crate::mark;
+use crate::snapshot::Head;
+use crate::stub;
+
+/// How long somebody may be opening or closing a database that is to be evicted.
+const PATIENCE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The databases of a pool.
+#[derive(Debug, Clone)]
+pub struct Databases {
+    places: Places,
+}
+
+/// A database with an image, as it is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Database {
+    /// Where it was when it was opened last; `None` if that is not known, or something else is there now.
+    pub path: Option<PathBuf>,
+    /// Its image in the pool.
+    pub image: PathBuf,
+    /// What the image takes, in bytes.
+    pub image_bytes: u64,
+    /// When it was opened, or grew in the pool, last: in seconds since 1970.
+    pub used_unix_s: u64,
+    /// Some process has it open.
+    pub is_open: bool,
+    /// Those of them that can be named.
+    pub holders: Vec<u32>,
+    /// What neither its redo log nor a saved copy has, in bytes, about.
+    pub unsaved_bytes: u64,
+    /// When its log was flushed to, or a copy was saved, last: in seconds since 1970. Of one that never was, when its image was made.
+    pub saved_unix_s: u64,
+    /// Whether there is a saved copy.
+    pub has_copy: bool,
+    /// Why nothing can be done with the image.
+    pub damaged: Option<String>,
+    identity: Identity,
+}
+
+impl Database {
+    /// The path of the database, or, where that is not known, of its image.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.path.as_ref().unwrap_or(&self.image).display().to_string()
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+}
+
+impl Databases {
+    /// The databases of these places.
+    #[must_use]
+    pub fn of(places: &Places) -> Databases {
+        Databases { places: places.clone() }
+    }
+
+    pub(crate) fn copies(&self) -> PathBuf {
+        copy::folder(&self.places)
+    }
+
+    pub(crate) fn store(&self) -> &Path {
+        self.places.store()
+    }
+
+    /// All of them, in the order of their images' names. What cannot be read says so itself.
+    ///
+    /// # Errors
+    /// When the pool cannot be listed.
+    pub fn list(&self) -> Result<Vec<Database>> {
+        let pool = self.places.pool();
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(pool).map_err(SqliteError::io("list", pool))? {
+            let image = entry.map_err(SqliteError::io("list", pool))?.path();
+            let Some(identity) = Identity::of_image(&image) else { continue };
+            match self.look(&image, identity) {
+                Ok(database) => found.push(database),
+                // It was closed meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(SqliteError::Io { step: "read", path: image, source }),
+            }
+        }
+        found.sort_unstable_by(|a, b| a.image.cmp(&b.image));
+        Ok(found)
+    }
+
+    fn look(&self, image: &Path, identity: Identity) -> io::Result<Database> {
+        let file = private_options().read(true).write(true).open(image)?;
+        let known = file.metadata()?;
+        let born = known.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let holders = who_is_there(&file, pid_space())?;
+        let mut database = Database {
+            path: None,
+            image: image.to_owned(),
+            image_bytes: known.blocks() * 512,
+            used_unix_s: u64::try_from(known.mtime()).unwrap_or(0),
+            is_open: !holders.is_empty(),
+            holders: holders.into_iter().flatten().collect(),
+            unsaved_bytes: 0,
+            saved_unix_s: born.map_or(0, |since| since.as_secs()),
+            has_copy: false,
+            damaged: None,
+            identity,
+        };
+        let Some((head, _)) = Head::read(&file, identity)? else {
+            // Nobody is making it who has not introduced himself: then it is not damaged but unfinished.
+            let is_begun = known.len() > 0 && !database.is_open;
+            database.damaged = is_begun.then(|| "its header is not one, or it was never finished".to_owned());
+            return Ok(database);
+        };
+        let here = |path: &PathBuf| Identity::of(path).is_ok_and(|found| found == identity);
+        database.path = head.database().filter(here);
+        let copy = Copy::open(&self.copies(), head.nonce()).ok().flatten();
+        database.has_copy = copy.is_some();
+        let log = database.path.as_deref().map(log_path);
+        let copied = copy.as_ref().map(|_| copy::path_of(&self.copies(), head.nonce()));
+        for path in [log, copied].into_iter().flatten() {
+            let changed = path.metadata().map_or(0, |found| u64::try_from(found.mtime()).unwrap_or(0));
+            database.saved_unix_s = database.saved_unix_s.max(changed);
+        }
+        if head.is_behind(&file)? && !head.is_in(copy.as_ref(), &file)? {
+            database.unsaved_bytes = head.dirty_bytes();
+        }
+        Ok(database)
+    }
+
+    /// Brings all that the image of a database that nobody has open holds to the database file, and removes the image. Returns the
+    /// bytes that this frees.
+    ///
+    /// # Errors
+    /// `Busy` when somebody has it open, or is about to; what is in the way otherwise. Nothing is lost then.
+    pub fn evict(&self, database: &Database) -> Result<u64> {
+        let image = &database.image;
+        let busy = || SqliteError::Busy { path: database.path.clone().unwrap_or_else(|| image.clone()) };
+        let file = match private_options().read(true).write(true).open(image) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            file => file.map_err(SqliteError::io("open", image))?,
+        };
+        let started = Instant::now();
+        while !try_lock(&file, LockMode::Exclusive).map_err(SqliteError::io("lock", image))? {
+            if started.elapsed() > PATIENCE {
+                return Err(busy());
+            }
+            std::thread::sleep(PAUSE);
+        }
+        let is_named = path_names_file(image, &file).map_err(SqliteError::io("examine", image))?;
+        let holders = who_is_there(&file, pid_space()).map_err(SqliteError::io("probe", image))?;
+        if !is_named || !holders.is_empty() {
+            return Err(busy());
+        }
+        let freed = file.metadata().map_err(SqliteError::io("examine", image))?.blocks() * 512;
+        let head = Head::read(&file, database.identity).map_err(SqliteError::io("read", image))?;
+        if head.as_ref().is_some_and(|(head, _)| !head.is_hot()) {
+            // The database file is complete, and nobody comes: the gate is ours.
+            std::fs::remove_file(image).map_err(SqliteError::io("remove", image))?;
+            return Ok(freed);
+        }
+        let path = head.and_then(|(head, _)| head.database());
+        let is_it = |path: &PathBuf| Identity::of(path).is_ok_and(|found| found == database.identity);
+        let Some(path) = path.filter(is_it) else {
+            return Err(SqliteError::Unplaced { image: image.clone() });
+        };
+        self.bring_home(&file, image, (&path, database.identity))?;
+        Ok(freed)
+    }
+
+    /// The gate is held from before somebody is looked for until the image is gone, so nobody can hold a lock of it.
+    fn bring_home(&self, file: &File, image: &Path, (path, identity): (&Path, Identity)) -> Result<()> {
+        let base = Box::new(OwnFile::open(path)?);
+        let pool = attach_file(&self.places, (file, image), (path, identity), base, None)?;
+        pool.detach()?;
+        let is_marked = read_mark(&OwnFile::open(path)?)?.0.is_some();
+        let journal = stub::journal_path(path);
+        match is_marked && journal.exists() {
+            true => Err(SqliteError::JournalLeft { database: path.to_owned(), journal }),
+            false => Ok(()),
+        }
+    }
+
+    /// Removes what is of no use any more: copies of which log or database have everything, and what keepers that were killed left in
+    /// the making. Only for the one keeper of a home.
+    ///
+    /// # Errors
+    /// When the copies cannot be listed.
+    pub fn tidy(&self, databases: &[Database]) -> Result<()> {
+        let copies = self.copies();
+        let (found, unfinished) = copy::all(&copies).map_err(SqliteError::io("list", &copies))?;
+        for path in found {
+            // One that cannot be read is left to a person.
+            let Ok(Some(copy)) = Copy::open_at(&path) else { continue };
+            if is_done_with(&copy, databases) {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        for path in unfinished {
+            let _ = std::fs::remove_file(path);
+        }
+        Ok(())
+    }
+}
+
+/// Whether what a copy holds is durable elsewhere: in the log, as the image says, or in the database file, whose mark is gone.
+fn is_done_with(copy: &Copy, databases: &[Database]) -> bool {
+    let origin = &copy.origin;
+    let image = databases.iter().find(|database| database.identity == origin.identity);
+    if let Some(image) = image {
+        let head = private_options()
+            .read(true)
+            .open(&image.image)
+            .and_then(|file| Head::read(&file, image.identity));
+        return head.is_ok_and(|head| {
+            head.is_some_and(|(head, _)| head.nonce() == origin.nonce && head.flushed() >= origin.transaction)
+        });
+    }
+    let is_there = Identity::of(&origin.database).is_ok_and(|found| found.0[1..] == origin.identity.0[1..]);
+    let mut header = [0; mark::HEADER_BYTES];
+    let read = File::open(&origin.database).and_then(|mut file| io::Read::read_exact(&mut file, &mut header));
+    let is_empty = read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);
+    let has_mark = mark::find(&header).is_some_and(|mark| mark.nonce == origin.nonce);
+    is_there && (is_empty || read.is_ok() && !has_mark)
+}
+
+impl Identity {
+    /// The database of an image's file.
+    fn of_image(path: &Path) -> Option<Identity> {
+        if path.extension() != Some(OsStr::new("sqlite")) {
+            return None;
+        }
+        let mut parts = path.file_stem()?.to_str()?.split('-').map(|part| u64::from_str_radix(part, 16).ok());
+        let identity = Identity([parts.next()??, parts.next()??, parts.next()??]);
+        parts.next().is_none().then_some(identity)
+    }
+}
