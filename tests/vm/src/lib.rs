@@ -24,6 +24,7 @@ pub mod lab;
 pub mod ledger;
 pub mod machine;
 pub mod missing;
+pub mod place;
 pub mod qmp;
 mod session;
 pub mod words;

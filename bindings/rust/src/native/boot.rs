@@ -110,9 +110,11 @@ fn map_region(region: &BootRegion, image: BorrowedFd<'_>) -> Result<Granted, Att
         match place.map_err(|_| shape)? {
             // SAFETY: nothing else is there but what was mapped just now.
             place if place == start => unsafe {
-                mmap(start, bytes, protection, kind | MapFlags::FIXED, image, region.data_offset).inspect_err(|_| {
-                    let _ = munmap(start, bytes);
-                })
+                mmap(start, bytes, protection, kind | MapFlags::FIXED, image, region.data_offset).inspect_err(
+                    |_| {
+                        let _ = munmap(start, bytes);
+                    },
+                )
             },
             elsewhere => Ok(elsewhere),
         }

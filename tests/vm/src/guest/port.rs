@@ -44,6 +44,14 @@ impl Port {
         self.file.write_all(report.to_line().as_bytes())
     }
 
+    /// As [`Port::send`], for a process that cannot go on without.
+    ///
+    /// # Errors
+    /// In words, what the kernel says.
+    pub fn say(&mut self, report: &Report) -> Result<(), String> {
+        self.send(report).map_err(|error| format!("the host cannot be told: {error}"))
+    }
+
     /// As [`Port::send`], behind what another process may have left half-said when it died.
     ///
     /// # Errors
