@@ -219,7 +219,8 @@ mod tests {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = directory.path().join("image");
         for is_persistent in [false, true] {
-            let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+            let file =
+                File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
             let image = Image::map(file, &path, Plan::new(256), is_persistent).unwrap();
             assert!(!image.is_synchronous(), "a tmpfs has no MAP_SYNC");
         }

@@ -8,12 +8,13 @@ use std::process::ExitCode;
 
 use holdfast_lab::guest::applets;
 use holdfast_lab::guest::part::{VERIFY, WRITE, WRITE_EARLY};
+use holdfast_lab::guest::port::told;
 
 fn main() -> ExitCode {
     let result = match std::env::args().nth(1).as_deref() {
-        Some(WRITE) => applets::write(false),
-        Some(WRITE_EARLY) => applets::write(true),
-        Some(VERIFY) => applets::verify(),
+        Some(WRITE) => told(applets::write(false)),
+        Some(WRITE_EARLY) => told(applets::write(true)),
+        Some(VERIFY) => told(applets::verify()),
         _ => Err("this is for the machine of `cargo xtask vm`".to_owned()),
     };
     match result {

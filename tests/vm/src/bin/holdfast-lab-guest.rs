@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 
 use holdfast_lab::guest::part::{DATABASES, HEAPS, VERIFY, WRITE, WRITE_EARLY};
+use holdfast_lab::guest::port::told;
 use holdfast_lab::guest::{KEEP, agent, database_writer, keeping, writer};
 use holdfast_lab::place::Pool;
 
@@ -13,10 +14,10 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let result = match words[..] {
         _ if std::process::id() == 1 => agent::run(),
-        [KEEP] => keeping::keep(),
-        [WRITE, HEAPS] => writer::write(false),
-        [WRITE_EARLY, HEAPS] => writer::write(true),
-        [VERIFY, HEAPS] => writer::verify(),
+        [KEEP] => told(keeping::keep()),
+        [WRITE, HEAPS] => told(writer::write(false)),
+        [WRITE_EARLY, HEAPS] => told(writer::write(true)),
+        [VERIFY, HEAPS] => told(writer::verify()),
         [word, DATABASES, pool] => of_databases(word, pool),
         _ => unknown(),
     };
@@ -31,9 +32,9 @@ fn main() -> ExitCode {
 
 fn of_databases(word: &str, pool: &str) -> Result<(), String> {
     match (word, Pool::parse(pool)) {
-        (WRITE, Some(pool)) => database_writer::write(pool, false),
-        (WRITE_EARLY, Some(pool)) => database_writer::write(pool, true),
-        (VERIFY, Some(pool)) => database_writer::verify(pool),
+        (WRITE, Some(pool)) => told(database_writer::write(pool, false)),
+        (WRITE_EARLY, Some(pool)) => told(database_writer::write(pool, true)),
+        (VERIFY, Some(pool)) => told(database_writer::verify(pool)),
         _ => unknown(),
     }
 }
