@@ -5,11 +5,14 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use crate::applets;
 use crate::command::{cargo, run, with_timeout};
 use crate::failure::Result;
 use crate::workspace::Workspace;
 
 const PACKAGE: &str = "holdfast-lab";
+/// What notes records in the machine, in a heap on its DAX file system.
+const APPLET: &str = "notes";
 const QEMU: &str = "qemu-system-x86_64";
 /// Compiling what the lab needs from nothing.
 const BUILD_TIMEOUT_S: u32 = 20 * 60;
@@ -18,6 +21,7 @@ const LAB_TIMEOUT_S: u32 = 6 * 60 * 60;
 
 /// `cargo xtask vm [OPTION]...`; the options are those of the lab's own command line.
 pub(crate) fn vm(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    applets::build(workspace, &[APPLET.to_owned()])?;
     run(&mut with_timeout(cargo(&workspace.root).args(["build", "-p", PACKAGE]), BUILD_TIMEOUT_S))?;
     let mut words = lab(workspace).into_iter();
     let mut command = std::process::Command::new(words.next().unwrap_or_default());
@@ -29,7 +33,15 @@ pub(crate) fn vm(workspace: &Workspace, arguments: &[String]) -> Result<()> {
 pub(crate) fn lab(workspace: &Workspace) -> Vec<String> {
     let built = |name: &str| workspace.target.join("debug").join(name).display().to_string();
     let kernel = kernel(workspace).display().to_string();
-    vec![built(PACKAGE), "--guest".to_owned(), built("holdfast-lab-guest"), "--kernel".to_owned(), kernel]
+    let applet = workspace.applets().join(APPLET).display().to_string();
+    let options = [
+        ("--guest", built("holdfast-lab-guest")),
+        ("--caller", built("holdfast-lab-caller")),
+        ("--applet", applet),
+        ("--kernel", kernel),
+    ];
+    let options = options.into_iter().flat_map(|(option, value)| [option.to_owned(), value]);
+    std::iter::once(built(PACKAGE)).chain(options).collect()
 }
 
 /// What the lab lacks on this machine.

@@ -207,6 +207,9 @@ pub(crate) fn attach_file(
         }
         SqliteError::PoolFull { path: path.to_owned(), source }
     })?;
+    if is_persistent && !image.is_synchronous() && !places.is_emulated() {
+        return Err(SqliteError::NotSynchronous { path: path.to_owned() });
+    }
     if found == Found::Fresh {
         format(&image, identity, limit_slots);
     }

@@ -120,6 +120,16 @@ pub enum SqliteError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The pool survives a reset, and what is stored there might not.
+    #[error(
+        "{} cannot be mapped so that what is stored there survives a reset; see to it that its file system is mounted with \
+         dax=always, or choose another pool with HOLDFAST_POOL (`holdfast doctor` says what it offers)",
+        path.display()
+    )]
+    NotSynchronous {
+        /// The image.
+        path: PathBuf,
+    },
     /// Too many processes.
     #[error("{} is open in {max} processes already; close some", path.display())]
     TooMany {

@@ -30,6 +30,8 @@ pub(crate) struct Image {
     plan: Plan,
     /// Stores are to be written back from the processor's caches.
     is_persistent: bool,
+    /// What is written back is not lost with what leads to it (`MAP_SYNC`).
+    is_synchronous: bool,
 }
 
 // SAFETY: what is shared in the mapping is atomics, and pages that locks guard.
@@ -51,12 +53,14 @@ impl Image {
         let memory = Reservation::anywhere(plan.bytes, BLOCK_BYTES)?;
         let base = memory.base();
         // SAFETY: the reservation made above is as long, and nobody knows of it.
-        unsafe {
-            if !is_persistent || map_synchronous_fixed(base, plan.bytes, &file, 0, Prot::ReadWrite).is_err() {
-                map_shared_fixed(base, plan.bytes, &file, 0, Prot::ReadWrite)?;
-            }
+        let is_synchronous = unsafe {
+            is_persistent && map_synchronous_fixed(base, plan.bytes, &file, 0, Prot::ReadWrite).is_ok()
+        };
+        if !is_synchronous {
+            // SAFETY: as above.
+            unsafe { map_shared_fixed(base, plan.bytes, &file, 0, Prot::ReadWrite)? };
         }
-        Ok(Image { file, path: path.to_owned(), memory, base, plan, is_persistent })
+        Ok(Image { file, path: path.to_owned(), memory, base, plan, is_persistent, is_synchronous })
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -73,6 +77,11 @@ impl Image {
 
     pub(crate) fn is_persistent(&self) -> bool {
         self.is_persistent
+    }
+
+    /// Whether what is written back survives a reset, wherever in the file it is.
+    pub(crate) fn is_synchronous(&self) -> bool {
+        self.is_synchronous
     }
 
     #[inline]
@@ -209,5 +218,23 @@ impl Image {
     /// Bytes of address space.
     pub(crate) fn bytes(&self) -> usize {
         self.memory.len()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_that_is_mapped_with_less_than_its_pool_needs_says_so() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = directory.path().join("image");
+        for is_persistent in [false, true] {
+            let file =
+                File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+            let image = Image::map(file, &path, Plan::new(256), is_persistent).unwrap();
+            assert!(!image.is_synchronous(), "a tmpfs has no MAP_SYNC");
+        }
     }
 }

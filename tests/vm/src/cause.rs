@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::words::{Level, Place, Pool};
+use crate::place::{Holder, Level, Place, Pool, found};
 
 /// What is done to the machine or to the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,11 +102,32 @@ impl Cause {
         }
     }
 
-    /// Whether the records of this heap are promised to survive; of an announced failure, those from before it began.
+    /// Whether the records of this place are promised to survive; of an announced failure, those from before it began, which
+    /// a keeper has saved.
     #[must_use]
     pub fn is_survived_by(self, place: Place) -> bool {
-        place.level >= self.needs() || (self.is_announced() && place.pool == Pool::Tmpfs)
+        place.level >= self.needs() || (self.is_announced() && is_kept(place))
     }
+
+    /// As what a place must be found afterwards, in the words of [`crate::place::found`]; `None` where more than one is right.
+    #[must_use]
+    pub fn leaves(self, place: Place) -> Option<&'static str> {
+        let keeps_pool = self.spares_machine() || (place.pool == Pool::Dax && !self.takes_memory());
+        match place.holder {
+            Holder::Database => Some(if keeps_pool { found::POOL } else { found::LAST_FLUSH }),
+            _ if keeps_pool && !self.spares_machine() => Some(found::AFTER_RESET),
+            // Those of the other levels may be in the store as they are.
+            _ if self.is_announced() && is_kept(place) && place.level == Level::Process => {
+                Some(found::RESCUED)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the machine's keeper looks after it.
+fn is_kept(place: Place) -> bool {
+    place.pool == Pool::Tmpfs && place.holder != Holder::Database
 }
 
 impl fmt::Display for Cause {
@@ -121,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_a_keeper_saves_is_promised_at_every_level_and_what_it_does_not_keep_at_its_own() {
-        let place = |pool, level| Place { pool, level };
+        let place = |pool, level| Place { holder: Holder::Heap, pool, level };
         for level in Level::ALL {
             assert!(Cause::Hold.is_survived_by(place(Pool::Tmpfs, level)));
             assert!(Cause::HoldOff.is_survived_by(place(Pool::Tmpfs, level)));
@@ -130,5 +151,20 @@ mod tests {
             assert_eq!(Cause::HoldOff.is_survived_by(place(Pool::Dax, level)), level == Level::Power);
         }
         assert!(Cause::ALL.into_iter().all(|cause| Cause::parse(cause.name()) == Some(cause)));
+    }
+
+    #[test]
+    fn a_database_is_found_in_the_pool_as_long_as_that_is_there_and_as_of_its_last_flush_otherwise() {
+        let place = |holder, pool| Place { holder, pool, level: Level::System };
+        let database = |pool| place(Holder::Database, pool);
+        assert_eq!(Cause::Hang.leaves(database(Pool::Tmpfs)), Some(found::POOL));
+        assert_eq!(Cause::Panic.leaves(database(Pool::Dax)), Some(found::POOL));
+        assert_eq!(Cause::Panic.leaves(database(Pool::Tmpfs)), Some(found::LAST_FLUSH));
+        assert_eq!(Cause::PowerCut.leaves(database(Pool::Dax)), Some(found::LAST_FLUSH));
+        assert_eq!(Cause::Freeze.leaves(place(Holder::Applet, Pool::Dax)), Some(found::AFTER_RESET));
+        assert_eq!(Cause::HoldOff.leaves(place(Holder::Heap, Pool::Dax)), None);
+        let volatile = Place { level: Level::Process, ..place(Holder::Heap, Pool::Tmpfs) };
+        assert_eq!(Cause::HoldOff.leaves(volatile), Some(found::RESCUED));
+        assert_eq!(Cause::Button.leaves(volatile), None);
     }
 }

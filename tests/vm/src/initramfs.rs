@@ -1,5 +1,4 @@
-//! What the machine finds when it starts: the guest program as `/init`, the libraries that it needs, modules of the kernel,
-//! and a program of one's choice. A cpio archive, which the kernel unpacks into memory.
+//! What the machine finds when it starts: its programs with the libraries that they need, modules of the kernel, and a program of one's choice. A cpio archive, which the kernel unpacks into memory.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,6 +10,12 @@ use cpio::newc::{Builder, ModeFileType, trailer};
 
 use crate::missing::{LabError, Result, host};
 
+/// The first process's program.
+pub const INIT: &str = "init";
+/// The program that calls the applet.
+pub const CALLER: &str = "caller";
+/// The applet that it calls.
+pub const APPLET: &str = "applet";
 /// Where modules are in the machine, each behind a number: their order.
 pub const MODULES: &str = "/modules";
 /// Where a program of one's choice is.
@@ -21,6 +26,30 @@ pub const ARGUMENTS: &str = "/arguments";
 pub const ENVIRONMENT: &str = "/environment";
 
 const DIRECTORIES: [&str; 9] = ["dev", "proc", "sys", "run", "tmp", "flash", "pmem", "modules", "root"];
+
+/// What the machine runs.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// Its first process.
+    pub guest: PathBuf,
+    /// What calls the applet.
+    pub caller: PathBuf,
+    /// The applet.
+    pub applet: PathBuf,
+}
+
+impl Programs {
+    /// Whether all are there.
+    ///
+    /// # Errors
+    /// `Missing` with the first that is not.
+    pub fn check(&self) -> Result<()> {
+        match [&self.guest, &self.caller, &self.applet].into_iter().find(|program| !program.is_file()) {
+            Some(program) => Err(LabError::Missing { what: format!("{} is not built", program.display()) }),
+            None => Ok(()),
+        }
+    }
+}
 
 /// A program that is brought along, to be run in the machine.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +66,7 @@ pub struct Brought {
 ///
 /// # Errors
 /// When a file cannot be read or the archive not be written.
-pub fn write(path: &Path, guest: &Path, modules: &[PathBuf], brought: Option<&Brought>) -> Result<()> {
+pub fn write(path: &Path, programs: &Programs, modules: &[PathBuf], brought: Option<&Brought>) -> Result<()> {
     let file = File::create(path).map_err(host("create", path))?;
     let mut archive = Archive { out: std::io::BufWriter::new(file), made: BTreeSet::new(), path };
     for directory in DIRECTORIES {
@@ -46,7 +75,16 @@ pub fn write(path: &Path, guest: &Path, modules: &[PathBuf], brought: Option<&Br
     // Without it the first process has no standard streams.
     let console = Builder::new("dev/console").mode(0o600).rdev_major(5).rdev_minor(1);
     archive.entry(console.set_mode_file_type(ModeFileType::Char), &[])?;
-    archive.program(Path::new("init"), guest)?;
+    for (name, program) in [(INIT, &programs.guest), (CALLER, &programs.caller), (APPLET, &programs.applet)] {
+        let libraries = libraries(program)?;
+        let slim = path.with_extension(name);
+        let is_slim = strip(program, &slim);
+        archive.file(Path::new(name), if is_slim { &slim } else { program })?;
+        archive.libraries(&libraries)?;
+        if is_slim {
+            std::fs::remove_file(&slim).map_err(host("remove", &slim))?;
+        }
+    }
     for (number, module) in modules.iter().enumerate() {
         let name = module.file_name().unwrap_or_default().to_string_lossy().into_owned();
         archive.file(&Path::new("modules").join(format!("{number:02}-{name}")), module)?;
@@ -116,16 +154,24 @@ impl Archive<'_> {
     /// A program, and each library at the path at which its loader looks for it.
     fn program(&mut self, to: &Path, from: &Path) -> Result<()> {
         self.file(to, from)?;
-        for library in libraries(from)? {
-            self.file(&library, &library)?;
-        }
-        Ok(())
+        self.libraries(&libraries(from)?)
+    }
+
+    fn libraries(&mut self, libraries: &[PathBuf]) -> Result<()> {
+        libraries.iter().try_for_each(|library| self.file(library, library))
     }
 
     fn end(mut self) -> Result<()> {
         let ended = trailer(&mut self.out).and_then(|out| out.flush());
         ended.map_err(host("write", self.path))
     }
+}
+
+/// A copy without what only debuggers read, which is most of a program: the machine unpacks it at every start. False where it
+/// cannot be made; the program itself does as well.
+fn strip(program: &Path, to: &Path) -> bool {
+    let status = Command::new("strip").arg("--strip-debug").arg("-o").arg(to).arg(program).status();
+    status.is_ok_and(|status| status.success())
 }
 
 /// What `ldd` says that a program loads, its loader included.
@@ -167,7 +213,8 @@ mod tests {
         std::fs::write(&module, "module").unwrap();
         let brought =
             Brought { program: this.clone(), arguments: vec!["a b".to_owned()], ..Brought::default() };
-        write(&path, &this, &[module], Some(&brought)).unwrap();
+        let programs = Programs { guest: this.clone(), caller: this.clone(), applet: this };
+        write(&path, &programs, &[module], Some(&brought)).unwrap();
         let mut reader = cpio::newc::Reader::new(File::open(&path).unwrap()).unwrap();
         let mut names = Vec::new();
         while !reader.entry().is_trailer() {
@@ -178,7 +225,11 @@ mod tests {
         let unique: BTreeSet<_> = names.iter().collect();
         assert_eq!(unique.len(), names.len(), "{names:?}");
         let at = |name: &str| names.iter().position(|other| other == name).unwrap();
-        assert!(at("modules") < at("modules/00-b.ko") && at("init") < at("program"));
+        assert!(
+            at("modules") < at("modules/00-b.ko")
+                && at("init") < at("program")
+                && at("caller") < at("applet")
+        );
         assert!(names.iter().any(|name| name.contains("libc.so")), "{names:?}");
     }
 }

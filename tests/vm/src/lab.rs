@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::cause::Cause;
 use crate::flash::{Flash, make_ext4};
-use crate::initramfs::{self, Brought};
+use crate::initramfs::{self, Brought, Programs};
 use crate::kernel::Kernel;
 use crate::ledger::Ledger;
 use crate::machine::{self, Parts, RESERVED_MIB};
@@ -45,8 +45,8 @@ pub struct Plan {
 /// Where things are.
 #[derive(Debug, Clone)]
 pub struct Files {
-    /// The built program for the machine.
-    pub guest: PathBuf,
+    /// The built programs for the machine.
+    pub programs: Programs,
     /// A directory with `vmlinuz` and `modules/`.
     pub kernel: PathBuf,
 }
@@ -77,7 +77,8 @@ impl Lab {
             template: at("template"),
             directory: directory.path().to_owned(),
         };
-        initramfs::write(&parts.initramfs, &files.guest, &kernel.modules, brought)?;
+        files.programs.check()?;
+        initramfs::write(&parts.initramfs, &files.programs, &kernel.modules, brought)?;
         make_ext4(&parts.template, RESERVED_MIB << 20)?;
         Ok(Lab { _directory: directory, parts })
     }

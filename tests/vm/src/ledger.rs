@@ -7,9 +7,9 @@ use std::time::Duration;
 mod kept;
 
 use crate::cause::Cause;
-use crate::words::{Level, Place};
+use crate::place::{Holder, Level, Place, Pool};
 
-/// Counts for one failure and one heap, over all trials.
+/// Counts for one failure and one heap or database, over all trials.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// How often it was tried.
@@ -18,7 +18,7 @@ pub struct Count {
     pub acknowledged: u64,
     /// Acknowledged records that were not found, of whatever promise.
     pub lost: u64,
-    /// How often the heap was not whole.
+    /// How often it was not whole.
     pub broken: u64,
     /// The longest that opening took.
     pub opening: Duration,
@@ -31,6 +31,8 @@ pub struct Ledger {
     pub rounds: u64,
     /// The highest record that was acknowledged, and had been at the last look.
     promised: BTreeMap<Place, (u64, u64)>,
+    /// The highest record that is on the disk: no failure takes it.
+    secured: BTreeMap<Place, u64>,
     counts: BTreeMap<(Cause, Place), Count>,
     /// From the failure to the moment at which the guest takes orders again; the longest.
     restarts: BTreeMap<Cause, Duration>,
@@ -43,6 +45,12 @@ impl Ledger {
     pub fn acknowledge(&mut self, place: Place, number: u64) {
         let promised = self.promised.entry(place).or_default();
         promised.0 = promised.0.max(number);
+    }
+
+    /// Notes that every record up to this one is on the disk, whatever its level.
+    pub fn secure(&mut self, place: Place, number: u64) {
+        let secured = self.secured.entry(place).or_default();
+        *secured = number.max(*secured);
     }
 
     /// Records that were acknowledged since the last look.
@@ -66,17 +74,26 @@ impl Ledger {
                 cause.describe()
             ));
         }
+        let secured = self.secured.get(&place).copied().unwrap_or_default();
+        if number < secured {
+            self.findings.push(format!(
+                "{}: {place}: a checkpoint had brought record {secured} to the disk, {number} is the last one there",
+                cause.describe()
+            ));
+            self.secured.insert(place, number);
+        }
         let there = highest.min(number);
         self.promised.insert(place, (there, there));
     }
 
-    /// Notes that a heap is not whole.
+    /// Notes that a heap or database is not whole.
     pub fn broken(&mut self, cause: Cause, place: Place, what: &str) {
         let count = self.counts.entry((cause, place)).or_default();
         count.trials += 1;
         count.broken += 1;
         self.findings.push(format!("{}: {place}: {what}", cause.describe()));
         self.promised.remove(&place);
+        self.secured.remove(&place);
     }
 
     /// Notes what else went wrong.
@@ -90,12 +107,13 @@ impl Ledger {
         *longest = took.max(*longest);
     }
 
-    /// Forgets what is promised: the heaps are gone.
+    /// Forgets what is promised: the heaps and databases are gone.
     pub fn forget(&mut self) {
         self.promised.clear();
+        self.secured.clear();
     }
 
-    /// What was counted for a failure and a heap.
+    /// What was counted for a failure and a place.
     #[must_use]
     pub fn count(&self, cause: Cause, place: Place) -> Count {
         self.counts.get(&(cause, place)).copied().unwrap_or_default()
@@ -111,7 +129,7 @@ impl Ledger {
     #[must_use]
     pub fn harmless(&self) -> Vec<Cause> {
         // What lies in ordinary memory only is lost with the machine.
-        let gone = Place { pool: crate::words::Pool::Tmpfs, level: Level::Process };
+        let gone = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Level::Process };
         let tried = self.counts.iter().filter(|((cause, place), _)| {
             !cause.spares_machine() && *place == gone && !cause.is_survived_by(gone)
         });
@@ -121,12 +139,12 @@ impl Ledger {
             .collect()
     }
 
-    /// The table: failure by heap.
+    /// The table: failure by place.
     #[must_use]
     pub fn to_table(&self) -> String {
         let mut text = String::from(
-            "| failure | pool | level | trials | acknowledged | lost | promised | restart s | open ms |\n\
-             |---|---|---|---|---|---|---|---|---|\n",
+            "| failure | what | pool | level | trials | acknowledged | lost | promised | restart s | open ms |\n\
+             |---|---|---|---|---|---|---|---|---|---|\n",
         );
         for ((cause, place), count) in &self.counts {
             let promised = if cause.is_survived_by(*place) { "yes" } else { "no" };
@@ -139,8 +157,9 @@ impl Ledger {
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {} | {} | {lost} | {promised} | {restart} | {:.1} |",
+                "| {} | {} | {} | {} | {} | {} | {lost} | {promised} | {restart} | {:.1} |",
                 cause.describe(),
+                place.holder.name(),
                 place.pool.name(),
                 place.level.name(),
                 count.trials,
@@ -155,10 +174,9 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::Pool;
 
-    const CHEAP: Place = Place { pool: Pool::Tmpfs, level: Level::Process };
-    const SAFE: Place = Place { pool: Pool::Tmpfs, level: Level::Power };
+    const CHEAP: Place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Level::Process };
+    const SAFE: Place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Level::Power };
     const OPENING: Duration = Duration::from_millis(3);
 
     #[test]
@@ -179,7 +197,28 @@ mod tests {
         ledger.found(Cause::Crash, SAFE, 9, OPENING);
         assert_eq!(ledger.findings().len(), 1);
         assert!(ledger.findings()[0].contains("record 10"), "{:?}", ledger.findings());
-        assert!(ledger.to_table().contains("| tmpfs | power | 2 | 0 | 1 | yes |"), "{}", ledger.to_table());
+        assert!(
+            ledger.to_table().contains("| heap | tmpfs | power | 2 | 0 | 1 | yes |"),
+            "{}",
+            ledger.to_table()
+        );
+    }
+
+    #[test]
+    fn what_a_checkpoint_brought_to_the_disk_is_promised_after_every_failure() {
+        let mut ledger = Ledger::default();
+        let place = Place { holder: Holder::Database, ..CHEAP };
+        ledger.acknowledge(place, 10);
+        ledger.secure(place, 8);
+        ledger.found(Cause::PowerCut, place, 8, OPENING);
+        assert!(ledger.findings().is_empty(), "{:?}", ledger.findings());
+        ledger.found(Cause::PowerCut, place, 7, OPENING);
+        assert_eq!(ledger.findings().len(), 1);
+        // Told once, and of another database not at all.
+        ledger.found(Cause::PowerCut, place, 7, OPENING);
+        ledger.forget();
+        ledger.found(Cause::PowerCut, place, 0, OPENING);
+        assert_eq!(ledger.findings().len(), 1);
     }
 
     #[test]

@@ -26,7 +26,7 @@ const MEMORY_MIB: u64 = 512;
 /// What QEMU has translated of one kernel makes loading the next one slow, unless there is no room to keep it.
 const TRANSLATIONS_MIB: u64 = 32;
 /// QEMU opens its sockets at once.
-const SOCKET_PATIENCE: Duration = Duration::from_secs(30);
+const SOCKET_PATIENCE: Duration = Duration::from_secs(90);
 const CONSOLE_LINES: usize = 40;
 
 /// What a machine is made of; images stay when it is gone.

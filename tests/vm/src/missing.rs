@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum LabError {
     /// Something is not installed, or not for this kind of machine.
-    #[error("{what}; ./test installs it on Debian for x86-64")]
+    #[error("{what}; ./test sees to it on Debian for x86-64")]
     Missing {
         /// What, in words.
         what: String,

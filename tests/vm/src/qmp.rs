@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// An answer comes at once, or something is wrong.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// An answer comes at once, or the host has far too much to do.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 /// Events come between an order and its answer.
 const LINES_MAX: usize = 1000;
 

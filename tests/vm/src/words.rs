@@ -3,91 +3,12 @@
 //! Invariant: a line counts only with the mark of its end, which stands nowhere else. The failures cut lines off, and half
 //! a number is a number.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
+
+use crate::place::Place;
 
 /// The last word of every line.
 const END: &str = ".";
-
-/// Where the image of a heap lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Pool {
-    /// Ordinary memory.
-    Tmpfs,
-    /// A file system with DAX in memory that the kernel was told to leave alone.
-    Dax,
-}
-
-/// The failure that an acknowledgement promises to survive; the words of `holdfast_region::Durability`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// The end of the process.
-    Process,
-    /// A panic or reset of the machine.
-    System,
-    /// The plug.
-    Power,
-}
-
-/// One heap: it holds records of one level.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// Where its image is.
-    pub pool: Pool,
-    /// The level of its records.
-    pub level: Level,
-}
-
-impl Pool {
-    /// All.
-    pub const ALL: [Pool; 2] = [Pool::Tmpfs, Pool::Dax];
-
-    /// Its word.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Pool::Tmpfs => "tmpfs",
-            Pool::Dax => "dax",
-        }
-    }
-}
-
-impl Level {
-    /// All, the weakest first.
-    pub const ALL: [Level; 3] = [Level::Process, Level::System, Level::Power];
-
-    /// Its word.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::Process => "process",
-            Level::System => "system",
-            Level::Power => "power",
-        }
-    }
-}
-
-impl Place {
-    /// Every pool with every level.
-    pub fn all() -> impl Iterator<Item = Place> {
-        Pool::ALL.into_iter().flat_map(|pool| Level::ALL.map(|level| Place { pool, level }))
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}-{}", self.pool.name(), self.level.name())
-    }
-}
-
-impl FromStr for Place {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Place, ()> {
-        Place::all().find(|place| place.to_string() == text).ok_or(())
-    }
-}
 
 /// What the host wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,9 +76,16 @@ pub enum Report {
     Done,
     /// Every record up to this one is promised.
     Acknowledged {
-        /// The heap.
+        /// Which one.
         place: Place,
         /// The record, from 1.
+        number: u64,
+    },
+    /// Every record up to this one is on the disk, whatever its level: a checkpoint has brought it there.
+    Kept {
+        /// The database.
+        place: Place,
+        /// The record.
         number: u64,
     },
     /// The power button was pressed.
@@ -171,9 +99,9 @@ pub enum Report {
         /// What it took.
         took: Duration,
     },
-    /// A heap was opened and looked at.
+    /// A heap or database was opened and looked at.
     Found {
-        /// The heap.
+        /// Which one.
         place: Place,
         /// Every record up to this one is there, whole.
         number: u64,
@@ -182,9 +110,9 @@ pub enum Report {
         /// How it was opened, in a word.
         opened: String,
     },
-    /// The heap, or what is in it, is not what it should be.
+    /// It, or what is in it, is not what it should be.
     Broken {
-        /// The heap.
+        /// Which one.
         place: Place,
         /// What is wrong.
         what: String,
@@ -206,6 +134,7 @@ impl Report {
             Report::Ready { uptime, memory_kept } => format!("ready {} {memory_kept}", uptime.as_micros()),
             Report::Done => "done".to_owned(),
             Report::Acknowledged { place, number } => format!("ack {place} {number}"),
+            Report::Kept { place, number } => format!("kept {place} {number}"),
             Report::Button => "button".to_owned(),
             Report::Saved { heaps, left, took } => format!("saved {heaps} {left} {}", took.as_micros()),
             Report::Found { place, number, opening, opened } => {
@@ -229,6 +158,7 @@ impl Report {
             "ready" => Report::Ready { uptime: micros(next()?)?, memory_kept: next()?.parse().ok()? },
             "done" => Report::Done,
             "ack" => Report::Acknowledged { place: next()?.parse().ok()?, number: next()?.parse().ok()? },
+            "kept" => Report::Kept { place: next()?.parse().ok()?, number: next()?.parse().ok()? },
             "button" => Report::Button,
             "saved" => Report::Saved {
                 heaps: next()?.parse().ok()?,
@@ -268,14 +198,16 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::{Holder, Level, Pool};
 
     #[test]
     fn what_is_said_is_what_is_heard() {
-        let place = Place { pool: Pool::Dax, level: Level::Power };
+        let place = Place { holder: Holder::Database, pool: Pool::Dax, level: Level::Power };
         let reports = [
             Report::Ready { uptime: Duration::from_millis(4321), memory_kept: true },
             Report::Done,
             Report::Acknowledged { place, number: 12 },
+            Report::Kept { place, number: 8 },
             Report::Button,
             Report::Saved { heaps: 3, left: 1, took: Duration::from_millis(12) },
             Report::Found { place, number: 7, opening: Duration::from_micros(88), opened: "Warm".to_owned() },
@@ -294,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_line_that_was_cut_off_says_nothing() {
-        let place = Place { pool: Pool::Tmpfs, level: Level::Process };
+        let place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Level::Process };
         let line = Report::Acknowledged { place, number: 1234 }.to_line();
         for end in 0..line.len() - 1 {
             assert_eq!(Report::read(&line[..end]), None, "{end}");

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use holdfast_lab::cause::Cause;
+use holdfast_lab::initramfs::Programs;
 use holdfast_lab::lab::{Files, Lab, Plan};
 use holdfast_lab::ledger::Ledger;
 use holdfast_lab::missing::LabError;
@@ -20,8 +21,13 @@ const SEED_DEFAULT: u64 = 0x486f_6c64_6661_7374;
 #[test]
 fn every_acknowledged_record_is_there_after_every_failure_of_the_machine() {
     let guest = PathBuf::from(env!("CARGO_BIN_EXE_holdfast-lab-guest"));
-    let target = guest.parent().and_then(Path::parent).unwrap();
-    let files = Files { kernel: target.join("vm").join("kernel"), guest: guest.clone() };
+    let target = guest.parent().and_then(Path::parent).unwrap().to_owned();
+    let programs = Programs {
+        guest,
+        caller: PathBuf::from(env!("CARGO_BIN_EXE_holdfast-lab-caller")),
+        applet: target.join("applets").join("notes"),
+    };
+    let files = Files { kernel: target.join("vm").join("kernel"), programs };
     let lab = match Lab::new(&files, None) {
         Err(LabError::Missing { what }) => {
             println!("not run: {what}");

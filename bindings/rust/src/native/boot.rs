@@ -10,7 +10,7 @@ use core::ptr::{NonNull, null_mut};
 use rustix::fd::BorrowedFd;
 use rustix::fs::fstat;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::wait::FutexWait;
@@ -102,9 +102,27 @@ fn map_region(region: &BootRegion, image: BorrowedFd<'_>) -> Result<Granted, Att
         (false, true) => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
         (false, false) => MapFlags::SHARED,
     };
-    let flags = kind | MapFlags::FIXED_NOREPLACE;
-    // SAFETY: the kernel refuses when something is there.
-    let mapped = unsafe { mmap(start, bytes, protection, flags, image, region.data_offset) };
+    let mapped = if is_synchronous {
+        // Among the flags that the kernel validates is none that refuses a place that is taken: it is asked for before.
+        let nothing = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: the kernel refuses when something is there.
+        let place = unsafe { mmap_anonymous(start, bytes, ProtFlags::empty(), nothing) };
+        match place.map_err(|_| shape)? {
+            // SAFETY: nothing else is there but what was mapped just now.
+            place if place == start => unsafe {
+                mmap(start, bytes, protection, kind | MapFlags::FIXED, image, region.data_offset).inspect_err(
+                    |_| {
+                        let _ = munmap(start, bytes);
+                    },
+                )
+            },
+            elsewhere => Ok(elsewhere),
+        }
+    } else {
+        let flags = kind | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: the kernel refuses when something is there.
+        unsafe { mmap(start, bytes, protection, flags, image, region.data_offset) }
+    };
     let mapped = mapped.map_err(|errno| match errno {
         Errno::EXIST | Errno::NOMEM => shape,
         Errno::OPNOTSUPP | Errno::INVAL if is_synchronous => AttachError::NotSynchronous,

@@ -4,17 +4,22 @@
 
 use std::process::ExitCode;
 
-use holdfast_lab::guest::{KEEP, VERIFY, WRITE, WRITE_EARLY, agent, keeping, writer};
+use holdfast_lab::guest::part::{DATABASES, HEAPS, VERIFY, WRITE, WRITE_EARLY};
+use holdfast_lab::guest::port::told;
+use holdfast_lab::guest::{KEEP, agent, database_writer, keeping, writer};
+use holdfast_lab::place::Pool;
 
 fn main() -> ExitCode {
-    let word = std::env::args().nth(1);
-    let result = match word.as_deref() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let result = match words[..] {
         _ if std::process::id() == 1 => agent::run(),
-        Some(WRITE) => writer::write(false),
-        Some(WRITE_EARLY) => writer::write(true),
-        Some(VERIFY) => writer::verify(),
-        Some(KEEP) => keeping::keep(),
-        _ => Err("this is for the machine of `cargo xtask vm`".to_owned()),
+        [KEEP] => told(keeping::keep()),
+        [WRITE, HEAPS] => told(writer::write(false)),
+        [WRITE_EARLY, HEAPS] => told(writer::write(true)),
+        [VERIFY, HEAPS] => told(writer::verify()),
+        [word, DATABASES, pool] => of_databases(word, pool),
+        _ => unknown(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -23,4 +28,17 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn of_databases(word: &str, pool: &str) -> Result<(), String> {
+    match (word, Pool::parse(pool)) {
+        (WRITE, Some(pool)) => told(database_writer::write(pool, false)),
+        (WRITE_EARLY, Some(pool)) => told(database_writer::write(pool, true)),
+        (VERIFY, Some(pool)) => told(database_writer::verify(pool)),
+        _ => unknown(),
+    }
+}
+
+fn unknown() -> Result<(), String> {
+    Err("this is for the machine of `cargo xtask vm`".to_owned())
 }

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use holdfast_lab::cause::Cause;
-use holdfast_lab::initramfs::Brought;
+use holdfast_lab::initramfs::{Brought, Programs};
 use holdfast_lab::lab::{Files, Lab, Plan};
 use holdfast_lab::ledger::Ledger;
 
 const USAGE: &str = "\
-usage: holdfast-lab --guest FILE --kernel DIRECTORY [OPTION]...
+usage: holdfast-lab --guest FILE --caller FILE --applet FILE --kernel DIRECTORY [OPTION]...
 
   --long             40 of each failure instead of one
   --count N          N of each
@@ -90,7 +90,7 @@ fn run_program(wishes: &Wishes, brought: &Brought) -> holdfast_lab::missing::Res
 
 fn read(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
     let mut arguments = arguments.peekable();
-    let (mut guest, mut kernel) = (None, None);
+    let (mut guest, mut caller, mut applet, mut kernel) = (None, None, None, None);
     let (mut time, mut kept_at) = (None, None);
     let mut plan =
         Plan { causes: Vec::new(), rounds: 1, time, kept_at: None, seed: 0x486f_6c64, early: false };
@@ -100,6 +100,8 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
         match argument.as_str() {
             "--guest" => guest = Some(PathBuf::from(value()?)),
+            "--caller" => caller = Some(PathBuf::from(value()?)),
+            "--applet" => applet = Some(PathBuf::from(value()?)),
             "--kernel" => kernel = Some(PathBuf::from(value()?)),
             "--long" => plan.rounds = LONG_ROUNDS,
             "--count" => plan.rounds = number(&value()?)?,
@@ -124,8 +126,12 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
         plan.causes = Cause::ALL.to_vec();
     }
     (plan.time, plan.kept_at) = (time, kept_at);
-    let files =
-        Files { guest: guest.ok_or("--guest is missing")?, kernel: kernel.ok_or("--kernel is missing")? };
+    let programs = Programs {
+        guest: guest.ok_or("--guest is missing")?,
+        caller: caller.ok_or("--caller is missing")?,
+        applet: applet.ok_or("--applet is missing")?,
+    };
+    let files = Files { programs, kernel: kernel.ok_or("--kernel is missing")? };
     Ok(Wishes { files, plan, run })
 }
 
@@ -147,16 +153,17 @@ mod tests {
 
     #[test]
     fn wishes_are_read_and_what_is_not_known_is_named() {
-        let read =
-            wishes("--guest g --kernel k --only panic --only crash --seed 0x10 --long --canary --minutes 90");
+        const FILES: &str = "--guest g --caller c --applet a --kernel k";
+        let wishes = |text: &str| wishes(&format!("{FILES} {text}"));
+        let read = wishes("--only panic --only crash --seed 0x10 --long --canary --minutes 90");
         assert!(read.is_ok_and(|wishes| {
             wishes.plan.causes == [Cause::Panic, Cause::Crash]
                 && (wishes.plan.rounds, wishes.plan.seed, wishes.plan.early) == (40, 16, true)
                 && wishes.plan.time == Some(Duration::from_secs(5400))
         }));
-        let read = wishes("--guest g --kernel k --env A=b --run p --long -x");
+        let read = wishes("--env A=b --run p --long -x");
         assert!(read.is_ok_and(|wishes| wishes.run.is_some_and(|run| run.arguments == ["--long", "-x"])));
-        assert!(wishes("--guest g --kernel k --only flood").is_err_and(|what| what.contains("flood")));
-        assert!(wishes("--kernel k").is_err() && wishes("--guest g --kernel k --fast").is_err());
+        assert!(wishes("--only flood").is_err_and(|what| what.contains("flood")));
+        assert!(self::wishes("--guest g --kernel k").is_err() && wishes("--fast").is_err());
     }
 }

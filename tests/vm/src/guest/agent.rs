@@ -2,15 +2,14 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
+use super::part::{Part, VERIFY, WRITE, WRITE_EARLY, Writers};
 use super::port::Port;
-use super::{FLASH, PMEM, VERIFY, WRITE, WRITE_EARLY, keeping, system, writer};
-use crate::initramfs::{ARGUMENTS, ENVIRONMENT, PROGRAM};
+use super::{FLASH, PMEM, database_writer, keeping, system, writer};
+use crate::initramfs::{ARGUMENTS, ENVIRONMENT, INIT, PROGRAM};
 use crate::words::{Order, Report};
 
 /// `struct input_event`: two words of time, then type, code, value.
@@ -41,41 +40,36 @@ fn serve() -> Result<(), String> {
     let orders = port.orders().map_err(|error| error.to_string())?;
     let uptime = system::uptime().map_err(|error| error.to_string())?;
     say(&mut port, &Report::Ready { uptime, memory_kept })?;
-    let mut child: Option<Child> = None;
+    let mut writers = Writers::default();
     for order in orders {
         let report = match order {
             Order::Write { early } => {
                 let word = if early { WRITE_EARLY } else { WRITE };
-                child = Some(start(word)?);
+                writers = Writers::start(word)?;
                 Report::Done
             }
-            Order::Kill => {
-                let mut writer = child.take().ok_or("there is no writer to kill")?;
-                // One that has ended by itself has failed.
-                if let Ok(Some(status)) = writer.try_wait() {
-                    return Err(format!("the writer ended by itself, {status}; the console has its words"));
-                }
-                writer.kill().and_then(|()| writer.wait()).map_err(|error| error.to_string())?;
-                Report::Done
-            }
-            Order::Hang => {
-                let writer = child.as_ref().ok_or("there is no writer to stop")?;
-                let pid = Pid::from_child(writer);
-                kill_process(pid, Signal::STOP).map_err(|error| error.to_string())?;
-                Report::Done
-            }
+            Order::Kill => writers.kill().map(|()| Report::Done)?,
+            Order::Hang => writers.stop().map(|()| Report::Done)?,
             Order::Panic => {
                 std::fs::write("/proc/sysrq-trigger", "c").map_err(|error| error.to_string())?;
                 Report::Failed("the kernel did not panic".to_owned())
             }
             Order::Verify => {
-                let status = start(VERIFY)?.wait().map_err(|error| error.to_string())?;
-                if !status.success() {
-                    return Err(format!("the reader ended with {status}; the console has its words"));
+                for part in Part::ALL {
+                    let status = part.start(VERIFY)?.wait().map_err(|error| error.to_string())?;
+                    if !status.success() {
+                        return Err(format!(
+                            "the reader of {part:?} ended with {status}; the console has its words"
+                        ));
+                    }
                 }
                 Report::Done
             }
-            Order::Forget => writer::forget().map(|()| Report::Done)?,
+            Order::Forget => {
+                writer::forget()?;
+                database_writer::forget()?;
+                Report::Done
+            }
             Order::Keep => keeping::start().map(|()| Report::Done)?,
             Order::Run => Report::Ended { status: run_program()? },
         };
@@ -89,8 +83,8 @@ fn say(port: &mut Port, report: &Report) -> Result<(), String> {
 }
 
 pub(super) fn start(word: &str) -> Result<Child, String> {
-    let started = Command::new("/init").arg(word).spawn();
-    started.map_err(|error| format!("/init {word} cannot be started: {error}"))
+    let started = Command::new(Path::new("/").join(INIT)).arg(word).spawn();
+    started.map_err(|error| format!("{INIT} {word} cannot be started: {error}"))
 }
 
 /// Runs the program that was brought along; what it says goes to the console.

@@ -9,12 +9,15 @@ use holdfast_keeper::{Client, Config, Keeper, Sources, Status};
 
 use super::port::Port;
 use super::{KEEP, agent, names};
-use crate::words::{Pool, Report};
+use crate::place::Pool;
+use crate::words::Report;
 
+/// How long the key is held. The machine's time is the host's, which may have other things to do.
+const EMERGENCY: Duration = Duration::from_secs(60);
 /// Longer than a machine of the lab lives.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// It measures its disk before it answers.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+const START_PATIENCE: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Keeps, until the machine goes.
@@ -25,6 +28,7 @@ pub fn keep() -> Result<(), String> {
     let places = names(Pool::Tmpfs)?.places().clone();
     let mut config = Config::default();
     config.loss_window = NEVER;
+    config.emergency = EMERGENCY;
     let mut keeper = Keeper::new(places, config).map_err(|error| error.to_string())?;
     // Its buttons are those that it finds by itself.
     keeper.run(&Sources::default()).map_err(|error| error.to_string())

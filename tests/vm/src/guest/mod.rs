@@ -1,10 +1,16 @@
-//! The program inside the machine: as its first process it sets the machine up and carries orders out; started again, it is
-//! the writer of records, their reader, or the keeper of their heaps.
+//! The programs inside the machine. The first process sets the machine up and carries orders out; started again, it is the
+//! writer of records in heaps or databases, their reader, or the keeper of the heaps. Another program calls the applet.
 //!
 //! What it must not do: end as the first process, which the kernel answers with a panic of its own.
 
 pub mod agent;
+pub mod applets;
+pub mod database;
+pub mod database_writer;
 pub mod keeping;
+#[allow(unsafe_code, reason = "hands C functions of SQLite to the VFS")]
+pub mod linked;
+pub mod part;
 pub mod port;
 #[allow(unsafe_code, reason = "records are objects in a heap, reached by pointers")]
 pub mod records;
@@ -15,14 +21,7 @@ use std::path::PathBuf;
 
 use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
 
-use crate::words::{Place, Pool};
-
-/// The word by which the agent starts the writer; `early` for one that lies.
-pub const WRITE: &str = "write";
-/// As [`WRITE`].
-pub const WRITE_EARLY: &str = "write-early";
-/// The word by which the agent starts the reader.
-pub const VERIFY: &str = "verify";
+use crate::place::{Place, Pool};
 
 /// The word by which the agent starts the keeper.
 pub const KEEP: &str = "keep";
@@ -32,14 +31,22 @@ pub(crate) const FLASH: &str = "/flash";
 /// Where the DAX file system is.
 pub(crate) const PMEM: &str = "/pmem";
 
-/// Regions of a pool. Each pool has a home of its own on the disk, since the heaps of a home are in one pool.
-fn names(pool: Pool) -> Result<NameSpace, String> {
-    let directory = match pool {
+fn pool_directory(pool: Pool) -> PathBuf {
+    match pool {
         Pool::Tmpfs => PathBuf::from("/run/pool"),
         Pool::Dax => PathBuf::from(PMEM).join("pool"),
-    };
-    let home = PathBuf::from(FLASH).join(format!("home-{}", pool.name()));
-    Places::at(home, directory).map(NameSpace::new).map_err(|error| error.to_string())
+    }
+}
+
+/// Each pool has a home of its own on the disk, since what belongs to a home is in one pool.
+fn home(pool: Pool) -> PathBuf {
+    PathBuf::from(FLASH).join(format!("home-{}", pool.name()))
+}
+
+/// Regions of a pool.
+fn names(pool: Pool) -> Result<NameSpace, String> {
+    let places = Places::at(home(pool), pool_directory(pool));
+    places.map(NameSpace::new).map_err(|error| error.to_string())
 }
 
 fn region_name(place: Place) -> Result<RegionName, String> {

@@ -15,6 +15,19 @@ pub struct Port {
     file: File,
 }
 
+/// Passes on how a part of the guest ended; if badly, the host is told as well, which would wait for it in vain.
+///
+/// # Errors
+/// That of the part.
+pub fn told(result: Result<(), String>) -> Result<(), String> {
+    result.inspect_err(|what| {
+        let said = Port::open().and_then(|mut port| port.send_apart(&Report::Failed(what.clone())));
+        if let Err(error) = said {
+            println!("the host cannot be told: {error}");
+        }
+    })
+}
+
 impl Port {
     /// Opens it as it is; [`Port::set_up`] has to come before, once in a start.
     ///
@@ -42,6 +55,14 @@ impl Port {
     /// What the kernel says.
     pub fn send(&mut self, report: &Report) -> io::Result<()> {
         self.file.write_all(report.to_line().as_bytes())
+    }
+
+    /// As [`Port::send`], for a process that cannot go on without.
+    ///
+    /// # Errors
+    /// In words, what the kernel says.
+    pub fn say(&mut self, report: &Report) -> Result<(), String> {
+        self.send(report).map_err(|error| format!("the host cannot be told: {error}"))
     }
 
     /// As [`Port::send`], behind what another process may have left half-said when it died.

@@ -139,12 +139,14 @@ pub fn findings(region: &Region) -> Result<Vec<String>, String> {
     Ok(findings)
 }
 
-fn content(number: u64) -> Vec<u8> {
+/// The bytes of a record.
+pub(super) fn content(number: u64) -> Vec<u8> {
     let bytes = mix(number) % BYTES_MAX;
     (0..bytes).map(|at| mix(number ^ (at << 32)) as u8).collect()
 }
 
-fn checksum(number: u64, content: &[u8]) -> u64 {
+/// The checksum of a record's bytes.
+pub(super) fn checksum(number: u64, content: &[u8]) -> u64 {
     xxh3_64(content) ^ number
 }
 

@@ -4,10 +4,12 @@ use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::mount::{MountFlags, mount};
+use holdfast_persist::Instruction;
+use rustix::mount::{MountFlags, mount, mount_bind, mount_move};
+use rustix::process::{chdir, chroot};
 use rustix::system::finit_module;
 
 use super::{FLASH, PMEM};
@@ -17,8 +19,10 @@ const DISK: &str = "/dev/vda";
 /// An empty ext4 of the size of the reserved memory.
 const TEMPLATE: &str = "/dev/vdb";
 const PMEM_DEVICE: &str = "/dev/pmem0";
+/// Where the root is mounted for a moment.
+const ROOT: &str = "/root";
 /// Devices appear some time after their modules are loaded.
-const DEVICE_PATIENCE: Duration = Duration::from_secs(30);
+const DEVICE_PATIENCE: Duration = Duration::from_secs(90);
 /// Where the first superblock of ext4 has its magic number.
 const EXT4_MAGIC_AT: u64 = 1024 + 56;
 const EXT4_MAGIC: [u8; 2] = [0x53, 0xef];
@@ -29,6 +33,7 @@ const COPY_BYTES: usize = 1 << 20;
 /// # Errors
 /// In words, what failed.
 pub fn set_up() -> Result<bool, String> {
+    leave_first_root().map_err(|error| format!("the root cannot be mounted: {error}"))?;
     for (source, target, kind) in [
         ("dev", "/dev", "devtmpfs"),
         ("proc", "/proc", "proc"),
@@ -57,10 +62,85 @@ pub fn uptime() -> io::Result<Duration> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| io::Error::other("/proc/uptime is no number"))
 }
 
+/// The processes that a process has started, and those that they have, and so on.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub fn descendants(of: u32) -> io::Result<Vec<u32>> {
+    let mut parents = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(process) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // One that has ended meanwhile has no parent.
+        let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        parents.extend(parent(&text).map(|parent| (process, parent)));
+    }
+    let mut found = vec![of];
+    while let Some(at) = parents.iter().position(|(_, parent)| found.contains(parent)) {
+        found.push(parents.swap_remove(at).0);
+    }
+    found.remove(0);
+    Ok(found)
+}
+
+/// The fourth field of `/proc/PID/stat`; the second is a name in brackets, which may have blanks.
+fn parent(stat: &str) -> Option<u32> {
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+/// Sees to it that these processes have files of a directory mapped, and none in any other way than that each page's place
+/// in the file system is durable before it can be stored to (`MAP_SYNC`); and that lines are written back by `clwb`.
+///
+/// # Errors
+/// In words, what is not so.
+pub fn check_mappings(processes: &[u32], directory: &Path) -> Result<(), String> {
+    if holdfast_persist::instruction() != Some(Instruction::Clwb) {
+        return Err("this processor has no clwb, and was to have one".to_owned());
+    }
+    let mut seen = 0;
+    for process in processes {
+        let path = format!("/proc/{process}/smaps");
+        let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        for (file, is_synchronous) in mappings(&text) {
+            if file.starts_with(directory) && !is_synchronous {
+                return Err(format!("process {process} has {} mapped without MAP_SYNC", file.display()));
+            }
+            seen += usize::from(file.starts_with(directory));
+        }
+    }
+    match seen {
+        0 => Err(format!("processes {processes:?} have nothing of {} mapped", directory.display())),
+        _ => Ok(()),
+    }
+}
+
+/// Mapped files in `/proc/PID/smaps`, and whether they are mapped with `MAP_SYNC`.
+fn mappings(smaps: &str) -> Vec<(PathBuf, bool)> {
+    let (mut found, mut file) = (Vec::new(), None);
+    for line in smaps.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let is_synchronous = flags.split_whitespace().any(|flag| flag == "sf");
+            found.extend(file.take().map(|file| (file, is_synchronous)));
+        } else if let Some(at) = line.find(" /") {
+            file = Some(PathBuf::from(&line[at + 1..]));
+        }
+    }
+    found
+}
+
 fn attach(source: &str, target: &str, kind: &str, options: &str) -> Result<(), String> {
     let options = CString::new(options).map_err(|error| error.to_string())?;
     mount(source, target, kind, MountFlags::empty(), options.as_c_str())
         .map_err(|error| format!("{source} cannot be mounted at {target}: {error}"))
+}
+
+/// What the kernel unpacks is a root that nobody can leave, a jail neither. Mounted over itself it is one as any other.
+fn leave_first_root() -> io::Result<()> {
+    mount_bind("/", ROOT)?;
+    chdir(ROOT)?;
+    mount_move(".", "/")?;
+    Ok(chroot(".")?)
 }
 
 fn load_modules() -> io::Result<()> {
@@ -104,4 +184,22 @@ fn keep_or_make_pmem() -> io::Result<bool> {
     }
     device.sync_all()?;
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_told_apart_by_their_flags_and_parents_are_read_behind_any_name() {
+        let smaps = "7f00-7f01 rw-s 00000000 00:1f 12    /pmem/pool/a b.image\nSize:  4 kB\nVmFlags: rd wr sh sf \n\
+                     7f02-7f03 rw-s 00000000 00:1f 13    /pmem/pool/c\nVmFlags: rd wr sh \n\
+                     7f04-7f05 rw-p 00000000 00:00 0 \nVmFlags: rd sf\n";
+        let found = mappings(smaps);
+        assert_eq!(found, [("/pmem/pool/a b.image".into(), true), ("/pmem/pool/c".into(), false)]);
+        assert_eq!(parent("12 (a) b) S 7 12 12"), Some(7));
+        assert_eq!(parent(""), None);
+        let own = std::process::id();
+        assert!(descendants(own).is_ok_and(|found| !found.contains(&own)));
+    }
 }

@@ -1,4 +1,4 @@
-//! The writer of records, and their reader: each a process of its own, since both may be opened after any failure.
+//! The writer of records in heaps, and their reader: each a process of its own, since both may be opened after any failure.
 //!
 //! Invariants: the writer acknowledges a record after the commit at its level has returned (before it, if it is to lie). The
 //! reader leaves without closing what it opened, so that the next failure does not begin with heaps in order.
@@ -10,8 +10,9 @@ use holdfast_native_heap::{RegionBacking, SharedRegion, open_heap};
 use holdfast_region::{Durability, RegionError};
 
 use super::port::Port;
-use super::{key, names, records, region_name};
-use crate::words::{Level, Place, Report};
+use super::{key, names, pool_directory, records, region_name, system};
+use crate::place::{Holder, Level, Place, Pool, found};
+use crate::words::Report;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 /// A heap has room for them.
@@ -33,7 +34,8 @@ struct Writer {
 /// In words, what failed.
 pub fn write(early: bool) -> Result<(), String> {
     let mut port = Port::open().map_err(|error| format!("no port to the host: {error}"))?;
-    let mut writers = Place::all().map(open).collect::<Result<Vec<_>, _>>()?;
+    let mut writers = Place::of(Holder::Heap).map(open).collect::<Result<Vec<_>, _>>()?;
+    system::check_mappings(&[std::process::id()], &pool_directory(Pool::Dax))?;
     loop {
         let mut idle = true;
         for writer in &mut writers {
@@ -58,13 +60,13 @@ impl Writer {
         }
         let acknowledged = Report::Acknowledged { place: self.place, number };
         if early {
-            say(port, &acknowledged)?;
+            port.say(&acknowledged)?;
             std::thread::sleep(EARLY_BY);
         }
         records::add(&mut self.heap).map_err(|error| said(&error))?;
         self.region.commit(durability(self.place.level)).map_err(|error| said(&error))?;
         if !early {
-            say(port, &acknowledged)?;
+            port.say(&acknowledged)?;
         }
         Ok(true)
     }
@@ -88,17 +90,13 @@ fn durability(level: Level) -> Durability {
     }
 }
 
-fn say(port: &mut Port, report: &Report) -> Result<(), String> {
-    port.send(report).map_err(|error| format!("the host cannot be told: {error}"))
-}
-
 /// Opens every heap that there is, reports what is in it, and leaves without closing any.
 ///
 /// # Errors
 /// When the host cannot be told.
 pub fn verify() -> Result<(), String> {
     let mut port = Port::open().map_err(|error| format!("no port to the host: {error}"))?;
-    for place in Place::all() {
+    for place in Place::of(Holder::Heap) {
         let report = look(place).unwrap_or_else(|what| Report::Broken { place, what });
         port.send_apart(&report).map_err(|error| error.to_string())?;
     }
@@ -115,7 +113,7 @@ fn look(place: Place) -> Result<Report, String> {
                 place,
                 number: 0,
                 opening: started.elapsed(),
-                opened: "never".into(),
+                opened: found::NEVER.to_owned(),
             });
         }
         Err(error) => return Err(error.to_string()),
@@ -134,12 +132,12 @@ fn look(place: Place) -> Result<Report, String> {
     }
 }
 
-/// Removes every heap.
+/// Removes every heap, those of applets, too.
 ///
 /// # Errors
 /// What the file system says.
 pub fn forget() -> Result<(), String> {
-    for place in Place::all() {
+    for place in Place::of(Holder::Heap).chain(Place::of(Holder::Applet)) {
         let (names, name) = (names(place.pool)?, region_name(place)?);
         match names.remove(&name, &key()) {
             Ok(()) | Err(RegionError::NotFound { .. }) => {}

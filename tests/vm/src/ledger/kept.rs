@@ -13,7 +13,7 @@ use crate::cause::Cause;
 use crate::lab::Plan;
 use crate::missing::{Result, host};
 
-const VERSION: &str = "holdfast-lab-1";
+const VERSION: &str = "holdfast-lab-2";
 
 impl Ledger {
     /// The ledger of an earlier run with the same plan; an empty one if there is no file.
@@ -101,7 +101,7 @@ fn title(plan: &Plan) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::words::{Level, Place, Pool};
+    use crate::place::{Holder, Level, Place, Pool};
 
     fn plan(seed: u64) -> Plan {
         let causes = vec![Cause::Panic, Cause::Hold];
@@ -113,7 +113,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ledger");
         assert_eq!(Ledger::of_file(&path, &plan(7)).unwrap().rounds, 0);
-        let place = Place { pool: Pool::Dax, level: Level::System };
+        let place = Place { holder: Holder::Applet, pool: Pool::Dax, level: Level::System };
         let mut ledger = Ledger::default();
         ledger.acknowledge(place, 12);
         ledger.found(Cause::Panic, place, 9, Duration::from_micros(1234));
