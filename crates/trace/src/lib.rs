@@ -14,11 +14,16 @@
 mod about;
 mod backend;
 mod error;
+mod machine;
 mod model;
+mod program;
+mod recording;
 mod sysno;
 
 pub use about::{About, BackendKind, Cache, Cost, FileSystem};
 pub use backend::{Backend, Outcome, Program, Settings, StopFlag, Target};
 pub use error::{Result, TraceError};
 pub use model::{Abi, Call, End, Event, Object, Split};
+pub use program::Waiting;
+pub use recording::{Ending, Recorder, Recording, RecordingError, Written};
 pub use sysno::{call_name, call_number, descriptor_argument};
