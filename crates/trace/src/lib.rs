@@ -13,6 +13,7 @@
 
 mod about;
 mod backend;
+mod bpf;
 mod error;
 mod machine;
 mod model;
@@ -22,6 +23,7 @@ mod sysno;
 
 pub use about::{About, BackendKind, Cache, Cost, FileSystem};
 pub use backend::{Backend, Outcome, Program, Settings, StopFlag, Target};
+pub use bpf::{BUFFER_BYTES, bpf};
 pub use error::{Result, TraceError};
 pub use model::{Abi, Call, End, Event, Object, Split};
 pub use program::Waiting;
