@@ -56,6 +56,10 @@ struct thread_info {
 	unsigned int status;
 } FROM_KERNEL;
 
+struct list_head {
+	struct list_head *next;
+} FROM_KERNEL;
+
 struct super_block {
 	unsigned long s_magic;
 } FROM_KERNEL;

@@ -20,6 +20,7 @@ enum { FACT_DESCRIPTOR = 7, FACT_MAPPING = 8, FACT_ARGUMENTS = 16 };
 struct settings {
 	__u8 facts_64[FACTS], facts_32[FACTS];
 	__u32 tracer;
+	__u32 only_copies; /* reads of other memory are made as on kernels before 6.2 */
 };
 
 struct counters {

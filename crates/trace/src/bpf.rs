@@ -34,7 +34,8 @@ pub const BUFFER_BYTES: u32 = 16 << 20;
 /// [`crate::TraceError::Unavailable`]: this user may not, the kernel cannot, or it was built without.
 #[cfg(bpf_programs)]
 pub fn bpf(settings: Settings, buffer_bytes: u32) -> Result<Box<dyn Backend>> {
-    Ok(Box::new(session::Session::new(settings, buffer_bytes)?))
+    let options = programs::Options { buffer_bytes, only_copies: false };
+    Ok(Box::new(session::Session::new(settings, options)?))
 }
 
 /// This was built without it.

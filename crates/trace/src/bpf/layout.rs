@@ -15,6 +15,7 @@ pub(super) struct KernelSettings {
     pub(super) facts_64: [u8; FACTS],
     pub(super) facts_32: [u8; FACTS],
     pub(super) tracer: u32,
+    pub(super) only_copies: u32,
 }
 
 /// `struct counters`.
@@ -95,7 +96,7 @@ pub(super) struct ThreadRecord {
     pub(super) command: [u8; 16],
 }
 
-const _: () = assert!(size_of::<KernelSettings>() == 2052);
+const _: () = assert!(size_of::<KernelSettings>() == 2056);
 const _: () = assert!(size_of::<Counters>() == 40);
 const _: () = assert!(size_of::<CallHead>() == 40);
 const _: () = assert!(size_of::<ThreadRecord>() == 56);

@@ -36,6 +36,14 @@ fn hear(_level: PrintLevel, text: String) {
     }
 }
 
+/// How they are loaded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    pub(super) buffer_bytes: u32,
+    /// They read the kernel's memory as they have to before 6.2.
+    pub(super) only_copies: bool,
+}
+
 /// Loaded programs.
 #[derive(Debug)]
 pub(super) struct Programs {
@@ -46,14 +54,14 @@ pub(super) struct Programs {
 
 impl Programs {
     /// Loads them.
-    pub(super) fn load(buffer_bytes: u32) -> Result<Programs> {
+    pub(super) fn load(options: Options) -> Result<Programs> {
         check_kernel()?;
         let former = set_print(Some((PrintLevel::Warn, hear)));
         let mut missing = Vec::new();
-        let mut loaded = load(buffer_bytes, &missing);
+        let mut loaded = load(options, &missing);
         if loaded.is_err() && may_load() {
             missing = OPTIONAL.to_vec();
-            loaded = load(buffer_bytes, &missing);
+            loaded = load(options, &missing);
         }
         set_print(former);
         match loaded {
@@ -158,13 +166,18 @@ fn pass(link: Option<&Link>, step: &'static str) -> Result<()> {
     }
 }
 
-fn load(buffer_bytes: u32, without: &[&str]) -> libbpf_rs::Result<Object> {
+fn load(options: Options, without: &[&str]) -> libbpf_rs::Result<Object> {
     let mut object = ObjectBuilder::default().name("holdfast")?.open_memory(&CODE.0)?;
-    let settings = KernelSettings { facts_64: facts_64(), facts_32: facts_32(), tracer: std::process::id() };
+    let settings = KernelSettings {
+        facts_64: facts_64(),
+        facts_32: facts_32(),
+        tracer: std::process::id(),
+        only_copies: options.only_copies.into(),
+    };
     for mut map in object.maps_mut() {
         let name = map.name().as_encoded_bytes();
         if name == b"records" {
-            map.set_max_entries(buffer_bytes)?;
+            map.set_max_entries(options.buffer_bytes)?;
         } else if name.ends_with(b".rodata") {
             map.set_initial_value(settings.as_bytes())?;
         }

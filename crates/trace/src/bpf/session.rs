@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::cost::{NullCalls, cost};
 use super::groups::Groups;
 use super::layout::{Counters, WANTED_FROM_EXEC, WANTED_NOW};
-use super::programs::{Programs, Watch, kernel};
+use super::programs::{Options, Programs, Watch, kernel};
 use super::record::decode;
 use crate::machine::now_ns;
 use crate::program::Waiting;
@@ -38,8 +38,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(settings: Settings, buffer_bytes: u32) -> Result<Session> {
-        let programs = Programs::load(buffer_bytes)?;
+    pub(super) fn new(settings: Settings, options: Options) -> Result<Session> {
+        let programs = Programs::load(options)?;
         let mut about = About::before(&settings, BackendKind::Bpf);
         if programs.missing.contains(&"on_operation") {
             about.notes.push(
