@@ -17,6 +17,7 @@ mod error;
 mod machine;
 mod model;
 mod program;
+mod ptrace;
 mod recording;
 mod sysno;
 
@@ -25,5 +26,6 @@ pub use backend::{Backend, Outcome, Program, Settings, StopFlag, Target};
 pub use error::{Result, TraceError};
 pub use model::{Abi, Call, End, Event, Object, Split};
 pub use program::Waiting;
+pub use ptrace::PtraceBackend;
 pub use recording::{Ending, Recorder, Recording, RecordingError, Written};
 pub use sysno::{call_name, call_number, descriptor_argument};
