@@ -133,7 +133,7 @@ static __always_inline __u8 facts_of(__u8 abi, __u32 number)
 {
 	number &= ~X32_BIT;
 	if (number >= FACTS)
-		return FACT_ARGUMENTS;
+		return FACT_MORE_ARGUMENTS;
 	return abi == ABI_I386 ? settings.facts_32[number] : settings.facts_64[number];
 }
 

@@ -93,16 +93,23 @@ static __always_inline void copy_arguments(__u64 *to, struct pt_regs *regs, __u8
 		to[0] = (__u32)regs->bx;
 		to[1] = (__u32)regs->cx;
 		to[2] = (__u32)regs->dx;
-		to[3] = (__u32)regs->si;
-		to[4] = (__u32)regs->di;
-		to[5] = (__u32)regs->bp;
 	} else {
 		to[0] = regs->di;
 		to[1] = regs->si;
 		to[2] = regs->dx;
-		to[3] = regs->r10;
-		to[4] = regs->r8;
-		to[5] = regs->r9;
+	}
+}
+
+static __always_inline void copy_more_arguments(__u64 *to, struct pt_regs *regs, __u8 abi)
+{
+	if (abi == ABI_I386) {
+		to[0] = (__u32)regs->si;
+		to[1] = (__u32)regs->di;
+		to[2] = (__u32)regs->bp;
+	} else {
+		to[0] = regs->r10;
+		to[1] = regs->r8;
+		to[2] = regs->r9;
 	}
 }
 
@@ -115,9 +122,9 @@ static __always_inline void copy_parts(__u64 *to, struct state *state)
 }
 
 #define PARTS_BYTES (PARTS * sizeof(__u64))
-#define ARGUMENTS_BYTES (6 * sizeof(__u64))
+#define MORE_BYTES (3 * sizeof(__u64))
 
-static __always_inline void fill(struct call *call, struct state *state, __u64 now, __s64 result, __u8 flags)
+static __always_inline void fill(struct call *call, struct state *state, struct pt_regs *regs, __u64 now, __s64 result, __u8 flags)
 {
 	call->kind = KIND_CALL;
 	call->flags = flags;
@@ -129,6 +136,7 @@ static __always_inline void fill(struct call *call, struct state *state, __u64 n
 	call->start_ns = state->start_ns;
 	call->wall_ns = now - state->start_ns;
 	call->result = result;
+	copy_arguments(call->arguments, regs, state->abi);
 }
 
 /* The size of a reservation must be known beforehand, so there are four. */
@@ -136,18 +144,18 @@ static __always_inline void send_call(struct state *state, struct pt_regs *regs,
 {
 	struct call *call;
 
-	if (flags & CALL_HAS_ARGUMENTS) {
+	if (flags & CALL_HAS_ALL_ARGUMENTS) {
 		if (flags & CALL_HAS_PARTS) {
-			call = bpf_ringbuf_reserve(&records, sizeof(*call) + PARTS_BYTES + ARGUMENTS_BYTES, 0);
+			call = bpf_ringbuf_reserve(&records, sizeof(*call) + PARTS_BYTES + MORE_BYTES, 0);
 			if (!call)
 				goto lost;
 			copy_parts((__u64 *)(call + 1), state);
-			copy_arguments((__u64 *)(call + 1) + PARTS, regs, state->abi);
+			copy_more_arguments((__u64 *)(call + 1) + PARTS, regs, state->abi);
 		} else {
-			call = bpf_ringbuf_reserve(&records, sizeof(*call) + ARGUMENTS_BYTES, 0);
+			call = bpf_ringbuf_reserve(&records, sizeof(*call) + MORE_BYTES, 0);
 			if (!call)
 				goto lost;
-			copy_arguments((__u64 *)(call + 1), regs, state->abi);
+			copy_more_arguments((__u64 *)(call + 1), regs, state->abi);
 		}
 	} else if (flags & CALL_HAS_PARTS) {
 		call = bpf_ringbuf_reserve(&records, sizeof(*call) + PARTS_BYTES, 0);
@@ -159,7 +167,7 @@ static __always_inline void send_call(struct state *state, struct pt_regs *regs,
 		if (!call)
 			goto lost;
 	}
-	fill(call, state, now, result, flags);
+	fill(call, state, regs, now, result, flags);
 	bpf_ringbuf_submit(call, BPF_RB_NO_WAKEUP);
 	return;
 lost:

@@ -48,7 +48,7 @@ int on_enter(__u64 *ctx)
 	facts = facts_of(abi, number);
 	state->number = number;
 	state->abi = abi;
-	state->flags = facts & FACT_ARGUMENTS ? CALL_HAS_ARGUMENTS : 0;
+	state->flags = facts & FACT_MORE_ARGUMENTS ? CALL_HAS_ALL_ARGUMENTS : 0;
 	state->object = look_at_object(task, regs, abi, facts);
 	state->returns_unseen = 0;
 	if (state->again_ip && regs->ip == state->again_ip && regs->sp == state->again_sp) {
@@ -92,7 +92,7 @@ int on_exit(__u64 *ctx)
 			return 0;
 		state->abi = task->thread_info.status & TS_COMPAT ? ABI_I386 : ABI_X86_64;
 		state->number = number;
-		state->flags = CALL_HAS_ARGUMENTS;
+		state->flags = CALL_HAS_ALL_ARGUMENTS;
 		state->object = OBJECT_NONE;
 		state->start_ns = now;
 	}
@@ -362,7 +362,7 @@ static __always_inline void begin_in_the_middle(struct task_struct *task, struct
 	if (why & (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE) && (__s64)regs->orig_ax >= 0) {
 		state->number = regs->orig_ax;
 		state->abi = task->thread_info.status & TS_COMPAT ? ABI_I386 : ABI_X86_64;
-		state->flags = CALL_HAS_ARGUMENTS;
+		state->flags = CALL_HAS_ALL_ARGUMENTS;
 		state->object = look_at_object(task, regs, state->abi, facts_of(state->abi, state->number));
 		state->returns_unseen = 0;
 		state->start_ns = now;

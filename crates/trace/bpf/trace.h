@@ -5,8 +5,7 @@
 /* The first byte of a record. */
 enum kind { KIND_CALL = 1, KIND_BEGAN, KIND_EXEC, KIND_ENDED, KIND_TIME, KIND_SIGNAL, KIND_IO_URING };
 
-/* What follows the head of a call. */
-enum { CALL_HAS_PARTS = 1, CALL_HAS_ARGUMENTS = 2, CALL_RESTARTED = 4, CALL_UNFINISHED = 8 };
+enum { CALL_HAS_PARTS = 1, CALL_HAS_ALL_ARGUMENTS = 2, CALL_RESTARTED = 4, CALL_UNFINISHED = 8 };
 enum { ABI_X86_64 = 0, ABI_I386 = 1, ABI_X32 = 2 };
 
 enum object { OBJECT_NONE, OBJECT_UNKNOWN, OBJECT_FILE, OBJECT_DIRECTORY, OBJECT_BLOCK, OBJECT_CHARACTER, OBJECT_TERMINAL,
@@ -14,7 +13,7 @@ enum object { OBJECT_NONE, OBJECT_UNKNOWN, OBJECT_FILE, OBJECT_DIRECTORY, OBJECT
 	      OBJECT_PIDFD, OBJECT_IO_URING, OBJECT_ANONYMOUS, OBJECT_OTHER };
 
 /* What is to be known of a call, by its number: which argument is its descriptor (0 none, 1 the first), and flags. */
-enum { FACT_DESCRIPTOR = 7, FACT_MAPPING = 8, FACT_ARGUMENTS = 16 };
+enum { FACT_DESCRIPTOR = 7, FACT_MAPPING = 8, FACT_MORE_ARGUMENTS = 16 };
 #define FACTS 1024
 
 struct settings {
@@ -49,7 +48,8 @@ struct call {
 	__u32 process, thread;
 	__u64 start_ns, wall_ns;
 	__s64 result;
-	/* then, as the flags say: __u64 parts_ns[PARTS]; __u64 arguments[6] */
+	__u64 arguments[3];
+	/* then, as the flags say: __u64 parts_ns[PARTS]; __u64 more_arguments[3] */
 };
 
 struct thread {

@@ -23,31 +23,13 @@ mod record;
 #[cfg(bpf_programs)]
 mod session;
 
-use crate::{Backend, Result, Settings};
-
-/// Bytes of the buffer between the kernel and the tracer: some 150,000 calls.
-pub const BUFFER_BYTES: u32 = 16 << 20;
-
-/// The backend, loaded and ready. The buffer's size is a power of two and a multiple of the size of a page.
-///
-/// # Errors
-/// [`crate::TraceError::Unavailable`]: this user may not, the kernel cannot, or it was built without.
-#[cfg(bpf_programs)]
-pub fn bpf(settings: Settings, buffer_bytes: u32) -> Result<Box<dyn Backend>> {
-    let options = programs::Options { buffer_bytes, only_copies: false };
-    Ok(Box::new(session::Session::new(settings, options)?))
-}
-
-/// This was built without it.
-///
-/// # Errors
-/// Always [`crate::TraceError::Unavailable`].
 #[cfg(not(bpf_programs))]
-pub fn bpf(_settings: Settings, _buffer_bytes: u32) -> Result<Box<dyn Backend>> {
-    let why = if cfg!(target_arch = "x86_64") {
-        "this holdfast was built without the BPF backend: install clang and build again"
-    } else {
-        "the BPF backend is for x86-64 only"
-    };
-    Err(crate::TraceError::Unavailable { backend: "bpf", why: why.to_owned() })
-}
+mod absent;
+
+#[cfg(not(bpf_programs))]
+pub use absent::BpfBackend;
+#[cfg(bpf_programs)]
+pub use session::BpfBackend;
+
+/// Bytes of the buffer between the kernel and the tracer: some 230,000 calls.
+pub const BUFFER_BYTES: u32 = 16 << 20;

@@ -6,7 +6,7 @@ pub(super) const FACTS: usize = 1024;
 
 /// What is to be known of a call: the number of its descriptor argument, counted from 1, and these flags.
 pub(super) const FACT_MAPPING: u8 = 8;
-pub(super) const FACT_ARGUMENTS: u8 = 16;
+pub(super) const FACT_MORE_ARGUMENTS: u8 = 16;
 
 /// `struct settings`.
 #[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
@@ -52,7 +52,7 @@ pub(super) const KIND_SIGNAL: u8 = 6;
 pub(super) const KIND_IO_URING: u8 = 7;
 
 pub(super) const CALL_HAS_PARTS: u8 = 1;
-pub(super) const CALL_HAS_ARGUMENTS: u8 = 2;
+pub(super) const CALL_HAS_ALL_ARGUMENTS: u8 = 2;
 pub(super) const CALL_RESTARTED: u8 = 4;
 pub(super) const CALL_UNFINISHED: u8 = 8;
 
@@ -73,6 +73,7 @@ pub(super) struct CallHead {
     pub(super) start_ns: u64,
     pub(super) wall_ns: u64,
     pub(super) result: i64,
+    pub(super) arguments: [u64; 3],
 }
 
 /// Of a call that left the CPU: asleep, waiting, waiting for a device, queued.
@@ -98,5 +99,5 @@ pub(super) struct ThreadRecord {
 
 const _: () = assert!(size_of::<KernelSettings>() == 2056);
 const _: () = assert!(size_of::<Counters>() == 40);
-const _: () = assert!(size_of::<CallHead>() == 40);
+const _: () = assert!(size_of::<CallHead>() == 64);
 const _: () = assert!(size_of::<ThreadRecord>() == 56);

@@ -3,8 +3,8 @@
 use zerocopy::FromBytes;
 
 use super::layout::{
-    CALL_HAS_ARGUMENTS, CALL_HAS_PARTS, CALL_RESTARTED, CALL_UNFINISHED, CallHead, END_BY_EXEC, KIND_BEGAN,
-    KIND_CALL, KIND_ENDED, KIND_EXEC, KIND_IO_URING, KIND_SIGNAL, KIND_TIME, Parts, ThreadRecord,
+    CALL_HAS_ALL_ARGUMENTS, CALL_HAS_PARTS, CALL_RESTARTED, CALL_UNFINISHED, CallHead, END_BY_EXEC,
+    KIND_BEGAN, KIND_CALL, KIND_ENDED, KIND_EXEC, KIND_IO_URING, KIND_SIGNAL, KIND_TIME, Parts, ThreadRecord,
 };
 use crate::{Abi, Call, End, Event, Object, Split};
 
@@ -25,13 +25,15 @@ pub(super) fn decode(record: &[u8], sink: &mut dyn FnMut(Event)) {
 fn decode_call(record: &[u8]) -> Option<Call> {
     let (head, mut rest) = CallHead::read_from_prefix(record).ok()?;
     let mut parts: Parts = [0; 4];
-    let mut arguments = [0_u64; 6];
+    let mut more_arguments = [0_u64; 3];
     if head.flags & CALL_HAS_PARTS != 0 {
         (parts, rest) = Parts::read_from_prefix(rest).ok()?;
     }
-    if head.flags & CALL_HAS_ARGUMENTS != 0 {
-        (arguments, _) = FromBytes::read_from_prefix(rest).ok()?;
+    if head.flags & CALL_HAS_ALL_ARGUMENTS != 0 {
+        (more_arguments, _) = FromBytes::read_from_prefix(rest).ok()?;
     }
+    let [first, second, third] = head.arguments;
+    let [fourth, fifth, sixth] = more_arguments;
     let [sleep_ns, wait_ns, io_wait_ns, queue_ns] = parts;
     let off_ns = parts.into_iter().fold(0, u64::saturating_add);
     let abi = match head.abi {
@@ -44,7 +46,7 @@ fn decode_call(record: &[u8]) -> Option<Call> {
         thread: head.thread,
         abi,
         number: head.number,
-        arguments,
+        arguments: [first, second, third, fourth, fifth, sixth],
         result: (head.flags & CALL_UNFINISHED == 0).then_some(head.result),
         start_ns: head.start_ns,
         time: Split {
@@ -143,6 +145,7 @@ mod tests {
         start_ns: 1000,
         wall_ns: 100,
         result: -11,
+        arguments: [1, 2, 3],
     };
 
     fn events(record: &[u8]) -> Vec<Event> {
@@ -155,15 +158,15 @@ mod tests {
     fn a_call_that_never_left_the_cpu_has_all_its_time_there() {
         let [Event::Call(call)] = events(CALL.as_bytes())[..] else { panic!() };
         assert_eq!(call.time, Split::of(100, 0, 0, 0, 0));
-        assert_eq!((call.result, call.object, call.arguments), (Some(-11), Object::Pipe, [0; 6]));
+        assert_eq!((call.result, call.object, call.arguments), (Some(-11), Object::Pipe, [1, 2, 3, 0, 0, 0]));
     }
 
     #[test]
     fn parts_and_arguments_follow_the_head_as_its_flags_say() {
-        let flags = CALL_HAS_PARTS | CALL_HAS_ARGUMENTS | CALL_UNFINISHED | CALL_RESTARTED;
+        let flags = CALL_HAS_PARTS | CALL_HAS_ALL_ARGUMENTS | CALL_UNFINISHED | CALL_RESTARTED;
         let mut record = CallHead { flags, ..CALL }.as_bytes().to_vec();
         record.extend([10_u64, 20, 30, 15].as_bytes());
-        record.extend([1_u64, 2, 3, 4, 5, 6].as_bytes());
+        record.extend([4_u64, 5, 6].as_bytes());
         let [Event::Call(call)] = events(&record)[..] else { panic!() };
         assert_eq!(call.time, Split::of(25, 10, 20, 30, 15));
         assert_eq!((call.result, call.restarted, call.arguments), (None, true, [1, 2, 3, 4, 5, 6]));

@@ -29,16 +29,33 @@ const GROUPS_AFTER: Duration = Duration::from_millis(100);
 /// A process that makes threads while its threads are marked is looked through again, this often at most.
 const PASSES_MOST: u32 = 20;
 
-/// The backend, loaded.
+/// See the module above.
 #[derive(Debug)]
-pub(super) struct Session {
+pub struct BpfBackend {
     settings: Settings,
     programs: Programs,
     about: About,
 }
 
-impl Session {
-    pub(super) fn new(settings: Settings, options: Options) -> Result<Session> {
+impl BpfBackend {
+    /// The backend for one run, its programs loaded into the kernel.
+    ///
+    /// # Errors
+    /// [`TraceError::Unavailable`]: this user may not, or this kernel cannot.
+    pub fn new(settings: Settings) -> Result<BpfBackend> {
+        BpfBackend::with_buffer(settings, super::BUFFER_BYTES)
+    }
+
+    /// The same with another size of the buffer between the kernel and the tracer: a power of two and a multiple of the size of a
+    /// page.
+    ///
+    /// # Errors
+    /// As for [`BpfBackend::new`].
+    pub fn with_buffer(settings: Settings, buffer_bytes: u32) -> Result<BpfBackend> {
+        BpfBackend::load(settings, Options { buffer_bytes, only_copies: false })
+    }
+
+    fn load(settings: Settings, options: Options) -> Result<BpfBackend> {
         let programs = Programs::load(options)?;
         let mut about = About::before(&settings, BackendKind::Bpf);
         if programs.missing.contains(&"on_operation") {
@@ -47,17 +64,17 @@ impl Session {
                     .to_owned(),
             );
         }
-        Ok(Session { settings, programs, about })
+        Ok(BpfBackend { settings, programs, about })
     }
 }
 
-impl Backend for Session {
+impl Backend for BpfBackend {
     fn about(&self) -> About {
         self.about.clone()
     }
 
     fn run(self: Box<Self>, sink: &mut dyn FnMut(Event)) -> Result<Outcome> {
-        let Session { settings, programs, mut about } = *self;
+        let BpfBackend { settings, programs, mut about } = *self;
         let target = Chosen::new(&settings)?;
         let untraced = NullCalls::run(|_| Ok(()), || ())?;
         let watch = programs.attach(matches!(target, Chosen::Group(_)))?;
