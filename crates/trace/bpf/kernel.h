@@ -118,6 +118,7 @@ struct task_struct;
 
 struct signal_struct {
 	unsigned int flags;
+	int group_exit_code;
 	struct task_struct *group_exec_task;
 } FROM_KERNEL;
 

@@ -23,6 +23,7 @@ struct state {
 	__u8 returns_unseen; /* from a call whose entry was not seen */
 	__u8 done;
 	__u8 silent; /* until its next exec */
+	__u8 starting; /* with that exec */
 };
 
 struct {

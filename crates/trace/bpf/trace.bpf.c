@@ -20,6 +20,7 @@ static __noinline int ends_silence(struct state *state, __u32 number)
 	if (!state || number != NR_EXECVE)
 		return 0;
 	state->silent = 0;
+	state->starting = 1;
 	state->began_ns = bpf_ktime_get_ns();
 	state->total_off_ns = 0;
 	state->total_queue_ns = 0;
@@ -214,7 +215,12 @@ int on_fork(__u64 *ctx)
 	return 0;
 }
 
-/* An exec by another thread than the first gives that thread the number of the process. */
+static __always_inline __u32 parent_of(struct task_struct *task)
+{
+	return seen_number(task->real_parent->group_leader->thread_pid);
+}
+
+/* The exec of the started program is where it begins. An exec by another thread than the first gives that thread the number of the process. */
 SEC("tp_btf/sched_process_exec")
 int on_exec(__u64 *ctx)
 {
@@ -227,12 +233,13 @@ int on_exec(__u64 *ctx)
 		return 0;
 	former = state->thread;
 	state->thread = state->process;
-	record = reserve_thread(state, KIND_EXEC, bpf_ktime_get_ns());
+	record = reserve_thread(state, state->starting ? KIND_BEGAN : KIND_EXEC, bpf_ktime_get_ns());
 	if (record) {
-		record->other = former;
+		record->other = state->starting ? parent_of(task) : former;
 		copy_command(record, task);
 		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	}
+	state->starting = 0;
 	return 0;
 }
 
@@ -241,19 +248,25 @@ int on_signal(__u64 *ctx)
 {
 	int signal = ctx[0];
 	struct k_sigaction *action = (struct k_sigaction *)ctx[2];
-	struct state *state = current_state();
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+	struct state *state = state_of(task);
 	struct thread *record;
 
 	if (!state || state->done)
 		return 0;
 	/* With a handler, most calls that would begin again do not: the program sees EINTR. */
 	if (state->again_ip && (__u64)action->sa.sa_handler > 1) {
-		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs((struct task_struct *)bpf_get_current_task_btf());
+		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 		__s64 result = regs->ax;
 		if (result == -ERESTARTNOHAND || result == -ERESTART_RESTARTBLOCK ||
 		    (result == -ERESTARTSYS && !(action->sa.sa_flags & SA_RESTART)))
 			state->again_ip = 0;
 	}
+	/* A signal that ends a process is delivered as SIGKILL, also to threads that end with it for another reason. */
+	if (signal == SIGKILL && task->signal->flags & SIGNAL_GROUP_EXIT)
+		signal = task->signal->group_exit_code & 0x7f;
+	if (!signal || (signal == SIGKILL && task->signal->group_exec_task))
+		return 0;
 	record = reserve_thread(state, KIND_SIGNAL, bpf_ktime_get_ns());
 	if (record) {
 		record->signal = signal;
@@ -347,15 +360,17 @@ static __always_inline void begin_in_the_middle(struct task_struct *task, struct
 {
 	__u32 why = task->__state;
 	struct pt_regs *regs;
-	struct thread *record = reserve_thread(state, KIND_BEGAN, now);
+	struct thread *record;
 
+	if (state->silent)
+		return;
+	record = reserve_thread(state, KIND_BEGAN, now);
 	if (record) {
-		record->other = state->thread == state->process ? seen_number(task->real_parent->group_leader->thread_pid)
-								  : state->process;
+		record->other = state->thread == state->process ? parent_of(task) : state->process;
 		copy_command(record, task);
 		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	}
-	if (task->on_cpu || state->silent)
+	if (task->on_cpu)
 		return;
 	leave(state, part_of(task, why), now);
 	regs = (struct pt_regs *)bpf_task_pt_regs(task);

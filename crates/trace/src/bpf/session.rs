@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use holdfast_sys::child::{Status, reap};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getpriority_process, pidfd_open, setpriority_process};
 
 use super::cost::{NullCalls, cost};
 use super::groups::Groups;
@@ -24,6 +24,8 @@ use crate::{About, Backend, BackendKind, End, Event, Outcome, Result, Settings, 
 const TICK: Duration = Duration::from_millis(5);
 /// A buffer that was fuller than this is looked at again at once.
 const HURRY_RECORDS: i32 = 20_000;
+/// How nice the tracer is.
+const NICE: i32 = -10;
 /// How often control groups are looked through for processes that are not traced yet.
 const GROUPS_AFTER: Duration = Duration::from_millis(100);
 /// A process that makes threads while its threads are marked is looked through again, this often at most.
@@ -76,6 +78,8 @@ impl Backend for BpfBackend {
     fn run(self: Box<Self>, sink: &mut dyn FnMut(Event)) -> Result<Outcome> {
         let BpfBackend { settings, programs, mut about } = *self;
         let target = Chosen::new(&settings)?;
+        // After the program was started, which is as nice as it would be untraced.
+        let _priority = Priority::raise();
         let untraced = NullCalls::run(|_| Ok(()), || ())?;
         let watch = programs.attach(matches!(target, Chosen::Group(_)))?;
         let events = RefCell::new(Events { sink, ignored: HashSet::new(), processes: HashSet::new() });
@@ -106,6 +110,26 @@ impl Backend for BpfBackend {
                 run.conclude(&mut about)?;
                 Ok(Outcome { end, about })
             })
+    }
+}
+
+/// The tracer has little to do, and must do it in time: a buffer that is not emptied loses records.
+struct Priority(Option<i32>);
+
+impl Priority {
+    /// Of this thread. Where that is not allowed, it stays as it is.
+    fn raise() -> Priority {
+        let before = getpriority_process(None).ok();
+        Priority(before.filter(|before| *before > NICE && setpriority_process(None, NICE).is_ok()))
+    }
+}
+
+impl Drop for Priority {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            // To be nicer is always allowed.
+            let _ = setpriority_process(None, before);
+        }
     }
 }
 
