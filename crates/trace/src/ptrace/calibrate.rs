@@ -30,9 +30,7 @@ impl Calibration {
         let mut sink = |_| {};
         let mut tracer = Tracer::new(&mut sink, Cost::default(), 0);
         tracer.measured = Some(Vec::new());
-        let began_ns = now_ns();
-        let counted_ns = trace_null_calls(&mut tracer)?;
-        let lasted_ns = now_ns().saturating_sub(began_ns);
+        trace_null_calls(&mut tracer)?;
         // The child's other calls are few: medians do not see them.
         let measured = tracer.measured.unwrap_or_default();
         if measured.len() < CALLS as usize {
@@ -41,42 +39,38 @@ impl Calibration {
                 why: "the kernel does not tell which calls a traced program makes; that takes Linux 5.3 or newer".to_owned(),
             });
         }
-        let calls = measured.len() as u64;
+        let pairs: Vec<_> = measured.iter().zip(measured.iter().skip(1)).collect();
         let inside_ns = median(&measured, |raw| raw.counted.cpu_ns);
+        // From one call's beginning to the next one's, the child does nothing but to be stopped twice.
+        let call_ns = median(&pairs, |(raw, next)| next.start_ns.saturating_sub(raw.start_ns));
+        let call_cpu_ns = median(&pairs, |(raw, next)| next.at_entry.since(raw.at_entry).cpu_ns);
         let running_ns = |raw: &Raw| raw.counted.cpu_ns + raw.counted.queue_ns;
         let cost = Cost {
-            slowdown_ns: (lasted_ns / calls).saturating_sub(untraced_ns),
+            slowdown_ns: call_ns.saturating_sub(untraced_ns),
             cpu_bias_ns: inside_ns.saturating_sub(untraced_ns),
             queue_bias_ns: median(&measured, |raw| raw.counted.queue_ns),
             blocked_bias_ns: median(&measured, |raw| raw.wall_ns.saturating_sub(running_ns(raw))),
-            calls: calls as u32,
+            calls: measured.len() as u32,
         };
-        Ok(Calibration { cost, outside_bias_ns: (counted_ns / calls).saturating_sub(inside_ns) })
+        Ok(Calibration { cost, outside_bias_ns: call_cpu_ns.saturating_sub(inside_ns) })
     }
 }
 
-/// The CPU time of the child in all.
-fn trace_null_calls(tracer: &mut Tracer) -> Result<u64> {
+fn trace_null_calls(tracer: &mut Tracer) -> Result<()> {
     let kernel = |step| move |source| TraceError::Kernel { step, source };
     let mut child = ptrace::start(&Task::NullCalls(CALLS)).map_err(kernel("start a process"))?;
     let process = child.pid();
     ptrace::seize(process).map_err(|source| unavailable(&source))?;
     tracer.add(process, process, std::process::id(), false);
     ptrace::interrupt(process).and_then(|()| child.let_go()).map_err(kernel("let a process go"))?;
-    let mut counted_ns = 0;
     while !tracer.threads.is_empty() {
         match ptrace::wait() {
-            Ok(Some((tid, happened))) => {
-                if let Some(thread) = tracer.threads.get(&process) {
-                    counted_ns = thread.used().cpu_ns;
-                }
-                tracer.on(tid, happened);
-            }
+            Ok(Some((tid, happened))) => tracer.on(tid, happened),
             Ok(None) => {}
             Err(source) => return Err(TraceError::Kernel { step: "wait for a process", source }),
         }
     }
-    Ok(counted_ns)
+    Ok(())
 }
 
 fn untraced_call_ns() -> u64 {
@@ -87,7 +81,7 @@ fn untraced_call_ns() -> u64 {
     now_ns().saturating_sub(began_ns) / u64::from(UNTRACED_CALLS)
 }
 
-fn median(measured: &[Raw], of: impl Fn(&Raw) -> u64) -> u64 {
+fn median<T>(measured: &[T], of: impl Fn(&T) -> u64) -> u64 {
     let mut values: Vec<_> = measured.iter().map(of).collect();
     values.sort_unstable();
     values.get(values.len() / 2).copied().unwrap_or(0)

@@ -93,7 +93,10 @@ pub(super) struct Inside {
 /// What the counters say of a call, nothing taken off.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Raw {
+    pub(super) start_ns: u64,
     pub(super) wall_ns: u64,
+    /// What the thread had at its entry, and what was added up to its return.
+    pub(super) at_entry: Reading,
     pub(super) counted: Reading,
     /// How often it got a CPU only because it had been stopped by the tracer.
     pub(super) stops: u64,
@@ -224,9 +227,15 @@ impl Thread {
     pub(super) fn leave(&mut self, result: Option<i64>, at_ns: u64, bias: &Cost) -> Option<(Call, Raw)> {
         let inside = self.inside.take()?;
         let wall_ns = at_ns.saturating_sub(inside.start_ns).saturating_sub(inside.stopped_ns);
-        let raw = Raw { wall_ns, counted: self.latest.since(inside.at_entry), stops: inside.stops };
+        let (start_ns, at_entry) = (inside.start_ns, inside.at_entry);
+        let raw =
+            Raw { start_ns, wall_ns, at_entry, counted: self.latest.since(at_entry), stops: inside.stops };
         let seen = self.slot.leave(at_ns);
-        let blocked = seen.unwrap_or_else(|| Blocked::unseen(inside.object, inside.waits_for_child));
+        let blocked = match seen {
+            _ if inside.waits_for_child => Blocked::FOR_CHILD,
+            Some(seen) => seen,
+            None => Blocked::unseen(inside.object),
+        };
         self.note_restart(&inside, result);
         let call = Call {
             process: self.process,

@@ -26,10 +26,12 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    /// Of a call that nobody looked at: calls about files wait for the device, vfork for the child, others sleep.
-    pub(super) fn unseen(object: Object, waits_for_child: bool) -> Blocked {
+    /// Of vfork, whatever was seen: it waits uninterruptibly for its child, in a function of the kernel without a name of its own.
+    pub(super) const FOR_CHILD: Blocked = Blocked { sleep_ns: 0, wait_ns: 1, io_wait_ns: 0 };
+
+    /// Of a call that nobody looked at: calls about files wait for the device, others sleep.
+    pub(super) fn unseen(object: Object) -> Blocked {
         match object {
-            _ if waits_for_child => Blocked { wait_ns: 1, ..Blocked::default() },
             Object::File | Object::Directory | Object::BlockDevice => {
                 Blocked { io_wait_ns: 1, ..Blocked::default() }
             }
@@ -215,7 +217,7 @@ fn state_letter(stat: &[u8]) -> Option<u8> {
 /// Whether a function of the kernel is one in which threads wait for each other.
 fn is_no_device(function: &[u8]) -> bool {
     let function = String::from_utf8_lossy(function);
-    ["vfork", "mutex", "rwsem", "down", "rwbase", "rt_mutex", "synchronize_rcu", "exit_mm", "coredump"]
+    ["mutex", "rwsem", "down", "rwbase", "rt_mutex", "synchronize_rcu", "exit_mm", "coredump"]
         .iter()
         .any(|word| function.contains(word))
 }
@@ -242,7 +244,7 @@ mod tests {
         assert_eq!(state_letter(b"12 (a) S) D 1 2"), Some(b'D'));
         assert_eq!(state_letter(b"12 (sh) S 1"), Some(b'S'));
         assert_eq!(state_letter(b""), None);
-        assert!(is_no_device(b"wait_for_vfork_done") && is_no_device(b"rwsem_down_write_slowpath"));
+        assert!(is_no_device(b"__mutex_lock") && is_no_device(b"rwsem_down_write_slowpath"));
         assert!(!is_no_device(b"folio_wait_bit_common") && !is_no_device(b"0"));
     }
 }
