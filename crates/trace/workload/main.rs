@@ -43,7 +43,7 @@ fn main() {
         "filtered_to_death" => kinds::filtered(&mut facts, true),
         "descriptors" => kinds::descriptors(&mut facts),
         "ticks" => kinds::ticks(&mut facts, number(3)),
-        "traces" => kinds::traces(&mut facts, &arguments[3..]),
+        "traces" => kinds::traces(&mut facts, &arguments[3], &arguments[4..]),
         other => panic!("no workload {other}"),
     }
 }
