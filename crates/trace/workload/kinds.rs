@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use holdfast_trace::{Backend, BpfBackend, Event, Program, PtraceBackend, Settings, Target};
+use holdfast_trace::{Backend, BpfBackend, Event, Program, PtraceBackend, Result, Settings, Target};
 
 use crate::facts::Facts;
 use crate::threads::mark;
@@ -99,9 +99,16 @@ pub(crate) fn traces(facts: &mut Facts, backend: &str, command: &[String]) {
         _ => Target::Start(Program { command: command.iter().map(Into::into).collect() }),
     };
     let settings = Settings::new(target);
-    let backend: Box<dyn Backend> = match backend {
-        "bpf" => Box::new(BpfBackend::new(settings).expect("a backend")),
-        _ => Box::new(PtraceBackend::new(settings).expect("a backend")),
+    let made: Result<Box<dyn Backend>> = match backend {
+        "bpf" => BpfBackend::new(settings).map(|backend| Box::new(backend) as _),
+        _ => PtraceBackend::new(settings).map(|backend| Box::new(backend) as _),
+    };
+    let backend = match made {
+        Ok(backend) => backend,
+        Err(error) => {
+            println!("{error}");
+            std::process::exit(1);
+        }
     };
     let mut calls = 0;
     let outcome = backend.run(&mut |event| {

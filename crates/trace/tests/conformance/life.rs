@@ -12,7 +12,7 @@ use crate::subject::{Subject, over_each};
 use crate::trace::{Facts, Trace, WORKLOAD};
 
 /// Waits for something that must come.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < end, "{what} has not come in a minute");
@@ -20,13 +20,13 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn workload(facts: &Facts, words: &[&str]) -> Command {
+pub(crate) fn workload(facts: &Facts, words: &[&str]) -> Command {
     let mut command = Command::new(WORKLOAD);
     command.arg(facts.path()).args(words).stdin(Stdio::null());
     command
 }
 
-fn end(mut child: Child) {
+pub(crate) fn end(mut child: Child) {
     let _ = child.kill();
     let _ = child.wait();
 }
