@@ -13,8 +13,14 @@
 
 mod about;
 mod backend;
+pub mod classes;
 mod error;
+pub mod histogram;
 mod model;
+mod names;
+pub mod report;
+pub mod statistics;
+pub mod summary;
 mod sysno;
 
 pub use about::{About, BackendKind, Cache, Cost, FileSystem};
