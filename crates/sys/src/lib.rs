@@ -18,6 +18,8 @@ mod page_set;
 pub mod private;
 pub mod probe;
 pub mod process;
+#[cfg(target_arch = "x86_64")]
+pub mod ptrace;
 pub mod quiet_thread;
 pub mod remote_memory;
 pub mod scheduling;

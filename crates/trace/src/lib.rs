@@ -13,18 +13,25 @@
 
 mod about;
 mod backend;
-pub mod classes;
 mod error;
-pub mod histogram;
+mod machine;
 mod model;
+mod program;
+mod recording;
+mod sysno;
+
+// What is made of events.
+pub mod classes;
+pub mod histogram;
 mod names;
 pub mod report;
 pub mod statistics;
 pub mod summary;
-mod sysno;
 
 pub use about::{About, BackendKind, Cache, Cost, FileSystem};
 pub use backend::{Backend, Outcome, Program, Settings, StopFlag, Target};
 pub use error::{Result, TraceError};
 pub use model::{Abi, Call, End, Event, Object, Split};
+pub use program::Waiting;
+pub use recording::{Ending, Recorder, Recording, RecordingError, Written};
 pub use sysno::{call_name, call_number, descriptor_argument};

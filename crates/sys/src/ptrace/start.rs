@@ -1,0 +1,165 @@
+//! Starting a program that can be seized before its first instruction.
+
+use std::ffi::{CString, c_char, c_int};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::thread::CpuSet;
+
+/// A started child that waits to be let go.
+#[derive(Debug)]
+pub struct Started {
+    pid: u32,
+    go: File,
+    failure: File,
+}
+
+impl Started {
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Lets it go. If this value is dropped instead, it ends.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn let_go(&mut self) -> io::Result<()> {
+        self.go.write_all(&[1])
+    }
+
+    /// Why it does not run the program, if it does not. Waits until that is known.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn failure(&mut self) -> io::Result<Option<io::Error>> {
+        let mut code = [0; 4];
+        match self.failure.read_exact(&mut code) {
+            Ok(()) => Ok(Some(io::Error::from_raw_os_error(i32::from_ne_bytes(code)))),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What a child does once it is let go.
+#[derive(Debug)]
+pub enum Task {
+    /// Runs a program.
+    Program {
+        /// Its file.
+        path: CString,
+        /// Its arguments, its name first.
+        arguments: Vec<CString>,
+        /// Its environment, each as NAME=VALUE.
+        environment: Vec<CString>,
+        /// The only CPU that it may use.
+        pin: Option<u32>,
+    },
+    /// Makes a call that does nothing, that many times, and ends.
+    NullCalls(u32),
+}
+
+/// Starts a child of this thread with all standard streams, which waits for [`Started::let_go`]. Its signals are as this process
+/// found them, except that SIGPIPE, which Rust's runtime ignores, is as usual again.
+///
+/// # Errors
+/// What the kernel says, or that the CPU cannot be used.
+pub fn start(task: &Task) -> io::Result<Started> {
+    let (go_out, go_in) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (failure_out, failure_in) = pipe_with(PipeFlags::CLOEXEC)?;
+    let orders = Orders::of(task, &go_out, &go_in, &failure_in);
+    // SAFETY: the child calls nothing but system calls, and never returns from `child`.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        0 => child(&orders),
+        1.. => Ok(Started { pid: pid as u32, go: File::from(go_in), failure: File::from(failure_out) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What the child uses, all of it allocated before.
+struct Orders {
+    path: *const c_char,
+    arguments: Vec<*const c_char>,
+    environment: Vec<*const c_char>,
+    pin: Option<CpuSet>,
+    null_calls: u32,
+    go_out: c_int,
+    /// The parent's end: the child closes its copy, so that it learns of the parent's death.
+    go_in: c_int,
+    failure_in: c_int,
+}
+
+impl Orders {
+    fn of(task: &Task, go_out: &OwnedFd, go_in: &OwnedFd, failure_in: &OwnedFd) -> Orders {
+        let pointers = |strings: &[CString]| -> Vec<*const c_char> {
+            strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        let (go_out, go_in, failure_in) = (go_out.as_raw_fd(), go_in.as_raw_fd(), failure_in.as_raw_fd());
+        let nothing = Orders {
+            path: std::ptr::null(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            pin: None,
+            null_calls: 0,
+            go_out,
+            go_in,
+            failure_in,
+        };
+        match task {
+            Task::NullCalls(count) => Orders { null_calls: *count, ..nothing },
+            Task::Program { path, arguments, environment, pin } => Orders {
+                path: path.as_ptr(),
+                arguments: pointers(arguments),
+                environment: pointers(environment),
+                pin: pin.map(|cpu| {
+                    let mut set = CpuSet::new();
+                    set.set(cpu as usize);
+                    set
+                }),
+                ..nothing
+            },
+        }
+    }
+}
+
+/// What the child does.
+fn child(orders: &Orders) -> ! {
+    // SAFETY: nothing here allocates or takes a lock; all pointers are into what the parent made before, of which the child
+    // has a copy.
+    unsafe {
+        libc::close(orders.go_in);
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let mut byte = 0_u8;
+        while libc::read(orders.go_out, (&raw mut byte).cast(), 1) < 0 {
+            if *libc::__errno_location() != libc::EINTR {
+                libc::_exit(127);
+            }
+        }
+        if byte == 0 {
+            libc::_exit(127);
+        }
+        if orders.path.is_null() {
+            for _ in 0..orders.null_calls {
+                libc::syscall(libc::SYS_getppid);
+            }
+            libc::_exit(0);
+        }
+        let mut code = 0;
+        if let Some(set) = &orders.pin {
+            code = rustix::thread::sched_setaffinity(None, set)
+                .map_or_else(|error| error.raw_os_error(), |()| 0);
+        }
+        if code == 0 {
+            libc::execve(orders.path, orders.arguments.as_ptr(), orders.environment.as_ptr());
+            code = *libc::__errno_location();
+        }
+        let code = code.to_ne_bytes();
+        libc::write(orders.failure_in, code.as_ptr().cast(), code.len());
+        libc::_exit(127)
+    }
+}

@@ -1,0 +1,71 @@
+//! Recordings: a trace in a file, written while it is made, read later. `docs/format.md` draws the format.
+//!
+//! Invariants:
+//! - A file is good up to its last complete frame at every moment: a frame is one write, with a checksum, and a failed write is cut off.
+//! - The writer never fails in the middle of a trace: it keeps the first error, counts what it could not keep, and says both at the end.
+//! - The reader believes no byte: lengths are bounded before memory is taken, and what is torn or damaged ends the reading
+//!   there, with the events before it kept.
+
+mod format;
+mod reader;
+mod writer;
+
+use std::io;
+use std::path::PathBuf;
+
+pub use reader::{Ending, Recording};
+pub use writer::{Recorder, Written};
+
+/// What went wrong with a recording.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordingError {
+    /// The file cannot be made or read.
+    #[error("cannot {step} {}: {source}", path.display())]
+    Io {
+        /// The step, as a verb.
+        step: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// The file took only a part of the events.
+    #[error(
+        "cannot write all of {}: {source}; it has the first {kept} events and can be read, {dropped} later ones are not there. \
+         Make room, or choose another place with -o",
+        path.display()
+    )]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+        /// Events that are in it.
+        kept: u64,
+        /// Events that are not.
+        dropped: u64,
+    },
+    /// The file is something else.
+    #[error("{} is no recording of `holdfast trace`; these are made with `holdfast trace run -o FILE`", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is of a later version of the format.
+    #[error("{} has version {version} of the format and this program knows up to {known}; use a newer holdfast", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+        /// The newest that is known.
+        known: u32,
+    },
+    /// Not even what the trace is about can be read.
+    #[error("{} is damaged before its first event; nothing of it can be read, record it again", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+}
