@@ -22,7 +22,9 @@ mod sysno;
 
 // What is made of events.
 pub mod classes;
+pub mod diff;
 pub mod histogram;
+pub mod matrix;
 mod names;
 pub mod report;
 pub mod statistics;
