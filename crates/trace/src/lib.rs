@@ -24,6 +24,7 @@ mod sysno;
 pub mod classes;
 pub mod diff;
 pub mod histogram;
+pub mod import;
 pub mod matrix;
 mod names;
 pub mod report;

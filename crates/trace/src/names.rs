@@ -1,11 +1,35 @@
 //! Names of errors, signals and io_uring's operations, as the kernel has them.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 /// ENOENT and the like; `error 4000` where there is no name.
 pub(crate) fn error(code: i32) -> String {
     match syscalls::Errno::new(code).name() {
         Some(name) => name.to_owned(),
         None => format!("error {code}"),
     }
+}
+
+/// The number of an error; that of EIO for a name that nobody knows, so that it stays an error.
+pub(crate) fn error_number(name: &str) -> i32 {
+    static NUMBERS: LazyLock<HashMap<&'static str, i32>> = LazyLock::new(|| {
+        let named = (1..=600).filter_map(|code| Some((syscalls::Errno::new(code).name()?, code)));
+        // EWOULDBLOCK and the like are other names of the same.
+        named.collect()
+    });
+    NUMBERS.get(name).copied().unwrap_or(5)
+}
+
+/// The number of a signal; 0 for a name that nobody knows.
+pub(crate) fn signal_number(name: &str) -> u8 {
+    let Some(name) = name.strip_prefix("SIG") else { return 0 };
+    if let Some(index) = SIGNALS.iter().position(|known| *known == name) {
+        return index as u8 + 1;
+    }
+    // The kernel's first one is two before that of the C library.
+    let real_time = name.strip_prefix("RT_").and_then(|number| number.parse::<u8>().ok());
+    real_time.map_or(0, |number| number.saturating_add(32))
 }
 
 /// SIGTERM and the like; `SIGRT+n` for those without a name.

@@ -80,7 +80,10 @@ mod tests {
         write_whole(&path, |out| out.write_all(b"old")).unwrap();
         let full = || io::Error::from_raw_os_error(28);
         let error = write_whole(&path, |out| out.write_all(b"half").and(Err(full()))).unwrap_err();
-        assert!(error.to_string().contains("is as it was") && error.to_string().contains("make room"), "{error}");
+        assert!(
+            error.to_string().contains("is as it was") && error.to_string().contains("make room"),
+            "{error}"
+        );
         assert_eq!(text(&path), "old");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
         write_whole(&path, |out| out.write_all(b"new")).unwrap();
