@@ -13,10 +13,12 @@
 
 mod about;
 mod backend;
+mod bpf;
 mod error;
 mod machine;
 mod model;
 mod program;
+mod ptrace;
 mod recording;
 mod sysno;
 
@@ -33,8 +35,10 @@ pub mod summary;
 
 pub use about::{About, BackendKind, Cache, Cost, FileSystem};
 pub use backend::{Backend, Outcome, Program, Settings, StopFlag, Target};
+pub use bpf::{BUFFER_BYTES, BpfBackend};
 pub use error::{Result, TraceError};
 pub use model::{Abi, Call, End, Event, Object, Split};
 pub use program::Waiting;
+pub use ptrace::PtraceBackend;
 pub use recording::{Ending, Recorder, Recording, RecordingError, Written};
 pub use sysno::{call_name, call_number, descriptor_argument};

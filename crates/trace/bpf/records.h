@@ -1,0 +1,198 @@
+/* What is kept of each thread, and the records that are made of it. */
+#ifndef HOLDFAST_RECORDS_H
+#define HOLDFAST_RECORDS_H
+
+#include "kernel.h"
+#include "trace.h"
+
+/* What the tracer looks at. */
+struct counters counters;
+
+struct state {
+	__u64 start_ns; /* of the call under way; 0 when there is none */
+	__u64 parts_ns[PARTS];
+	__u64 off_ns; /* when it left its CPU; 0 when it has one */
+	__u64 wake_ns;
+	__u64 began_ns;
+	__u64 total_off_ns, total_queue_ns;
+	__u64 again_ip, again_sp; /* where a call that is to begin again was made; 0 when there is none */
+	__u32 again_number;
+	__u32 process, thread;
+	__u32 number;
+	__u8 abi, object, flags, off_part;
+	__u8 returns_unseen; /* from a call whose entry was not seen */
+	__u8 done;
+	__u8 silent; /* until its next exec */
+	__u8 starting; /* with that exec */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct state);
+} threads SEC(".maps");
+
+#define OPERATIONS 256
+
+struct operations {
+	__u32 count[OPERATIONS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct operations);
+} io_uring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 << 20);
+} records SEC(".maps");
+
+/* Processes and threads for `mark` (see `struct wanted`), and control groups by number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct wanted);
+	__type(value, __u8);
+} wanted SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, __u8);
+} groups SEC(".maps");
+
+static __always_inline struct state *state_of(struct task_struct *task)
+{
+	return bpf_task_storage_get(&threads, task, 0, 0);
+}
+
+static __always_inline struct state *current_state(void)
+{
+	return state_of((struct task_struct *)bpf_get_current_task_btf());
+}
+
+/* A number as the tracer's name space of processes has it. */
+static __always_inline __u32 seen_number(struct pid *pid)
+{
+	__u32 level = counters.level;
+	int number = 0;
+
+	bpf_core_read(&number, sizeof(number), &pid->numbers[level].nr);
+	return number;
+}
+
+static __always_inline void copy_arguments(__u64 *to, struct pt_regs *regs, __u8 abi)
+{
+	if (abi == ABI_I386) {
+		to[0] = (__u32)regs->bx;
+		to[1] = (__u32)regs->cx;
+		to[2] = (__u32)regs->dx;
+	} else {
+		to[0] = regs->di;
+		to[1] = regs->si;
+		to[2] = regs->dx;
+	}
+}
+
+static __always_inline void copy_more_arguments(__u64 *to, struct pt_regs *regs, __u8 abi)
+{
+	if (abi == ABI_I386) {
+		to[0] = (__u32)regs->si;
+		to[1] = (__u32)regs->di;
+		to[2] = (__u32)regs->bp;
+	} else {
+		to[0] = regs->r10;
+		to[1] = regs->r8;
+		to[2] = regs->r9;
+	}
+}
+
+static __always_inline void copy_parts(__u64 *to, struct state *state)
+{
+	to[0] = state->parts_ns[0];
+	to[1] = state->parts_ns[1];
+	to[2] = state->parts_ns[2];
+	to[3] = state->parts_ns[3];
+}
+
+#define PARTS_BYTES (PARTS * sizeof(__u64))
+#define MORE_BYTES (3 * sizeof(__u64))
+
+static __always_inline void fill(struct call *call, struct state *state, struct pt_regs *regs, __u64 now, __s64 result, __u8 flags)
+{
+	call->kind = KIND_CALL;
+	call->flags = flags;
+	call->abi = state->abi;
+	call->object = state->object;
+	call->number = state->number;
+	call->process = state->process;
+	call->thread = state->thread;
+	call->start_ns = state->start_ns;
+	call->wall_ns = now - state->start_ns;
+	call->result = result;
+	copy_arguments(call->arguments, regs, state->abi);
+}
+
+/* The size of a reservation must be known beforehand, so there are four. */
+static __always_inline void send_call(struct state *state, struct pt_regs *regs, __u64 now, __s64 result, __u8 flags)
+{
+	struct call *call;
+
+	if (flags & CALL_HAS_ALL_ARGUMENTS) {
+		if (flags & CALL_HAS_PARTS) {
+			call = bpf_ringbuf_reserve(&records, sizeof(*call) + PARTS_BYTES + MORE_BYTES, 0);
+			if (!call)
+				goto lost;
+			copy_parts((__u64 *)(call + 1), state);
+			copy_more_arguments((__u64 *)(call + 1) + PARTS, regs, state->abi);
+		} else {
+			call = bpf_ringbuf_reserve(&records, sizeof(*call) + MORE_BYTES, 0);
+			if (!call)
+				goto lost;
+			copy_more_arguments((__u64 *)(call + 1), regs, state->abi);
+		}
+	} else if (flags & CALL_HAS_PARTS) {
+		call = bpf_ringbuf_reserve(&records, sizeof(*call) + PARTS_BYTES, 0);
+		if (!call)
+			goto lost;
+		copy_parts((__u64 *)(call + 1), state);
+	} else {
+		call = bpf_ringbuf_reserve(&records, sizeof(*call), 0);
+		if (!call)
+			goto lost;
+	}
+	fill(call, state, regs, now, result, flags);
+	bpf_ringbuf_submit(call, BPF_RB_NO_WAKEUP);
+	return;
+lost:
+	__sync_fetch_and_add(&counters.lost_calls, 1);
+}
+
+static __always_inline struct thread *reserve_thread(struct state *state, __u8 kind, __u64 now)
+{
+	struct thread *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
+	if (!record) {
+		__sync_fetch_and_add(&counters.lost_others, 1);
+		return 0;
+	}
+	__builtin_memset(record, 0, sizeof(*record));
+	record->kind = kind;
+	record->process = state->process;
+	record->thread = state->thread;
+	record->at_ns = now;
+	return record;
+}
+
+static __always_inline void copy_command(struct thread *record, struct task_struct *task)
+{
+	bpf_core_read(record->command, sizeof(record->command), &task->comm);
+}
+
+#endif

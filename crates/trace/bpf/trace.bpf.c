@@ -1,0 +1,452 @@
+/* The programs in the kernel: one record for each system call of each traced thread, with its time split in five. May be used under the
+ * project's licences, or under the GPL, version 2, as the kernel asks of programs that use its tracing functions.
+ *
+ * A thread is traced when it has an entry in `threads`, which lives and dies with it. Threads get one from their maker, or from
+ * `mark`, with which the tracer names the first ones. The time of a call is its wall time; what is not on the CPU is known from
+ * the moments at which the thread leaves a CPU, is woken up, and has one again.
+ *
+ * Invariants: a record that finds no room is counted; nothing is ever waited for, and nothing in the traced program is changed.
+ */
+#include "kernel.h"
+#include "trace.h"
+#include "object.h"
+#include "records.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* A started program counts from its exec on: what the tracer's child does before is not its. */
+static __noinline int ends_silence(struct state *state, __u32 number)
+{
+	if (!state || number != NR_EXECVE)
+		return 0;
+	state->silent = 0;
+	state->starting = 1;
+	state->began_ns = bpf_ktime_get_ns();
+	state->total_off_ns = 0;
+	state->total_queue_ns = 0;
+	return 1;
+}
+
+SEC("tp_btf/sys_enter")
+int on_enter(__u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+	struct state *state = state_of(task);
+	struct pt_regs *regs = (struct pt_regs *)ctx[0];
+	__u32 number = ctx[1];
+	__u8 abi = ABI_X86_64, facts;
+
+	if (!state || state->done)
+		return 0;
+	if (state->silent && !ends_silence(state, number))
+		return 0;
+	if (task->thread_info.status & TS_COMPAT)
+		abi = ABI_I386;
+	else if (number & X32_BIT && number != ~0u) {
+		abi = ABI_X32;
+		number &= ~X32_BIT;
+	}
+	facts = facts_of(abi, number);
+	state->number = number;
+	state->abi = abi;
+	state->flags = facts & FACT_MORE_ARGUMENTS ? CALL_HAS_ALL_ARGUMENTS : 0;
+	state->object = look_at_object(task, regs, abi, facts);
+	state->returns_unseen = 0;
+	if (state->again_ip && regs->ip == state->again_ip && regs->sp == state->again_sp) {
+		__u32 restart = abi == ABI_I386 ? NR_RESTART_SYSCALL_32 : NR_RESTART_SYSCALL_64;
+		if (number == state->again_number || number == restart)
+			state->flags |= CALL_RESTARTED;
+		state->again_ip = 0;
+	}
+	state->parts_ns[PART_SLEEP] = 0;
+	state->parts_ns[PART_WAIT] = 0;
+	state->parts_ns[PART_IO_WAIT] = 0;
+	state->parts_ns[PART_QUEUE] = 0;
+	state->start_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline int is_dying(struct task_struct *task)
+{
+	return task->signal->flags & SIGNAL_GROUP_EXIT || task->pending.signal.sig[0] & (1ul << (SIGKILL - 1));
+}
+
+SEC("tp_btf/sys_exit")
+int on_exit(__u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+	struct state *state = state_of(task);
+	struct pt_regs *regs = (struct pt_regs *)ctx[0];
+	__s64 result = ctx[1];
+	__u64 now;
+	__u8 flags;
+
+	if (!state || state->done)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (!state->start_ns) {
+		/* A seccomp filter answers calls before their entry is told of: their time is not known. */
+		__u8 seen = !state->returns_unseen && !state->silent;
+		__u32 number = regs->orig_ax;
+		state->returns_unseen = 0;
+		if (!seen)
+			return 0;
+		state->abi = task->thread_info.status & TS_COMPAT ? ABI_I386 : ABI_X86_64;
+		state->number = number;
+		state->flags = CALL_HAS_ALL_ARGUMENTS;
+		state->object = OBJECT_NONE;
+		state->start_ns = now;
+	}
+	flags = state->flags;
+	if (result <= -ERESTARTSYS && result >= -ERESTART_RESTARTBLOCK) {
+		if (is_dying(task))
+			flags |= CALL_UNFINISHED;
+		state->again_ip = regs->ip;
+		state->again_sp = regs->sp;
+		state->again_number = state->number;
+	}
+	send_call(state, regs, now, result, flags);
+	state->start_ns = 0;
+	return 0;
+}
+
+static __always_inline void leave(struct state *state, __u8 part, __u64 now)
+{
+	state->off_ns = now;
+	state->wake_ns = 0;
+	state->off_part = part;
+}
+
+/* Counts the time off the CPU up to now. */
+static __always_inline void account(struct state *state, __u64 now)
+{
+	__u64 woken = state->off_part == PART_QUEUE ? state->off_ns : state->wake_ns ?: now;
+	__u64 blocked = woken - state->off_ns, queued = now - woken;
+
+	if (state->start_ns) {
+		if (state->off_part < PARTS)
+			state->parts_ns[state->off_part & 3] += blocked;
+		state->parts_ns[PART_QUEUE] += queued;
+		state->flags |= CALL_HAS_PARTS;
+	}
+	state->total_off_ns += now - state->off_ns;
+	state->total_queue_ns += queued;
+	state->off_ns = 0;
+}
+
+static __always_inline __u8 part_of(struct task_struct *task, __u32 why)
+{
+	if (why & (TASK_INTERRUPTIBLE | TASK_STOPPED | TASK_TRACED))
+		return PART_SLEEP;
+	if (why & TASK_UNINTERRUPTIBLE)
+		return BPF_CORE_READ_BITFIELD(task, in_iowait) ? PART_IO_WAIT : PART_WAIT;
+	return PART_QUEUE;
+}
+
+SEC("tp_btf/sched_switch")
+int on_switch(__u64 *ctx)
+{
+	int preempted = ctx[0] & 1;
+	struct task_struct *former = (struct task_struct *)ctx[1], *next = (struct task_struct *)ctx[2];
+	__u32 why = ctx[3];
+	struct state *state = state_of(former);
+
+	if (state)
+		leave(state, preempted ? PART_QUEUE : part_of(former, why), bpf_ktime_get_ns());
+	state = state_of(next);
+	if (state && state->off_ns)
+		account(state, bpf_ktime_get_ns());
+	return 0;
+}
+
+static __always_inline int woken(struct task_struct *task)
+{
+	struct state *state = state_of(task);
+
+	if (state && state->off_ns && !state->wake_ns)
+		state->wake_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int on_wakeup(__u64 *ctx)
+{
+	return woken((struct task_struct *)ctx[0]);
+}
+
+static __always_inline struct state *trace_thread(struct task_struct *task, __u64 now)
+{
+	struct state *state = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!state) {
+		__sync_fetch_and_add(&counters.missed_threads, 1);
+		return 0;
+	}
+	state->thread = seen_number(task->thread_pid);
+	state->process = seen_number(task->group_leader->thread_pid);
+	state->began_ns = now;
+	state->returns_unseen = 1;
+	__sync_fetch_and_add(&counters.live, 1);
+	return state;
+}
+
+SEC("tp_btf/sched_process_fork")
+int on_fork(__u64 *ctx)
+{
+	struct task_struct *child = (struct task_struct *)ctx[1];
+	struct state *parent = current_state(), *state;
+	struct thread *record;
+	__u64 now;
+
+	if (!parent || parent->done)
+		return 0;
+	now = bpf_ktime_get_ns();
+	state = trace_thread(child, now);
+	if (!state)
+		return 0;
+	/* It waits for its first CPU from now on. */
+	leave(state, PART_QUEUE, now);
+	record = reserve_thread(state, KIND_BEGAN, now);
+	if (record) {
+		record->other = parent->process;
+		copy_command(record, child);
+		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	}
+	return 0;
+}
+
+static __always_inline __u32 parent_of(struct task_struct *task)
+{
+	return seen_number(task->real_parent->group_leader->thread_pid);
+}
+
+/* The exec of the started program is where it begins. An exec by another thread than the first gives that thread the number of the process. */
+SEC("tp_btf/sched_process_exec")
+int on_exec(__u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx[0];
+	struct state *state = state_of(task);
+	struct thread *record;
+	__u32 former;
+
+	if (!state || state->done)
+		return 0;
+	former = state->thread;
+	state->thread = state->process;
+	record = reserve_thread(state, state->starting ? KIND_BEGAN : KIND_EXEC, bpf_ktime_get_ns());
+	if (record) {
+		record->other = state->starting ? parent_of(task) : former;
+		copy_command(record, task);
+		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	}
+	state->starting = 0;
+	return 0;
+}
+
+SEC("tp_btf/signal_deliver")
+int on_signal(__u64 *ctx)
+{
+	int signal = ctx[0];
+	struct k_sigaction *action = (struct k_sigaction *)ctx[2];
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+	struct state *state = state_of(task);
+	struct thread *record;
+
+	if (!state || state->done)
+		return 0;
+	/* With a handler, most calls that would begin again do not: the program sees EINTR. */
+	if (state->again_ip && (__u64)action->sa.sa_handler > 1) {
+		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+		__s64 result = regs->ax;
+		if (result == -ERESTARTNOHAND || result == -ERESTART_RESTARTBLOCK ||
+		    (result == -ERESTARTSYS && !(action->sa.sa_flags & SA_RESTART)))
+			state->again_ip = 0;
+	}
+	/* A signal that ends a process is delivered as SIGKILL, also to threads that end with it for another reason. */
+	if (signal == SIGKILL && task->signal->flags & SIGNAL_GROUP_EXIT)
+		signal = task->signal->group_exit_code & 0x7f;
+	if (!signal || (signal == SIGKILL && task->signal->group_exec_task))
+		return 0;
+	record = reserve_thread(state, KIND_SIGNAL, bpf_ktime_get_ns());
+	if (record) {
+		record->signal = signal;
+		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	}
+	return 0;
+}
+
+static __always_inline void send_operations(struct task_struct *task, struct state *state, __u64 now)
+{
+	struct operations *operations = bpf_task_storage_get(&io_uring, task, 0, 0);
+	struct thread *record;
+	int opcode;
+
+	if (!operations)
+		return;
+	for (opcode = 0; opcode < OPERATIONS; opcode++) {
+		if (!operations->count[opcode])
+			continue;
+		record = reserve_thread(state, KIND_IO_URING, now);
+		if (!record)
+			continue;
+		record->opcode = opcode;
+		record->other = operations->count[opcode];
+		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	}
+}
+
+/* All that is to be said of a thread that ends, or of one that is let go. */
+static __always_inline void send_rest(struct task_struct *task, struct state *state, __u64 now, __u8 kind)
+{
+	struct thread *record;
+
+	if (state->off_ns)
+		account(state, now);
+	if (state->start_ns)
+		send_call(state, (struct pt_regs *)bpf_task_pt_regs(task), now, 0, state->flags | CALL_UNFINISHED);
+	state->start_ns = 0;
+	state->done = 1;
+	send_operations(task, state, now);
+	record = reserve_thread(state, kind, now);
+	if (!record)
+		return;
+	record->cpu_ns = now - state->began_ns - state->total_off_ns;
+	record->queue_ns = state->total_queue_ns;
+	if (kind == KIND_ENDED) {
+		record->other = task->exit_code;
+		record->how = task->signal->group_exec_task ? END_BY_EXEC : END_KNOWN;
+	}
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+}
+
+SEC("tp_btf/sched_process_exit")
+int on_end(void *ctx __attribute__((unused)))
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+	struct state *state = state_of(task);
+
+	if (!state)
+		return 0;
+	if (!state->done)
+		send_rest(task, state, bpf_ktime_get_ns(), KIND_ENDED);
+	__sync_fetch_and_add(&counters.live, -1);
+	return 0;
+}
+
+/* Operations of an io_uring are no calls. Threads of the kernel that queue them count for the first thread of the process. */
+SEC("tp_btf/io_uring_submit_req")
+int on_operation(__u64 *ctx)
+{
+	struct io_kiocb *request = (struct io_kiocb *)ctx[0];
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+	struct operations *operations;
+	__u8 opcode = request->opcode;
+
+	if (!state_of(task)) {
+		task = task->group_leader;
+		if (!state_of(task))
+			return 0;
+	}
+	operations = bpf_task_storage_get(&io_uring, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (operations)
+		__sync_fetch_and_add(&operations->count[opcode], 1);
+	else
+		__sync_fetch_and_add(&counters.lost_others, 1);
+	return 0;
+}
+
+/* A thread that is traced from the middle of its life: it may be off its CPU, and in a call. */
+static __always_inline void begin_in_the_middle(struct task_struct *task, struct state *state, __u64 now)
+{
+	__u32 why = task->__state;
+	struct pt_regs *regs;
+	struct thread *record;
+
+	if (state->silent)
+		return;
+	record = reserve_thread(state, KIND_BEGAN, now);
+	if (record) {
+		record->other = state->thread == state->process ? parent_of(task) : state->process;
+		copy_command(record, task);
+		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
+	}
+	if (task->on_cpu)
+		return;
+	leave(state, part_of(task, why), now);
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	if (why & (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE) && (__s64)regs->orig_ax >= 0) {
+		state->number = regs->orig_ax;
+		state->abi = task->thread_info.status & TS_COMPAT ? ABI_I386 : ABI_X86_64;
+		state->flags = CALL_HAS_ALL_ARGUMENTS;
+		state->object = look_at_object(task, regs, state->abi, facts_of(state->abi, state->number));
+		state->returns_unseen = 0;
+		state->start_ns = now;
+	}
+}
+
+static __always_inline int begin_if_new(struct task_struct *task, __u8 how)
+{
+	struct state *state;
+	__u64 now = bpf_ktime_get_ns();
+
+	if (state_of(task))
+		return 0;
+	state = trace_thread(task, now);
+	if (!state)
+		return 0;
+	state->silent = how == WANTED_FROM_EXEC;
+	begin_in_the_middle(task, state, now);
+	__sync_fetch_and_add(&counters.marked, 1);
+	return 0;
+}
+
+/* Read by the tracer: every thread that it wants is traced from now on. */
+SEC("iter/task")
+int mark(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct task_struct *reader = (struct task_struct *)bpf_get_current_task_btf();
+	struct wanted key;
+	__u8 *how;
+
+	if (!task)
+		return 0;
+	counters.level = BPF_CORE_READ(reader, thread_pid, level);
+	key.what = WANTED_PROCESS;
+	key.number = seen_number(task->group_leader->thread_pid);
+	how = bpf_map_lookup_elem(&wanted, &key);
+	if (!how) {
+		key.what = WANTED_THREAD;
+		key.number = seen_number(task->thread_pid);
+		how = bpf_map_lookup_elem(&wanted, &key);
+	}
+	return how ? begin_if_new(task, *how) : 0;
+}
+
+/* Read by the tracer: what is known of every traced thread is told, and they are let go. */
+SEC("iter/task")
+int let_go(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct state *state;
+
+	if (!task)
+		return 0;
+	state = state_of(task);
+	if (state && !state->done)
+		send_rest(task, state, bpf_ktime_get_ns(), KIND_TIME);
+	return 0;
+}
+
+/* A process that is moved into a traced control group. */
+SEC("tp_btf/cgroup_attach_task")
+int on_moved(__u64 *ctx)
+{
+	struct cgroup *group = (struct cgroup *)ctx[0];
+	struct task_struct *task = (struct task_struct *)ctx[2];
+	__u64 id = group->kn->id;
+
+	if (bpf_map_lookup_elem(&groups, &id) && task->tgid != settings.tracer)
+		return begin_if_new(task, WANTED_NOW);
+	return 0;
+}

@@ -1,0 +1,42 @@
+//! What there is of the backend where it was not built.
+
+use std::convert::Infallible;
+
+use crate::{About, Backend, Event, Outcome, Result, Settings, TraceError};
+
+/// See the module above.
+#[derive(Debug)]
+pub struct BpfBackend(Infallible);
+
+impl BpfBackend {
+    /// This was built without it.
+    ///
+    /// # Errors
+    /// Always [`TraceError::Unavailable`].
+    pub fn new(_settings: Settings) -> Result<BpfBackend> {
+        let why = if cfg!(target_arch = "x86_64") {
+            "this holdfast was built without the BPF backend: install clang and build again"
+        } else {
+            "the BPF backend is for x86-64 only"
+        };
+        Err(TraceError::Unavailable { backend: "bpf", why: why.to_owned() })
+    }
+
+    /// As above.
+    ///
+    /// # Errors
+    /// Always [`TraceError::Unavailable`].
+    pub fn with_buffer(settings: Settings, _buffer_bytes: u32) -> Result<BpfBackend> {
+        BpfBackend::new(settings)
+    }
+}
+
+impl Backend for BpfBackend {
+    fn about(&self) -> About {
+        match self.0 {}
+    }
+
+    fn run(self: Box<Self>, _sink: &mut dyn FnMut(Event)) -> Result<Outcome> {
+        match self.0 {}
+    }
+}

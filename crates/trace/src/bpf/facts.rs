@@ -1,0 +1,100 @@
+//! What the programs in the kernel have to know of each call: by its number, for each door.
+
+use super::layout::{FACT_MAPPING, FACT_MORE_ARGUMENTS, FACTS};
+use crate::{Abi, call_name, descriptor_argument};
+
+/// Calls with three arguments at most, among those that are made most often: their records are smaller.
+const FEW_ARGUMENTS: [&str; 50] = [
+    "access",
+    "alarm",
+    "arch_prctl",
+    "brk",
+    "chdir",
+    "chmod",
+    "clock_gettime",
+    "close",
+    "connect",
+    "dup",
+    "dup2",
+    "dup3",
+    "fchmod",
+    "fcntl",
+    "fcntl64",
+    "fdatasync",
+    "flock",
+    "fstat",
+    "fstat64",
+    "fsync",
+    "ftruncate",
+    "getdents",
+    "getdents64",
+    "getegid",
+    "geteuid",
+    "getgid",
+    "getpid",
+    "getppid",
+    "gettid",
+    "gettimeofday",
+    "getuid",
+    "ioctl",
+    "kill",
+    "lseek",
+    "lstat",
+    "lstat64",
+    "madvise",
+    "mprotect",
+    "munmap",
+    "nanosleep",
+    "open",
+    "poll",
+    "read",
+    "readlink",
+    "readv",
+    "sched_yield",
+    "stat",
+    "stat64",
+    "write",
+    "writev",
+];
+
+/// Of 64-bit calls, with those that only x32 has behind them.
+pub(super) fn facts_64() -> [u8; FACTS] {
+    let own_numbers_of_x32 = 512;
+    std::array::from_fn(|number| {
+        facts_of(if number < own_numbers_of_x32 { Abi::X86_64 } else { Abi::X32 }, number as u32)
+    })
+}
+
+/// Of 32-bit calls.
+pub(super) fn facts_32() -> [u8; FACTS] {
+    std::array::from_fn(|number| facts_of(Abi::I386, number as u32))
+}
+
+fn facts_of(abi: Abi, number: u32) -> u8 {
+    let name = call_name(abi, number);
+    // The oldest call of this name for 32-bit programs has its arguments in memory.
+    if abi == Abi::I386 && name == "mmap" {
+        return 0;
+    }
+    let descriptor = descriptor_argument(abi, number).map_or(0, |argument| argument as u8 + 1);
+    let mapping = if matches!(&*name, "mmap" | "mmap2") { FACT_MAPPING } else { 0 };
+    let arguments = if FEW_ARGUMENTS.contains(&&*name) { 0 } else { FACT_MORE_ARGUMENTS };
+    descriptor | mapping | arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_where_the_programs_in_the_kernel_look_for_one() {
+        let (facts_64, facts_32) = (facts_64(), facts_32());
+        for facts in facts_64.iter().chain(&facts_32) {
+            assert!(matches!(facts & 7, 0 | 1 | 2 | 5));
+        }
+        assert_eq!(facts_64[0], 1);
+        assert_eq!(facts_64[9], 5 | FACT_MAPPING | FACT_MORE_ARGUMENTS);
+        assert_eq!(facts_32[90], 0);
+        assert_eq!(facts_32[192], 5 | FACT_MAPPING | FACT_MORE_ARGUMENTS);
+    }
+}

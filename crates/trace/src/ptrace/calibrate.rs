@@ -1,0 +1,88 @@
+//! What stopping a call adds to its times, measured with a call that does nothing.
+
+use std::hint::black_box;
+
+use holdfast_sys::ptrace::{self, Task};
+
+use super::thread::Raw;
+use super::tracer::Tracer;
+use super::unavailable;
+use crate::machine::now_ns;
+use crate::{Cost, Result, TraceError};
+
+/// Calls that are traced; a few milliseconds.
+const CALLS: u32 = 400;
+/// Calls that are made untraced, for what the call itself takes.
+const UNTRACED_CALLS: u32 = 20_000;
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Calibration {
+    pub(super) cost: Cost,
+    /// On the CPU for each call, outside of the call.
+    pub(super) outside_bias_ns: u64,
+}
+
+impl Calibration {
+    /// Traces a child that does nothing else.
+    pub(super) fn measure() -> Result<Calibration> {
+        let untraced_ns = untraced_call_ns();
+        let mut sink = |_| {};
+        let mut tracer = Tracer::new(&mut sink, Cost::default(), 0);
+        tracer.measured = Some(Vec::new());
+        trace_null_calls(&mut tracer)?;
+        // The child's other calls are few: medians do not see them.
+        let measured = tracer.measured.unwrap_or_default();
+        if measured.len() < CALLS as usize {
+            return Err(TraceError::Unavailable {
+                backend: crate::BackendKind::Ptrace.name(),
+                why: "the kernel does not tell which calls a traced program makes; that takes Linux 5.3 or newer".to_owned(),
+            });
+        }
+        let pairs: Vec<_> = measured.iter().zip(measured.iter().skip(1)).collect();
+        let inside_ns = median(&measured, |raw| raw.counted.cpu_ns);
+        // From one call's beginning to the next one's, the child does nothing but to be stopped twice.
+        let call_ns = median(&pairs, |(raw, next)| next.start_ns.saturating_sub(raw.start_ns));
+        let call_cpu_ns = median(&pairs, |(raw, next)| next.at_entry.since(raw.at_entry).cpu_ns);
+        let running_ns = |raw: &Raw| raw.counted.cpu_ns + raw.counted.queue_ns;
+        let cost = Cost {
+            slowdown_ns: call_ns.saturating_sub(untraced_ns),
+            cpu_bias_ns: inside_ns.saturating_sub(untraced_ns),
+            queue_bias_ns: median(&measured, |raw| raw.counted.queue_ns),
+            blocked_bias_ns: median(&measured, |raw| raw.wall_ns.saturating_sub(running_ns(raw))),
+            calls: measured.len() as u32,
+        };
+        Ok(Calibration { cost, outside_bias_ns: call_cpu_ns.saturating_sub(inside_ns) })
+    }
+}
+
+fn trace_null_calls(tracer: &mut Tracer) -> Result<()> {
+    let kernel = |step| move |source| TraceError::Kernel { step, source };
+    let mut child = ptrace::start(&Task::NullCalls(CALLS)).map_err(kernel("start a process"))?;
+    let process = child.pid();
+    ptrace::seize(process).map_err(|source| unavailable(&source))?;
+    tracer.add(process, process, std::process::id(), false);
+    ptrace::interrupt(process).and_then(|()| child.let_go()).map_err(kernel("let a process go"))?;
+    while !tracer.threads.is_empty() {
+        match ptrace::wait() {
+            Ok(Some((tid, happened))) => tracer.on(tid, happened),
+            Ok(None) => {}
+            Err(source) => return Err(TraceError::Kernel { step: "wait for a process", source }),
+        }
+    }
+    Ok(())
+}
+
+fn untraced_call_ns() -> u64 {
+    let began_ns = now_ns();
+    for _ in 0..UNTRACED_CALLS {
+        black_box(rustix::process::getppid());
+    }
+    now_ns().saturating_sub(began_ns) / u64::from(UNTRACED_CALLS)
+}
+
+fn median<T>(measured: &[T], of: impl Fn(&T) -> u64) -> u64 {
+    let mut values: Vec<_> = measured.iter().map(of).collect();
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}

@@ -1,0 +1,273 @@
+//! One traced thread: the call that it is in, and what of its time belongs to that call.
+
+use std::sync::Arc;
+
+use holdfast_sys::ptrace::ARCH_I386;
+
+use super::times::{Reading, Times};
+use super::watch::{Blocked, Slot};
+use crate::{Abi, Call, Cost, Object, Split};
+
+/// In the number of a call through the door of x32.
+const X32_BIT: u64 = 1 << 30;
+/// `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`: the call begins again, unless a handler
+/// runs that does not want it.
+const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
+const EINTR: i64 = -4;
+
+/// A call as it is at its entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entered {
+    pub(super) abi: Abi,
+    pub(super) number: u32,
+    pub(super) arguments: [u64; 6],
+    /// Behind the instruction that made it, and the stack pointer: a call that begins again has the same.
+    pub(super) place: (u64, u64),
+}
+
+impl Entered {
+    pub(super) fn of(arch: u32, number: u64, arguments: [u64; 6], place: (u64, u64)) -> Entered {
+        // A number that fits no call is told as the kernel saw it, which looks at the lower half.
+        let (abi, number) = match number {
+            number if arch == ARCH_I386 => (Abi::I386, number as u32),
+            number if number & X32_BIT != 0 && number >> 31 == 0 => (Abi::X32, (number & !X32_BIT) as u32),
+            number => (Abi::X86_64, number as u32),
+        };
+        let arguments =
+            if abi == Abi::I386 { arguments.map(|argument| argument & 0xffff_ffff) } else { arguments };
+        Entered { abi, number, arguments, place }
+    }
+
+    fn is(&self, x86_64: &[u32], i386: &[u32]) -> bool {
+        match self.abi {
+            Abi::X86_64 => x86_64.contains(&self.number),
+            Abi::I386 => i386.contains(&self.number),
+            // `rt_sigreturn` has a number of its own; the others have none.
+            Abi::X32 => x86_64.contains(&self.number) || self.number == 513 && x86_64.contains(&15),
+        }
+    }
+
+    /// It begins a call again that slept for a certain time.
+    fn is_restart(&self) -> bool {
+        self.is(&[219], &[0])
+    }
+
+    fn is_return_from_handler(&self) -> bool {
+        self.is(&[15], &[119, 173])
+    }
+
+    /// If it makes a thread or process.
+    pub(super) fn flags_of_clone(&self) -> CloneFlags {
+        match self.abi {
+            Abi::X86_64 | Abi::X32 if self.number == 56 => CloneFlags::Are(self.arguments[0]),
+            Abi::I386 if self.number == 120 => CloneFlags::Are(self.arguments[0]),
+            _ if self.number == 435 => CloneFlags::At(self.arguments[0]),
+            _ => CloneFlags::Are(0),
+        }
+    }
+}
+
+/// The flags of a call that makes a thread or process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CloneFlags {
+    Are(u64),
+    /// At this address of the caller: the first word of `struct clone_args`.
+    At(u64),
+}
+
+/// The call that a thread is in.
+#[derive(Debug)]
+pub(super) struct Inside {
+    pub(super) entered: Entered,
+    pub(super) object: Object,
+    restarted: bool,
+    /// It waits for the process that it makes.
+    pub(super) waits_for_child: bool,
+    start_ns: u64,
+    at_entry: Reading,
+    /// Stops within the call (a thread was made, a program was replaced): how many, and how long they took.
+    stops: u64,
+    stopped_ns: u64,
+}
+
+/// What the counters say of a call, nothing taken off.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Raw {
+    pub(super) start_ns: u64,
+    pub(super) wall_ns: u64,
+    /// What the thread had at its entry, and what was added up to its return.
+    pub(super) at_entry: Reading,
+    pub(super) counted: Reading,
+    /// How often it got a CPU only because it had been stopped by the tracer.
+    pub(super) stops: u64,
+}
+
+impl Raw {
+    /// The parts of the time. A thread that got a CPU only as often as it was stopped was never off it by itself: all else that the clock
+    /// shows is the tracer's.
+    pub(super) fn split(&self, bias: &Cost, blocked: Blocked) -> Split {
+        let stops = self.stops;
+        let cpu_ns = self.counted.cpu_ns.saturating_sub(bias.cpu_bias_ns * stops);
+        if self.counted.turns <= stops {
+            return Split::of(cpu_ns, 0, 0, 0, 0);
+        }
+        let queue_ns = self.counted.queue_ns.saturating_sub(bias.queue_bias_ns * stops);
+        let running_ns = self.counted.cpu_ns.saturating_add(self.counted.queue_ns);
+        let blocked_ns = self.wall_ns.saturating_sub(running_ns).saturating_sub(bias.blocked_bias_ns);
+        let (sleep_ns, wait_ns, io_wait_ns) = blocked.divide(blocked_ns);
+        Split::of(cpu_ns, sleep_ns, wait_ns, io_wait_ns, queue_ns)
+    }
+}
+
+/// A call that was interrupted and may begin again.
+#[derive(Debug, Clone, Copy)]
+struct Interrupted {
+    number: u32,
+    place: (u64, u64),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) process: u32,
+    pub(super) thread: u32,
+    pub(super) slot: Arc<Slot>,
+    times: Times,
+    /// When its tracing began.
+    base: Reading,
+    /// The newest one.
+    latest: Reading,
+    pub(super) calls: u64,
+    inside: Option<Inside>,
+    interrupted: Option<Interrupted>,
+    /// Its times were told.
+    pub(super) is_accounted: bool,
+}
+
+impl Thread {
+    /// A thread of which nothing counts yet; `is_born` if it began with its tracing.
+    /// `keeps_open` allows it a descriptor.
+    pub(super) fn new(slot: Arc<Slot>, is_born: bool, keeps_open: bool) -> Thread {
+        let (process, thread) = (slot.process, slot.thread);
+        let times = Times::of(process, thread, keeps_open);
+        let base = if is_born { Reading::default() } else { times.read().unwrap_or_default() };
+        Thread {
+            process,
+            thread,
+            slot,
+            times,
+            base,
+            latest: base,
+            calls: 0,
+            inside: None,
+            interrupted: None,
+            is_accounted: false,
+        }
+    }
+
+    /// What it has used from now on counts.
+    pub(super) fn begin_to_count(&mut self) {
+        self.read();
+        self.base = self.latest;
+        self.calls = 0;
+    }
+
+    /// Its number and its process's are now these: it called exec, which leaves its counters as they are.
+    pub(super) fn renumber(&mut self, slot: Arc<Slot>) {
+        self.slot.close();
+        (self.process, self.thread) = (slot.process, slot.thread);
+        self.times = Times::of(slot.process, slot.thread, self.times.keeps_open());
+        if let Some(inside) = &self.inside {
+            slot.enter(inside.start_ns);
+        }
+        self.slot = slot;
+    }
+
+    pub(super) fn read(&mut self) -> Reading {
+        // One that is gone has no more than it had.
+        if let Some(reading) = self.times.read() {
+            self.latest = reading;
+        }
+        self.latest
+    }
+
+    /// What it used since its tracing began.
+    pub(super) fn used(&self) -> Reading {
+        self.latest.since(self.base)
+    }
+
+    pub(super) fn inside(&self) -> Option<&Inside> {
+        self.inside.as_ref()
+    }
+
+    pub(super) fn inside_mut(&mut self) -> Option<&mut Inside> {
+        self.inside.as_mut()
+    }
+
+    /// A call begins; the thread runs on right after this.
+    pub(super) fn enter(&mut self, entered: Entered, object: Object, at_ns: u64) {
+        let again = self.interrupted.take_if(|before| {
+            entered.is_restart() || before.number == entered.number && before.place == entered.place
+        });
+        self.calls += 1;
+        self.inside = Some(Inside {
+            entered,
+            object,
+            restarted: again.is_some(),
+            waits_for_child: false,
+            start_ns: at_ns,
+            at_entry: self.latest,
+            stops: 1,
+            stopped_ns: 0,
+        });
+        self.slot.enter(at_ns);
+    }
+
+    /// The call is over: it returned, or the thread ends. With what the counters say of it.
+    pub(super) fn leave(&mut self, result: Option<i64>, at_ns: u64, bias: &Cost) -> Option<(Call, Raw)> {
+        let inside = self.inside.take()?;
+        let wall_ns = at_ns.saturating_sub(inside.start_ns).saturating_sub(inside.stopped_ns);
+        let (start_ns, at_entry) = (inside.start_ns, inside.at_entry);
+        let raw =
+            Raw { start_ns, wall_ns, at_entry, counted: self.latest.since(at_entry), stops: inside.stops };
+        let seen = self.slot.leave(at_ns);
+        let blocked = match seen {
+            _ if inside.waits_for_child => Blocked::FOR_CHILD,
+            Some(seen) => seen,
+            None => Blocked::unseen(inside.object),
+        };
+        self.note_restart(&inside, result);
+        let call = Call {
+            process: self.process,
+            thread: self.thread,
+            abi: inside.entered.abi,
+            number: inside.entered.number,
+            arguments: inside.entered.arguments,
+            result,
+            start_ns: inside.start_ns,
+            time: raw.split(bias, blocked),
+            object: inside.object,
+            restarted: inside.restarted,
+        };
+        Some((call, raw))
+    }
+
+    fn note_restart(&mut self, inside: &Inside, result: Option<i64>) {
+        let Some(result) = result else { return };
+        if RESTARTS.contains(&result) {
+            self.interrupted =
+                Some(Interrupted { number: inside.entered.number, place: inside.entered.place });
+        } else if inside.entered.is_return_from_handler() && result == EINTR {
+            // The handler's return makes the interrupted call fail: what the program does then is a new call.
+            self.interrupted = None;
+        }
+    }
+}
+
+impl Inside {
+    /// The thread was stopped within the call, from this instant to now.
+    pub(super) fn was_stopped(&mut self, since_ns: u64, now_ns: u64) {
+        self.stops += 1;
+        self.stopped_ns += now_ns.saturating_sub(since_ns);
+    }
+}

@@ -1,0 +1,333 @@
+//! What is done at each stop of a traced thread.
+//!
+//! Invariants:
+//! - Between a stop and the thread's going on there are as few system calls as can be: what a call was, the thread's counters, and on.
+//! - A thread that was killed while it was stopped is no error: its end is told by the kernel in its time.
+//! - Every call that was entered is told once, whatever becomes of its thread.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+
+use holdfast_sys::ptrace::{self, AtCall, Happened, Made};
+
+use super::descriptors::Descriptors;
+use super::thread::{CloneFlags, Entered, Raw, Thread};
+use super::watch::Slots;
+use crate::machine::now_ns;
+use crate::{Call, Cost, End, Event};
+
+/// Whether threads run on or are let go at their stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The started child is not yet the program.
+    SettingUp,
+    Tracing,
+    LettingGo,
+}
+
+/// See the module.
+pub(super) struct Tracer<'a> {
+    sink: &'a mut dyn FnMut(Event),
+    pub(super) phase: Phase,
+    pub(super) threads: HashMap<u32, Thread>,
+    /// Threads that were made and have not been seen yet: their process, and the one that made it.
+    unseen: HashMap<u32, (u32, u32)>,
+    /// How many threads of each process there are.
+    processes: HashMap<u32, usize>,
+    descriptors: Descriptors,
+    pub(super) slots: Slots,
+    bias: Cost,
+    /// On the CPU for each call, outside of it: what a stop costs before the tracer sees it.
+    outside_bias_ns: u64,
+    /// Told of each call when the bias is measured.
+    pub(super) measured: Option<Vec<Raw>>,
+    /// The command's process, and its end.
+    pub(super) command: Option<u32>,
+    pub(super) end: Option<End>,
+    /// A thread's counters could not be read.
+    pub(super) is_uncounted: bool,
+    /// Of so many threads at most the counters are kept open.
+    open_max: usize,
+}
+
+impl<'a> Tracer<'a> {
+    pub(super) fn new(sink: &'a mut dyn FnMut(Event), bias: Cost, outside_bias_ns: u64) -> Tracer<'a> {
+        Tracer {
+            sink,
+            phase: Phase::Tracing,
+            threads: HashMap::new(),
+            unseen: HashMap::new(),
+            processes: HashMap::new(),
+            descriptors: Descriptors::default(),
+            slots: Slots::default(),
+            bias,
+            outside_bias_ns,
+            measured: None,
+            command: None,
+            end: None,
+            is_uncounted: false,
+            open_max: rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 20)
+                as usize
+                / 2,
+        }
+    }
+
+    /// A thread is traced from now on.
+    pub(super) fn add(&mut self, process: u32, thread: u32, parent: u32, is_born: bool) {
+        let slot = self.slots.add(process, thread);
+        let record = Thread::new(slot, is_born, self.threads.len() < self.open_max);
+        if let Some(before) = self.threads.insert(thread, record) {
+            before.slot.close();
+        }
+        *self.processes.entry(process).or_default() += 1;
+        if self.phase != Phase::SettingUp {
+            self.tell_beginning(process, thread, parent);
+        }
+    }
+
+    fn tell_beginning(&mut self, process: u32, thread: u32, parent: u32) {
+        let command = command_of(process, thread);
+        (self.sink)(Event::Began { at_ns: now_ns(), process, thread, parent, command });
+    }
+
+    /// Something happened to a thread.
+    pub(super) fn on(&mut self, tid: u32, happened: Happened) {
+        match happened {
+            Happened::AtCall => self.at_call(tid),
+            Happened::Exited(status) => self.ended(tid, End::Exited(status as u8)),
+            Happened::Killed(signal) => self.ended(tid, End::Killed(signal as u8)),
+            _ if !self.is_known(tid) => {}
+            Happened::Made(made) => self.made(tid, made),
+            Happened::Exec => self.exec(tid),
+            Happened::Exiting => self.exiting(tid),
+            Happened::GroupStop(_) if self.phase == Phase::LettingGo => self.go_on(tid, 0),
+            // Killed meanwhile, if it fails.
+            Happened::GroupStop(_) => drop(ptrace::listen(tid)),
+            Happened::Trap => self.go_on(tid, 0),
+            Happened::Signal(signal) => self.signal(tid, signal),
+        }
+    }
+
+    /// Whether a thread is, or can now be, among the known ones.
+    fn is_known(&mut self, tid: u32) -> bool {
+        if self.threads.contains_key(&tid) {
+            return true;
+        }
+        // Its first stop. The stop of the one that made it may come later.
+        let Some((process, parent)) = self.unseen.remove(&tid).or_else(|| family_of(tid)) else {
+            return false;
+        };
+        self.add(process, tid, parent, true);
+        true
+    }
+
+    fn go_on(&mut self, tid: u32, signal: c_int) {
+        // It fails if the thread was killed meanwhile; its end comes.
+        let _ = match self.phase {
+            Phase::LettingGo => ptrace::detach(tid, signal),
+            _ => ptrace::resume(tid, signal),
+        };
+        if self.phase == Phase::LettingGo {
+            self.forget(tid);
+        }
+    }
+
+    fn at_call(&mut self, tid: u32) {
+        let at_ns = now_ns();
+        let Ok(at) = ptrace::at_call(tid) else { return };
+        if !self.is_known(tid) {
+            return;
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        match at {
+            AtCall::Entry { arch, number, arguments, instruction, stack } => {
+                let entered = Entered::of(arch, number, arguments, (instruction, stack));
+                let unfinished = thread.leave(None, at_ns, &self.bias);
+                let (abi, number) = (entered.abi, entered.number);
+                let object = self.descriptors.object(thread.process, tid, abi, number, &entered.arguments);
+                thread.read();
+                thread.enter(entered, object, now_ns());
+                self.go_on(tid, 0);
+                self.tell_call(unfinished);
+            }
+            AtCall::Exit { result } => {
+                thread.read();
+                let done = thread.leave(Some(result), at_ns, &self.bias);
+                if let Some((call, _)) = &done {
+                    self.descriptors.after(call.process, call.abi, call.number, &call.arguments);
+                }
+                self.go_on(tid, 0);
+                self.tell_call(done);
+            }
+            AtCall::Elsewhere => self.go_on(tid, 0),
+        }
+    }
+
+    fn tell_call(&mut self, call: Option<(Call, Raw)>) {
+        let Some((call, raw)) = call else { return };
+        if let Some(measured) = &mut self.measured {
+            measured.push(raw);
+        } else if self.phase != Phase::SettingUp {
+            (self.sink)(Event::Call(call));
+        }
+    }
+
+    fn made(&mut self, tid: u32, made: Made) {
+        let since_ns = now_ns();
+        if let (Ok(child), Some(thread)) = (ptrace::event_message(tid), self.threads.get(&tid)) {
+            let flags = match thread.inside().map(|inside| inside.entered.flags_of_clone()) {
+                Some(CloneFlags::Are(flags)) => flags,
+                Some(CloneFlags::At(address)) => first_word(tid, address),
+                None => 0,
+            };
+            let (process, flag) = (thread.process, |flag: c_int| flags & flag as u64 != 0);
+            let is_thread = made == Made::Clone && flag(libc::CLONE_THREAD);
+            let child_process = if is_thread { process } else { child };
+            if !is_thread && flag(libc::CLONE_FILES) {
+                self.descriptors.shared_by([process, child_process]);
+            }
+            if !self.threads.contains_key(&child) {
+                self.unseen.insert(child, (child_process, process));
+            }
+        }
+        if let Some(inside) = self.threads.get_mut(&tid).and_then(Thread::inside_mut) {
+            inside.waits_for_child |= made == Made::Vfork;
+            inside.was_stopped(since_ns, now_ns());
+        }
+        self.go_on(tid, 0);
+    }
+
+    fn exec(&mut self, tid: u32) {
+        let since_ns = now_ns();
+        let former = ptrace::event_message(tid).unwrap_or(tid);
+        if former != tid {
+            self.take_over(tid, former, since_ns);
+        }
+        self.descriptors.forget_process(tid);
+        let command = command_of(tid, tid);
+        if self.phase == Phase::SettingUp {
+            self.phase = Phase::Tracing;
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.begin_to_count();
+            }
+            let parent = std::process::id();
+            (self.sink)(Event::Began { at_ns: since_ns, process: tid, thread: tid, parent, command });
+        } else {
+            (self.sink)(Event::Exec { at_ns: since_ns, process: tid, former_thread: former, command });
+        }
+        if let Some(inside) = self.threads.get_mut(&tid).and_then(Thread::inside_mut) {
+            inside.was_stopped(since_ns, now_ns());
+        }
+        self.go_on(tid, 0);
+    }
+
+    /// A thread that is not the first one called exec: it has the process's number now, and the first one is gone without
+    /// a word of the kernel.
+    fn take_over(&mut self, process: u32, former: u32, at_ns: u64) {
+        if self.threads.contains_key(&process) {
+            self.account(process, at_ns);
+            (self.sink)(Event::Ended { at_ns, process, thread: process, end: None });
+            self.forget(process);
+        }
+        let slot = self.slots.add(process, process);
+        if let Some(mut thread) = self.threads.remove(&former) {
+            thread.renumber(slot);
+            self.threads.insert(process, thread);
+        }
+    }
+
+    /// A thread is about to end: the last look at its counters.
+    fn exiting(&mut self, tid: u32) {
+        self.account(tid, now_ns());
+        self.go_on(tid, 0);
+    }
+
+    fn signal(&mut self, tid: u32, signal: c_int) {
+        if let Some(thread) = self.threads.get(&tid).filter(|_| self.phase != Phase::SettingUp) {
+            let process = thread.process;
+            (self.sink)(Event::Signal { at_ns: now_ns(), process, thread: tid, signal: signal as u8 });
+        }
+        self.go_on(tid, signal);
+    }
+
+    fn ended(&mut self, tid: u32, end: End) {
+        self.unseen.remove(&tid);
+        if self.command == Some(tid) {
+            self.end = Some(end);
+        }
+        if !self.threads.contains_key(&tid) {
+            return;
+        }
+        let at_ns = now_ns();
+        self.account(tid, at_ns);
+        let process = self.threads.get(&tid).map_or(tid, |thread| thread.process);
+        if self.phase != Phase::SettingUp {
+            (self.sink)(Event::Ended { at_ns, process, thread: tid, end: Some(end) });
+        }
+        self.forget(tid);
+    }
+
+    /// Tells the call that a thread is in, and what it used; once.
+    fn account(&mut self, tid: u32, at_ns: u64) {
+        let Some(thread) = self.threads.get_mut(&tid).filter(|thread| !thread.is_accounted) else { return };
+        thread.is_accounted = true;
+        thread.read();
+        let used = thread.used();
+        self.is_uncounted |= used.turns == 0 && thread.calls > 0;
+        let call = thread.leave(None, at_ns, &self.bias);
+        let cpu_bias_ns = (self.bias.cpu_bias_ns + self.outside_bias_ns).saturating_mul(thread.calls);
+        let time = Event::ThreadTime {
+            at_ns,
+            process: thread.process,
+            thread: tid,
+            cpu_ns: used.cpu_ns.saturating_sub(cpu_bias_ns),
+            queue_ns: used.queue_ns.saturating_sub(self.bias.queue_bias_ns.saturating_mul(2 * thread.calls)),
+        };
+        self.tell_call(call);
+        if self.phase != Phase::SettingUp && self.measured.is_none() {
+            (self.sink)(time);
+        }
+    }
+
+    /// A thread is traced no more.
+    fn forget(&mut self, tid: u32) {
+        if self.phase == Phase::LettingGo {
+            self.account(tid, now_ns());
+        }
+        let Some(thread) = self.threads.remove(&tid) else { return };
+        thread.slot.close();
+        if let Some(left) = self.processes.get_mut(&thread.process) {
+            *left -= 1;
+            if *left == 0 {
+                self.processes.remove(&thread.process);
+                self.descriptors.forget_process(thread.process);
+            }
+        }
+    }
+}
+
+/// The name that the kernel has for a thread.
+fn command_of(process: u32, thread: u32) -> String {
+    let name = std::fs::read(format!("/proc/{process}/task/{thread}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned()
+}
+
+/// The process of a thread, and the one that made it, by `proc_pid_status(5)`.
+fn family_of(thread: u32) -> Option<(u32, u32)> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse::<u32>().ok()
+    };
+    let (process, parent) = (field("Tgid:")?, field("PPid:")?);
+    Some((process, if process == thread { parent } else { process }))
+}
+
+/// The first word of `struct clone_args`: the flags. 0 if it cannot be read, as if nothing was shared.
+fn first_word(thread: u32, address: u64) -> u64 {
+    let mut word = [0; 8];
+    match holdfast_sys::remote_memory::read(thread, address, &mut word) {
+        Ok(()) => u64::from_ne_bytes(word),
+        Err(_) => 0,
+    }
+}

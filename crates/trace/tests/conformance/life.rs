@@ -1,0 +1,214 @@
+//! The tracer among others: signals, stops, attaching, letting go, being killed.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use holdfast_trace::{Backend, End, Event, Program, PtraceBackend, Settings, StopFlag, Target, TraceError};
+
+use crate::subject::{Subject, over_each};
+use crate::trace::{Facts, Trace, WORKLOAD};
+
+/// Waits for something that must come.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what} has not come in a minute");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn workload(facts: &Facts, words: &[&str]) -> Command {
+    let mut command = Command::new(WORKLOAD);
+    command.arg(facts.path()).args(words).stdin(Stdio::null());
+    command
+}
+
+fn end(mut child: Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[test]
+fn job_control_works_under_trace() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["is_stopped"]);
+        assert_eq!(trace.fact("stopped"), libc::SIGSTOP as u64);
+        assert_eq!((trace.fact("continued"), trace.fact("ended")), (1, 9));
+    });
+}
+
+#[test]
+fn a_signal_from_outside_reaches_the_program_and_is_its_end() {
+    over_each(|subject| {
+        let facts = Facts::new();
+        let path = facts.path();
+        let settings =
+            Settings::new(Target::Start(Program { command: facts.command(&["waits_for_signal"]) }));
+        let killer = std::thread::spawn(move || {
+            let mut process = None;
+            until("the workload", || {
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                process = text
+                    .strip_suffix('\n')
+                    .and_then(|text| text.strip_prefix("process ")?.parse::<i32>().ok());
+                process.is_some()
+            });
+            let process = rustix::process::Pid::from_raw(process.unwrap()).unwrap();
+            rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+        });
+        let trace = Trace::with(subject, settings, facts);
+        killer.join().unwrap();
+        assert_eq!(trace.outcome.end, Some(End::Killed(libc::SIGTERM as u8)));
+        let signals: Vec<_> = trace
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Signal { signal, .. } => Some(i32::from(*signal)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(signals, [libc::SIGTERM]);
+        // The call that it interrupted.
+        assert!(trace.named("pause").count() == 1);
+    });
+}
+
+/// Traces a running process for a while.
+fn attached(
+    subject: &Subject,
+    process: u32,
+    limit: Option<Duration>,
+    stop: &StopFlag,
+) -> (Vec<Event>, Option<End>) {
+    let settings = Settings { limit, stop: stop.clone(), ..Settings::new(Target::Attach(vec![process])) };
+    let mut events = Vec::new();
+    let outcome = subject.make(settings).unwrap().run(&mut |event| events.push(event)).unwrap();
+    assert_eq!(outcome.about.attached, [process]);
+    (events, outcome.end)
+}
+
+#[test]
+fn a_running_process_is_traced_for_a_while_and_goes_on_untraced() {
+    over_each(|subject| {
+        let facts = Facts::new();
+        let mut child = workload(&facts, &["ticks", "100"]).spawn().unwrap();
+        until("the first tick", || facts.get("tick").is_some());
+        // By a limit of time, and then by a flag, while it goes on.
+        let (events, _) =
+            attached(subject, child.id(), Some(Duration::from_millis(100)), &StopFlag::default());
+        let is_mark = |event: &&Event| matches!(event, Event::Call(call) if &*call.name() == "getppid");
+        assert!(events.iter().filter(is_mark).count() > 0);
+        let stop = StopFlag::default();
+        let raised = stop.clone();
+        let raiser = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            raised.raise();
+        });
+        let (events, _) = attached(subject, child.id(), None, &stop);
+        raiser.join().unwrap();
+        assert!(matches!(events.first(), Some(Event::Began { thread, .. }) if *thread == child.id()));
+        let times = events.iter().filter(|event| matches!(event, Event::ThreadTime { .. }));
+        assert_eq!(times.count(), 1);
+        assert!(!events.iter().any(|event| matches!(event, Event::Ended { .. })));
+        assert!(child.wait().unwrap().success());
+        assert_eq!(facts.get("done"), Some(1));
+        assert_eq!(facts.sum("tick"), 99 * 100 / 2);
+    });
+}
+
+#[test]
+fn a_program_whose_tracer_is_killed_goes_on_unharmed() {
+    let facts = Facts::new();
+    let traced = Facts::new();
+    let command = traced.command(&["ticks", "50"]);
+    let words: Vec<_> =
+        ["traces"].into_iter().chain(command.iter().map(|word| word.to_str().unwrap())).collect();
+    let tracer = workload(&facts, &words).spawn().unwrap();
+    until("a traced call", || facts.get("sees_calls").is_some() && traced.get("tick").is_some());
+    end(tracer);
+    until("the end of the program", || traced.get("done").is_some());
+    assert_eq!(traced.sum("tick"), 49 * 50 / 2);
+}
+
+#[test]
+fn a_program_that_is_not_there_or_cannot_be_run_is_named_with_the_remedy() {
+    over_each(|subject| {
+        let directory = tempfile::tempdir().unwrap();
+        let text = directory.path().join("text");
+        std::fs::write(&text, "no program").unwrap();
+        let run = |program: &std::path::Path| {
+            let settings = Settings::new(Target::Start(Program { command: vec![program.into()] }));
+            let mut events = 0;
+            let error = subject.make(settings).unwrap().run(&mut |_| events += 1).unwrap_err();
+            assert_eq!(events, 0, "{error}");
+            error
+        };
+        let missing = run(&directory.path().join("missing"));
+        assert!(matches!(missing, TraceError::NoProgram { .. }), "{missing}");
+        let error = run(&text);
+        assert!(
+            matches!(error, TraceError::NotExecutable { .. }) && error.to_string().contains("chmod +x"),
+            "{error}"
+        );
+        // With the mode of a program, and not the contents.
+        std::fs::set_permissions(&text, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let error = run(&text);
+        assert!(matches!(error, TraceError::NotExecutable { .. }), "{error}");
+        let settings = Settings {
+            pin: Some(100_000),
+            ..Settings::new(Target::Start(Program { command: vec!["true".into()] }))
+        };
+        let error = subject.make(settings).unwrap().run(&mut |_| {}).unwrap_err();
+        assert!(matches!(error, TraceError::NoCpu { cpu: 100_000, .. }), "{error}");
+    });
+}
+
+#[test]
+fn processes_that_cannot_be_traced_are_refused_with_the_reason() {
+    let run = |process| {
+        let settings = Settings::new(Target::Attach(vec![process]));
+        Box::new(PtraceBackend::new(settings).unwrap())
+    };
+    let error = run(u32::MAX >> 2).run(&mut |_| {}).unwrap_err();
+    assert!(matches!(error, TraceError::NoProcess { .. }), "{error}");
+    let error = run(std::process::id()).run(&mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("it is this one"), "{error}");
+    // One tracer holds it, another one asks.
+    let (facts, holder) = (Facts::new(), Facts::new());
+    let child = workload(&facts, &["ticks", "100000"]).spawn().unwrap();
+    let tracer = workload(&holder, &["traces", &child.id().to_string()]).spawn().unwrap();
+    until("the other tracer", || holder.get("sees_calls").is_some());
+    let error = run(child.id()).run(&mut |_| {}).unwrap_err();
+    let held_by = tracer.id();
+    end(tracer);
+    end(child);
+    assert!(matches!(error, TraceError::AlreadyTraced { tracer, .. } if tracer == held_by), "{error}");
+}
+
+#[test]
+fn another_users_process_is_refused_with_the_remedy() {
+    if !rustix::process::geteuid().is_root() {
+        println!("not run: only root can be another user");
+        return;
+    }
+    let victim = Facts::new();
+    let child = workload(&victim, &["ticks", "100000"]).spawn().unwrap();
+    // Where the other user can get at it.
+    let mode = |mode: u32| std::fs::Permissions::from_mode(mode);
+    let place = tempfile::Builder::new().permissions(mode(0o755)).tempdir().unwrap();
+    let (program, facts) = (place.path().join("trace-workload"), place.path().join("facts"));
+    std::fs::copy(WORKLOAD, &program).unwrap();
+    std::fs::write(&facts, "").unwrap();
+    std::fs::set_permissions(&facts, mode(0o666)).unwrap();
+    let mut tracer = Command::new(program);
+    tracer.arg(facts).args(["traces", &child.id().to_string()]).uid(65534).gid(65534);
+    let mut tracer = tracer.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(tracer.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    tracer.wait().unwrap();
+    end(child);
+    assert!(said.contains("another user") && said.contains("root"), "{said}");
+}

@@ -1,0 +1,127 @@
+//! Times: every part of the split, each with a workload that has nothing else.
+
+use crate::subject::over_each;
+use crate::trace::{Trace, sum};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+#[test]
+fn a_thread_that_sleeps_is_not_charged_for_one_that_reads_meanwhile() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["sleeper_beside_reader"]);
+        let futexes: Vec<_> = trace.named_of("futex", trace.fact("sleeper")).collect();
+        let slept = futexes.iter().max_by_key(|call| call.time.wall_ns).unwrap();
+        assert_eq!(slept.error(), Some(libc::ETIMEDOUT));
+        let time = slept.time;
+        assert!(subject.is_within(time.wall_ns, SECOND_NS, trace.seen_ns("sleeper", "wall")), "{time:?}");
+        assert!(time.cpu_ns <= trace.seen_ns("sleeper", "cpu") && time.cpu_ns < SECOND_NS / 20, "{time:?}");
+        assert_eq!((time.wait_ns, time.io_wait_ns), (0, 0));
+        assert!(time.sleep_ns > SECOND_NS / 20 * 19, "{time:?}");
+        // Of which the other thread has its own: what it counted in all, for a loop of hardly anything else.
+        let reads = trace.named_of("read", trace.fact("reader")).filter(|call| call.arguments[2] == 64 << 10);
+        assert_eq!(reads.count() as u64, trace.fact("reads"));
+        let reads = sum(trace.named_of("read", trace.fact("reader")));
+        assert!(reads.cpu_ns <= trace.seen_ns("reader", "cpu"), "{reads:?}");
+        assert!(reads.cpu_ns > trace.seen_ns("reader", "cpu") / 3, "{reads:?}");
+    });
+}
+
+#[test]
+fn a_parent_is_not_charged_for_what_its_child_does_while_it_waits() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["waits_for_busy_child"]);
+        let time = sum(trace.named("wait4").filter(|call| call.arguments[0] == trace.fact("child")));
+        assert!(subject.is_within(time.wall_ns, 400_000_000, trace.seen_ns("parent", "wall")), "{time:?}");
+        assert!(time.cpu_ns <= trace.seen_ns("parent", "cpu") && time.cpu_ns < 25_000_000, "{time:?}");
+        assert!(time.sleep_ns > time.wall_ns / 2 && time.io_wait_ns == 0, "{time:?}");
+        // And the child's own time is told apart from its calls'.
+        let child_cpu_ns = trace.thread_time(trace.fact("child")).0;
+        assert!(child_cpu_ns >= trace.fact("child_cpu_ns") / 20 * 19, "{child_cpu_ns}");
+        let calls = sum(trace.calls().filter(|call| u64::from(call.thread) == trace.fact("child")));
+        assert!(calls.cpu_ns < trace.fact("child_cpu_ns") / 4, "{calls:?}");
+    });
+}
+
+#[test]
+fn so_many_sleeps_of_so_long_are_measured_as_such() {
+    over_each(|subject| {
+        for (count, time_us) in [(50, 10_000), (200, 1_000)] {
+            let trace = Trace::of(subject, &["sleeps", &count.to_string(), &time_us.to_string()]);
+            let sleeps: Vec<_> = trace.named("clock_nanosleep").collect();
+            assert_eq!(sleeps.len(), count);
+            let time = sum(sleeps.iter().copied());
+            let asked_ns = count as u64 * time_us * 1000;
+            assert!(
+                subject.is_within(time.sleep_ns, asked_ns / 20 * 19, trace.seen_blocked_ns("sleeps")),
+                "{time:?}"
+            );
+            assert_eq!((time.wait_ns, time.io_wait_ns), (0, 0));
+            assert!(time.cpu_ns <= trace.seen_ns("sleeps", "cpu"), "{time:?}");
+        }
+    });
+}
+
+#[test]
+fn waiting_for_the_disk_is_no_sleep() {
+    over_each(|subject| {
+        let directory = env!("CARGO_TARGET_TMPDIR");
+        let trace = Trace::of(subject, &["syncs", directory]);
+        let time = sum(trace.named("fdatasync"));
+        assert_eq!(trace.named("fdatasync").count(), 20);
+        let seen_ns = trace.seen_blocked_ns("syncs");
+        if time.blocked_ns() < 10_000_000 {
+            println!(
+                "not run: over the backend {}: files in {directory} are written in no time",
+                subject.name
+            );
+            return;
+        }
+        assert!(subject.is_within(time.blocked_ns(), 0, seen_ns), "{time:?} of {seen_ns}");
+        assert!(time.io_wait_ns >= time.blocked_ns() / 2, "{time:?}");
+        assert!(time.sleep_ns <= time.blocked_ns() / 20, "{time:?}");
+    });
+}
+
+#[test]
+fn a_parent_in_vfork_waits_while_its_child_sleeps() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["vforks"]);
+        let vfork =
+            trace.named("clone").find(|call| call.arguments[0] & libc::CLONE_VFORK as u64 != 0).unwrap();
+        let child = vfork.result.unwrap() as u64;
+        let time = vfork.time;
+        assert!(subject.is_within(time.wait_ns, 190_000_000, trace.seen_ns("vfork", "wall")), "{time:?}");
+        assert!(time.sleep_ns + time.io_wait_ns <= time.wall_ns / 20, "{time:?}");
+        let slept = sum(trace.named_of("clock_nanosleep", child));
+        assert!(subject.is_within(slept.sleep_ns, 190_000_000, trace.seen_ns("vfork", "wall")), "{slept:?}");
+    });
+}
+
+#[test]
+fn a_spinner_that_shares_its_cpu_is_on_the_run_queue_for_the_others_time() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["spins_beside_another"]);
+        let spinner = trace.fact("spinner");
+        let time = sum(trace.named_of("readv", spinner));
+        let (cpu_ns, queue_ns) = (trace.fact("spinner_cpu_ns"), trace.fact("spinner_queue_ns"));
+        assert!(time.cpu_ns <= cpu_ns && time.cpu_ns >= cpu_ns / 4 * 3, "{time:?} of {cpu_ns}");
+        assert!(
+            time.queue_ns <= queue_ns + 1_000_000 && time.queue_ns >= queue_ns / 2,
+            "{time:?} of {queue_ns}"
+        );
+        assert!(time.blocked_ns() <= time.wall_ns / 10, "{time:?}");
+    });
+}
+
+#[test]
+fn calls_that_do_nothing_take_next_to_no_time() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["many_threads", "500"]);
+        let mut times: Vec<_> = trace.named("getppid").map(|call| call.time.cpu_ns).collect();
+        assert_eq!(times.len(), 500);
+        times.sort_unstable();
+        // Untraced it takes 0.1 to 0.3 us; a stop alone takes several times as long as the limit.
+        let cost = trace.outcome.about.cost.unwrap();
+        assert!(times[250] < 2_000, "{} ns, with the cost {cost:?}", times[250]);
+    });
+}

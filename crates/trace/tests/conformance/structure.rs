@@ -1,0 +1,199 @@
+//! Who did what: threads, processes, programs, calls by every door and of every fate.
+
+use std::collections::{HashMap, HashSet};
+
+use holdfast_trace::{Abi, End, Event, Object};
+
+use crate::subject::over_each;
+use crate::trace::Trace;
+
+/// Numbers of all threads that began, and of those that ended.
+fn lives(trace: &Trace) -> (Vec<u32>, Vec<u32>) {
+    let (mut began, mut ended) = (Vec::new(), Vec::new());
+    for event in &trace.events {
+        match event {
+            Event::Began { thread, .. } => began.push(*thread),
+            Event::Ended { thread, .. } => ended.push(*thread),
+            _ => {}
+        }
+    }
+    (began, ended)
+}
+
+#[test]
+fn ten_thousand_short_lived_threads_are_each_told_of_with_their_call() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["many_threads", "10000"]);
+        assert_eq!(trace.named("getppid").count(), 10_000);
+        let (began, ended) = lives(&trace);
+        assert_eq!((began.len(), ended.len()), (10_001, 10_001));
+        assert_eq!(trace.outcome.end, Some(End::Exited(0)));
+        let times = trace.events.iter().filter(|event| matches!(event, Event::ThreadTime { .. }));
+        assert_eq!(times.count(), 10_001);
+    });
+}
+
+#[test]
+fn a_call_that_its_thread_never_returned_from_is_told_with_its_time() {
+    over_each(|subject| {
+        for (workload, end) in [
+            ("exits_around_a_thread", End::Exited(5)),
+            ("is_killed_around_a_thread", End::Killed(libc::SIGKILL as u8)),
+        ] {
+            let trace = Trace::of(subject, &[workload]);
+            let unfinished: Vec<_> =
+                trace.named_of("read", trace.fact("blocked")).filter(|call| call.result.is_none()).collect();
+            assert_eq!(unfinished.len(), 1, "{workload}");
+            let (call, seen_ns) = (unfinished[0], trace.seen_ns("rest", "wall"));
+            assert_eq!(call.object, Object::Pipe);
+            // The workload saw the moment in which the thread was surely blocked; it was a little longer.
+            assert!(call.time.sleep_ns >= 190_000_000 && seen_ns >= 200_000_000, "{call:?}");
+            assert_eq!(trace.outcome.end, Some(end));
+            let (began, ended) = lives(&trace);
+            assert_eq!(began.len(), ended.len());
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_execs_becomes_its_process_and_all_others_end() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["execs_from_a_thread"]);
+        let process = trace.fact("process");
+        assert_eq!(trace.fact("exec_process"), process);
+        let execs: Vec<_> = trace
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Exec { process, former_thread, command, .. } => {
+                    Some((u64::from(*process), u64::from(*former_thread), command))
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!(execs.len(), 1);
+        assert!(execs[0].0 == process && execs[0].1 != process);
+        assert_eq!(execs[0].2, "trace-workload");
+        // The program's own start and the thread's: both calls returned.
+        let returned: Vec<_> =
+            trace.named("execve").map(|call| (call.result, u64::from(call.thread))).collect();
+        assert_eq!(returned, [(Some(0), process), (Some(0), process)]);
+        // The first thread waited for the other one, and never came back.
+        assert!(trace.named_of("futex", process).any(|call| call.result.is_none()));
+        assert_eq!(trace.outcome.end, Some(End::Exited(0)));
+        let (began, ended) = lives(&trace);
+        assert_eq!((began.len(), ended.len()), (2, 2));
+    });
+}
+
+#[test]
+fn children_by_every_call_are_traced_and_their_parents_known() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["family"]);
+        let process = trace.fact("process");
+        let family: HashMap<_, _> = trace
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Began { process, thread, parent, .. } => {
+                    Some((u64::from(*thread), (u64::from(*process), u64::from(*parent))))
+                }
+                _ => None,
+            })
+            .collect();
+        assert_eq!(family.len(), 4);
+        assert_eq!(family[&process], (process, u64::from(std::process::id())));
+        let (forked, spawned, thread) = (trace.fact("forked"), trace.fact("spawned"), trace.fact("thread"));
+        assert_eq!(family[&forked], (forked, process));
+        assert_eq!(family[&spawned], (spawned, process));
+        assert_eq!(family[&thread], (process, process));
+        for marked in [process, forked, thread] {
+            assert_eq!(trace.named_of("getppid", marked).count(), 1, "{marked}");
+        }
+        let programs: HashSet<_> = trace
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Exec { process, command, .. } => Some((u64::from(*process), command.as_str())),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(programs, HashSet::from([(spawned, "true")]));
+    });
+}
+
+#[test]
+fn a_call_is_named_by_the_door_that_it_came_through() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["doors"]);
+        let process = trace.fact("process");
+        let through = |abi, name: &str| {
+            let calls = trace.calls().filter(|call| call.abi == abi && call.name() == name);
+            calls.map(|call| (u64::from(call.process), call.result)).collect::<Vec<_>>()
+        };
+        if trace.fact("i386_result") == process {
+            assert_eq!(through(Abi::I386, "getpid"), [(process, Some(process as i64))]);
+        } else {
+            println!("not run: this kernel takes no calls of 32-bit programs");
+        }
+        assert_eq!(through(Abi::X32, "getpid").len(), 1);
+        assert_eq!(through(Abi::X86_64, "syscall_100000"), [(process, Some(-i64::from(libc::ENOSYS)))]);
+    });
+}
+
+#[test]
+fn a_filter_of_the_program_works_as_untraced_and_what_it_refuses_is_told() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["filtered"]);
+        assert_eq!(trace.fact("went_on"), 1);
+        let refused: Vec<_> = trace.named("getppid").map(|call| call.error()).collect();
+        assert_eq!(refused, [Some(libc::EXDEV)]);
+        let trace = Trace::of(subject, &["filtered_to_death"]);
+        assert!(!trace.has_fact("went_on"));
+        assert_eq!(trace.outcome.end, Some(End::Killed(libc::SIGSYS as u8)));
+    });
+}
+
+#[test]
+fn what_a_descriptor_is_is_known_and_noticed_when_its_number_comes_again() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["descriptors"]);
+        for (name, object) in [
+            ("file", Object::File),
+            ("pipe", Object::Pipe),
+            ("socket", Object::Socket),
+            ("null", Object::CharacterDevice),
+            ("event", Object::EventFd),
+        ] {
+            let calls = trace.calls().filter(|call| matches!(&*call.name(), "write" | "sendto"));
+            let writes = calls.filter(|call| call.arguments[0] == trace.fact(name) && call.arguments[2] == 8);
+            let objects: Vec<_> = writes.map(|call| call.object).collect();
+            assert_eq!(objects, [object; 2], "{name}");
+        }
+        assert_eq!(trace.fact("reused"), 1);
+        let again: Vec<_> = trace.named("write").filter(|call| call.arguments[2] == 77).collect();
+        assert_eq!(again.len(), 1);
+        assert_eq!((again[0].arguments[0], again[0].object), (trace.fact("file"), Object::Pipe));
+        assert!(trace.named("mmap").any(|call| call.object == Object::Anonymous));
+    });
+}
+
+#[test]
+fn a_call_that_begins_again_is_told_from_one_that_the_program_makes_again() {
+    over_each(|subject| {
+        let trace = Trace::of(subject, &["restarts"]);
+        assert_eq!((trace.fact("again_failed"), trace.fact("fails_failed")), (0, 1));
+        let reads: Vec<_> = trace
+            .named("read")
+            .filter(|call| call.object == Object::Pipe && call.arguments[2] == 1)
+            .collect();
+        let restarted: Vec<_> = reads.iter().map(|call| call.restarted).collect();
+        assert_eq!(restarted, [false, true, false, false], "{reads:?}");
+        // A stop within a sleep, and the signal to go on: each time the rest of the sleep is a call of its own to the kernel.
+        let rests = trace.calls().filter(|call| call.restarted && &*call.name() == "restart_syscall").count();
+        let is_sleep = |name: &str| matches!(name, "nanosleep" | "clock_nanosleep" | "restart_syscall");
+        let broken_off =
+            trace.calls().filter(|call| is_sleep(&call.name()) && call.error() == Some(516)).count();
+        assert!(rests > 0 && rests == broken_off, "{rests} of {broken_off}");
+    });
+}

@@ -1,0 +1,49 @@
+//! The backends under test.
+
+use holdfast_trace::{Backend, PtraceBackend, Result, Settings};
+
+/// A backend under test.
+pub(crate) struct Subject {
+    pub(crate) name: &'static str,
+    /// It measures within 5 %; others within what the workload saw.
+    pub(crate) is_exact: bool,
+    make: fn(Settings) -> Result<Box<dyn Backend>>,
+}
+
+const SUBJECTS: [Subject; 1] = [Subject {
+    name: "ptrace",
+    is_exact: false,
+    make: |settings| Ok(Box::new(PtraceBackend::new(settings)?)),
+}];
+
+impl Subject {
+    pub(crate) fn make(&self, settings: Settings) -> Result<Box<dyn Backend>> {
+        (self.make)(settings)
+    }
+
+    /// Whether a measured time may be said where the workload asked for the first and saw the second.
+    pub(crate) fn is_within(&self, measured_ns: u64, asked_ns: u64, seen_ns: u64) -> bool {
+        // What the kernel counts and what the clock says may differ by a tick of either.
+        let slack_ns = 1_000_000;
+        let in_bounds = measured_ns + slack_ns >= asked_ns && measured_ns <= seen_ns + slack_ns;
+        in_bounds && (!self.is_exact || is_near(measured_ns, seen_ns))
+    }
+}
+
+/// Within 5 %, or what a loaded machine does in between.
+pub(crate) fn is_near(measured_ns: u64, truth_ns: u64) -> bool {
+    measured_ns.abs_diff(truth_ns) <= truth_ns / 20 + 1_000_000
+}
+
+/// Runs a test over each backend that can trace here; at least one must.
+pub(crate) fn over_each(test: impl Fn(&Subject)) {
+    for subject in &SUBJECTS {
+        let probe = Settings::new(holdfast_trace::Target::Start(holdfast_trace::Program {
+            command: vec!["true".into()],
+        }));
+        match subject.make(probe) {
+            Ok(_) => test(subject),
+            Err(error) => println!("not run: over the backend {}: {error}", subject.name),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Workloads that are blocked, or kept from the CPU, for a known time.
+#![allow(unsafe_code, reason = "fork, vfork and wait have no safe form")]
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::facts::{Facts, burn, thread_number};
+
+/// `count` sleeps of `time_us` each.
+pub(crate) fn sleeps(facts: &mut Facts, count: u64, time_us: u64) {
+    facts.measure("sleeps", || {
+        for _ in 0..count {
+            let time = libc::timespec { tv_sec: 0, tv_nsec: (time_us * 1000) as libc::c_long };
+            // SAFETY: the pointer is valid.
+            unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &raw const time, std::ptr::null_mut()) };
+        }
+    });
+}
+
+/// One thread waits a second for a futex that nobody wakes; another one reads zeros all that time.
+pub(crate) fn sleeper_beside_reader(facts: &mut Facts) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut zeros = File::open("/dev/zero").expect("/dev/zero");
+            let (mut buffer, mut reads) = (vec![0; 64 << 10], 0_u64);
+            let before = crate::facts::counters();
+            while !done.load(Ordering::Relaxed) {
+                zeros.read_exact(&mut buffer).expect("zeros");
+                reads += 1;
+            }
+            (thread_number(), reads, crate::facts::counters().0 - before.0)
+        });
+        facts.tell("sleeper", thread_number());
+        facts.measure("sleeper", || {
+            let (futex, second) = (AtomicU32::new(0), libc::timespec { tv_sec: 1, tv_nsec: 0 });
+            // SAFETY: both pointers are valid for the call.
+            unsafe { libc::syscall(libc::SYS_futex, futex.as_ptr(), libc::FUTEX_WAIT, 0, &raw const second) };
+        });
+        done.store(true, Ordering::Relaxed);
+        let (thread, reads, cpu_ns) = reader.join().expect("the reader");
+        facts.tell("reader", thread);
+        facts.tell("reads", reads);
+        facts.tell("reader_cpu_ns", cpu_ns);
+    });
+}
+
+/// A process waits for a child that uses the CPU.
+pub(crate) fn waits_for_busy_child(facts: &mut Facts) {
+    // SAFETY: one thread, so the child may do anything.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let cpu_ns = burn(500_000_000);
+        facts.tell("child_cpu_ns", cpu_ns);
+        std::process::exit(3);
+    }
+    facts.tell("child", child as u64);
+    facts.measure("parent", || wait_for(child));
+}
+
+pub(crate) fn wait_for(child: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: the pointer is valid.
+    let found = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(found, child);
+    status
+}
+
+/// Writes over a file that is there already, and waits for the disk, some times.
+pub(crate) fn syncs(facts: &mut Facts, directory: &Path) {
+    use std::os::unix::fs::FileExt;
+    let path = directory.join(format!("syncs-{}", std::process::id()));
+    let file = File::create(&path).expect("a file");
+    std::fs::remove_file(path).expect("its name is not needed");
+    let block = vec![7_u8; 4 << 20];
+    file.write_all_at(&block, 0).expect("room");
+    file.sync_all().expect("a disk");
+    for round in 0..20 {
+        file.write_all_at(&block[round..], 0).expect("room");
+        // The facts of each round have the same name, and add up.
+        facts.measure("syncs", || file.sync_data().expect("a disk"));
+    }
+}
+
+/// A process waits in vfork for a child that sleeps 200 ms.
+pub(crate) fn vforks(facts: &mut Facts) {
+    static SLEEP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    facts.measure("vfork", || {
+        let mut status = 0;
+        // SAFETY: the child of the first call, a vfork, makes two system calls with what lives longer than it does, on a stack of
+        // its own, and ends. (libc::vfork would return twice on one stack.)
+        unsafe {
+            extern "C" fn child(_: *mut libc::c_void) -> libc::c_int {
+                // SAFETY: the pointers are valid; `_exit` ends the child.
+                unsafe {
+                    libc::syscall(libc::SYS_clock_nanosleep, libc::CLOCK_MONOTONIC, 0, &raw const SLEEP, 0);
+                    libc::syscall(libc::SYS_exit_group, 0);
+                }
+                0
+            }
+            let mut stack = vec![0_u8; 64 << 10];
+            let top = stack.as_mut_ptr().add(stack.len() & !15).cast();
+            let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+            let pid = libc::clone(child, top, flags, std::ptr::null_mut());
+            assert!(pid > 0);
+            libc::waitpid(pid, &raw mut status, 0);
+        }
+    });
+}
+
+/// Two threads on one CPU, each of which is in a long call nearly all the time.
+pub(crate) fn spins_beside_another(facts: &mut Facts) {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("affinity");
+    let cpu = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("a CPU");
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(cpu);
+    rustix::thread::sched_setaffinity(None, &one).expect("affinity");
+    let (together, until_ns) = (Barrier::new(2), 400_000_000);
+    let spin = || {
+        let zeros = File::open("/dev/zero").expect("/dev/zero");
+        let mut buffer = vec![1_u8; 1 << 20];
+        // The same megabyte over and over: a call that takes long and little memory.
+        let part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let parts = vec![part; 512];
+        together.wait();
+        let before = crate::facts::counters();
+        while crate::facts::counters().0 - before.0 < until_ns {
+            // SAFETY: each part is the buffer.
+            unsafe { libc::readv(zeros.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
+        }
+        let after = crate::facts::counters();
+        (thread_number(), after.0 - before.0, after.1 - before.1)
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(spin);
+        let (thread, cpu_ns, queue_ns) = spin();
+        other.join().expect("the other spinner");
+        facts.tell("spinner", thread);
+        facts.tell("spinner_cpu_ns", cpu_ns);
+        facts.tell("spinner_queue_ns", queue_ns);
+    });
+}
+
+/// Sleeps for a moment that has nothing to do with what is measured.
+pub(crate) fn rest() {
+    std::thread::sleep(Duration::from_millis(200));
+}

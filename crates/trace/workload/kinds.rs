@@ -1,0 +1,120 @@
+//! Workloads of unusual calls: other doors, filters, kinds of descriptors; and a tracer that can be killed.
+#![allow(unsafe_code, reason = "an interrupt as a call, and a filter, have no safe form")]
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use holdfast_trace::{Backend, Event, Program, PtraceBackend, Settings, Target};
+
+use crate::facts::Facts;
+use crate::threads::mark;
+
+/// getpid through the door of 32-bit programs, and by the number of x32.
+pub(crate) fn doors(facts: &mut Facts) {
+    let result: u64;
+    // SAFETY: 20 is getpid there: no pointers. The kernel may change r8 to r11.
+    unsafe {
+        std::arch::asm!("int 0x80", inlateout("rax") 20_u64 => result, out("r8") _, out("r9") _, out("r10") _, out("r11") _);
+    }
+    facts.tell("i386_result", u64::from(result as u32));
+    // SAFETY: getpid, or no call at all where x32 is not built.
+    unsafe { libc::syscall(libc::SYS_getpid | 1 << 30) };
+    // SAFETY: no call has this number.
+    unsafe { libc::syscall(100_000) };
+    facts.tell("process", u64::from(std::process::id()));
+}
+
+/// A filter makes getppid fail, or kills for it.
+pub(crate) fn filtered(facts: &mut Facts, kills: bool) {
+    let step = |code: u32, jump_true, jump_false, value| libc::sock_filter {
+        code: code as u16,
+        jt: jump_true,
+        jf: jump_false,
+        k: value,
+    };
+    let action =
+        if kills { libc::SECCOMP_RET_KILL_PROCESS } else { libc::SECCOMP_RET_ERRNO | libc::EXDEV as u32 };
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_getppid as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, action),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: the filter is valid for the call.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
+    }
+    mark();
+    facts.tell("went_on", 1);
+}
+
+/// Writes to, or reads from, one of each kind; the numbers of the descriptors are the facts.
+pub(crate) fn descriptors(facts: &mut Facts) {
+    let mut file = std::fs::File::from(
+        rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).expect("a file"),
+    );
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let (mut socket, _peer) = std::os::unix::net::UnixStream::pair().expect("sockets");
+    let mut null = std::fs::File::options().write(true).open("/dev/null").expect("/dev/null");
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).expect("an eventfd");
+    facts.tell("file", file.as_raw_fd() as u64);
+    facts.tell("pipe", writer.as_raw_fd() as u64);
+    facts.tell("socket", socket.as_raw_fd() as u64);
+    facts.tell("null", null.as_raw_fd() as u64);
+    facts.tell("event", event.as_raw_fd() as u64);
+    for _ in 0..2 {
+        file.write_all(b"12345678").expect("a file");
+        writer.write_all(b"12345678").expect("a pipe");
+        socket.write_all(b"12345678").expect("a socket");
+        null.write_all(b"12345678").expect("/dev/null");
+        rustix::io::write(&event, &1_u64.to_ne_bytes()).expect("an eventfd");
+    }
+    // The file's number is now the pipe's: what was known of it is wrong.
+    let number = file.as_raw_fd();
+    drop(file);
+    let duplicate = rustix::io::fcntl_dupfd_cloexec(&writer, number).expect("a descriptor");
+    facts.tell("reused", u64::from(duplicate.as_raw_fd() == number));
+    rustix::io::write(&duplicate, &[7; 77]).expect("a pipe");
+    drop(reader);
+}
+
+/// A mark every 10 ms, each told.
+pub(crate) fn ticks(facts: &mut Facts, count: u64) {
+    facts.tell("process", u64::from(std::process::id()));
+    for tick in 0..count {
+        mark();
+        facts.tell("tick", tick);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    facts.tell("done", 1);
+}
+
+/// Is a tracer itself: of a command, or with a number, of a process; tells how many calls it saw.
+pub(crate) fn traces(facts: &mut Facts, command: &[String]) {
+    let target = match command.first().map(|word| word.parse()) {
+        Some(Ok(process)) => Target::Attach(vec![process]),
+        _ => Target::Start(Program { command: command.iter().map(Into::into).collect() }),
+    };
+    let backend = Box::new(PtraceBackend::new(Settings::new(target)).expect("a backend"));
+    let mut calls = 0;
+    let outcome = backend.run(&mut |event| {
+        if matches!(event, Event::Call(_)) {
+            calls += 1;
+            if calls == 1 {
+                facts.tell("sees_calls", 1);
+            }
+        }
+    });
+    match outcome {
+        Ok(_) => facts.tell("calls", calls),
+        Err(error) => {
+            println!("{error}");
+            let _ = std::io::stdout().flush();
+            let _ = std::io::stdin().read(&mut [0]);
+            std::process::exit(1);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Workloads of threads and processes that come and go.
+#![allow(unsafe_code, reason = "fork and kill have no safe form, and getppid is made as a bare call")]
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::mpsc;
+
+use crate::blocking::{rest, wait_for};
+use crate::facts::{Facts, thread_number};
+
+/// A call that is easily counted.
+pub(crate) fn mark() {
+    // SAFETY: no pointers.
+    unsafe { libc::syscall(libc::SYS_getppid) };
+}
+
+/// Many threads, one after another but some at once; each makes one call.
+pub(crate) fn many(facts: &mut Facts, count: u64) {
+    let mut at_once = Vec::new();
+    for _ in 0..count {
+        let builder = std::thread::Builder::new().stack_size(64 << 10);
+        at_once.push(builder.spawn(mark).expect("a thread"));
+        if at_once.len() == 16 {
+            at_once.drain(..).for_each(|thread| thread.join().expect("a thread"));
+        }
+    }
+    at_once.into_iter().for_each(|thread| thread.join().expect("a thread"));
+    facts.tell("threads", count);
+}
+
+/// The process ends, or is killed, while a thread is in a call that does not return.
+pub(crate) fn exits_around_a_thread(facts: &mut Facts, is_killed: bool) {
+    let (say, hear) = mpsc::channel();
+    let (pipe, _writer) = std::io::pipe().expect("a pipe");
+    let _blocked = std::thread::spawn(move || {
+        say.send(thread_number()).expect("the first thread");
+        let _ = std::io::Read::read(&mut &pipe, &mut [0]);
+    });
+    facts.tell("blocked", hear.recv().expect("the thread"));
+    facts.measure("rest", rest);
+    if is_killed {
+        // SAFETY: no pointers.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
+    std::process::exit(5);
+}
+
+/// A thread that is not the first one replaces the program, while the first one is in a call.
+pub(crate) fn execs_from_a_thread(facts: &mut Facts, file: &str) {
+    facts.tell("process", u64::from(std::process::id()));
+    let file = file.to_owned();
+    let thread = std::thread::spawn(move || {
+        let program = std::env::current_exe().expect("this program");
+        let failed = Command::new(program).args([file.as_str(), "after_exec"]).exec();
+        panic!("exec: {failed}");
+    });
+    let _ = thread.join();
+}
+
+/// Children by fork, vfork (posix_spawn) and clone3 (a thread), each with a mark.
+pub(crate) fn family(facts: &mut Facts) {
+    facts.tell("process", u64::from(std::process::id()));
+    // SAFETY: one thread, so the child may do anything.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        mark();
+        std::process::exit(0);
+    }
+    facts.tell("forked", child as u64);
+    wait_for(child);
+    let mut spawned = Command::new("/bin/true").spawn().expect("/bin/true");
+    facts.tell("spawned", u64::from(spawned.id()));
+    spawned.wait().expect("/bin/true");
+    let thread = std::thread::spawn(|| {
+        mark();
+        thread_number()
+    });
+    facts.tell("thread", thread.join().expect("a thread"));
+    mark();
+}
