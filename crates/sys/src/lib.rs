@@ -12,6 +12,7 @@ pub mod futex;
 pub mod lease;
 pub mod lock;
 pub mod mapping;
+pub mod mounts;
 pub mod outlet;
 pub mod own_pid;
 mod page_set;

@@ -22,6 +22,17 @@ mod ptrace;
 mod recording;
 mod sysno;
 
+// What is made of events.
+pub mod classes;
+pub mod diff;
+pub mod histogram;
+pub mod import;
+pub mod matrix;
+mod names;
+pub mod report;
+pub mod statistics;
+pub mod summary;
+
 pub use about::{About, BackendKind, Cache, Cost, FileSystem};
 pub use backend::{Backend, Outcome, Program, Settings, StopFlag, Target};
 pub use bpf::{BUFFER_BYTES, BpfBackend};

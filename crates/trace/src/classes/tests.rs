@@ -1,0 +1,159 @@
+//! The table against the kernel's own list and a crate's, and what arguments decide.
+
+use super::*;
+use crate::{Abi, Object, call_name};
+
+const KERNEL: &str = "/usr/include/x86_64-linux-gnu/asm/unistd_64.h";
+
+#[test]
+fn every_line_of_the_table_is_a_call_and_every_number_is_there_once() {
+    assert_eq!(table().len(), TEXT.lines().count() - 1, "a line is not in order");
+    assert!(table().windows(2).all(|pair| pair[0].number < pair[1].number), "sorted by number");
+    assert_eq!(BY_NAME.len(), table().len(), "a name is there twice");
+    assert_eq!(table().len(), 385);
+}
+
+#[test]
+fn every_call_of_the_kernels_list_is_in_the_table_under_its_number() {
+    let text = std::fs::read_to_string(KERNEL).expect("linux-libc-dev is installed by ./test");
+    let mut calls = 0;
+    for line in text.lines().filter_map(|line| line.strip_prefix("#define __NR_")) {
+        let (name, number) = line.split_once(' ').expect("a name and a number");
+        let entry = by_number(number.trim().parse().expect("a number"));
+        assert_eq!(entry.map(|entry| entry.name), Some(name), "{line}");
+        calls += 1;
+    }
+    assert!(calls > 350, "{calls}");
+}
+
+#[test]
+fn every_call_of_the_crates_list_is_in_the_table_under_its_number() {
+    for call in syscalls::x86_64::Sysno::iter() {
+        let entry = by_number(call.id() as u32);
+        assert_eq!(entry.map(|entry| entry.name), Some(call.name()));
+    }
+    for entry in table() {
+        assert_eq!(call_name(Abi::X86_64, entry.number), entry.name);
+    }
+}
+
+#[test]
+fn every_call_of_32_bit_programs_has_a_place() {
+    let gone = [
+        "afs_syscall",
+        "ftime",
+        "gtty",
+        "idle",
+        "lock",
+        "mpx",
+        "prof",
+        "profil",
+        "readdir",
+        "stty",
+        "ulimit",
+    ];
+    let not_on_64_bits = ["r#break", "vm86", "vm86old"];
+    for call in syscalls::x86::Sysno::iter() {
+        let name = call.name();
+        let nowhere = gone.contains(&name) || not_on_64_bits.contains(&name);
+        assert!(nowhere || known_as(name).is_some(), "{name}");
+    }
+    assert_eq!(known_as("stat64").map(|entry| entry.name), Some("stat"));
+    assert_eq!(known_as("getuid32").map(|entry| entry.name), Some("getuid"));
+    assert_eq!(known_as("pread").map(|entry| entry.name), Some("pread64"));
+    assert!(known_as("no_such_call").is_none());
+}
+
+#[test]
+fn the_studys_own_lists_are_in_the_classes_where_it_has_them() {
+    for (subclass, names) in [
+        (
+            Subclass::Process,
+            "execve clone prctl arch_prctl gettid getrlimit uname sysinfo vfork getpid exit_group",
+        ),
+        (Subclass::Memory, "brk mprotect madvise shmget shmat shmdt shmctl"),
+        (
+            Subclass::Sync,
+            "get_robust_list futex wait4 nanosleep poll ppoll epoll_create1 eventfd2 select inotify_init",
+        ),
+        (
+            Subclass::Signal,
+            "rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack kill tkill tgkill restart_syscall",
+        ),
+        (
+            Subclass::Socket,
+            "socket socketpair connect pipe pipe2 getpeername bind recvfrom recvmsg sendto shutdown",
+        ),
+        (Subclass::FileObject, "fcntl fadvise64 umask dup dup2 dup3"),
+        (
+            Subclass::Metadata,
+            "access close stat fstat lstat statfs getdents64 lseek open openat ioctl unlink fallocate \
+             rename chmod mkdirat symlink getcwd rmdir chdir chown lgetxattr",
+        ),
+        (
+            Subclass::UserData,
+            "mmap munmap read readahead readlink readv preadv write writev pwritev fsync fdatasync truncate ftruncate",
+        ),
+    ] {
+        for name in names.split_whitespace() {
+            let entry = by_name(name).expect(name);
+            assert_eq!((entry.place.subclass, entry.placed_by_the_study), (subclass, true), "{name}");
+        }
+    }
+}
+
+/// Where a call is put by its arguments.
+fn refined(name: &str, arguments: [u64; 6], object: Object) -> Place {
+    place(Scheme::Refined, known_as(name), &arguments, object)
+}
+
+#[test]
+fn a_call_is_put_by_its_descriptor_and_arguments_in_the_refined_scheme_alone() {
+    let none = [0; 6];
+    for (name, arguments, object, subclass) in [
+        ("read", none, Object::File, Subclass::UserData),
+        ("read", none, Object::Unknown, Subclass::UserData),
+        ("read", none, Object::Socket, Subclass::Socket),
+        ("write", none, Object::Pipe, Subclass::Socket),
+        ("readv", none, Object::EventFd, Subclass::Sync),
+        ("write", none, Object::Terminal, Subclass::FileObject),
+        ("close", none, Object::Socket, Subclass::Socket),
+        ("close", none, Object::Directory, Subclass::Metadata),
+        ("mmap", [0, 0, 0, 0x22, u64::MAX, 0], Object::Anonymous, Subclass::Memory),
+        ("mmap2", [0, 0, 0, 0x22, 0, 0], Object::Anonymous, Subclass::Memory),
+        ("mmap", [0, 0, 0, 0x02, 3, 0], Object::File, Subclass::UserData),
+        ("ioctl", none, Object::Terminal, Subclass::FileObject),
+        ("ioctl", none, Object::File, Subclass::Metadata),
+        ("readlink", none, Object::None, Subclass::Metadata),
+        ("msync", none, Object::None, Subclass::UserData),
+        ("fcntl", [3, 7, 0, 0, 0, 0], Object::File, Subclass::Sync),
+        ("fcntl", [3, 6, 0, 0, 0, 0], Object::File, Subclass::FileObject),
+        ("fallocate", [3, 2, 0, 0, 0, 0], Object::File, Subclass::UserData),
+        ("fallocate", none, Object::File, Subclass::Metadata),
+    ] {
+        assert_eq!(refined(name, arguments, object).subclass, subclass, "{name} {arguments:?} {object:?}");
+        let by_name = known_as(name).unwrap().place;
+        assert_eq!(place(Scheme::Paper, known_as(name), &arguments, object), by_name, "{name}");
+    }
+}
+
+#[test]
+fn a_call_that_cannot_wait_by_its_arguments_is_known_not_to() {
+    for (name, arguments, object, event) in [
+        ("futex", [0, 0x80, 0, 0, 0, 0], Object::None, true),
+        ("futex", [0, 0x81, 0, 0, 0, 0], Object::None, false),
+        ("futex", [0, 0x189, 0, 0, 0, 0], Object::None, true),
+        ("poll", [0, 1, 0, 0, 0, 0], Object::None, false),
+        ("poll", [0, 1, 0xffff_ffff, 0, 0, 0], Object::None, true),
+        ("clone", [0x4111, 0, 0, 0, 0, 0], Object::None, true),
+        ("clone", [0x11, 0, 0, 0, 0, 0], Object::None, false),
+        ("wait4", [0, 0, 1, 0, 0, 0], Object::None, false),
+        ("fcntl", [3, 7, 0, 0, 0, 0], Object::File, true),
+        ("fcntl", [3, 1, 0, 0, 0, 0], Object::File, false),
+        ("read", [0; 6], Object::File, false),
+        ("read", [0; 6], Object::Pipe, true),
+        ("recvfrom", [0, 0, 0, 0x40, 0, 0], Object::Socket, false),
+    ] {
+        assert_eq!(refined(name, arguments, object).waits.event, event, "{name} {arguments:?} {object:?}");
+    }
+}

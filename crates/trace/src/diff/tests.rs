@@ -1,0 +1,97 @@
+//! What a comparison may and may not say.
+
+use super::*;
+use crate::summary::{Options, Summary};
+use crate::{Abi, Call, Event, Object, Split};
+
+/// A run with these calls: number, how many, ns each.
+fn run(calls: &[(u32, u64, u64)]) -> Report {
+    let mut summary = Summary::new(Options::default());
+    let mut start_ns = 0;
+    for &(number, count, ns) in calls {
+        for index in 0..count {
+            let time = Split::of(ns + index % 3, 0, 0, 0, 0);
+            start_ns += 10 * ns;
+            summary.add(&Event::Call(Call {
+                process: 1,
+                thread: 1,
+                abi: Abi::X86_64,
+                number,
+                arguments: [0; 6],
+                result: Some(0),
+                start_ns,
+                time,
+                object: Object::None,
+                restarted: false,
+            }));
+        }
+    }
+    summary.into_report(Source::default())
+}
+
+fn runs(name: &str, reports: Vec<Report>) -> Runs {
+    Runs { name: name.to_owned(), reports }
+}
+
+fn change<'a>(diff: &'a Diff, name: &str) -> &'a Change {
+    diff.calls.iter().find(|change| change.name == name).unwrap()
+}
+
+#[test]
+fn calls_that_differ_are_told_from_cost_that_differs() {
+    let repeat = |calls: &[(u32, u64, u64)]| -> Vec<_> {
+        (0..8)
+            .map(|run_no| run(&calls.iter().map(|&(n, c, ns)| (n, c, ns + run_no)).collect::<Vec<_>>()))
+            .collect()
+    };
+    // read: as many, twice as costly. stat: twice as many, as costly. write: the same. close: B alone.
+    let a = runs("a", repeat(&[(0, 100, 1_000), (4, 100, 500), (1, 50, 700)]));
+    let b = runs("b", repeat(&[(0, 100, 2_000), (4, 200, 500), (1, 50, 700), (3, 10, 100)]));
+    let diff = Diff::of(&a, &b);
+    let read = change(&diff, "read");
+    assert_eq!((read.calls, read.cost), (Verdict::Same, Verdict::Differs));
+    assert!(read.from_calls_ns.abs() < 1e-6 && (read.from_cost_ns - 100_000.0).abs() < 1_000.0, "{read:?}");
+    let stat = change(&diff, "stat");
+    assert_eq!((stat.calls, stat.cost), (Verdict::Differs, Verdict::Same));
+    assert!(stat.from_calls_ns > 40_000.0 && stat.from_cost_ns.abs() < 2_000.0, "{stat:?}");
+    let write = change(&diff, "write");
+    assert_eq!((write.calls, write.cost, write.awake_change_ns), (Verdict::Same, Verdict::Same, 0.0));
+    let close = change(&diff, "close");
+    assert_eq!((close.calls, close.from_cost_ns), (Verdict::Differs, 0.0));
+    for change in diff.calls.iter().chain(&diff.classes).chain([&diff.total]) {
+        let sum = change.from_calls_ns + change.from_cost_ns;
+        assert!((sum - change.awake_change_ns).abs() < 1e-6, "{change:?}");
+    }
+    assert_eq!(diff.calls[0].name, "read", "the largest change comes first");
+}
+
+#[test]
+fn a_trace_compared_with_itself_differs_in_nothing() {
+    let one = || runs("same", (0..6).map(|_| run(&[(0, 100, 1_000), (7, 3, 90_000)])).collect());
+    let diff = Diff::of(&one(), &one());
+    for change in &diff.calls {
+        assert_eq!((change.calls, change.cost, change.awake_change_ns), (Verdict::Same, Verdict::Same, 0.0));
+    }
+}
+
+#[test]
+fn two_single_runs_say_of_cost_what_their_calls_allow_and_of_numbers_nothing() {
+    let a = runs("a", vec![run(&[(0, 1_000, 1_000), (4, 3, 500)])]);
+    let b = runs("b", vec![run(&[(0, 1_000, 1_500), (4, 3, 5_000)])]);
+    let diff = Diff::of(&a, &b);
+    let read = change(&diff, "read");
+    assert_eq!((read.calls, read.cost), (Verdict::Unknown, Verdict::Differs));
+    assert!(read.a.cost_ns.interval.is_some());
+    assert_eq!(change(&diff, "stat").cost, Verdict::Unknown, "three calls are too few");
+}
+
+#[test]
+fn a_comparison_fits_the_terminal_and_names_both_sides() {
+    let a = runs("/tmp/first recording", (0..6).map(|_| run(&[(0, 100, 1_000)])).collect());
+    let b = runs("second", (0..6).map(|_| run(&[(0, 100, 2_000), (4, 5, 5)])).collect());
+    let text = terminal(&Diff::of(&a, &b), &crate::report::Look::default());
+    assert!(text.contains("A: /tmp/first recording") && text.contains("B: second"), "{text}");
+    assert!(text.contains("Calls that differ in cost") && text.contains("x2.00"), "{text}");
+    assert!(text.contains("Calls that differ in number"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}

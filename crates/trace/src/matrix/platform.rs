@@ -1,0 +1,233 @@
+//! A place to run on: a directory of the user's, or a file system that is made for the run and is gone after it.
+//!
+//! Invariants: what is made is gone when the process is, however it ended: images have no name once they are mounted, and
+//! mounts are in a name space of this process alone. In a directory of the user's, all is in one new directory.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use tempfile::TempDir;
+
+use super::MatrixError;
+
+/// What a platform is made of.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// A directory that is there.
+    Directory(PathBuf),
+    /// A file system of this kind, made for the run.
+    Made(Kind),
+}
+
+/// File systems that can be made for a run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// Without a journal.
+    Ext2,
+    /// With one.
+    Ext4,
+    /// With one.
+    Xfs,
+    /// In memory.
+    Tmpfs,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Ext2, Kind::Ext4, Kind::Xfs, Kind::Tmpfs];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Ext2 => "ext2",
+            Kind::Ext4 => "ext4",
+            Kind::Xfs => "xfs",
+            Kind::Tmpfs => "tmpfs",
+        }
+    }
+}
+
+/// A platform as it is asked for: `NAME=DIRECTORY`, or `KIND=loop`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PlatformSpec {
+    /// What the report calls it.
+    pub name: String,
+    /// What it is made of.
+    pub place: Place,
+}
+
+impl FromStr for PlatformSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PlatformSpec, String> {
+        const FORM: &str = "write NAME=DIRECTORY, or ext2=loop, ext4=loop, xfs=loop, tmpfs=loop for one that is made for the run";
+        let (name, place) = text.split_once('=').ok_or(FORM)?;
+        if name.is_empty() || place.is_empty() || name.chars().any(char::is_control) {
+            return Err(FORM.to_owned());
+        }
+        let place = if place == "loop" {
+            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name);
+            Place::Made(kind.ok_or_else(|| format!("{name} cannot be made for a run; {FORM}"))?)
+        } else {
+            Place::Directory(PathBuf::from(place))
+        };
+        Ok(PlatformSpec { name: name.to_owned(), place })
+    }
+}
+
+/// A platform that is there.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) name: String,
+    /// Of its file system, as the kernel has it.
+    pub(super) kind: String,
+    directory: PathBuf,
+    /// Unmounted before it is removed.
+    mounted: bool,
+    _place: Option<TempDir>,
+}
+
+impl Ready {
+    /// Makes it, or looks whether it is there.
+    pub(super) fn prepare(spec: &PlatformSpec, image_bytes: u64) -> Result<Ready, MatrixError> {
+        let (directory, place, mounted) = match &spec.place {
+            Place::Directory(directory) => {
+                let directory = fs::canonicalize(directory)
+                    .map_err(|source| MatrixError::Directory { path: directory.clone(), source })?;
+                (directory, None, false)
+            }
+            Place::Made(kind) => {
+                let place = temporary(None)?;
+                let point = place.path().join("mounted");
+                fs::create_dir(&point).map_err(MatrixError::io("make a directory", &point))?;
+                make(*kind, place.path(), &point, image_bytes)?;
+                (point, Some(place), true)
+            }
+        };
+        let kind = kind_of(&directory);
+        Ok(Ready { name: spec.name.clone(), kind, directory, mounted, _place: place })
+    }
+
+    /// A new, empty directory on it.
+    pub(super) fn fresh_directory(&self) -> Result<TempDir, MatrixError> {
+        temporary(Some(&self.directory))
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        if self.mounted {
+            // Nobody else sees it; a program that is still in there keeps it until it ends.
+            let _ = quiet(Command::new("umount").arg("--lazy").arg(&self.directory));
+        }
+    }
+}
+
+fn temporary(inside: Option<&Path>) -> Result<TempDir, MatrixError> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("holdfast-trace-");
+    let made = match inside {
+        Some(inside) => builder.tempdir_in(inside),
+        None => builder.tempdir(),
+    };
+    let place = || inside.map_or_else(std::env::temp_dir, Path::to_owned);
+    made.map_err(|source| MatrixError::Directory { path: place(), source })
+}
+
+fn make(kind: Kind, place: &Path, point: &Path, image_bytes: u64) -> Result<(), MatrixError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(MatrixError::NotRoot { kind: kind.name() });
+    }
+    let mut mount = Command::new("mount");
+    if kind == Kind::Tmpfs {
+        mount
+            .args(["-t", "tmpfs", "-o", &format!("size={image_bytes},mode=0755"), "holdfast-trace"])
+            .arg(point);
+        return tool(&mut mount, kind);
+    }
+    let image = place.join("image");
+    let file = File::create_new(&image).map_err(MatrixError::io("make", &image))?;
+    file.set_len(image_bytes).map_err(MatrixError::io("make", &image))?;
+    drop(file);
+    let mut format = match kind {
+        Kind::Xfs => Command::new("mkfs.xfs"),
+        _ => Command::new("mkfs.ext4"),
+    };
+    match kind {
+        // Nothing is left for later that would run beside the measurement.
+        Kind::Ext4 => format.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
+        Kind::Ext2 => format.args(["-q", "-F", "-t", "ext2", "-E", "lazy_itable_init=0"]),
+        _ => format.arg("-q"),
+    };
+    // Tools of the system may be where only root's PATH leads.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    tool(format.arg(&image).env("PATH", &path), kind)?;
+    tool(mount.args(["-o", "loop"]).arg(&image).arg(point).env("PATH", &path), kind)?;
+    // The mount keeps it; and so nothing is left of it when this process is killed.
+    fs::remove_file(&image).map_err(MatrixError::io("remove", &image))
+}
+
+fn quiet(command: &mut Command) -> io::Result<std::process::Output> {
+    command.stdin(Stdio::null()).output()
+}
+
+fn tool(command: &mut Command, kind: Kind) -> Result<(), MatrixError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let package = match (kind, program.as_str()) {
+        (_, "mount") => "mount",
+        (Kind::Xfs, _) => "xfsprogs",
+        _ => "e2fsprogs",
+    };
+    let failed =
+        |why: String| MatrixError::Tool { program: program.clone(), kind: kind.name(), package, why };
+    let output = quiet(command).map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+/// The kind of the file system that a directory is on, from the list of mounts; empty if it cannot be told.
+fn kind_of(directory: &Path) -> String {
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+    let mut best = (0, String::new());
+    for line in mounts.lines() {
+        let Some((head, tail)) = line.split_once(" - ") else { continue };
+        let Some(point) = head.split(' ').nth(4) else { continue };
+        let point = point.replace("\\040", " ");
+        let length = point.len();
+        // The last one of several at one place lies over the others.
+        if directory.starts_with(&point) && length >= best.0 {
+            best = (length, tail.split(' ').next().unwrap_or_default().to_owned());
+        }
+    }
+    best.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_platform_is_a_directory_or_a_kind_of_file_system_that_can_be_made() {
+        let parse = |text: &str| text.parse::<PlatformSpec>();
+        assert_eq!(parse("ext4=loop").unwrap().place, Place::Made(Kind::Ext4));
+        assert_eq!(parse("fast disk=/mnt/a=b").unwrap().place, Place::Directory("/mnt/a=b".into()));
+        for wrong in ["ext4", "=x", "x=", "zfs=loop", "a\n=/tmp"] {
+            assert!(parse(wrong).unwrap_err().contains("ext4=loop"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_named() {
+        let spec = "gone=/no/such/directory".parse().unwrap();
+        let error = Ready::prepare(&spec, 1 << 20).unwrap_err().to_string();
+        assert!(error.contains("/no/such/directory"), "{error}");
+    }
+
+    #[test]
+    fn the_file_system_of_a_directory_is_told() {
+        assert_eq!(kind_of(Path::new("/proc/self")), "proc");
+    }
+}

@@ -1,0 +1,41 @@
+//! Reports in all their forms, from one document ([`document::Report`]).
+//!
+//! Invariants: every form is made from the document alone, so all say the same. No form reads the clock, the machine or the network.
+
+pub mod document;
+mod file;
+mod folded;
+mod html;
+pub mod perfetto;
+mod source;
+mod table;
+mod terminal;
+pub mod text;
+mod tsv;
+pub mod watch;
+
+pub use document::Report;
+pub use file::{WriteError, write_whole};
+pub use folded::{Part, folded};
+pub use html::{Page, html};
+pub use table::{Align, Table};
+pub use terminal::{By, Look, terminal};
+pub use tsv::tsv;
+
+/// The report as JSON, of which `docs/trace-report.schema.json` is the schema.
+#[must_use]
+pub fn json(report: &Report) -> String {
+    pretty(report)
+}
+
+/// JSON of plain data, which cannot fail.
+pub(crate) fn pretty(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).map(|text| text + "\n").unwrap_or_else(|error| {
+        unreachable!("structs with string keys and finite numbers are always JSON: {error}")
+    })
+}
+
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod tests;

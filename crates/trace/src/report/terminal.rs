@@ -1,0 +1,451 @@
+//! The report on a terminal: tables as the study has them, then what it could not have.
+//!
+//! Invariants: no line is wider than asked for. Without colours nothing but text comes out.
+
+use super::document::{CallRow, Distribution, Report, Sleep, Sums, Time};
+use super::table::{Align, Table};
+use super::text;
+use crate::classes::{Class, Scheme};
+
+/// Of what the tables are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum By {
+    /// Classes and their parts.
+    Class,
+    /// Calls.
+    Call,
+    /// Threads.
+    Thread,
+    /// Processes.
+    Process,
+}
+
+/// How a report looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Characters in a line.
+    pub width: usize,
+    /// Whether colours are wanted.
+    pub colour: bool,
+    /// Rows of lists of calls, threads and processes.
+    pub top: usize,
+    /// One kind of table in full; without it a bit of each.
+    pub by: Option<By>,
+}
+
+impl Default for Look {
+    fn default() -> Look {
+        Look { width: 80, colour: false, top: 10, by: None }
+    }
+}
+
+/// Histograms that are drawn when nothing else was asked for.
+const HISTOGRAMS: usize = 3;
+
+/// The report as text.
+#[must_use]
+pub fn terminal(report: &Report, look: &Look) -> String {
+    let mut out = Out { look, text: String::new() };
+    heading(report, &mut out);
+    let all = look.by.is_none();
+    let by = |kind| all || look.by == Some(kind);
+    if by(By::Class) {
+        classes(report, &mut out);
+        split(report, &mut out);
+    }
+    if by(By::Call) {
+        calls(report, &mut out, all);
+    }
+    if by(By::Process) && (!all || report.processes.len() > 1) {
+        processes(report, &mut out);
+    }
+    if by(By::Thread) && (!all || report.threads.len() > report.processes.len()) {
+        threads(report, &mut out);
+    }
+    unfinished(report, &mut out);
+    closing(report, &mut out);
+    out.text
+}
+
+struct Out<'a> {
+    look: &'a Look,
+    text: String,
+}
+
+impl Out<'_> {
+    fn title(&mut self, title: &str) {
+        let title = text::cut(title, self.look.width);
+        let title = if self.look.colour { format!("\x1b[1;36m{title}\x1b[0m") } else { title };
+        self.text += &format!("\n{title}\n");
+    }
+
+    fn table(&mut self, table: &Table) {
+        self.text += &table.render(self.look.width, self.look.colour);
+    }
+
+    /// A paragraph, broken between words.
+    fn paragraph(&mut self, words: &str) {
+        let mut line = String::new();
+        for word in text::plain(words).split_whitespace() {
+            let word = text::cut(word, self.look.width);
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > self.look.width {
+                self.text += &(std::mem::take(&mut line) + "\n");
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line += &word;
+        }
+        self.text += &(line + "\n");
+    }
+
+    fn tint(&self, text: &str, code: &str) -> String {
+        if self.look.colour && !text.is_empty() {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+fn heading(report: &Report, out: &mut Out<'_>) {
+    let source = &report.source;
+    let what = match (source.command.is_empty(), source.attached.is_empty()) {
+        (false, _) => text::command(&source.command),
+        (true, false) => {
+            let list: Vec<_> = source.attached.iter().map(ToString::to_string).collect();
+            format!("process {}", list.join(", "))
+        }
+        (true, true) => "a trace".to_owned(),
+    };
+    let what = text::cut(&what, out.look.width);
+    let what = out.tint(&what, "1");
+    out.text += &(what + "\n");
+    let threads: u64 = report.threads.iter().map(|row| row.threads).sum();
+    let processes = report.processes.len() as u64;
+    let many = |count: u64, one: &str, more: &str| {
+        format!("{} {}", text::count(count), if count == 1 { one } else { more })
+    };
+    let lasted =
+        if source.lasted_ns == 0 { String::new() } else { format!("{}; ", text::time(source.lasted_ns)) };
+    let of = if processes > 0 {
+        format!(" by {} of {}", many(threads, "thread", "threads"), many(processes, "process", "processes"))
+    } else {
+        String::new()
+    };
+    let calls = many(report.total.calls, "call", "calls");
+    let by = match source.backend.as_str() {
+        "" => String::new(),
+        "imported" => "; read from a log".to_owned(),
+        backend => format!("; measured by {backend}"),
+    };
+    out.paragraph(&format!("{lasted}{calls}{of}{by}."));
+}
+
+fn rows(report: &Report) -> Vec<(String, bool, &Sums)> {
+    let mut rows = Vec::new();
+    for subclass in
+        report.subclasses.iter().filter(|row| row.class == Class::Os || one_of_several(report, row.class))
+    {
+        rows.push((format!("  {}", subclass.subclass.title()), false, &subclass.sums));
+    }
+    // As the study has it: the parts of the operating system first, then the classes.
+    for class in &report.classes {
+        rows.push((class.class.title().to_owned(), true, &class.sums));
+    }
+    rows
+}
+
+/// Whether a class has more than the one part that it has in the study.
+fn one_of_several(report: &Report, class: Class) -> bool {
+    report.subclasses.iter().filter(|row| row.class == class).count() > 1
+}
+
+fn classes(report: &Report, out: &mut Out<'_>) {
+    let scheme = match report.scheme {
+        Scheme::Paper => "by their names",
+        Scheme::Refined => "by their arguments and descriptors",
+    };
+    out.title(&format!("System calls by class ({scheme})"));
+    let mut table = Table::new(&["", "calls", "frequency", "%", "time %", "awake %", "errors", "bytes"]);
+    for (title, strong, sums) in rows(report) {
+        let cells = [
+            title,
+            text::count_or_blank(sums.distinct),
+            text::count_or_blank(sums.calls),
+            text::percent(sums.calls_percent),
+            text::percent(sums.time_percent),
+            text::percent(sums.awake_percent),
+            text::count_or_blank(sums.errors),
+            text::bytes(sums.bytes_in.saturating_add(sums.bytes_out)),
+        ];
+        if strong { table.strong_row(cells) } else { table.row(cells) }
+    }
+    out.table(&table);
+    let rule = match report.sleep {
+        Sleep::Measured => "awake %: of the time without sleep, as measured",
+        Sleep::Paper => "awake %: of the time without sleep, by the study's rule (waits of 60 us and more)",
+    };
+    out.paragraph(rule);
+}
+
+fn split(report: &Report, out: &mut Out<'_>) {
+    if !report.has_split() {
+        out.paragraph("Where the time went is not known: the source has the length of calls alone.");
+        return;
+    }
+    out.title("Where their time went");
+    let mut table = Table::new(&["", "wall", "on CPU", "asleep", "waiting", "device", "queue", "awake"]);
+    let mut rows = rows(report);
+    rows.push(("All".to_owned(), true, &report.total));
+    for (title, strong, sums) in rows {
+        let Time { wall_ns, cpu_ns, sleep_ns, wait_ns, io_wait_ns, queue_ns, .. } = sums.time;
+        let parts = [wall_ns, cpu_ns, sleep_ns, wait_ns, io_wait_ns, queue_ns, sums.awake_ns];
+        let cells = [title].into_iter().chain(parts.map(text::time_or_blank));
+        if strong { table.strong_row(cells) } else { table.row(cells) }
+    }
+    out.table(&table);
+}
+
+fn calls(report: &Report, out: &mut Out<'_>, all: bool) {
+    let rows = top(&report.calls, out.look.top, |row| row.sums.calls);
+    if all && !rows.is_empty() {
+        out.title("Most frequent calls");
+        let mut table = Table::new(&["call", "class", "frequency", "%", "errors", "", "bytes"])
+            .aligned(1, Align::Left)
+            .aligned(5, Align::Left);
+        for row in rows {
+            let error = row.errors_by_code.first().map(|error| error.name.clone()).unwrap_or_default();
+            table.row([
+                called(row),
+                row.subclass.title().to_owned(),
+                text::count(row.sums.calls),
+                text::percent(row.sums.calls_percent),
+                text::count_or_blank(row.sums.errors),
+                error,
+                text::bytes(row.sums.bytes_in.saturating_add(row.sums.bytes_out)),
+            ]);
+        }
+        out.table(&table);
+    }
+    let limit = if all { out.look.top } else { usize::MAX };
+    let rows = top(&report.calls, limit, |row| row.sums.time.wall_ns);
+    if !rows.is_empty() {
+        out.title("Most time-consuming calls");
+        let mut table = Table::new(&["call", "frequency", "wall", "%", "p50", "p90", "p99", "max"]);
+        for row in rows {
+            let at = |of: fn(&Distribution) -> u64| {
+                row.distribution.as_ref().map_or("-".to_owned(), |distribution| text::time(of(distribution)))
+            };
+            table.row([
+                called(row),
+                text::count(row.sums.calls),
+                text::time(row.sums.time.wall_ns),
+                text::percent(row.sums.time_percent),
+                at(|d| d.p50_ns),
+                at(|d| d.p90_ns),
+                at(|d| d.p99_ns),
+                at(|d| d.max_ns),
+            ]);
+        }
+        out.table(&table);
+    }
+    let rows = top(&report.calls, limit, |row| row.sums.awake_ns);
+    if !rows.is_empty() {
+        out.title("Most time-consuming calls without their sleep");
+        let mut table =
+            Table::new(&["call", "frequency", "awake", "%", "on CPU", "waiting", "device", "queue"]);
+        for row in rows {
+            let time = &row.sums.time;
+            let shown = text::time_or_blank;
+            table.row([
+                called(row),
+                text::count(row.sums.calls),
+                shown(row.sums.awake_ns),
+                text::percent(row.sums.awake_percent),
+                shown(time.cpu_ns),
+                shown(time.wait_ns),
+                shown(time.io_wait_ns),
+                shown(time.queue_ns),
+            ]);
+        }
+        out.table(&table);
+    }
+    let drawn = if all { HISTOGRAMS } else { out.look.top };
+    for row in top(&report.calls, drawn, |row| row.sums.time.wall_ns) {
+        histogram(row, out);
+    }
+}
+
+/// The largest by something, of which there is any.
+fn top(rows: &[CallRow], limit: usize, key: impl Fn(&CallRow) -> u64) -> Vec<&CallRow> {
+    let mut rows: Vec<_> = rows.iter().filter(|row| key(row) > 0).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(key(row)));
+    rows.truncate(limit);
+    rows
+}
+
+fn called(row: &CallRow) -> String {
+    if row.abi == "x86_64" { row.name.clone() } else { format!("{} ({})", row.name, row.abi) }
+}
+
+/// Bars of how many calls took how long; the part of their time that they were blocked for is shaded.
+fn histogram(row: &CallRow, out: &mut Out<'_>) {
+    let Some(distribution) = &row.distribution else { return };
+    let most = distribution.bars.iter().map(|bar| bar.calls).max().unwrap_or(0);
+    if most == 0 {
+        return;
+    }
+    out.title(&format!("How long {} took (█ running, ▒ blocked, ░ not told)", called(row)));
+    let width = out.look.width.saturating_sub(34).max(8);
+    for bar in &distribution.bars {
+        let length = (bar.calls as f64 / most as f64 * width as f64).ceil() as usize;
+        let part = |ns: u64| {
+            let whole = bar.time.wall_ns.max(1) as f64;
+            (ns as f64 / whole * length as f64).round() as usize
+        };
+        let untold = part(bar.time.untold_ns).min(length);
+        let blocked = part(bar.time.blocked_ns() + bar.time.io_wait_ns).min(length - untold);
+        let running = "█".repeat(length - blocked - untold);
+        let (running, blocked) = (out.tint(&running, "32"), out.tint(&"▒".repeat(blocked), "33"));
+        let untold = "░".repeat(untold);
+        let below = if bar.below_ns == u64::MAX {
+            "more".to_owned()
+        } else {
+            format!("< {}", text::time(bar.below_ns))
+        };
+        let line =
+            format!("  {below:>9} {:>14}  {running}{blocked}{untold}", text::count_or_blank(bar.calls));
+        out.text += &(line.trim_end().to_owned() + "\n");
+    }
+}
+
+const PARTS: [&str; 8] = ["calls", "errors", "wall", "on CPU", "asleep", "device", "queue", "own code"];
+
+fn parts(calls: u64, errors: u64, time: &Time, cpu_ns: Option<u64>) -> [String; 8] {
+    [
+        text::count(calls),
+        text::count_or_blank(errors),
+        text::time_or_blank(time.wall_ns),
+        text::time_or_blank(time.cpu_ns),
+        text::time_or_blank(time.blocked_ns()),
+        text::time_or_blank(time.io_wait_ns),
+        text::time_or_blank(time.queue_ns),
+        cpu_ns.map_or_else(|| "-".to_owned(), |cpu| text::time_or_blank(cpu.saturating_sub(time.cpu_ns))),
+    ]
+}
+
+fn processes(report: &Report, out: &mut Out<'_>) {
+    out.title("Processes by the time of their calls");
+    let mut table = Table::new(&[&["process", "threads"][..], &PARTS].concat());
+    let limit = if out.look.by.is_some() { usize::MAX } else { out.look.top };
+    for row in report.processes.iter().take(limit) {
+        let name =
+            if row.process == 0 { row.command.clone() } else { format!("{} {}", row.process, row.command) };
+        let cells = [name, text::count(row.threads)];
+        table.row(cells.into_iter().chain(parts(row.calls, row.errors, &row.time, row.thread_cpu_ns)));
+    }
+    out.table(&table);
+    left_out(report.processes.len(), limit, out);
+}
+
+fn threads(report: &Report, out: &mut Out<'_>) {
+    out.title("Threads by the time of their calls");
+    let mut table = Table::new(&[&["thread"][..], &PARTS].concat());
+    let limit = if out.look.by.is_some() { usize::MAX } else { out.look.top };
+    for row in report.threads.iter().take(limit) {
+        let name = match row.thread {
+            0 => format!("{} {}", text::count(row.threads), row.command),
+            _ => format!("{} {}", row.thread, row.command),
+        };
+        table.row([name].into_iter().chain(parts(row.calls, row.errors, &row.time, row.thread_cpu_ns)));
+    }
+    out.table(&table);
+    left_out(report.threads.len(), limit, out);
+}
+
+fn left_out(rows: usize, limit: usize, out: &mut Out<'_>) {
+    if rows > limit {
+        out.paragraph(&format!(
+            "and {} more (--by thread or --by process has all)",
+            text::count((rows - limit) as u64)
+        ));
+    }
+}
+
+fn unfinished(report: &Report, out: &mut Out<'_>) {
+    if report.unfinished.is_empty() {
+        return;
+    }
+    out.title("Calls that had not returned when their thread or the trace ended");
+    let mut table = Table::new(&["thread", "call", "for", "on CPU", "asleep"]).aligned(1, Align::Left);
+    for call in report.unfinished.iter().take(out.look.top) {
+        table.row([
+            format!("{} {}", call.thread, call.command),
+            call.name.clone(),
+            text::time(call.time.wall_ns),
+            text::time_or_blank(call.time.cpu_ns),
+            text::time_or_blank(call.time.blocked_ns()),
+        ]);
+    }
+    out.table(&table);
+}
+
+/// About itself.
+fn closing(report: &Report, out: &mut Out<'_>) {
+    let source = &report.source;
+    out.title("About this trace");
+    let mut lines = Vec::new();
+    if let Some(cost) = source.cost_per_call_ns {
+        let share = if source.lasted_ns == 0 {
+            0.0
+        } else {
+            cost as f64 * report.total.calls as f64 / source.lasted_ns as f64
+        };
+        lines.push(format!(
+            "Measuring cost {} a call, {} in all ({} % of the run).",
+            text::time(cost),
+            text::time(cost.saturating_mul(report.total.calls)),
+            text::percent(share * 100.0)
+        ));
+    }
+    lines.push(match source.events_lost {
+        0 => "No event was lost.".to_owned(),
+        lost => format!("LOST: {} events; sums are too small by them.", text::count(lost)),
+    });
+    if report.lines_skipped > 0 {
+        lines.push(format!(
+            "{} lines could not be read, and are not in the sums.",
+            text::count(report.lines_skipped)
+        ));
+    }
+    let list = |counts: &[super::document::Count]| {
+        counts
+            .iter()
+            .map(|count| format!("{} {}", text::count(count.count), count.name))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    if !report.signals.is_empty() {
+        lines.push(format!("Signals: {}.", list(&report.signals)));
+    }
+    if !report.io_uring.is_empty() {
+        lines.push(format!("Operations of io_uring, which are no calls: {}.", list(&report.io_uring)));
+    }
+    if !source.kernel.is_empty() {
+        let pinned = source.pinned.map_or(String::new(), |cpu| format!(", pinned to {cpu}"));
+        lines.push(format!(
+            "Linux {}, clock {}, {} CPUs{pinned}, files in memory {}{}.",
+            source.kernel,
+            source.clock,
+            source.cpus,
+            if source.cache == "as found" { "as they were" } else { &source.cache },
+            if source.file_systems.is_empty() {
+                String::new()
+            } else {
+                format!("; {}", source.file_systems.join(", "))
+            }
+        ));
+    }
+    lines.iter().chain(&source.notes).for_each(|line| out.paragraph(line));
+}

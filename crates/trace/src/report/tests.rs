@@ -1,0 +1,175 @@
+//! What must hold of every form of a report.
+
+use serde_json::Value;
+
+use super::samples::{EVIL, events, report};
+use super::*;
+use crate::classes::Scheme;
+use crate::diff::{Diff, Runs};
+
+#[test]
+fn no_line_on_a_terminal_is_wider_than_it_and_none_has_a_character_that_moves_the_cursor() {
+    let report = report();
+    for width in [40, 60, 80, 120] {
+        for by in [None, Some(By::Class), Some(By::Call), Some(By::Thread), Some(By::Process)] {
+            let text = terminal(&report, &Look { width, by, ..Look::default() });
+            for line in text.lines() {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+                assert!(!line.chars().any(char::is_control), "{line:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_terminal_gets_colours_only_when_they_are_wanted() {
+    assert!(!terminal(&report(), &Look::default()).contains('\u{1b}'));
+    assert!(terminal(&report(), &Look { colour: true, ..Look::default() }).contains("\u{1b}[1m"));
+}
+
+#[test]
+fn the_terminal_has_the_studys_rows_what_was_lost_and_what_did_not_return() {
+    let text = terminal(&report(), &Look::default());
+    for row in
+        ["  Process/Thread", "  Synchronization", "OS related", "Metadata related", "User data related"]
+    {
+        assert!(text.lines().any(|line| line.starts_with(row)), "{row}\n{text}");
+    }
+    for part in [
+        "LOST: 12 events",
+        "had not returned",
+        "77 READ",
+        "1 SIGTERM",
+        "225 ns a call",
+        "How long futex took",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn json_is_the_report_and_is_read_back_as_it_was() {
+    let report = report();
+    let again: Report = serde_json::from_str(&json(&report)).unwrap();
+    assert_eq!(again, report);
+}
+
+#[test]
+fn every_row_of_columns_has_all_of_them() {
+    let text = tsv(&report());
+    let columns = text.lines().next().unwrap().split('\t').count();
+    assert_eq!(columns, 26);
+    for line in text.lines() {
+        assert_eq!(line.split('\t').count(), columns, "{line:?}");
+    }
+    let calls: u64 = text
+        .lines()
+        .filter(|line| line.starts_with("call\t"))
+        .map(|line| line.split('\t').nth(5).unwrap().parse::<u64>().unwrap())
+        .sum();
+    assert_eq!(calls, report().total.calls);
+}
+
+#[test]
+fn folded_stacks_have_five_frames_and_add_up_to_the_time() {
+    let report = report();
+    for (part, whole) in [(Part::Wall, report.total.time.wall_ns), (Part::Cpu, report.total.time.cpu_ns)] {
+        let mut sum = 0;
+        let text = folded(&report, part);
+        for line in text.lines() {
+            let (stack, value) = line.rsplit_once(' ').unwrap();
+            assert_eq!(stack.split(';').count(), 5, "{line}");
+            sum += value.parse::<u64>().unwrap() * 1_000;
+        }
+        let lines = text.lines().count() as u64;
+        assert!(sum.abs_diff(whole) <= lines * 500, "{sum} of {whole}");
+    }
+}
+
+#[test]
+fn a_viewer_gets_every_call_on_the_lane_of_its_thread_in_whole_json() {
+    let mut writer = perfetto::Writer::new(Vec::new(), 1_000_000, Scheme::Paper).unwrap();
+    events().iter().for_each(|event| writer.add(event).unwrap());
+    let json: Value = serde_json::from_slice(&writer.finish().unwrap()).unwrap();
+    let lines = json["traceEvents"].as_array().unwrap();
+    let calls: Vec<_> = lines.iter().filter(|line| line["ph"] == "X").collect();
+    assert_eq!(calls.len(), 3_001);
+    for call in calls {
+        assert!(call["ts"].as_f64().unwrap() >= 0.0 && call["dur"].as_f64().unwrap() >= 0.0);
+        assert!(
+            call["pid"].is_u64()
+                && call["tid"].is_u64()
+                && call["name"].is_string()
+                && call["cat"].is_string()
+        );
+    }
+    let named =
+        |name: &str| lines.iter().any(|line| line["name"] == "process_name" && line["args"]["name"] == name);
+    assert!(named("make") && named(EVIL));
+    assert!(lines.iter().any(|line| line["ph"] == "i" && line["name"] == "SIGTERM"));
+    assert!(lines.iter().any(|line| line["args"]["result"] == "did not return"));
+}
+
+#[test]
+fn an_empty_trace_has_every_form() {
+    let report = crate::summary::Summary::default().into_report(document::Source::default());
+    assert!(terminal(&report, &Look::default()).contains("OS related"));
+    assert!(tsv(&report).starts_with("kind\t"));
+    assert_eq!(folded(&report, Part::Wall), "");
+    assert!(html(Page::Report(&report)).contains("<main"));
+    let _: Report = serde_json::from_str(&json(&report)).unwrap();
+    let writer = perfetto::Writer::new(Vec::new(), 0, Scheme::Paper).unwrap();
+    let _: Value = serde_json::from_slice(&writer.finish().unwrap()).unwrap();
+}
+
+#[test]
+fn a_page_asks_the_network_for_nothing_and_takes_no_name_for_markup() {
+    let report = report();
+    let runs = |name: &str| Runs { name: name.to_owned(), reports: vec![report.clone()] };
+    let diff = Diff::of(&runs("a"), &runs(EVIL));
+    for page in [html(Page::Report(&report)), html(Page::Diff(&diff))] {
+        assert!(page.contains("default-src 'none'"));
+        for link in ["src=", "href=", "http:", "https:", "@import", "url(", "fetch(", "XMLHttp", "innerHTML"]
+        {
+            let found = page.matches(link).filter(|_| !page.contains("http://www.w3.org/2000/svg")).count();
+            let allowed = page.matches("http://www.w3.org/2000/svg").count();
+            assert!(
+                found == 0 && (link == "http:" || page.matches(link).count() == 0 || allowed == 0),
+                "{link}"
+            );
+        }
+        assert_eq!(page.matches("</script>").count(), 2, "only the two of the page");
+        assert!(!page.contains("<b>\u{1b}"));
+        let data = page.split_once("type=\"application/json\"").unwrap().1;
+        let data = data.split_once('>').unwrap().1.split_once("</script>").unwrap().0;
+        let _: Value = serde_json::from_str(data).unwrap();
+    }
+}
+
+#[test]
+fn a_screen_fits_its_terminal() {
+    let report = report();
+    for (width, height) in [(80, 24), (40, 10), (20, 3), (200, 60)] {
+        for colour in [false, true] {
+            let screen = watch::screen(&report, width, height, colour);
+            assert!(screen.lines().count() <= height, "{width}x{height}\n{screen}");
+            if !colour {
+                assert!(
+                    screen.lines().all(|line| line.chars().count() <= width),
+                    "{width}x{height}\n{screen}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_terminal_is_given_back_when_the_view_is_left() {
+    let mut terminal = Vec::new();
+    let mut view = watch::View::open(&mut terminal).unwrap();
+    view.draw("one\ntwo\n").unwrap();
+    drop(view);
+    let text = String::from_utf8(terminal).unwrap();
+    assert!(text.starts_with("\x1b[?1049h") && text.ends_with("\x1b[?1049l"), "{text:?}");
+    assert!(!text.contains('\n') || text.contains("\r\n"));
+}

@@ -1,0 +1,277 @@
+//! What must hold of every report, whatever the events were.
+
+use super::*;
+use crate::{End, Object};
+
+const READ: u32 = 0;
+const STAT: u32 = 4;
+const POLL: u32 = 7;
+const CLONE: u32 = 56;
+const VFORK: u32 = 58;
+const EXIT_GROUP: u32 = 231;
+const RESTART: u32 = 219;
+
+fn call(thread: u32, number: u32, result: Option<i64>, start_ns: u64, time: Split) -> Call {
+    Call {
+        process: 1,
+        thread,
+        abi: Abi::X86_64,
+        number,
+        arguments: [0; 6],
+        result,
+        start_ns,
+        time,
+        object: Object::None,
+        restarted: false,
+    }
+}
+
+fn cpu(ns: u64) -> Split {
+    Split::of(ns, 0, 0, 0, 0)
+}
+
+fn began(process: u32, thread: u32, command: &str) -> Event {
+    Event::Began { at_ns: 0, process, thread, parent: 0, command: command.to_owned() }
+}
+
+fn report(options: Options, events: impl IntoIterator<Item = Event>) -> Report {
+    let mut summary = Summary::new(options);
+    events.into_iter().for_each(|event| summary.add(&event));
+    summary.into_report(Source::default())
+}
+
+fn paper_sleep() -> Options {
+    Options { sleep: Sleep::Paper, ..Options::default() }
+}
+
+/// Many calls of all kinds, known and unknown, of many threads.
+fn many() -> Vec<Event> {
+    let mut state = 1_u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+        (state >> 33) % below
+    };
+    let mut events = vec![began(1, 1, "main"), began(1, 2, "main"), began(7, 7, "child")];
+    for index in 0..20_000 {
+        let number = random(480) as u32;
+        let time = Split::of(random(5_000), random(90_000), random(50), random(7_000), random(900));
+        let result = match random(10) {
+            0 => Some(-(random(600) as i64)),
+            1 if index % 50 == 0 => None,
+            _ => Some(random(4096) as i64),
+        };
+        let mut call = call([1, 2, 7][random(3) as usize], number, result, index * 10_000, time);
+        call.process = if call.thread == 7 { 7 } else { 1 };
+        call.abi = [Abi::X86_64, Abi::X86_64, Abi::I386, Abi::X32][random(4) as usize];
+        call.object = [Object::File, Object::Socket, Object::Unknown][random(3) as usize];
+        events.push(Event::Call(call));
+    }
+    events
+}
+
+#[test]
+fn every_call_is_in_one_class_one_part_one_row_one_thread_and_one_stack() {
+    for scheme in [Scheme::Paper, Scheme::Refined] {
+        let report = report(Options { scheme, sleep: Sleep::Measured }, many());
+        let total = (report.total.calls, report.total.time.wall_ns, report.total.errors);
+        assert_eq!(total.0, 20_000);
+        let of = |sums: &Sums| (sums.calls, sums.time.wall_ns, sums.errors);
+        let add = |one: (u64, u64, u64), two: (u64, u64, u64)| (one.0 + two.0, one.1 + two.1, one.2 + two.2);
+        let fold = |rows: Vec<(u64, u64, u64)>| rows.into_iter().fold((0, 0, 0), add);
+        assert_eq!(fold(report.classes.iter().map(|row| of(&row.sums)).collect()), total);
+        assert_eq!(fold(report.subclasses.iter().map(|row| of(&row.sums)).collect()), total);
+        assert_eq!(fold(report.calls.iter().map(|row| of(&row.sums)).collect()), total);
+        let threads = report.threads.iter().map(|row| (row.calls, row.time.wall_ns, row.errors));
+        assert_eq!(fold(threads.collect()), total);
+        let processes = report.processes.iter().map(|row| (row.calls, row.time.wall_ns, row.errors));
+        assert_eq!(fold(processes.collect()), total);
+        assert_eq!(report.stacks.iter().map(|stack| stack.time.wall_ns).sum::<u64>(), total.1);
+        let bars = report.calls.iter().flat_map(|row| &row.distribution.as_ref().unwrap().bars);
+        assert_eq!(bars.map(|bar| bar.calls).sum::<u64>(), total.0);
+        for percent in [
+            report.classes.iter().map(|row| row.sums.calls_percent).sum::<f64>(),
+            report.classes.iter().map(|row| row.sums.time_percent).sum::<f64>(),
+            report.classes.iter().map(|row| row.sums.awake_percent).sum::<f64>(),
+        ] {
+            assert!((percent - 100.0).abs() < 1e-9, "{percent}");
+        }
+        let parts = report.total.time;
+        let sum = parts.cpu_ns
+            + parts.sleep_ns
+            + parts.wait_ns
+            + parts.io_wait_ns
+            + parts.queue_ns
+            + parts.untold_ns;
+        assert_eq!(sum, parts.wall_ns);
+    }
+}
+
+#[test]
+fn the_row_of_a_part_counts_a_call_once_however_many_ways_lead_to_it() {
+    let mut events: Vec<_> =
+        [READ, READ, STAT].map(|number| Event::Call(call(1, number, Some(0), 0, cpu(10)))).into();
+    let mut wide = call(1, STAT, Some(0), 0, cpu(10));
+    wide.abi = Abi::X32;
+    events.push(Event::Call(wide));
+    let report = report(Options::default(), events);
+    assert_eq!(report.class(Class::Metadata).unwrap().sums.distinct, 1);
+    assert_eq!(report.class(Class::Metadata).unwrap().sums.calls, 2);
+    assert_eq!(report.total.distinct, 2);
+}
+
+#[test]
+fn sleep_is_left_out_as_measured_and_waiting_for_a_device_never_is() {
+    let time = Split::of(1, 20, 300, 4_000, 50_000);
+    let awake = |number, arguments: [u64; 6]| {
+        let mut call = call(1, number, Some(0), 0, time);
+        call.arguments = arguments;
+        report(Options::default(), [Event::Call(call)]).total.awake_ns
+    };
+    assert_eq!(awake(READ, [0; 6]), 54_301, "a wait that is no known waiter's stays");
+    assert_eq!(awake(VFORK, [0; 6]), 54_001);
+    assert_eq!(awake(CLONE, [0x4111, 0, 0, 0, 0, 0]), 54_001);
+    assert_eq!(awake(CLONE, [0x11, 0, 0, 0, 0, 0]), 54_301);
+}
+
+#[test]
+fn the_studys_rule_takes_long_waits_as_sleep_in_whole_and_knows_nothing_of_others() {
+    let long = Split::of(PAPER_SLEEP_FROM_NS, 0, 0, 0, 0);
+    let asleep = Split::of(1_000, 5_000_000, 0, 0, 0);
+    let awake =
+        |number, time| report(paper_sleep(), [Event::Call(call(1, number, Some(0), 0, time))]).total.awake_ns;
+    assert_eq!(awake(POLL, long), 0);
+    assert_eq!(awake(POLL, cpu(PAPER_SLEEP_FROM_NS - 1)), PAPER_SLEEP_FROM_NS - 1);
+    assert_eq!(awake(RESTART, cpu(10)), 0);
+    assert_eq!(awake(READ, asleep), asleep.wall_ns, "a read that sleeps was taken for work");
+}
+
+#[test]
+fn bytes_errors_and_interrupted_calls_are_told_apart() {
+    let results = [Some(100), Some(-2), Some(-2), Some(-11), Some(-512), Some(-516), None, Some(0)];
+    let report =
+        report(Options::default(), results.map(|result| Event::Call(call(1, READ, result, 0, cpu(5)))));
+    let read = report.call("read").unwrap();
+    let sums = &read.sums;
+    assert_eq!((sums.calls, sums.errors, sums.interrupted, sums.unfinished), (8, 3, 2, 1));
+    assert_eq!((sums.bytes_in, sums.bytes_out), (100, 0));
+    assert_eq!(read.errors_by_code[0], ErrorCount { name: "ENOENT".to_owned(), calls: 2 });
+    assert_eq!(report.unfinished.len(), 1);
+}
+
+#[test]
+fn a_call_that_ends_its_thread_is_not_named_as_unfinished() {
+    let report = report(Options::default(), [Event::Call(call(1, EXIT_GROUP, None, 0, cpu(5)))]);
+    assert!(report.unfinished.is_empty());
+    assert_eq!(report.total.calls, 1);
+}
+
+#[test]
+fn ten_thousand_short_lived_threads_keep_their_sums_in_bounded_rows() {
+    let mut summary = Summary::default();
+    for index in 0..10_000_u32 {
+        let (thread, at_ns) = (100 + index % 3_000, u64::from(index) * 1_000);
+        summary.add(&Event::Began { at_ns, process: 1, thread, parent: 1, command: "worker".to_owned() });
+        summary.add(&Event::Call(call(thread, READ, Some(1), at_ns, cpu(u64::from(index)))));
+        summary.add(&Event::Ended { at_ns, process: 1, thread, end: Some(End::Exited(0)) });
+    }
+    let report = summary.into_report(Source::default());
+    assert_eq!(report.threads.len(), rows::ROWS_MAX + 1);
+    let rest = report.threads.last().unwrap();
+    assert_eq!((rest.process, rest.command.as_str()), (0, "all others"));
+    assert_eq!(report.threads.iter().map(|row| row.threads).sum::<u64>(), 10_000);
+    assert_eq!(report.threads.iter().map(|row| row.calls).sum::<u64>(), 10_000);
+    assert_eq!(report.threads[0].time.wall_ns, 9_999, "the busiest comes first");
+}
+
+#[test]
+fn numbers_and_names_without_end_end_in_one_row() {
+    let mut summary = Summary::default();
+    for index in 0..5_000_u32 {
+        summary.add(&began(index, index, &format!("program {index}")));
+        let mut call = call(index, 1_000_000 + index, Some(0), 0, cpu(1));
+        call.process = index;
+        summary.add(&Event::Call(call));
+    }
+    let report = summary.into_report(Source::default());
+    assert_eq!(report.calls.len(), UNKNOWN_MAX + 1);
+    let rest = report.call("other numbers").unwrap();
+    assert_eq!((rest.sums.calls, rest.subclass), (5_000 - UNKNOWN_MAX as u64, Subclass::System));
+    let names: BTreeSet<_> = report.stacks.iter().map(|stack| stack.command.as_str()).collect();
+    assert_eq!(names.len(), COMMANDS_MAX);
+}
+
+#[test]
+fn a_number_that_is_given_again_is_another_thread() {
+    let time = |thread, cpu_ns| Event::ThreadTime { at_ns: 5, process: 1, thread, cpu_ns, queue_ns: 0 };
+    let ended = |thread| Event::Ended { at_ns: 6, process: 1, thread, end: Some(End::Killed(9)) };
+    let report = report(
+        Options::default(),
+        [
+            began(1, 1, "main"),
+            began(1, 2, ""),
+            Event::Call(call(2, READ, Some(1), 0, cpu(10))),
+            time(2, 30),
+            ended(2),
+            began(1, 2, "second"),
+            Event::Call(call(2, READ, Some(1), 9, cpu(20))),
+        ],
+    );
+    let rows: Vec<_> = report.threads.iter().filter(|row| row.thread == 2).collect();
+    assert_eq!(rows.len(), 2);
+    assert_eq!(
+        (rows[0].command.as_str(), rows[0].thread_cpu_ns, rows[0].end.as_deref()),
+        ("second", None, None)
+    );
+    let first = (rows[1].command.as_str(), rows[1].thread_cpu_ns, rows[1].end.as_deref());
+    assert_eq!(first, ("main", Some(30), Some("signal 9")), "named by its process");
+    assert_eq!(report.processes[0].threads, 3);
+}
+
+#[test]
+fn a_program_that_another_thread_started_has_the_processs_number() {
+    let report = report(
+        Options::default(),
+        [
+            began(1, 1, "shell"),
+            began(1, 2, "shell"),
+            Event::Call(call(2, READ, Some(1), 0, cpu(10))),
+            Event::Exec { at_ns: 1, process: 1, former_thread: 2, command: "tool".to_owned() },
+            Event::Call(call(1, STAT, Some(1), 2, cpu(10))),
+        ],
+    );
+    let row = report.threads.iter().find(|row| row.command == "tool").unwrap();
+    assert_eq!((row.thread, row.calls), (1, 2));
+    let stacks: Vec<_> =
+        report.stacks.iter().map(|stack| (stack.command.as_str(), stack.name.as_str())).collect();
+    assert_eq!(stacks, [("shell", "read"), ("tool", "stat")]);
+}
+
+#[test]
+fn sums_of_another_tool_are_a_report_without_single_calls() {
+    let mut summary = Summary::new(paper_sleep());
+    summary.add_sum("poll", 10, 1, 5_000_000);
+    summary.add_sum("stat", 1_000, 900, 3_000_000);
+    summary.add_sum("stat64", 1, 0, 2_000_000);
+    let report = summary.into_report(Source::default());
+    assert_eq!(report.total.calls, 1_011);
+    assert_eq!(report.total.time.untold_ns, 10_000_000);
+    assert!(!report.has_split() && report.calls.iter().all(|row| row.distribution.is_none()));
+    assert_eq!(report.call("poll").unwrap().sums.awake_ns, 0);
+    assert_eq!(report.class(Class::Metadata).unwrap().sums.awake_percent, 100.0);
+}
+
+#[test]
+fn what_was_lost_and_what_is_no_call_is_told() {
+    let report = report(
+        Options::default(),
+        [
+            Event::Lost { events: 3 },
+            Event::Lost { events: 4 },
+            Event::IoUring { at_ns: 0, process: 1, thread: 1, opcode: 22, count: 50 },
+            Event::Signal { at_ns: 0, process: 1, thread: 1, signal: 15 },
+        ],
+    );
+    assert_eq!(report.source.events_lost, 7);
+    assert_eq!(report.io_uring, [Count { name: "READ".to_owned(), count: 50 }]);
+    assert_eq!(report.signals, [Count { name: "SIGTERM".to_owned(), count: 1 }]);
+}
