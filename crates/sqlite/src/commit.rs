@@ -38,7 +38,7 @@ impl Pool {
         header.committed.store(transaction, Release);
         self.image.write_back_header();
         if let Some(turn) = turn.as_mut()
-            && let Err(error) = self.flush_in_turn(turn, true)
+            && let Err(error) = self.flush_in_turn(turn, Some(shadows))
         {
             if header.prepared.load(Relaxed) == 0 {
                 // Nobody has seen it: the writer still has EXCLUSIVE.

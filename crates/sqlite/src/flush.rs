@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::ops::RangeInclusive;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -19,6 +20,7 @@ use holdfast_sys::file::path_names_file;
 
 use crate::apply::apply;
 use crate::error::{Result, SqliteError};
+use crate::image::Astray;
 use crate::locks::Brief;
 use crate::log::{FIRST, Generation, Log, random};
 use crate::mark::Stamp;
@@ -58,7 +60,7 @@ impl Pool {
             // Also where there is nothing to flush: the log may be one of another process, or gone.
             self.prepare_log(&mut turn)?;
         }
-        self.flush_in_turn(&mut turn, false)?;
+        self.flush_in_turn(&mut turn, None)?;
         match self.image.header().log_tail.load(Relaxed) > LOG_BYTES_MAX {
             true => self.checkpoint_in_turn(&mut turn),
             false => Ok(()),
@@ -76,24 +78,28 @@ impl Pool {
             // All may be flushed by somebody who died: then no flush opens the log.
             self.prepare_log(turn)?;
         }
-        self.flush_in_turn(turn, false)?;
+        self.flush_in_turn(turn, None)?;
         self.checkpoint_in_turn(turn)
     }
 
-    /// A flush in a turn. A writer that has the commit lock already, and old versions beside new ones, says so.
-    pub(crate) fn flush_in_turn(&self, turn: &mut LogTurn<'_>, is_committing: bool) -> Result<()> {
+    /// A flush in a turn. A writer that has the commit lock already, and old versions beside new ones, shows what it commits.
+    pub(crate) fn flush_in_turn(&self, turn: &mut LogTurn<'_>, committing: Option<&[u32]>) -> Result<()> {
         let header = self.image.header();
         if header.hot.load(Acquire) == 0 || header.committed.load(Acquire) == header.flushed.load(Acquire) {
             return Ok(());
         }
         self.prepare_log(turn)?;
-        let commit = (!is_committing).then(|| self.lock_briefly(&header.commit_lock));
+        let commit = committing.is_none().then(|| self.lock_briefly(&header.commit_lock));
         let (committed, flushed) = (header.committed.load(Acquire), header.flushed.load(Acquire));
-        let wanted = self.image.in_use().filter(|(link, block, transaction)| {
-            (flushed + 1..=committed).contains(transaction)
-                && (!is_committing || self.image.find(*block).is_ok_and(|newest| newest == *link))
-        });
-        let (links, blocks): (Vec<u32>, Vec<u32>) = wanted.map(|(link, block, _)| (link, block)).unzip();
+        let (links, blocks) = match committing {
+            // Nothing else has changed: the pool need not be searched for it.
+            Some(shadows) if flushed + 1 == committed => {
+                let blocks = shadows.iter().map(|link| Ok(self.image.slot(*link)?.block.load(Relaxed)));
+                let blocks: std::result::Result<Vec<u32>, Astray> = blocks.collect();
+                (shadows.to_vec(), blocks.map_err(|_| self.damaged("a slot leads astray"))?)
+            }
+            _ => self.changed(flushed + 1..=committed, committing.is_some()),
+        };
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         log.begin(&blocks);
         for link in links {
@@ -114,6 +120,15 @@ impl Pool {
         header.flushed_blocks.fetch_add(u64::from(count), Relaxed);
         self.image.write_back_header();
         Ok(())
+    }
+
+    /// The slots of some transactions, with their blocks; of each block the newest only, where there may be several.
+    fn changed(&self, transactions: RangeInclusive<u64>, newest: bool) -> (Vec<u32>, Vec<u32>) {
+        let wanted = self.image.in_use().filter(|(link, block, transaction)| {
+            transactions.contains(transaction)
+                && (!newest || self.image.find(*block).is_ok_and(|newest| newest == *link))
+        });
+        wanted.map(|(link, block, _)| (link, block)).unzip()
     }
 
     /// Makes a record durable: its transaction, the size of the database, the number of its blocks.
@@ -261,7 +276,7 @@ impl Pool {
         self.restart(turn)?;
         header.checkpoints.fetch_add(1, Relaxed);
         if contents.records != records {
-            self.flush_in_turn(turn, false)?;
+            self.flush_in_turn(turn, None)?;
             return self.checkpoint_in_turn(turn);
         }
         Ok(())
