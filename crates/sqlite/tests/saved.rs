@@ -20,6 +20,9 @@ const ROUNDS: u64 = 24;
 const COUNT: &str = "BEGIN; UPDATE counter SET n = n + 1; INSERT INTO t (b) SELECT hex(randomblob(200)) FROM counter; \
                      UPDATE t SET b = b || 'x' WHERE a % 7 = (SELECT n FROM counter) % 7 AND a > \
                      (SELECT max(a) FROM t) - 50; COMMIT";
+/// Outgrows a pool of 1 MiB.
+const LARGE: &str = "BEGIN; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600) \
+                     INSERT INTO t (b) SELECT randomblob(3000) FROM n; UPDATE counter SET n = n + 600; COMMIT";
 const NUMBER: &str = "SELECT n FROM counter";
 /// Nothing is flushed unless it is asked for.
 const LAZY: &str = "threshold=infinity";
@@ -475,8 +478,6 @@ fn a_copy_that_is_not_whole_counts_for_nothing() {
 fn a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_ones_go_on_from_it() {
     const TEST: &str =
         "a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_ones_go_on_from_it";
-    const LARGE: &str = "BEGIN; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600) \
-                         INSERT INTO t (b) SELECT randomblob(3000) FROM n; UPDATE counter SET n = n + 600; COMMIT";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join("db"), &format!("{LAZY}&pool_limit=1048576"));
         connection.execute_batch("PRAGMA cache_size=10").unwrap();
@@ -507,6 +508,46 @@ fn a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_
         }
         player.kill("told: ");
         lose_the_pool(&path);
+        assert_counted(&open(&path, ""), told);
+    }
+}
+
+/// Such a transaction writes to the file without a checkpoint: what was in it before is older than log and image.
+#[test]
+fn a_file_from_before_a_transaction_that_outgrew_the_pool_is_told_from_the_one_after_it() {
+    const TEST: &str = "a_file_from_before_a_transaction_that_outgrew_the_pool_is_told_from_the_one_after_it";
+    if let Some((_, folder)) = role() {
+        let connection = open(&folder.join("db"), &format!("{LAZY}&pool_limit=1048576"));
+        connection.execute_batch("PRAGMA cache_size=10").unwrap();
+        count_up(&connection, 5);
+        connection.execute_batch("PRAGMA holdfast_checkpoint").unwrap();
+        println!("\ntold: {}", number(&connection, NUMBER));
+        while !folder.join("go on").exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        connection.execute_batch(LARGE).unwrap();
+        println!("\ntold: {}", number(&connection, NUMBER));
+        std::thread::sleep(Duration::from_secs(600));
+    }
+    let _alone = alone();
+    for has_pool in [true, false] {
+        let folder = scratch();
+        let path = folder.path().join("db");
+        create(&path);
+        let mut player = Player::start(TEST, "writer", folder.path());
+        assert_eq!(player.first("told: "), 5);
+        let backup = std::fs::read(&path).unwrap();
+        go_on(folder.path());
+        let told = player.first("told: ");
+        player.kill("told: ");
+        if !has_pool {
+            lose_the_pool(&path);
+        }
+        let newest = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &backup).unwrap();
+        let refused = holdfast_sqlite::recover(&path, false);
+        assert!(refused.is_err() && try_open(&path, "").is_err(), "{refused:?}");
+        std::fs::write(&path, &newest).unwrap();
         assert_counted(&open(&path, ""), told);
     }
 }
