@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -208,20 +209,29 @@ fn a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none() {
     const TEST: &str = "a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join("db"), &role);
-        loop {
+        for round in 0_u32.. {
             connection.execute_batch(COUNT).unwrap();
             println!("\ntold: {}", number(&connection, NUMBER));
-            std::thread::sleep(Duration::from_micros(300));
+            if round.is_multiple_of(30) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
         }
     }
     let _alone = alone();
     let folder = scratch();
     let path = folder.path().join("db");
     create(&path);
+    // A page more in each commit, so that a copy takes longer than a commit.
+    let spread = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400) \
+                  INSERT INTO wide (b) SELECT randomblob(3000) FROM n; CREATE TRIGGER spread AFTER UPDATE ON counter BEGIN \
+                  UPDATE wide SET b = randomblob(3000) WHERE a % 400 = new.n % 400; END";
+    open(&path, "")
+        .execute_batch(&format!("CREATE TABLE wide (a INTEGER PRIMARY KEY, b); {spread}"))
+        .unwrap();
     let (mut before, mut written) = (0, 0);
     for round in 0..ROUNDS {
-        let mut player =
-            Player::start(TEST, if round % 2 == 0 { LAZY } else { "threshold=9" }, folder.path());
+        let way = if round % 3 == 0 { "threshold=300" } else { LAZY };
+        let mut player = Player::start(TEST, way, folder.path());
         let first = player.first("told: ");
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(50) {
@@ -236,6 +246,30 @@ fn a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none() {
         before = found;
     }
     assert!(written > 0, "somebody committed each time");
+}
+
+#[test]
+fn an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken() {
+    const TEST: &str = "an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken";
+    /// In the header of an image.
+    const BOOT_AT: u64 = 40;
+    if let Some((role, folder)) = role() {
+        return play(&role, &folder);
+    }
+    let _alone = alone();
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let mut player = Player::start(TEST, "9 flush 9 pause 9", folder.path());
+    assert_eq!(player.first("told: "), 19);
+    saved(&path);
+    go_on(folder.path());
+    assert_eq!(player.first("told: "), 28);
+    player.kill("told: ");
+    let image = std::fs::File::options().write(true).open(found(&path).image).unwrap();
+    image.write_all_at(&[7; 16], BOOT_AT).unwrap();
+    assert_eq!(found(&path).unsaved_bytes, 0, "nothing of it counts");
+    assert_counted(&open(&path, ""), 19);
 }
 
 #[test]
