@@ -74,6 +74,36 @@ fn a_database_that_a_crash_left_behind_is_told_recovered_and_then_read_by_any_sq
     assert_eq!((missing.status, missing.err.contains("there is no file")), (3, true), "{}", missing.err);
 }
 
+#[test]
+fn a_database_that_was_saved_is_named_by_keeper_and_doctor_and_recovered_without_its_pool() {
+    let scratch = scratch();
+    let extension = match extension(&scratch) {
+        Ok(extension) => extension,
+        Err(reason) => return println!("not run: {reason}"),
+    };
+    let work = "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');\n.system kill -KILL $PPID";
+    assert!(!tell_of_any_end(&mut shell(&scratch, &extension, work)).success());
+    let path = scratch.files().join("notes.db").canonicalize().unwrap().display().to_string();
+    let holdfast = |words: &[&str]| {
+        let mut command = scratch.holdfast();
+        command.args(words).current_dir(scratch.files());
+        command
+    };
+    let told = succeed(&mut holdfast(&["keeper", "status"]));
+    assert!(told.contains("DATABASE") && told.contains(&path) && told.contains("left"), "{told}");
+    let told = tell(&mut holdfast(&["doctor"])).out;
+    assert!(told.contains(&format!("{path} (left by a crash")), "{told}");
+    let told = succeed(&mut holdfast(&["keeper", "flush"]));
+    assert!(told.contains(&path) && told.contains("0 heaps and 1 databases saved"), "{told}");
+    assert!(tell(&mut holdfast(&["doctor"])).out.contains(&format!("{path} (flushed or saved)")));
+    std::fs::remove_dir_all(scratch.pool()).unwrap();
+    let told = succeed(&mut holdfast(&["sqlite", "status", "notes.db"]));
+    assert!(told.contains("as the keeper saved it"), "{told}");
+    let told = succeed(&mut holdfast(&["sqlite", "recover", "notes.db"]));
+    assert!(told.contains("recovered as the keeper saved it"), "{told}");
+    assert_eq!(succeed(&mut plain(&scratch, "SELECT text FROM notes")), "kept\n");
+}
+
 fn tell_of_any_end(command: &mut Command) -> std::process::ExitStatus {
     command.output().unwrap().status
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_applet::{Jail, Layers};
 use holdfast_region::{AddressWindow, NameSpace, PlaceError, Places, PoolKind, Survives};
+use holdfast_sqlite::{Database, Databases};
 use holdfast_sys::dirty::{self, Kind};
 use holdfast_sys::file::space;
 use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
@@ -92,7 +93,7 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
             return vec![Finding::new("pool and store", Grade::Missing, error.to_string(), cost)];
         }
     };
-    let left = leftovers(&places);
+    let (left, databases) = (leftovers(&places), databases(&places));
     let mut findings = vec![pool(&places)];
     findings.extend(survivals(&places));
     findings.extend([
@@ -102,6 +103,7 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
         room("room in the store", places.store()),
         Finding::new("compiled applets", Grade::Ok, places.cache().display().to_string(), ""),
         left,
+        databases,
         logout(),
     ]);
     findings
@@ -185,6 +187,33 @@ fn leftovers(places: &Places) -> Finding {
         }
         Err(error) => Finding::new(what, Grade::Note, "cannot be listed", &error.to_string()),
     }
+}
+
+/// Which databases of the VFS `holdfast` have something in the pool that nothing else has.
+fn databases(places: &Places) -> Finding {
+    let what = "SQLite databases in the pool";
+    let found = match Databases::of(places).list() {
+        Ok(found) if found.is_empty() => return Finding::new(what, Grade::Ok, "none", ""),
+        Ok(found) => found,
+        Err(error) => return Finding::new(what, Grade::Note, "cannot be listed", &error.to_string()),
+    };
+    let shown: Vec<String> = found
+        .iter()
+        .map(|database| {
+            let only_here = show_size(database.unsaved_bytes);
+            let state = match database {
+                Database { damaged: Some(why), .. } => format!("damaged: {why}"),
+                Database { unsaved_bytes: 0, .. } => "flushed or saved".to_owned(),
+                Database { is_open: true, .. } => format!("open, {only_here} only here"),
+                _ => format!("left by a crash, {only_here} only here"),
+            };
+            format!("{} ({state})", database.name())
+        })
+        .collect();
+    let is_sound = found.iter().all(|database| database.damaged.is_none());
+    let cost = "what is only in the pool is lost with it: `holdfast keeper run` saves it in time, `holdfast sqlite checkpoint` \
+                at once; for one that is damaged `holdfast sqlite recover FILE` says what to do";
+    Finding::new(what, if is_sound { Grade::Note } else { Grade::Weaker }, shown.join("; "), cost)
 }
 
 fn room(what: &'static str, path: &Path) -> Finding {

@@ -13,7 +13,7 @@ use crate::size::parse_size;
 pub const KEEPER_HELP: &str = "\
 Examples:
   holdfast keeper run                        # until SIGTERM; a unit for systemd is in packaging/systemd
-  holdfast keeper flush                      # save all heaps now
+  holdfast keeper flush                      # save all heaps and databases now
   holdfast keeper status --watch 2s
   holdfast keeper metrics                    # for Prometheus
 
@@ -34,13 +34,13 @@ user and root is served unless --serve-to says so, because what users have is me
 
 #[derive(Debug, Subcommand)]
 pub enum KeeperCommand {
-    /// Look after the heaps until SIGTERM
+    /// Look after heaps and SQLite databases until SIGTERM
     #[command(after_help = RUN_HELP)]
     Run(Box<KeeperRunArgs>),
-    /// Save all heaps now, and tell what was not
+    /// Save all heaps and databases now, and tell what was not
     #[command(after_help = "Example:\n  holdfast keeper flush --json")]
     Flush(AskArgs),
-    /// Say what the keeper does, and which heaps are how long unsaved
+    /// Say what the keeper does, and which heaps and databases are how long unsaved
     #[command(after_help = "Example:\n  holdfast keeper status --watch 2s")]
     Status(StatusArgs),
     /// Print the status as Prometheus reads it
@@ -80,7 +80,7 @@ pub struct KeeperRunArgs {
     /// How long the machine still runs when it is about to go
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub emergency: Option<Duration>,
-    /// What an open heap may lose if the machine goes without a word
+    /// What an open heap or database may lose if the machine goes without a word
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub loss_window: Option<Duration>,
     /// What is written to the disk over a long time, in a second

@@ -28,7 +28,7 @@ Examples:
   holdfast sqlite recover --discard notes.db
 
 Nobody may have the database open. From the pool comes its newest commit; without the pool, from the redo log beside it, \
-that of its last flush. --discard drops what is in the pool: it is for a damaged pool image, and for a copy without its log, \
+that of its last flush, or what a keeper saved later. --discard drops what is in the pool: it is for a damaged pool image, and for a copy without its log, \
 which is then taken as it is.";
 
 #[derive(Debug, Subcommand)]

@@ -306,10 +306,11 @@ impl Pool {
         boot: [u8; 16],
     ) -> Result<()> {
         let header = self.image.header();
-        let (nonce, log_base) = (header.nonce.load(Acquire), header.log_base.load(Acquire));
+        let nonce = header.nonce.load(Acquire);
+        let since_log = header.log_base.load(Acquire)..=header.committed.load(Acquire);
         let is_hot = header.hot.load(Acquire) != 0;
         match marked {
-            Some(mark) if is_hot && mark.nonce == nonce && mark.is_since(log_base) => self.recover_image()?,
+            Some(mark) if is_hot && mark.nonce == nonce && mark.is_of(since_log) => self.recover_image()?,
             None if is_hot && header.closing.load(Acquire) != 0 => {
                 copy::remove(&self.copies, nonce);
                 Log::remove(&self.log_path()).map_err(SqliteError::io("remove", &self.log_path()))?;

@@ -99,7 +99,11 @@ impl Databases {
     pub fn list(&self) -> Result<Vec<Database>> {
         let pool = self.places.pool();
         let mut found = Vec::new();
-        for entry in std::fs::read_dir(pool).map_err(SqliteError::io("list", pool))? {
+        let entries = match std::fs::read_dir(pool) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            entries => entries.map_err(SqliteError::io("list", pool))?,
+        };
+        for entry in entries {
             let image = entry.map_err(SqliteError::io("list", pool))?.path();
             let Some(identity) = Identity::of_image(&image) else { continue };
             match self.look(&image, identity) {
@@ -131,12 +135,14 @@ impl Databases {
             damaged: None,
             identity,
         };
-        let Some((head, _)) = Head::read(&file, identity)? else {
-            // Nobody is making it who has not introduced himself: then it is not damaged but unfinished.
-            let is_begun = known.len() > 0 && !database.is_open;
-            database.damaged = is_begun.then(|| "its header is not one, or it was never finished".to_owned());
-            return Ok(database);
+        let head = match Head::read(&file, identity) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                database.damaged = Some(error.to_string());
+                return Ok(database);
+            }
+            head => head?,
         };
+        let Some((head, _)) = head else { return Ok(database) };
         let here = |path: &PathBuf| Identity::of(path).is_ok_and(|found| found == identity);
         database.path = head.database().filter(here);
         let copy = Copy::open(&self.copies(), head.nonce()).ok().flatten();
@@ -147,7 +153,8 @@ impl Databases {
             let changed = path.metadata().map_or(0, |found| u64::try_from(found.mtime()).unwrap_or(0));
             database.saved_unix_s = database.saved_unix_s.max(changed);
         }
-        if head.is_behind(&file)? && !head.is_in(copy.as_ref(), &file)? {
+        let counts = self.places.pool_kind().outlives_boot() || head.is_of_boot(self.places.boot());
+        if counts && head.is_behind(&file)? && !head.is_in(copy.as_ref(), &file)? {
             database.unsaved_bytes = head.dirty_bytes();
         }
         Ok(database)
@@ -179,8 +186,8 @@ impl Databases {
         }
         let freed = file.metadata().map_err(SqliteError::io("examine", image))?.blocks() * 512;
         let head = Head::read(&file, database.identity).map_err(SqliteError::io("read", image))?;
-        if head.as_ref().is_some_and(|(head, _)| !head.is_hot()) {
-            // The database file is complete, and nobody comes: the gate is ours.
+        if head.as_ref().is_none_or(|(head, _)| !head.is_hot()) {
+            // Nothing is in it, the database file is complete, and nobody comes: the gate is ours.
             std::fs::remove_file(image).map_err(SqliteError::io("remove", image))?;
             return Ok(freed);
         }

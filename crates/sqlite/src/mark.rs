@@ -13,6 +13,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::ops::RangeInclusive;
+
 const TITLE: &[u8; 16] = b"SQLite format 3\0";
 const MAGIC: &[u8; 7] = b"HOLDFS2";
 /// Of an earlier version, which had the change counter where the transaction is now.
@@ -24,8 +26,6 @@ const RESERVED: usize = 72;
 const REFUSED: u8 = 3;
 /// How far the change counter is put away.
 const FAR: u32 = 1 << 31;
-/// Of two numbers that are nearer than this the order is known, though their upper halves are not.
-const HALF: u32 = 1 << 31;
 /// Bytes of the header of a database.
 pub(crate) const HEADER_BYTES: usize = 100;
 /// Size of what stands for an empty database.
@@ -42,14 +42,11 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Whether the file is as of a transaction or of a later one.
-    pub(crate) fn is_since(self, transaction: u64) -> bool {
-        self.transaction.is_none_or(|own| own.wrapping_sub(transaction as u32) < HALF)
-    }
-
-    /// Whether the file is as of a transaction or of an earlier one.
-    pub(crate) fn is_until(self, transaction: u64) -> bool {
-        self.transaction.is_none_or(|own| (transaction as u32).wrapping_sub(own) < HALF)
+    /// Whether the file is as of one of these transactions, as far as the lower half tells.
+    pub(crate) fn is_of(self, transactions: RangeInclusive<u64>) -> bool {
+        let (first, last) = transactions.into_inner();
+        self.transaction
+            .is_none_or(|own| u64::from(own.wrapping_sub(first as u32)) <= last.saturating_sub(first))
     }
 }
 
@@ -150,12 +147,15 @@ mod tests {
     #[test]
     fn a_mark_says_as_of_when_the_file_is_also_when_numbers_grow_beyond_their_lower_half() {
         let mark = |transaction| Mark { nonce: 1, transaction, was_empty: false };
-        for high in [0, 1_u64 << 32, (1 << 32) - 6] {
-            let own = mark(Some((high + 6) as u32));
-            assert_eq!([5, 6, 7].map(|other| own.is_since(high + other)), [true, true, false]);
-            assert_eq!([5, 6, 7].map(|other| own.is_until(high + other)), [false, true, true]);
+        for high in [0, 1_u64 << 32, (1 << 32) - 6, u64::MAX - 9] {
+            let own = mark(Some(high.wrapping_add(6) as u32));
+            let is_of = |first: u64, last: u64| own.is_of(high + first..=high + last);
+            assert!(is_of(6, 6) && is_of(5, 7) && is_of(0, 6) && is_of(6, 9), "{high}");
+            assert!(!is_of(0, 5) && !is_of(7, 9) && !is_of(7, 7), "{high}");
         }
-        assert!(mark(None).is_since(9) && mark(None).is_until(9), "an earlier version does not say");
+        // However many commits there were since the last checkpoint.
+        assert!(mark(Some(6)).is_of(6..=1 << 31) && mark(Some(6)).is_of(6..=1 << 40));
+        assert!(mark(None).is_of(9..=9), "an earlier version does not say");
         let mut page = vec![0; STAND_IN_BYTES as usize];
         put(&mut page, Stamp { nonce: 9, transaction: 77 });
         page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC_WITHOUT_TRANSACTION);

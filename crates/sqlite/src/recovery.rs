@@ -123,7 +123,7 @@ impl Lost<'_> {
         }
         let contents = log.contents(generation.salt, u64::MAX).map_err(SqliteError::io("read", &path))?;
         let known = Known { log, generation, contents };
-        if !(self.mark.is_since(generation.transaction) && self.mark.is_until(known.reached())) {
+        if !self.mark.is_of(generation.transaction..=known.reached()) {
             return Err(foreign(
                 "it is of another time than the file: one of them was put back from a backup",
             ));

@@ -92,12 +92,7 @@ impl Databases {
         };
         for _ in 0..TRIES {
             let Some((head, plan)) = Head::read(&file, database.identity()).map_err(read)? else {
-                let what = "its header is not one";
-                let database = database.path.clone().unwrap_or_default();
-                return match file.metadata().map_err(read)?.len() {
-                    0 => Ok(Begun::Done(Rescue::Nothing)),
-                    _ => Err(SqliteError::Damaged { image: image.clone(), database, what }),
-                };
+                return Ok(Begun::Done(Rescue::Nothing));
             };
             let copy = Copy::open(copies, head.nonce()).ok().flatten();
             if head.is_in(copy.as_ref(), &file).map_err(read)? {

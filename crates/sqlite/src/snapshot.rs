@@ -48,12 +48,25 @@ pub(crate) struct Gathered {
 }
 
 impl Head {
-    /// The header of an image of this database; `None` where it is none.
+    /// The header of an image of this database; `None` where somebody is making one, or died while he was.
+    ///
+    /// # Errors
+    /// `InvalidData`, and what is wrong, where it is none; what the kernel reports.
     pub(crate) fn read(file: &File, identity: Identity) -> io::Result<Option<(Head, Plan)>> {
-        let Found::Sound(capacity) = examine(file, identity)? else { return Ok(None) };
+        let capacity = match examine(file, identity)? {
+            Found::Sound(capacity) => capacity,
+            Found::Fresh | Found::Unfinished => return Ok(None),
+            Found::Broken(what) => return Err(io::Error::new(io::ErrorKind::InvalidData, what)),
+        };
         let mut bytes = vec![0; BLOCK_BYTES];
         file.read_exact_at(&mut bytes, 0)?;
         Ok(Some((Head { bytes }, Plan::new(capacity))))
+    }
+
+    /// Whether it was last used in this boot.
+    pub(crate) fn is_of_boot(&self, boot: [u8; 16]) -> bool {
+        let at = offset_of!(Header, boot);
+        self.bytes[at..at + 16] == boot || self.bytes[at..at + 16] == [0; 16]
     }
 
     fn long(&self, at: usize) -> u64 {

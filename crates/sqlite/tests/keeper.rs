@@ -203,7 +203,7 @@ fn what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded
     config.write_burst_bytes = 64 << 10;
     let mut keeper = Keeper::new(places(), config).unwrap();
     let first = keeper.tend();
-    assert_eq!(first.copied, [name.clone()], "{first:?}");
+    assert_eq!(first.copied, std::slice::from_ref(&name), "{first:?}");
     assert!(first.bytes > 64 << 10, "{first:?}");
     let second = keeper.tend();
     assert!(second.copied.is_empty() && second.put_off.is_empty(), "nothing has changed: {second:?}");

@@ -1,126 +1,22 @@
-//! Saved copies: what only the pool had is there when the pool is lost, and a copy that is older than what database and log hold, or
-//! is of something else, is never applied.
+//! Saved copies: what only the pool had is there when the pool is lost, and a copy that is older than what database and log hold is
+//! never applied.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic, try_open};
-use holdfast_region::Places;
-use holdfast_sqlite::{Database, Databases, Recovered, Rescue};
-use rusqlite::Connection;
+use common::copies::{
+    COUNT, LARGE, LAZY, NUMBER, alone, assert_counted, count_up, create, databases, found, go_on, log_of,
+    lose_the_pool, play, save, saved,
+};
+use common::{Player, number, open, open_plain, role, scratch};
+use holdfast_sqlite::{Recovered, Rescue};
 
 /// How often a writer is stopped, at another moment each time.
 const ROUNDS: u64 = 24;
-
-const COUNT: &str = "BEGIN; UPDATE counter SET n = n + 1; INSERT INTO t (b) SELECT hex(randomblob(200)) FROM counter; \
-                     UPDATE t SET b = b || 'x' WHERE a % 7 = (SELECT n FROM counter) % 7 AND a > \
-                     (SELECT max(a) FROM t) - 50; COMMIT";
-const NUMBER: &str = "SELECT n FROM counter";
-/// Nothing is flushed unless it is asked for.
-const LAZY: &str = "threshold=infinity";
-
-fn create(path: &Path) {
-    let connection = open(path, "");
-    connection
-        .execute_batch("CREATE TABLE counter (n); INSERT INTO counter VALUES (0); CREATE TABLE t (a INTEGER PRIMARY KEY, b)")
-        .unwrap();
-}
-
-fn count_up(connection: &Connection, times: u32) {
-    for _ in 0..times {
-        connection.execute_batch(COUNT).unwrap();
-    }
-}
-
-/// Has what is committed so far in the log, but not in the file.
-fn flush(connection: &Connection) {
-    connection.execute_batch("PRAGMA holdfast_level = power").unwrap();
-    count_up(connection, 1);
-    connection.execute_batch("PRAGMA holdfast_level = process").unwrap();
-}
-
-fn databases() -> Databases {
-    Databases::of(&Places::from_env().unwrap())
-}
-
-/// The database among all that have images.
-fn found(path: &Path) -> Database {
-    let path = path.canonicalize().unwrap();
-    let all = databases().list().unwrap();
-    all.into_iter().find(|database| database.path.as_deref() == Some(&path)).unwrap()
-}
-
-fn save(path: &Path) -> Rescue {
-    databases().save(&found(path)).unwrap()
-}
-
-/// Saves it, and returns the copy.
-fn saved(path: &Path) -> PathBuf {
-    let before = copies();
-    assert!(matches!(save(path), Rescue::Written { .. }));
-    let copy = copies().into_iter().find(|copy| !before.contains(copy));
-    copy.unwrap_or_else(|| PathBuf::from("the one that was there"))
-}
-
-/// Tests that look at what is in the home, or tidy it, run one after the other.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn lose_the_pool(path: &Path) {
-    std::fs::remove_file(&found(path).image).unwrap();
-}
-
-/// The copies that were saved of a database, wherever that is now.
-fn copies() -> Vec<PathBuf> {
-    let folder = Places::from_env().unwrap().store().join("databases");
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
-}
-
-fn log_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-holdfast");
-    name.into()
-}
-
-/// A process that commits so often, then waits to be killed. It tells its last number.
-fn play(script: &str, folder: &Path) {
-    let connection = open(&folder.join("db"), LAZY);
-    for step in script.split(' ') {
-        match step {
-            "flush" => flush(&connection),
-            "checkpoint" => connection.execute_batch("PRAGMA holdfast_checkpoint").unwrap(),
-            "pause" => {
-                println!("\ntold: {}", number(&connection, NUMBER));
-                let go = folder.join("go on");
-                while !go.exists() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                std::fs::remove_file(go).unwrap();
-            }
-            times => count_up(&connection, times.parse().unwrap()),
-        }
-    }
-    println!("\ntold: {}", number(&connection, NUMBER));
-    std::thread::sleep(Duration::from_secs(600));
-}
-
-fn go_on(folder: &Path) {
-    std::fs::write(folder.join("go on"), "").unwrap();
-}
-
-fn assert_counted(connection: &Connection, expected: i64) {
-    assert_eq!(number(connection, NUMBER), expected);
-    assert_eq!(number(connection, "SELECT count(*) FROM t"), expected, "a part of a transaction");
-    assert_sound(connection);
-}
 
 #[test]
 fn what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_tools() {
@@ -205,20 +101,29 @@ fn a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none() {
     const TEST: &str = "a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join("db"), &role);
-        loop {
+        for round in 0_u32.. {
             connection.execute_batch(COUNT).unwrap();
             println!("\ntold: {}", number(&connection, NUMBER));
-            std::thread::sleep(Duration::from_micros(300));
+            if round.is_multiple_of(30) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
         }
     }
     let _alone = alone();
     let folder = scratch();
     let path = folder.path().join("db");
     create(&path);
+    // A page more in each commit, so that a copy takes longer than a commit.
+    let spread = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400) \
+                  INSERT INTO wide (b) SELECT randomblob(3000) FROM n; CREATE TRIGGER spread AFTER UPDATE ON counter BEGIN \
+                  UPDATE wide SET b = randomblob(3000) WHERE a % 400 = new.n % 400; END";
+    open(&path, "")
+        .execute_batch(&format!("CREATE TABLE wide (a INTEGER PRIMARY KEY, b); {spread}"))
+        .unwrap();
     let (mut before, mut written) = (0, 0);
     for round in 0..ROUNDS {
-        let mut player =
-            Player::start(TEST, if round % 2 == 0 { LAZY } else { "threshold=9" }, folder.path());
+        let way = if round % 3 == 0 { "threshold=300" } else { LAZY };
+        let mut player = Player::start(TEST, way, folder.path());
         let first = player.first("told: ");
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(50) {
@@ -233,6 +138,30 @@ fn a_copy_that_is_made_while_somebody_commits_is_as_of_one_commit_or_is_none() {
         before = found;
     }
     assert!(written > 0, "somebody committed each time");
+}
+
+#[test]
+fn an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken() {
+    const TEST: &str = "an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken";
+    /// In the header of an image.
+    const BOOT_AT: u64 = 40;
+    if let Some((role, folder)) = role() {
+        return play(&role, &folder);
+    }
+    let _alone = alone();
+    let folder = scratch();
+    let path = folder.path().join("db");
+    create(&path);
+    let mut player = Player::start(TEST, "9 flush 9 pause 9", folder.path());
+    assert_eq!(player.first("told: "), 19);
+    saved(&path);
+    go_on(folder.path());
+    assert_eq!(player.first("told: "), 28);
+    player.kill("told: ");
+    let image = std::fs::File::options().write(true).open(found(&path).image).unwrap();
+    image.write_all_at(&[7; 16], BOOT_AT).unwrap();
+    assert_eq!(found(&path).unsaved_bytes, 0, "nothing of it counts");
+    assert_counted(&open(&path, ""), 19);
 }
 
 #[test]
@@ -299,143 +228,6 @@ fn a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew(
 }
 
 #[test]
-fn what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time() {
-    const TEST: &str = "what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    // What is there with the backup of both files, with that of the database alone, and with that of the log alone.
-    for (script, both, database, log) in [
-        // The files are the same but for the log's last record.
-        ("9 flush pause 9 flush pause 9", Some(10), Some(29), Some(10)),
-        // What the copy was made on is in the backup, in its log.
-        ("9 flush pause checkpoint 9 pause 9", Some(28), None, Some(28)),
-        ("9 flush pause 9 checkpoint 9 flush pause 9", Some(10), None, None),
-    ] {
-        let folder = scratch();
-        let path = folder.path().join("db");
-        create(&path);
-        let files = || [&path, &log_of(&path)].map(|path| std::fs::read(path).unwrap());
-        let mut player = Player::start(TEST, script, folder.path());
-        assert_eq!(player.first("told: "), 10);
-        let [old_database, old_log] = files();
-        go_on(folder.path());
-        player.first("told: ");
-        go_on(folder.path());
-        player.first("told: ");
-        let copy = saved(&path);
-        player.kill("told: ");
-        lose_the_pool(&path);
-        let [new_database, new_log] = files();
-        let copied = std::fs::read(&copy).unwrap();
-        for (database, log, expected) in [
-            (&old_database, &old_log, both),
-            (&old_database, &new_log, database),
-            (&new_database, &old_log, log),
-        ] {
-            std::fs::write(&path, database).unwrap();
-            std::fs::write(log_of(&path), log).unwrap();
-            std::fs::write(&copy, &copied).unwrap();
-            match expected {
-                Some(expected) => {
-                    holdfast_sqlite::recover(&path, false).unwrap();
-                    assert_counted(&open_plain(&path), expected);
-                }
-                None => {
-                    let text = holdfast_sqlite::recover(&path, false).unwrap_err().to_string();
-                    assert!(text.contains("backup") && text.contains("recover --discard"), "{text}");
-                    assert!(try_open(&path, "").is_err());
-                    assert_eq!((&std::fs::read(&path).unwrap(), copy.exists()), (database, true), "touched");
-                }
-            }
-        }
-        let _ = std::fs::remove_file(copy);
-    }
-}
-
-/// The same with the pool, whose image goes on from a newer file.
-#[test]
-fn a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_time() {
-    const TEST: &str = "a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_time";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
-    let path = folder.path().join("db");
-    create(&path);
-    let mut player = Player::start(TEST, "9 pause checkpoint 9", folder.path());
-    assert_eq!(player.first("told: "), 9);
-    let backup = std::fs::read(&path).unwrap();
-    go_on(folder.path());
-    assert_eq!(player.first("told: "), 18);
-    player.kill("told: ");
-    let newest = std::fs::read(&path).unwrap();
-    std::fs::write(&path, &backup).unwrap();
-    let text = holdfast_sqlite::recover(&path, false).unwrap_err().to_string();
-    assert!(text.contains("overwritten"), "{text}");
-    assert!(try_open(&path, "").is_err());
-    std::fs::write(&path, &newest).unwrap();
-    assert_counted(&open(&path, ""), 18);
-}
-
-#[test]
-fn a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_its_own() {
-    const TEST: &str = "a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_its_own";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
-    let path = folder.path().join("db");
-    create(&path);
-    let mut player = Player::start(TEST, "9 flush 9", folder.path());
-    assert_eq!(player.first("told: "), 19);
-    saved(&path);
-    player.kill("told: ");
-    lose_the_pool(&path);
-    let (copied, moved) = (folder.path().join("copied"), folder.path().join("moved"));
-    std::fs::copy(&path, &copied).unwrap();
-    std::fs::copy(log_of(&path), log_of(&copied)).unwrap();
-    assert!(holdfast_sqlite::status(&copied).unwrap().saved.is_none());
-    assert_counted(&open(&copied, ""), 10);
-    std::fs::rename(&path, &moved).unwrap();
-    std::fs::rename(log_of(&path), log_of(&moved)).unwrap();
-    assert!(holdfast_sqlite::status(&moved).unwrap().saved.is_some());
-    assert_counted(&open(&moved, ""), 19);
-}
-
-#[test]
-fn a_database_that_was_replaced_gets_nothing_of_the_copy() {
-    const TEST: &str = "a_database_that_was_replaced_gets_nothing_of_the_copy";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
-    let (path, other) = (folder.path().join("db"), folder.path().join("other"));
-    create(&path);
-    create(&other);
-    count_up(&open(&other, ""), 3);
-    let mut player = Player::start(TEST, "9 flush 9", folder.path());
-    assert_eq!(player.first("told: "), 19);
-    let copy = saved(&path);
-    player.kill("told: ");
-    lose_the_pool(&path);
-    // In place, so it is the same file with another content, and the log of the old one beside it.
-    std::fs::write(&path, std::fs::read(&other).unwrap()).unwrap();
-    let connection = open(&path, LAZY);
-    assert_counted(&connection, 3);
-    count_up(&connection, 1);
-    assert_eq!(statistic(&connection, "hot"), 1);
-    drop(connection);
-    assert_counted(&open_plain(&path), 4);
-    databases().tidy(&[]).unwrap();
-    assert!(!copy.exists(), "its file has another content now");
-}
-
-#[test]
 fn a_copy_that_is_not_whole_counts_for_nothing() {
     const TEST: &str = "a_copy_that_is_not_whole_counts_for_nothing";
     if let Some((role, folder)) = role() {
@@ -475,8 +267,6 @@ fn a_copy_that_is_not_whole_counts_for_nothing() {
 fn a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_ones_go_on_from_it() {
     const TEST: &str =
         "a_transaction_that_outgrew_the_pool_is_not_undone_by_an_older_copy_and_newer_ones_go_on_from_it";
-    const LARGE: &str = "BEGIN; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600) \
-                         INSERT INTO t (b) SELECT randomblob(3000) FROM n; UPDATE counter SET n = n + 600; COMMIT";
     if let Some((role, folder)) = role() {
         let connection = open(&folder.join("db"), &format!("{LAZY}&pool_limit=1048576"));
         connection.execute_batch("PRAGMA cache_size=10").unwrap();

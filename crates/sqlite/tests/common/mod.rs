@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod copies;
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
