@@ -39,6 +39,7 @@ mod passing;
 mod pool;
 mod pragma;
 mod registry;
+mod renumbered;
 mod settings;
 mod slots;
 mod stub;

@@ -16,6 +16,7 @@ use crate::error::{Result, SqliteError};
 use crate::layout::{BLOCK_BYTES, Header, MAGIC};
 use crate::locks::{is_anybody_there, pid_space};
 use crate::log::{Log, log_path};
+use crate::renumbered;
 use crate::stub;
 
 /// What is known of a database.
@@ -78,7 +79,12 @@ pub fn status(path: &Path) -> Result<Status> {
         dirty_blocks: 0,
         bytes: base.size()?,
     };
-    let image = image_path(path)?;
+    let mut image = image_path(path)?;
+    if let (Some(mark), false) = (marked, image.exists()) {
+        let identity = Identity::of(path).map_err(SqliteError::io("examine", path))?;
+        let found = renumbered::find(&Places::from_env()?, identity, mark);
+        image = found.map_err(SqliteError::io("look for", &image))?.unwrap_or(image);
+    }
     let Ok(file) = private_options().read(true).write(true).open(&image) else { return Ok(status) };
     let leased = is_anybody_there(&file, pid_space());
     status.is_open = leased.map_err(SqliteError::io("probe", &image))?;
