@@ -33,6 +33,7 @@ use crate::log::Log;
 use crate::mark::{self, Mark};
 use crate::pool::Pool;
 use crate::recovery::Lost;
+use crate::renumbered;
 use crate::settings::POOL_LIMIT_DEFAULT;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -98,7 +99,8 @@ pub(crate) fn examine(file: &File, identity: Identity) -> io::Result<Found> {
     if version != VERSION {
         return Ok(Found::Broken("it is of another version"));
     }
-    if names != identity || !capacity.is_power_of_two() || capacity > CAPACITY_MAX {
+    // The device is in the file's name; its number may have been another one when the image was made: see `renumbered.rs`.
+    if names.0[1..] != identity.0[1..] || !capacity.is_power_of_two() || capacity > CAPACITY_MAX {
         return Ok(Found::Broken("it is of another database"));
     }
     Ok(if length < Plan::new(capacity).bytes as u64 {
@@ -150,7 +152,14 @@ pub(crate) fn attach_at(
     limit_slots: Option<u32>,
 ) -> Result<Pool> {
     let path = identity.image_path(places.pool());
-    let file = open_behind_gate(&path, database)?;
+    let mut file = open_behind_gate(&path, database)?;
+    if let (Some(mark), _) = read_mark(base.as_ref())?
+        && file.metadata().map_err(SqliteError::io("measure", &path))?.len() == 0
+    {
+        let adopted = renumbered::adopt(places, identity, mark, &path);
+        // The one that was empty, and is nobody's any more, loses its gate when it is dropped.
+        file = adopted.map_err(SqliteError::io("look for", &path))?.unwrap_or(file);
+    }
     let attached = attach_file(places, (&file, &path), (database, identity), base, limit_slots);
     let _ = unlock(&file);
     attached

@@ -46,6 +46,7 @@ mod pool;
 mod pragma;
 mod recovery;
 mod registry;
+mod renumbered;
 mod saving;
 mod settings;
 

@@ -18,6 +18,7 @@ use crate::layout::{BLOCK_BYTES, Header, MAGIC};
 use crate::locks::{is_anybody_there, pid_space};
 use crate::log::{Log, log_path};
 use crate::recovery::{Lost, Source, clear_mark};
+use crate::renumbered;
 use crate::stub;
 
 /// What is known of a database.
@@ -96,7 +97,12 @@ pub fn status(path: &Path) -> Result<Status> {
         dirty_blocks: 0,
         bytes: base.size()?,
     };
-    let image = image_path(path)?;
+    let mut image = image_path(path)?;
+    if let (Some(mark), false) = (marked, image.exists()) {
+        let identity = Identity::of(path).map_err(SqliteError::io("examine", path))?;
+        let found = renumbered::find(&Places::from_env()?, identity, mark);
+        image = found.map_err(SqliteError::io("look for", &image))?.unwrap_or(image);
+    }
     let Ok(file) = private_options().read(true).write(true).open(&image) else {
         status.saved = saved_copy(path, &base)?;
         return Ok(status);

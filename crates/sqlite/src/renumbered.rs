@@ -1,0 +1,159 @@
+//! An image whose database is on a device that has another number since the machine started anew: numbers are given out as devices
+//! are found, and the images of a pool that outlives the boot have them in their names.
+//!
+//! Invariants:
+//! - Within one boot a device's number tells it from all others, also from a snapshot of it, and an image is nobody else's.
+//! - The image of another boot is the database's if inode, time of birth and the nonce of the mark are the same. It gets its new
+//!   name behind the gates of both names, in one step.
+
+#![forbid(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use holdfast_region::Places;
+use holdfast_sys::file::{path_names_file, private_options};
+use holdfast_sys::lock::{LockMode, try_lock};
+
+use crate::attach::Identity;
+use crate::layout::{BLOCK_BYTES, Header, MAGIC};
+use crate::locks::{is_anybody_there, pid_space};
+use crate::mark::Mark;
+
+/// The image that the database had in an earlier boot, under its old name.
+pub(crate) fn find(places: &Places, identity: Identity, mark: Mark) -> io::Result<Option<PathBuf>> {
+    if !places.pool_kind().outlives_boot() {
+        return Ok(None);
+    }
+    let [_, inode, born] = identity.0;
+    let ending = format!("-{inode:x}-{born:x}.sqlite");
+    for entry in std::fs::read_dir(places.pool())? {
+        let path = entry?.path();
+        let is_alike =
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.ends_with(&ending));
+        if is_alike && path != identity.image_path(places.pool()) && is_of(&path, mark, places.boot())? {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether an image holds pages of the marked database, and was used in another boot last.
+fn is_of(path: &Path, mark: Mark, boot: [u8; 16]) -> io::Result<bool> {
+    let mut header = [0; BLOCK_BYTES];
+    if File::open(path)?.read_at(&mut header, 0)? < BLOCK_BYTES {
+        return Ok(false);
+    }
+    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
+    let at = std::mem::offset_of!(Header, boot);
+    let is_hot = word(std::mem::offset_of!(Header, hot)) as u32 != 0;
+    Ok(word(0) == MAGIC
+        && is_hot
+        && word(std::mem::offset_of!(Header, nonce)) == mark.nonce
+        && header[at..at + boot.len()] != boot)
+}
+
+/// Gives that image the name that the database has it by now; whoever calls has the gate of that name. Returns its file, with its
+/// gate; `None` where there is no such image, or somebody is using it.
+pub(crate) fn adopt(
+    places: &Places,
+    identity: Identity,
+    mark: Mark,
+    name: &Path,
+) -> io::Result<Option<File>> {
+    let Some(old) = find(places, identity, mark)? else { return Ok(None) };
+    let file = private_options().read(true).write(true).open(&old)?;
+    let is_free = try_lock(&file, LockMode::Exclusive)?
+        && path_names_file(&old, &file)?
+        && !is_anybody_there(&file, pid_space())?;
+    if !is_free {
+        return Ok(None);
+    }
+    std::fs::rename(&old, name)?;
+    Ok(Some(file))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use std::sync::atomic::Ordering::Release;
+
+    use super::*;
+    use crate::attach::attach_at;
+    use crate::base::OwnFile;
+    use crate::error::Result;
+    use crate::pool::Pool;
+
+    struct Machine {
+        folder: tempfile::TempDir,
+        database: PathBuf,
+    }
+
+    impl Machine {
+        fn new() -> Machine {
+            let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+            let database = folder.path().join("db");
+            File::create(&database).unwrap();
+            Machine { folder, database }
+        }
+
+        fn places(&self, boot: u8) -> Places {
+            let at = |name: &str| self.folder.path().join(name);
+            Places::at_emulated_dax(at("home"), at("pool"), [boot; 16]).unwrap()
+        }
+
+        /// The identity of the database, on a device of this number.
+        fn identity(&self, device: u64) -> Identity {
+            let [_, inode, born] = Identity::of(&self.database).unwrap().0;
+            Identity([device, inode, born])
+        }
+
+        fn attach(&self, boot: u8, device: u64) -> Result<Pool> {
+            let base = Box::new(OwnFile::open(&self.database).unwrap());
+            attach_at(&self.places(boot), (&self.database, self.identity(device)), base, None)
+        }
+
+        /// A process that has committed, and dies with the machine.
+        fn commit(&self, boot: u8, device: u64, transaction: u64) {
+            let pool = self.attach(boot, device).unwrap();
+            if !pool.is_hot() {
+                pool.heat(pool.base()).unwrap();
+            }
+            let header = pool.image.header();
+            header.size[(transaction & 1) as usize].store(transaction, Release);
+            header.committed.store(transaction, Release);
+        }
+
+        fn images(&self) -> Vec<String> {
+            let entries = std::fs::read_dir(self.folder.path().join("pool")).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.filter(|name| name.ends_with(".sqlite")).collect()
+        }
+    }
+
+    #[test]
+    fn a_database_whose_device_has_another_number_after_a_reset_finds_its_image() {
+        let machine = Machine::new();
+        machine.commit(1, 0xfe00, 40);
+        let pool = machine.attach(2, 0xfe10).unwrap();
+        assert_eq!((pool.size(), pool.is_hot()), (40, true), "what only the pool had is lost");
+        drop(pool);
+        assert!(machine.images().iter().all(|name| name.starts_with("fe10-")), "{:?}", machine.images());
+        // And once more, and back.
+        machine.commit(2, 0xfe10, 41);
+        assert_eq!(machine.attach(3, 0xfe00).unwrap().size(), 41);
+        assert_eq!(machine.images().len(), 1);
+    }
+
+    #[test]
+    fn in_one_boot_a_database_of_another_device_gets_nobody_elses_image() {
+        let machine = Machine::new();
+        machine.commit(1, 0xfe00, 40);
+        // As a snapshot of the device would be.
+        let pool = machine.attach(1, 0xfe10).unwrap();
+        assert_eq!((pool.size(), pool.is_hot()), (0, false));
+        assert_eq!(machine.images().len(), 2);
+    }
+}
