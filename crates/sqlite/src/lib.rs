@@ -50,6 +50,6 @@ mod vfs;
 pub use error::{Result, SqliteError};
 pub use ffi::{IoMethods, RawFile, Vfs};
 pub use host::{Host, VERSION_MIN};
-pub use offline::{Recovered, Status, checkpoint, recover, status};
+pub use offline::{Recovered, Status, checkpoint, recover, release, status};
 pub use settings::Level;
 pub use vfs::{NAME, register};
