@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::attach::read_mark;
 use crate::base::{Base, HostFile};
 use crate::error::SqliteError;
-use crate::ffi::{self, RawFile, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED};
+use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED, RawFile};
 use crate::host;
 use crate::image::Astray;
 use crate::journal::Journal;

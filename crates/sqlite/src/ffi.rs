@@ -81,7 +81,8 @@ pub struct IoMethods {
     pub(crate) sector_size: Get,
     pub(crate) device_characteristics: Get,
     /// From version 2 on: shared memory, for WAL mode.
-    pub(crate) shm_map: Option<unsafe extern "C" fn(*mut RawFile, c_int, c_int, c_int, *mut *mut c_void) -> c_int>,
+    pub(crate) shm_map:
+        Option<unsafe extern "C" fn(*mut RawFile, c_int, c_int, c_int, *mut *mut c_void) -> c_int>,
     pub(crate) shm_lock: Option<unsafe extern "C" fn(*mut RawFile, c_int, c_int, c_int) -> c_int>,
     pub(crate) shm_barrier: Option<unsafe extern "C" fn(*mut RawFile)>,
     pub(crate) shm_unmap: WithInt,

@@ -63,7 +63,9 @@ impl Pool {
         let started = Instant::now();
         loop {
             match base.lock_exclusive() {
-                Err(SqliteError::Busy { .. }) if started.elapsed() < BASE_PATIENCE => std::thread::sleep(PAUSE),
+                Err(SqliteError::Busy { .. }) if started.elapsed() < BASE_PATIENCE => {
+                    std::thread::sleep(PAUSE)
+                }
                 locked => break locked?,
             }
         }
@@ -150,7 +152,10 @@ impl Connection {
             return Ok(());
         }
         self.leave_pool()?;
-        host::log(ffi::NOTICE, &format!("{} goes over to WAL mode, and is SQLite's", self.database.display()));
+        host::log(
+            ffi::NOTICE,
+            &format!("{} goes over to WAL mode, and is SQLite's", self.database.display()),
+        );
         Ok(())
     }
 

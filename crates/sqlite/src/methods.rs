@@ -11,9 +11,9 @@ use crate::connection::{Connection, report};
 use crate::error::SqliteError;
 use crate::ffi::{self, IoMethods, RawFile};
 use crate::mark;
+use crate::memory;
 use crate::pragma;
 use crate::registry;
-use crate::memory;
 use crate::vfs::Argument;
 
 /// What SQLite holds for an open file.
@@ -26,7 +26,8 @@ pub(crate) struct OurFile {
 
 const SECTOR_BYTES: c_int = 4096;
 /// What a store to memory is: whole, in order, appended before it is seen.
-const CHARACTERISTICS: c_int = ffi::IOCAP_POWERSAFE_OVERWRITE | ffi::IOCAP_SAFE_APPEND | ffi::IOCAP_SEQUENTIAL;
+const CHARACTERISTICS: c_int =
+    ffi::IOCAP_POWERSAFE_OVERWRITE | ffi::IOCAP_SAFE_APPEND | ffi::IOCAP_SEQUENTIAL;
 
 /// Methods of a database that does not go over to WAL mode.
 pub(crate) static MAIN: IoMethods = of_database(1);
@@ -37,26 +38,26 @@ static MAIN_MAPPED: IoMethods = of_database(3);
 
 const fn of_database(version: c_int) -> IoMethods {
     IoMethods {
-    version,
-    close: Some(main_close),
-    read: Some(main_read),
-    write: Some(main_write),
-    truncate: Some(main_truncate),
-    sync: Some(main_sync),
-    file_size: Some(main_size),
-    lock: Some(main_lock),
-    unlock: Some(main_unlock),
-    check_reserved_lock: Some(main_check_reserved),
-    file_control: Some(main_control),
-    sector_size: Some(main_sector_size),
-    device_characteristics: Some(main_characteristics),
-    shm_map: Some(memory::map),
-    shm_lock: Some(memory::lock),
-    shm_barrier: Some(memory::barrier),
-    shm_unmap: Some(memory::unmap),
-    fetch: Some(memory::fetch),
-    unfetch: Some(memory::unfetch),
-}
+        version,
+        close: Some(main_close),
+        read: Some(main_read),
+        write: Some(main_write),
+        truncate: Some(main_truncate),
+        sync: Some(main_sync),
+        file_size: Some(main_size),
+        lock: Some(main_lock),
+        unlock: Some(main_unlock),
+        check_reserved_lock: Some(main_check_reserved),
+        file_control: Some(main_control),
+        sector_size: Some(main_sector_size),
+        device_characteristics: Some(main_characteristics),
+        shm_map: Some(memory::map),
+        shm_lock: Some(memory::lock),
+        shm_barrier: Some(memory::barrier),
+        shm_unmap: Some(memory::unmap),
+        fetch: Some(memory::fetch),
+        unfetch: Some(memory::unfetch),
+    }
 }
 
 /// Methods of a journal.

@@ -193,7 +193,10 @@ mod tests {
     fn a_file_passes_only_if_it_said_so_and_ended_well() {
         let said = "a-1... Ok\n0 errors out of 192 tests on vm Linux 64-bit\nmemory\n";
         let judged = |said: &str, status| judge(("a".to_owned(), Way::AsItIs), said, status);
-        assert_eq!(judged(said, Some(0)), Ran { way: Way::AsItIs, name: "a".to_owned(), failed: None, tests: 192 });
+        assert_eq!(
+            judged(said, Some(0)),
+            Ran { way: Way::AsItIs, name: "a".to_owned(), failed: None, tests: 192 }
+        );
         assert!(judged(said, Some(1)).failed.is_some() && judged(said, None).failed.is_some());
         assert!(judged("a-1... Ok\n", Some(0)).failed.is_some(), "it did not come to its end");
         assert_eq!(judged(&said.replace("0 e", "3 e"), Some(1)).failed.unwrap(), "3 of 192 tests");
