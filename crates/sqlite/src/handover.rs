@@ -17,7 +17,7 @@
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
-use crate::attach::{clear_mark, read_mark};
+use crate::attach::clear_mark;
 use crate::base::Base;
 use crate::connection::{Code, Connection, report};
 use crate::error::{Result, SqliteError};
@@ -40,14 +40,12 @@ impl Pool {
     pub(crate) fn hand_over(&self) -> Result<()> {
         let header = self.image.header();
         let mut turn = self.log_turn();
-        let is_complete = header.closing.load(Acquire) != 0 && read_mark(self.base())?.0.is_none();
-        if !is_complete {
-            self.checkpoint_with(&mut turn)?;
-            let size = self.size();
-            header.closing.store(1, Release);
-            self.image.write_back_header();
-            clear_mark(self.base(), Some(size))?;
-        }
+        // Where somebody came as far and no further, there is nothing left to write.
+        self.checkpoint_with(&mut turn)?;
+        let size = self.size();
+        header.closing.store(1, Release);
+        self.image.write_back_header();
+        clear_mark(self.base(), Some(size))?;
         turn.forget();
         let path = self.log_path();
         if let Err(error) = Log::remove(&path).map_err(SqliteError::io("remove", &path)) {
@@ -203,7 +201,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::{Identity, attach_at};
+    use crate::attach::{Identity, attach_at, read_mark};
     use crate::base::OwnFile;
     use crate::mark;
     use holdfast_region::Places;
