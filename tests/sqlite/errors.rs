@@ -122,6 +122,11 @@ fn a_disk_that_is_full_from_any_call_on_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
+fn a_disk_on_which_nothing_works_from_any_call_on_loses_nothing_that_was_acknowledged() {
+    every_call("S2", "no call works from each call on", (MOVING, "broken"));
+}
+
+#[test]
 fn a_process_that_dies_in_any_call_on_the_way_to_wal_and_back_leaves_the_state_before_or_after() {
     every_call("S1", "death in each call, WAL and release", (MOVING, "death"));
 }

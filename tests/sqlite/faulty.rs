@@ -15,6 +15,8 @@ pub(crate) enum Fault {
     Full,
     /// The process is gone.
     Death,
+    /// It and all later ones fail: files are not even shortened or removed any more.
+    Broken,
 }
 
 impl Fault {
@@ -23,6 +25,7 @@ impl Fault {
             "error" => Fault::ErrorOnce,
             "full" => Fault::Full,
             "death" => Fault::Death,
+            "broken" => Fault::Broken,
             _ => panic!("there is no fault {name}"),
         }
     }
@@ -59,6 +62,7 @@ fn struck(error: c_int, needs_room: bool) -> Option<c_int> {
     }
     match FAULT.load(SeqCst) {
         fault if fault == Fault::Death as u32 => std::process::abort(),
+        fault if fault == Fault::Broken as u32 => Some(error),
         fault if fault == Fault::Full as u32 => needs_room.then_some(ffi::SQLITE_FULL),
         _ => (number == at).then_some(error),
     }

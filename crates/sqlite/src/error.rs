@@ -92,6 +92,18 @@ pub enum SqliteError {
         /// The database.
         path: PathBuf,
     },
+    /// The database has several names, and is in use by another one of them.
+    #[error(
+        "{} has hard links, and its redo log is beside another of its names (there is none at {}); open it by that name, or by one \
+         name only when nobody else has it open; what was committed is in the pool",
+        database.display(), log.display()
+    )]
+    Linked {
+        /// The database, by the name by which it was opened.
+        database: PathBuf,
+        /// Where its log is not.
+        log: PathBuf,
+    },
     /// The pool has no room.
     #[error("no room in the pool for {}: {source}; free memory there, or choose another one with HOLDFAST_POOL", path.display())]
     PoolFull {

@@ -12,6 +12,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -159,6 +161,10 @@ impl Pool {
                     self.checkpoint_in_turn(turn)?;
                 }
             }
+            _ if has_several_names(&self.database).map_err(SqliteError::io("examine", &self.database))? => {
+                // Two logs would each have a part of the commits.
+                return Err(SqliteError::Linked { database: self.database.clone(), log: path });
+            }
             _ => {
                 // It was moved away, or the database was: everything that it held is still in the pool. That is noted first:
                 // whoever dies in between leaves no empty log that is held for a full one.
@@ -230,6 +236,11 @@ impl Pool {
     }
 }
 
+/// Whether a database has hard links: its log may be beside another of its names.
+fn has_several_names(database: &Path) -> std::io::Result<bool> {
+    Ok(database.metadata()?.nlink() > 1)
+}
+
 /// Writes what a log holds to a database file, with the mark or without it, and waits until it is durable.
 pub(crate) fn apply(base: &dyn Base, log: &Log, contents: &Contents, nonce: Option<u64>) -> Result<()> {
     let Some(last) = contents.last else { return Ok(()) };
@@ -262,7 +273,7 @@ pub(crate) fn apply(base: &dyn Base, log: &Log, contents: &Contents, nonce: Opti
 
 impl Log {
     /// Whether a path names this log.
-    fn is_named(&self, path: &std::path::Path) -> std::io::Result<bool> {
+    fn is_named(&self, path: &Path) -> std::io::Result<bool> {
         Ok(self.path() == path && path_names_file(path, self.descriptor())?)
     }
 }
