@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 #![allow(dead_code, reason = "each test program uses a part")]
 
+#[path = "../../examples/host/mod.rs"]
+mod host;
+
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use holdfast_sqlite::{Host, register};
+use holdfast_sqlite::register;
 use rusqlite::{Connection, OpenFlags, ffi};
 
 const PREFIX: &str = "holdfast-sqlite-test-";
@@ -45,25 +48,6 @@ fn prepare() {
                 unsafe { std::env::set_var(variable, shared.join(&own).join(name)) };
             }
         }
-        // SAFETY: nothing of SQLite runs yet; the functions are those that the types say, and only the names of opaque types differ.
-        let host = unsafe {
-            Host {
-                libversion_number: ffi::sqlite3_libversion_number,
-                vfs_find: std::mem::transmute::<
-                    unsafe extern "C" fn(*const i8) -> *mut ffi::sqlite3_vfs,
-                    unsafe extern "C" fn(*const i8) -> *mut holdfast_sqlite::Vfs,
-                >(ffi::sqlite3_vfs_find),
-                vfs_register: std::mem::transmute::<
-                    unsafe extern "C" fn(*mut ffi::sqlite3_vfs, i32) -> i32,
-                    unsafe extern "C" fn(*mut holdfast_sqlite::Vfs, i32) -> i32,
-                >(ffi::sqlite3_vfs_register),
-                log: ffi::sqlite3_log,
-                malloc: ffi::sqlite3_malloc,
-                uri_parameter: ffi::sqlite3_uri_parameter,
-                filename_journal: ffi::sqlite3_filename_journal,
-                filename_wal: ffi::sqlite3_filename_wal,
-            }
-        };
         // SAFETY: nothing of SQLite runs yet.
         let is_ready = unsafe {
             ffi::sqlite3_config(
@@ -73,7 +57,7 @@ fn prepare() {
             ) | ffi::sqlite3_initialize()
         };
         assert_eq!(is_ready, 0);
-        assert_eq!(register(host, false), 0);
+        assert_eq!(register(host::host(), false), 0);
     });
 }
 
