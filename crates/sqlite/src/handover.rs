@@ -1,13 +1,15 @@
 //! Databases that leave the pool while they are open: to be read or copied by other programs, or to go over to SQLite's WAL mode.
 //!
-//! A database that was released comes back with the next write, as one that was just opened. SQLite changes the mode by a transaction that says so in the first page. It is one like any other here: committed in the
-//! pool. Whoever reads such a page next opens the log of WAL mode, `-wal`, and on this occasion the database leaves the pool:
-//! all of it is brought to the file, the mark goes, and from then on every call is the base VFS's. So a death at any step
-//! leaves a database that is in the pool and says that it is in WAL mode, which the next one to read it finishes; or one that has left.
-//! The way back needs nothing: SQLite leaves WAL mode under its EXCLUSIVE lock, and the next write makes the database hot.
+//! A database that was released comes back with the next write, as one that was just opened.
+//!
+//! SQLite changes the mode by a transaction that says so in the first page. It is one like any other here: committed in the pool.
+//! Whoever reads such a page next opens the log of WAL mode, `-wal`, and on this occasion the database leaves the pool: all of it
+//! is brought to the file, the mark goes, and from then on every call is the base VFS's. So a death at any step leaves a
+//! database that is in the pool and says that it is in WAL mode, which the next one to read it finishes; or one that has left. The
+//! way back needs nothing: SQLite leaves WAL mode under its EXCLUSIVE lock, and the next write makes the database hot.
 //!
 //! Invariants:
-//! - Nobody has a `-wal` open while the database is in the pool. Its newest state is there or in the file with its `-wal`, never in both.
+//! - Nobody has a `-wal` open while the database is in the pool: its newest state is there, or in the file with its `-wal`.
 //! - The database leaves under EXCLUSIVE of the pool and of SQLite, and comes back under SQLite's; who has a `-wal` open has
 //!   SQLite's SHARED.
 //! - A file whose mark is gone may have been written to by others since, and is not written to from the pool again.
