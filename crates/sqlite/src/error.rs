@@ -132,6 +132,13 @@ pub enum SqliteError {
     },
 }
 
+/// The step of making a file beside the database.
+pub(crate) const CREATE: &str = "create";
+
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
 /// What operations here return.
 pub type Result<T, E = SqliteError> = std::result::Result<T, E>;
 
@@ -148,6 +155,9 @@ impl SqliteError {
             SqliteError::Busy { .. } => ffi::BUSY,
             SqliteError::PoolFull { .. } => ffi::FULL,
             SqliteError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ffi::FULL,
+            // As SQLite says it of a journal that it cannot make.
+            SqliteError::Io { step: CREATE, source, .. } if is_forbidden(source) => ffi::READONLY_DIRECTORY,
+            SqliteError::Io { source, .. } if is_forbidden(source) => ffi::CANTOPEN,
             SqliteError::Io { .. } => ffi::IOERR,
             SqliteError::Base { code, .. } => *code,
             _ => ffi::CANTOPEN,

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use holdfast_sys::file::path_names_file;
 
 use crate::base::Base;
-use crate::error::{Result, SqliteError};
+use crate::error::{CREATE, Result, SqliteError};
 use crate::layout::BLOCK_BYTES;
 use crate::locks::Brief;
 use crate::log::{Contents, FIRST, Generation, Log, random};
@@ -171,7 +171,7 @@ impl Pool {
                 header.flushed.store(header.applied.load(Acquire), Release);
                 self.image.write_back_header();
                 let generation = Generation { nonce, salt: random() };
-                let log = Log::create(&path, generation).map_err(SqliteError::io("create", &path))?;
+                let log = Log::create(&path, generation).map_err(SqliteError::io(CREATE, &path))?;
                 *turn.log = Some(log);
                 self.note_new_log(generation.salt);
             }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::attach::{clear_mark, read_mark};
 use crate::base::Base;
-use crate::error::{Result, SqliteError};
+use crate::error::{CREATE, Result, SqliteError};
 use crate::ffi;
 use crate::image::Astray;
 use crate::layout::BLOCK_BYTES;
@@ -48,7 +48,7 @@ impl Pool {
         let mut page = [0; BLOCK_BYTES];
         let begun = self.take_first_page(base, size, &mut page).and_then(|()| {
             // Last, of what can fail before the mark: nobody would ever look at it again.
-            Log::create(&path, generation).map_err(SqliteError::io("create", &path))
+            Log::create(&path, generation).map_err(SqliteError::io(CREATE, &path))
         });
         let log = match begun {
             Ok(log) => log,

@@ -1,8 +1,12 @@
-//! By which names a database is in use, and what is left where it cannot be brought to the pool.
+//! Where a database lies and by which names it is in use; what is left where it cannot be brought to the pool.
 
+#![allow(unsafe_code, reason = "asks the C library who it runs as")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic};
 
@@ -37,6 +41,56 @@ fn a_database_in_use_by_two_of_its_names_has_one_log_and_says_so() {
         assert_eq!(number(&plain, "SELECT a FROM t"), 2);
         assert_sound(&plain);
     }
+}
+
+/// Somebody who is not root.
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn what_may_only_be_read_is_read_and_a_write_is_refused_as_by_sqlite() {
+    const TEST: &str = "what_may_only_be_read_is_read_and_a_write_is_refused_as_by_sqlite";
+    if let Some((role, folder)) = role() {
+        let path = folder.join("place/db");
+        let connection = open(&path, "");
+        assert_eq!(number(&connection, "SELECT a FROM t"), 1);
+        let refused = connection.execute("INSERT INTO t VALUES (2)", []).unwrap_err();
+        let plain = open_plain(&path).execute("INSERT INTO t VALUES (2)", []).unwrap_err();
+        assert_eq!(refused.sqlite_error_code(), plain.sqlite_error_code(), "{role}: {refused}, {plain}");
+        assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1);
+        println!("\ntold: 1");
+        return;
+    }
+    // SAFETY: asks for a number.
+    let user = (unsafe { libc::geteuid() } == 0).then_some(NOBODY);
+    let folder = scratch();
+    let mode =
+        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let (place, own) = (folder.path().join("place"), folder.path().join("own"));
+    std::fs::create_dir(&place).unwrap();
+    std::fs::create_dir(&own).unwrap();
+    let path = place.join("db");
+    open(&path, "").execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (1)").unwrap();
+    mode(folder.path(), 0o755);
+    if let Some(user) = user {
+        std::os::unix::fs::chown(&own, Some(user), Some(user)).unwrap();
+        let there = std::env::current_exe().unwrap();
+        let hidden = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o1 == 0;
+        if let Some(closed) = there.ancestors().chain(folder.path().ancestors()).find(|path| hidden(path)) {
+            return println!("not run: another user has no way through {}", closed.display());
+        }
+    }
+    let (home, pool) = (own.join("home"), own.join("pool"));
+    let places = [("HOLDFAST_HOME", home.to_str().unwrap()), ("HOLDFAST_POOL", pool.to_str().unwrap())];
+    for (what, file_mode, place_mode) in [("file", 0o444, 0o755), ("folder", 0o666, 0o555)] {
+        mode(&path, file_mode);
+        mode(&place, place_mode);
+        let mut player = Player::start_as(user, TEST, what, folder.path(), &places);
+        let told = player.next("told: ");
+        mode(&place, 0o755);
+        assert_eq!(told, Some(1), "a {what} that may only be read");
+        player.finish();
+    }
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 1);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod host;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -130,8 +131,23 @@ impl Player {
 
     /// The same, with variables of the environment.
     pub(crate) fn start_with(test: &str, role: &str, folder: &Path, variables: &[(&str, &str)]) -> Player {
+        Player::start_as(None, test, role, folder, variables)
+    }
+
+    /// The same, as another user.
+    pub(crate) fn start_as(
+        user: Option<u32>,
+        test: &str,
+        role: &str,
+        folder: &Path,
+        variables: &[(&str, &str)],
+    ) -> Player {
         prepare();
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        if let Some(user) = user {
+            command.uid(user).gid(user).current_dir(folder);
+        }
+        let mut child = command
             .args([test, "--exact", "--nocapture", "--test-threads=1"])
             .envs([(ROLE, role.as_ref()), (FOLDER, folder.as_os_str())])
             .envs(variables.iter().copied())
