@@ -109,6 +109,33 @@ fn tell_of_any_end(command: &mut Command) -> std::process::ExitStatus {
 }
 
 #[test]
+fn a_database_that_is_in_use_is_released_to_be_copied_by_any_program_and_its_user_goes_on() {
+    let scratch = scratch();
+    let extension = match extension(&scratch) {
+        Ok(extension) => extension,
+        Err(reason) => return println!("not run: {reason}"),
+    };
+    let command = scratch.programs().holdfast().display().to_string();
+    let script = format!(
+        "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');\n\
+         BEGIN; SELECT text FROM notes;\n\
+         .system {command} sqlite release notes.db 2>&1\n\
+         COMMIT;\n\
+         .system {command} sqlite release notes.db && cp notes.db copy.db\n\
+         .system {command} sqlite status notes.db\n\
+         INSERT INTO notes VALUES ('later'); SELECT count(*) FROM notes;\n"
+    );
+    let told = succeed(&mut shell(&scratch, &extension, &script));
+    for part in ["is in use", "complete, until a program writes to it again", "complete\n", "\n2\n"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let mut copy = Command::new("sqlite3");
+    copy.arg(scratch.files().join("copy.db")).arg("SELECT text FROM notes").stdin(Stdio::null());
+    assert_eq!(succeed(&mut copy), "kept\n");
+    assert_eq!(succeed(&mut plain(&scratch, "SELECT count(*) FROM notes")), "2\n");
+}
+
+#[test]
 fn sql_of_ones_own_is_measured_in_each_way_to_commit_and_what_is_missing_is_told() {
     let scratch = scratch();
     let extension = match extension(&scratch) {

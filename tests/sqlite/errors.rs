@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::Path;
 
 use holdfast_testkit::Trials;
+use rusqlite::Connection;
 
 use crate::engine;
 use crate::faulty::{self, Fault};
@@ -16,6 +17,8 @@ use crate::sides::{Ground, say};
 
 /// Every other step is followed by a flush that its commit waits for.
 const PARAMETERS: &str = "vfs=holdfast&threshold=4&flush=inline";
+/// Between the steps the database goes over to WAL and comes back, and is released.
+const MOVING: &str = "vfs=holdfast&threshold=4&flush=inline&wal=pass";
 /// No sequence makes so many calls.
 const CALLS_MAX: i64 = 5000;
 /// So many fail in a process of its own each, when all do not fit into a short run.
@@ -27,7 +30,7 @@ pub(crate) fn work(path: &Path, parameters: &str, fault: &str, at: i64, acknowle
     engine::load();
     let mut told = File::create(acknowledged).unwrap();
     faulty::arm(Fault::named(fault), at);
-    let mut failures = 0;
+    let (mut failures, mut in_wal) = (0, 0);
     {
         // An open that fails is as good as any other step that does.
         let opened = engine::open(path, parameters).and_then(|connection| {
@@ -39,8 +42,11 @@ pub(crate) fn work(path: &Path, parameters: &str, fault: &str, at: i64, acknowle
                 told.write_all(b".").unwrap();
                 let mut done = 0;
                 while done < STEPS && failures <= 3 {
-                    match script::step(&connection, done + 1) {
-                        Ok(()) => {
+                    let moved =
+                        if parameters == MOVING { move_to(&connection, done) } else { Ok(String::new()) };
+                    match moved.and_then(|mode| script::step(&connection, done + 1).map(|()| mode)) {
+                        Ok(mode) => {
+                            in_wal += u32::from(mode == "wal");
                             done += 1;
                             told.write_all(b".").unwrap();
                         }
@@ -53,15 +59,27 @@ pub(crate) fn work(path: &Path, parameters: &str, fault: &str, at: i64, acknowle
     }
     let calls = faulty::calls();
     faulty::disarm();
+    assert!(parameters != MOVING || failures > 0 || in_wal == 2, "it was in WAL mode {in_wal} times");
     say(&format!("calls {calls} failures {failures}"));
 }
 
+/// Brings the database to where it is for the step behind this one, and says what SQLite answers.
+fn move_to(connection: &Connection, done: i64) -> rusqlite::Result<String> {
+    let pragma = match done % 7 {
+        1 => "journal_mode = WAL",
+        3 => "journal_mode = DELETE",
+        5 => "holdfast_release",
+        _ => return Ok(String::new()),
+    };
+    connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0))
+}
+
 /// Checks what is left after `words` were played with a fault at that call; `true` when the sequence has fewer calls.
-fn tried(fault: &str, at: i64) -> bool {
+fn tried(parameters: &str, fault: &str, at: i64) -> bool {
     let ground = Ground::new();
     let (path, acknowledged) = (ground.database(), ground.folder.path().join("acknowledged"));
     let (path, acks) = (path.to_str().unwrap(), acknowledged.to_str().unwrap());
-    let ended = ground.run(&["work", path, PARAMETERS, fault, &at.to_string(), acks]);
+    let ended = ground.run(&["work", path, parameters, fault, &at.to_string(), acks]);
     let calls = ended.said().split(' ').nth(1).and_then(|word| word.parse::<i64>().ok());
     assert!(calls.is_some() || fault == "death", "{fault} at {at}: the process ended\n{}", ended.out);
     let told = std::fs::metadata(&acknowledged).map_or(0, |found| found.len() as i64);
@@ -76,13 +94,13 @@ fn tried(fault: &str, at: i64) -> bool {
     calls.is_some_and(|calls| calls < at)
 }
 
-fn every_call(row: &'static str, what: &'static str, fault: &str) {
+fn every_call(row: &'static str, what: &'static str, (parameters, fault): (&str, &str)) {
     let mut trials = Trials::of(row, what, CASES);
     let mut at = 0;
     while trials.next().is_some() {
         at += 1;
         assert!(at < CALLS_MAX, "the sequence does not end");
-        if tried(fault, at) {
+        if tried(parameters, fault, at) {
             break;
         }
     }
@@ -90,15 +108,30 @@ fn every_call(row: &'static str, what: &'static str, fault: &str) {
 
 #[test]
 fn a_process_that_dies_in_any_call_leaves_the_state_before_or_after() {
-    every_call("S1", "death in each call", "death");
+    every_call("S1", "death in each call", (PARAMETERS, "death"));
 }
 
 #[test]
 fn an_error_in_any_call_loses_nothing_that_was_acknowledged() {
-    every_call("S2", "an error in each call", "error");
+    every_call("S2", "an error in each call", (PARAMETERS, "error"));
 }
 
 #[test]
 fn a_disk_that_is_full_from_any_call_on_loses_nothing_that_was_acknowledged() {
-    every_call("S2", "a full disk from each call on", "full");
+    every_call("S2", "a full disk from each call on", (PARAMETERS, "full"));
+}
+
+#[test]
+fn a_disk_on_which_nothing_works_from_any_call_on_loses_nothing_that_was_acknowledged() {
+    every_call("S2", "no call works from each call on", (MOVING, "broken"));
+}
+
+#[test]
+fn a_process_that_dies_in_any_call_on_the_way_to_wal_and_back_leaves_the_state_before_or_after() {
+    every_call("S1", "death in each call, WAL and release", (MOVING, "death"));
+}
+
+#[test]
+fn an_error_in_any_call_on_the_way_to_wal_and_back_loses_nothing_that_was_acknowledged() {
+    every_call("S2", "an error in each call, WAL and release", (MOVING, "error"));
 }

@@ -91,6 +91,31 @@ fn the_example_in_c_keeps_its_rows() {
 }
 
 #[test]
+fn the_example_in_c_with_the_vfs_linked_into_it_keeps_its_rows() {
+    let archive = engine::extension().unwrap().with_file_name("libholdfast_sqlite.a");
+    if !is_there("cc") || !Path::new("/usr/include/sqlite3.h").exists() || !archive.is_file() {
+        return println!(
+            "not run: there is no C compiler, no sqlite3.h, or no libholdfast_sqlite.a; ./test has all of them"
+        );
+    }
+    let built = tempfile::tempdir().unwrap();
+    let program = built.path().join("linked");
+    output(
+        Command::new("cc")
+            .args(["-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&program)
+            .arg(folder().join("linked.c"))
+            .arg(archive)
+            .args(["-lsqlite3", "-lpthread", "-ldl", "-lm"]),
+    );
+    counts(|database| {
+        let mut command = Command::new(&program);
+        command.arg(database);
+        command
+    });
+}
+
+#[test]
 fn the_example_for_node_keeps_its_rows() {
     let modules = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("node/node_modules");
     if !is_there("node") || !modules.join("better-sqlite3/build/Release/better_sqlite3.node").is_file() {

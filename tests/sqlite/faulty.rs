@@ -15,6 +15,8 @@ pub(crate) enum Fault {
     Full,
     /// The process is gone.
     Death,
+    /// It and all later ones fail: files are not even shortened or removed any more.
+    Broken,
 }
 
 impl Fault {
@@ -23,6 +25,7 @@ impl Fault {
             "error" => Fault::ErrorOnce,
             "full" => Fault::Full,
             "death" => Fault::Death,
+            "broken" => Fault::Broken,
             _ => panic!("there is no fault {name}"),
         }
     }
@@ -59,6 +62,7 @@ fn struck(error: c_int, needs_room: bool) -> Option<c_int> {
     }
     match FAULT.load(SeqCst) {
         fault if fault == Fault::Death as u32 => std::process::abort(),
+        fault if fault == Fault::Broken as u32 => Some(error),
         fault if fault == Fault::Full as u32 => needs_room.then_some(ffi::SQLITE_FULL),
         _ => (number == at).then_some(error),
     }
@@ -117,8 +121,28 @@ method!(lock, xLock, ffi::SQLITE_IOERR_LOCK, false, level: c_int);
 passed!(unlock, xUnlock, level: c_int);
 method!(reserved, xCheckReservedLock, ffi::SQLITE_IOERR_CHECKRESERVEDLOCK, false, found: *mut c_int);
 passed!(control, xFileControl, operation: c_int, argument: *mut c_void);
+method!(
+    shm_map,
+    xShmMap,
+    ffi::SQLITE_IOERR_SHMMAP,
+    true,
+    region: c_int,
+    bytes: c_int,
+    extend: c_int,
+    out: *mut *mut c_void
+);
+passed!(shm_lock, xShmLock, first: c_int, count: c_int, flags: c_int);
+passed!(shm_unmap, xShmUnmap, delete: c_int);
 passed!(sector, xSectorSize);
 passed!(device, xDeviceCharacteristics);
+
+unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {
+    // SAFETY: as SQLite called us, with the file behind.
+    unsafe {
+        let (inner, methods) = inner(file);
+        methods.xShmBarrier.unwrap()(inner);
+    }
+}
 
 unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
     // SAFETY: as SQLite called us; the allocation is that of `open`.
@@ -132,7 +156,7 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
 }
 
 static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
-    iVersion: 1,
+    iVersion: 2,
     xClose: Some(close),
     xRead: Some(read),
     xWrite: Some(write),
@@ -145,10 +169,10 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     xFileControl: Some(control),
     xSectorSize: Some(sector),
     xDeviceCharacteristics: Some(device),
-    xShmMap: None,
-    xShmLock: None,
-    xShmBarrier: None,
-    xShmUnmap: None,
+    xShmMap: Some(shm_map),
+    xShmLock: Some(shm_lock),
+    xShmBarrier: Some(shm_barrier),
+    xShmUnmap: Some(shm_unmap),
     xFetch: None,
     xUnfetch: None,
 };

@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 pub const SQLITE_HELP: &str = "\
 Examples:
   holdfast sqlite status notes.db
-  holdfast sqlite checkpoint notes.db       # bring the newest commits into the file, e.g. before copying it
+  holdfast sqlite checkpoint notes.db       # bring the newest commits into the file
+  holdfast sqlite release notes.db          # before copying a database that is in use, or reading it without the VFS
   holdfast sqlite recover notes.db          # after a crash, for a program that knows nothing of Holdfast
   holdfast sqlite bench work.sql --database notes.db
 
@@ -21,6 +22,13 @@ Examples:
 Runs the file in the `sqlite3` of the system, in turns over fresh databases: with a write-ahead log and synchronous=FULL and \
 NORMAL, and over the VFS `holdfast` at its levels. The time is that of the whole run, the close of the database included. \
 Nothing but fresh databases in a temporary directory is written to, unless the SQL itself attaches others.";
+
+const RELEASE_HELP: &str = "\
+Example:
+  holdfast sqlite release notes.db && cp notes.db backup.db
+
+Programs that have the database open go on, and keep it; with the next write of one of them its newest commits are elsewhere \
+again, and the file says so. Waits for readers for a moment, and fails when somebody is in a transaction.";
 
 const RECOVER_HELP: &str = "\
 Examples:
@@ -39,6 +47,9 @@ pub enum SqliteCommand {
     /// Bring all commits into the database files, also of databases that are open
     #[command(after_help = "Example:\n  holdfast sqlite checkpoint notes.db")]
     Checkpoint(SqliteFilesArgs),
+    /// Bring all commits into the database files, and let any program read or copy them until one writes again
+    #[command(after_help = RELEASE_HELP)]
+    Release(SqliteFilesArgs),
     /// Make databases complete that a crash left behind
     #[command(after_help = RECOVER_HELP)]
     Recover(SqliteRecoverArgs),

@@ -6,10 +6,12 @@
 
 #![allow(unsafe_code, reason = "hands C functions to the library")]
 
+mod host;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use holdfast_sqlite::{Host, register};
+use holdfast_sqlite::register;
 use rusqlite::{Connection, OpenFlags, ffi};
 
 /// Name, what the URI asks for (with the VFS where it begins with it), and pragmas.
@@ -24,28 +26,6 @@ const MODES: [(&str, &str, &str); 9] = [
     ("K=0", "vfs=holdfast&threshold=0", ""),
     ("level=power", "vfs=holdfast&level=power", ""),
 ];
-
-fn host() -> Host {
-    // SAFETY: the functions are those that the types say; only the names of opaque types differ.
-    unsafe {
-        Host {
-            libversion_number: ffi::sqlite3_libversion_number,
-            vfs_find: std::mem::transmute::<
-                unsafe extern "C" fn(*const i8) -> *mut ffi::sqlite3_vfs,
-                unsafe extern "C" fn(*const i8) -> *mut holdfast_sqlite::Vfs,
-            >(ffi::sqlite3_vfs_find),
-            vfs_register: std::mem::transmute::<
-                unsafe extern "C" fn(*mut ffi::sqlite3_vfs, i32) -> i32,
-                unsafe extern "C" fn(*mut holdfast_sqlite::Vfs, i32) -> i32,
-            >(ffi::sqlite3_vfs_register),
-            log: ffi::sqlite3_log,
-            malloc: ffi::sqlite3_malloc,
-            uri_parameter: ffi::sqlite3_uri_parameter,
-            filename_journal: ffi::sqlite3_filename_journal,
-            filename_wal: ffi::sqlite3_filename_wal,
-        }
-    }
-}
 
 /// The keys of one phase: in order, or in an order that looks random and is the same in each round.
 fn keys(count: i64, random: bool) -> impl Iterator<Item = i64> {
@@ -91,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let (rounds, count): (u32, i64) = (rounds.parse()?, count.parse()?);
     // SAFETY: nothing of SQLite runs yet.
-    if unsafe { ffi::sqlite3_initialize() } != 0 || register(host(), false) != 0 {
+    if unsafe { ffi::sqlite3_initialize() } != 0 || register(host::host(), false) != 0 {
         return Err("the VFS cannot be registered".into());
     }
     let mut best = [[0.0_f64; 2]; MODES.len()];

@@ -23,7 +23,7 @@ use crate::host;
 use crate::image::Astray;
 use crate::journal::Journal;
 use crate::layout::BLOCK_BYTES;
-use crate::locks::Owner;
+use crate::locks::{Entered, Owner};
 use crate::mark;
 use crate::pool::Pool;
 use crate::slots::NoSlot;
@@ -157,17 +157,13 @@ impl Connection {
     #[inline]
     fn lock_shared(&mut self) -> Result<(), Code> {
         loop {
-            if self.pool.is_hot() {
-                if !self.pool.lock_shared() {
-                    return Err(ffi::BUSY);
-                }
-                if self.pool.is_hot() {
+            match self.pool.enter() {
+                Entered::Hot => {
                     self.in_pool = true;
                     return Ok(());
                 }
-                // It went over to WAL between the two.
-                self.pool.unlock_shared();
-                continue;
+                Entered::Busy => return Err(ffi::BUSY),
+                Entered::Cold => {}
             }
             self.base_lock(LOCK_SHARED)?;
             if !self.pool.is_hot() {

@@ -112,6 +112,18 @@ pub enum SqliteError {
         /// The journal.
         journal: PathBuf,
     },
+    /// The database has several names, and is in use by another one of them.
+    #[error(
+        "{} has hard links, and its redo log is beside another of its names (there is none at {}); open it by that name, or by one \
+         name only when nobody else has it open; what was committed is in the pool",
+        database.display(), log.display()
+    )]
+    Linked {
+        /// The database, by the name by which it was opened.
+        database: PathBuf,
+        /// Where its log is not.
+        log: PathBuf,
+    },
     /// The pool has no room.
     #[error("no room in the pool for {}: {source}; free memory there, or choose another one with HOLDFAST_POOL", path.display())]
     PoolFull {
@@ -150,6 +162,13 @@ pub enum SqliteError {
     },
 }
 
+/// The step of making a file beside the database.
+pub(crate) const CREATE: &str = "create";
+
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
 /// What operations here return.
 pub type Result<T, E = SqliteError> = std::result::Result<T, E>;
 
@@ -172,6 +191,9 @@ impl SqliteError {
             SqliteError::Busy { .. } => ffi::BUSY,
             SqliteError::PoolFull { .. } => ffi::FULL,
             SqliteError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ffi::FULL,
+            // As SQLite says it of a journal that it cannot make.
+            SqliteError::Io { step: CREATE, source, .. } if is_forbidden(source) => ffi::READONLY_DIRECTORY,
+            SqliteError::Io { source, .. } if is_forbidden(source) => ffi::CANTOPEN,
             SqliteError::Io { .. } => ffi::IOERR,
             SqliteError::Base { code, .. } => *code,
             _ => ffi::CANTOPEN,

@@ -11,6 +11,7 @@ pub(crate) const OK: c_int = 0;
 pub(crate) const ERROR: c_int = 1;
 pub(crate) const BUSY: c_int = 5;
 pub(crate) const NOMEM: c_int = 7;
+pub(crate) const READONLY_DIRECTORY: c_int = 8 | 6 << 8;
 pub(crate) const IOERR: c_int = 10;
 pub(crate) const NOTFOUND: c_int = 12;
 pub(crate) const FULL: c_int = 13;

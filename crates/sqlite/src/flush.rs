@@ -13,13 +13,15 @@
 #![forbid(unsafe_code)]
 
 use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_sys::file::path_names_file;
 
 use crate::apply::apply;
-use crate::error::{Result, SqliteError};
+use crate::error::{CREATE, Result, SqliteError};
 use crate::image::Astray;
 use crate::locks::Brief;
 use crate::log::{FIRST, Generation, Log, random};
@@ -182,12 +184,16 @@ impl Pool {
                     self.checkpoint_in_turn(turn)?;
                 }
             }
+            _ if has_several_names(&self.database).map_err(SqliteError::io("examine", &self.database))? => {
+                // Two logs would each have a part of the commits.
+                return Err(SqliteError::Linked { database: self.database.clone(), log: path });
+            }
             _ => {
                 // It was moved away, or the database was: everything that it held is still in the pool. That is noted first:
                 // whoever dies in between leaves no empty log that is held for a full one.
                 self.count_log_as_lost();
                 let generation = self.generation();
-                let log = Log::create(&path, generation).map_err(SqliteError::io("create", &path))?;
+                let log = Log::create(&path, generation).map_err(SqliteError::io(CREATE, &path))?;
                 *turn.log = Some(log);
                 self.note_new_log(generation);
             }
@@ -290,9 +296,14 @@ impl Pool {
     }
 }
 
+/// Whether a database has hard links: its log may be beside another of its names.
+fn has_several_names(database: &Path) -> std::io::Result<bool> {
+    Ok(database.metadata()?.nlink() > 1)
+}
+
 impl Log {
     /// Whether a path names this log.
-    fn is_named(&self, path: &std::path::Path) -> std::io::Result<bool> {
+    fn is_named(&self, path: &Path) -> std::io::Result<bool> {
         Ok(self.path() == path && path_names_file(path, self.descriptor())?)
     }
 }

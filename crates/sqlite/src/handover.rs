@@ -1,13 +1,15 @@
 //! Databases that leave the pool while they are open: to be read or copied by other programs, or to go over to SQLite's WAL mode.
 //!
-//! A database that was released comes back with the next write, as one that was just opened. SQLite changes the mode by a transaction that says so in the first page. It is one like any other here: committed in the
-//! pool. Whoever reads such a page next opens the log of WAL mode, `-wal`, and on this occasion the database leaves the pool:
-//! all of it is brought to the file, the mark goes, and from then on every call is the base VFS's. So a death at any step
-//! leaves a database that is in the pool and says that it is in WAL mode, which the next one to read it finishes; or one that has left.
-//! The way back needs nothing: SQLite leaves WAL mode under its EXCLUSIVE lock, and the next write makes the database hot.
+//! A database that was released comes back with the next write, as one that was just opened.
+//!
+//! SQLite changes the mode by a transaction that says so in the first page. It is one like any other here: committed in the pool.
+//! Whoever reads such a page next opens the log of WAL mode, `-wal`, and on this occasion the database leaves the pool: all of it
+//! is brought to the file, the mark goes, and from then on every call is the base VFS's. So a death at any step leaves a
+//! database that is in the pool and says that it is in WAL mode, which the next one to read it finishes; or one that has left. The
+//! way back needs nothing: SQLite leaves WAL mode under its EXCLUSIVE lock, and the next write makes the database hot.
 //!
 //! Invariants:
-//! - Nobody has a `-wal` open while the database is in the pool. Its newest state is there or in the file with its `-wal`, never in both.
+//! - Nobody has a `-wal` open while the database is in the pool: its newest state is there, or in the file with its `-wal`.
 //! - The database leaves under EXCLUSIVE of the pool and of SQLite, and comes back under SQLite's; who has a `-wal` open has
 //!   SQLite's SHARED.
 //! - A file whose mark is gone may have been written to by others since, and is not written to from the pool again.
@@ -17,20 +19,22 @@
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
-use crate::attach::read_mark;
 use crate::base::Base;
 use crate::connection::{Code, Connection, report};
 use crate::copy;
 use crate::error::{Result, SqliteError};
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE};
 use crate::host;
+use crate::locks::Owner;
 use crate::log::Log;
 use crate::pool::Pool;
 use crate::recovery::clear_mark;
 use crate::stub;
 
-/// Others who read the same page come to the same door, and go back when somebody is in it.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long readers are waited for. Others who read a page that says WAL come to the same door, and go back when somebody is in it.
+const DOOR_PATIENCE: Duration = Duration::from_millis(200);
+/// How long those are waited for who look, at SQLite's locks, whether the database is in the pool.
+const BASE_PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl Pool {
@@ -39,14 +43,12 @@ impl Pool {
     pub(crate) fn hand_over(&self) -> Result<()> {
         let header = self.image.header();
         let mut turn = self.log_turn();
-        let is_complete = header.closing.load(Acquire) != 0 && read_mark(self.base())?.0.is_none();
-        if !is_complete {
-            self.checkpoint_with(&mut turn)?;
-            let size = self.size();
-            header.closing.store(1, Release);
-            self.image.write_back_header();
-            clear_mark(self.base(), Some(size))?;
-        }
+        // Where somebody came as far and no further, there is nothing left to write.
+        self.checkpoint_with(&mut turn)?;
+        let size = self.size();
+        header.closing.store(1, Release);
+        self.image.write_back_header();
+        clear_mark(self.base(), Some(size))?;
         copy::remove(&self.copies, header.nonce.load(Acquire));
         turn.forget();
         let path = self.log_path();
@@ -55,6 +57,63 @@ impl Pool {
             report(&error);
         }
         self.forget();
+        Ok(())
+    }
+
+    /// The same for one with EXCLUSIVE of the pool, who has SQLite's afterwards.
+    fn hand_over_locked(&self, base: &dyn Base) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            match base.lock_exclusive() {
+                Err(SqliteError::Busy { .. }) if started.elapsed() < BASE_PATIENCE => {
+                    std::thread::sleep(PAUSE)
+                }
+                locked => break locked?,
+            }
+        }
+        self.hand_over()
+    }
+
+    /// The database leaves the pool until somebody writes again: its file is complete, and any program reads or copies it.
+    /// `Busy` where somebody reads or writes.
+    pub(crate) fn release(&self, base: &dyn Base, owner: Owner) -> Result<()> {
+        if !self.is_hot() {
+            return Ok(());
+        }
+        let has_journal = self.image.header().disk_journal.load(Acquire) != 0;
+        if has_journal && stub::journal_path(&self.database).exists() || !self.lock_shared() {
+            return Err(SqliteError::Busy { path: self.database.clone() });
+        }
+        let closed = self.close_door(owner);
+        let is_closed = closed.is_ok();
+        let left = closed.and_then(|()| match self.is_hot() {
+            true => self.hand_over_locked(base).and(base.unlock()),
+            false => Ok(()),
+        });
+        if is_closed {
+            if left.is_err() {
+                let _ = base.unlock();
+            }
+            self.unlock_writer();
+        }
+        self.unlock_shared();
+        left
+    }
+
+    /// EXCLUSIVE of the pool, for one who has SHARED.
+    fn close_door(&self, owner: Owner) -> Result<()> {
+        let busy = || SqliteError::Busy { path: self.database.clone() };
+        if !self.lock_reserved(owner) {
+            return Err(busy());
+        }
+        let started = Instant::now();
+        while !self.lock_exclusive(owner) {
+            if started.elapsed() > DOOR_PATIENCE {
+                self.unlock_writer();
+                return Err(busy());
+            }
+            std::thread::sleep(PAUSE);
+        }
         Ok(())
     }
 }
@@ -102,29 +161,12 @@ impl Connection {
         Ok(())
     }
 
-    /// The database leaves the pool until somebody writes again: its file is complete, and any program reads or copies it.
-    /// `Busy` where somebody reads or writes, this connection included.
+    /// See [`Pool::release`]. `Busy` where this connection reads or writes, too.
     pub(crate) fn release(&mut self) -> Result<()> {
-        let busy = || SqliteError::Busy { path: self.database.clone() };
         if self.level > LOCK_NONE || !self.pool.is_ours() {
-            return Err(busy());
+            return Err(SqliteError::Busy { path: self.database.clone() });
         }
-        if !self.pool.is_hot() {
-            return Ok(());
-        }
-        if !self.pool.lock_shared() {
-            return Err(busy());
-        }
-        self.in_pool = true;
-        let left = match self.pool.is_hot() {
-            true => self.try_to_leave(),
-            false => Ok(()),
-        };
-        if self.in_pool {
-            self.pool.unlock_shared();
-            self.in_pool = false;
-        }
-        left
+        self.pool.release(&self.base, self.owner)
     }
 
     fn leave_pool(&mut self) -> std::result::Result<(), Code> {
@@ -133,20 +175,18 @@ impl Connection {
 
     /// For one with SHARED or more in the pool, who has as much at SQLite afterwards, and nothing in the pool.
     fn try_to_leave(&mut self) -> Result<()> {
-        let busy = || SqliteError::Busy { path: self.database.clone() };
-        // A journal that is to be rolled back is rolled back first.
         if !self.pool.is_ours() || self.has_disk_journal() {
-            return Err(busy());
+            // A journal that is to be rolled back is rolled back first.
+            return Err(SqliteError::Busy { path: self.database.clone() });
         }
         let was_writer = self.is_writer;
         if self.level < LOCK_EXCLUSIVE {
-            self.close_door()?;
+            self.pool.close_door(self.owner)?;
         }
-        if let Err(error) = self.lock_base().and_then(|()| self.pool.hand_over()) {
+        if let Err(error) = self.pool.hand_over_locked(&self.base) {
             let _ = self.base.unlock_to(LOCK_NONE);
             if !was_writer {
                 self.pool.unlock_writer();
-                self.is_writer = false;
             }
             return Err(error);
         }
@@ -160,42 +200,12 @@ impl Connection {
     pub(crate) fn is_leaving(&self) -> bool {
         self.in_pool && self.pool.image.header().closing.load(Acquire) != 0
     }
-
-    /// EXCLUSIVE of the pool, for one who has SHARED.
-    fn close_door(&mut self) -> Result<()> {
-        let busy = || SqliteError::Busy { path: self.database.clone() };
-        if !self.pool.lock_reserved(self.owner) {
-            return Err(busy());
-        }
-        self.is_writer = true;
-        let started = Instant::now();
-        while !self.pool.lock_exclusive(self.owner) {
-            if started.elapsed() > PATIENCE {
-                self.pool.unlock_writer();
-                self.is_writer = false;
-                return Err(busy());
-            }
-            std::thread::sleep(PAUSE);
-        }
-        Ok(())
-    }
-
-    /// SQLite's EXCLUSIVE. Whoever has a lock there now only looked whether the database is in the pool.
-    fn lock_base(&self) -> Result<()> {
-        let started = Instant::now();
-        loop {
-            match self.base.lock_exclusive() {
-                Err(SqliteError::Busy { .. }) if started.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
-                locked => return locked,
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::{Identity, attach_at};
+    use crate::attach::{Identity, attach_at, read_mark};
     use crate::base::OwnFile;
     use crate::mark;
     use holdfast_region::Places;

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::attach::read_mark;
 use crate::base::Base;
-use crate::error::{Result, SqliteError};
+use crate::error::{CREATE, Result, SqliteError};
 use crate::ffi;
 use crate::image::Astray;
 use crate::layout::BLOCK_BYTES;
@@ -23,7 +23,8 @@ use crate::recovery::clear_mark;
 use crate::stub;
 
 impl Pool {
-    /// Makes the database hot. The caller has SQLite's EXCLUSIVE through `base`, and that of the pool. False: it is in WAL mode, and stays cold.
+    /// Makes the database hot. The caller has SQLite's EXCLUSIVE through `base`, and that of the pool. False: it is in WAL mode,
+    /// and stays cold.
     pub(crate) fn heat(&self, base: &dyn Base) -> Result<bool> {
         let header = self.image.header();
         let (nonce, path) = (random(), self.log_path());
@@ -45,26 +46,22 @@ impl Pool {
         let committed = header.committed.load(Relaxed);
         let generation = Generation { nonce, salt: random(), transaction: committed };
         let stamp = Stamp { nonce, transaction: committed };
-        let log = Log::create(&path, generation).map_err(SqliteError::io("create", &path))?;
-        *self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(log);
-        self.note_new_log(generation);
         let size = base.size()?;
         header.size[(committed & 1) as usize].store(size, Relaxed);
         let mut page = [0; BLOCK_BYTES];
-        if size > 0 {
-            base.read(0, &mut page)?;
-            if !mark::is_database(&page) {
-                return Err(SqliteError::Base {
-                    step: "know",
-                    path: self.database.clone(),
-                    code: ffi::NOTADB,
-                });
+        let begun = self.take_first_page(base, size, &mut page).and_then(|()| {
+            // Last, of what can fail before the mark: nobody would ever look at it again.
+            Log::create(&path, generation).map_err(SqliteError::io(CREATE, &path))
+        });
+        let log = match begun {
+            Ok(log) => log,
+            Err(error) => {
+                self.forget();
+                return Err(error);
             }
-            let slot = self.image.take_free().map_err(|error| self.no_slot(error))?;
-            let filled =
-                self.image.write(slot, 0, &page).and_then(|()| self.image.insert(slot, 0, committed));
-            filled.map_err(|_| self.damaged("a slot leads astray"))?;
-        }
+        };
+        *self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(log);
+        self.note_new_log(generation);
         header.nonce.store(nonce, Relaxed);
         let marked = if size == 0 {
             let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
@@ -90,6 +87,21 @@ impl Pool {
         header.hot.store(1, Release);
         self.image.write_back_header();
         Ok(true)
+    }
+
+    /// Reads the first page of a database that has one, and puts it into the pool.
+    fn take_first_page(&self, base: &dyn Base, size: u64, page: &mut [u8; BLOCK_BYTES]) -> Result<()> {
+        if size == 0 {
+            return Ok(());
+        }
+        base.read(0, page)?;
+        if !mark::is_database(page) {
+            return Err(SqliteError::Base { step: "know", path: self.database.clone(), code: ffi::NOTADB });
+        }
+        let slot = self.image.take_free().map_err(|error| self.no_slot(error))?;
+        let committed = self.image.header().committed.load(Relaxed);
+        let filled = self.image.write(slot, 0, page).and_then(|()| self.image.insert(slot, 0, committed));
+        filled.map_err(|_| self.damaged("a slot leads astray"))
     }
 
     /// Makes the database cold. The caller has passed the gate, and nobody else has the database open.

@@ -59,7 +59,7 @@ pub use databases::{Database, Databases};
 pub use error::{Result, SqliteError};
 pub use ffi::{IoMethods, RawFile, Vfs};
 pub use host::{Host, VERSION_MIN};
-pub use offline::{Recovered, Status, checkpoint, recover, status};
+pub use offline::{Recovered, Status, checkpoint, recover, release, status};
 pub use saving::Rescue;
 pub use settings::Level;
 pub use vfs::{NAME, register};

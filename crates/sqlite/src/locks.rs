@@ -58,7 +58,37 @@ fn process(word: u64) -> u32 {
     ((word >> 8 & 0xff_ffff) as u32).wrapping_sub(1)
 }
 
+/// What came of SHARED.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// It is held.
+    Hot,
+    /// There is nothing in the pool.
+    Cold,
+    /// Somebody writes.
+    Busy,
+}
+
 impl Pool {
+    /// SHARED, if the newest pages are in the pool.
+    #[inline]
+    pub(crate) fn enter(&self) -> Entered {
+        if self.is_hot() { self.enter_hot() } else { Entered::Cold }
+    }
+
+    /// The same, for one who has seen that they are; they may have left since.
+    #[inline]
+    fn enter_hot(&self) -> Entered {
+        if !self.lock_shared() {
+            return Entered::Busy;
+        }
+        if self.is_hot() {
+            return Entered::Hot;
+        }
+        self.unlock_shared();
+        Entered::Cold
+    }
+
     /// SHARED. False: busy.
     #[inline]
     pub(crate) fn lock_shared(&self) -> bool {
@@ -340,6 +370,17 @@ mod tests {
             assert!(pool.take_over_if_dead(5));
             assert_eq!((header.writer.load(SeqCst), header.dirty.load(SeqCst)), (0, left), "{level}");
         }
+    }
+
+    #[test]
+    fn who_comes_into_the_pool_just_after_the_database_left_it_is_not_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = scratch_pool(folder.path());
+        assert_eq!(pool.enter_hot(), Entered::Cold);
+        assert_eq!(pool.image.process(pool.number as usize).readers.load(SeqCst), 0);
+        pool.heat(pool.base()).unwrap();
+        assert_eq!((pool.enter(), pool.enter_hot()), (Entered::Hot, Entered::Hot));
+        assert_eq!(pool.image.process(pool.number as usize).readers.load(SeqCst), 2);
     }
 
     #[test]

@@ -98,13 +98,23 @@ impl Log {
     pub(crate) fn create(path: &Path, generation: Generation) -> io::Result<Log> {
         let file = private_options().read(true).write(true).create(true).truncate(true).open(path)?;
         let mut log = Log { file, path: path.to_owned(), bytes: 0, buffer: Vec::new() };
-        log.extend(FIRST + AHEAD_BYTES_MIN)?;
-        log.write_header(generation)?;
-        log.file.sync_all()?;
-        if let Some(folder) = path.parent() {
-            sync_directory(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
+        let written = log.fill(generation);
+        if written.is_err() {
+            // As if it had not been tried. What takes its place holds what it held, if anything.
+            let _ = Log::remove(path);
         }
-        Ok(log)
+        written.map(|()| log)
+    }
+
+    fn fill(&mut self, generation: Generation) -> io::Result<()> {
+        self.extend(FIRST + AHEAD_BYTES_MIN)?;
+        self.write_header(generation)?;
+        self.file.sync_all()?;
+        match self.path.parent() {
+            Some(folder) if folder.as_os_str().is_empty() => sync_directory(Path::new(".")),
+            Some(folder) => sync_directory(folder),
+            None => Ok(()),
+        }
     }
 
     /// Opens a log; `None` when there is none.

@@ -33,7 +33,7 @@ const CHARACTERISTICS: c_int =
 pub(crate) static MAIN: IoMethods = of_database(1);
 /// The same of one that may: SQLite looks at the version before it asks for shared memory.
 static MAIN_SHARED: IoMethods = of_database(2);
-/// And of one that is in WAL mode: its pages may be mapped, too.
+/// And where the file below can be mapped: in WAL mode its pages are, and else SQLite is told to read them.
 static MAIN_MAPPED: IoMethods = of_database(3);
 
 const fn of_database(version: c_int) -> IoMethods {
@@ -108,10 +108,10 @@ fn note_mode(connection: &mut Connection, offset: i64, page: &[u8]) {
 pub(crate) fn choose_methods(connection: &Connection, is_wal: bool) {
     let below = connection.base.methods();
     let is_served = below.version >= 2 && below.shm_map.is_some();
-    let methods = match (is_wal, connection.pool.settings.lets_wal_pass()) {
-        (true, _) if is_served && below.version >= 3 => &MAIN_MAPPED,
-        (true, _) | (_, true) if is_served => &MAIN_SHARED,
-        _ => &MAIN,
+    let methods = match is_served && (is_wal || connection.pool.settings.lets_wal_pass()) {
+        true if below.version >= 3 => &MAIN_MAPPED,
+        true => &MAIN_SHARED,
+        false => &MAIN,
     };
     if !connection.file.is_null() {
         // SAFETY: the file is open as long as its connection, and SQLite uses it from one thread at a time.

@@ -15,7 +15,7 @@ use crate::base::{Base, OwnFile};
 use crate::copy;
 use crate::error::{Result, SqliteError};
 use crate::layout::{BLOCK_BYTES, Header, MAGIC};
-use crate::locks::{is_anybody_there, pid_space};
+use crate::locks::{Owner, is_anybody_there, pid_space};
 use crate::log::{Log, log_path};
 use crate::recovery::{Lost, Source, clear_mark};
 use crate::renumbered;
@@ -88,7 +88,7 @@ pub fn status(path: &Path) -> Result<Status> {
     let log = Some(log_path(path)).filter(|path| path.exists());
     let mut status = Status {
         is_hot: marked.is_some(),
-        is_wal,
+        is_wal: is_wal && marked.is_none(),
         image: None,
         log,
         saved: None,
@@ -143,6 +143,21 @@ pub fn checkpoint(path: &Path) -> Result<()> {
     let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;
     pool.checkpoint()?;
     pool.detach()
+}
+
+/// Brings all commits to the database file and takes the mark away, also while programs have it open: until one of them writes
+/// again, any program reads or copies it.
+///
+/// # Errors
+/// `Busy` when somebody reads or writes; otherwise what is in the way. Nothing is lost.
+pub fn release(path: &Path) -> Result<()> {
+    let base = OwnFile::open(path)?;
+    if read_mark(&base)?.0.is_none() {
+        return Ok(());
+    }
+    let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;
+    let released = pool.release(&base, Owner::new(pool.number, pool.next_connection()));
+    pool.detach().and(released)
 }
 
 /// Makes a database file complete that nobody has open: from the pool, or, if that is lost, from the redo log and what a keeper

@@ -275,3 +275,17 @@ fn a_flush_at_level_power_has_each_commit_in_the_log_and_a_threshold_has_them_to
     }
     assert!(statistic(&lazy, "flushes") < 300);
 }
+
+#[test]
+fn the_example_for_rust_keeps_its_rows() {
+    let here = std::env::current_exe().unwrap();
+    let example = here.ancestors().nth(2).unwrap().join("examples/visits");
+    if !example.is_file() {
+        return println!("not run: {} is not built; `cargo test -p holdfast-sqlite` does", example.display());
+    }
+    let folder = scratch();
+    for expected in ["1\n", "2\n"] {
+        let done = std::process::Command::new(&example).arg(folder.path().join("db")).output().unwrap();
+        assert_eq!(String::from_utf8(done.stdout).unwrap(), expected);
+    }
+}

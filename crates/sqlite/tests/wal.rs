@@ -1,5 +1,6 @@
 //! Databases that go over to SQLite's WAL mode and come back, where that is let pass; and those that leave the pool for a while.
 
+#![allow(unsafe_code, reason = "asks a file of SQLite's, which has C functions")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic, try_open};
-use rusqlite::Connection;
+use rusqlite::{Connection, ffi};
 
 const PASS: &str = "holdfast_wal=pass";
 const ROUNDS: u64 = 12;
@@ -50,6 +51,7 @@ fn a_database_that_may_goes_over_to_wal_under_its_connections_and_comes_back() {
     drop((two, plain));
     for mode in ["delete", "persist", "truncate"] {
         assert_eq!(set(&one, &format!("journal_mode = {mode}")), mode);
+        assert!(!folder.path().join("db-wal").exists());
         one.execute("INSERT INTO t VALUES (4)", []).unwrap();
         assert_eq!(statistic(&one, "hot"), 1, "{mode}");
         let left = std::fs::read(folder.path().join("db-journal")).unwrap_or_default();
@@ -263,6 +265,43 @@ fn a_database_that_is_released_is_read_and_copied_by_any_program_and_goes_on_wit
 }
 
 #[test]
+fn who_writes_while_another_releases_the_database_again_and_again_loses_nothing() {
+    const TEST: &str = "who_writes_while_another_releases_the_database_again_and_again_loses_nothing";
+    const COMMITS: i64 = 150;
+    if let Some((role, folder)) = role() {
+        let path = folder.join("db");
+        if role == "release" {
+            // Without SQLite in this process.
+            loop {
+                match holdfast_sqlite::release(&path) {
+                    Ok(()) | Err(holdfast_sqlite::SqliteError::Busy { .. }) => println!("\ntold: 1"),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        let connection = open(&path, "");
+        for _ in 0..COMMITS {
+            connection.execute("UPDATE t SET a = a + 1", []).unwrap();
+        }
+        return;
+    }
+    let folder = scratch();
+    let path = folder.path().join("db");
+    drop(create(&path));
+    let mut releasing = Player::start(TEST, "release", folder.path());
+    releasing.first("told: ");
+    let writers = ["one", "two"].map(|name| Player::start(TEST, name, folder.path()));
+    let reader = open(&path, "");
+    for writer in writers {
+        writer.finish();
+        assert!(number(&reader, "SELECT a FROM t") > COMMITS);
+    }
+    assert_eq!(number(&reader, "SELECT a FROM t"), 1 + 2 * COMMITS);
+    assert!(releasing.kill("told: ").is_some());
+    assert_sound(&reader);
+}
+
+#[test]
 fn a_first_write_is_prepared_while_others_read() {
     let folder = scratch();
     let path = folder.path().join("db");
@@ -272,6 +311,7 @@ fn a_first_write_is_prepared_while_others_read() {
     assert_eq!(count(&reader), 1);
     writer.busy_timeout(Duration::ZERO).unwrap();
     writer.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES (2)").unwrap();
+    assert!(!folder.path().join("db-journal").exists());
     assert_eq!((count(&reader), count(&writer)), (1, 2));
     assert!(writer.execute_batch("COMMIT").is_err(), "a commit under a reader");
     assert_eq!(count(&reader), 1);
@@ -297,6 +337,38 @@ fn a_database_opened_without_locks_is_sqlites_unless_its_newest_pages_are_in_the
         drop(without);
         connection.execute("UPDATE t SET a = 2", []).unwrap();
     }
+}
+
+#[test]
+fn a_file_in_wal_mode_says_of_the_disk_what_is_true_of_it() {
+    let folder = scratch();
+    let connection = create(&folder.path().join("db"));
+    let characteristics = || {
+        let mut file: *mut ffi::sqlite3_file = std::ptr::null_mut();
+        // SAFETY: the file of an open database, which has methods.
+        unsafe {
+            let (operation, name) = (ffi::SQLITE_FCNTL_FILE_POINTER, c"main".as_ptr());
+            assert_eq!(
+                ffi::sqlite3_file_control(connection.handle(), name, operation, (&raw mut file).cast()),
+                0
+            );
+            (*(*file).pMethods).xDeviceCharacteristics.unwrap()(file)
+        }
+    };
+    // What is stored to the pool is there in order; what is written to a disk is not.
+    let ordered = ffi::SQLITE_IOCAP_SEQUENTIAL | ffi::SQLITE_IOCAP_SAFE_APPEND;
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(characteristics() & ordered, ordered);
+    connection.execute_batch("COMMIT").unwrap();
+    assert_eq!(set(&connection, "journal_mode = WAL"), "wal");
+    connection.execute("INSERT INTO t VALUES (2)", []).unwrap();
+    assert_eq!(characteristics() & ordered, 0);
+    // Pages of such a file are mapped, and a map does not outlive the mode.
+    assert_eq!(number(&connection, "PRAGMA mmap_size = 1000000"), 1_000_000);
+    assert_eq!((count(&connection), set(&connection, "journal_mode = DELETE")), (2, "delete".to_owned()));
+    connection.execute("INSERT INTO t VALUES (3)", []).unwrap();
+    assert_eq!(characteristics() & ordered, 0, "nobody has a lock");
+    assert_sound(&connection);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `holdfast sqlite status`, `checkpoint` and `recover`: what is done to database files without SQLite.
+//! `holdfast sqlite status`, `checkpoint`, `release` and `recover`: what is done to database files without SQLite.
 //!
 //! One file that fails does not keep the others from it; the exit code is that of the worst.
 
@@ -89,6 +89,16 @@ pub fn checkpoint(args: &SqliteFilesArgs) -> Result<u8, Failure> {
     let told = each(&args.files, |file| {
         holdfast_sqlite::checkpoint(file)?;
         Ok(format!("{}: all commits are in the file\n", file.display()))
+    });
+    let (lines, worst) = told?;
+    print(&lines.concat())?;
+    Ok(worst)
+}
+
+pub fn release(args: &SqliteFilesArgs) -> Result<u8, Failure> {
+    let told = each(&args.files, |file| {
+        holdfast_sqlite::release(file)?;
+        Ok(format!("{}: complete, until a program writes to it again\n", file.display()))
     });
     let (lines, worst) = told?;
     print(&lines.concat())?;

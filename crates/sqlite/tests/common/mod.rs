@@ -5,15 +5,18 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod copies;
+#[path = "../../examples/host/mod.rs"]
+mod host;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use holdfast_sqlite::{Host, register};
+use holdfast_sqlite::register;
 use rusqlite::{Connection, OpenFlags, ffi};
 
 const PREFIX: &str = "holdfast-sqlite-test-";
@@ -47,25 +50,6 @@ fn prepare() {
                 unsafe { std::env::set_var(variable, shared.join(&own).join(name)) };
             }
         }
-        // SAFETY: nothing of SQLite runs yet; the functions are those that the types say, and only the names of opaque types differ.
-        let host = unsafe {
-            Host {
-                libversion_number: ffi::sqlite3_libversion_number,
-                vfs_find: std::mem::transmute::<
-                    unsafe extern "C" fn(*const i8) -> *mut ffi::sqlite3_vfs,
-                    unsafe extern "C" fn(*const i8) -> *mut holdfast_sqlite::Vfs,
-                >(ffi::sqlite3_vfs_find),
-                vfs_register: std::mem::transmute::<
-                    unsafe extern "C" fn(*mut ffi::sqlite3_vfs, i32) -> i32,
-                    unsafe extern "C" fn(*mut holdfast_sqlite::Vfs, i32) -> i32,
-                >(ffi::sqlite3_vfs_register),
-                log: ffi::sqlite3_log,
-                malloc: ffi::sqlite3_malloc,
-                uri_parameter: ffi::sqlite3_uri_parameter,
-                filename_journal: ffi::sqlite3_filename_journal,
-                filename_wal: ffi::sqlite3_filename_wal,
-            }
-        };
         // SAFETY: nothing of SQLite runs yet.
         let is_ready = unsafe {
             ffi::sqlite3_config(
@@ -75,7 +59,7 @@ fn prepare() {
             ) | ffi::sqlite3_initialize()
         };
         assert_eq!(is_ready, 0);
-        assert_eq!(register(host, false), 0);
+        assert_eq!(register(host::host(), false), 0);
     });
 }
 
@@ -148,8 +132,23 @@ impl Player {
 
     /// The same, with variables of the environment.
     pub(crate) fn start_with(test: &str, role: &str, folder: &Path, variables: &[(&str, &str)]) -> Player {
+        Player::start_as(None, test, role, folder, variables)
+    }
+
+    /// The same, as another user.
+    pub(crate) fn start_as(
+        user: Option<u32>,
+        test: &str,
+        role: &str,
+        folder: &Path,
+        variables: &[(&str, &str)],
+    ) -> Player {
         prepare();
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        if let Some(user) = user {
+            command.uid(user).gid(user).current_dir(folder);
+        }
+        let mut child = command
             .args([test, "--exact", "--nocapture", "--test-threads=1"])
             .envs([(ROLE, role.as_ref()), (FOLDER, folder.as_os_str())])
             .envs(variables.iter().copied())
