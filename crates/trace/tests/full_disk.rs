@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use holdfast_trace::{About, BackendKind, Ending, Event, Recorder, Recording, RecordingError, Settings, Target};
+use holdfast_trace::{
+    About, BackendKind, Ending, Event, Recorder, Recording, RecordingError, Settings, Target,
+};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 #[test]

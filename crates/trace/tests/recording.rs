@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use holdfast_trace::{
-    Abi, About, BackendKind, Call, End, Ending, Event, Object, Program, Recorder, Recording, RecordingError, Settings, Split,
-    Target,
+    Abi, About, BackendKind, Call, End, Ending, Event, Object, Program, Recorder, Recording, RecordingError,
+    Settings, Split, Target,
 };
 
 fn about() -> About {
@@ -121,7 +121,8 @@ fn a_recording_that_is_cut_anywhere_is_read_up_to_the_cut() {
                 lengths.insert(most);
             }
             Err(error) => assert!(
-                matches!(error, RecordingError::Foreign { .. } | RecordingError::Damaged { .. }) && lengths.is_empty(),
+                matches!(error, RecordingError::Foreign { .. } | RecordingError::Damaged { .. })
+                    && lengths.is_empty(),
                 "{length}: {error}"
             ),
         }
@@ -143,7 +144,10 @@ fn a_recording_with_any_byte_changed_gives_only_events_that_were_recorded() {
             let found: Vec<_> = recording.by_ref().map(Result::unwrap).collect();
             assert_eq!(found, events()[..found.len()], "byte {at}");
             // Nobody looks at the bytes that are reserved.
-            assert!(!matches!(recording.ending(), Some(Ending::Complete(_))) || (12..16).contains(&at), "byte {at}");
+            assert!(
+                !matches!(recording.ending(), Some(Ending::Complete(_))) || (12..16).contains(&at),
+                "byte {at}"
+            );
         }
     }
 }
@@ -156,7 +160,10 @@ fn what_is_no_recording_or_a_later_one_is_refused_by_name() {
         Recording::open(&path).unwrap_err()
     };
     assert!(matches!(refused(b""), RecordingError::Foreign { .. }));
-    assert!(matches!(refused(b"1234 execve(\"/bin/true\", [\"true\"], 0x7ff) = 0"), RecordingError::Foreign { .. }));
+    assert!(matches!(
+        refused(b"1234 execve(\"/bin/true\", [\"true\"], 0x7ff) = 0"),
+        RecordingError::Foreign { .. }
+    ));
     let later = refused(b"HFTRACE\n\x02\0\0\0\0\0\0\0");
     assert!(matches!(later, RecordingError::Newer { version: 2, known: 1, .. }));
     assert!(later.to_string().contains("newer holdfast"), "{later}");
