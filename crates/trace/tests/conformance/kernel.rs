@@ -132,7 +132,11 @@ fn processes_of_a_control_group_are_traced_and_those_that_come_into_it_and_no_ot
     let [inside, moved, outside] = children.each_ref().map(std::process::Child::id);
     group.take(inside);
     let stop = StopFlag::default();
-    let settings = Settings { stop: stop.clone(), ..Settings::new(Target::Cgroup(group.0.clone())) };
+    let settings = Settings {
+        stop: stop.clone(),
+        limit: Some(Duration::from_secs(60)),
+        ..Settings::new(Target::Cgroup(group.0.clone()))
+    };
     if let Some(backend) = bpf(settings, 1 << 20) {
         let mut seen = HashSet::new();
         backend
