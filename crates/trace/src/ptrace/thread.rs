@@ -124,6 +124,9 @@ impl Raw {
         let queue_ns = self.counted.queue_ns.saturating_sub(bias.queue_bias_ns * stops);
         let running_ns = self.counted.cpu_ns.saturating_add(self.counted.queue_ns);
         let blocked_ns = self.wall_ns.saturating_sub(running_ns).saturating_sub(bias.blocked_bias_ns);
+        if blocked.is_never_in(self.wall_ns) {
+            return Split::of(cpu_ns, 0, 0, 0, queue_ns.saturating_add(blocked_ns));
+        }
         let (sleep_ns, wait_ns, io_wait_ns) = blocked.divide(blocked_ns);
         Split::of(cpu_ns, sleep_ns, wait_ns, io_wait_ns, queue_ns)
     }
@@ -243,8 +246,8 @@ impl Thread {
         let seen = self.slot.leave(at_ns);
         let blocked = match seen {
             _ if inside.waits_for_child => Blocked::FOR_CHILD,
-            Some(seen) => seen,
-            None => Blocked::unseen(inside.object),
+            Some(seen) if seen.tells_of(wall_ns) => seen,
+            _ => Blocked::unseen(inside.object),
         };
         self.note_restart(&inside, result);
         let call = Call {
@@ -292,10 +295,14 @@ mod tests {
         Cost { slowdown_ns: 0, cpu_bias_ns: 10, queue_bias_ns: 20, blocked_bias_ns: 30, calls: 1 };
 
     fn split(counted: [u64; 3], had_turns: u64) -> Split {
+        split_seen(counted, had_turns, Blocked { io_wait_ns: 1, ..Blocked::default() })
+    }
+
+    fn split_seen(counted: [u64; 3], had_turns: u64, seen: Blocked) -> Split {
         let reading = |[cpu_ns, queue_ns, turns]: [u64; 3]| Reading { cpu_ns, queue_ns, turns };
         let at_entry = reading([0, 0, had_turns]);
         let raw = Raw { start_ns: 0, wall_ns: 1000, at_entry, counted: reading(counted), stops: 1 };
-        raw.split(&BIAS, Blocked { io_wait_ns: 1, ..Blocked::default() })
+        raw.split(&BIAS, seen)
     }
 
     #[test]
@@ -308,6 +315,13 @@ mod tests {
     fn what_neither_a_cpu_nor_the_run_queue_had_was_blocked() {
         assert_eq!(split([110, 220, 2], 7), Split::of(100, 0, 0, 640, 200));
         assert_eq!(split([900, 200, 3], 7), Split::of(890, 0, 0, 0, 180));
+    }
+
+    #[test]
+    fn a_thread_that_was_always_found_ready_was_not_blocked() {
+        let ready = |ready_ns| Blocked { ready_ns, ..Blocked::default() };
+        assert_eq!(split_seen([110, 220, 2], 7, ready(600)), Split::of(100, 0, 0, 0, 840));
+        assert_eq!(split_seen([110, 220, 2], 7, ready(400)), Split::of(100, 640, 0, 0, 200));
     }
 
     #[test]
