@@ -25,6 +25,9 @@ enum { BPF_F_NO_PREALLOC = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1, BPF_RB_NO_WAKE
 /* linux/sched.h: the state of a thread that leaves its CPU. */
 enum { TASK_INTERRUPTIBLE = 1, TASK_UNINTERRUPTIBLE = 2, TASK_STOPPED = 4, TASK_TRACED = 8 };
 
+/* In task_struct.flags: it is about to end, or has. */
+enum { PF_EXITING = 4 };
+
 /* asm/thread_info.h: in thread_info.status while a 32-bit call is served. The other door is told by a bit of the number. */
 enum { TS_COMPAT = 2 };
 #define X32_BIT 0x40000000u
@@ -133,7 +136,7 @@ struct k_sigaction {
 
 struct task_struct {
 	struct thread_info thread_info;
-	unsigned int __state;
+	unsigned int __state, flags;
 	__u32 tgid;
 	int on_cpu, exit_code;
 	unsigned int in_iowait : 1;

@@ -17,11 +17,11 @@ struct state {
 	__u64 total_off_ns, total_queue_ns;
 	__u64 again_ip, again_sp; /* where a call that is to begin again was made; 0 when there is none */
 	__u32 again_number;
+	__u32 done;
 	__u32 process, thread;
 	__u32 number;
 	__u8 abi, object, flags, off_part;
 	__u8 returns_unseen; /* from a call whose entry was not seen */
-	__u8 done;
 	__u8 silent; /* until its next exec */
 	__u8 starting; /* with that exec */
 };

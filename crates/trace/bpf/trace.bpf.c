@@ -310,12 +310,14 @@ static __always_inline void send_rest(struct task_struct *task, struct state *st
 {
 	struct thread *record;
 
+	/* The end of the trace and that of the thread may come together. */
+	if (__sync_val_compare_and_swap(&state->done, 0, 1))
+		return;
 	if (state->off_ns)
 		account(state, now);
 	if (state->start_ns)
 		send_call(state, (struct pt_regs *)bpf_task_pt_regs(task), now, 0, state->flags | CALL_UNFINISHED);
 	state->start_ns = 0;
-	state->done = 1;
 	send_operations(task, state, now);
 	record = reserve_thread(state, kind, now);
 	if (!record)
@@ -337,8 +339,7 @@ int on_end(void *ctx __attribute__((unused)))
 
 	if (!state)
 		return 0;
-	if (!state->done)
-		send_rest(task, state, bpf_ktime_get_ns(), KIND_ENDED);
+	send_rest(task, state, bpf_ktime_get_ns(), KIND_ENDED);
 	__sync_fetch_and_add(&counters.live, -1);
 	return 0;
 }
@@ -399,7 +400,8 @@ static __always_inline int begin_if_new(struct task_struct *task, __u8 how)
 	struct state *state;
 	__u64 now = bpf_ktime_get_ns();
 
-	if (state_of(task))
+	/* One that ends would never be told of again. */
+	if (state_of(task) || task->flags & PF_EXITING)
 		return 0;
 	state = trace_thread(task, now);
 	if (!state)
@@ -443,7 +445,7 @@ int let_go(struct bpf_iter__task *ctx)
 	if (!task)
 		return 0;
 	state = state_of(task);
-	if (state && !state->done)
+	if (state)
 		send_rest(task, state, bpf_ktime_get_ns(), KIND_TIME);
 	return 0;
 }

@@ -120,7 +120,8 @@ pub struct Call {
     pub abi: Abi,
     /// The call's number; -1 as `u32::MAX` and others that name no call are kept as they were.
     pub number: u32,
-    /// The registers that carry arguments, whether or not the call uses them. In 32-bit calls the upper halves are zero.
+    /// The registers that carry arguments; of those that the call does not use, some backends leave the last ones zero. In 32-bit calls
+    /// the upper halves are zero.
     pub arguments: [u64; 6],
     /// What it returned: a negative value from -4095 on is an error number. None if it did not return: the thread ended in it
     /// (`exit`, or killed), or the trace ended before it did. The kernel's own codes for a call that begins again

@@ -108,6 +108,16 @@ impl Programs {
         self.put("wanted", Wanted { what: WANTED_PROCESS, number: process }.as_bytes(), from)
     }
 
+    /// Takes that back: its number may come to mean another process.
+    pub(super) fn want_no_more(&self, process: u32) -> Result<()> {
+        match self.map("wanted")?.delete(Wanted { what: WANTED_PROCESS, number: process }.as_bytes()) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(kernel("tell the BPF programs what to trace", &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Tells of a control group whose new processes are traced.
     pub(super) fn want_group(&self, id: u64) -> Result<()> {
         self.put("groups", id.as_bytes(), 0)

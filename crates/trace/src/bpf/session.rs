@@ -351,14 +351,20 @@ impl Run<'_, '_> {
         for id in groups.ids {
             self.programs.want_group(id)?;
         }
-        let mut is_new = false;
-        for process in groups.processes {
-            if process != std::process::id() && !self.events.borrow().processes.contains(&process) {
-                self.programs.want(process, WANTED_NOW)?;
-                is_new = true;
-            }
+        let known = |process: &u32| {
+            *process == std::process::id() || self.events.borrow().processes.contains(process)
+        };
+        let new: Vec<u32> = groups.processes.into_iter().filter(|process| !known(process)).collect();
+        for process in &new {
+            self.programs.want(*process, WANTED_NOW)?;
         }
-        if is_new { self.mark_all() } else { Ok(()) }
+        if !new.is_empty() {
+            self.mark_all()?;
+        }
+        for process in new {
+            self.programs.want_no_more(process)?;
+        }
+        Ok(())
     }
 
     fn lost(&self, counters: &Counters) -> u64 {

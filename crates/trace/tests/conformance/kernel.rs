@@ -1,16 +1,13 @@
 //! What only the BPF backend has: a buffer that may be too small, control groups, operations of io_uring, privileges.
 
 use std::collections::HashSet;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use holdfast_trace::{Backend, BpfBackend, Event, Object, Program, Settings, StopFlag, Target};
 
-use crate::life::{end, until, workload};
-use crate::trace::{Facts, WORKLOAD};
+use crate::life::{end, tracer_of_another_user, until, workload};
+use crate::trace::Facts;
 
 /// The backend, unless it cannot be had here.
 fn bpf(settings: Settings, buffer_bytes: u32) -> Option<Box<BpfBackend>> {
@@ -132,7 +129,11 @@ fn processes_of_a_control_group_are_traced_and_those_that_come_into_it_and_no_ot
     let [inside, moved, outside] = children.each_ref().map(std::process::Child::id);
     group.take(inside);
     let stop = StopFlag::default();
-    let settings = Settings { stop: stop.clone(), ..Settings::new(Target::Cgroup(group.0.clone())) };
+    let settings = Settings {
+        stop: stop.clone(),
+        limit: Some(Duration::from_secs(60)),
+        ..Settings::new(Target::Cgroup(group.0.clone()))
+    };
     if let Some(backend) = bpf(settings, 1 << 20) {
         let mut seen = HashSet::new();
         backend
@@ -189,16 +190,8 @@ fn without_the_privilege_the_backend_says_what_it_takes() {
         assert!(error.to_string().contains("ptrace"), "{error}");
         return;
     }
-    // Where another user can get at it.
-    let mode = |mode: u32| std::fs::Permissions::from_mode(mode);
-    let place = tempfile::Builder::new().permissions(mode(0o755)).tempdir().unwrap();
-    let (program, facts) = (place.path().join("trace-workload"), place.path().join("facts"));
-    std::fs::copy(WORKLOAD, &program).unwrap();
-    std::fs::write(&facts, "").unwrap();
-    std::fs::set_permissions(&facts, mode(0o666)).unwrap();
-    let mut tracer = Command::new(program);
-    tracer.arg(facts).args(["traces", "bpf", "true"]).uid(65534).gid(65534);
-    let output = tracer.stdin(Stdio::null()).output().unwrap();
+    let (_place, tracer) = tracer_of_another_user(&["bpf", "true"]);
+    let output = tracer.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("bpf cannot trace here: ") && said.contains("--backend ptrace"), "{said}");
     assert!(said.contains("CAP_BPF") || said.contains("install clang"), "{said}");

@@ -192,14 +192,8 @@ fn processes_that_cannot_be_traced_are_refused_with_the_reason() {
     assert!(matches!(error, TraceError::AlreadyTraced { tracer, .. } if tracer == held_by), "{error}");
 }
 
-#[test]
-fn another_users_process_is_refused_with_the_remedy() {
-    if !rustix::process::geteuid().is_root() {
-        println!("not run: only root can be another user");
-        return;
-    }
-    let victim = Facts::new();
-    let child = workload(&victim, &["ticks", "100000"]).spawn().unwrap();
+/// A tracer that is nobody's, and where its program is.
+pub(crate) fn tracer_of_another_user(words: &[&str]) -> (tempfile::TempDir, Child) {
     // Where the other user can get at it.
     let mode = |mode: u32| std::fs::Permissions::from_mode(mode);
     let place = tempfile::Builder::new().permissions(mode(0o755)).tempdir().unwrap();
@@ -208,8 +202,27 @@ fn another_users_process_is_refused_with_the_remedy() {
     std::fs::write(&facts, "").unwrap();
     std::fs::set_permissions(&facts, mode(0o666)).unwrap();
     let mut tracer = Command::new(program);
-    tracer.arg(facts).args(["traces", "ptrace", &child.id().to_string()]).uid(65534).gid(65534);
-    let mut tracer = tracer.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    tracer.arg(facts).arg("traces").args(words).uid(65534).gid(65534);
+    tracer.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut started = None;
+    until("the tracer", || match tracer.spawn() {
+        Ok(child) => started.replace(child).is_none(),
+        // A child of another test has the file open for writing until its own exec.
+        Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => false,
+        Err(error) => panic!("{error}"),
+    });
+    (place, started.unwrap())
+}
+
+#[test]
+fn another_users_process_is_refused_with_the_remedy() {
+    if !rustix::process::geteuid().is_root() {
+        println!("not run: only root can be another user");
+        return;
+    }
+    let victim = Facts::new();
+    let child = workload(&victim, &["ticks", "100000"]).spawn().unwrap();
+    let (_place, mut tracer) = tracer_of_another_user(&["ptrace", &child.id().to_string()]);
     let mut said = String::new();
     BufReader::new(tracer.stdout.take().unwrap()).read_line(&mut said).unwrap();
     tracer.wait().unwrap();
