@@ -12,6 +12,7 @@ use crate::heap_args::*;
 use crate::keeper_args::{KEEPER_HELP, KeeperCommand};
 use crate::model_args::{MODEL_HELP, ModelArgs};
 use crate::sqlite_args::{SQLITE_HELP, SqliteCommand};
+use crate::trace_args::{TRACE_HELP, TraceCommand};
 
 /// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
 const EXIT_CODES: &str = "\
@@ -52,6 +53,9 @@ pub enum Command {
     /// Look after databases of the SQLite VFS `holdfast`, and measure what it gains
     #[command(subcommand, after_help = SQLITE_HELP)]
     Sqlite(SqliteCommand),
+    /// Measure where programs' system calls spend their time: on the CPU, asleep, waiting for a device, in the queue
+    #[command(subcommand, after_help = TRACE_HELP)]
+    Trace(TraceCommand),
     /// Say what this machine offers, and what each missing feature costs
     Doctor(DoctorArgs),
     /// Print a completion script for a shell
@@ -371,6 +375,9 @@ mod tests {
             (["holdfast", "run", "a.wasm", "--backing", "tape"], "file"),
             (["holdfast", "model", "md5", "--runs", "0"], "1..=10000"),
             (["holdfast", "model", "md5", "--runs", "many"], "--runs"),
+            (["holdfast", "trace", "run", "--backend", "strace"], "ptrace"),
+            (["holdfast", "trace", "attach", "-p", "0"], "1.."),
+            (["holdfast", "trace", "attach", "--for", "soon"], "10s"),
         ] {
             let error = Cli::try_parse_from(arguments).unwrap_err().to_string();
             assert!(error.contains(hint), "{error}");

@@ -26,6 +26,8 @@ mod run;
 mod size;
 mod sqlite;
 mod sqlite_args;
+mod trace;
+mod trace_args;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -90,6 +92,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
         Command::Keeper(command) => keeper::run(&command),
         Command::Sqlite(command) => sqlite::run(&command),
+        Command::Trace(command) => trace::run(command),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => completions::run(&options),
     }

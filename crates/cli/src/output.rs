@@ -8,8 +8,13 @@ use serde::Serialize;
 
 use crate::exit::{Failure, OTHER};
 
-/// Prints rows under a header, columns aligned; numbers and sizes (the columns named) to the right.
+/// Prints rows under a header.
 pub fn print_table(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> Result<(), Failure> {
+    print(&aligned(header, right, rows))
+}
+
+/// Rows under a header, columns aligned; numbers and sizes (the columns named) to the right.
+pub fn aligned(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([header[column].chars().count()]).max().unwrap_or(0)
@@ -30,7 +35,7 @@ pub fn print_table(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> Re
         text.push_str(&line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
         text.push('\n');
     }
-    print(&text)
+    text
 }
 
 /// Prints a value as JSON, indented.

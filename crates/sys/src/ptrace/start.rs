@@ -1,19 +1,17 @@
 //! Starting a program that can be seized before its first instruction.
 
 use std::ffi::{CString, c_char, c_int};
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
 
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::thread::CpuSet;
 
 /// A started child that waits to be let go.
 #[derive(Debug)]
 pub struct Started {
     pid: u32,
-    go: File,
-    failure: File,
+    go: PipeWriter,
+    failure: PipeReader,
 }
 
 impl Started {
@@ -69,14 +67,15 @@ pub enum Task {
 /// # Errors
 /// What the kernel says, or that the CPU cannot be used.
 pub fn start(task: &Task) -> io::Result<Started> {
-    let (go_out, go_in) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (failure_out, failure_in) = pipe_with(PipeFlags::CLOEXEC)?;
+    // Both are closed by an exec.
+    let (go_out, go_in) = io::pipe()?;
+    let (failure_out, failure_in) = io::pipe()?;
     let orders = Orders::of(task, &go_out, &go_in, &failure_in);
     // SAFETY: the child calls nothing but system calls, and never returns from `child`.
     let pid = unsafe { libc::fork() };
     match pid {
         0 => child(&orders),
-        1.. => Ok(Started { pid: pid as u32, go: File::from(go_in), failure: File::from(failure_out) }),
+        1.. => Ok(Started { pid: pid as u32, go: go_in, failure: failure_out }),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -95,7 +94,7 @@ struct Orders {
 }
 
 impl Orders {
-    fn of(task: &Task, go_out: &OwnedFd, go_in: &OwnedFd, failure_in: &OwnedFd) -> Orders {
+    fn of(task: &Task, go_out: &PipeReader, go_in: &PipeWriter, failure_in: &PipeWriter) -> Orders {
         let pointers = |strings: &[CString]| -> Vec<*const c_char> {
             strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
         };

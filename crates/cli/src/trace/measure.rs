@@ -1,0 +1,126 @@
+//! Makes a trace: chooses the backend, keeps the events, and gives the terminal's signals to whom they are for.
+
+use std::sync::Arc;
+
+use holdfast_trace::{
+    Backend, BpfBackend, End, Event, Outcome, Program, PtraceBackend, Recorder, Settings, StopFlag, Target,
+    TraceError,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+use super::{failure_of_run, show};
+use crate::exit::{Failure, HOST_FAILED, OTHER};
+use crate::output::print;
+use crate::trace_args::{BackendArg, MeasureArgs, ShowArgs, TraceAttachArgs, TraceRunArgs};
+
+pub fn run(options: TraceRunArgs) -> Result<u8, Failure> {
+    let settings =
+        Settings { pin: options.pin, ..Settings::new(Target::Start(Program { command: options.command })) };
+    let stop = settings.stop.clone();
+    // The terminal sends these to the program as well, whose business they are.
+    catch(&[SIGINT, SIGQUIT], &StopFlag::default(), HOST_FAILED)?;
+    catch(&[SIGTERM, SIGHUP], &stop, HOST_FAILED)?;
+    let backend = choose(options.measure.backend, settings).map_err(|error| failure_of_run(&error))?;
+    let traced = trace(backend, &options.measure, &options.show).map_err(|error| match error {
+        Stopped::Trace(error) => failure_of_run(&error),
+        Stopped::Other(failure) => Failure { code: HOST_FAILED, ..failure },
+    })?;
+    // Standard output is the program's.
+    let shown = show::write(&traced.table, &traced.outcome.about, &options.show, |text| {
+        eprint!("{text}");
+        Ok(())
+    });
+    let status = match traced.outcome.end {
+        Some(End::Exited(status)) => status,
+        Some(End::Killed(signal)) => 128 | signal,
+        None => {
+            eprintln!("holdfast: the program was let go before it ended, and goes on untraced");
+            0
+        }
+    };
+    for failure in [shown.err(), traced.recording.err()].into_iter().flatten() {
+        if status == 0 {
+            return Err(Failure { code: HOST_FAILED, ..failure });
+        }
+        eprintln!("holdfast: {}", failure.message);
+    }
+    Ok(status)
+}
+
+pub fn attach(options: TraceAttachArgs) -> Result<u8, Failure> {
+    let target = match options.cgroup {
+        Some(path) => Target::Cgroup(path),
+        None => Target::Attach(options.process),
+    };
+    let settings = Settings { limit: options.time, ..Settings::new(target) };
+    catch(&[SIGINT, SIGQUIT, SIGTERM, SIGHUP], &settings.stop, OTHER)?;
+    let backend = choose(options.measure.backend, settings)?;
+    let traced = trace(backend, &options.measure, &options.show).map_err(|error| match error {
+        Stopped::Trace(error) => error.into(),
+        Stopped::Other(failure) => failure,
+    })?;
+    show::write(&traced.table, &traced.outcome.about, &options.show, print)?;
+    traced.recording?;
+    Ok(0)
+}
+
+/// These signals do nothing but raise the flag. Programs that are started have them as usual.
+fn catch(signals: &[i32], flag: &StopFlag, code: u8) -> Result<(), Failure> {
+    for signal in signals {
+        signal_hook::flag::register(*signal, Arc::clone(&flag.shared()))
+            .map_err(|error| Failure::new(code, format!("cannot handle signals: {error}")))?;
+    }
+    Ok(())
+}
+
+/// The backend that was asked for; with `auto` ptrace where BPF cannot be used, which is said.
+fn choose(wanted: BackendArg, settings: Settings) -> Result<Box<dyn Backend>, TraceError> {
+    let ptrace =
+        |settings| -> Result<Box<dyn Backend>, TraceError> { Ok(Box::new(PtraceBackend::new(settings)?)) };
+    if wanted == BackendArg::Ptrace {
+        return ptrace(settings);
+    }
+    match BpfBackend::new(settings.clone()) {
+        Ok(backend) => Ok(Box::new(backend)),
+        Err(TraceError::Unavailable { why, .. }) if wanted == BackendArg::Auto && !needs_bpf(&settings) => {
+            eprintln!("holdfast: ptrace is used, which slows the program down: BPF cannot be ({why})");
+            ptrace(settings)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn needs_bpf(settings: &Settings) -> bool {
+    matches!(settings.target, Target::Cgroup(_))
+}
+
+/// A trace that was made.
+struct Traced {
+    table: show::Table,
+    outcome: Outcome,
+    /// What became of the recording, if one was wanted. The trace counts without it.
+    recording: Result<(), Failure>,
+}
+
+/// Why no trace was made.
+enum Stopped {
+    Trace(TraceError),
+    Other(Failure),
+}
+
+fn trace(backend: Box<dyn Backend>, measure: &MeasureArgs, show: &ShowArgs) -> Result<Traced, Stopped> {
+    let about = backend.about();
+    let recorder = measure.output.as_ref().map(|path| Recorder::create(path, &about)).transpose();
+    let mut recorder = recorder.map_err(|error| Stopped::Other(error.into()))?;
+    let mut table = show::Table::new(show.by);
+    let outcome = backend.run(&mut |event: Event| {
+        table.add(&event);
+        if let Some(recorder) = &mut recorder {
+            recorder.record(&event);
+        }
+    });
+    let outcome = outcome.map_err(Stopped::Trace)?;
+    let recording =
+        recorder.map_or(Ok(()), |recorder| recorder.finish(&outcome.about).map(drop).map_err(Failure::from));
+    Ok(Traced { table, outcome, recording })
+}

@@ -1,0 +1,145 @@
+//! What can be typed after `trace`. Data only, as in `args`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::args::parse_time;
+
+pub const TRACE_HELP: &str = "\
+Examples:
+  holdfast trace run -- make -j2
+  holdfast trace run -o build.trace --pin 1 -- find /usr -name '*.h'
+  holdfast trace attach -p 4711 --for 10s
+  holdfast trace report build.trace --by thread";
+
+const RUN_HELP: &str = "\
+Examples:
+  holdfast trace run -- git status
+  holdfast trace run -o compile.trace -- cc -c big.c
+  holdfast trace run --backend ptrace --by thread --json calls.json -- ./server --once
+
+The program has this terminal, these streams and this directory; the report goes to standard error when it has ended. Ctrl-C is for the \
+program; SIGTERM to holdfast lets the program go on untraced. If holdfast is killed, the program goes on.
+
+The backend bpf measures exactly and costs some 0.2 us a call; it needs root (CAP_BPF and CAP_PERFMON). ptrace is for everybody, and \
+stops the program twice a call. auto takes bpf where it can.
+
+Exit codes: the program's own status; 128 and the signal's number when a signal ended it; 2 wrong arguments; 125 it could not be \
+traced, or a file could not be written while the program itself succeeded; 126 the program cannot be run; 127 there is no such \
+program.";
+
+const ATTACH_HELP: &str = "\
+Examples:
+  holdfast trace attach -p 4711 --for 10s
+  holdfast trace attach -p 4711 -p 4712 -o servers.trace      # until Ctrl-C
+  holdfast trace attach --cgroup /sys/fs/cgroup/system.slice/nginx.service
+
+All threads of the processes are traced, and all that they start from then on. They go on when the trace ends, however it does.
+
+Exit codes: 0 done; 2 wrong arguments; 3 no such process or group; 7 any other failure; 8 the process may not be traced by you.";
+
+const REPORT_HELP: &str = "\
+Examples:
+  holdfast trace report build.trace
+  holdfast trace report build.trace --by process --json -
+
+Exit codes: 0 done; 2 wrong arguments; 3 no such file; 5 a damaged or foreign file; 7 any other failure.";
+
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Run a program, and say where its system calls spent their time
+    #[command(after_help = RUN_HELP)]
+    Run(TraceRunArgs),
+    /// The same of programs that run already
+    #[command(after_help = ATTACH_HELP)]
+    Attach(TraceAttachArgs),
+    /// The same of a recording
+    #[command(after_help = REPORT_HELP)]
+    Report(TraceReportArgs),
+}
+
+/// How to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackendArg {
+    /// BPF where it can be used, else ptrace
+    Auto,
+    /// Programs in the kernel: exact and cheap, for root
+    Bpf,
+    /// Stops at each call: for everybody
+    Ptrace,
+}
+
+/// What a row of the table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ByArg {
+    /// All calls of one name
+    Call,
+    /// All calls of a thread
+    Thread,
+    /// All calls of a process
+    Process,
+}
+
+/// What is shown of a trace, and where.
+#[derive(Debug, Clone, Args)]
+pub struct ShowArgs {
+    /// What a row of the table is
+    #[arg(long, value_name = "WHAT", default_value = "call")]
+    pub by: ByArg,
+    /// Write the table as JSON to this file; - is standard output, in place of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// How a trace is made.
+#[derive(Debug, Clone, Args)]
+pub struct MeasureArgs {
+    /// How to measure
+    #[arg(long, value_name = "BACKEND", default_value = "auto")]
+    pub backend: BackendArg,
+    /// Keep every event in this file, for `trace report`
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct TraceRunArgs {
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+    #[command(flatten)]
+    pub show: ShowArgs,
+    /// The only CPU that the program may use
+    #[arg(long, value_name = "CPU")]
+    pub pin: Option<u32>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct TraceAttachArgs {
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+    #[command(flatten)]
+    pub show: ShowArgs,
+    /// A process; may be given several times
+    #[arg(short, long = "pid", value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)), required_unless_present = "cgroup", conflicts_with = "cgroup")]
+    pub process: Vec<u32>,
+    /// All processes of a control group, and of those below it; needs the backend bpf
+    #[arg(long, value_name = "DIRECTORY")]
+    pub cgroup: Option<PathBuf>,
+    /// Let go after this time (500ms, 10s, 2min) [default: at Ctrl-C, or when the processes have ended]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    pub time: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub struct TraceReportArgs {
+    /// The recording, of `trace run -o FILE`
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub show: ShowArgs,
+}
