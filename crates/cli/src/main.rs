@@ -28,6 +28,7 @@ mod sqlite;
 mod sqlite_args;
 mod trace;
 mod trace_args;
+mod trace_show_args;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

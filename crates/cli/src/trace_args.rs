@@ -7,13 +7,18 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::args::parse_time;
+use crate::trace_show_args::{
+    DIFF_HELP, IMPORT_HELP, MATRIX_HELP, ShowArgs, TraceDiffArgs, TraceImportArgs, TraceMatrixArgs,
+};
 
 pub const TRACE_HELP: &str = "\
 Examples:
   holdfast trace run -- make -j2
   holdfast trace run -o build.trace --pin 1 -- find /usr -name '*.h'
   holdfast trace attach -p 4711 --for 10s
-  holdfast trace report build.trace --by thread";
+  holdfast trace report build.trace --html build.html
+  holdfast trace diff before.trace after.trace
+  holdfast trace matrix --on home=/home/me,memory=/dev/shm -n 10 -- tar -xf /tmp/source.tar";
 
 const RUN_HELP: &str = "\
 Examples:
@@ -44,7 +49,11 @@ Exit codes: 0 done; 2 wrong arguments; 3 no such process or group; 7 any other f
 const REPORT_HELP: &str = "\
 Examples:
   holdfast trace report build.trace
-  holdfast trace report build.trace --by process --json -
+  holdfast trace report build.trace --by process
+  holdfast trace report build.trace --html build.html --perfetto build.json    # for a browser, for ui.perfetto.dev
+  holdfast trace report build.trace --scheme refined --json -
+
+A report that was written as JSON can be read again in place of a recording.
 
 Exit codes: 0 done; 2 wrong arguments; 3 no such file; 5 a damaged or foreign file; 7 any other failure.";
 
@@ -59,6 +68,15 @@ pub enum TraceCommand {
     /// The same of a recording
     #[command(after_help = REPORT_HELP)]
     Report(TraceReportArgs),
+    /// Compare two recordings: which calls differ, and whose cost
+    #[command(after_help = DIFF_HELP)]
+    Diff(TraceDiffArgs),
+    /// Run a program on several file systems in turns, and compare them
+    #[command(after_help = MATRIX_HELP)]
+    Matrix(TraceMatrixArgs),
+    /// Report a log of strace, also beside what was measured
+    #[command(after_help = IMPORT_HELP)]
+    Import(TraceImportArgs),
 }
 
 /// How to measure.
@@ -72,28 +90,6 @@ pub enum BackendArg {
     Ptrace,
 }
 
-/// What a row of the table is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ByArg {
-    /// All calls of one name
-    Call,
-    /// All calls of a thread
-    Thread,
-    /// All calls of a process
-    Process,
-}
-
-/// What is shown of a trace, and where.
-#[derive(Debug, Clone, Args)]
-pub struct ShowArgs {
-    /// What a row of the table is
-    #[arg(long, value_name = "WHAT", default_value = "call")]
-    pub by: ByArg,
-    /// Write the table as JSON to this file; - is standard output, in place of the table
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
 /// How a trace is made.
 #[derive(Debug, Clone, Args)]
 pub struct MeasureArgs {
@@ -103,6 +99,9 @@ pub struct MeasureArgs {
     /// Keep every event in this file, for `trace report`
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Show how it stands while it goes on; what the program writes to the terminal is not shown meanwhile
+    #[arg(long)]
+    pub watch: bool,
 }
 
 #[derive(Debug, Args)]

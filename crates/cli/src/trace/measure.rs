@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
+use holdfast_trace::report::Report;
 use holdfast_trace::{
     Backend, BpfBackend, End, Event, Outcome, Program, PtraceBackend, Recorder, Settings, StopFlag, Target,
     TraceError,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use super::{failure_of_run, show};
+use super::collect::{self, Collector};
+use super::failure_of_run;
+use super::terminal::{Live, Stream};
 use crate::exit::{Failure, HOST_FAILED, OTHER};
 use crate::output::print;
-use crate::trace_args::{BackendArg, MeasureArgs, ShowArgs, TraceAttachArgs, TraceRunArgs};
+use crate::trace_args::{BackendArg, MeasureArgs, TraceAttachArgs, TraceRunArgs};
+use crate::trace_show_args::ShowArgs;
 
 pub fn run(options: TraceRunArgs) -> Result<u8, Failure> {
     let settings =
@@ -26,7 +30,8 @@ pub fn run(options: TraceRunArgs) -> Result<u8, Failure> {
         Stopped::Other(failure) => Failure { code: HOST_FAILED, ..failure },
     })?;
     // Standard output is the program's.
-    let shown = show::write(&traced.table, &traced.outcome.about, &options.show, |text| {
+    let look = collect::look(&options.show.sum, options.show.by, Stream::Error);
+    let shown = collect::show(&traced.report, &options.show, &look, |text| {
         eprint!("{text}");
         Ok(())
     });
@@ -38,7 +43,7 @@ pub fn run(options: TraceRunArgs) -> Result<u8, Failure> {
             0
         }
     };
-    for failure in [shown.err(), traced.recording.err()].into_iter().flatten() {
+    for failure in [shown.err(), traced.lanes.err(), traced.recording.err()].into_iter().flatten() {
         if status == 0 {
             return Err(Failure { code: HOST_FAILED, ..failure });
         }
@@ -59,13 +64,15 @@ pub fn attach(options: TraceAttachArgs) -> Result<u8, Failure> {
         Stopped::Trace(error) => error.into(),
         Stopped::Other(failure) => failure,
     })?;
-    show::write(&traced.table, &traced.outcome.about, &options.show, print)?;
+    let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
+    collect::show(&traced.report, &options.show, &look, print)?;
+    traced.lanes?;
     traced.recording?;
     Ok(0)
 }
 
 /// These signals do nothing but raise the flag. Programs that are started have them as usual.
-fn catch(signals: &[i32], flag: &StopFlag, code: u8) -> Result<(), Failure> {
+pub fn catch(signals: &[i32], flag: &StopFlag, code: u8) -> Result<(), Failure> {
     for signal in signals {
         signal_hook::flag::register(*signal, Arc::clone(&flag.shared()))
             .map_err(|error| Failure::new(code, format!("cannot handle signals: {error}")))?;
@@ -74,7 +81,7 @@ fn catch(signals: &[i32], flag: &StopFlag, code: u8) -> Result<(), Failure> {
 }
 
 /// The backend that was asked for; with `auto` ptrace where BPF cannot be used, which is said.
-fn choose(wanted: BackendArg, settings: Settings) -> Result<Box<dyn Backend>, TraceError> {
+pub fn choose(wanted: BackendArg, settings: Settings) -> Result<Box<dyn Backend>, TraceError> {
     let ptrace =
         |settings| -> Result<Box<dyn Backend>, TraceError> { Ok(Box::new(PtraceBackend::new(settings)?)) };
     if wanted == BackendArg::Ptrace {
@@ -96,8 +103,10 @@ fn needs_bpf(settings: &Settings) -> bool {
 
 /// A trace that was made.
 struct Traced {
-    table: show::Table,
+    report: Report,
     outcome: Outcome,
+    /// What became of the lanes for a viewer, if they were wanted.
+    lanes: Result<(), Failure>,
     /// What became of the recording, if one was wanted. The trace counts without it.
     recording: Result<(), Failure>,
 }
@@ -112,15 +121,24 @@ fn trace(backend: Box<dyn Backend>, measure: &MeasureArgs, show: &ShowArgs) -> R
     let about = backend.about();
     let recorder = measure.output.as_ref().map(|path| Recorder::create(path, &about)).transpose();
     let mut recorder = recorder.map_err(|error| Stopped::Other(error.into()))?;
-    let mut table = show::Table::new(show.by);
+    let live = measure.watch.then(Live::open).transpose().map_err(Stopped::Other)?;
+    let mut collector = Collector::new(show, about.began_ns, live).map_err(Stopped::Other)?;
     let outcome = backend.run(&mut |event: Event| {
-        table.add(&event);
+        collector.add(&event);
         if let Some(recorder) = &mut recorder {
             recorder.record(&event);
         }
     });
-    let outcome = outcome.map_err(Stopped::Trace)?;
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            // The terminal is given back before this is told.
+            drop(collector);
+            return Err(Stopped::Trace(error));
+        }
+    };
+    let (report, lanes) = collector.finish((&outcome.about).into());
     let recording =
         recorder.map_or(Ok(()), |recorder| recorder.finish(&outcome.about).map(drop).map_err(Failure::from));
-    Ok(Traced { table, outcome, recording })
+    Ok(Traced { report, outcome, lanes, recording })
 }

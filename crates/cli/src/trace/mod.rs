@@ -1,45 +1,26 @@
 //! `holdfast trace`: where the time of programs' system calls goes.
 //!
-//! [`measure`] makes traces, [`show`] prints them.
+//! [`measure`] makes traces, [`collect`] sums them up and shows them, [`compare`] sets them beside each other.
 
+mod collect;
+mod compare;
 mod measure;
-mod show;
+mod terminal;
 
-use holdfast_trace::{Ending, Recording, RecordingError, TraceError};
+use holdfast_trace::{RecordingError, TraceError};
 
 use crate::exit::{BAD_FILE, DENIED, Failure, HOST_FAILED, NO_APPLET, NOT_FOUND, NOT_LOADABLE, OTHER, USAGE};
-use crate::output::print;
-use crate::trace_args::{TraceCommand, TraceReportArgs};
+use crate::trace_args::TraceCommand;
 
 pub fn run(command: TraceCommand) -> Result<u8, Failure> {
     match command {
         TraceCommand::Run(options) => measure::run(options),
         TraceCommand::Attach(options) => measure::attach(options),
-        TraceCommand::Report(options) => report(&options),
+        TraceCommand::Report(options) => compare::report(&options),
+        TraceCommand::Diff(options) => compare::diff(&options),
+        TraceCommand::Matrix(options) => compare::matrix(options),
+        TraceCommand::Import(options) => compare::import(&options),
     }
-}
-
-/// Reads a recording as far as it is good.
-fn report(options: &TraceReportArgs) -> Result<u8, Failure> {
-    let mut recording = Recording::open(&options.file)?;
-    let mut table = show::Table::new(options.show.by);
-    for event in &mut recording {
-        table.add(&event?);
-    }
-    let file = options.file.display();
-    match recording.ending() {
-        Some(Ending::Torn { at_byte }) => {
-            eprintln!("holdfast: {file} is damaged from byte {at_byte} on; this is what is before that");
-        }
-        Some(Ending::Unfinished) => {
-            eprintln!(
-                "holdfast: {file} was not finished: its tracer was killed, or is still at work; this is what it has"
-            );
-        }
-        _ => {}
-    }
-    show::write(&table, recording.about(), &options.show, print)?;
-    Ok(0)
 }
 
 /// Exit codes of all but `run`.

@@ -171,11 +171,8 @@ impl Threads {
                 return None;
             }
             // Its first line may come before the end of the call that makes it.
-            let makers = self
-                .known
-                .iter()
-                .filter(|(_, thread)| thread.pending.as_ref().is_some_and(|pending| pending.makes_thread));
-            let maker = makers.map(|(_, thread)| (thread.process, thread.abi)).next();
+            let maker = self.makers.first().and_then(|maker| self.known.get(maker));
+            let maker = maker.map(|thread| (thread.process, thread.abi));
             let (process, abi) = maker.unwrap_or((id, Abi::X86_64));
             self.begin(id, process, abi, 0, sink);
         }

@@ -3,10 +3,12 @@
 //! Invariant: a file that was there before is as it was until the new one is complete and on the disk. A full disk is an error,
 //! and nothing of what did not fit stays.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
 
 /// Why a report is not in its file.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +26,93 @@ fn kept(old_stays: bool) -> &'static str {
     if old_stays { ". The file that was there is as it was" } else { "" }
 }
 
-/// Writes a file with what `fill` writes. Pipes and devices are written to directly.
+/// A file that is being written.
+#[derive(Debug)]
+pub struct Whole {
+    path: PathBuf,
+    out: Out,
+    old_stays: bool,
+}
+
+#[derive(Debug)]
+enum Out {
+    /// Takes the place of the old one when it is complete: with the path behind all links.
+    Beside(BufWriter<NamedTempFile>, PathBuf),
+    /// Pipes and devices.
+    Direct(BufWriter<File>),
+}
+
+impl Whole {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn create(path: &Path) -> Result<Whole, WriteError> {
+        let there = fs::metadata(path);
+        let special = there.as_ref().is_ok_and(|file| !file.is_file());
+        let old_stays = there.is_ok() && !special;
+        let failed = |source| WriteError { path: path.to_owned(), source, old_stays };
+        let out = if special {
+            let file = fs::OpenOptions::new().write(true).open(path).map_err(failed)?;
+            Out::Direct(BufWriter::new(file))
+        } else {
+            // Through a link, as a plain write would.
+            let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            // As any new file: what the process's mask leaves of it.
+            let mode = there.map_or_else(|_| fs::Permissions::from_mode(0o666), |old| old.permissions());
+            Out::Beside(BufWriter::new(new_file(&real, mode).map_err(failed)?), real)
+        };
+        Ok(Whole { path: path.to_owned(), out, old_stays })
+    }
+
+    /// The file is complete.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn finish(self) -> Result<(), WriteError> {
+        let failed = |source| WriteError { path: self.path.clone(), source, old_stays: self.old_stays };
+        match self.out {
+            Out::Direct(mut out) => out.flush().map_err(failed),
+            Out::Beside(out, real) => {
+                let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
+                file.as_file().sync_all().map_err(failed)?;
+                file.persist(&real).map(drop).map_err(|error| failed(error.error))
+            }
+        }
+    }
+
+    /// The error of a write, with its file.
+    #[must_use]
+    pub fn failed(&self, source: io::Error) -> WriteError {
+        WriteError { path: self.path.clone(), source, old_stays: self.old_stays }
+    }
+}
+
+impl Write for Whole {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.out {
+            Out::Beside(out, _) => out.write(bytes),
+            Out::Direct(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.out {
+            Out::Beside(out, _) => out.flush(),
+            Out::Direct(out) => out.flush(),
+        }
+    }
+}
+
+fn new_file(path: &Path, mode: fs::Permissions) -> io::Result<NamedTempFile> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    tempfile::Builder::new().prefix(".holdfast-").permissions(mode).tempfile_in(folder)
+}
+
+/// Writes a file with what `fill` writes.
 ///
 /// # Errors
 /// Those of the disk, and those of `fill`.
@@ -32,37 +120,9 @@ pub fn write_whole(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), WriteError> {
-    let there = fs::metadata(path);
-    let special = there.as_ref().is_ok_and(|file| !file.is_file());
-    let done = if special { directly(path, fill) } else { beside(path, fill) };
-    done.map_err(|source| WriteError { path: path.to_owned(), source, old_stays: there.is_ok() && !special })
-}
-
-fn directly(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let mut out = BufWriter::new(fs::OpenOptions::new().write(true).open(path)?);
-    fill(&mut out)?;
-    out.flush()
-}
-
-/// A new file takes the place of the old one when it is complete.
-fn beside(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    // Through a link, as a plain write would.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    // As any new file: what the process's mask leaves of it.
-    let mut mode = fs::Permissions::from_mode(0o666);
-    if let Ok(old) = fs::metadata(&path) {
-        mode = old.permissions();
-    }
-    let file = tempfile::Builder::new().prefix(".holdfast-").permissions(mode).tempfile_in(folder)?;
-    let mut out = BufWriter::new(file);
-    fill(&mut out)?;
-    let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.as_file().sync_all()?;
-    file.persist(&path).map(drop).map_err(|error| error.error)
+    let mut file = Whole::create(path)?;
+    fill(&mut file).map_err(|source| file.failed(source))?;
+    file.finish()
 }
 
 #[cfg(test)]

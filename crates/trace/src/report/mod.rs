@@ -8,6 +8,7 @@ mod folded;
 mod html;
 pub mod perfetto;
 mod source;
+pub mod study;
 mod table;
 mod terminal;
 pub mod text;
@@ -15,7 +16,7 @@ mod tsv;
 pub mod watch;
 
 pub use document::Report;
-pub use file::{WriteError, write_whole};
+pub use file::{Whole, WriteError, write_whole};
 pub use folded::{Part, folded};
 pub use html::{Page, html};
 pub use table::{Align, Table};
@@ -28,8 +29,9 @@ pub fn json(report: &Report) -> String {
     pretty(report)
 }
 
-/// JSON of plain data, which cannot fail.
-pub(crate) fn pretty(value: &impl serde::Serialize) -> String {
+/// JSON of plain data, such as a comparison or a matrix.
+#[must_use]
+pub fn pretty(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).map(|text| text + "\n").unwrap_or_else(|error| {
         unreachable!("structs with string keys and finite numbers are always JSON: {error}")
     })

@@ -124,13 +124,14 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the file.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn finish(mut self) -> io::Result<W> {
-        self.out.write_all(b"\n]}\n")?;
-        self.out.flush()?;
-        Ok(self.out)
+    /// Where it is written to.
+    pub fn out(&self) -> &W {
+        &self.out
+    }
+
+    /// Ends the file, and gives it back with what became of that.
+    pub fn finish(mut self) -> (W, io::Result<()>) {
+        let done = self.out.write_all(b"\n]}\n").and_then(|()| self.out.flush());
+        (self.out, done)
     }
 }

@@ -298,7 +298,17 @@ fn histogram(row: &CallRow, out: &mut Out<'_>) {
     }
     out.title(&format!("How long {} took (█ running, ▒ blocked, ░ not told)", called(row)));
     let width = out.look.width.saturating_sub(34).max(8);
-    for bar in &distribution.bars {
+    let mut empty = 0;
+    for (index, bar) in distribution.bars.iter().enumerate() {
+        // A long way without calls is one line.
+        empty = if bar.calls == 0 { empty + 1 } else { 0 };
+        let next_is_empty = distribution.bars.get(index + 1).is_some_and(|next| next.calls == 0);
+        if empty > 1 || (empty == 1 && next_is_empty) {
+            if empty == 1 {
+                out.text += "        ...\n";
+            }
+            continue;
+        }
         let length = (bar.calls as f64 / most as f64 * width as f64).ceil() as usize;
         let part = |ns: u64| {
             let whole = bar.time.wall_ns.max(1) as f64;

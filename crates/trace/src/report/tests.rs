@@ -90,7 +90,7 @@ fn folded_stacks_have_five_frames_and_add_up_to_the_time() {
 fn a_viewer_gets_every_call_on_the_lane_of_its_thread_in_whole_json() {
     let mut writer = perfetto::Writer::new(Vec::new(), 1_000_000, Scheme::Paper).unwrap();
     events().iter().for_each(|event| writer.add(event).unwrap());
-    let json: Value = serde_json::from_slice(&writer.finish().unwrap()).unwrap();
+    let json: Value = serde_json::from_slice(&writer.finish().0).unwrap();
     let lines = json["traceEvents"].as_array().unwrap();
     let calls: Vec<_> = lines.iter().filter(|line| line["ph"] == "X").collect();
     assert_eq!(calls.len(), 3_001);
@@ -119,7 +119,7 @@ fn an_empty_trace_has_every_form() {
     assert!(html(Page::Report(&report)).contains("<main"));
     let _: Report = serde_json::from_str(&json(&report)).unwrap();
     let writer = perfetto::Writer::new(Vec::new(), 0, Scheme::Paper).unwrap();
-    let _: Value = serde_json::from_slice(&writer.finish().unwrap()).unwrap();
+    let _: Value = serde_json::from_slice(&writer.finish().0).unwrap();
 }
 
 #[test]

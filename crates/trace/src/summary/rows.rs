@@ -12,7 +12,7 @@ use crate::{End, Split};
 /// Rows that a report has at most, without that of the rest.
 pub(super) const ROWS_MAX: usize = 2_048;
 /// Those that live at one time. The kernel allows more, but no log of a sane program has them.
-const LIVE_MAX: usize = 65_536;
+const LIVE_MAX: usize = 32_768;
 /// Lanes that a report draws; the other threads are in the table.
 const LANES_MAX: usize = 256;
 

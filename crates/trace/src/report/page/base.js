@@ -108,7 +108,7 @@ function table(columns, rows, { pick, chosen, sums, limit = 25, sorted = -1 } = 
     heads.forEach((head, index) => index === order ? head.setAttribute("aria-sort", ascending ? "ascending" : "descending") : head.removeAttribute("aria-sort"));
     body.replaceChildren(...shown.slice(0, all ? shown.length : limit).map((row) => {
       const line = element("tr", { class: [sums && sums(row) ? "sum" : "", pick ? "pick" : "", chosen && chosen() === row ? "chosen" : ""].join(" ") },
-        columns.map(([, cell, , word]) => element("td", { class: word || null }, cell(row))));
+        columns.map(([, cell, , word]) => element("td", { class: (typeof word === "function" ? word(row) : word) || null }, cell(row))));
       if (pick) line.addEventListener("click", () => { pick(row); draw(); });
       return line;
     }));

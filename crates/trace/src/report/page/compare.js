@@ -47,7 +47,7 @@ function diffSections(diff) {
 
 function sides(list) {
   const most = Math.max(1, ...list.map((side) => (side.lasted_ns.interval ? side.lasted_ns.interval[1] : side.lasted_ns.value)));
-  const width = 420, place = (ns) => 4 + (ns / most) * (width - 12);
+  const width = 250, place = (ns) => 4 + (ns / most) * (width - 12);
   const drawn = (side) => element("svg", { width, height: 18, viewBox: `0 0 ${width} 18`, tip: interval(side.lasted_ns, time) },
     element("rect", { class: "cpu", x: 4, y: 4, width: Math.max(1, place(side.lasted_ns.value) - 4), height: 10 }),
     side.lasted_ns.interval ? element("line", { class: "interval", x1: place(side.lasted_ns.interval[0]), x2: place(side.lasted_ns.interval[1]), y1: 9, y2: 9 }) : null);

@@ -24,11 +24,11 @@ function classSection(report) {
     const whole = (sums) => (awake ? sums.awake_ns : sums.time.wall_ns);
     const largest = Math.max(1, ...report.classes.map((row) => whole(row.sums)));
     const rows = [
-      ...report.subclasses.filter((row) => row.class === "os").map((row) => ({ title: "  " + SUBCLASSES[row.subclass], ...row })),
+      ...report.subclasses.filter((row) => row.class === "os").map((row) => ({ title: SUBCLASSES[row.subclass], ...row })),
       ...report.classes.map((row) => ({ title: CLASSES[row.class], strong: true, ...row })),
     ];
     hold.replaceChildren(legend(rows.map((row) => row.sums.time)), table([
-      ["", (row) => row.title, null, "word"],
+      ["", (row) => row.title, null, (row) => (row.strong ? "word" : "word inner")],
       ["calls", (row) => orDash(row.sums.distinct, count)],
       ["frequency", (row) => orDash(row.sums.calls, count)],
       ["% of calls", (row) => percent(row.sums.calls_percent)],
@@ -80,7 +80,7 @@ function histogram(call) {
   parts.push(element("text", { x: left, y: height - 2 }, log ? "number of calls (logarithmic)" : "number of calls"));
   return element("div", {},
     element("p", {}, element("b", {}, call.name), " – " + count(call.calls ?? call.sums.calls) + " calls; half took " + time(p50_ns) + " at most, 90 % " + time(p90_ns) + ", 99 % " + time(p99_ns) + "; the longest " + time(max_ns)),
-    element("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": "histogram of " + call.name }, parts));
+    element("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", style: "max-width: 860px", role: "img", "aria-label": "histogram of " + call.name }, parts));
 }
 
 function callSection(report) {
@@ -89,24 +89,27 @@ function callSection(report) {
   const hold = element("div");
   const show = () => hold.replaceChildren(...(chosen && chosen.distribution ? [legend(chosen.distribution.bars.map((one) => one.time)), histogram(chosen)] : []));
   show();
-  const most = Math.max(1, ...rows.map((row) => row.sums.time.wall_ns));
   const at = (key) => (row) => (row.distribution ? row.distribution[key] : -1);
+  const quantile = (title, key) => [title, (row) => (row.distribution ? time(row.distribution[key]) : "–"), at(key)];
   const errors = (row) => row.errors_by_code.map((error) => error.name + " " + count(error.calls)).join("\n");
-  const columns = [
-    ["call", (row) => row.name + (row.abi === "x86_64" ? "" : " (" + row.abi + ")"), (row) => row.name, "word name"],
-    ["part", (row) => SUBCLASSES[row.subclass], (row) => row.subclass, "word"],
-    ["frequency", (row) => count(row.sums.calls), (row) => row.sums.calls],
-    ["time", (row) => time(row.sums.time.wall_ns), (row) => row.sums.time.wall_ns],
-    ["", (row) => bar(row.sums.time, most), null, "word"],
-    ["without sleep", (row) => orDash(row.sums.awake_ns, time), (row) => row.sums.awake_ns],
-    ["%", (row) => percent(row.sums.awake_percent), (row) => row.sums.awake_percent],
-    ["p50", (row) => (row.distribution ? time(row.distribution.p50_ns) : "–"), at("p50_ns")],
-    ["p99", (row) => (row.distribution ? time(row.distribution.p99_ns) : "–"), at("p99_ns")],
-    ["max", (row) => (row.distribution ? time(row.distribution.max_ns) : "–"), at("max_ns")],
-    ["errors", (row) => (row.sums.errors ? element("span", { tip: errors(row) }, count(row.sums.errors)) : "–"), (row) => row.sums.errors],
-  ];
+  const list = element("div");
+  const draw = (awake) => {
+    const whole = (row) => (awake ? row.sums.awake_ns : row.sums.time.wall_ns);
+    const most = Math.max(1, ...rows.map(whole));
+    list.replaceChildren(table([
+      ["call", (row) => row.name + (row.abi === "x86_64" ? "" : " (" + row.abi + ")"), (row) => row.name, "word name"],
+      ["part", (row) => SUBCLASSES[row.subclass], (row) => row.subclass, "word"],
+      ["frequency", (row) => count(row.sums.calls), (row) => row.sums.calls],
+      [awake ? "without sleep" : "time", (row) => orDash(whole(row), time), whole],
+      ["%", (row) => percent(awake ? row.sums.awake_percent : row.sums.time_percent), whole],
+      ["", (row) => bar(row.sums.time, most, awake), null, "word"],
+      quantile("p50", "p50_ns"), quantile("p90", "p90_ns"), quantile("p99", "p99_ns"), quantile("max", "max_ns"),
+      ["errors", (row) => (row.sums.errors ? element("span", { tip: errors(row) }, count(row.sums.errors)) : "–"), (row) => row.sums.errors],
+    ], rows, { pick: (row) => { chosen = row; show(); }, chosen: () => chosen, sorted: 3 }));
+  };
+  draw(false);
   return section("Calls", "A click on a call shows how long it took; a click on a column sorts by it.", hold,
-    table(columns, rows, { pick: (row) => { chosen = row; show(); }, chosen: () => chosen, sorted: 3 }));
+    choice([[false, "all time"], [true, "without sleep"]], false, draw), list);
 }
 
 /// A lane for each thread: what its calls did when. Between calls it ran its own code, or was not on.
@@ -141,7 +144,7 @@ function laneSection(report) {
     parts.push(element("text", { x, y: height - 6, "text-anchor": tick === 8 ? "end" : "middle" }, time((bins * report.lane_bin_ns * tick) / 8)));
   }
   const note = (report.threads.length > threads.length ? "The " + threads.length + " busiest of " + count(report.threads.length) + ". " : "") +
-    "How full a lane is at a moment is how much of it the thread spent in calls; white is its own code, or nothing.";
+    "How full a lane is at a moment is how much of it the thread spent in calls; where it is empty, it ran its own code or was not there.";
   return section("Threads over time", note, legend(threads.map((row) => row.time)),
     element("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": "threads over time" }, parts));
 }

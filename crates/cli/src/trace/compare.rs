@@ -1,0 +1,273 @@
+//! Traces beside each other: `diff`, `matrix`, and logs of strace.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use holdfast_trace::diff::{self, Diff, Runs};
+use holdfast_trace::import::{self, Beside};
+use holdfast_trace::matrix::{self, MatrixError, Plan, Run};
+use holdfast_trace::report::document::{FORMAT, Sleep};
+use holdfast_trace::report::{self, Look, Page, Report, study};
+use holdfast_trace::summary::{Options, Summary};
+use holdfast_trace::{Ending, Program, Recording, Settings, StopFlag, Target};
+
+use super::collect::{self, Collector, save};
+use super::measure::{catch, choose};
+use super::terminal::{Hushed, Stream};
+use crate::exit::{BAD_FILE, Failure, NOT_FOUND, OTHER, USAGE};
+use crate::output::print;
+use crate::trace_args::TraceReportArgs;
+use crate::trace_show_args::{CompareArgs, TraceDiffArgs, TraceImportArgs, TraceMatrixArgs};
+
+/// A report in JSON is not larger than this.
+const JSON_BYTES_MAX: u64 = 1 << 30;
+
+/// Shows a recording again.
+pub fn report(options: &TraceReportArgs) -> Result<u8, Failure> {
+    let sum = collect::options(&options.show.sum, Sleep::Measured);
+    let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
+    if options.show.perfetto.is_none() {
+        collect::show(&load(&options.file, sum)?, &options.show, &look, print)?;
+        return Ok(0);
+    }
+    // Every call is wanted, so it takes a recording.
+    let mut recording = Recording::open(&options.file)?;
+    let mut collector = Collector::new(&options.show, recording.about().began_ns, None)?;
+    for event in &mut recording {
+        collector.add(&event?);
+    }
+    say_how_it_ends(&options.file, &recording);
+    let (report, lanes) = collector.finish(recording.about().into());
+    lanes?;
+    collect::show(&report, &options.show, &look, print)?;
+    Ok(0)
+}
+
+/// Reads a recording, as far as it is good; or a report that was written as JSON.
+fn load(path: &Path, options: Options) -> Result<Report, Failure> {
+    if let Some(report) = load_json(path)? {
+        return Ok(report);
+    }
+    let mut recording = Recording::open(path)?;
+    let mut summary = Summary::new(options);
+    for event in &mut recording {
+        summary.add(&event?);
+    }
+    say_how_it_ends(path, &recording);
+    Ok(summary.into_report(recording.about().into()))
+}
+
+fn say_how_it_ends(path: &Path, recording: &Recording) {
+    let file = path.display();
+    match recording.ending() {
+        Some(Ending::Torn { at_byte }) => {
+            eprintln!("holdfast: {file} is damaged from byte {at_byte} on; this is what is before that");
+        }
+        Some(Ending::Unfinished) => {
+            eprintln!(
+                "holdfast: {file} was not finished: its tracer was killed, or is still at work; this is what it has"
+            );
+        }
+        _ => {}
+    }
+}
+
+/// None if it is something else than JSON.
+fn load_json(path: &Path) -> Result<Option<Report>, Failure> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        format: u32,
+    }
+    // What cannot be opened is told by who opens it as a recording.
+    let Ok(file) = File::open(path) else { return Ok(None) };
+    if !file.metadata().is_ok_and(|file| file.is_file()) {
+        return Ok(None);
+    }
+    let mut file = BufReader::new(file.take(JSON_BYTES_MAX));
+    if file.fill_buf().is_ok_and(|start| start.first() != Some(&b'{')) {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    let bad = |why: String| Failure::new(BAD_FILE, format!("{} {why}", path.display()));
+    file.read_to_string(&mut text).map_err(|error| bad(format!("cannot be read: {error}")))?;
+    let foreign = |error| bad(format!("is no report of `holdfast trace --json` ({error})"));
+    let Version { format } = serde_json::from_str(&text).map_err(foreign)?;
+    if format > FORMAT {
+        return Err(bad(format!(
+            "has version {format} of the format and this program knows up to {FORMAT}; use a newer holdfast"
+        )));
+    }
+    serde_json::from_str(&text).map(Some).map_err(foreign)
+}
+
+pub fn diff(options: &TraceDiffArgs) -> Result<u8, Failure> {
+    let sum = collect::options(&options.compare.sum, Sleep::Measured);
+    let diff = Diff::of(&side(&options.a, sum)?, &side(&options.b, sum)?);
+    let page = || report::html(Page::Diff(&diff));
+    show(&options.compare, page, || report::pretty(&diff), |look| diff::terminal(&diff, look))?;
+    Ok(0)
+}
+
+/// A file is one run, a directory one for each recording in it.
+fn side(path: &Path, sum: Options) -> Result<Runs, Failure> {
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        let entries = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let entries = entries
+            .map_err(|error| Failure::new(OTHER, format!("cannot read {}: {error}", path.display())))?;
+        files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+        files.sort();
+    }
+    let reports = files.iter().map(|file| load(file, sum)).collect::<Result<Vec<_>, _>>()?;
+    if reports.is_empty() {
+        let message = format!(
+            "there is no recording in {}; make some with `holdfast trace run -o FILE`",
+            path.display()
+        );
+        return Err(Failure::new(NOT_FOUND, message));
+    }
+    Ok(Runs { name: path.display().to_string(), reports })
+}
+
+fn show(
+    options: &CompareArgs,
+    page: impl Fn() -> String,
+    json: impl Fn() -> String,
+    tables: impl Fn(&Look) -> String,
+) -> Result<(), Failure> {
+    if let Some(path) = &options.html {
+        save(path, &page())?;
+    }
+    let mut printed = options.html.as_deref() == Some(Path::new("-"));
+    if let Some(path) = &options.json {
+        save(path, &json())?;
+        printed |= path.as_os_str() == "-";
+    }
+    if printed { Ok(()) } else { print(&tables(&collect::look(&options.sum, None, Stream::Output))) }
+}
+
+pub fn import(options: &TraceImportArgs) -> Result<u8, Failure> {
+    if options.show.perfetto.is_some() {
+        return Err(Failure::new(USAGE, "a log of strace has no lanes; --perfetto is for recordings"));
+    }
+    let name = options.log.display().to_string();
+    let sum = collect::options(&options.show.sum, Sleep::Paper);
+    let mut summary = Summary::new(sum);
+    let cannot = |error: io::Error| {
+        let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { OTHER };
+        Failure::new(code, format!("cannot read {name}: {error}"))
+    };
+    let imported = if options.log.as_os_str() == "-" {
+        import::read(&mut io::stdin().lock(), &mut summary)
+    } else {
+        let file = File::open(&options.log).map_err(cannot)?;
+        import::read(&mut BufReader::with_capacity(1 << 16, file), &mut summary)
+    };
+    let imported = imported.map_err(cannot)?;
+    for (number, text) in &imported.shown {
+        eprintln!("holdfast: {name}, line {number} is not one of strace's: {text}");
+    }
+    if imported.skipped > imported.shown.len() as u64 {
+        eprintln!("holdfast: {name}: {} lines could not be read", imported.skipped);
+    }
+    if imported.calls == 0 && imported.summed == 0 {
+        return Err(Failure::new(
+            BAD_FILE,
+            format!(
+                "there is no call of strace in {name}; make a log with `strace -f -T -ttt -o FILE` or `strace -f -c -o FILE`"
+            ),
+        ));
+    }
+    let report = summary.into_report(imported.source(&name));
+    let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
+    collect::show(&report, &options.show, &look, print)?;
+    if let Some(path) = &options.beside {
+        let measured = load(path, collect::options(&options.show.sum, Sleep::Measured))?;
+        print(&format!("\n{}", import::terminal(&Beside::of(&report, &measured), &look)))?;
+    }
+    Ok(0)
+}
+
+pub fn matrix(options: TraceMatrixArgs) -> Result<u8, Failure> {
+    let stop = StopFlag::default();
+    catch(
+        &[signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP],
+        &stop,
+        OTHER,
+    )?;
+    let sum = collect::options(&options.compare.sum, Sleep::Measured);
+    let plan = Plan {
+        platforms: options.on,
+        repetitions: options.runs,
+        warm_ups: options.warm_ups,
+        set_up: options.set_up,
+        drop_caches: !options.keep_caches,
+        image_bytes: options.image_size,
+    };
+    let command = options.command;
+    let mut trace = |directory: &Path| {
+        let settings = Settings {
+            pin: options.pin,
+            ..Settings::new(Target::Start(Program { command: command.clone() }))
+        };
+        let settings = Settings { stop: stop.clone(), ..settings };
+        let here = Here::enter(directory)?;
+        let backend = choose(options.backend, settings)?;
+        let mut summary = Summary::new(sum);
+        let hushed = Hushed::begin(Stream::Output);
+        let outcome = backend.run(&mut |event| summary.add(&event));
+        drop((hushed, here));
+        let outcome = outcome?;
+        if stop.is_raised() {
+            return Err(MatrixError::Stopped);
+        }
+        Ok(Run { report: summary.into_report((&outcome.about).into()), end: outcome.end })
+    };
+    let mut told = |text: &str| eprintln!("holdfast: {text}");
+    let matrix = matrix::run(&plan, &mut trace, &mut told)?;
+    let page = || report::html(Page::Matrix(&matrix));
+    show(
+        &options.compare,
+        page,
+        || report::pretty(&matrix),
+        |look| {
+            let mut text = matrix::terminal(&matrix, look);
+            if let Some(case) = options.study {
+                let beside = |platform| study::beside_platform(platform, case, look.width, look.colour);
+                matrix.platforms.iter().for_each(|platform| text += &beside(platform));
+            }
+            text
+        },
+    )?;
+    Ok(0)
+}
+
+/// The directory that programs are started in; back where it was when this is dropped.
+struct Here(PathBuf);
+
+impl Here {
+    fn enter(directory: &Path) -> Result<Here, MatrixError> {
+        let failed = |source| MatrixError::Directory { path: directory.to_owned(), source };
+        let here = Here(std::env::current_dir().map_err(failed)?);
+        std::env::set_current_dir(directory).map_err(failed)?;
+        Ok(here)
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        let _ = std::env::set_current_dir(&self.0);
+    }
+}
+
+impl From<MatrixError> for Failure {
+    fn from(error: MatrixError) -> Failure {
+        match error {
+            MatrixError::Trace(error) => error.into(),
+            MatrixError::Directory { .. } => Failure::new(NOT_FOUND, error),
+            MatrixError::NotRoot { .. } => Failure::new(crate::exit::DENIED, error),
+            other => Failure::new(OTHER, other),
+        }
+    }
+}
