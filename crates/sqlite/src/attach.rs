@@ -34,9 +34,11 @@ use crate::mark::{self, Mark};
 use crate::pool::Pool;
 use crate::recovery::Lost;
 use crate::renumbered;
-use crate::settings::POOL_LIMIT_DEFAULT;
+use crate::settings::LIMIT_SLOTS;
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How much of its address space an image asks for beyond its limit, which can be raised so far. It costs 4 bytes a block.
+const HEADROOM: u64 = 4 * BLOCK_BYTES as u64;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Which database it is: device, inode, time of birth in nanoseconds.
@@ -200,9 +202,7 @@ pub(crate) fn attach_file(
     }
     let capacity = match found {
         Found::Sound(capacity) => capacity,
-        Found::Fresh => Plan::capacity_for(
-            limit_slots.map_or(POOL_LIMIT_DEFAULT, |slots| u64::from(slots) * BLOCK_BYTES as u64),
-        ),
+        Found::Fresh => Plan::capacity_for(u64::from(limit_slots.unwrap_or(LIMIT_SLOTS)) * HEADROOM),
         Found::Unfinished | Found::Broken(_) => {
             let what = if let Found::Broken(what) = found { what } else { "it was never finished" };
             return Err(SqliteError::Damaged { image: path.to_owned(), database: database.to_owned(), what });
@@ -275,7 +275,7 @@ fn format(image: &Image, identity: Identity, limit_slots: Option<u32>) {
     for (word, value) in header.identity.iter().zip(identity.0) {
         word.store(value, Relaxed);
     }
-    header.limit.store(limit_slots.unwrap_or(capacity).min(capacity), Relaxed);
+    header.limit.store(limit_slots.unwrap_or(LIMIT_SLOTS).min(capacity), Relaxed);
     header.committed.store(1, Relaxed);
     header.flushed.store(1, Relaxed);
     header.applied.store(1, Relaxed);

@@ -47,8 +47,8 @@ pub(crate) const WAL_VARIABLE: &str = "HOLDFAST_SQLITE_WAL";
 const THRESHOLD_DEFAULT: u64 = 1000;
 /// Stands for "never before the close".
 pub(crate) const INFINITY: u64 = u64::MAX;
-/// Memory of the pool for one database, unless something else is chosen.
-pub(crate) const POOL_LIMIT_DEFAULT: u64 = 64 << 20;
+/// Blocks of the pool for one database, unless something else is chosen: 64 MiB.
+pub(crate) const LIMIT_SLOTS: u32 = (64 << 20) / BLOCK_BYTES as u32;
 const POOL_LIMIT_MIN: u64 = 1 << 20;
 /// How far a flush in the background may lag behind, in blocks, on top of four times the threshold.
 const LAG_BLOCKS: u64 = 64;

@@ -208,6 +208,15 @@ fn without_a_journal_a_full_pool_is_an_error_and_what_was_committed_stays() {
     assert_eq!(number(&connection, "SELECT count(*) FROM t"), 1);
     connection.execute("INSERT INTO t (b) VALUES (1)", []).unwrap();
     assert_sound(&connection);
+    // With more room it goes through.
+    let large = "UPDATE t SET b = zeroblob(2000000) WHERE a = 1";
+    assert!(connection.execute(large, []).is_err());
+    assert_eq!(number(&connection, "SELECT length(b) FROM t WHERE a = 1"), 1);
+    let limit: String =
+        connection.query_row("PRAGMA holdfast_pool_limit = 4194304", [], |row| row.get(0)).unwrap();
+    assert_eq!(limit, "4194304");
+    connection.execute(large, []).unwrap();
+    assert_sound(&connection);
     drop(connection);
     assert_eq!(number(&open_plain(&path), "SELECT count(*) FROM t"), 2);
 }
@@ -246,6 +255,8 @@ fn pragmas_and_parameters_set_what_they_name_and_refuse_what_they_do_not_know() 
         [get("threshold"), get("level"), get("flush"), get("pool_limit")],
         ["7", "power", "inline", "2097152"]
     );
+    assert_eq!(get("pool_limit=4194304"), "4194304");
+    assert_eq!(get("pool_limit=1000000000000"), "8388608", "four times what it was opened with");
     assert_eq!(get("threshold=infinity"), "infinity");
     assert_eq!(get("level=process"), "process");
     connection.execute_batch("CREATE TABLE t (a)").unwrap();
