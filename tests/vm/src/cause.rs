@@ -106,28 +106,27 @@ impl Cause {
     /// a keeper has saved.
     #[must_use]
     pub fn is_survived_by(self, place: Place) -> bool {
-        place.level >= self.needs() || (self.is_announced() && is_kept(place))
+        place.level >= self.needs() || (self.is_announced() && place.is_kept())
     }
 
-    /// As what a place must be found afterwards, in the words of [`crate::place::found`]; `None` where more than one is right.
+    /// As what a place must be found afterwards, in the words of [`crate::place::found`]: one of these, or, where there is none,
+    /// anything.
     #[must_use]
-    pub fn leaves(self, place: Place) -> Option<&'static str> {
+    pub fn leaves(self, place: Place) -> &'static [&'static str] {
         let keeps_pool = self.spares_machine() || (place.pool == Pool::Dax && !self.takes_memory());
         match place.holder {
-            Holder::Database => Some(if keeps_pool { found::POOL } else { found::LAST_FLUSH }),
-            _ if keeps_pool && !self.spares_machine() => Some(found::AFTER_RESET),
-            // Those of the other levels may be in the store as they are.
-            _ if self.is_announced() && is_kept(place) && place.level == Level::Process => {
-                Some(found::RESCUED)
+            Holder::Database if keeps_pool => &[found::POOL],
+            // A keeper may have saved it; its writer went on after that, and may have flushed more.
+            Holder::Database if self.is_announced() && place.pool == Pool::Tmpfs => {
+                &[found::SAVED, found::LAST_FLUSH]
             }
-            _ => None,
+            Holder::Database => &[found::LAST_FLUSH],
+            _ if keeps_pool && !self.spares_machine() => &[found::AFTER_RESET],
+            // Those of the other levels may be in the store as they are.
+            _ if self.is_announced() && place.is_volatile() => &[found::RESCUED],
+            _ => &[],
         }
     }
-}
-
-/// Whether the machine's keeper looks after it.
-fn is_kept(place: Place) -> bool {
-    place.pool == Pool::Tmpfs && place.holder != Holder::Database
 }
 
 impl fmt::Display for Cause {
@@ -157,14 +156,15 @@ mod tests {
     fn a_database_is_found_in_the_pool_as_long_as_that_is_there_and_as_of_its_last_flush_otherwise() {
         let place = |holder, pool| Place { holder, pool, level: Level::System };
         let database = |pool| place(Holder::Database, pool);
-        assert_eq!(Cause::Hang.leaves(database(Pool::Tmpfs)), Some(found::POOL));
-        assert_eq!(Cause::Panic.leaves(database(Pool::Dax)), Some(found::POOL));
-        assert_eq!(Cause::Panic.leaves(database(Pool::Tmpfs)), Some(found::LAST_FLUSH));
-        assert_eq!(Cause::PowerCut.leaves(database(Pool::Dax)), Some(found::LAST_FLUSH));
-        assert_eq!(Cause::Freeze.leaves(place(Holder::Applet, Pool::Dax)), Some(found::AFTER_RESET));
-        assert_eq!(Cause::HoldOff.leaves(place(Holder::Heap, Pool::Dax)), None);
+        assert_eq!(Cause::Hang.leaves(database(Pool::Tmpfs)), [found::POOL]);
+        assert_eq!(Cause::Panic.leaves(database(Pool::Dax)), [found::POOL]);
+        assert_eq!(Cause::Panic.leaves(database(Pool::Tmpfs)), [found::LAST_FLUSH]);
+        assert_eq!(Cause::PowerCut.leaves(database(Pool::Dax)), [found::LAST_FLUSH]);
+        assert_eq!(Cause::Freeze.leaves(place(Holder::Applet, Pool::Dax)), [found::AFTER_RESET]);
+        assert!(Cause::HoldOff.leaves(place(Holder::Heap, Pool::Dax)).is_empty());
+        assert_eq!(Cause::Hold.leaves(database(Pool::Tmpfs)), [found::SAVED, found::LAST_FLUSH]);
         let volatile = Place { level: Level::Process, ..place(Holder::Heap, Pool::Tmpfs) };
-        assert_eq!(Cause::HoldOff.leaves(volatile), Some(found::RESCUED));
-        assert_eq!(Cause::Button.leaves(volatile), None);
+        assert_eq!(Cause::HoldOff.leaves(volatile), [found::RESCUED]);
+        assert!(Cause::Button.leaves(volatile).is_empty());
     }
 }

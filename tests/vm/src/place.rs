@@ -17,6 +17,8 @@ pub mod found {
     pub const POOL: &str = "Pool";
     /// A database: the pool was lost, and whoever opened it was told that it is as of its last flush.
     pub const LAST_FLUSH: &str = "LastFlush";
+    /// A database: the pool was lost, and whoever opened it was told that it is as a keeper saved it.
+    pub const SAVED: &str = "Saved";
     /// A database whose file was complete.
     pub const FILE: &str = "File";
 }
@@ -125,6 +127,18 @@ impl Place {
         every(Holder::Heap).chain([applet]).chain(every(Holder::Database))
     }
 
+    /// Whether the machine's keeper looks after it.
+    #[must_use]
+    pub fn is_kept(self) -> bool {
+        self.pool == Pool::Tmpfs && self.holder == Holder::Heap
+    }
+
+    /// Whether nothing but a keeper, or a checkpoint, brings its records to the disk.
+    #[must_use]
+    pub fn is_volatile(self) -> bool {
+        self.is_kept() && self.level == Level::Process
+    }
+
     /// Those of one holder.
     pub fn of(holder: Holder) -> impl Iterator<Item = Place> {
         Place::all().filter(move |place| place.holder == holder)
@@ -156,6 +170,7 @@ mod tests {
         for place in &places {
             assert_eq!(place.to_string().parse(), Ok(*place));
         }
+        assert_eq!(places.iter().filter(|place| place.is_volatile()).count(), 1);
         assert_eq!("applet-tmpfs-power".parse::<Place>(), Err(()));
         assert!(Pool::ALL.into_iter().all(|pool| Pool::parse(pool.name()) == Some(pool)));
     }

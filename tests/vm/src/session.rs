@@ -10,7 +10,7 @@ use crate::cause::Cause;
 use crate::ledger::Ledger;
 use crate::machine::{Machine, Parts};
 use crate::missing::Result;
-use crate::place::{Holder, Level, Place, Pool};
+use crate::place::{Holder, Place};
 use crate::words::{Order, Report};
 
 /// From switching on to the first order, on a machine that does other things, too.
@@ -25,8 +25,6 @@ const HOLD: Duration = Duration::from_secs(1);
 const SAVING_TIMEOUT: Duration = Duration::from_secs(120);
 /// So much more than a record in a heap of the writer's own.
 const COSTLIER: u64 = 4;
-/// What lies in ordinary memory only, unless somebody saves it.
-const VOLATILE: Place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Level::Process };
 
 /// One machine with the ledger of what it says.
 pub(crate) struct Session<'a> {
@@ -207,10 +205,11 @@ impl<'a> Session<'a> {
             _ => None,
         };
         let (heaps, left, took) = self.wait_for("save its heaps", SAVING_TIMEOUT, saved)?;
-        tell(&format!("the keeper saved {heaps} heaps in {:.2} s, and left {left}", took.as_secs_f64()));
+        let what = format!("the keeper saved {heaps} heaps, and left {left}");
+        tell(&format!("{what}; it took {:.2} s", took.as_secs_f64()));
         // Those of the other levels may be in the store as they are.
         if heaps == 0 || left > 0 {
-            self.ledger.object(cause, &format!("the keeper saved {heaps} heaps and left {left}"));
+            self.ledger.object(cause, &what);
         }
         Ok(())
     }
@@ -257,9 +256,10 @@ impl<'a> Session<'a> {
             match report {
                 Report::Found { place, number, opening, opened } => {
                     self.ledger.found(cause, place, number, opening);
-                    if let Some(expected) = cause.leaves(place).filter(|expected| *expected != opened) {
-                        self.ledger
-                            .object(cause, &format!("{place}: was found as {opened}, not as {expected}"));
+                    let right = cause.leaves(place);
+                    if !right.is_empty() && !right.contains(&opened.as_str()) {
+                        let what = format!("{place}: was found as {opened}, not as {}", right.join(" or "));
+                        self.ledger.object(cause, &what);
                     }
                 }
                 Report::Broken { place, what } => {
@@ -280,7 +280,7 @@ fn wanted(place: Place, records: u64) -> u64 {
 
 fn note(ledger: &mut Ledger, saving: bool, report: &Report) {
     match report {
-        Report::Acknowledged { place, number } if !(saving && *place == VOLATILE) => {
+        Report::Acknowledged { place, number } if !(saving && place.is_volatile()) => {
             ledger.acknowledge(*place, *number);
         }
         Report::Kept { place, number } => ledger.secure(*place, *number),

@@ -20,8 +20,11 @@ const RECORDS_MAX: u64 = 4000;
 const CHEAP_IN_A_ROW: u64 = 2;
 /// What lies in ordinary memory only is brought to the file after so many records.
 const CHECKPOINT_EVERY: u64 = 24;
-/// What the VFS tells of a pool that is gone.
-const NOTICE: &str = "the database is as of its last flush";
+/// What the VFS tells of a pool that is gone, where a keeper saved it and where none did.
+const NOTICES: [(&str, &str); 2] = [
+    ("the database is as the keeper saved it", found::SAVED),
+    ("the database is as of its last flush", found::LAST_FLUSH),
+];
 /// Between a false acknowledgement and the commit.
 const EARLY_BY: Duration = Duration::from_millis(30);
 
@@ -123,10 +126,11 @@ fn look(place: Place) -> Result<Report, String> {
     std::mem::forget(connection);
     let told = linked::told();
     let number = number.map_err(|what| format!("{what}; the log says: {}", told.join("; ")))?;
-    let opened = match () {
-        () if told.iter().any(|text| text.contains(NOTICE)) => found::LAST_FLUSH,
-        () if was_marked => found::POOL,
-        () => found::FILE,
+    let notice = NOTICES.iter().find(|(notice, _)| told.iter().any(|text| text.contains(notice)));
+    let opened = match notice {
+        Some((_, opened)) => opened,
+        None if was_marked => found::POOL,
+        None => found::FILE,
     };
     Ok(found(number, opening, opened))
 }
