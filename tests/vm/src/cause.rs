@@ -114,16 +114,15 @@ impl Cause {
     #[must_use]
     pub fn leaves(self, place: Place) -> &'static [&'static str] {
         let keeps_pool = self.spares_machine() || (place.pool == Pool::Dax && !self.takes_memory());
+        let is_saved = self.is_announced() && place.is_kept();
         match place.holder {
             Holder::Database if keeps_pool => &[found::POOL],
-            // A keeper may have saved it; its writer went on after that, and may have flushed more.
-            Holder::Database if self.is_announced() && place.pool == Pool::Tmpfs => {
-                &[found::SAVED, found::LAST_FLUSH]
-            }
+            // Its writer went on after it was saved, and may have flushed more.
+            Holder::Database if is_saved => &[found::SAVED, found::LAST_FLUSH],
             Holder::Database => &[found::LAST_FLUSH],
             _ if keeps_pool && !self.spares_machine() => &[found::AFTER_RESET],
             // Those of the other levels may be in the store as they are.
-            _ if self.is_announced() && place.is_volatile() => &[found::RESCUED],
+            _ if is_saved && place.is_volatile() => &[found::RESCUED],
             _ => &[],
         }
     }

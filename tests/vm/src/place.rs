@@ -130,7 +130,7 @@ impl Place {
     /// Whether the machine's keeper looks after it.
     #[must_use]
     pub fn is_kept(self) -> bool {
-        self.pool == Pool::Tmpfs && self.holder == Holder::Heap
+        self.pool == Pool::Tmpfs
     }
 
     /// Whether nothing but a keeper, or a checkpoint, brings its records to the disk.
@@ -170,7 +170,7 @@ mod tests {
         for place in &places {
             assert_eq!(place.to_string().parse(), Ok(*place));
         }
-        assert_eq!(places.iter().filter(|place| place.is_volatile()).count(), 1);
+        assert_eq!(places.iter().filter(|place| place.is_volatile()).count(), 2);
         assert_eq!("applet-tmpfs-power".parse::<Place>(), Err(()));
         assert!(Pool::ALL.into_iter().all(|pool| Pool::parse(pool.name()) == Some(pool)));
     }

@@ -201,13 +201,13 @@ impl<'a> Session<'a> {
         self.saving = true;
         self.machine.power_key(true)?;
         let saved = |report: &Report| match report {
-            Report::Saved { heaps, left, took } => Some((*heaps, *left, *took)),
+            Report::Saved { heaps, databases, left, took } => Some((*heaps, *databases, *left, *took)),
             _ => None,
         };
-        let (heaps, left, took) = self.wait_for("save its heaps", SAVING_TIMEOUT, saved)?;
-        let what = format!("the keeper saved {heaps} heaps, and left {left}");
+        let (heaps, databases, left, took) = self.wait_for("save its heaps", SAVING_TIMEOUT, saved)?;
+        let what = format!("the keeper saved {heaps} heaps and {databases} databases, and left {left}");
         tell(&format!("{what}; it took {:.2} s", took.as_secs_f64()));
-        // Those of the other levels may be in the store as they are.
+        // Those of the other levels may be on the disk as they are; a database may have had its checkpoint just before.
         if heaps == 0 || left > 0 {
             self.ledger.object(cause, &what);
         }

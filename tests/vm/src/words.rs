@@ -94,7 +94,9 @@ pub enum Report {
     Saved {
         /// Heaps that it saved.
         heaps: u64,
-        /// Heaps that it did not.
+        /// Databases that it saved.
+        databases: u64,
+        /// Those of both that it did not.
         left: u64,
         /// What it took.
         took: Duration,
@@ -136,7 +138,9 @@ impl Report {
             Report::Acknowledged { place, number } => format!("ack {place} {number}"),
             Report::Kept { place, number } => format!("kept {place} {number}"),
             Report::Button => "button".to_owned(),
-            Report::Saved { heaps, left, took } => format!("saved {heaps} {left} {}", took.as_micros()),
+            Report::Saved { heaps, databases, left, took } => {
+                format!("saved {heaps} {databases} {left} {}", took.as_micros())
+            }
             Report::Found { place, number, opening, opened } => {
                 format!("found {place} {number} {} {}", opening.as_micros(), one_line(opened))
             }
@@ -162,6 +166,7 @@ impl Report {
             "button" => Report::Button,
             "saved" => Report::Saved {
                 heaps: next()?.parse().ok()?,
+                databases: next()?.parse().ok()?,
                 left: next()?.parse().ok()?,
                 took: micros(next()?)?,
             },
@@ -209,7 +214,7 @@ mod tests {
             Report::Acknowledged { place, number: 12 },
             Report::Kept { place, number: 8 },
             Report::Button,
-            Report::Saved { heaps: 3, left: 1, took: Duration::from_millis(12) },
+            Report::Saved { heaps: 3, databases: 2, left: 1, took: Duration::from_millis(12) },
             Report::Found { place, number: 7, opening: Duration::from_micros(88), opened: "Warm".to_owned() },
             Report::Broken { place, what: "record 3 is missing.".to_owned() },
             Report::Ended { status: Some(3) },

@@ -1,4 +1,4 @@
-//! The keeper of the heaps in ordinary memory, and who tells the host what it did.
+//! The keeper of the heaps and databases in ordinary memory, and who tells the host what it did.
 //!
 //! Invariant: only an emergency makes it save anything here. In the background it would save now and then, and what came
 //! back after a failure would prove nothing.
@@ -74,7 +74,8 @@ fn dealt_with(status: &Status) -> Option<Report> {
     let counters = &status.counters;
     (counters.flushes > 0).then(|| Report::Saved {
         heaps: counters.flushed_heaps,
-        left: counters.left_heaps,
+        databases: counters.flushed_databases,
+        left: counters.left_heaps + counters.left_databases,
         took: Duration::from_millis(counters.last_flush_ms),
     })
 }
