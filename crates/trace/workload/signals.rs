@@ -74,9 +74,12 @@ fn stopped_sleep(facts: &mut Facts) {
 pub(crate) fn is_stopped(facts: &mut Facts) {
     // SAFETY: one thread, so the child may do anything; the pointers are valid.
     unsafe {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
         let child = libc::fork();
         if child == 0 {
             libc::raise(libc::SIGSTOP);
+            // Not before its parent has seen that it goes on.
+            let _ = std::io::Read::read(&mut &reader, &mut [0]);
             std::process::exit(9);
         }
         let mut status = 0;
@@ -86,6 +89,7 @@ pub(crate) fn is_stopped(facts: &mut Facts) {
         libc::kill(child, libc::SIGCONT);
         assert_eq!(libc::waitpid(child, &raw mut status, libc::WCONTINUED), child);
         facts.tell("continued", u64::from(libc::WIFCONTINUED(status)));
+        std::io::Write::write_all(&mut &writer, b"x").expect("a pipe");
         facts.tell("ended", libc::WEXITSTATUS(wait_for(child)) as u64);
     }
 }
