@@ -52,6 +52,16 @@ packages_for_power_cuts() {
   command -v mkfs.xfs >/dev/null || echo xfsprogs
 }
 
+# For the BPF backend of `holdfast trace`, a part of every build: libbpf is built from its source and links the other two. Without
+# clang the backend is left out.
+packages_for_tracing() {
+  [ -f /usr/include/libelf.h ] || echo libelf-dev
+  [ -f /usr/include/zlib.h ] || echo zlib1g-dev
+  command -v make >/dev/null || echo make
+  command -v pkg-config >/dev/null || echo pkg-config
+  command -v clang >/dev/null || echo clang
+}
+
 packages_for_c_programs() {
   command -v g++ >/dev/null || echo g++
   command -v pkg-config >/dev/null || echo pkg-config
@@ -253,14 +263,14 @@ install_better_sqlite3() {
 # What ./demo needs.
 set_up_for_running() {
   # shellcheck disable=SC2046 # one word is one package
-  install_packages $(packages_for_running)
+  install_packages $(packages_for_running) $(packages_for_tracing)
   install_toolchain
 }
 
 # What ./test needs on top.
 set_up_for_testing() {
   # shellcheck disable=SC2046
-  install_packages $(packages_for_running) $(packages_for_c_programs) $(packages_for_c_applets) \
+  install_packages $(packages_for_running) $(packages_for_tracing) $(packages_for_c_programs) $(packages_for_c_applets) \
     $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications) \
     $(packages_for_sqlite) $(packages_for_buses)
   install_clang_runtime

@@ -22,6 +22,7 @@ pub mod slow;
 pub mod sqlite;
 pub mod stats;
 pub mod timing;
+pub mod trace;
 #[allow(unsafe_code, reason = "lays a heap over a mapped region, as a host does")]
 mod warm_open;
 

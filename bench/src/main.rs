@@ -6,10 +6,10 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use holdfast_bench::{applet, heap, persistency, pool, report, slice};
+use holdfast_bench::{applet, heap, persistency, pool, report, slice, trace};
 
 const RUNS_DEFAULT: usize = 15;
-const USAGE: &str = "usage: holdfast-bench slice|heap|applet|persistency|pool|slow|sqlite [--json] [--runs N] [--only SECTION]";
+const USAGE: &str = "usage: holdfast-bench slice|heap|applet|persistency|pool|slow|sqlite|trace [--json] [--runs N] [--only SECTION]";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Suite {
@@ -20,13 +20,14 @@ enum Suite {
     Pool,
     Slow,
     Sqlite,
+    Trace,
 }
 
 struct Arguments {
     suite: Suite,
     json: bool,
     runs: usize,
-    /// A section of the suite `heap`, `applet`, `pool` or `sqlite`.
+    /// A section of the suite `heap`, `applet`, `pool`, `sqlite` or `trace`.
     only: Option<String>,
 }
 
@@ -34,6 +35,10 @@ fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
     if words.next().as_deref() == Some(applet::PEER) {
         return play(words.next().as_deref());
+    }
+    if std::env::args().nth(1).as_deref() == Some(trace::TIMED) {
+        let words: Vec<String> = std::env::args().skip(2).collect();
+        return told(trace::timed(&words));
     }
     #[cfg(feature = "sqlite")]
     if std::env::args().nth(1).as_deref() == Some(holdfast_bench::sqlite::PEER) {
@@ -86,6 +91,8 @@ fn main() -> ExitCode {
         )),
         Suite::Pool => pool::run(arguments.runs, arguments.only.as_deref(), &mut progress)
             .map(|found| (found.measurements, found.missing)),
+        Suite::Trace => trace::run(arguments.runs, arguments.only.as_deref(), &mut progress)
+            .map(|found| (found.measurements, found.missing)),
         Suite::Persistency => {
             persistency::run(arguments.runs, &mut progress).map(|found| (found.measurements, found.missing))
         }
@@ -134,6 +141,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
         Some("pool") => Suite::Pool,
         Some("slow") => Suite::Slow,
         Some("sqlite") => Suite::Sqlite,
+        Some("trace") => Suite::Trace,
         Some(other) => return Err(format!("there is no suite {other}")),
         None => return Err("no suite is named".to_owned()),
     };
@@ -169,6 +177,7 @@ mod tests {
         assert_eq!(parsed("persistency").unwrap().suite, Suite::Persistency);
         assert_eq!(parsed("sqlite --only paper").unwrap().suite, Suite::Sqlite);
         assert_eq!(parsed("pool --only flush").unwrap().suite, Suite::Pool);
+        assert_eq!(parsed("trace --only dd").unwrap().suite, Suite::Trace);
         assert_eq!(parsed("applet --only channel").unwrap().suite, Suite::Applet);
         assert_eq!(parsed("heap --only kv").unwrap().only.as_deref(), Some("kv"));
         assert!(parsed("slice --only kv").is_err() && parsed("heap --only").is_err());

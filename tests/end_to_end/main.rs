@@ -18,6 +18,7 @@ mod rubbish;
 mod sqlite;
 mod streams;
 mod tools;
+mod trace;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

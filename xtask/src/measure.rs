@@ -11,8 +11,8 @@ use crate::release;
 use crate::sqlite_suite;
 use crate::workspace::Workspace;
 
-const SUITES: [&str; 7] =
-    ["slice", PEERS_SUITE, APPLET_SUITE, BYTES_SUITE, POOL_SUITE, SLOW_SUITE, SQLITE_SUITE];
+const SUITES: [&str; 8] =
+    ["slice", PEERS_SUITE, APPLET_SUITE, BYTES_SUITE, POOL_SUITE, SLOW_SUITE, SQLITE_SUITE, TRACE_SUITE];
 /// The suite that needs the engines that it compares with.
 const PEERS_SUITE: &str = "heap";
 /// The suite that needs applets and the C library.
@@ -27,6 +27,8 @@ const EXTENSION: &str = "libholdfast_sqlite.so";
 const POOL_SUITE: &str = "pool";
 /// The suite that needs the model of slow memory, which the others must not have.
 const SLOW_SUITE: &str = "slow";
+/// The suite that traces programs with the command.
+const TRACE_SUITE: &str = "trace";
 /// Package and program.
 const BENCH: &str = "holdfast-bench";
 /// The applet that the measurements run.
@@ -56,6 +58,12 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
         Some(suite) if suite == BYTES_SUITE => with_c(workspace, "sqlite", "build-essential")?,
         Some(suite) if suite == SQLITE_SUITE => with_vfs(workspace)?,
         Some(suite) if suite == SLOW_SUITE => bench_with(workspace, &["--features", "slow-memory"])?,
+        Some(suite) if suite == TRACE_SUITE => {
+            let programs = release::build(workspace, &[release::COMMAND])?;
+            let mut command = bench_with(workspace, &[])?;
+            command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
+            command
+        }
         _ => built(workspace, BENCH)?,
     };
     show(program.args(arguments));

@@ -105,19 +105,19 @@ static __noinline __u8 object_by_copies(struct file **slot)
 	return object ?: object_by_name(file);
 }
 
-static __always_inline __u8 object_of(struct task_struct *task, __u64 descriptor)
+static __always_inline __u8 object_of(struct task_struct *task, __u32 index, int is_rare)
 {
-	struct fdtable *table = task->files->fdt;
-	struct file **slot = table->fd;
-	__u32 index = descriptor;
+	struct fdtable *table;
 
 	if ((__s32)index < 0)
 		return OBJECT_NONE;
-	if (index >= table->max_fds)
-		return OBJECT_UNKNOWN;
-	if (bpf_ksym_exists(bpf_rdonly_cast) && !settings.only_copies)
-		return object_by_casts(slot + index);
-	return object_by_copies(slot + index);
+	if (bpf_ksym_exists(bpf_rdonly_cast) && !settings.only_copies && !is_rare) {
+		task = bpf_rdonly_cast(task, bpf_core_type_id_kernel(struct task_struct));
+		table = task->files->fdt;
+		return index < table->max_fds ? object_by_casts(table->fd + index) : OBJECT_UNKNOWN;
+	}
+	table = BPF_CORE_READ(task, files, fdt);
+	return index < BPF_CORE_READ(table, max_fds) ? object_by_copies(BPF_CORE_READ(table, fd) + index) : OBJECT_UNKNOWN;
 }
 
 static __always_inline __u64 argument(struct pt_regs *regs, __u8 abi, __u8 index)
@@ -137,13 +137,13 @@ static __always_inline __u8 facts_of(__u8 abi, __u32 number)
 	return abi == ABI_I386 ? settings.facts_32[number] : settings.facts_64[number];
 }
 
-static __always_inline __u8 look_at_object(struct task_struct *task, struct pt_regs *regs, __u8 abi, __u8 facts)
+static __always_inline __u8 look_at_object(struct task_struct *task, struct pt_regs *regs, __u8 abi, __u8 facts, int is_rare)
 {
 	__u8 index = facts & FACT_DESCRIPTOR;
 
 	if ((facts & FACT_MAPPING) && ((abi == ABI_I386 ? regs->si : regs->r10) & MAP_ANONYMOUS))
 		return OBJECT_ANONYMOUS;
-	return index ? object_of(task, argument(regs, abi, index)) : OBJECT_NONE;
+	return index ? object_of(task, argument(regs, abi, index), is_rare) : OBJECT_NONE;
 }
 
 #endif

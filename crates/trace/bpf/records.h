@@ -78,9 +78,11 @@ static __always_inline struct state *current_state(void)
 	return state_of((struct task_struct *)bpf_get_current_task_btf());
 }
 
-/* A number as the tracer's name space of processes has it. */
-static __always_inline __u32 seen_number(struct pid *pid)
+/* A thread's number as the tracer's name space of processes has it. What is rare is read by copies: a kernel takes long to check
+ * programs that follow pointers themselves. */
+static __always_inline __u32 seen_number(struct task_struct *task)
 {
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
 	__u32 level = counters.level;
 	int number = 0;
 

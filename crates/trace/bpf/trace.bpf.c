@@ -50,7 +50,7 @@ int on_enter(__u64 *ctx)
 	state->number = number;
 	state->abi = abi;
 	state->flags = facts & FACT_MORE_ARGUMENTS ? CALL_HAS_ALL_ARGUMENTS : 0;
-	state->object = look_at_object(task, regs, abi, facts);
+	state->object = look_at_object(task, regs, abi, facts, 0);
 	state->returns_unseen = 0;
 	if (state->again_ip && regs->ip == state->again_ip && regs->sp == state->again_sp) {
 		__u32 restart = abi == ABI_I386 ? NR_RESTART_SYSCALL_32 : NR_RESTART_SYSCALL_64;
@@ -68,7 +68,7 @@ int on_enter(__u64 *ctx)
 
 static __always_inline int is_dying(struct task_struct *task)
 {
-	return task->signal->flags & SIGNAL_GROUP_EXIT || task->pending.signal.sig[0] & (1ul << (SIGKILL - 1));
+	return BPF_CORE_READ(task, signal, flags) & SIGNAL_GROUP_EXIT || task->pending.signal.sig[0] & (1ul << (SIGKILL - 1));
 }
 
 SEC("tp_btf/sys_exit")
@@ -182,8 +182,8 @@ static __always_inline struct state *trace_thread(struct task_struct *task, __u6
 		__sync_fetch_and_add(&counters.missed_threads, 1);
 		return 0;
 	}
-	state->thread = seen_number(task->thread_pid);
-	state->process = seen_number(task->group_leader->thread_pid);
+	state->thread = seen_number(task);
+	state->process = seen_number(BPF_CORE_READ(task, group_leader));
 	state->began_ns = now;
 	state->returns_unseen = 1;
 	__sync_fetch_and_add(&counters.live, 1);
@@ -217,7 +217,7 @@ int on_fork(__u64 *ctx)
 
 static __always_inline __u32 parent_of(struct task_struct *task)
 {
-	return seen_number(task->real_parent->group_leader->thread_pid);
+	return seen_number(BPF_CORE_READ(task, real_parent, group_leader));
 }
 
 /* The exec of the started program is where it begins. An exec by another thread than the first gives that thread the number of the process. */
@@ -255,17 +255,17 @@ int on_signal(__u64 *ctx)
 	if (!state || state->done)
 		return 0;
 	/* With a handler, most calls that would begin again do not: the program sees EINTR. */
-	if (state->again_ip && (__u64)action->sa.sa_handler > 1) {
+	if (state->again_ip && (__u64)BPF_CORE_READ(action, sa.sa_handler) > 1) {
 		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 		__s64 result = regs->ax;
 		if (result == -ERESTARTNOHAND || result == -ERESTART_RESTARTBLOCK ||
-		    (result == -ERESTARTSYS && !(action->sa.sa_flags & SA_RESTART)))
+		    (result == -ERESTARTSYS && !(BPF_CORE_READ(action, sa.sa_flags) & SA_RESTART)))
 			state->again_ip = 0;
 	}
 	/* A signal that ends a process is delivered as SIGKILL, also to threads that end with it for another reason. */
-	if (signal == SIGKILL && task->signal->flags & SIGNAL_GROUP_EXIT)
-		signal = task->signal->group_exit_code & 0x7f;
-	if (!signal || (signal == SIGKILL && task->signal->group_exec_task))
+	if (signal == SIGKILL && BPF_CORE_READ(task, signal, flags) & SIGNAL_GROUP_EXIT)
+		signal = BPF_CORE_READ(task, signal, group_exit_code) & 0x7f;
+	if (!signal || (signal == SIGKILL && BPF_CORE_READ(task, signal, group_exec_task)))
 		return 0;
 	record = reserve_thread(state, KIND_SIGNAL, bpf_ktime_get_ns());
 	if (record) {
@@ -275,24 +275,34 @@ int on_signal(__u64 *ctx)
 	return 0;
 }
 
-static __always_inline void send_operations(struct task_struct *task, struct state *state, __u64 now)
-{
-	struct operations *operations = bpf_task_storage_get(&io_uring, task, 0, 0);
-	struct thread *record;
-	int opcode;
+struct counted {
+	struct state *state;
+	struct operations *operations;
+	__u64 now;
+};
 
-	if (!operations)
-		return;
-	for (opcode = 0; opcode < OPERATIONS; opcode++) {
-		if (!operations->count[opcode])
-			continue;
-		record = reserve_thread(state, KIND_IO_URING, now);
-		if (!record)
-			continue;
+static long send_operation(__u64 opcode, struct counted *counted)
+{
+	__u32 count = counted->operations->count[opcode & (OPERATIONS - 1)];
+	struct thread *record;
+
+	if (!count)
+		return 0;
+	record = reserve_thread(counted->state, KIND_IO_URING, counted->now);
+	if (record) {
 		record->opcode = opcode;
-		record->other = operations->count[opcode];
+		record->other = count;
 		bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 	}
+	return 0;
+}
+
+static __always_inline void send_operations(struct task_struct *task, struct state *state, __u64 now)
+{
+	struct counted counted = { state, bpf_task_storage_get(&io_uring, task, 0, 0), now };
+
+	if (counted.operations)
+		bpf_loop(OPERATIONS, send_operation, &counted, 0);
 }
 
 /* All that is to be said of a thread that ends, or of one that is let go. */
@@ -314,7 +324,7 @@ static __always_inline void send_rest(struct task_struct *task, struct state *st
 	record->queue_ns = state->total_queue_ns;
 	if (kind == KIND_ENDED) {
 		record->other = task->exit_code;
-		record->how = task->signal->group_exec_task ? END_BY_EXEC : END_KNOWN;
+		record->how = BPF_CORE_READ(task, signal, group_exec_task) ? END_BY_EXEC : END_KNOWN;
 	}
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
@@ -378,7 +388,7 @@ static __always_inline void begin_in_the_middle(struct task_struct *task, struct
 		state->number = regs->orig_ax;
 		state->abi = task->thread_info.status & TS_COMPAT ? ABI_I386 : ABI_X86_64;
 		state->flags = CALL_HAS_ALL_ARGUMENTS;
-		state->object = look_at_object(task, regs, state->abi, facts_of(state->abi, state->number));
+		state->object = look_at_object(task, regs, state->abi, facts_of(state->abi, state->number), 1);
 		state->returns_unseen = 0;
 		state->start_ns = now;
 	}
@@ -413,11 +423,11 @@ int mark(struct bpf_iter__task *ctx)
 		return 0;
 	counters.level = BPF_CORE_READ(reader, thread_pid, level);
 	key.what = WANTED_PROCESS;
-	key.number = seen_number(task->group_leader->thread_pid);
+	key.number = seen_number(BPF_CORE_READ(task, group_leader));
 	how = bpf_map_lookup_elem(&wanted, &key);
 	if (!how) {
 		key.what = WANTED_THREAD;
-		key.number = seen_number(task->thread_pid);
+		key.number = seen_number(task);
 		how = bpf_map_lookup_elem(&wanted, &key);
 	}
 	return how ? begin_if_new(task, *how) : 0;
@@ -444,7 +454,7 @@ int on_moved(__u64 *ctx)
 {
 	struct cgroup *group = (struct cgroup *)ctx[0];
 	struct task_struct *task = (struct task_struct *)ctx[2];
-	__u64 id = group->kn->id;
+	__u64 id = BPF_CORE_READ(group, kn, id);
 
 	if (bpf_map_lookup_elem(&groups, &id) && task->tgid != settings.tracer)
 		return begin_if_new(task, WANTED_NOW);

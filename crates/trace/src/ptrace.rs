@@ -17,6 +17,7 @@ mod watch;
 
 use std::time::{Duration, Instant};
 
+use holdfast_sys::child::reap;
 use holdfast_sys::ptrace::{self, WakeUp};
 
 use self::calibrate::Calibration;
@@ -95,7 +96,12 @@ impl Backend for PtraceBackend {
 fn start(tracer: &mut Tracer, program: &Program, settings: &Settings, orders: Orders) -> Result<()> {
     let mut waiting = program.start(settings.pin)?;
     let process = waiting.started.pid();
-    ptrace::seize(process).map_err(|source| unavailable(&source))?;
+    if let Err(source) = ptrace::seize(process) {
+        // It ends without having been let go.
+        drop(waiting);
+        let _ = reap(process, true);
+        return Err(unavailable(&source));
+    }
     tracer.phase = Phase::SettingUp;
     tracer.command = Some(process);
     tracer.add(process, process, std::process::id(), false);
@@ -118,7 +124,7 @@ fn follow(tracer: &mut Tracer, orders: Orders) -> Result<()> {
     let _watcher =
         Watcher::start(orders).map_err(|source| TraceError::Kernel { step: "start a thread", source })?;
     let mut letting_go_until = None;
-    while !tracer.threads.is_empty() {
+    while tracer.has_threads() {
         match ptrace::wait() {
             Ok(Some((tid, happened))) => tracer.on(tid, happened),
             // Somebody else took their ends.
@@ -162,7 +168,7 @@ fn notes(about: &mut About, tracer: &Tracer, target: &Target) {
     note("operations of io_uring are not calls and were not counted; --backend bpf counts them");
     if tracer.is_uncounted {
         note(
-            "this kernel does not count the time of threads (CONFIG_SCHED_INFO): the parts of all times are missing; use --backend bpf",
+            "this kernel does not count the time of threads (CONFIG_SCHED_INFO): all time counts as on the CPU; use --backend bpf",
         );
     }
     if matches!(target, Target::Attach(_)) {
@@ -172,6 +178,6 @@ fn notes(about: &mut About, tracer: &Tracer, target: &Target) {
     }
     if !tracer.threads.is_empty() {
         let left = tracer.threads.len();
-        about.notes.push(format!("{left} threads did not stop in time to be let go in order; the kernel does it when the trace ends"));
+        about.notes.push(format!("{left} threads did not stop in time to be let go in order; the kernel does it when the tracer ends"));
     }
 }

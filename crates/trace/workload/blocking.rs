@@ -7,12 +7,15 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::facts::{Facts, burn, thread_number};
 
 /// `count` sleeps of `time_us` each.
 pub(crate) fn sleeps(facts: &mut Facts, count: u64, time_us: u64) {
+    // As long as is asked for, not 50 us longer as by default.
+    // SAFETY: no pointers.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     facts.measure("sleeps", || {
         for _ in 0..count {
             let time = libc::timespec { tv_sec: 0, tv_nsec: (time_us * 1000) as libc::c_long };
@@ -29,12 +32,17 @@ pub(crate) fn sleeper_beside_reader(facts: &mut Facts) {
         let reader = scope.spawn(|| {
             let mut zeros = File::open("/dev/zero").expect("/dev/zero");
             let (mut buffer, mut reads) = (vec![0; 64 << 10], 0_u64);
-            let before = crate::facts::counters();
+            let (began, before) = (Instant::now(), crate::facts::counters());
             while !done.load(Ordering::Relaxed) {
                 zeros.read_exact(&mut buffer).expect("zeros");
                 reads += 1;
             }
-            (thread_number(), reads, crate::facts::counters().0 - before.0)
+            let after = crate::facts::counters();
+            (
+                thread_number(),
+                reads,
+                [began.elapsed().as_nanos() as u64, after.0 - before.0, after.1 - before.1],
+            )
         });
         facts.tell("sleeper", thread_number());
         facts.measure("sleeper", || {
@@ -43,10 +51,12 @@ pub(crate) fn sleeper_beside_reader(facts: &mut Facts) {
             unsafe { libc::syscall(libc::SYS_futex, futex.as_ptr(), libc::FUTEX_WAIT, 0, &raw const second) };
         });
         done.store(true, Ordering::Relaxed);
-        let (thread, reads, cpu_ns) = reader.join().expect("the reader");
+        let (thread, reads, [wall_ns, cpu_ns, queue_ns]) = reader.join().expect("the reader");
         facts.tell("reader", thread);
         facts.tell("reads", reads);
+        facts.tell("reader_wall_ns", wall_ns);
         facts.tell("reader_cpu_ns", cpu_ns);
+        facts.tell("reader_queue_ns", queue_ns);
     });
 }
 
@@ -128,19 +138,20 @@ pub(crate) fn spins_beside_another(facts: &mut Facts) {
         let part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         let parts = vec![part; 512];
         together.wait();
-        let before = crate::facts::counters();
+        let (began, before) = (Instant::now(), crate::facts::counters());
         while crate::facts::counters().0 - before.0 < until_ns {
             // SAFETY: each part is the buffer.
             unsafe { libc::readv(zeros.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
         }
         let after = crate::facts::counters();
-        (thread_number(), after.0 - before.0, after.1 - before.1)
+        (thread_number(), began.elapsed().as_nanos() as u64, after.0 - before.0, after.1 - before.1)
     };
     std::thread::scope(|scope| {
         let other = scope.spawn(spin);
-        let (thread, cpu_ns, queue_ns) = spin();
+        let (thread, wall_ns, cpu_ns, queue_ns) = spin();
         other.join().expect("the other spinner");
         facts.tell("spinner", thread);
+        facts.tell("spinner_wall_ns", wall_ns);
         facts.tell("spinner_cpu_ns", cpu_ns);
         facts.tell("spinner_queue_ns", queue_ns);
     });

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use holdfast_trace::{Backend, Event, Program, PtraceBackend, Settings, Target};
+use holdfast_trace::{Backend, BpfBackend, Event, Program, PtraceBackend, Result, Settings, Target};
 
 use crate::facts::Facts;
 use crate::threads::mark;
@@ -92,13 +92,24 @@ pub(crate) fn ticks(facts: &mut Facts, count: u64) {
     facts.tell("done", 1);
 }
 
-/// Is a tracer itself: of a command, or with a number, of a process; tells how many calls it saw.
-pub(crate) fn traces(facts: &mut Facts, command: &[String]) {
+/// Is a tracer itself, with this backend: of a command, or with a number, of a process; tells how many calls it saw.
+pub(crate) fn traces(facts: &mut Facts, backend: &str, command: &[String]) {
     let target = match command.first().map(|word| word.parse()) {
         Some(Ok(process)) => Target::Attach(vec![process]),
         _ => Target::Start(Program { command: command.iter().map(Into::into).collect() }),
     };
-    let backend = Box::new(PtraceBackend::new(Settings::new(target)).expect("a backend"));
+    let settings = Settings::new(target);
+    let made: Result<Box<dyn Backend>> = match backend {
+        "bpf" => BpfBackend::new(settings).map(|backend| Box::new(backend) as _),
+        _ => PtraceBackend::new(settings).map(|backend| Box::new(backend) as _),
+    };
+    let backend = match made {
+        Ok(backend) => backend,
+        Err(error) => {
+            println!("{error}");
+            std::process::exit(1);
+        }
+    };
     let mut calls = 0;
     let outcome = backend.run(&mut |event| {
         if matches!(event, Event::Call(_)) {

@@ -8,6 +8,7 @@
 mod blocking;
 mod facts;
 mod kinds;
+mod rings;
 mod signals;
 mod threads;
 
@@ -43,7 +44,9 @@ fn main() {
         "filtered_to_death" => kinds::filtered(&mut facts, true),
         "descriptors" => kinds::descriptors(&mut facts),
         "ticks" => kinds::ticks(&mut facts, number(3)),
-        "traces" => kinds::traces(&mut facts, &arguments[3..]),
+        "ticks_in_threads" => threads::tick(&mut facts, number(3)),
+        "queues_operations" => rings::queues_operations(&mut facts, number(3)),
+        "traces" => kinds::traces(&mut facts, &arguments[3], &arguments[4..]),
         other => panic!("no workload {other}"),
     }
 }

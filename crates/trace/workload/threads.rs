@@ -3,7 +3,9 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use crate::blocking::{rest, wait_for};
 use crate::facts::{Facts, thread_number};
@@ -50,6 +52,11 @@ pub(crate) fn execs_from_a_thread(facts: &mut Facts, file: &str) {
     facts.tell("process", u64::from(std::process::id()));
     let file = file.to_owned();
     let thread = std::thread::spawn(move || {
+        // Until the first thread waits for this one.
+        let first = format!("/proc/self/task/{}/stat", std::process::id());
+        while !std::fs::read_to_string(&first).expect("the first thread").contains(") S ") {
+            std::thread::yield_now();
+        }
         let program = std::env::current_exe().expect("this program");
         let failed = Command::new(program).args([file.as_str(), "after_exec"]).exec();
         panic!("exec: {failed}");
@@ -77,4 +84,31 @@ pub(crate) fn family(facts: &mut Facts) {
     });
     facts.tell("thread", thread.join().expect("a thread"));
     mark();
+}
+
+/// Threads that each make a mark every few milliseconds, until the first one, too, has made so many; a last thread is made then.
+pub(crate) fn tick(facts: &mut Facts, count: u64) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (say, hear) = mpsc::channel();
+        for _ in 0..4 {
+            let (say, over) = (say.clone(), &over);
+            scope.spawn(move || {
+                say.send(thread_number()).expect("the first thread");
+                while !over.load(Ordering::Relaxed) {
+                    mark();
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+        }
+        for _ in 0..4 {
+            facts.tell("thread", hear.recv().expect("a thread"));
+        }
+        for tick in 0..count {
+            facts.tell("tick", tick);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    std::thread::spawn(mark).join().expect("a thread");
 }

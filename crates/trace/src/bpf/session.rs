@@ -394,3 +394,38 @@ impl Run<'_, '_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Object, Program};
+
+    /// Names and descriptors of a command's calls.
+    fn objects(only_copies: bool) -> Result<Vec<(String, Object)>> {
+        let command =
+            ["sh", "-c", "cat /etc/hostname | cat >/dev/null; ls /proc/self/fd"].map(Into::into).to_vec();
+        let options = Options { buffer_bytes: 4 << 20, only_copies };
+        let backend = BpfBackend::load(Settings::new(Target::Start(Program { command })), options)?;
+        let mut objects = Vec::new();
+        Box::new(backend).run(&mut |event| {
+            if let Event::Call(call) = event
+                && call.object != Object::None
+            {
+                objects.push((call.name().into_owned(), call.object));
+            }
+        })?;
+        objects.sort_unstable();
+        Ok(objects)
+    }
+
+    #[test]
+    fn an_older_kernels_way_to_read_finds_the_same_descriptors() {
+        match objects(true) {
+            Ok(by_copies) => {
+                assert!(by_copies.iter().any(|(name, object)| name == "read" && *object == Object::Pipe));
+                assert_eq!(by_copies, objects(false).unwrap());
+            }
+            Err(error) => println!("not run: {error}"),
+        }
+    }
+}

@@ -107,6 +107,16 @@ impl Raw {
     /// shows is the tracer's.
     pub(super) fn split(&self, bias: &Cost, blocked: Blocked) -> Split {
         let stops = self.stops;
+        if self.counted.turns == 0 {
+            let wall_ns = self.wall_ns.saturating_sub(bias.blocked_bias_ns);
+            if self.at_entry.turns == 0 {
+                // It ran, so the kernel does not count.
+                return Split::of(wall_ns, 0, 0, 0, 0);
+            }
+            // It was gone before its counters could be read again: it has not run much since it was blocked.
+            let (sleep_ns, wait_ns, io_wait_ns) = blocked.divide(wall_ns);
+            return Split::of(0, sleep_ns, wait_ns, io_wait_ns, 0);
+        }
         let cpu_ns = self.counted.cpu_ns.saturating_sub(bias.cpu_bias_ns * stops);
         if self.counted.turns <= stops {
             return Split::of(cpu_ns, 0, 0, 0, 0);
@@ -114,6 +124,9 @@ impl Raw {
         let queue_ns = self.counted.queue_ns.saturating_sub(bias.queue_bias_ns * stops);
         let running_ns = self.counted.cpu_ns.saturating_add(self.counted.queue_ns);
         let blocked_ns = self.wall_ns.saturating_sub(running_ns).saturating_sub(bias.blocked_bias_ns);
+        if blocked.is_never_in(self.wall_ns) {
+            return Split::of(cpu_ns, 0, 0, 0, queue_ns.saturating_add(blocked_ns));
+        }
         let (sleep_ns, wait_ns, io_wait_ns) = blocked.divide(blocked_ns);
         Split::of(cpu_ns, sleep_ns, wait_ns, io_wait_ns, queue_ns)
     }
@@ -233,8 +246,8 @@ impl Thread {
         let seen = self.slot.leave(at_ns);
         let blocked = match seen {
             _ if inside.waits_for_child => Blocked::FOR_CHILD,
-            Some(seen) => seen,
-            None => Blocked::unseen(inside.object),
+            Some(seen) if seen.tells_of(wall_ns) => seen,
+            _ => Blocked::unseen(inside.object),
         };
         self.note_restart(&inside, result);
         let call = Call {
@@ -269,5 +282,63 @@ impl Inside {
     pub(super) fn was_stopped(&mut self, since_ns: u64, now_ns: u64) {
         self.stops += 1;
         self.stopped_ns += now_ns.saturating_sub(since_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_sys::ptrace::ARCH_X86_64;
+
+    use super::*;
+
+    const BIAS: Cost =
+        Cost { slowdown_ns: 0, cpu_bias_ns: 10, queue_bias_ns: 20, blocked_bias_ns: 30, calls: 1 };
+
+    fn split(counted: [u64; 3], had_turns: u64) -> Split {
+        split_seen(counted, had_turns, Blocked { io_wait_ns: 1, ..Blocked::default() })
+    }
+
+    fn split_seen(counted: [u64; 3], had_turns: u64, seen: Blocked) -> Split {
+        let reading = |[cpu_ns, queue_ns, turns]: [u64; 3]| Reading { cpu_ns, queue_ns, turns };
+        let at_entry = reading([0, 0, had_turns]);
+        let raw = Raw { start_ns: 0, wall_ns: 1000, at_entry, counted: reading(counted), stops: 1 };
+        raw.split(&BIAS, seen)
+    }
+
+    #[test]
+    fn a_thread_that_got_a_cpu_once_was_never_blocked_whatever_the_clock_says() {
+        assert_eq!(split([110, 500, 1], 7), Split::of(100, 0, 0, 0, 0));
+        assert_eq!(split([5, 0, 1], 7), Split::default());
+    }
+
+    #[test]
+    fn what_neither_a_cpu_nor_the_run_queue_had_was_blocked() {
+        assert_eq!(split([110, 220, 2], 7), Split::of(100, 0, 0, 640, 200));
+        assert_eq!(split([900, 200, 3], 7), Split::of(890, 0, 0, 0, 180));
+    }
+
+    #[test]
+    fn a_thread_that_was_always_found_ready_was_not_blocked() {
+        let ready = |ready_ns| Blocked { ready_ns, ..Blocked::default() };
+        assert_eq!(split_seen([110, 220, 2], 7, ready(600)), Split::of(100, 0, 0, 0, 840));
+        assert_eq!(split_seen([110, 220, 2], 7, ready(400)), Split::of(100, 640, 0, 0, 200));
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_was_blocked_and_one_that_nobody_counts_ran() {
+        assert_eq!(split([0, 0, 0], 7), Split::of(0, 0, 0, 970, 0));
+        assert_eq!(split([0, 0, 0], 0), Split::of(970, 0, 0, 0, 0));
+    }
+
+    #[test]
+    fn a_number_is_taken_as_the_door_has_it() {
+        let of = |arch, number| {
+            let entered = Entered::of(arch, number, [u64::MAX; 6], (0, 0));
+            (entered.abi, entered.number, entered.arguments[0])
+        };
+        assert_eq!(of(ARCH_I386, 20), (Abi::I386, 20, 0xffff_ffff));
+        assert_eq!(of(ARCH_X86_64, 39), (Abi::X86_64, 39, u64::MAX));
+        assert_eq!(of(ARCH_X86_64, X32_BIT | 39), (Abi::X32, 39, u64::MAX));
+        assert_eq!(of(ARCH_X86_64, u64::from(u32::MAX)), (Abi::X86_64, u32::MAX, u64::MAX));
     }
 }

@@ -90,6 +90,11 @@ impl<'a> Tracer<'a> {
         (self.sink)(Event::Began { at_ns: now_ns(), process, thread, parent, command });
     }
 
+    /// Whether a thread is traced, or about to be.
+    pub(super) fn has_threads(&self) -> bool {
+        !self.threads.is_empty() || !self.unseen.is_empty()
+    }
+
     /// Something happened to a thread.
     pub(super) fn on(&mut self, tid: u32, happened: Happened) {
         match happened {
@@ -140,6 +145,8 @@ impl<'a> Tracer<'a> {
         }
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         match at {
+            // It is let go: the call is made, but not seen.
+            AtCall::Entry { .. } if self.phase == Phase::LettingGo => self.go_on(tid, 0),
             AtCall::Entry { arch, number, arguments, instruction, stack } => {
                 let entered = Entered::of(arch, number, arguments, (instruction, stack));
                 let unfinished = thread.leave(None, at_ns, &self.bias);

@@ -12,7 +12,7 @@ use crate::subject::{Subject, over_each};
 use crate::trace::{Facts, Trace, WORKLOAD};
 
 /// Waits for something that must come.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < end, "{what} has not come in a minute");
@@ -20,13 +20,13 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn workload(facts: &Facts, words: &[&str]) -> Command {
+pub(crate) fn workload(facts: &Facts, words: &[&str]) -> Command {
     let mut command = Command::new(WORKLOAD);
     command.arg(facts.path()).args(words).stdin(Stdio::null());
     command
 }
 
-fn end(mut child: Child) {
+pub(crate) fn end(mut child: Child) {
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -121,16 +121,20 @@ fn a_running_process_is_traced_for_a_while_and_goes_on_untraced() {
 
 #[test]
 fn a_program_whose_tracer_is_killed_goes_on_unharmed() {
-    let facts = Facts::new();
-    let traced = Facts::new();
-    let command = traced.command(&["ticks", "50"]);
-    let words: Vec<_> =
-        ["traces"].into_iter().chain(command.iter().map(|word| word.to_str().unwrap())).collect();
-    let tracer = workload(&facts, &words).spawn().unwrap();
-    until("a traced call", || facts.get("sees_calls").is_some() && traced.get("tick").is_some());
-    end(tracer);
-    until("the end of the program", || traced.get("done").is_some());
-    assert_eq!(traced.sum("tick"), 49 * 50 / 2);
+    over_each(|subject| {
+        let facts = Facts::new();
+        let traced = Facts::new();
+        let command = traced.command(&["ticks", "50"]);
+        let words: Vec<_> = ["traces", subject.name]
+            .into_iter()
+            .chain(command.iter().map(|word| word.to_str().unwrap()))
+            .collect();
+        let tracer = workload(&facts, &words).spawn().unwrap();
+        until("a traced call", || facts.get("sees_calls").is_some() && traced.get("tick").is_some());
+        end(tracer);
+        until("the end of the program", || traced.get("done").is_some());
+        assert_eq!(traced.sum("tick"), 49 * 50 / 2);
+    });
 }
 
 #[test]
@@ -179,7 +183,7 @@ fn processes_that_cannot_be_traced_are_refused_with_the_reason() {
     // One tracer holds it, another one asks.
     let (facts, holder) = (Facts::new(), Facts::new());
     let child = workload(&facts, &["ticks", "100000"]).spawn().unwrap();
-    let tracer = workload(&holder, &["traces", &child.id().to_string()]).spawn().unwrap();
+    let tracer = workload(&holder, &["traces", "ptrace", &child.id().to_string()]).spawn().unwrap();
     until("the other tracer", || holder.get("sees_calls").is_some());
     let error = run(child.id()).run(&mut |_| {}).unwrap_err();
     let held_by = tracer.id();
@@ -204,7 +208,7 @@ fn another_users_process_is_refused_with_the_remedy() {
     std::fs::write(&facts, "").unwrap();
     std::fs::set_permissions(&facts, mode(0o666)).unwrap();
     let mut tracer = Command::new(program);
-    tracer.arg(facts).args(["traces", &child.id().to_string()]).uid(65534).gid(65534);
+    tracer.arg(facts).args(["traces", "ptrace", &child.id().to_string()]).uid(65534).gid(65534);
     let mut tracer = tracer.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(tracer.stdout.take().unwrap()).read_line(&mut said).unwrap();

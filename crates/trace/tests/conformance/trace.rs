@@ -107,6 +107,11 @@ impl Trace {
         self.facts.sum(&format!("{name}_{what}_ns"))
     }
 
+    /// By the clock: for how long it can have been on a CPU, if it was blocked for so long at least.
+    pub(crate) fn running_at_most_ns(&self, name: &str, blocked_ns: u64) -> u64 {
+        self.seen_ns(name, "wall").saturating_sub(self.seen_ns(name, "queue")).saturating_sub(blocked_ns)
+    }
+
     /// For how long it was blocked, as the workload saw it: neither on a CPU nor ready to be.
     pub(crate) fn seen_blocked_ns(&self, name: &str) -> u64 {
         let running_ns = self.seen_ns(name, "cpu") + self.seen_ns(name, "queue");

@@ -1,0 +1,205 @@
+//! What only the BPF backend has: a buffer that may be too small, control groups, operations of io_uring, privileges.
+
+use std::collections::HashSet;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use holdfast_trace::{Backend, BpfBackend, Event, Object, Program, Settings, StopFlag, Target};
+
+use crate::life::{end, until, workload};
+use crate::trace::{Facts, WORKLOAD};
+
+/// The backend, unless it cannot be had here.
+fn bpf(settings: Settings, buffer_bytes: u32) -> Option<Box<BpfBackend>> {
+    match BpfBackend::with_buffer(settings, buffer_bytes) {
+        Ok(backend) => Some(Box::new(backend)),
+        Err(error) => {
+            println!("not run: {error}");
+            None
+        }
+    }
+}
+
+fn started(words: &[&str]) -> Settings {
+    Settings::new(Target::Start(Program { command: words.iter().map(Into::into).collect() }))
+}
+
+/// How many records became events, and how many were lost.
+#[derive(Debug, Default)]
+struct Count {
+    came: u64,
+    lost: u64,
+}
+
+impl Count {
+    fn add(&mut self, event: &Event) {
+        match event {
+            Event::Lost { events } => self.lost += events,
+            // It comes with the end of its thread.
+            Event::ThreadTime { .. } => {}
+            _ => self.came += 1,
+        }
+    }
+}
+
+#[test]
+fn a_buffer_that_is_too_small_loses_records_and_counts_every_one() {
+    let words = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=100000", "status=none"];
+    let mut counts = [Count::default(), Count::default()];
+    for (count, buffer_bytes) in counts.iter_mut().zip([64 << 20, 4096]) {
+        let Some(backend) = bpf(started(&words), buffer_bytes) else { return };
+        let outcome = backend.run(&mut |event| count.add(&event)).unwrap();
+        assert_eq!(outcome.about.lost, count.lost);
+    }
+    let [whole, pressed] = counts;
+    assert!(whole.lost == 0 && whole.came > 200_000, "{whole:?}");
+    assert!(pressed.lost > 0 && pressed.came > 0, "{pressed:?}");
+    assert_eq!(pressed.came + pressed.lost, whole.came);
+}
+
+#[test]
+fn every_thread_of_a_running_program_is_attached_to_and_so_is_one_that_it_makes_later() {
+    let facts = Facts::new();
+    let mut child = workload(&facts, &["ticks_in_threads", "60"]).spawn().unwrap();
+    until("all threads", || facts.get("tick").is_some());
+    let settings = Settings::new(Target::Attach(vec![child.id()]));
+    let Some(backend) = bpf(settings, 1 << 20) else { return end(child) };
+    let (mut began, mut marked, mut ended) = (HashSet::new(), HashSet::new(), HashSet::new());
+    backend
+        .run(&mut |event| match event {
+            Event::Began { thread, .. } => assert!(began.insert(thread)),
+            Event::Call(call) if call.name() == "getppid" => {
+                marked.insert(call.thread);
+            }
+            Event::Ended { thread, .. } => assert!(ended.insert(thread)),
+            _ => {}
+        })
+        .unwrap();
+    assert!(child.wait().unwrap().success());
+    // The first thread makes none.
+    assert_eq!((began.len(), marked.len()), (6, 5));
+    assert!(marked.is_subset(&began) && !marked.contains(&child.id()));
+    assert_eq!(began, ended);
+}
+
+/// A new control group, removed at the end; None where none can be made.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> Option<Group> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let points = mounts.lines().filter_map(|line| {
+            let (before, after) = line.split_once(" - ")?;
+            after.starts_with("cgroup").then(|| before.split(' ').nth(4)).flatten()
+        });
+        let name = format!("holdfast-test-{}", std::process::id());
+        for point in points {
+            let group = Group(PathBuf::from(point).join(&name));
+            // A group of cpusets has no CPUs at first, and takes no process.
+            if !point.contains("cpuset") && std::fs::create_dir(&group.0).is_ok() {
+                return Some(group);
+            }
+        }
+        println!("not run: no control group can be made here");
+        None
+    }
+
+    fn take(&self, process: u32) {
+        std::fs::write(self.0.join("cgroup.procs"), process.to_string()).unwrap();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Processes leave it as they end.
+        for _ in 0..200 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn processes_of_a_control_group_are_traced_and_those_that_come_into_it_and_no_others() {
+    let Some(group) = Group::new() else { return };
+    let facts = [Facts::new(), Facts::new(), Facts::new()];
+    let children = facts.each_ref().map(|facts| workload(facts, &["ticks", "100000"]).spawn().unwrap());
+    let [inside, moved, outside] = children.each_ref().map(std::process::Child::id);
+    group.take(inside);
+    let stop = StopFlag::default();
+    let settings = Settings { stop: stop.clone(), ..Settings::new(Target::Cgroup(group.0.clone())) };
+    if let Some(backend) = bpf(settings, 1 << 20) {
+        let mut seen = HashSet::new();
+        backend
+            .run(&mut |event| {
+                if let Event::Call(call) = event
+                    && call.name() == "getppid"
+                    && seen.insert(call.process)
+                {
+                    match seen.len() {
+                        1 => group.take(moved),
+                        _ => stop.raise(),
+                    }
+                }
+            })
+            .unwrap();
+        assert_eq!(seen, HashSet::from([inside, moved]), "and not {outside}");
+    }
+    children.into_iter().for_each(end);
+}
+
+#[test]
+fn operations_of_an_io_uring_are_counted_apart_from_calls() {
+    let facts = Facts::new();
+    let command = facts.command(&["queues_operations", "25"]);
+    let settings = Settings::new(Target::Start(Program { command }));
+    let Some(backend) = bpf(settings, 1 << 20) else { return };
+    let (mut operations, mut calls, mut has_ended) = (Vec::new(), 0, false);
+    backend
+        .run(&mut |event| match event {
+            Event::IoUring { opcode, count, .. } => {
+                assert!(!has_ended);
+                operations.push((opcode, count));
+            }
+            Event::Call(call) if call.name() == "io_uring_enter" => {
+                assert_eq!(call.object, Object::IoUring);
+                calls += 1;
+            }
+            Event::Ended { .. } => has_ended = true,
+            _ => {}
+        })
+        .unwrap();
+    if facts.get("refused").is_some() {
+        println!("not run: this kernel takes no io_uring");
+        return;
+    }
+    assert_eq!((facts.get("queued"), calls), (Some(25), 25));
+    assert_eq!(operations, [(0, 25)]);
+}
+
+#[test]
+fn without_the_privilege_the_backend_says_what_it_takes() {
+    if !rustix::process::geteuid().is_root() {
+        let Err(error) = BpfBackend::new(started(&["true"])) else { panic!() };
+        assert!(error.to_string().contains("ptrace"), "{error}");
+        return;
+    }
+    // Where another user can get at it.
+    let mode = |mode: u32| std::fs::Permissions::from_mode(mode);
+    let place = tempfile::Builder::new().permissions(mode(0o755)).tempdir().unwrap();
+    let (program, facts) = (place.path().join("trace-workload"), place.path().join("facts"));
+    std::fs::copy(WORKLOAD, &program).unwrap();
+    std::fs::write(&facts, "").unwrap();
+    std::fs::set_permissions(&facts, mode(0o666)).unwrap();
+    let mut tracer = Command::new(program);
+    tracer.arg(facts).args(["traces", "bpf", "true"]).uid(65534).gid(65534);
+    let output = tracer.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("bpf cannot trace here: ") && said.contains("--backend ptrace"), "{said}");
+    assert!(said.contains("CAP_BPF") || said.contains("install clang"), "{said}");
+}

@@ -1,0 +1,39 @@
+//! A disk that gets full while a trace is recorded. In a process of its own: the limit on files is one of the process.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use holdfast_trace::{
+    About, BackendKind, Ending, Event, Recorder, Recording, RecordingError, Settings, Target,
+};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+#[test]
+fn a_recording_on_a_full_disk_keeps_what_was_written_and_says_what_is_missing() {
+    const LIMIT_BYTES: u64 = 64 << 10;
+    const EVENTS: u64 = 400_000;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("trace");
+    // A write beyond the limit fails, instead of ending this process.
+    signal_hook::flag::register(libc::SIGXFSZ, Arc::new(AtomicBool::new(false))).unwrap();
+    setrlimit(Resource::Fsize, Rlimit { current: Some(LIMIT_BYTES), maximum: None }).unwrap();
+
+    let about = About::before(&Settings::new(Target::Attach(vec![1])), BackendKind::Ptrace);
+    let mut recorder = Recorder::create(&path, &about).unwrap();
+    for number in 0..EVENTS {
+        // Numbers that cannot be made much smaller.
+        let at_ns = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1;
+        recorder.record(&Event::ThreadTime { at_ns, process: 1, thread: 1, cpu_ns: at_ns, queue_ns: number });
+    }
+    let RecordingError::Incomplete { kept, dropped, .. } = recorder.finish(&about).unwrap_err() else {
+        panic!("the file took it all");
+    };
+    assert_eq!(kept + dropped, EVENTS);
+    assert!(std::fs::metadata(&path).unwrap().len() <= LIMIT_BYTES);
+    let mut recording = Recording::open(&path).unwrap();
+    let found = recording.by_ref().map(Result::unwrap).count() as u64;
+    assert!(found == kept && kept > 0, "{found} of {kept}");
+    assert_eq!(recording.ending(), Some(&Ending::Unfinished));
+}

@@ -1,0 +1,181 @@
+//! Recordings: what was written is read, as far as it was written.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+
+use holdfast_trace::{
+    Abi, About, BackendKind, Call, End, Ending, Event, Object, Program, Recorder, Recording, RecordingError,
+    Settings, Split, Target,
+};
+
+fn about() -> About {
+    let command = vec!["make".into(), "-j2".into()];
+    About::before(&Settings::new(Target::Start(Program { command })), BackendKind::Ptrace)
+}
+
+fn call(number: u32) -> Event {
+    Event::Call(Call {
+        process: 7,
+        thread: 8,
+        abi: [Abi::X86_64, Abi::I386, Abi::X32][number as usize % 3],
+        number,
+        arguments: [u64::MAX, 1, 2, 3, 4, u64::from(number)],
+        result: (number % 5 != 0).then_some(-i64::from(number)),
+        start_ns: 1_000 + u64::from(number),
+        time: Split::of(1, 2, 3, 4, u64::from(number)),
+        object: Object::Socket,
+        restarted: number % 2 == 0,
+    })
+}
+
+/// One of each kind, and some calls around them.
+fn events() -> Vec<Event> {
+    let (at_ns, process, thread) = (u64::MAX / 2, 7, 8);
+    let mut events: Vec<_> = (0..20).map(call).collect();
+    events.extend([
+        Event::Began { at_ns, process, thread, parent: 0, command: "naïve \u{fffd}".to_owned() },
+        Event::Exec { at_ns, process, former_thread: thread, command: String::new() },
+        Event::Signal { at_ns, process, thread, signal: 64 },
+        Event::IoUring { at_ns, process, thread, opcode: 22, count: u64::MAX },
+        Event::ThreadTime { at_ns, process, thread, cpu_ns: 5, queue_ns: 6 },
+        Event::Ended { at_ns, process, thread, end: Some(End::Killed(9)) },
+        Event::Ended { at_ns, process, thread, end: None },
+        Event::Lost { events: 3 },
+    ]);
+    events.extend((20..40).map(call));
+    events
+}
+
+fn write(path: &Path, events: &[Event]) {
+    let mut recorder = Recorder::create(path, &about()).unwrap();
+    events.iter().for_each(|event| recorder.record(event));
+    let written = recorder.finish(&About { lost: 3, ..about() }).unwrap();
+    assert_eq!(written.events, events.len() as u64);
+    assert_eq!(written.bytes, std::fs::metadata(path).unwrap().len());
+}
+
+fn read(path: &Path) -> (Vec<Event>, Recording) {
+    let mut recording = Recording::open(path).unwrap();
+    let events = recording.by_ref().map(Result::unwrap).collect();
+    (events, recording)
+}
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("trace");
+    (directory, path)
+}
+
+#[test]
+fn what_was_recorded_is_read_with_both_accounts() {
+    let (_directory, path) = place();
+    write(&path, &events());
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!((recording.about().lost, recording.about().command.len()), (0, 2));
+    let (found, recording) = read(&path);
+    assert_eq!(found, events());
+    assert_eq!(recording.about().lost, 3);
+    assert!(matches!(recording.ending(), Some(Ending::Complete(_))));
+}
+
+#[test]
+fn a_call_takes_a_few_bytes() {
+    let (_directory, path) = place();
+    let mut recorder = Recorder::create(&path, &about()).unwrap();
+    for number in 0..100_000_u32 {
+        recorder.record(&call(number % 50));
+    }
+    let written = recorder.finish(&about()).unwrap();
+    assert!(written.bytes < 100_000 * 24, "{written:?}");
+    assert_eq!(read(&path).0.len(), 100_000);
+}
+
+#[test]
+fn a_recording_that_is_cut_anywhere_is_read_up_to_the_cut() {
+    let (_directory, path) = place();
+    let whole = events();
+    // Several frames: an event that comes a second later has the ones before it written.
+    let mut recorder = Recorder::create(&path, &about()).unwrap();
+    for (second, event) in whole.iter().enumerate() {
+        let mut event = event.clone();
+        if let Event::Call(call) = &mut event {
+            call.start_ns = second as u64 * 2_000_000_000;
+        }
+        recorder.record(&event);
+    }
+    recorder.finish(&about()).unwrap();
+    let (all, _) = read(&path);
+    let bytes = std::fs::read(&path).unwrap();
+    let (mut lengths, mut most) = (std::collections::BTreeSet::new(), 0);
+    for length in 0..bytes.len() {
+        let cut = path.with_extension("cut");
+        std::fs::write(&cut, &bytes[..length]).unwrap();
+        match Recording::open(&cut) {
+            Ok(mut recording) => {
+                let found: Vec<_> = recording.by_ref().map(Result::unwrap).collect();
+                assert_eq!(found, all[..found.len()]);
+                assert!(matches!(recording.ending(), Some(Ending::Unfinished | Ending::Torn { .. })));
+                assert!(found.len() >= most, "more bytes have no fewer events");
+                most = found.len();
+                lengths.insert(most);
+            }
+            Err(error) => assert!(
+                matches!(error, RecordingError::Foreign { .. } | RecordingError::Damaged { .. })
+                    && lengths.is_empty(),
+                "{length}: {error}"
+            ),
+        }
+    }
+    assert!(lengths.len() > 5, "{lengths:?}");
+}
+
+#[test]
+fn a_recording_with_any_byte_changed_gives_only_events_that_were_recorded() {
+    let (_directory, path) = place();
+    write(&path, &events());
+    let bytes = std::fs::read(&path).unwrap();
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x55;
+        let file = path.with_extension("damaged");
+        std::fs::write(&file, damaged).unwrap();
+        if let Ok(mut recording) = Recording::open(&file) {
+            let found: Vec<_> = recording.by_ref().map(Result::unwrap).collect();
+            assert_eq!(found, events()[..found.len()], "byte {at}");
+            // Nobody looks at the bytes that are reserved.
+            assert!(
+                !matches!(recording.ending(), Some(Ending::Complete(_))) || (12..16).contains(&at),
+                "byte {at}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_no_recording_or_a_later_one_is_refused_by_name() {
+    let (_directory, path) = place();
+    let refused = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        Recording::open(&path).unwrap_err()
+    };
+    assert!(matches!(refused(b""), RecordingError::Foreign { .. }));
+    assert!(matches!(
+        refused(b"1234 execve(\"/bin/true\", [\"true\"], 0x7ff) = 0"),
+        RecordingError::Foreign { .. }
+    ));
+    let later = refused(b"HFTRACE\n\x02\0\0\0\0\0\0\0");
+    assert!(matches!(later, RecordingError::Newer { version: 2, known: 1, .. }));
+    assert!(later.to_string().contains("newer holdfast"), "{later}");
+    let missing = Recording::open(&path.with_extension("missing")).unwrap_err();
+    assert!(matches!(missing, RecordingError::Io { .. }));
+}
+
+#[test]
+fn a_recording_that_cannot_be_begun_says_so() {
+    let error = Recorder::create(Path::new("/dev/full"), &about()).unwrap_err();
+    assert!(error.to_string().contains("No space"), "{error}");
+    let (_directory, path) = place();
+    let error = Recorder::create(&path.join("no/directory"), &about()).unwrap_err();
+    assert!(matches!(error, RecordingError::Io { step: "make", .. }));
+}
