@@ -50,7 +50,12 @@ pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> i
 }
 
 /// The tracers that can trace this; the others are named.
-fn tools(ground: &Ground, work: &Work, is_wanted: impl Fn(&Tool) -> bool, outcome: &mut Outcome) -> Vec<&'static Tool> {
+fn tools(
+    ground: &Ground,
+    work: &Work,
+    is_wanted: impl Fn(&Tool) -> bool,
+    outcome: &mut Outcome,
+) -> Vec<&'static Tool> {
     let wanted = TOOLS.iter().filter(|tool| is_wanted(tool));
     wanted
         .filter(|tool| match tool.time(ground, work) {
@@ -69,7 +74,13 @@ fn times(ground: &Ground, work: &Work, runs: usize, tools: &[&'static Tool]) -> 
 }
 
 /// Adds what each tracer makes of a program's time.
-fn add_slowdowns(program: &str, times: &Times, tools: &[&'static Tool], goal: Option<Goal>, outcome: &mut Outcome) {
+fn add_slowdowns(
+    program: &str,
+    times: &Times,
+    tools: &[&'static Tool],
+    goal: Option<Goal>,
+    outcome: &mut Outcome,
+) {
     for tool in tools.iter().filter(|tool| tool.name != UNTRACED) {
         let goal = goal.filter(|_| tool.name == BPF);
         let key = format!("{program}_slowdown_{}", tool.key);
@@ -114,7 +125,9 @@ fn events(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()>
         match tools::record(ground, &ground.dd(MILLION_HALVED)) {
             Ok(recorded) => {
                 if recorded.calls + recorded.lost < u64::from(MILLION_HALVED) * 2 {
-                    return Err(io::Error::other(format!("calls are missing that were not counted as lost: {recorded:?}")));
+                    return Err(io::Error::other(format!(
+                        "calls are missing that were not counted as lost: {recorded:?}"
+                    )));
                 }
                 lost.push(recorded.lost as f64);
                 memory.push(recorded.peak_bytes as f64 / f64::from(1 << 20));

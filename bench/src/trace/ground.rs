@@ -70,7 +70,9 @@ impl Ground {
         fs::create_dir_all(&source)?;
         let units: Vec<String> = (0..UNITS).map(|number| format!("unit{number}")).collect();
         for unit in &units {
-            let mut text = String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <math.h>\n");
+            let mut text = String::from(
+                "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <math.h>\n",
+            );
             for function in 0..FUNCTIONS {
                 text += &format!(
                     "double {unit}_{function}(const double *x, int n) {{ double s = 0; for (int i = 0; i < n; i++) \

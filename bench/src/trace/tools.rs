@@ -41,12 +41,36 @@ pub(super) const TOOLS: [Tool; 7] = [
     tool(BPF, "bpf", &["HOLDFAST", "trace", "run", "--backend", "bpf", "--"], false, OURS),
     Tool {
         takes_one_word: true,
-        ..tool("bpftrace", "bpftrace", &["bpftrace", "-q", "-e", SCRIPT, "-c"], false, "`apt-get install bpftrace` brings it")
+        ..tool(
+            "bpftrace",
+            "bpftrace",
+            &["bpftrace", "-q", "-e", SCRIPT, "-c"],
+            false,
+            "`apt-get install bpftrace` brings it",
+        )
     },
     tool(PTRACE, "ptrace", &["HOLDFAST", "trace", "run", "--backend", "ptrace", "--"], true, OURS),
-    tool("strace -f -c", "strace_c", &["strace", "-f", "-c", "-o", "OUTPUT"], true, "`apt-get install strace` brings it"),
-    tool(STRACE, "strace_t", &["strace", "-f", "-T", "-o", "OUTPUT"], true, "`apt-get install strace` brings it"),
-    tool("perf trace -s", "perf_trace", &["perf", "trace", "-s", "-o", "OUTPUT", "--"], true, "`apt-get install linux-perf` brings it"),
+    tool(
+        "strace -f -c",
+        "strace_c",
+        &["strace", "-f", "-c", "-o", "OUTPUT"],
+        true,
+        "`apt-get install strace` brings it",
+    ),
+    tool(
+        STRACE,
+        "strace_t",
+        &["strace", "-f", "-T", "-o", "OUTPUT"],
+        true,
+        "`apt-get install strace` brings it",
+    ),
+    tool(
+        "perf trace -s",
+        "perf_trace",
+        &["perf", "trace", "-s", "-o", "OUTPUT", "--"],
+        true,
+        "`apt-get install linux-perf` brings it",
+    ),
 ];
 
 /// Count and time of each call, of all processes: it knows no trees of them.
@@ -70,7 +94,12 @@ impl Tool {
         let note = ground.path("time");
         let _ = std::fs::remove_file(&note);
         let cpu = work.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string());
-        let timer = [ground.timer.to_string_lossy().into_owned(), TIMED.to_owned(), note.to_string_lossy().into_owned(), cpu];
+        let timer = [
+            ground.timer.to_string_lossy().into_owned(),
+            TIMED.to_owned(),
+            note.to_string_lossy().into_owned(),
+            cpu,
+        ];
         let mut words: Vec<String> = self.words.iter().map(|&word| place(ground, word)).collect();
         let timed = timer.into_iter().chain(work.command.iter().cloned());
         if self.takes_one_word {
@@ -168,7 +197,8 @@ pub(super) fn attach(ground: &Ground, backend: &'static str) -> io::Result<Durat
     let mut command = Command::new(&ground.holdfast);
     command.args(["trace", "attach", "--backend", backend, "--for", "50ms", "-o"]).arg(&file);
     let began = clock_gettime(ClockId::Monotonic);
-    let traced = spawn(ground, command.args(["-p", &victim.id().to_string()])).and_then(|child| ended(&child));
+    let traced =
+        spawn(ground, command.args(["-p", &victim.id().to_string()])).and_then(|child| ended(&child));
     victim.kill()?;
     victim.wait()?;
     let (status, _) = traced?;
