@@ -86,25 +86,20 @@ case_office() {
   command=(sh -c 'soffice --headless -env:UserInstallation="file://$PWD/profile" --convert-to ods sheet.csv')
 }
 
-# configure and make of a real project, from the distribution's source package. `hello` is small and has both.
+# configure and make of a real project, from the distribution's source package: SQLite, which the tests need as well.
 prepare_compilation() {
-  needs make make && needs cc build-essential || return
-  local store folder
-  store=$(posix_store)
-  [ -d "$store/source" ] && return
-  folder=$(mktemp -d)
-  (cd "$folder" && apt-get -q source --download-only hello) >&2 || true
-  if ! ls "$folder"/hello_*.orig.tar.* >/dev/null 2>&1; then
-    rm -rf "$folder"
-    echo "there is no source package of hello; add a deb-src line to the sources of apt" >&2
-    return 1
-  fi
-  mkdir "$folder/source" && tar -xf "$folder"/hello_*.orig.tar.* -C "$folder/source" --strip-components=1 &&
-    mv "$folder/source" "$store/source"
-  rm -rf "$folder"
+  needs make make && needs cc build-essential && needs tclsh tcl || return
+  fetch_sqlite >&2
+  [ -x "$(posix_source)/configure" ] && return
+  echo "there is no source package of sqlite3; the sources of apt must be reachable" >&2
+  return 1
+}
+
+posix_source() {
+  (cd "${CARGO_TARGET_DIR:-target}/sqlite/source" && pwd)
 }
 
 case_compilation() {
-  set_up="cp -r '$(posix_store)/source' source"
-  command=(sh -c 'cd source && ./configure >/dev/null && make >/dev/null')
+  set_up="cp -r '$(posix_source)' source"
+  command=(sh -c 'cd source && ./configure >/dev/null 2>&1 && make >/dev/null 2>&1')
 }
