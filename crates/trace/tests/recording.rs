@@ -21,11 +21,11 @@ fn call(number: u32) -> Event {
         abi: [Abi::X86_64, Abi::I386, Abi::X32][number as usize % 3],
         number,
         arguments: [u64::MAX, 1, 2, 3, 4, u64::from(number)],
-        result: (number % 5 != 0).then_some(-i64::from(number)),
+        result: (!number.is_multiple_of(5)).then_some(-i64::from(number)),
         start_ns: 1_000 + u64::from(number),
         time: Split::of(1, 2, 3, 4, u64::from(number)),
         object: Object::Socket,
-        restarted: number % 2 == 0,
+        restarted: number.is_multiple_of(2),
     })
 }
 

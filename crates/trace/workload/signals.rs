@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::blocking::wait_for;
+use crate::blocking::{rest, wait_for};
 use crate::facts::Facts;
 
 extern "C" fn nothing(_: libc::c_int) {}
@@ -70,22 +70,35 @@ fn stopped_sleep(facts: &mut Facts) {
     wait_for(child);
 }
 
+fn now_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Job control: a child stops itself; its parent sees that, has it go on, sees that, and its end.
 pub(crate) fn is_stopped(facts: &mut Facts) {
     // SAFETY: one thread, so the child may do anything; the pointers are valid.
     unsafe {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
         let child = libc::fork();
         if child == 0 {
             libc::raise(libc::SIGSTOP);
+            facts.tell("went_on_ns", now_ns());
+            // Not before its parent has seen that it goes on.
+            let _ = std::io::Read::read(&mut &reader, &mut [0]);
             std::process::exit(9);
         }
         let mut status = 0;
         assert_eq!(libc::waitpid(child, &raw mut status, libc::WUNTRACED), child);
         assert!(libc::WIFSTOPPED(status));
         facts.tell("stopped", libc::WSTOPSIG(status) as u64);
+        // Time enough to go on by mistake.
+        rest();
+        facts.tell("let_go_ns", now_ns());
         libc::kill(child, libc::SIGCONT);
         assert_eq!(libc::waitpid(child, &raw mut status, libc::WCONTINUED), child);
         facts.tell("continued", u64::from(libc::WIFCONTINUED(status)));
+        std::io::Write::write_all(&mut &writer, b"x").expect("a pipe");
         facts.tell("ended", libc::WEXITSTATUS(wait_for(child)) as u64);
     }
 }

@@ -49,8 +49,8 @@ impl Calibration {
         let cost = Cost {
             slowdown_ns: call_ns.saturating_sub(untraced_ns),
             cpu_bias_ns: inside_ns.saturating_sub(untraced_ns),
-            queue_bias_ns: median(&measured, |raw| raw.counted.queue_ns),
-            blocked_bias_ns: median(&measured, |raw| raw.wall_ns.saturating_sub(running_ns(raw))),
+            queue_bias_ns: least(&measured, |raw| raw.counted.queue_ns),
+            blocked_bias_ns: least(&measured, |raw| raw.wall_ns.saturating_sub(running_ns(raw))),
             calls: measured.len() as u32,
         };
         Ok(Calibration { cost, outside_bias_ns: call_cpu_ns.saturating_sub(inside_ns) })
@@ -87,7 +87,17 @@ fn untraced_call_ns() -> u64 {
 }
 
 fn median<T>(measured: &[T], of: impl Fn(&T) -> u64) -> u64 {
+    quantile(measured, of, 2)
+}
+
+/// What is always there: on a busy machine most have more, which is not of the stops.
+fn least<T>(measured: &[T], of: impl Fn(&T) -> u64) -> u64 {
+    quantile(measured, of, 20)
+}
+
+/// The value that one of `parts` is below.
+fn quantile<T>(measured: &[T], of: impl Fn(&T) -> u64, parts: usize) -> u64 {
     let mut values: Vec<_> = measured.iter().map(of).collect();
     values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
+    values.get(values.len() / parts).copied().unwrap_or(0)
 }

@@ -16,6 +16,8 @@ use crate::{Object, StopFlag};
 /// Between two looks while there is something new to look at, and the most when there is not.
 const LOOK_NS_MIN: u64 = 1_000_000;
 const LOOK_NS_MAX: u64 = 16_000_000;
+/// So many looks that find a thread ready are no chance.
+const READY_LOOKS_MIN: u32 = 4;
 
 /// In which ways a thread was blocked in a call; nanoseconds, of which only the proportions count.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -25,11 +27,14 @@ pub(super) struct Blocked {
     pub(super) io_wait_ns: u64,
     /// It was not blocked: it ran, or was ready to.
     pub(super) ready_ns: u64,
+    /// How often it was found so.
+    pub(super) ready_looks: u32,
 }
 
 impl Blocked {
     /// Of vfork, whatever was seen: it waits uninterruptibly for its child, in a function of the kernel without a name of its own.
-    pub(super) const FOR_CHILD: Blocked = Blocked { sleep_ns: 0, wait_ns: 1, io_wait_ns: 0, ready_ns: 0 };
+    pub(super) const FOR_CHILD: Blocked =
+        Blocked { sleep_ns: 0, wait_ns: 1, io_wait_ns: 0, ready_ns: 0, ready_looks: 0 };
 
     /// Of a call that nobody looked at: calls about files wait for the device, others sleep.
     pub(super) fn unseen(object: Object) -> Blocked {
@@ -45,7 +50,8 @@ impl Blocked {
     /// machine's host took.
     pub(super) fn is_never_in(self, time_ns: u64) -> bool {
         let blocked_ns = self.sleep_ns | self.wait_ns | self.io_wait_ns;
-        blocked_ns == 0 && self.ready_ns > time_ns / 2
+        // A call that is looked at once or twice may have been woken just then.
+        blocked_ns == 0 && self.ready_ns > time_ns / 2 && self.ready_looks >= READY_LOOKS_MIN
     }
 
     /// Whether what was seen says in which way it was blocked within a time, if it was.
@@ -198,7 +204,11 @@ fn look(slot: &Slot, before_ns: u64, now_ns: u64) -> bool {
             State::Asleep => seen.sleep_ns += weight_ns,
             State::Waiting => seen.wait_ns += weight_ns,
             State::WaitingForDevice => seen.io_wait_ns += weight_ns,
-            State::Other => seen.ready_ns += weight_ns,
+            State::Ready => {
+                seen.ready_ns += weight_ns;
+                seen.ready_looks += 1;
+            }
+            State::Other => {}
         }
     }
     entered_ns > before_ns
@@ -208,6 +218,9 @@ enum State {
     Asleep,
     Waiting,
     WaitingForDevice,
+    /// Running, or on the run queue.
+    Ready,
+    /// Stopped by the tracer, or gone.
     Other,
 }
 
@@ -216,6 +229,7 @@ fn state_of(process: u32, thread: u32) -> State {
     let read = |what| std::fs::read(format!("/proc/{process}/task/{thread}/{what}")).unwrap_or_default();
     match state_letter(&read("stat")) {
         Some(b'S') => State::Asleep,
+        Some(b'R') => State::Ready,
         Some(b'D') if is_no_device(&read("wchan")) => State::Waiting,
         Some(b'D') => State::WaitingForDevice,
         _ => State::Other,
@@ -242,7 +256,13 @@ mod tests {
 
     #[test]
     fn a_divided_time_loses_nothing() {
-        let of = |sleep_ns, wait_ns, io_wait_ns| Blocked { sleep_ns, wait_ns, io_wait_ns, ready_ns: 9 };
+        let of = |sleep_ns, wait_ns, io_wait_ns| Blocked {
+            sleep_ns,
+            wait_ns,
+            io_wait_ns,
+            ready_ns: 9,
+            ready_looks: 9,
+        };
         for (blocked, expected) in [
             (Blocked::default(), (100, 0, 0)),
             (of(1, 1, 1), (34, 33, 33)),

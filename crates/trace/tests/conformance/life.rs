@@ -37,6 +37,7 @@ fn job_control_works_under_trace() {
         let trace = Trace::of(subject, &["is_stopped"]);
         assert_eq!(trace.fact("stopped"), libc::SIGSTOP as u64);
         assert_eq!((trace.fact("continued"), trace.fact("ended")), (1, 9));
+        assert!(trace.fact("went_on_ns") >= trace.fact("let_go_ns"), "it went on before it was let go");
     });
 }
 
