@@ -106,6 +106,12 @@ packages_for_buses() {
   command -v dbus-daemon >/dev/null || echo dbus
 }
 
+# What logs of strace are read from, and the kernel's own list of calls.
+packages_for_reports() {
+  command -v strace >/dev/null || echo strace
+  [ -f /usr/include/x86_64-linux-gnu/asm/unistd_64.h ] || echo linux-libc-dev
+}
+
 # Once. A source that cannot be reached may be one that is not needed: installing will tell.
 refresh_package_lists() {
   [ -z "${holdfast_lists_are_fresh:-}" ] || return 0
@@ -272,7 +278,7 @@ set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_tracing) $(packages_for_c_programs) $(packages_for_c_applets) \
     $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications) \
-    $(packages_for_sqlite) $(packages_for_buses)
+    $(packages_for_sqlite) $(packages_for_buses) $(packages_for_reports)
   install_clang_runtime
   fetch_video
   fetch_machine

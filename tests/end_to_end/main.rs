@@ -19,6 +19,7 @@ mod sqlite;
 mod streams;
 mod tools;
 mod trace;
+mod trace_reports;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -119,10 +119,10 @@ fn a_recording_is_reported_as_the_run_was_and_a_damaged_one_as_far_as_it_is_good
     assert!(told.err.ends_with(&report), "{}\n{report}", told.err);
     let json = succeed(&mut trace(&scratch, &["report", path, "--by", "process", "--json", "-"]));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((json["format"].as_u64(), json["rows"].as_array().unwrap().len()), (Some(1), 1));
+    assert_eq!((json["format"].as_u64(), json["processes"].as_array().unwrap().len()), (Some(1), 1));
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() - 3]).unwrap();
-    let torn = tell(&mut trace(&scratch, &["report", path]));
+    let torn = tell(&mut trace(&scratch, &["report", path, "--by", "call"]));
     assert!(torn.status == 0 && torn.err.contains("is damaged from byte"), "{}", torn.err);
     assert!(torn.out.contains("getdents64"));
     std::fs::write(&file, "rubbish").unwrap();

@@ -53,7 +53,6 @@ pub fn terminal(diff: &Diff, look: &Look) -> String {
                 cost(change.a.cost_ns, calls_a),
                 cost(change.b.cost_ns, calls_b),
                 ratio(change),
-                signed(change.awake_change_ns),
                 signed(change.from_calls_ns),
                 signed(change.from_cost_ns),
             ]);
@@ -81,12 +80,8 @@ fn lone(change: &Change) -> bool {
 
 fn head(letter: &str, side: &Side) -> String {
     let lasted = estimate(side.lasted_ns);
-    format!(
-        "{letter}: {} ({} runs, {lasted}, {} calls)",
-        text::plain(&side.name),
-        side.runs,
-        number(side.total.calls)
-    )
+    let runs = if side.runs == 1 { "1 run".to_owned() } else { format!("{} runs", side.runs) };
+    format!("{letter}: {} ({runs}, {lasted}, {} calls)", text::plain(&side.name), number(side.total.calls))
 }
 
 fn estimate(of: Estimate) -> String {

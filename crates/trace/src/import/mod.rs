@@ -105,10 +105,15 @@ pub fn read(log: &mut dyn BufRead, summary: &mut Summary) -> io::Result<Imported
     let mut threads = Threads::default();
     let mut bytes = Vec::new();
     let (mut in_table, mut left_out) = (false, false);
+    let mut carried = String::new();
     while read_line(log, &mut bytes)? {
         imported.lines += 1;
-        let text = String::from_utf8_lossy(&bytes);
+        let text = std::mem::take(&mut carried) + &String::from_utf8_lossy(&bytes);
         let text = text.trim_end();
+        if let Some(begun) = cut_by_remark(text) {
+            carried = begun.to_owned();
+            continue;
+        }
         if text.is_empty() {
             in_table = false;
             continue;
@@ -138,6 +143,13 @@ pub fn read(log: &mut dyn BufRead, summary: &mut Summary) -> io::Result<Imported
     summary.skip_lines(imported.skipped);
     imported.conclude(left_out);
     Ok(imported)
+}
+
+/// On a terminal strace writes of a new thread in the middle of the call that makes it: what is before that goes on in the next line.
+fn cut_by_remark(text: &str) -> Option<&str> {
+    let (begun, number) = text.strip_suffix(" attached")?.rsplit_once("strace: Process ")?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && !begun.is_empty() && begun.len() < LINE_BYTES_MAX / 2).then_some(begun)
 }
 
 /// The next line, without what is beyond the limit; false at the end.

@@ -196,6 +196,16 @@ fn a_call_that_others_interrupted_in_the_log_is_one_call_with_its_length() {
 }
 
 #[test]
+fn a_call_that_strace_itself_interrupted_on_a_terminal_is_put_together() {
+    let (imported, report) = import(
+        "vfork(strace: Process 11 attached\n <unfinished ...>\n[pid    11] close(3)  = 0 <0.000010>\n\
+         [pid    10] <... vfork resumed>) = 11 <0.000400>\n",
+    );
+    assert_eq!((imported.skipped, report.total.calls), (0, 3), "{:?}", imported.shown);
+    assert_eq!(report.call("vfork").unwrap().sums.time.wall_ns, 400_000);
+}
+
+#[test]
 fn threads_are_of_the_process_that_made_them_and_programs_have_names() {
     let (_, report) = import(
         "10 execve(\"/usr/bin/make\", [\"make\"], 0x7ff /* 20 vars */) = 0 <0.000300>\n\

@@ -11,7 +11,8 @@ pub fn terminal(matrix: &Matrix, look: &Look) -> String {
     let mut out = String::new();
     let Some(first) = matrix.platforms.first() else { return out };
     out += &(text::cut(&text::command(&first.side.source.command), look.width) + "\n");
-    out += &format!("{} runs on each of {} platforms\n\n", matrix.repetitions, matrix.platforms.len());
+    let runs = if matrix.repetitions == 1 { "run" } else { "runs" };
+    out += &format!("{} {runs} on each of {} platforms\n\n", matrix.repetitions, matrix.platforms.len());
     let mut table = Table::new(&["platform", "", "took", "from", "to", "calls", "awake", "on CPU", "device"])
         .aligned(1, Align::Left);
     for platform in &matrix.platforms {

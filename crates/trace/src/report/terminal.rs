@@ -137,7 +137,7 @@ fn heading(report: &Report, out: &mut Out<'_>) {
     let by = match source.backend.as_str() {
         "" => String::new(),
         "imported" => "; read from a log".to_owned(),
-        backend => format!("; measured by {backend}"),
+        backend => format!("; measured with {backend}"),
     };
     out.paragraph(&format!("{lasted}{calls}{of}{by}."));
 }

@@ -41,8 +41,7 @@ pub fn screen(report: &Report, width: usize, height: usize, colour: bool) -> Str
         } else {
             (awake, asleep)
         };
-        let head =
-            format!("{:<18}{:>7} % {:>5} ", class.class.title(), text::percent(sums.calls_percent), "");
+        let head = format!("{:<18}{:>7} % of calls ", class.class.title(), text::percent(sums.calls_percent));
         out += &format!("{}{awake}{asleep}\n", text::cut(&head, width.saturating_sub(bar_width)));
     }
     out.push('\n');

@@ -72,7 +72,7 @@ function diffPage(diff) {
 /// The study's comparison: for each class, the time of each platform.
 function platformBars(matrix) {
   const rows = [...matrix.platforms[0].classes.map((row, index) => ({ title: CLASSES[row.class], of: (one) => one.classes[index].figures })),
-    ...matrix.platforms[0].subclasses.map((row) => ({ title: SUBCLASSES[row.subclass], of: (one) => (one.subclasses.find((other) => other.subclass === row.subclass) || {}).figures }))];
+    ...matrix.platforms[0].subclasses.filter((row) => !["metadata", "user-data"].includes(row.subclass)).map((row) => ({ title: SUBCLASSES[row.subclass], of: (one) => (one.subclasses.find((other) => other.subclass === row.subclass) || {}).figures }))];
   const hold = element("div");
   const draw = (key) => {
     const value = (figures) => (figures ? figures[key] : { value: 0, interval: null });

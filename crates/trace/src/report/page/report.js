@@ -174,7 +174,7 @@ function threadSection(report) {
 function aboutSection(report) {
   const { source } = report;
   const lines = [];
-  if (source.backend) lines.push("Measured by " + source.backend + (source.version ? ", holdfast " + source.version : "") + (source.began_unix_ns ? ", " + new Date(source.began_unix_ns / 1e6).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "") + ".");
+  if (source.backend) lines.push("Measured with " + source.backend + (source.version ? ", holdfast " + source.version : "") + (source.began_unix_ns ? ", " + new Date(source.began_unix_ns / 1e6).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "") + ".");
   if (source.cost_per_call_ns !== null) lines.push("Measuring cost " + time(source.cost_per_call_ns) + " a call, " + time(source.cost_per_call_ns * report.total.calls) + " in all.");
   if (source.kernel) lines.push("Linux " + source.kernel + ", clock " + source.clock + ", " + source.cpus + " CPUs" + (source.pinned === null ? "" : ", pinned to " + source.pinned) + "; files in memory: " + source.cache + ".");
   source.file_systems.forEach((one) => lines.push("File system: " + one));

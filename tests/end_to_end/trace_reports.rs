@@ -1,0 +1,174 @@
+//! `holdfast trace report`, `diff`, `matrix` and `import` at the command line: what is in the files that they write, and what
+//! they say of files that are none of theirs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use holdfast_testkit::Scratch;
+use serde_json::Value;
+
+use crate::{scratch, succeed, tell};
+
+fn trace(scratch: &Scratch, arguments: &[&str]) -> Command {
+    let mut command = scratch.holdfast();
+    command.arg("trace").args(arguments);
+    command
+}
+
+/// A recording of a shell that reads files; by ptrace, which works everywhere.
+fn recorded(scratch: &Scratch, place: &Path, name: &str, work: &str) -> PathBuf {
+    let file = place.join(name);
+    let path = file.to_str().unwrap();
+    succeed(&mut trace(scratch, &["run", "--backend", "ptrace", "-o", path, "--", "sh", "-c", work]));
+    file
+}
+
+const WORK: &str = "cat /etc/passwd >/dev/null; sleep 0.05; ls / >/dev/null";
+
+#[test]
+fn a_recording_is_written_in_every_form_and_all_say_the_same() {
+    let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
+    let file = recorded(&scratch, place.path(), "run.trace", WORK);
+    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let mut command = trace(&scratch, &["report", file.to_str().unwrap()]);
+    for form in ["html", "json", "tsv", "folded", "perfetto"] {
+        command.args([format!("--{form}"), at(form)]);
+    }
+    let tables = succeed(&mut command);
+    assert!(tables.contains("Synchronization") && tables.contains("clock_nanosleep"), "{tables}");
+    assert!(tables.lines().all(|line| line.chars().count() <= 80), "{tables}");
+    let read = |name: &str| std::fs::read_to_string(at(name)).unwrap();
+    let json: Value = serde_json::from_str(&read("json")).unwrap();
+    let calls = json["total"]["calls"].as_u64().unwrap();
+    assert!(calls > 50 && json["total"]["time"]["sleep_ns"].as_u64().unwrap() > 40_000_000, "{json}");
+    let lanes: Value = serde_json::from_str(&read("perfetto")).unwrap();
+    let drawn = lanes["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").count();
+    assert_eq!(drawn as u64, calls);
+    let total = read("tsv").lines().nth(1).unwrap().split('\t').nth(5).unwrap().parse::<u64>();
+    assert_eq!(total, Ok(calls));
+    assert!(read("folded").lines().any(|line| line.starts_with("sleep;os;sync;clock_nanosleep;asleep ")));
+    assert!(read("html").contains("clock_nanosleep"));
+    // The JSON stands for the recording.
+    assert_eq!(succeed(&mut trace(&scratch, &["report", &at("json")])), tables);
+}
+
+#[test]
+fn a_report_that_does_not_fit_leaves_the_old_file_and_files_of_others_are_refused() {
+    let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
+    let file = recorded(&scratch, place.path(), "run.trace", "true");
+    let path = file.to_str().unwrap();
+    let full = tell(&mut trace(&scratch, &["report", path, "--html", "/dev/full"]));
+    assert!(full.status == 6 && full.err.contains("make room"), "{}", full.err);
+    let old = place.path().join("old.html");
+    std::fs::write(&old, "as it was").unwrap();
+    // No new file can be made in there, so the old one cannot be replaced.
+    let nowhere = place.path().join("none/report.html");
+    let told = tell(&mut trace(&scratch, &["report", path, "--html", nowhere.to_str().unwrap()]));
+    assert!(told.status == 7 && told.err.contains("choose another place"), "{}", told.err);
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "as it was");
+    for (text, status, hint) in
+        [("{\"format\": 9}", 5, "newer holdfast"), ("{}", 5, "no report"), ("text", 5, "no recording")]
+    {
+        let other = place.path().join("other");
+        std::fs::write(&other, text).unwrap();
+        let told = tell(&mut trace(&scratch, &["report", other.to_str().unwrap()]));
+        assert!(told.status == status && told.err.contains(hint), "{text}: {}", told.err);
+    }
+}
+
+#[test]
+fn calls_that_one_run_makes_and_another_does_not_are_found_by_diff() {
+    let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
+    let one = recorded(&scratch, place.path(), "one.trace", "true");
+    let two = recorded(&scratch, place.path(), "two.trace", "ls / >/dev/null");
+    let html = place.path().join("diff.html");
+    let paths = [one.to_str().unwrap(), two.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    let text = succeed(trace(&scratch, &["diff"]).args(paths));
+    assert!(text.contains("Calls that differ in number") && text.contains("getdents64"), "{text}");
+    assert!(std::fs::read_to_string(&html).unwrap().contains("data-kind=\"diff\""));
+    let json: Value =
+        serde_json::from_str(&succeed(trace(&scratch, &["diff", "--json", "-"]).args(&paths[..2]))).unwrap();
+    let calls = json["calls"].as_array().unwrap();
+    assert!(
+        calls.iter().any(|change| change["name"] == "getdents64" && change["a"]["calls"]["value"] == 0.0)
+    );
+    let empty = tempfile::tempdir().unwrap();
+    let told = tell(trace(&scratch, &["diff", paths[0]]).arg(empty.path()));
+    assert!(told.status == 3 && told.err.contains("no recording"), "{}", told.err);
+}
+
+#[test]
+fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
+    let (scratch, one, two) =
+        (scratch(), tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
+    let on = format!("disk={},memory={}", one.path().display(), two.path().display());
+    let html = one.path().join("matrix.html");
+    let arguments = [
+        "matrix",
+        "--on",
+        &on,
+        "-n",
+        "2",
+        "--warm-ups",
+        "0",
+        "--backend",
+        "ptrace",
+        "--set-up",
+        "seq 9 >input",
+    ];
+    let mut command = trace(&scratch, &arguments);
+    command.arg("--html").arg(&html).args([
+        "--study",
+        "diff",
+        "--",
+        "sh",
+        "-c",
+        "cp input output; echo done",
+    ]);
+    let told = tell(&mut command);
+    assert_eq!(told.status, 0, "{}", told.err);
+    let order: Vec<_> = told.err.lines().filter_map(|line| line.strip_prefix("holdfast: ")).collect();
+    let runs = ["disk: run 1 of 2", "memory: run 1 of 2", "memory: run 2 of 2", "disk: run 2 of 2"];
+    assert!(order.iter().filter(|line| line.contains(": run ")).eq(runs.iter()), "{}", told.err);
+    assert!(
+        told.out.contains("memory against disk") && told.out.contains("beside the study's"),
+        "{}",
+        told.out
+    );
+    assert!(!told.out.contains("done"), "the program's output is not the matrix");
+    assert_eq!(std::fs::read_dir(one.path()).unwrap().count(), 1, "only the page");
+    assert_eq!(std::fs::read_dir(two.path()).unwrap().count(), 0);
+    let wrong = tell(&mut trace(&scratch, &["matrix", "--on", "zfs=loop", "--", "true"]));
+    assert!(wrong.status == 2 && wrong.err.contains("ext4=loop"), "{}", wrong.err);
+}
+
+#[test]
+fn logs_of_the_real_strace_are_read_line_by_line_and_set_beside_what_was_measured() {
+    let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
+    let measured = recorded(&scratch, place.path(), "run.trace", WORK);
+    let log = place.path().join("log");
+    for (options, single) in
+        [(&["-f", "-T", "-ttt"][..], true), (&["-f", "-T", "-r", "-yy"], true), (&["-f", "-c"], false)]
+    {
+        let mut strace = Command::new("strace");
+        strace.args(options).arg("-o").arg(&log).args(["sh", "-c", WORK]);
+        let done = strace.stdout(Stdio::null()).stderr(Stdio::piped()).output();
+        let done = done.expect("strace is installed by ./test");
+        if !done.status.success() {
+            println!("not run: strace may not trace here: {}", String::from_utf8_lossy(&done.stderr));
+            return;
+        }
+        let (log, measured) = (log.to_str().unwrap(), measured.to_str().unwrap());
+        let told = tell(&mut trace(&scratch, &["import", log, "--beside", measured]));
+        assert_eq!((told.status, told.err.as_str()), (0, ""), "{options:?}");
+        assert!(told.out.contains("beside what was measured") && told.out.contains("wait4"), "{}", told.out);
+        let json = succeed(&mut trace(&scratch, &["import", log, "--json", "-"]));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["lines_skipped"], 0, "{options:?}");
+        assert_eq!(json["calls"][0]["distribution"].is_null(), !single, "{options:?}");
+        let name = |call: &Value| call["name"] == "other numbers";
+        assert!(!json["calls"].as_array().unwrap().iter().any(name), "a call has a name that nobody knows");
+    }
+    let told = tell(&mut trace(&scratch, &["import", "/etc/passwd"]));
+    assert!(told.status == 5 && told.err.contains("strace -f -T"), "{}", told.err);
+}
