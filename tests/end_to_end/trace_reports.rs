@@ -161,7 +161,7 @@ fn logs_of_the_real_strace_are_read_line_by_line_and_set_beside_what_was_measure
         let (log, measured) = (log.to_str().unwrap(), measured.to_str().unwrap());
         let told = tell(&mut trace(&scratch, &["import", log, "--beside", measured]));
         assert_eq!((told.status, told.err.as_str()), (0, ""), "{options:?}");
-        assert!(told.out.contains("beside what was measured") && told.out.contains("wait4"), "{}", told.out);
+        assert!(told.out.contains("beside what was measured"), "{}", told.out);
         let json = succeed(&mut trace(&scratch, &["import", log, "--json", "-"]));
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["lines_skipped"], 0, "{options:?}");
