@@ -8,7 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ use crate::log::Log;
 use crate::mark::{self, Mark};
 use crate::pool::Pool;
 use crate::recovery::Lost;
-use crate::renumbered;
+use crate::renumbered::{self, Adopted};
 use crate::settings::LIMIT_SLOTS;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -47,9 +47,17 @@ pub(crate) struct Identity(pub(crate) [u64; 3]);
 
 impl Identity {
     pub(crate) fn of(database: &Path) -> io::Result<Identity> {
-        let found = std::fs::metadata(database)?;
+        Ok(Identity::from_metadata(&std::fs::metadata(database)?))
+    }
+
+    /// That of an open file.
+    pub(crate) fn of_file(file: &File) -> io::Result<Identity> {
+        Ok(Identity::from_metadata(&file.metadata()?))
+    }
+
+    fn from_metadata(found: &Metadata) -> Identity {
         let born = found.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        Ok(Identity([found.dev(), found.ino(), born.map_or(0, |since| since.as_nanos() as u64)]))
+        Identity([found.dev(), found.ino(), born.map_or(0, |since| since.as_nanos() as u64)])
     }
 
     /// Its image's file in a pool.
@@ -158,9 +166,23 @@ pub(crate) fn attach_at(
     if let (Some(mark), _) = read_mark(base.as_ref())?
         && file.metadata().map_err(SqliteError::io("measure", &path))?.len() == 0
     {
-        let adopted = renumbered::adopt(places, identity, mark, &path);
-        // The one that was empty, and is nobody's any more, loses its gate when it is dropped.
-        file = adopted.map_err(SqliteError::io("look for", &path))?.unwrap_or(file);
+        let started = Instant::now();
+        loop {
+            match renumbered::adopt(places, identity, mark, &path)
+                .map_err(SqliteError::io("look for", &path))?
+            {
+                Adopted::Nothing => break,
+                // The one that was empty, and is nobody's any more, loses its gate when it is dropped.
+                Adopted::Image(adopted) => {
+                    file = adopted;
+                    break;
+                }
+                Adopted::Busy if started.elapsed() > PATIENCE => {
+                    return Err(SqliteError::Busy { path: database.to_owned() });
+                }
+                Adopted::Busy => std::thread::sleep(PAUSE),
+            }
+        }
     }
     let attached = attach_file(places, (&file, &path), (database, identity), base, limit_slots);
     let _ = unlock(&file);
@@ -231,6 +253,7 @@ pub(crate) fn attach_file(
         pool.recover_alone((identity, marked), is_persistent, places.boot())?;
     }
     pool.introduce();
+    pool.show_in_log();
     // Where that fails the keeper saves the database all the same, but does not know its name.
     let _ = pool.image.note_path(database);
     let header = pool.image.header();

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use holdfast_sys::file::open_regular;
 use holdfast_sys::lease::{Lease, take};
 
 use crate::error::{Result, SqliteError};
@@ -196,7 +197,7 @@ pub(crate) struct OwnFile {
 
 impl OwnFile {
     pub(crate) fn open(path: &Path) -> Result<OwnFile> {
-        let file = File::options().read(true).write(true).open(path);
+        let file = open_regular(File::options().read(true).write(true), path);
         Ok(OwnFile { file: file.map_err(SqliteError::io("open", path))?, path: path.to_owned() })
     }
 }

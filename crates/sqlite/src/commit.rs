@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::error::Result;
+use crate::flush::VOID;
 use crate::layout::BLOCK_BYTES;
 use crate::pool::Pool;
 use crate::settings::Level;
@@ -30,18 +31,29 @@ impl Pool {
             Level::System => !self.image.is_persistent(),
             Level::Power => true,
         };
-        let mut turn = waits.then(|| self.log_turn());
+        // A record of a commit that was taken back must be gone before its number is used again.
+        let is_void = header.log_suspect.load(Acquire) == VOID;
+        let mut turn = (waits || is_void).then(|| self.log_turn());
+        let mut logged = turn.as_mut().map_or(Ok(()), |turn| self.prepare_log(turn));
+        if header.prepared.load(Relaxed) == 0 && logged.is_err() {
+            return logged;
+        }
+        if !waits {
+            turn = None;
+        }
         let guard = self.lock_briefly(&header.commit_lock);
         if waits {
             header.provisional.store(transaction, Release);
         }
         header.committed.store(transaction, Release);
         self.image.write_back_header();
-        if let Some(turn) = turn.as_mut()
-            && let Err(error) = self.flush_in_turn(turn, Some(shadows))
-        {
+        if let (Some(turn), true) = (turn.as_mut(), logged.is_ok()) {
+            logged = self.flush_in_turn(turn, Some(shadows));
+        }
+        if let Err(error) = logged {
             if header.prepared.load(Relaxed) == 0 {
-                // Nobody has seen it: the writer still has EXCLUSIVE.
+                // Nobody has seen it: the writer still has EXCLUSIVE. What is in the log of it is not known.
+                header.log_suspect.store(VOID, Release);
                 header.committed.store(last, Release);
                 header.provisional.store(0, Release);
                 self.image.write_back_header();
@@ -75,9 +87,11 @@ impl Pool {
     ) -> std::result::Result<(), crate::image::Astray> {
         let header = self.image.header();
         let (gathered, mut dirty) = (header.gathered.load(Relaxed), 0);
+        // At a level that waits it is in the log already.
+        let is_in_log = gathered >= header.committed.load(Relaxed);
         for link in shadows {
             let older = self.image.drop_older(*link)?;
-            dirty += u32::from(older == 0 || older <= gathered);
+            dirty += u32::from(!is_in_log && (older == 0 || older <= gathered));
         }
         if dirty > 0 {
             header.dirty.fetch_add(dirty, Relaxed);

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use holdfast_region::Places;
-use holdfast_sys::file::{path_names_file, private_options};
+use holdfast_sys::file::{open_regular, path_names_file, private_options};
 use holdfast_sys::lock::{LockMode, try_lock};
 
 use crate::attach::{Identity, attach_file, read_mark};
@@ -240,17 +240,21 @@ fn is_done_with(copy: &Copy, databases: &[Database]) -> bool {
     let origin = &copy.origin;
     let image = databases.iter().find(|database| database.identity == origin.identity);
     if let Some(image) = image {
-        let head = private_options()
-            .read(true)
-            .open(&image.image)
-            .and_then(|file| Head::read(&file, image.identity));
-        return head.is_ok_and(|head| {
-            head.is_some_and(|(head, _)| head.nonce() == origin.nonce && head.flushed() >= origin.transaction)
-        });
+        let file = private_options().read(true).open(&image.image);
+        match file.and_then(|file| Head::read(&file, image.identity)) {
+            Ok(Some((head, _))) if head.nonce() == origin.nonce => {
+                return head.flushed() >= origin.transaction;
+            }
+            Err(_) => return false,
+            // The copy is of before, or the image is being made: the mark in the file says which.
+            Ok(_) => {}
+        }
     }
-    let is_there = Identity::of(&origin.database).is_ok_and(|found| found.0[1..] == origin.identity.0[1..]);
+    // Whoever may write to the folder may have put something else there.
+    let Ok(mut file) = open_regular(File::options().read(true), &origin.database) else { return false };
+    let is_there = Identity::of_file(&file).is_ok_and(|found| found.0[1..] == origin.identity.0[1..]);
     let mut header = [0; mark::HEADER_BYTES];
-    let read = File::open(&origin.database).and_then(|mut file| io::Read::read_exact(&mut file, &mut header));
+    let read = io::Read::read_exact(&mut file, &mut header);
     let is_empty = read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);
     let has_mark = mark::find(&header).is_some_and(|mark| mark.nonce == origin.nonce);
     is_there && (is_empty || read.is_ok() && !has_mark)

@@ -32,6 +32,8 @@ use crate::pool::Pool;
 const LOG_BYTES_MAX: u64 = 4 << 20;
 /// `log_suspect`: the last record is not to be believed.
 pub(crate) const FAILED: u32 = 1;
+/// `log_suspect`: the record at the end, if there is one, is of a commit that was taken back.
+pub(crate) const VOID: u32 = 3;
 /// `log_suspect`: somebody died who may have begun the log again.
 pub(crate) const CHECK: u32 = 2;
 
@@ -90,7 +92,10 @@ impl Pool {
         if header.hot.load(Acquire) == 0 || header.committed.load(Acquire) == header.flushed.load(Acquire) {
             return Ok(());
         }
-        self.prepare_log(turn)?;
+        if committing.is_none() {
+            // Whoever is committing has seen to it, before the commit was locked, which this may have to lock.
+            self.prepare_log(turn)?;
+        }
         let commit = committing.is_none().then(|| self.lock_briefly(&header.commit_lock));
         let (committed, flushed) = (header.committed.load(Acquire), header.flushed.load(Acquire));
         let (links, blocks) = match committing {
@@ -151,8 +156,18 @@ impl Pool {
         }
     }
 
+    /// Opens the log of a hot database, so that its lease shows that somebody is here.
+    pub(crate) fn show_in_log(&self) {
+        let header = self.image.header();
+        if header.hot.load(Acquire) != 0 {
+            let mut log = self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *log = Log::open(&self.log_path()).ok().flatten();
+            let _ = header.log_suspect.compare_exchange(0, CHECK, Release, Relaxed);
+        }
+    }
+
     /// Sees to it that the log that is open is the one beside the database, and sound at its end.
-    fn prepare_log(&self, turn: &mut LogTurn<'_>) -> Result<()> {
+    pub(crate) fn prepare_log(&self, turn: &mut LogTurn<'_>) -> Result<()> {
         let header = self.image.header();
         let path = self.log_path();
         let is_ours = match turn.log.as_ref() {
@@ -180,7 +195,7 @@ impl Pool {
                     self.note_new_log(found);
                     header.log_suspect.store(suspicion, Release);
                 }
-                if suspicion == FAILED {
+                if matches!(suspicion, FAILED | VOID) {
                     self.checkpoint_in_turn(turn)?;
                 }
             }
@@ -200,6 +215,14 @@ impl Pool {
         }
         header.log_suspect.store(0, Release);
         Ok(())
+    }
+
+    /// Which generation of the log a power cut would leave is not known; that a record in it is void stays known.
+    pub(crate) fn suspect_log(&self) {
+        let suspect = &self.image.header().log_suspect;
+        if suspect.load(Acquire) != VOID {
+            suspect.store(FAILED, Release);
+        }
     }
 
     /// What was in the log is flushed anew.
@@ -246,7 +269,7 @@ impl Pool {
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         if let Err(source) = log.restart(generation) {
             // Which generation a power cut would leave is not known: nothing is added to either.
-            self.image.header().log_suspect.store(FAILED, Release);
+            self.suspect_log();
             return Err(SqliteError::Io { step: "begin again", path: self.log_path(), source });
         }
         self.note_new_log(generation);
@@ -260,7 +283,7 @@ impl Pool {
             return Ok(());
         }
         let records = header.log_sequence.load(Acquire);
-        let failed = header.log_suspect.load(Acquire) == FAILED;
+        let failed = matches!(header.log_suspect.load(Acquire), FAILED | VOID);
         if records == 0 && !failed {
             header.applied.store(header.flushed.load(Acquire), Release);
             return Ok(());

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::attach::read_mark;
 use crate::base::Base;
+use crate::copy;
 use crate::error::{CREATE, Result, SqliteError};
 use crate::ffi;
 use crate::image::Astray;
@@ -121,6 +122,7 @@ impl Pool {
         let header = self.image.header();
         if header.closing.load(Acquire) != 0 && matches!(read_mark(self.base()), Ok((None, _))) {
             // It was handing the file over, which is complete, and may have been written to since.
+            copy::remove(&self.copies, header.nonce.load(Acquire));
             let _ = Log::remove(&self.log_path());
             self.forget();
             return Ok(());

@@ -38,6 +38,8 @@ mod layout;
 mod locks;
 mod log;
 mod mark;
+#[cfg(test)]
+mod meetings;
 mod memory;
 mod methods;
 mod offline;

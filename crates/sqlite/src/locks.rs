@@ -248,7 +248,7 @@ impl Pool {
             let _ = header.writer.compare_exchange(word, 0, SeqCst, Relaxed);
         }
         if header.log_lock.load(Acquire) == dead {
-            header.log_suspect.store(1, Release);
+            self.suspect_log();
             if !wrote {
                 // It may have counted blocks as clean that are not durable yet.
                 header.dirty.store(u32::MAX / 2, Release);

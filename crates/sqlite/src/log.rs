@@ -18,6 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::{private_options, sync_directory};
+use holdfast_sys::lease::{Lease, take};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::apply::Blocks;
@@ -36,6 +37,9 @@ const AHEAD_BYTES_MIN: u64 = 256 << 10;
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
 /// A log that has grown larger is shortened when it is begun again.
 const KEPT_BYTES_MAX: u64 = 16 << 20;
+/// Whoever has the log open has a shared lease of this byte, far behind its end: who finds no image in its own pool sees by it that
+/// the database is at work in another one.
+const LEASE_BYTE: u64 = 1 << 62;
 
 /// Which generation of which log a header names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +101,7 @@ impl Log {
     /// Makes a new log, durable with its name, in place of one that may be there.
     pub(crate) fn create(path: &Path, generation: Generation) -> io::Result<Log> {
         let file = private_options().read(true).write(true).create(true).truncate(true).open(path)?;
+        let _ = take(&file, Lease::Shared, LEASE_BYTE, 1);
         let mut log = Log { file, path: path.to_owned(), bytes: 0, buffer: Vec::new() };
         let written = log.fill(generation);
         if written.is_err() {
@@ -121,12 +126,19 @@ impl Log {
     pub(crate) fn open(path: &Path) -> io::Result<Option<Log>> {
         match private_options().read(true).write(true).open(path) {
             Ok(file) => {
+                // Where that is not to be had, another pool does not see us; all else works.
+                let _ = take(&file, Lease::Shared, LEASE_BYTE, 1);
                 let bytes = file.metadata()?.len();
                 Ok(Some(Log { file, path: path.to_owned(), bytes, buffer: Vec::new() }))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether nobody else has it open. Nobody is let in then, for as long as this is open.
+    pub(crate) fn is_alone(&self) -> io::Result<bool> {
+        take(&self.file, Lease::Exclusive, LEASE_BYTE, 1)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -206,8 +206,13 @@ fn discard_all(path: &Path, base: &dyn Base) -> Result<Recovered> {
         return Err(SqliteError::Busy { path: path.to_owned() });
     }
     base.lock_exclusive()?;
-    let recovered = take_what_is_left(path, base)?;
     let log = log_path(path);
+    if let Some(open) = Log::open(&log).map_err(SqliteError::io("open", &log))?
+        && !open.is_alone().map_err(SqliteError::io("lock", &log))?
+    {
+        return Err(SqliteError::Busy { path: path.to_owned() });
+    }
+    let recovered = take_what_is_left(path, base)?;
     Log::remove(&log).map_err(SqliteError::io("remove", &log))?;
     std::fs::remove_file(&image).map_err(SqliteError::io("remove", &image))?;
     base.unlock()?;

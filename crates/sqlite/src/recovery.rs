@@ -83,6 +83,10 @@ impl Lost<'_> {
             return Ok(Source::Log);
         }
         let known = self.read_log()?;
+        if !known.log.is_alone().map_err(SqliteError::io("lock", known.log.path()))? {
+            // Its image is in another pool: of another user, another home, another container.
+            return Err(SqliteError::Busy { path: self.database.to_owned() });
+        }
         let copy = self.newer_copy(&known);
         // In the middle of a checkpoint, as it were: the log stays as it is.
         let stamp = Stamp { nonce: mark.nonce, transaction: known.reached() };

@@ -43,7 +43,12 @@ pub(crate) fn find(places: &Places, identity: Identity, mark: Mark) -> io::Resul
 /// Whether an image holds pages of the marked database, and was used in another boot last.
 fn is_of(path: &Path, mark: Mark, boot: [u8; 16]) -> io::Result<bool> {
     let mut header = [0; BLOCK_BYTES];
-    if File::open(path)?.read_at(&mut header, 0)? < BLOCK_BYTES {
+    let file = match private_options().read(true).open(path) {
+        // It was closed meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file?,
+    };
+    if file.read_at(&mut header, 0)? < BLOCK_BYTES {
         return Ok(false);
     }
     let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
@@ -55,24 +60,32 @@ fn is_of(path: &Path, mark: Mark, boot: [u8; 16]) -> io::Result<bool> {
         && header[at..at + boot.len()] != boot)
 }
 
-/// Gives that image the name that the database has it by now; whoever calls has the gate of that name. Returns its file, with its
-/// gate; `None` where there is no such image, or somebody is using it.
-pub(crate) fn adopt(
-    places: &Places,
-    identity: Identity,
-    mark: Mark,
-    name: &Path,
-) -> io::Result<Option<File>> {
-    let Some(old) = find(places, identity, mark)? else { return Ok(None) };
-    let file = private_options().read(true).write(true).open(&old)?;
+/// What became of the search for an image of an earlier boot.
+#[derive(Debug)]
+pub(crate) enum Adopted {
+    /// There is none.
+    Nothing,
+    /// There is one, and somebody is at it: what is in it is not lost.
+    Busy,
+    /// Its file, with its gate, under the name that the database has now.
+    Image(File),
+}
+
+/// Gives that image the name that the database has it by now; whoever calls has the gate of that name.
+pub(crate) fn adopt(places: &Places, identity: Identity, mark: Mark, name: &Path) -> io::Result<Adopted> {
+    let Some(old) = find(places, identity, mark)? else { return Ok(Adopted::Nothing) };
+    let file = match private_options().read(true).write(true).open(&old) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Adopted::Busy),
+        file => file?,
+    };
     let is_free = try_lock(&file, LockMode::Exclusive)?
         && path_names_file(&old, &file)?
         && !is_anybody_there(&file, pid_space())?;
     if !is_free {
-        return Ok(None);
+        return Ok(Adopted::Busy);
     }
     std::fs::rename(&old, name)?;
-    Ok(Some(file))
+    Ok(Adopted::Image(file))
 }
 
 #[cfg(test)]

@@ -124,7 +124,10 @@ impl Head {
     /// Whether a copy of this image has all that counts.
     pub(crate) fn is_in(&self, copy: Option<&Copy>, file: &File) -> io::Result<bool> {
         let Some(origin) = copy.map(|copy| &copy.origin) else { return Ok(false) };
-        Ok(origin.nonce == self.nonce() && origin.transaction >= self.transaction(file)?)
+        // One on a log that is lost is of no use.
+        let fits =
+            origin.nonce == self.nonce() && origin.reached <= self.long(offset_of!(Header, log_reached));
+        Ok(fits && origin.transaction >= self.transaction(file)?)
     }
 
     /// What changed since the last flush, about, and at least a block.

@@ -199,6 +199,18 @@ pub fn effective_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// Opens a regular file where somebody else may have put a pipe, which would keep the opener waiting, or something else.
+///
+/// # Errors
+/// `InvalidInput` where it is none; what the kernel reports.
+pub fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
 /// Whether a path still names the file behind a descriptor.
 ///
 /// Asks for no times. Since Linux 6.13 (multigrain timestamps) a file system notes that somebody has seen a file's times, and
