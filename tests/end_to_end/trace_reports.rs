@@ -123,7 +123,7 @@ fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
         "--",
         "sh",
         "-c",
-        "cp input output; echo done",
+        "cp input output; echo fini''shed",
     ]);
     let told = tell(&mut command);
     assert_eq!(told.status, 0, "{}", told.err);
@@ -135,7 +135,7 @@ fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
         "{}",
         told.out
     );
-    assert!(!told.out.contains("done"), "the program's output is not the matrix");
+    assert!(!told.out.contains("finished"), "the program's output is not the matrix");
     assert_eq!(std::fs::read_dir(one.path()).unwrap().count(), 1, "only the page");
     assert_eq!(std::fs::read_dir(two.path()).unwrap().count(), 0);
     let wrong = tell(&mut trace(&scratch, &["matrix", "--on", "zfs=loop", "--", "true"]));

@@ -201,14 +201,27 @@ impl DamagedFile {
         let path = self.report.path.with_extension("journal");
         let sizes = Sizes { backed_bytes: base.backed_bytes, limit_bytes: base.limit_bytes };
         let damage = |fault: ReadFault| fault.into_error(&path, Remedy::RestoreFile { path: path.clone() });
-        let applied = open_journal(&path, base, false, &Remedy::RestoreFile { path: path.clone() });
-        let applied = applied.transpose()?.and_then(|(file, journal)| {
-            let (extent, fault) = whole_records(&file, &journal, sizes).map_err(damage)?;
-            self.grow(extent.backed_bytes)
-                .map_err(RegionError::read_whole(&self.report.path, extent.backed_bytes))?;
-            apply(&file, &journal, extent, &mut |bytes, offset| self.put(bytes, offset)).map_err(damage)?;
-            Ok((extent.commits(), fault.map(damage)))
-        });
+        let mut look = || {
+            let opened = open_journal(&path, base, false, &Remedy::RestoreFile { path: path.clone() });
+            let applied = opened.transpose()?.and_then(|(file, journal)| {
+                let (extent, fault) = whole_records(&file, &journal, sizes).map_err(damage)?;
+                self.grow(extent.backed_bytes)
+                    .map_err(RegionError::read_whole(&self.report.path, extent.backed_bytes))?;
+                apply(&file, &journal, extent, &mut |bytes, offset| self.put(bytes, offset))
+                    .map_err(damage)?;
+                Ok((extent.commits(), fault.map(damage)))
+            });
+            Some(applied)
+        };
+        let was_cut = |applied: &Result<_>| matches!(applied, Err(RegionError::Io { source, .. }) if source.kind() == io::ErrorKind::UnexpectedEof);
+        // Nobody is locked out: a writer may cut the file off between its length and its bytes.
+        let mut applied = look()?;
+        for _ in 1..LOOKS_MAX {
+            if !was_cut(&applied) {
+                break;
+            }
+            applied = look()?;
+        }
         let (commits, damaged) = applied.unwrap_or_else(|error| (0, Some(error)));
         let damaged = damaged.map(|error| error.to_string());
         Some(ContinuationReport { path, commits, damaged })

@@ -253,7 +253,17 @@ impl Player {
     pub(crate) fn start_in(mut command: Command, both: &Path, role: &str) -> Player {
         command.args(["a_child_plays_its_role", "--exact", "--nocapture", "--test-threads=1"]);
         command.env(ROLE, role).env(HOME, both).env_remove("NOTIFY_SOCKET");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = None;
+        // A copy of this program was just written: another test that forked meanwhile has it open for writing until it executes.
+        soon(|| match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => false,
+            spawned => {
+                child = Some(spawned.unwrap());
+                true
+            }
+        });
+        let mut child = child.unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         let input = child.stdin.take().unwrap();
         Player { child, lines, input }

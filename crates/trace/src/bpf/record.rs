@@ -50,8 +50,9 @@ fn decode_call(record: &[u8]) -> Option<Call> {
         result: (head.flags & CALL_UNFINISHED == 0).then_some(head.result),
         start_ns: head.start_ns,
         time: Split {
-            wall_ns: head.wall_ns,
-            // The moments are of one clock that two CPUs read: their difference may be a little too small.
+            // The clock is read before the record is made, and on a kernel that preempts the thread may leave the CPU in between: the
+            // call lasts longer then. And two CPUs read the clock, so that a difference may be a little too small.
+            wall_ns: head.wall_ns.max(off_ns),
             cpu_ns: head.wall_ns.saturating_sub(off_ns),
             sleep_ns,
             wait_ns,
@@ -172,6 +173,15 @@ mod tests {
         assert_eq!((call.result, call.restarted, call.arguments), (None, true, [1, 2, 3, 4, 5, 6]));
         record.truncate(100);
         assert_eq!(events(&record), [Event::Lost { events: 1 }]);
+    }
+
+    #[test]
+    fn a_call_whose_thread_left_the_cpu_while_its_end_was_told_lasts_as_long_as_its_parts() {
+        let flags = CALL_HAS_PARTS;
+        let mut record = CallHead { flags, ..CALL }.as_bytes().to_vec();
+        record.extend([0_u64, 0, 0, 700].as_bytes());
+        let [Event::Call(call)] = events(&record)[..] else { panic!() };
+        assert_eq!((call.time.wall_ns, call.time.cpu_ns, call.time.queue_ns), (700, 0, 700));
     }
 
     #[test]
