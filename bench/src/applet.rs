@@ -21,6 +21,7 @@ mod started;
 use std::io;
 
 use crate::heap::Outcome;
+use crate::section;
 
 /// The first argument of the other side.
 pub const PEER: &str = "other-side";
@@ -41,17 +42,8 @@ const SECTIONS: [Section; 5] = [
 /// # Errors
 /// When there is no such section, or a side fails.
 pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
-    let chosen = |name: &str| only.is_none_or(|only| only == name);
-    if !SECTIONS.iter().any(|(name, _)| chosen(name)) {
-        let names = SECTIONS.map(|(name, _)| name).join(", ");
-        return Err(io::Error::other(format!("there is no such section; there are: {names}")));
-    }
-    let mut outcome = Outcome::default();
-    for (name, section) in SECTIONS.iter().filter(|(name, _)| chosen(name)) {
-        progress(name);
-        section(runs, &mut outcome)?;
-    }
-    Ok(outcome)
+    let chosen = section::chosen(&SECTIONS, only)?;
+    section::run(chosen, progress, |section, outcome| section(runs, outcome))
 }
 
 /// Plays the other side of a measurement, until that ends.

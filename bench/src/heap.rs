@@ -34,6 +34,7 @@ use std::io;
 
 use crate::race::{Side, Times, race};
 use crate::report::{Goal, Measurement};
+use crate::section;
 use crate::stats::Series;
 
 use alloc::{Glibc, Ring};
@@ -103,20 +104,9 @@ const SECTIONS: [Section; 9] = [
 /// # Errors
 /// When there is no such section, no room, an engine refuses, or two sides come to different results.
 pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
-    let chosen = |name: &str| only.is_none_or(|only| only == name);
-    if !SECTIONS.iter().any(|(name, _)| chosen(name)) {
-        let names = SECTIONS.map(|(name, _)| name).join(", ");
-        return Err(io::Error::other(format!("there is no such section; there are: {names}")));
-    }
+    let chosen = section::chosen(&SECTIONS, only)?;
     let ground = Ground::new()?;
-    let mut outcome = Outcome::default();
-    for (name, section) in SECTIONS.iter().filter(|(name, _)| chosen(name)) {
-        progress(name);
-        section(&ground, runs, &mut outcome)?;
-    }
-    outcome.missing.sort();
-    outcome.missing.dedup();
-    Ok(outcome)
+    section::run(chosen, progress, |section, outcome| section(&ground, runs, outcome))
 }
 
 /// What takes seconds is repeated less often than what takes milliseconds.

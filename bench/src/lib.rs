@@ -15,6 +15,7 @@ pub mod persistency;
 pub mod pool;
 mod race;
 pub mod report;
+mod section;
 pub mod slice;
 #[cfg(feature = "slow-memory")]
 pub mod slow;

@@ -22,6 +22,7 @@ use crate::heap::ground::Ground;
 use crate::heap::opening::{self, COLD, CP};
 use crate::race::Times;
 use crate::report::Goal;
+use crate::section;
 
 use flush::{RESCUE, SEQUENTIAL};
 
@@ -42,20 +43,9 @@ const SECTIONS: [Section; 6] = [
 /// # Errors
 /// When there is no such section, no room, or a side did not do what it should.
 pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
-    let chosen = |name: &str| only.is_none_or(|only| only == name);
-    if !SECTIONS.iter().any(|(name, _)| chosen(name)) {
-        let names = SECTIONS.map(|(name, _)| name).join(", ");
-        return Err(io::Error::other(format!("there is no such section; there are: {names}")));
-    }
+    let chosen = section::chosen(&SECTIONS, only)?;
     let ground = Ground::new()?;
-    let mut outcome = Outcome::default();
-    for (name, section) in SECTIONS.iter().filter(|(name, _)| chosen(name)) {
-        progress(name);
-        section(&ground, runs, &mut outcome)?;
-    }
-    outcome.missing.sort();
-    outcome.missing.dedup();
-    Ok(outcome)
+    section::run(chosen, progress, |section, outcome| section(&ground, runs, outcome))
 }
 
 fn flushes(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> {

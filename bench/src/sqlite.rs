@@ -16,13 +16,14 @@ mod recovery;
 mod speedtest;
 mod workload;
 
-use std::io::{self, Error};
+use std::io;
 use std::process::{Command, ExitCode};
 
 use crate::heap::Outcome;
 use crate::heap::ground::Ground;
 use crate::race::{Side, race};
 use crate::report::Goal;
+use crate::section;
 
 pub use child::{PEER, play};
 use engine::Mode;
@@ -73,19 +74,10 @@ fn again(ground: &Ground) -> io::Result<Command> {
 /// # Errors
 /// When there is no such section, or a side did not do what it should.
 pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
-    let chosen = |name: &str| only.is_none_or(|only| only == name);
-    if !SECTIONS.iter().any(|(name, _)| chosen(name)) {
-        let names = SECTIONS.map(|(name, _)| name).join(", ");
-        return Err(Error::other(format!("there is no such section; there are: {names}")));
-    }
+    let chosen = section::chosen(&SECTIONS, only)?;
     engine::load()?;
     let ground = Ground::new()?;
-    let mut outcome = Outcome::default();
-    for (name, section) in SECTIONS.iter().filter(|(name, _)| chosen(name)) {
-        progress(name);
-        section(&ground, runs, &mut outcome)?;
-    }
-    Ok(outcome)
+    section::run(chosen, progress, |section, outcome| section(&ground, runs, outcome))
 }
 
 /// The paper's workload in all modes.

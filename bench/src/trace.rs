@@ -11,6 +11,7 @@ use std::io;
 use crate::heap::Outcome;
 use crate::race::{Side, Times, race};
 use crate::report::Goal;
+use crate::section;
 use crate::stats::Series;
 
 use ground::{Ground, Work};
@@ -33,20 +34,9 @@ const FEW: u32 = 20_000;
 /// # Errors
 /// When there is no such section, no room, or the program that is traced fails.
 pub fn run(runs: usize, only: Option<&str>, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
-    let chosen = |name: &str| only.is_none_or(|only| only == name);
-    if !SECTIONS.iter().any(|(name, _)| chosen(name)) {
-        let names = SECTIONS.map(|(name, _)| name).join(", ");
-        return Err(io::Error::other(format!("there is no such section; there are: {names}")));
-    }
+    let chosen = section::chosen(&SECTIONS, only)?;
     let ground = Ground::new()?;
-    let mut outcome = Outcome::default();
-    for (name, section) in SECTIONS.iter().filter(|(name, _)| chosen(name)) {
-        progress(name);
-        section(&ground, runs, &mut outcome)?;
-    }
-    outcome.missing.sort();
-    outcome.missing.dedup();
-    Ok(outcome)
+    section::run(chosen, progress, |section, outcome| section(&ground, runs, outcome))
 }
 
 /// The tracers that can trace this; the others are named.

@@ -11,7 +11,7 @@ use common::copies::{
     LARGE, LAZY, NUMBER, alone, assert_counted, count_up, create, databases, go_on, log_of, lose_the_pool,
     play, saved,
 };
-use common::{Player, number, open, open_plain, role, scratch, statistic, try_open};
+use common::{Player, begin, number, open, open_plain, role, scratch, statistic, try_open};
 
 #[test]
 fn what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time() {
@@ -73,11 +73,7 @@ fn what_was_put_back_from_a_backup_gets_no_copy_of_a_later_time() {
 #[test]
 fn a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_time() {
     const TEST: &str = "a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_time";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
     let mut player = Player::start(TEST, "9 pause checkpoint 9", folder.path());
@@ -98,11 +94,7 @@ fn a_file_that_was_put_back_from_a_backup_gets_nothing_of_an_image_of_a_later_ti
 #[test]
 fn a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_its_own() {
     const TEST: &str = "a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_its_own";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
     let mut player = Player::start(TEST, "9 flush 9", folder.path());
@@ -124,11 +116,7 @@ fn a_file_that_was_copied_gets_no_copy_of_the_other_and_one_that_was_moved_gets_
 #[test]
 fn a_database_that_was_replaced_gets_nothing_of_the_copy() {
     const TEST: &str = "a_database_that_was_replaced_gets_nothing_of_the_copy";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let (path, other) = (folder.path().join("db"), folder.path().join("other"));
     create(&path);
     create(&other);

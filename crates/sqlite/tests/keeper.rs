@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{Player, assert_sound, number, open, open_plain, role, scratch, statistic};
+use common::copies::{LAZY, NUMBER, create};
+use common::{Player, assert_sound, begin, number, open, open_plain, role, scratch, statistic};
 use holdfast_keeper::{Cause, Config, FlushReport, Keeper, Kind, LeftWhy, PoolLimit, Status};
 use holdfast_region::{NameSpace, Opened, OwnerKey, Places, RegionName};
 use holdfast_sqlite::{Databases, Recovered};
@@ -18,15 +19,6 @@ use holdfast_sqlite::{Databases, Recovered};
 const MIB: u64 = 1 << 20;
 const COUNT: &str =
     "BEGIN; UPDATE counter SET n = n + 1; INSERT INTO t (b) SELECT randomblob(2000) FROM counter; COMMIT";
-const NUMBER: &str = "SELECT n FROM counter";
-const LAZY: &str = "threshold=infinity";
-
-fn create(path: &Path) {
-    let connection = open(path, "");
-    connection
-        .execute_batch("CREATE TABLE counter (n); INSERT INTO counter VALUES (0); CREATE TABLE t (a INTEGER PRIMARY KEY, b)")
-        .unwrap();
-}
 
 fn places() -> Places {
     Places::from_env().unwrap()
@@ -101,11 +93,7 @@ fn saved_in(report: &FlushReport, folder: &Path) -> Vec<String> {
 fn a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_after_the_machine_went() {
     const TEST: &str =
         "a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_after_the_machine_went";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let names = ["one", "two", "dead", "flushed"];
     names.iter().for_each(|name| create(&folder.path().join(name)));
     let mut one = Player::start(TEST, "one 20", folder.path());
@@ -151,11 +139,7 @@ fn a_flush_saves_databases_with_heaps_their_programs_go_on_and_all_is_there_afte
 #[test]
 fn a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_background() {
     const TEST: &str = "a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_background";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
     let mut busy = Player::start(TEST, "db busy", folder.path());
@@ -188,11 +172,7 @@ fn a_program_that_commits_without_a_pause_is_saved_in_a_flush_and_in_the_backgro
 #[test]
 fn what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded_rate() {
     const TEST: &str = "what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded_rate";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
     let name = path.canonicalize().unwrap().display().to_string();
@@ -223,11 +203,7 @@ fn what_a_program_would_never_flush_is_at_most_a_loss_window_behind_at_a_bounded
 fn what_does_not_fit_or_is_damaged_is_told_by_its_path_and_costs_no_other_database_its_copy() {
     const TEST: &str =
         "what_does_not_fit_or_is_damaged_is_told_by_its_path_and_costs_no_other_database_its_copy";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = |name: &str| folder.path().join(name).canonicalize().unwrap();
     for (name, role) in [("large", "large 1500"), ("small", "small 5"), ("bad", "bad 5"), ("gone", "gone 5")]
     {
@@ -315,11 +291,7 @@ fn a_keeper_that_is_killed_while_it_saves_leaves_the_copy_before_or_the_new_one(
 fn databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_first_and_opened_unseen() {
     const TEST: &str =
         "databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_first_and_opened_unseen";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = |name: &str| folder.path().join(name).canonicalize().unwrap();
     let names = ["old", "new", "open"];
     names.iter().for_each(|name| create(&folder.path().join(name)));
@@ -364,11 +336,7 @@ fn databases_that_nobody_has_are_evicted_into_their_files_the_longest_unused_fir
 #[test]
 fn what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for() {
     const TEST: &str = "what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = |name: &str| folder.path().join(name).canonicalize().unwrap();
     for name in ["moved", "held", "good"] {
         create(&folder.path().join(name));
@@ -396,11 +364,7 @@ fn what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for() {
 #[test]
 fn the_status_names_databases_with_what_only_the_pool_has_of_them() {
     const TEST: &str = "the_status_names_databases_with_what_only_the_pool_has_of_them";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
     let mut player = Player::start(TEST, "db 9", folder.path());

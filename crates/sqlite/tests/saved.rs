@@ -12,7 +12,7 @@ use common::copies::{
     COUNT, LARGE, LAZY, NUMBER, alone, assert_counted, count_up, create, databases, found, go_on, log_of,
     lose_the_pool, play, save, saved,
 };
-use common::{Player, number, open, open_plain, role, scratch};
+use common::{Player, begin, number, open, open_plain, role, scratch};
 use holdfast_sqlite::{Recovered, Rescue};
 
 /// How often a writer is stopped, at another moment each time.
@@ -21,11 +21,7 @@ const ROUNDS: u64 = 24;
 #[test]
 fn what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_tools() {
     const TEST: &str = "what_was_saved_is_there_when_the_pool_is_lost_through_the_vfs_and_through_tools";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
     let mut expected = 0;
@@ -145,11 +141,7 @@ fn an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken() {
     const TEST: &str = "an_image_of_another_boot_counts_as_lost_and_the_copy_is_taken";
     /// In the header of an image.
     const BOOT_AT: u64 = 40;
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
     let mut player = Player::start(TEST, "9 flush 9 pause 9", folder.path());
@@ -198,11 +190,7 @@ fn a_copy_that_is_older_than_database_and_log_is_not_applied() {
 #[test]
 fn a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew() {
     const TEST: &str = "a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
     let connection = open(&path, LAZY);
@@ -230,11 +218,7 @@ fn a_copy_counts_for_nothing_after_a_close_and_when_the_database_is_marked_anew(
 #[test]
 fn a_copy_that_is_not_whole_counts_for_nothing() {
     const TEST: &str = "a_copy_that_is_not_whole_counts_for_nothing";
-    if let Some((role, folder)) = role() {
-        return play(&role, &folder);
-    }
-    let _alone = alone();
-    let folder = scratch();
+    let Some((_alone, folder)) = begin(play, alone) else { return };
     let path = folder.path().join("db");
     create(&path);
     let mut player = Player::start(TEST, "9 flush 9", folder.path());

@@ -119,6 +119,20 @@ pub(crate) fn role() -> Option<(String, PathBuf)> {
     Some((role, std::env::var_os(FOLDER)?.into()))
 }
 
+/// How a test of several processes begins: with a folder of its own, and no other that `alone` keeps out. `None` in a process that
+/// has a role in it, and has played that.
+pub(crate) fn begin<Guard>(
+    play: impl FnOnce(&str, &Path),
+    alone: impl FnOnce() -> Guard,
+) -> Option<(Guard, tempfile::TempDir)> {
+    if let Some((role, folder)) = role() {
+        play(&role, &folder);
+        return None;
+    }
+    let alone = alone();
+    Some((alone, scratch()))
+}
+
 /// Another process, which runs the same test in another role. It is killed when it is dropped.
 pub(crate) struct Player {
     child: Child,
