@@ -53,6 +53,23 @@ pub(crate) fn apply(base: &dyn Base, blocks: &Blocks<'_>, stamp: Stamp) -> Resul
     base.sync()
 }
 
+/// Puts the mark back into a complete file from which it was taken, or was to be, and has it durable.
+pub(crate) fn mark_again(base: &dyn Base, stamp: Stamp) -> Result<()> {
+    if base.size()? == 0 {
+        let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
+        mark::put(&mut stand_in, stamp);
+        base.write(0, &stand_in)?;
+    } else {
+        let mut header = [0; mark::HEADER_BYTES];
+        base.read(0, &mut header)?;
+        if mark::find(&header).is_none() {
+            mark::put(&mut header, stamp);
+            base.write(0, &header)?;
+        }
+    }
+    base.sync()
+}
+
 /// Has the mark in a database file say as of when that is. It is not durable yet.
 fn stamp_file(base: &dyn Base, stamp: Stamp) -> Result<()> {
     let mut header = [0; mark::HEADER_BYTES];

@@ -179,10 +179,13 @@ impl Connection {
             // Others may read on until the first page is written.
             self.base_lock(LOCK_RESERVED)?;
             self.is_going = true;
-        } else if self.pool.lock_reserved(self.owner) {
-            self.is_writer = true;
-        } else {
+        } else if !self.pool.lock_reserved(self.owner) {
             return Err(ffi::BUSY);
+        } else if let Err(error) = self.pool.end_leaving() {
+            self.pool.unlock_writer();
+            return Err(report(&error));
+        } else {
+            self.is_writer = true;
         }
         if self.journal.is_on_disk() {
             // Rolled back, and kept open by SQLite for this transaction, whose journal it is not to be.

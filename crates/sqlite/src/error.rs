@@ -92,6 +92,16 @@ pub enum SqliteError {
         /// The database.
         path: PathBuf,
     },
+    /// The file of a database was being handed over to other programs, and a disk that failed left that half done.
+    #[error(
+        "{} was being released and the disk failed: its file is complete, and nothing is written to it from the pool any \
+         more; release it again (`PRAGMA holdfast_release`), or close it everywhere and open it again",
+        path.display()
+    )]
+    Leaving {
+        /// The database.
+        path: PathBuf,
+    },
     /// It is not known where the database of an image is.
     #[error(
         "the database of the pool image {} is not where it was when it was opened last; open it once with the VFS, or \

@@ -12,6 +12,7 @@
 //! - Nobody has a `-wal` open while the database is in the pool: its newest state is there, or in the file with its `-wal`.
 //! - The database leaves under EXCLUSIVE of the pool and of SQLite, and comes back under SQLite's; who has a `-wal` open has
 //!   SQLite's SHARED.
+//! - Nothing is committed in the pool while the file may be without its mark.
 //! - A file whose mark is gone may have been written to by others since, and is not written to from the pool again.
 
 #![forbid(unsafe_code)]
@@ -19,6 +20,8 @@
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
+use crate::apply::mark_again;
+use crate::attach::read_mark;
 use crate::base::Base;
 use crate::connection::{Code, Connection, report};
 use crate::copy;
@@ -27,6 +30,7 @@ use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE};
 use crate::host;
 use crate::locks::Owner;
 use crate::log::Log;
+use crate::mark::Stamp;
 use crate::pool::Pool;
 use crate::recovery::clear_mark;
 use crate::stub;
@@ -48,7 +52,15 @@ impl Pool {
         let size = self.size();
         header.closing.store(1, Release);
         self.image.write_back_header();
-        clear_mark(self.base(), Some(size))?;
+        if let Err(error) = clear_mark(self.base(), Some(size)) {
+            // Whether it is gone, and durably, is not known. While all others are kept from the file, it is put back.
+            let nonce = header.nonce.load(Acquire);
+            let stamp = Stamp { nonce, transaction: header.applied.load(Acquire) };
+            if mark_again(self.base(), stamp).is_ok() {
+                self.stay();
+            }
+            return Err(error);
+        }
         copy::remove(&self.copies, header.nonce.load(Acquire));
         turn.forget();
         let path = self.log_path();
@@ -57,6 +69,24 @@ impl Pool {
             report(&error);
         }
         self.forget();
+        Ok(())
+    }
+
+    /// The database is not handed over.
+    fn stay(&self) {
+        self.image.header().closing.store(0, Release);
+        self.image.write_back_header();
+    }
+
+    /// For one with RESERVED: a database that was being handed over, and is not, stays; unless its file may be others' already.
+    pub(crate) fn end_leaving(&self) -> Result<()> {
+        if self.image.header().closing.load(Acquire) == 0 {
+            return Ok(());
+        }
+        match read_mark(self.base())?.0 {
+            Some(_) => self.stay(),
+            None => return Err(SqliteError::Leaving { path: self.database.clone() }),
+        }
         Ok(())
     }
 
@@ -86,14 +116,12 @@ impl Pool {
         }
         let closed = self.close_door(owner);
         let is_closed = closed.is_ok();
-        let left = closed.and_then(|()| match self.is_hot() {
-            true => self.hand_over_locked(base).and(base.unlock()),
+        let mut left = closed.and_then(|()| match self.is_hot() {
+            true => self.hand_over_locked(base),
             false => Ok(()),
         });
         if is_closed {
-            if left.is_err() {
-                let _ = base.unlock();
-            }
+            left = left.and(base.unlock());
             self.unlock_writer();
         }
         self.unlock_shared();
@@ -205,7 +233,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::{Identity, attach_at, read_mark};
+    use crate::attach::{Identity, attach_at};
     use crate::base::OwnFile;
     use crate::mark;
     use holdfast_region::Places;
@@ -214,14 +242,41 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-    /// A file with which nothing more is done after so many steps, as if its process had died.
+    /// The steps that a file takes.
     #[derive(Debug)]
-    struct Dying(OwnFile, Arc<AtomicUsize>);
+    struct Steps {
+        /// Until one fails.
+        left: AtomicUsize,
+        /// How many fail then; with all of them it is as if the process had died.
+        failing: AtomicUsize,
+    }
+
+    impl Steps {
+        fn endless() -> Arc<Steps> {
+            Arc::new(Steps { left: AtomicUsize::new(usize::MAX), failing: AtomicUsize::new(0) })
+        }
+
+        fn set(&self, left: usize, failing: usize) {
+            self.left.store(left, SeqCst);
+            self.failing.store(failing, SeqCst);
+        }
+
+        fn fails(&self) -> bool {
+            let one_less = |count: usize| count.checked_sub(1);
+            self.left.fetch_update(SeqCst, SeqCst, one_less).is_err()
+                && self.failing.fetch_update(SeqCst, SeqCst, one_less).is_ok()
+        }
+    }
+
+    #[derive(Debug)]
+    struct Dying(OwnFile, Arc<Steps>);
 
     impl Dying {
         fn step(&self) -> Result<()> {
-            let died = SqliteError::Base { step: "survive", path: "db".into(), code: ffi::IOERR };
-            self.1.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).map(drop).map_err(|_| died)
+            match self.1.fails() {
+                true => Err(SqliteError::Base { step: "survive", path: "db".into(), code: ffi::IOERR }),
+                false => Ok(()),
+            }
         }
     }
 
@@ -263,17 +318,21 @@ mod tests {
     }
 
     /// A pool with the second of [`pages`] committed in it, over a file with the first.
-    fn committed_pool(folder: &Path, steps: &Arc<AtomicUsize>) -> Pool {
+    fn committed_pool(folder: &Path, steps: &Arc<Steps>) -> Pool {
         let database = folder.join("db");
         let [before, after] = pages();
         std::fs::write(&database, before).unwrap();
         let pool = attached(folder, Box::new(Dying(OwnFile::open(&database).unwrap(), Arc::clone(steps))));
         assert!(pool.heat(pool.base()).unwrap());
-        let link = pool.image.take_free().unwrap();
-        pool.image.write(link, 0, &after).unwrap();
-        pool.image.insert(link, 0, pool.image.header().committed.load(Relaxed) + 1).unwrap();
-        pool.commit(&[link], after.len() as u64).unwrap();
+        commit(&pool, &after);
         pool
+    }
+
+    fn commit(pool: &Pool, page: &[u8]) {
+        let link = pool.image.take_free().unwrap();
+        pool.image.write(link, 0, page).unwrap();
+        pool.image.insert(link, 0, pool.image.header().committed.load(Relaxed) + 1).unwrap();
+        pool.commit(&[link], page.len() as u64).unwrap();
     }
 
     fn attached(folder: &Path, base: Box<dyn Base>) -> Pool {
@@ -284,13 +343,13 @@ mod tests {
 
     #[test]
     fn whoever_comes_after_one_who_died_while_handing_a_database_over_ends_it() {
-        let steps = Arc::new(AtomicUsize::new(usize::MAX));
+        let steps = Steps::endless();
         for count in 0.. {
             let folder = tempfile::tempdir().unwrap();
             let database = folder.path().join("db");
-            steps.store(usize::MAX, SeqCst);
+            steps.set(usize::MAX, 0);
             let pool = committed_pool(folder.path(), &steps);
-            steps.store(count, SeqCst);
+            steps.set(count, usize::MAX);
             let is_done = pool.hand_over().is_ok();
             drop(pool);
             let pool = attached(folder.path(), Box::new(OwnFile::open(&database).unwrap()));
@@ -306,12 +365,48 @@ mod tests {
         }
     }
 
+    /// Whatever the disk failed at, and for however long: a commit that is taken afterwards outlives its process.
+    #[test]
+    fn a_commit_after_a_database_could_not_be_handed_over_is_kept_or_refused() {
+        let steps = Steps::endless();
+        let mut refused = 0;
+        for (count, failing) in (0..12).flat_map(|count| (1..6).map(move |failing| (count, failing))) {
+            let folder = tempfile::tempdir().unwrap();
+            let database = folder.path().join("db");
+            steps.set(usize::MAX, 0);
+            let pool = committed_pool(folder.path(), &steps);
+            steps.set(count, failing);
+            let is_done = pool.hand_over().is_ok();
+            steps.set(usize::MAX, 0);
+            if is_done {
+                continue;
+            }
+            let newest = [&pages()[1][..4000], &[9; 96]].concat();
+            let is_refused = match pool.end_leaving() {
+                Err(SqliteError::Leaving { .. }) => true,
+                stays => {
+                    stays.unwrap();
+                    commit(&pool, &newest);
+                    false
+                }
+            };
+            refused += u32::from(is_refused);
+            assert!(failing > 1 || !is_refused, "the mark was not put back");
+            drop(pool);
+            let pool = attached(folder.path(), Box::new(OwnFile::open(&database).unwrap()));
+            pool.hand_over().unwrap();
+            let expected = if is_refused { &pages()[1] } else { &newest };
+            assert!(std::fs::read(&database).unwrap() == *expected, "{failing} failures after {count} steps");
+        }
+        assert!(refused > 0, "the mark could always be put back");
+    }
+
     /// The file may have been changed by others in between, once its mark was gone.
     #[test]
     fn a_file_that_was_handed_over_is_not_written_to_again_by_who_ends_it() {
         for dead in [false, true] {
             let folder = tempfile::tempdir().unwrap();
-            let pool = committed_pool(folder.path(), &Arc::new(AtomicUsize::new(usize::MAX)));
+            let pool = committed_pool(folder.path(), &Steps::endless());
             let header = pool.image.header();
             pool.checkpoint().unwrap();
             header.closing.store(1, Release);
