@@ -10,6 +10,7 @@
 
 use std::time::Instant;
 
+use holdfast_region::Replaced;
 use holdfast_sqlite::{Database, Rescue, SqliteError};
 
 use crate::background::{Seen, TendReport, WINDOWS_UNTIL_STOPPED};
@@ -38,13 +39,19 @@ pub(crate) fn candidate(database: Database) -> Option<Candidate> {
 
 impl Keeper {
     /// Saves databases whose copies become safe together.
-    pub(crate) fn save_databases(&self, batch: Vec<Candidate>, started: Instant, report: &mut FlushReport) {
+    pub(crate) fn save_databases(
+        &self,
+        batch: Vec<Candidate>,
+        started: Instant,
+        report: &mut FlushReport,
+        replaced: &mut Replaced,
+    ) {
         let databases = batch.iter().filter_map(|found| match &found.subject {
             Subject::Database(database) => Some(database.as_ref()),
             Subject::Heap(_) => None,
         });
         let databases: Vec<&Database> = databases.collect();
-        let rescued = self.databases.save_each(&databases);
+        let rescued = self.databases.save_each(&databases, replaced);
         let done_ms = milliseconds(started.elapsed());
         for (found, rescued) in batch.iter().zip(rescued) {
             let why = match rescued {

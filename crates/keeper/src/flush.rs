@@ -276,7 +276,7 @@ impl Keeper {
         let is_heap = |found: &Candidate| matches!(found.subject, Subject::Heap(_));
         let (mut heaps, databases) = std::mem::take(batch).into_iter().partition(is_heap);
         self.save_heaps(&mut heaps, is_quiet, started, report, replaced);
-        self.save_databases(databases, started, report);
+        self.save_databases(databases, started, report, replaced);
     }
 
     fn save_heaps(

@@ -231,7 +231,7 @@ fn a_descriptor_whose_closing_takes_long_keeps_nobody_waiting() {
             let asked = Instant::now();
             serving.status();
             let waited = asked.elapsed();
-            assert!(waited < Duration::from_secs(1), "case {case}: {waited:?}");
+            assert!(waited < Duration::from_secs(2), "case {case}: {waited:?}");
         }
         drop(silent);
     }

@@ -163,8 +163,8 @@ pub(crate) fn attach_at(
 ) -> Result<Pool> {
     let path = identity.image_path(places.pool());
     let mut file = open_behind_gate(&path, database)?;
-    if let (Some(mark), _) = read_mark(base.as_ref())?
-        && file.metadata().map_err(SqliteError::io("measure", &path))?.len() == 0
+    if file.metadata().map_err(SqliteError::io("measure", &path))?.len() == 0
+        && let (Some(mark), _) = read_mark(base.as_ref())?
     {
         let started = Instant::now();
         loop {

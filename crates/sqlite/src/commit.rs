@@ -6,14 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::error::Result;
-use crate::flush::VOID;
+use crate::flush::{LOG_BYTES_MAX, VOID};
 use crate::layout::BLOCK_BYTES;
 use crate::pool::Pool;
 use crate::settings::Level;
 use crate::stub;
-
-/// A log that is longer is brought to the database file.
-const LOG_BYTES_MAX: u64 = 4 << 20;
 
 impl Pool {
     /// Commits what a writer with EXCLUSIVE has put in front of the map.

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use holdfast_region::Places;
 use holdfast_sys::file::private_options;
+use holdfast_sys::write_out;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::apply::Blocks;
@@ -137,6 +138,8 @@ pub(crate) fn write<E: From<io::Error>>(
     sum.update(&piece);
     piece.extend_from_slice(&sum.digest().to_le_bytes());
     file.write_all(&piece)?;
+    // Whoever syncs it later finds the disk at it.
+    let _ = write_out::begin(&file, 0..file.metadata()?.len());
     Ok(file)
 }
 

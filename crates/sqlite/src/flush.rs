@@ -29,7 +29,7 @@ use crate::mark::Stamp;
 use crate::pool::Pool;
 
 /// A log that is longer is brought to the database file after a flush.
-const LOG_BYTES_MAX: u64 = 4 << 20;
+pub(crate) const LOG_BYTES_MAX: u64 = 4 << 20;
 /// `log_suspect`: the last record is not to be believed.
 pub(crate) const FAILED: u32 = 1;
 /// `log_suspect`: the record at the end, if there is one, is of a commit that was taken back.

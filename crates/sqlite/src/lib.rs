@@ -51,7 +51,6 @@ mod registry;
 mod renumbered;
 mod saving;
 mod settings;
-
 mod slots;
 mod snapshot;
 mod stub;

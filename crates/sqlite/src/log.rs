@@ -124,10 +124,18 @@ impl Log {
 
     /// Opens a log; `None` when there is none.
     pub(crate) fn open(path: &Path) -> io::Result<Option<Log>> {
+        let log = Log::look(path)?;
+        if let Some(log) = &log {
+            // Where that is not to be had, another pool does not see us; all else works.
+            let _ = take(&log.file, Lease::Shared, LEASE_BYTE, 1);
+        }
+        Ok(log)
+    }
+
+    /// Opens a log to look into it: for those who ask who else has it open, this counts for nobody.
+    pub(crate) fn look(path: &Path) -> io::Result<Option<Log>> {
         match private_options().read(true).write(true).open(path) {
             Ok(file) => {
-                // Where that is not to be had, another pool does not see us; all else works.
-                let _ = take(&file, Lease::Shared, LEASE_BYTE, 1);
                 let bytes = file.metadata()?.len();
                 Ok(Some(Log { file, path: path.to_owned(), bytes, buffer: Vec::new() }))
             }
@@ -136,7 +144,7 @@ impl Log {
         }
     }
 
-    /// Whether nobody else has it open. Nobody is let in then, for as long as this is open.
+    /// Whether nobody else has it open, and until this is closed nobody else will recover the database by it.
     pub(crate) fn is_alone(&self) -> io::Result<bool> {
         take(&self.file, Lease::Exclusive, LEASE_BYTE, 1)
     }

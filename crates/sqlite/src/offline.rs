@@ -99,8 +99,7 @@ pub fn status(path: &Path) -> Result<Status> {
     };
     let mut image = image_path(path)?;
     if let (Some(mark), false) = (marked, image.exists()) {
-        let identity = Identity::of(path).map_err(SqliteError::io("examine", path))?;
-        let found = renumbered::find(&Places::from_env()?, identity, mark);
+        let found = renumbered::find(&Places::from_env()?, identify(path)?, mark);
         image = found.map_err(SqliteError::io("look for", &image))?.unwrap_or(image);
     }
     let Ok(file) = private_options().read(true).write(true).open(&image) else {
@@ -207,7 +206,7 @@ fn discard_all(path: &Path, base: &dyn Base) -> Result<Recovered> {
     }
     base.lock_exclusive()?;
     let log = log_path(path);
-    if let Some(open) = Log::open(&log).map_err(SqliteError::io("open", &log))?
+    if let Some(open) = Log::look(&log).map_err(SqliteError::io("open", &log))?
         && !open.is_alone().map_err(SqliteError::io("lock", &log))?
     {
         return Err(SqliteError::Busy { path: path.to_owned() });

@@ -117,7 +117,7 @@ impl Lost<'_> {
         let path = log_path(self.database);
         let foreign =
             |what| SqliteError::LogForeign { log: path.clone(), database: self.database.to_owned(), what };
-        let log = Log::open(&path).map_err(SqliteError::io("open", &path))?;
+        let log = Log::look(&path).map_err(SqliteError::io("open", &path))?;
         let missing = || SqliteError::LogMissing { database: self.database.to_owned(), log: path.clone() };
         let mut log = log.ok_or_else(missing)?;
         let generation = log.generation().map_err(SqliteError::io("read", &path))?;

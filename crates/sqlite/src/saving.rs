@@ -12,6 +12,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use holdfast_region::Replaced;
 use holdfast_sys::file::{private_options, sync_directory};
 
 use crate::copy::{self, Copy, Origin};
@@ -51,16 +52,26 @@ enum Begun {
 }
 
 impl Databases {
-    /// Saves each of several databases; their copies become durable together. In the order of the databases.
+    /// Saves each of several databases; their copies become durable together. In the order of the databases. Where the store is
+    /// full, the room of what is in `replaced` is freed.
     ///
     /// # Errors
     /// Of each: when its image cannot be read, or its copy cannot be written, for want of room say. A disk that fails at the end
     /// fails all that were written.
-    pub fn save_each(&self, databases: &[&Database]) -> Vec<Result<Rescue>> {
+    pub fn save_each(&self, databases: &[&Database], replaced: &mut Replaced) -> Vec<Result<Rescue>> {
         let copies = self.copies();
-        let begun: Vec<Result<Begun>> =
-            databases.iter().map(|database| self.begin(&copies, database)).collect();
-        let named: Vec<Result<Rescue>> = begun.into_iter().map(|begun| name(begun?)).collect();
+        let begun = databases.iter().map(|database| {
+            let begun = self.begin(&copies, database);
+            if begun.as_ref().is_err_and(SqliteError::is_full) && !replaced.is_empty() {
+                *replaced = Replaced::default();
+                return self.begin(&copies, database);
+            }
+            begun
+        });
+        let begun: Vec<Result<Begun>> = begun.collect();
+        // All before the first name, as the copies of heaps.
+        let durable: Vec<Result<Begun>> = begun.into_iter().map(|begun| sync(begun?)).collect();
+        let named: Vec<Result<Rescue>> = durable.into_iter().map(|begun| name(begun?)).collect();
         let is_written = |named: &Result<Rescue>| matches!(named, Ok(Rescue::Written { .. }));
         if !named.iter().any(is_written) {
             return named;
@@ -79,7 +90,7 @@ impl Databases {
     /// # Errors
     /// As of [`Databases::save_each`].
     pub fn save(&self, database: &Database) -> Result<Rescue> {
-        self.save_each(&[database]).pop().unwrap_or(Ok(Rescue::Nothing))
+        self.save_each(&[database], &mut Replaced::default()).pop().unwrap_or(Ok(Rescue::Nothing))
     }
 
     fn begin(&self, copies: &Path, database: &Database) -> Result<Begun> {
@@ -140,16 +151,29 @@ impl Databases {
     }
 }
 
-/// Makes a copy durable and gives it its name.
+impl Built {
+    fn or_remove(&self, step: &'static str, done: io::Result<()>) -> Result<()> {
+        done.map_err(|source| {
+            let _ = std::fs::remove_file(&self.temporary);
+            SqliteError::Io { step, path: self.temporary.clone(), source }
+        })
+    }
+}
+
+/// Makes a copy durable.
+fn sync(begun: Begun) -> Result<Begun> {
+    if let Begun::Built(built) = &begun {
+        built.or_remove("make durable", built.file.sync_all())?;
+    }
+    Ok(begun)
+}
+
+/// Gives a durable copy its name.
 fn name(begun: Begun) -> Result<Rescue> {
     let built = match begun {
         Begun::Done(rescue) => return Ok(rescue),
         Begun::Built(built) => built,
     };
-    let named = built.file.sync_all().and_then(|()| std::fs::rename(&built.temporary, &built.path));
-    if let Err(source) = named {
-        let _ = std::fs::remove_file(&built.temporary);
-        return Err(SqliteError::Io { step: "make durable", path: built.temporary, source });
-    }
+    built.or_remove("rename", std::fs::rename(&built.temporary, &built.path))?;
     Ok(Rescue::Written { bytes: built.bytes })
 }
