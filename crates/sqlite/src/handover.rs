@@ -233,14 +233,13 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::{Identity, attach_at};
     use crate::base::OwnFile;
     use crate::mark;
-    use holdfast_region::Places;
+    use crate::testing::{attached, attached_over, first_page, put};
     use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
-    use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+    use std::sync::atomic::Ordering::SeqCst;
 
     /// The steps that a file takes.
     #[derive(Debug)]
@@ -310,8 +309,7 @@ mod tests {
     /// First pages of a database: as it was, and as a transaction leaves it that goes over to WAL.
     fn pages() -> [Vec<u8>; 2] {
         [1, 2].map(|version| {
-            let mut page = vec![0; 4096];
-            page[..20].copy_from_slice(b"SQLite format 3\0\x10\0\x01\x01");
+            let mut page = first_page();
             page[18..20].fill(version);
             page
         })
@@ -322,23 +320,15 @@ mod tests {
         let database = folder.join("db");
         let [before, after] = pages();
         std::fs::write(&database, before).unwrap();
-        let pool = attached(folder, Box::new(Dying(OwnFile::open(&database).unwrap(), Arc::clone(steps))));
+        let base = Box::new(Dying(OwnFile::open(&database).unwrap(), Arc::clone(steps)));
+        let pool = attached_over(folder, base);
         assert!(pool.heat(pool.base()).unwrap());
         commit(&pool, &after);
         pool
     }
 
     fn commit(pool: &Pool, page: &[u8]) {
-        let link = pool.image.take_free().unwrap();
-        pool.image.write(link, 0, page).unwrap();
-        pool.image.insert(link, 0, pool.image.header().committed.load(Relaxed) + 1).unwrap();
-        pool.commit(&[link], page.len() as u64).unwrap();
-    }
-
-    fn attached(folder: &Path, base: Box<dyn Base>) -> Pool {
-        let places = Places::at(folder.join("home"), folder.join("pool")).unwrap();
-        let database = folder.join("db");
-        attach_at(&places, (&database, Identity::of(&database).unwrap()), base, None).unwrap()
+        pool.commit(&[put(pool, 0, page)], page.len() as u64).unwrap();
     }
 
     #[test]
@@ -352,7 +342,7 @@ mod tests {
             steps.set(count, usize::MAX);
             let is_done = pool.hand_over().is_ok();
             drop(pool);
-            let pool = attached(folder.path(), Box::new(OwnFile::open(&database).unwrap()));
+            let pool = attached(folder.path());
             assert_eq!(read_mark(pool.base()).unwrap().0.is_some(), pool.is_hot(), "{count} steps");
             pool.hand_over().unwrap();
             assert!(!pool.is_hot());
@@ -393,7 +383,7 @@ mod tests {
             refused += u32::from(is_refused);
             assert!(failing > 1 || !is_refused, "the mark was not put back");
             drop(pool);
-            let pool = attached(folder.path(), Box::new(OwnFile::open(&database).unwrap()));
+            let pool = attached(folder.path());
             pool.hand_over().unwrap();
             let expected = if is_refused { &pages()[1] } else { &newest };
             assert!(std::fs::read(&database).unwrap() == *expected, "{failing} failures after {count} steps");
@@ -427,7 +417,7 @@ mod tests {
     fn a_database_in_wal_mode_does_not_become_hot() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("db"), &pages()[1]).unwrap();
-        let pool = attached(folder.path(), Box::new(OwnFile::open(&folder.path().join("db")).unwrap()));
+        let pool = attached(folder.path());
         assert!(!pool.heat(pool.base()).unwrap() && !pool.is_hot());
         assert_eq!(std::fs::read(folder.path().join("db")).unwrap(), pages()[1]);
     }

@@ -173,21 +173,16 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::{Identity, attach_at};
-    use crate::base::OwnFile;
-    use holdfast_region::Places;
+    use crate::testing::{attached, first_page};
 
     /// A database of one page, or of none, whose process died, or failed, before it said that the database is hot.
     #[test]
     fn a_mark_of_somebody_who_died_before_the_database_was_hot_keeps_nobody_from_writing() {
-        for page in [&[][..], &[b"SQLite format 3\0\x10\0\x01\x01".as_slice(), &[0; 4076]].concat()] {
+        for page in [Vec::new(), first_page()] {
             let folder = tempfile::tempdir().unwrap();
             let database = folder.path().join("db");
-            std::fs::write(&database, page).unwrap();
-            let places = Places::at(folder.path().join("home"), folder.path().join("pool")).unwrap();
-            let identity = Identity::of(&database).unwrap();
-            let base = Box::new(OwnFile::open(&database).unwrap());
-            let pool = attach_at(&places, (&database, identity), base, None).unwrap();
+            std::fs::write(&database, &page).unwrap();
+            let pool = attached(folder.path());
             let header = pool.image.header();
             pool.heat(pool.base()).unwrap();
             header.hot.store(0, Release);

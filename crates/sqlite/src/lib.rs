@@ -54,6 +54,8 @@ mod settings;
 mod slots;
 mod snapshot;
 mod stub;
+#[cfg(test)]
+mod testing;
 mod vfs;
 
 pub use databases::{Database, Databases};

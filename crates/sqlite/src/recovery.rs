@@ -189,13 +189,11 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    use crate::attach::attach_at;
     use crate::base::OwnFile;
     use crate::databases::Databases;
     use crate::layout::BLOCK_BYTES;
-    use crate::pool::Pool;
     use crate::saving::Rescue;
-    use holdfast_region::Places;
+    use crate::testing::{commit, first_page, hot, lose, page, places};
 
     /// What a disk does: a change is there at once, and durable with the next sync.
     #[derive(Debug, Clone)]
@@ -306,52 +304,24 @@ mod tests {
         }
     }
 
-    fn page(fill: u8) -> Vec<u8> {
-        vec![fill; BLOCK_BYTES]
-    }
-
-    fn first_page() -> Vec<u8> {
-        let mut page = page(0);
-        page[..20].copy_from_slice(b"SQLite format 3\0\x10\0\x01\x01");
-        page
-    }
-
-    fn commit(pool: &Pool, blocks: &[(u32, u8)], size_blocks: usize) {
-        let transaction = pool.image.header().committed.load(std::sync::atomic::Ordering::Relaxed) + 1;
-        let link = |(block, fill): &(u32, u8)| {
-            let link = pool.image.take_free().unwrap();
-            pool.image.write(link, 0, &page(*fill)).unwrap();
-            pool.image.insert(link, *block, transaction).unwrap();
-            link
-        };
-        let links: Vec<u32> = blocks.iter().map(link).collect();
-        pool.commit(&links, (size_blocks * BLOCK_BYTES) as u64).unwrap();
-    }
-
     /// Takes over a copy on a machine that goes in each step of it, with all, none, or only the last of what was not synced.
     #[test]
     fn a_machine_that_goes_in_any_step_of_taking_a_copy_over_loses_nothing_and_the_next_boot_does_it_again() {
         let folder = tempfile::tempdir().unwrap();
-        let database = folder.path().join("db");
-        std::fs::write(&database, [first_page(), page(1), page(1), page(1)].concat()).unwrap();
-        let places = Places::at(folder.path().join("home"), folder.path().join("pool")).unwrap();
+        let pool = hot(folder.path(), 4);
+        let database = pool.database.clone();
         let identity = Identity::of(&database).unwrap();
-        let base = Box::new(OwnFile::open(&database).unwrap());
-        let pool = attach_at(&places, (&database, identity), base, None).unwrap();
-        pool.heat(pool.base()).unwrap();
         // In the file; in the log; in the image only. The database becomes larger, and then smaller again.
-        commit(&pool, &[(1, 2), (2, 2)], 4);
+        commit(&pool, &[(1, 2), (2, 2)], 4).unwrap();
         pool.checkpoint().unwrap();
-        commit(&pool, &[(1, 3), (4, 3), (5, 3)], 6);
+        commit(&pool, &[(1, 3), (4, 3), (5, 3)], 6).unwrap();
         pool.flush_and_tidy().unwrap();
-        commit(&pool, &[(2, 4), (4, 4)], 5);
+        commit(&pool, &[(2, 4), (4, 4)], 5).unwrap();
         let expected = [first_page(), page(3), page(4), page(1), page(4)].concat();
-        let databases = Databases::of(&places);
+        let databases = Databases::of(&places(folder.path()));
         let found = databases.list().unwrap().remove(0);
         assert_eq!(databases.save(&found).unwrap(), Rescue::Written { bytes: 2 * BLOCK_BYTES as u64 });
-        let image = pool.image.path().to_owned();
-        drop(pool);
-        std::fs::remove_file(image).unwrap();
+        lose(pool);
         let copies = databases.copies();
         let (marked, mark) = {
             let base = OwnFile::open(&database).unwrap();

@@ -183,31 +183,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::Ordering::SeqCst;
 
-    use crate::attach::attach_at;
-    use crate::base::OwnFile;
     use crate::pool::Pool;
-    use holdfast_region::Places;
-
-    fn hot(folder: &Path) -> Pool {
-        let database = folder.join("db");
-        let page = [b"SQLite format 3\0\x10\0\x01\x01".as_slice(), &[0; 4076]].concat();
-        std::fs::write(&database, page).unwrap();
-        let places = Places::at(folder.join("home"), folder.join("pool")).unwrap();
-        let identity = Identity::of(&database).unwrap();
-        let base = Box::new(OwnFile::open(&database).unwrap());
-        let pool = attach_at(&places, (&database, identity), base, None).unwrap();
-        pool.heat(pool.base()).unwrap();
-        pool
-    }
-
-    /// A version of a block beside the one that counts, as a writer has it before and just after it commits.
-    fn put(pool: &Pool, block: u32, fill: u8) -> u32 {
-        let transaction = pool.image.header().committed.load(SeqCst) + 1;
-        let link = pool.image.take_free().unwrap();
-        pool.image.write(link, 0, &[fill; BLOCK_BYTES]).unwrap();
-        pool.image.insert(link, block, transaction).unwrap();
-        link
-    }
+    use crate::testing::{commit, hot, page, put};
 
     /// The transaction, and of each block its number and its first byte.
     fn seen(pool: &Pool) -> Option<(u64, Vec<(u32, u8)>)> {
@@ -226,14 +203,13 @@ mod tests {
     #[test]
     fn in_the_middle_of_a_commit_either_the_old_blocks_are_seen_or_the_new_ones() {
         let folder = tempfile::tempdir().unwrap();
-        let pool = hot(folder.path());
+        let pool = hot(folder.path(), 1);
         let header = pool.image.header();
         assert_eq!(seen(&pool), None, "nothing was committed");
-        let size = 2 * BLOCK_BYTES as u64;
-        pool.commit(&[put(&pool, 0, 1), put(&pool, 1, 1)], size).unwrap();
+        commit(&pool, &[(0, 1), (1, 1)], 2).unwrap();
         let old = Some((2, vec![(0, 1), (1, 1)]));
         assert_eq!(seen(&pool), old);
-        let shadow = put(&pool, 1, 2);
+        let shadow = put(&pool, 1, &page(2));
         assert_eq!(seen(&pool), old, "it is not committed");
         header.committed.store(3, SeqCst);
         // The old version is still there.
@@ -251,11 +227,11 @@ mod tests {
     #[test]
     fn a_prepared_transaction_is_seen_when_its_super_journal_is_gone_and_not_before() {
         let folder = tempfile::tempdir().unwrap();
-        let pool = hot(folder.path());
+        let pool = hot(folder.path(), 1);
         let header = pool.image.header();
         let name = folder.path().join("super");
         std::fs::write(&name, "").unwrap();
-        put(&pool, 0, 9);
+        put(&pool, 0, &page(9));
         header.size[0].store(BLOCK_BYTES as u64, SeqCst);
         assert!(pool.image.set_name(name.as_os_str().as_bytes()));
         header.prepared.store(2, SeqCst);
@@ -272,8 +248,8 @@ mod tests {
     #[test]
     fn what_goes_to_the_database_file_itself_is_not_copied() {
         let folder = tempfile::tempdir().unwrap();
-        let pool = hot(folder.path());
-        pool.commit(&[put(&pool, 0, 1)], BLOCK_BYTES as u64).unwrap();
+        let pool = hot(folder.path(), 1);
+        commit(&pool, &[(0, 1)], 1).unwrap();
         assert!(seen(&pool).is_some());
         pool.image.header().direct.store(1, SeqCst);
         assert_eq!(seen(&pool), None);
