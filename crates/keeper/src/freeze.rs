@@ -250,12 +250,27 @@ fn open(id: ProcessId) -> Option<OwnedFd> {
 
 fn stands_still(pid: u32) -> bool {
     // One that is gone stores nothing either.
-    thread_states(pid).iter().all(|state| matches!(state, 'T' | 't' | 'Z' | 'X'))
+    thread_states(pid).iter().all(is_still)
 }
 
-/// Whether somebody has stopped a process: all of its threads that are left.
+fn is_still(state: &char) -> bool {
+    matches!(state, 'T' | 't' | 'Z' | 'X')
+}
+
+/// Whether somebody has stopped a process: all of its threads that are left. A stop that is under way, and has not reached all
+/// of them, is waited for: whoever would stop them once more would let them go on.
 fn was_stopped(pid: u32) -> bool {
-    stands_still(pid) && thread_states(pid).iter().any(|state| matches!(state, 'T' | 't'))
+    let started = Instant::now();
+    loop {
+        let states = thread_states(pid);
+        if states.iter().all(is_still) {
+            return states.iter().any(|state| matches!(state, 'T' | 't'));
+        }
+        if !states.contains(&'T') || started.elapsed() > STOP_PATIENCE {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Whole or not at all: who is in the note that it replaces stands still already.
