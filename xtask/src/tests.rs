@@ -20,7 +20,7 @@ use crate::workspace::Workspace;
 /// Compiling everything from nothing on a slow machine.
 const BUILD_TIMEOUT_S: u32 = 40 * 60;
 /// One `cargo test`, built; the longest kills a writer a thousand times.
-const TEST_TIMEOUT_S: u32 = 20 * 60;
+const TEST_TIMEOUT_S: u32 = 40 * 60;
 
 /// One test program of the heap in the sandbox.
 const APPLET_TIMEOUT_S: u32 = 10 * 60;
