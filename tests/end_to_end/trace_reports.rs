@@ -1,6 +1,8 @@
 //! `holdfast trace report`, `diff`, `matrix` and `import` at the command line: what is in the files that they write, and what
 //! they say of files that are none of theirs.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -73,6 +75,36 @@ fn a_report_that_does_not_fit_leaves_the_old_file_and_files_of_others_are_refuse
         std::fs::write(&other, text).unwrap();
         let told = tell(&mut trace(&scratch, &["report", other.to_str().unwrap()]));
         assert!(told.status == status && told.err.contains(hint), "{text}: {}", told.err);
+    }
+}
+
+#[test]
+fn a_form_for_standard_output_goes_behind_what_is_there_and_replaces_nothing() {
+    let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
+    let file = recorded(&scratch, place.path(), "run.trace", "true");
+    let log = place.path().join("log");
+    let names = std::fs::read_dir(place.path()).unwrap().count() + 1;
+    // What a shell does for `>>log` and `>log`, and what each way to name standard output writes there.
+    for appends in [true, false] {
+        for (form, to) in [
+            ("--perfetto", "-"),
+            ("--perfetto", "/dev/stdout"),
+            ("--json", "/proc/self/fd/1"),
+            ("--json", "-"),
+        ] {
+            std::fs::write(&log, "").unwrap();
+            let mut output = OpenOptions::new().write(true).append(appends).open(&log).unwrap();
+            output.write_all(b"before\n").unwrap();
+            let mut command = trace(&scratch, &["report", file.to_str().unwrap(), form, to]);
+            let status = command.stdout(output.try_clone().unwrap()).status().unwrap();
+            assert!(status.success(), "{form} {to}");
+            output.write_all(b"after\n").unwrap();
+            let text = std::fs::read_to_string(&log).unwrap();
+            let form_there = text.strip_prefix("before\n").and_then(|text| text.strip_suffix("after\n"));
+            let mut values = serde_json::Deserializer::from_str(form_there.unwrap()).into_iter::<Value>();
+            assert!(values.next().unwrap().is_ok(), "{form} {to}: {text}");
+            assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), names, "{form} {to}");
+        }
     }
 }
 

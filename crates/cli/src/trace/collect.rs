@@ -47,12 +47,12 @@ impl Collector {
     pub fn new(show: &ShowArgs, began_ns: u64, live: Option<Live>) -> Result<Collector, Failure> {
         let options = options(&show.sum, Sleep::Measured);
         let lanes = |path: &Path| {
-            let file = Whole::create(path)?;
+            let file = if is_output(path) { Whole::standard_output() } else { Whole::create(path) }?;
             let writer = perfetto::Writer::new(file, began_ns, options.scheme)
-                .map_err(|error| cannot(path, &error))?;
+                .map_err(|source| WriteError { path: path.to_owned(), source, old_stays: false })?;
             Ok::<_, Failure>(Lanes { writer: Some(writer), failed: None })
         };
-        let perfetto = show.perfetto.as_deref().map(|path| lanes(&standard_output(path))).transpose()?;
+        let perfetto = show.perfetto.as_deref().map(lanes).transpose()?;
         Ok(Collector { summary: Summary::new(options), perfetto, live })
     }
 
@@ -100,13 +100,11 @@ pub fn show(
         (&show.tsv, |report| report::tsv(report)),
         (&show.folded, |report| report::folded(report, Part::Wall)),
     ];
-    let mut tables = show.perfetto.as_deref() != Some(Path::new("-"));
     for (path, form) in forms {
         let Some(path) = path else { continue };
-        tables &= path.as_os_str() != "-";
         save(path, &form(report))?;
     }
-    if !tables {
+    if takes_output(show) {
         return Ok(());
     }
     let mut text = report::terminal(report, look);
@@ -127,23 +125,22 @@ pub fn look(sum: &SumArgs, by: Option<ByArg>, stream: terminal::Stream) -> Look 
     Look { width: terminal::width(stream), colour: terminal::colour(stream), top: usize::from(sum.top), by }
 }
 
+fn is_output(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Whether a form goes to standard output, where tables would spoil it.
+pub fn takes_output(show: &ShowArgs) -> bool {
+    let forms = [&show.html, &show.json, &show.tsv, &show.folded, &show.perfetto];
+    forms.into_iter().flatten().any(|path| is_output(path))
+}
+
 /// Writes a report to its file; - is standard output.
 pub fn save(path: &Path, text: &str) -> Result<(), Failure> {
-    if path.as_os_str() == "-" {
+    if is_output(path) {
         return print(text);
     }
     Ok(write_whole(path, |out| out.write_all(text.as_bytes()))?)
-}
-
-fn standard_output(path: &Path) -> std::path::PathBuf {
-    if path.as_os_str() == "-" { "/dev/stdout".into() } else { path.to_owned() }
-}
-
-fn cannot(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(
-        OTHER,
-        format!("cannot write {}: {error}; make room or choose another place", path.display()),
-    )
 }
 
 impl From<WriteError> for Failure {
