@@ -159,7 +159,7 @@ fn behind_links(path: &Path) -> io::Result<Behind> {
             Err(error) => return Err(error),
         }
     }
-    Err(io::Error::from_raw_os_error(rustix::io::Errno::LOOP.raw_os_error()))
+    Err(rustix::io::Errno::LOOP.into())
 }
 
 /// The standard ones are shared with whoever else has them, the place to write at included. To open another one anew would begin at
