@@ -59,15 +59,15 @@ pub fn terminal(diff: &Diff, look: &Look) -> String {
         }
         out += &table.render(look.width, look.colour);
     }
-    let runs = diff.a.runs.min(diff.b.runs);
+    let (fewest, most) = (diff.a.runs.min(diff.b.runs), diff.a.runs.max(diff.b.runs));
     out += "\n";
-    out += if runs >= 6 {
+    out += if fewest >= 6 {
         "Medians of runs; what is said to differ has intervals of 95 % that do not touch.\n"
-    } else if runs == 1 {
+    } else if most == 1 {
         "One run each: cost is the median call, and differs where intervals of 95 % do not\n\
          touch; how much the numbers of calls change from run to run is not known.\n"
     } else {
-        "Fewer than 6 runs: medians, of which no interval can be given. Run it more often.\n"
+        "Fewer than 6 runs of a side: medians, of which no interval can be given. Run it more\noften.\n"
     };
     out
 }
