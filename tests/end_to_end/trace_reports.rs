@@ -194,7 +194,7 @@ fn logs_of_the_real_strace_are_read_line_by_line_and_set_beside_what_was_measure
         let told = tell(&mut trace(&scratch, &["import", log, "--beside", measured]));
         assert_eq!((told.status, told.err.as_str()), (0, ""), "{options:?}");
         assert!(told.out.contains("beside what was measured"), "{}", told.out);
-        let json = succeed(&mut trace(&scratch, &["import", log, "--json", "-"]));
+        let json = succeed(&mut trace(&scratch, &["import", log, "--json", "-", "--beside", measured]));
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["lines_skipped"], 0, "{options:?}");
         assert_eq!(json["calls"][0]["distribution"].is_null(), !single, "{options:?}");

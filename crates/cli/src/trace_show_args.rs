@@ -142,7 +142,7 @@ pub struct TraceDiffArgs {
 pub struct TraceImportArgs {
     /// The log; - is standard input
     pub log: PathBuf,
-    /// A recording of the same program, to set beside
+    /// A recording of the same program, to set beside in the tables
     #[arg(long, value_name = "FILE")]
     pub beside: Option<PathBuf>,
     #[command(flatten)]

@@ -182,7 +182,7 @@ pub fn import(options: &TraceImportArgs) -> Result<u8, Failure> {
     let report = summary.into_report(imported.source(&name));
     let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
     collect::show(&report, &options.show, &look, print)?;
-    if let Some(path) = &options.beside {
+    if let Some(path) = options.beside.as_ref().filter(|_| !collect::takes_output(&options.show)) {
         let measured = load(path, collect::options(&options.show.sum, Sleep::Measured))?;
         print(&format!("\n{}", import::terminal(&Beside::of(&report, &measured), &look)))?;
     }
