@@ -130,6 +130,34 @@ fn calls_that_one_run_makes_and_another_does_not_are_found_by_diff() {
 }
 
 #[test]
+fn reports_that_were_summed_up_otherwise_are_neither_shown_as_asked_for_nor_compared() {
+    let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
+    let recording = recorded(&scratch, place.path(), "run.trace", "true");
+    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let (recording, refined, paper) = (recording.to_str().unwrap(), at("refined"), at("paper"));
+    succeed(&mut trace(&scratch, &["report", recording, "--scheme", "refined", "--json", &refined]));
+    succeed(&mut trace(&scratch, &["report", recording, "--sleep", "paper", "--json", &paper]));
+    for right in [
+        &["report", &refined][..],
+        &["report", &refined, "--scheme", "refined", "--sleep", "measured"],
+        &["diff", &refined, recording, "--scheme", "refined"],
+        &["diff", &paper, &paper],
+    ] {
+        succeed(&mut trace(&scratch, right));
+    }
+    for (wrong, remedy) in [
+        (&["report", &refined, "--scheme", "paper"][..], "the recording that it was made from"),
+        (&["report", &paper, "--sleep", "measured"], "the recording that it was made from"),
+        (&["diff", &refined, recording], "--scheme refined --sleep measured"),
+        (&["diff", &refined, &paper], "in place of reports in JSON"),
+    ] {
+        let told = tell(&mut trace(&scratch, wrong));
+        assert!(told.status == 2 && told.out.is_empty(), "{wrong:?}: {}", told.err);
+        assert!(told.err.contains(remedy), "{wrong:?}: {}", told.err);
+    }
+}
+
+#[test]
 fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
     let (scratch, one, two) =
         (scratch(), tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());

@@ -76,10 +76,10 @@ pub enum ByArg {
 /// How traces are summed up.
 #[derive(Debug, Clone, Args)]
 pub struct SumArgs {
-    /// By what calls are put into classes
-    #[arg(long, value_name = "SCHEME", default_value = "paper")]
-    pub scheme: SchemeArg,
-    /// How sleep is told from work [default: measured; paper for logs]
+    /// By what calls are put into classes [default: paper; a report in JSON keeps its own]
+    #[arg(long, value_name = "SCHEME")]
+    pub scheme: Option<SchemeArg>,
+    /// How sleep is told from work [default: measured; paper for logs; a report in JSON keeps its own]
     #[arg(long, value_name = "RULE")]
     pub sleep: Option<SleepArg>,
     /// Rows of each list

@@ -31,8 +31,8 @@ struct Lanes {
 /// How to sum up; logs cannot tell sleep but by the study's rule.
 pub fn options(sum: &SumArgs, default_sleep: Sleep) -> Options {
     let scheme = match sum.scheme {
-        SchemeArg::Paper => Scheme::Paper,
-        SchemeArg::Refined => Scheme::Refined,
+        Some(SchemeArg::Refined) => Scheme::Refined,
+        Some(SchemeArg::Paper) | None => Scheme::Paper,
     };
     let sleep = match sum.sleep {
         Some(SleepArg::Measured) => Sleep::Measured,
