@@ -63,11 +63,20 @@ fn a_report_that_does_not_fit_leaves_the_old_file_and_files_of_others_are_refuse
     assert!(full.status == 6 && full.err.contains("make room"), "{}", full.err);
     let old = place.path().join("old.html");
     std::fs::write(&old, "as it was").unwrap();
-    // No new file can be made in there, so the old one cannot be replaced.
+    let names = || std::fs::read_dir(place.path()).unwrap().count();
+    let names_before = names();
+    // A limit on the size of files that no page fits in: a write beyond it fails, as the signal for it is not taken.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' 25; ulimit -f 4; exec \"$0\" \"$@\""]);
+    let whole = trace(&scratch, &["report", path, "--html", old.to_str().unwrap()]);
+    limited.arg(whole.get_program()).args(whole.get_args());
+    limited.envs(whole.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let told = tell(&mut limited);
+    assert!(told.status == 6 && told.err.contains("is as it was"), "{}", told.err);
+    assert_eq!((std::fs::read_to_string(&old).unwrap().as_str(), names()), ("as it was", names_before));
     let nowhere = place.path().join("none/report.html");
     let told = tell(&mut trace(&scratch, &["report", path, "--html", nowhere.to_str().unwrap()]));
     assert!(told.status == 7 && told.err.contains("choose another place"), "{}", told.err);
-    assert_eq!(std::fs::read_to_string(&old).unwrap(), "as it was");
     for (text, status, hint) in
         [("{\"format\": 9}", 5, "newer holdfast"), ("{}", 5, "no report"), ("text", 5, "no recording")]
     {
@@ -171,6 +180,7 @@ fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
         "2",
         "--warm-ups",
         "0",
+        "--keep-caches",
         "--backend",
         "ptrace",
         "--set-up",

@@ -1,5 +1,6 @@
 //! Sums up events while they come, and shows what came out in every form that was asked for.
 
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use holdfast_trace::Event;
@@ -143,9 +144,16 @@ pub fn save(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(write_whole(path, |out| out.write_all(text.as_bytes()))?)
 }
 
+/// The exit code of a write that failed.
+pub fn code_of_write(error: &io::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => NO_ROOM,
+        _ => OTHER,
+    }
+}
+
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Failure {
-        let full = error.source.kind() == std::io::ErrorKind::StorageFull;
-        Failure::new(if full { NO_ROOM } else { OTHER }, error)
+        Failure::new(code_of_write(&error.source), error)
     }
 }
