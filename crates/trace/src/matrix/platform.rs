@@ -1,7 +1,8 @@
 //! A place to run on: a directory of the user's, or a file system that is made for the run and is gone after it.
 //!
-//! Invariants: what is made is gone when the process is, however it ended: images have no name once they are mounted, and
-//! mounts are in a name space of this process alone. In a directory of the user's, all is in one new directory.
+//! Invariants: what is made is gone when this is dropped. Of what takes room on the machine nothing is left by SIGKILL either: images have
+//! no name once they are mounted, and mounts are in a name space of this process alone; but an image that was being made stays, and so do
+//! empty directories. In a directory of the user's, all is in one new directory, which SIGKILL leaves. All are named `holdfast-trace-*`.
 
 use std::fs::{self, File};
 use std::io;
