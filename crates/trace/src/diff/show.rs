@@ -53,8 +53,8 @@ pub fn terminal(diff: &Diff, look: &Look) -> String {
                 cost(change.a.cost_ns, calls_a),
                 cost(change.b.cost_ns, calls_b),
                 ratio(change),
-                signed(change.from_calls_ns),
-                signed(change.from_cost_ns),
+                text::signed_time(change.from_calls_ns),
+                text::signed_time(change.from_cost_ns),
             ]);
         }
         out += &table.render(look.width, look.colour);
@@ -99,9 +99,9 @@ fn cells(change: &Change, title: &str) -> [String; 8] {
         number(change.b.calls),
         text::time_or_blank(change.a.awake_ns.value as u64),
         text::time_or_blank(change.b.awake_ns.value as u64),
-        signed(change.awake_change_ns),
-        signed(change.from_calls_ns),
-        signed(change.from_cost_ns),
+        text::signed_time(change.awake_change_ns),
+        text::signed_time(change.from_calls_ns),
+        text::signed_time(change.from_cost_ns),
     ]
 }
 
@@ -118,12 +118,4 @@ fn ratio(change: &Change) -> String {
     let (a, b) = (change.a.cost_ns.value, change.b.cost_ns.value);
     let both = change.a.calls.value > 0.0 && change.b.calls.value > 0.0 && a > 0.0;
     if both { format!("x{:.2}", b / a) } else { String::new() }
-}
-
-fn signed(ns: f64) -> String {
-    match ns {
-        ns if ns.abs() < 0.5 => "-".to_owned(),
-        ns if ns < 0.0 => format!("-{}", text::time(-ns as u64)),
-        ns => format!("+{}", text::time(ns as u64)),
-    }
 }
