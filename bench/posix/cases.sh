@@ -35,7 +35,9 @@ prepare_installation() {
   printf 'Package: holdfast-posix\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@localhost>\nDescription: a package to install\n' \
     >"$tree/DEBIAN/control"
   dpkg-deb --root-owner-group -b "$tree" "$store/package.deb.part" >&2 && mv "$store/package.deb.part" "$store/package.deb"
+  local built=$?
   rm -rf "$tree"
+  return "$built"
 }
 
 case_installation() {
@@ -54,7 +56,7 @@ case_diff() {
   command=(sh -c 'git --no-pager diff --no-index --stat a b >/dev/null; exit 0')
 }
 
-# A page of a thousand small files, drawn to a picture.
+# A page of three hundred small files, drawn to a picture.
 page='for i in $(seq 300); do printf "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"20\" height=\"20\"><circle cx=\"10\" cy=\"10\" r=\"%d\"/></svg>" $((i % 9 + 1)) >$i.svg; done; { echo "<html><body>"; for i in $(seq 300); do echo "<p>part $i <img src=$i.svg>"; done; } >page.html'
 
 prepare_browser() {

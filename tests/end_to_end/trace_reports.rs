@@ -1,6 +1,8 @@
 //! `holdfast trace report`, `diff`, `matrix` and `import` at the command line: what is in the files that they write, and what
 //! they say of files that are none of theirs.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -61,11 +63,20 @@ fn a_report_that_does_not_fit_leaves_the_old_file_and_files_of_others_are_refuse
     assert!(full.status == 6 && full.err.contains("make room"), "{}", full.err);
     let old = place.path().join("old.html");
     std::fs::write(&old, "as it was").unwrap();
-    // No new file can be made in there, so the old one cannot be replaced.
+    let names = || std::fs::read_dir(place.path()).unwrap().count();
+    let names_before = names();
+    // A limit on the size of files that no page fits in: a write beyond it fails, as the signal for it is not taken.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' 25; ulimit -f 4; exec \"$0\" \"$@\""]);
+    let whole = trace(&scratch, &["report", path, "--html", old.to_str().unwrap()]);
+    limited.arg(whole.get_program()).args(whole.get_args());
+    limited.envs(whole.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let told = tell(&mut limited);
+    assert!(told.status == 6 && told.err.contains("is as it was"), "{}", told.err);
+    assert_eq!((std::fs::read_to_string(&old).unwrap().as_str(), names()), ("as it was", names_before));
     let nowhere = place.path().join("none/report.html");
     let told = tell(&mut trace(&scratch, &["report", path, "--html", nowhere.to_str().unwrap()]));
     assert!(told.status == 7 && told.err.contains("choose another place"), "{}", told.err);
-    assert_eq!(std::fs::read_to_string(&old).unwrap(), "as it was");
     for (text, status, hint) in
         [("{\"format\": 9}", 5, "newer holdfast"), ("{}", 5, "no report"), ("text", 5, "no recording")]
     {
@@ -73,6 +84,36 @@ fn a_report_that_does_not_fit_leaves_the_old_file_and_files_of_others_are_refuse
         std::fs::write(&other, text).unwrap();
         let told = tell(&mut trace(&scratch, &["report", other.to_str().unwrap()]));
         assert!(told.status == status && told.err.contains(hint), "{text}: {}", told.err);
+    }
+}
+
+#[test]
+fn a_form_for_standard_output_goes_behind_what_is_there_and_replaces_nothing() {
+    let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
+    let file = recorded(&scratch, place.path(), "run.trace", "true");
+    let log = place.path().join("log");
+    let names = std::fs::read_dir(place.path()).unwrap().count() + 1;
+    // What a shell does for `>>log` and `>log`, and what each way to name standard output writes there.
+    for appends in [true, false] {
+        for (form, to) in [
+            ("--perfetto", "-"),
+            ("--perfetto", "/dev/stdout"),
+            ("--json", "/proc/self/fd/1"),
+            ("--json", "-"),
+        ] {
+            std::fs::write(&log, "").unwrap();
+            let mut output = OpenOptions::new().write(true).append(appends).open(&log).unwrap();
+            output.write_all(b"before\n").unwrap();
+            let mut command = trace(&scratch, &["report", file.to_str().unwrap(), form, to]);
+            let status = command.stdout(output.try_clone().unwrap()).status().unwrap();
+            assert!(status.success(), "{form} {to}");
+            output.write_all(b"after\n").unwrap();
+            let text = std::fs::read_to_string(&log).unwrap();
+            let form_there = text.strip_prefix("before\n").and_then(|text| text.strip_suffix("after\n"));
+            let mut values = serde_json::Deserializer::from_str(form_there.unwrap()).into_iter::<Value>();
+            assert!(values.next().unwrap().is_ok(), "{form} {to}: {text}");
+            assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), names, "{form} {to}");
+        }
     }
 }
 
@@ -98,6 +139,34 @@ fn calls_that_one_run_makes_and_another_does_not_are_found_by_diff() {
 }
 
 #[test]
+fn reports_that_were_summed_up_otherwise_are_neither_shown_as_asked_for_nor_compared() {
+    let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
+    let recording = recorded(&scratch, place.path(), "run.trace", "true");
+    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let (recording, refined, paper) = (recording.to_str().unwrap(), at("refined"), at("paper"));
+    succeed(&mut trace(&scratch, &["report", recording, "--scheme", "refined", "--json", &refined]));
+    succeed(&mut trace(&scratch, &["report", recording, "--sleep", "paper", "--json", &paper]));
+    for right in [
+        &["report", &refined][..],
+        &["report", &refined, "--scheme", "refined", "--sleep", "measured"],
+        &["diff", &refined, recording, "--scheme", "refined"],
+        &["diff", &paper, &paper],
+    ] {
+        succeed(&mut trace(&scratch, right));
+    }
+    for (wrong, remedy) in [
+        (&["report", &refined, "--scheme", "paper"][..], "the recording that it was made from"),
+        (&["report", &paper, "--sleep", "measured"], "the recording that it was made from"),
+        (&["diff", &refined, recording], "--scheme refined --sleep measured"),
+        (&["diff", &refined, &paper], "in place of reports in JSON"),
+    ] {
+        let told = tell(&mut trace(&scratch, wrong));
+        assert!(told.status == 2 && told.out.is_empty(), "{wrong:?}: {}", told.err);
+        assert!(told.err.contains(remedy), "{wrong:?}: {}", told.err);
+    }
+}
+
+#[test]
 fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
     let (scratch, one, two) =
         (scratch(), tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
@@ -111,6 +180,7 @@ fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
         "2",
         "--warm-ups",
         "0",
+        "--keep-caches",
         "--backend",
         "ptrace",
         "--set-up",
@@ -162,7 +232,7 @@ fn logs_of_the_real_strace_are_read_line_by_line_and_set_beside_what_was_measure
         let told = tell(&mut trace(&scratch, &["import", log, "--beside", measured]));
         assert_eq!((told.status, told.err.as_str()), (0, ""), "{options:?}");
         assert!(told.out.contains("beside what was measured"), "{}", told.out);
-        let json = succeed(&mut trace(&scratch, &["import", log, "--json", "-"]));
+        let json = succeed(&mut trace(&scratch, &["import", log, "--json", "-", "--beside", measured]));
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["lines_skipped"], 0, "{options:?}");
         assert_eq!(json["calls"][0]["distribution"].is_null(), !single, "{options:?}");

@@ -29,7 +29,7 @@ Examples:
 The program has this terminal, these streams and this directory; the report goes to standard error when it has ended. Ctrl-C is for the \
 program; SIGTERM to holdfast lets the program go on untraced. If holdfast is killed, the program goes on.
 
-The backend bpf measures exactly and costs some 0.2 us a call; it needs root (CAP_BPF and CAP_PERFMON). ptrace is for everybody, and \
+The backend bpf measures exactly and costs some 0.15 us of CPU a call; it needs root (CAP_BPF and CAP_PERFMON). ptrace is for everybody, and \
 stops the program twice a call. auto takes bpf where it can.
 
 Exit codes: the program's own status; 128 and the signal's number when a signal ended it; 2 wrong arguments; 125 it could not be \
@@ -44,7 +44,8 @@ Examples:
 
 All threads of the processes are traced, and all that they start from then on. They go on when the trace ends, however it does.
 
-Exit codes: 0 done; 2 wrong arguments; 3 no such process or group; 7 any other failure; 8 the process may not be traced by you.";
+Exit codes: 0 done; 2 wrong arguments; 3 no such process or group; 6 no room for a file; 7 any other failure; 8 the process may not be \
+traced by you.";
 
 const REPORT_HELP: &str = "\
 Examples:
@@ -55,7 +56,7 @@ Examples:
 
 A report that was written as JSON can be read again in place of a recording.
 
-Exit codes: 0 done; 2 wrong arguments; 3 no such file; 5 a damaged or foreign file; 7 any other failure.";
+Exit codes: 0 done; 2 wrong arguments; 3 no such file; 5 a damaged or foreign file; 6 no room for a file; 7 any other failure.";
 
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {

@@ -18,7 +18,8 @@ Examples:
 What differs in which calls are made is told apart from what differs in what a call costs. Something is said to differ only where \
 intervals of 95 % do not touch; that needs 6 runs on each side for numbers of calls, or 6 calls for their cost.
 
-Exit codes: 0 done, whatever differs; 2 wrong arguments; 3 no such file; 5 a damaged or foreign file; 7 any other failure.";
+Exit codes: 0 done, whatever differs; 2 wrong arguments; 3 no such file; 5 a damaged or foreign file; 6 no room for a file; 7 \
+any other failure.";
 
 pub const MATRIX_HELP: &str = "\
 Examples:
@@ -28,7 +29,8 @@ Examples:
 The program runs in a new, empty directory each time, which the set-up may fill; its standard output goes nowhere. Repetitions take \
 turns. KIND=loop makes a file system for the run, in a file without a name that is gone when holdfast is: ext2, ext4, xfs, tmpfs.
 
-Exit codes: 0 done; 2 wrong arguments; 3 no such program or directory; 7 any other failure.";
+Exit codes: 0 done; 2 wrong arguments; 3 no such program or directory; 6 no room for a file; 7 any other failure; 8 only \
+root can make file systems.";
 
 pub const IMPORT_HELP: &str = "\
 Examples:
@@ -40,7 +42,7 @@ A log says how long calls took, and not where the time went; sleep is told by th
 since the line before (-t, -tt, -ttt, -r) and the kinds of descriptors (-y, -yy) are used where they are there.
 
 Exit codes: 0 done, also when lines could not be read, which is said; 2 wrong arguments; 3 no such file; 5 nothing in it is a log of \
-strace; 7 any other failure.";
+strace, or a damaged or foreign recording; 6 no room for a file; 7 any other failure.";
 
 /// By what a call is put into a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -76,10 +78,10 @@ pub enum ByArg {
 /// How traces are summed up.
 #[derive(Debug, Clone, Args)]
 pub struct SumArgs {
-    /// By what calls are put into classes
-    #[arg(long, value_name = "SCHEME", default_value = "paper")]
-    pub scheme: SchemeArg,
-    /// How sleep is told from work [default: measured; paper for logs]
+    /// By what calls are put into classes [default: paper; a report in JSON keeps its own]
+    #[arg(long, value_name = "SCHEME")]
+    pub scheme: Option<SchemeArg>,
+    /// How sleep is told from work [default: measured; paper for logs; a report in JSON keeps its own]
     #[arg(long, value_name = "RULE")]
     pub sleep: Option<SleepArg>,
     /// Rows of each list
@@ -142,7 +144,7 @@ pub struct TraceDiffArgs {
 pub struct TraceImportArgs {
     /// The log; - is standard input
     pub log: PathBuf,
-    /// A recording of the same program, to set beside
+    /// A recording of the same program, to set beside in the tables
     #[arg(long, value_name = "FILE")]
     pub beside: Option<PathBuf>,
     #[command(flatten)]

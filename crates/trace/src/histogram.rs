@@ -4,7 +4,6 @@
 //! Every call is in exactly one bar.
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
 
 use crate::Split;
 
@@ -16,7 +15,7 @@ pub const BARS: usize = 48;
 const DIGITS: u8 = 2;
 
 /// The calls of one bar.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Bar {
     /// How many.
     pub calls: u64,
@@ -59,17 +58,6 @@ impl Latency {
         bar.calls = bar.calls.saturating_add(1);
         bar.time += *time;
         self.max_ns = self.max_ns.max(time.wall_ns);
-    }
-
-    /// Adds all calls of another one.
-    pub fn merge(&mut self, other: &Latency) {
-        // Grows as needed, so it cannot fail.
-        let _ = self.percentiles.add(&other.percentiles);
-        for (bar, more) in self.bars.iter_mut().zip(&other.bars) {
-            bar.calls = bar.calls.saturating_add(more.calls);
-            bar.time += more.time;
-        }
-        self.max_ns = self.max_ns.max(other.max_ns);
     }
 
     /// How many calls.
@@ -165,16 +153,5 @@ mod tests {
             let bar = bar_of(time);
             assert!(time < bar_end_ns(bar) && (bar == 0 || time >= bar_end_ns(bar - 1)), "{time}");
         }
-    }
-
-    #[test]
-    fn two_halves_that_are_merged_say_what_the_whole_says() {
-        let (low, high): (Vec<_>, Vec<_>) = (1..1000_u64).partition(|time| time % 3 == 0);
-        let mut merged = of(&low);
-        merged.merge(&of(&high));
-        let whole = of(&(1..1000).collect::<Vec<_>>());
-        assert_eq!(merged.bars(), whole.bars());
-        assert_eq!(merged.at_ns(0.5), whole.at_ns(0.5));
-        assert_eq!(merged.median_interval_ns(), whole.median_interval_ns());
     }
 }

@@ -57,7 +57,7 @@ fn clock_source() -> String {
 
 /// Those of the working directory and of temporary files, and what is mounted for memory that outlives programs.
 fn file_systems() -> Vec<FileSystem> {
-    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = mounts();
     let mut found: Vec<FileSystem> = Vec::new();
     for path in [std::env::current_dir().unwrap_or_else(|_| "/".into()), std::env::temp_dir()] {
         if let Some(file_system) = file_system_of(&path, &mounts)
@@ -67,6 +67,16 @@ fn file_systems() -> Vec<FileSystem> {
         }
     }
     found
+}
+
+/// The kind of the file system that a path is on; empty if it cannot be told.
+pub(crate) fn kind_of(path: &Path) -> String {
+    file_system_of(path, &mounts()).map(|on| on.kind).unwrap_or_default()
+}
+
+/// Those that this thread sees: a thread may have mounts of its own.
+fn mounts() -> Vec<u8> {
+    std::fs::read("/proc/thread-self/mountinfo").unwrap_or_default()
 }
 
 /// The file system that a path is on, by the text of `proc_pid_mountinfo(5)`.
@@ -124,6 +134,8 @@ mod tests {
         assert_eq!((found.kind.as_str(), found.source.as_str()), ("xfs", "/dev/with space"));
         assert_eq!(file_system_of(Path::new("/"), mounts).unwrap().kind, "ext4");
         assert!(file_system_of(Path::new("/"), b"").is_none());
+        assert_eq!(kind_of(Path::new("/proc/self")), "proc");
+        assert_eq!(kind_of(Path::new("/no/such/directory")), "");
     }
 
     #[test]

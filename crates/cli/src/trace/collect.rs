@@ -1,5 +1,6 @@
 //! Sums up events while they come, and shows what came out in every form that was asked for.
 
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use holdfast_trace::Event;
@@ -31,8 +32,8 @@ struct Lanes {
 /// How to sum up; logs cannot tell sleep but by the study's rule.
 pub fn options(sum: &SumArgs, default_sleep: Sleep) -> Options {
     let scheme = match sum.scheme {
-        SchemeArg::Paper => Scheme::Paper,
-        SchemeArg::Refined => Scheme::Refined,
+        Some(SchemeArg::Refined) => Scheme::Refined,
+        Some(SchemeArg::Paper) | None => Scheme::Paper,
     };
     let sleep = match sum.sleep {
         Some(SleepArg::Measured) => Sleep::Measured,
@@ -47,12 +48,12 @@ impl Collector {
     pub fn new(show: &ShowArgs, began_ns: u64, live: Option<Live>) -> Result<Collector, Failure> {
         let options = options(&show.sum, Sleep::Measured);
         let lanes = |path: &Path| {
-            let file = Whole::create(path)?;
+            let file = if is_output(path) { Whole::standard_output() } else { Whole::create(path) }?;
             let writer = perfetto::Writer::new(file, began_ns, options.scheme)
-                .map_err(|error| cannot(path, &error))?;
+                .map_err(|source| WriteError { path: path.to_owned(), source, old_stays: false })?;
             Ok::<_, Failure>(Lanes { writer: Some(writer), failed: None })
         };
-        let perfetto = show.perfetto.as_deref().map(|path| lanes(&standard_output(path))).transpose()?;
+        let perfetto = show.perfetto.as_deref().map(lanes).transpose()?;
         Ok(Collector { summary: Summary::new(options), perfetto, live })
     }
 
@@ -100,13 +101,11 @@ pub fn show(
         (&show.tsv, |report| report::tsv(report)),
         (&show.folded, |report| report::folded(report, Part::Wall)),
     ];
-    let mut tables = show.perfetto.as_deref() != Some(Path::new("-"));
     for (path, form) in forms {
         let Some(path) = path else { continue };
-        tables &= path.as_os_str() != "-";
         save(path, &form(report))?;
     }
-    if !tables {
+    if takes_output(show) {
         return Ok(());
     }
     let mut text = report::terminal(report, look);
@@ -127,28 +126,34 @@ pub fn look(sum: &SumArgs, by: Option<ByArg>, stream: terminal::Stream) -> Look 
     Look { width: terminal::width(stream), colour: terminal::colour(stream), top: usize::from(sum.top), by }
 }
 
+fn is_output(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Whether a form goes to standard output, where tables would spoil it.
+pub fn takes_output(show: &ShowArgs) -> bool {
+    let forms = [&show.html, &show.json, &show.tsv, &show.folded, &show.perfetto];
+    forms.into_iter().flatten().any(|path| is_output(path))
+}
+
 /// Writes a report to its file; - is standard output.
 pub fn save(path: &Path, text: &str) -> Result<(), Failure> {
-    if path.as_os_str() == "-" {
+    if is_output(path) {
         return print(text);
     }
     Ok(write_whole(path, |out| out.write_all(text.as_bytes()))?)
 }
 
-fn standard_output(path: &Path) -> std::path::PathBuf {
-    if path.as_os_str() == "-" { "/dev/stdout".into() } else { path.to_owned() }
-}
-
-fn cannot(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(
-        OTHER,
-        format!("cannot write {}: {error}; make room or choose another place", path.display()),
-    )
+/// The exit code of a write that failed.
+pub fn code_of_write(error: &io::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => NO_ROOM,
+        _ => OTHER,
+    }
 }
 
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Failure {
-        let full = error.source.kind() == std::io::ErrorKind::StorageFull;
-        Failure::new(if full { NO_ROOM } else { OTHER }, error)
+        Failure::new(code_of_write(&error.source), error)
     }
 }

@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use holdfast_trace::classes::Scheme;
 use holdfast_trace::diff::{self, Diff, Runs};
 use holdfast_trace::import::{self, Beside};
 use holdfast_trace::matrix::{self, MatrixError, Plan, Run};
 use holdfast_trace::report::document::{FORMAT, Sleep};
 use holdfast_trace::report::{self, Look, Page, Report, study};
-use holdfast_trace::summary::{Options, Summary};
+use holdfast_trace::summary::Summary;
 use holdfast_trace::{Ending, Program, Recording, Settings, StopFlag, Target};
 
 use super::collect::{self, Collector, save};
@@ -18,17 +19,16 @@ use super::terminal::{Hushed, Stream};
 use crate::exit::{BAD_FILE, Failure, NOT_FOUND, OTHER, USAGE};
 use crate::output::print;
 use crate::trace_args::TraceReportArgs;
-use crate::trace_show_args::{CompareArgs, TraceDiffArgs, TraceImportArgs, TraceMatrixArgs};
+use crate::trace_show_args::{CompareArgs, SumArgs, TraceDiffArgs, TraceImportArgs, TraceMatrixArgs};
 
 /// A report in JSON is not larger than this.
 const JSON_BYTES_MAX: u64 = 1 << 30;
 
 /// Shows a recording again.
 pub fn report(options: &TraceReportArgs) -> Result<u8, Failure> {
-    let sum = collect::options(&options.show.sum, Sleep::Measured);
     let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
     if options.show.perfetto.is_none() {
-        collect::show(&load(&options.file, sum)?, &options.show, &look, print)?;
+        collect::show(&load(&options.file, &options.show.sum)?, &options.show, &look, print)?;
         return Ok(0);
     }
     // Every call is wanted, so it takes a recording.
@@ -44,18 +44,42 @@ pub fn report(options: &TraceReportArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Reads a recording, as far as it is good; or a report that was written as JSON.
-fn load(path: &Path, options: Options) -> Result<Report, Failure> {
+/// Reads a recording, as far as it is good; or a report that was written as JSON, which cannot be summed up anew.
+fn load(path: &Path, sum: &SumArgs) -> Result<Report, Failure> {
+    let wanted = collect::options(sum, Sleep::Measured);
     if let Some(report) = load_json(path)? {
+        let other_scheme = sum.scheme.is_some() && report.scheme != wanted.scheme;
+        let other_sleep = sum.sleep.is_some() && report.sleep != wanted.sleep;
+        if other_scheme || other_sleep {
+            let message = format!(
+                "{} was summed up with {}, and cannot be otherwise; leave these options out, or give the recording that it was made from",
+                path.display(),
+                ways(&report)
+            );
+            return Err(Failure::new(USAGE, message));
+        }
         return Ok(report);
     }
     let mut recording = Recording::open(path)?;
-    let mut summary = Summary::new(options);
+    let mut summary = Summary::new(wanted);
     for event in &mut recording {
         summary.add(&event?);
     }
     say_how_it_ends(path, &recording);
     Ok(summary.into_report(recording.about().into()))
+}
+
+/// The options by which a report was summed up.
+fn ways(report: &Report) -> String {
+    let scheme = match report.scheme {
+        Scheme::Paper => "paper",
+        Scheme::Refined => "refined",
+    };
+    let sleep = match report.sleep {
+        Sleep::Measured => "measured",
+        Sleep::Paper => "paper",
+    };
+    format!("--scheme {scheme} --sleep {sleep}")
 }
 
 fn say_how_it_ends(path: &Path, recording: &Recording) {
@@ -102,15 +126,21 @@ fn load_json(path: &Path) -> Result<Option<Report>, Failure> {
 }
 
 pub fn diff(options: &TraceDiffArgs) -> Result<u8, Failure> {
-    let sum = collect::options(&options.compare.sum, Sleep::Measured);
-    let diff = Diff::of(&side(&options.a, sum)?, &side(&options.b, sum)?);
+    let sum = &options.compare.sum;
+    let (a, b) = (side(&options.a, sum)?, side(&options.b, sum)?);
+    summed_up_alike(a.iter().chain(&b))?;
+    let runs = |path: &Path, side: Vec<(PathBuf, Report)>| Runs {
+        name: path.display().to_string(),
+        reports: side.into_iter().map(|(_, report)| report).collect(),
+    };
+    let diff = Diff::of(&runs(&options.a, a), &runs(&options.b, b));
     let page = || report::html(Page::Diff(&diff));
     show(&options.compare, page, || report::pretty(&diff), |look| diff::terminal(&diff, look))?;
     Ok(0)
 }
 
 /// A file is one run, a directory one for each recording in it.
-fn side(path: &Path, sum: Options) -> Result<Runs, Failure> {
+fn side(path: &Path, sum: &SumArgs) -> Result<Vec<(PathBuf, Report)>, Failure> {
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
         let entries = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -119,7 +149,8 @@ fn side(path: &Path, sum: Options) -> Result<Runs, Failure> {
         files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file()).collect();
         files.sort();
     }
-    let reports = files.iter().map(|file| load(file, sum)).collect::<Result<Vec<_>, _>>()?;
+    let loaded = files.into_iter().map(|file| load(&file, sum).map(|report| (file, report)));
+    let reports = loaded.collect::<Result<Vec<_>, _>>()?;
     if reports.is_empty() {
         let message = format!(
             "there is no recording in {}; make some with `holdfast trace run -o FILE`",
@@ -127,7 +158,26 @@ fn side(path: &Path, sum: Options) -> Result<Runs, Failure> {
         );
         return Err(Failure::new(NOT_FOUND, message));
     }
-    Ok(Runs { name: path.display().to_string(), reports })
+    Ok(reports)
+}
+
+/// All as the first one was.
+fn summed_up_alike<'a>(mut reports: impl Iterator<Item = &'a (PathBuf, Report)>) -> Result<(), Failure> {
+    let Some((first, like)) = reports.next() else { return Ok(()) };
+    match reports.find(|(_, report)| (report.scheme, report.sleep) != (like.scheme, like.sleep)) {
+        None => Ok(()),
+        Some((file, report)) => Err(Failure::new(
+            USAGE,
+            format!(
+                "{} is summed up with {}, and {} with {}, so they cannot be compared; give recordings in place of reports in JSON, or \
+                 for recordings the options that the report in JSON has",
+                first.display(),
+                ways(like),
+                file.display(),
+                ways(report)
+            ),
+        )),
+    }
 }
 
 fn show(
@@ -182,8 +232,8 @@ pub fn import(options: &TraceImportArgs) -> Result<u8, Failure> {
     let report = summary.into_report(imported.source(&name));
     let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
     collect::show(&report, &options.show, &look, print)?;
-    if let Some(path) = &options.beside {
-        let measured = load(path, collect::options(&options.show.sum, Sleep::Measured))?;
+    if let Some(path) = options.beside.as_ref().filter(|_| !collect::takes_output(&options.show)) {
+        let measured = load(path, &options.show.sum)?;
         print(&format!("\n{}", import::terminal(&Beside::of(&report, &measured), &look)))?;
     }
     Ok(0)

@@ -56,6 +56,9 @@ impl From<RecordingError> for Failure {
             | RecordingError::Newer { .. }
             | RecordingError::Damaged { .. } => BAD_FILE,
             RecordingError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => NOT_FOUND,
+            RecordingError::Io { source, .. } | RecordingError::Incomplete { source, .. } => {
+                collect::code_of_write(source)
+            }
             _ => OTHER,
         };
         Failure::new(code, error)

@@ -16,12 +16,16 @@ fn every_line_of_the_table_is_a_call_and_every_number_is_there_once() {
 #[test]
 fn every_call_of_the_kernels_list_is_in_the_table_under_its_number() {
     let text = std::fs::read_to_string(KERNEL).expect("linux-libc-dev is installed by ./test");
+    // Headers may be of a kernel that has more calls than the table, which then come after its last one.
+    let last = table().last().expect("the table is not empty").number;
     let mut calls = 0;
     for line in text.lines().filter_map(|line| line.strip_prefix("#define __NR_")) {
         let (name, number) = line.split_once(' ').expect("a name and a number");
-        let entry = by_number(number.trim().parse().expect("a number"));
-        assert_eq!(entry.map(|entry| entry.name), Some(name), "{line}");
-        calls += 1;
+        let number = number.trim().parse().expect("a number");
+        if number <= last {
+            assert_eq!(by_number(number).map(|entry| entry.name), Some(name), "{line}");
+            calls += 1;
+        }
     }
     assert!(calls > 350, "{calls}");
 }

@@ -53,21 +53,21 @@ pub fn terminal(diff: &Diff, look: &Look) -> String {
                 cost(change.a.cost_ns, calls_a),
                 cost(change.b.cost_ns, calls_b),
                 ratio(change),
-                signed(change.from_calls_ns),
-                signed(change.from_cost_ns),
+                text::signed_time(change.from_calls_ns),
+                text::signed_time(change.from_cost_ns),
             ]);
         }
         out += &table.render(look.width, look.colour);
     }
-    let runs = diff.a.runs.min(diff.b.runs);
+    let (fewest, most) = (diff.a.runs.min(diff.b.runs), diff.a.runs.max(diff.b.runs));
     out += "\n";
-    out += if runs >= 6 {
+    out += if fewest >= 6 {
         "Medians of runs; what is said to differ has intervals of 95 % that do not touch.\n"
-    } else if runs == 1 {
+    } else if most == 1 {
         "One run each: cost is the median call, and differs where intervals of 95 % do not\n\
          touch; how much the numbers of calls change from run to run is not known.\n"
     } else {
-        "Fewer than 6 runs: medians, of which no interval can be given. Run it more often.\n"
+        "Fewer than 6 runs of a side: medians, of which no interval can be given. Run it more\noften.\n"
     };
     out
 }
@@ -99,9 +99,9 @@ fn cells(change: &Change, title: &str) -> [String; 8] {
         number(change.b.calls),
         text::time_or_blank(change.a.awake_ns.value as u64),
         text::time_or_blank(change.b.awake_ns.value as u64),
-        signed(change.awake_change_ns),
-        signed(change.from_calls_ns),
-        signed(change.from_cost_ns),
+        text::signed_time(change.awake_change_ns),
+        text::signed_time(change.from_calls_ns),
+        text::signed_time(change.from_cost_ns),
     ]
 }
 
@@ -118,12 +118,4 @@ fn ratio(change: &Change) -> String {
     let (a, b) = (change.a.cost_ns.value, change.b.cost_ns.value);
     let both = change.a.calls.value > 0.0 && change.b.calls.value > 0.0 && a > 0.0;
     if both { format!("x{:.2}", b / a) } else { String::new() }
-}
-
-fn signed(ns: f64) -> String {
-    match ns {
-        ns if ns.abs() < 0.5 => "-".to_owned(),
-        ns if ns < 0.0 => format!("-{}", text::time(-ns as u64)),
-        ns => format!("+{}", text::time(ns as u64)),
-    }
 }

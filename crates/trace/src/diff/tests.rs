@@ -95,3 +95,17 @@ fn a_comparison_fits_the_terminal_and_names_both_sides() {
     assert!(text.contains("Calls that differ in number"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
+
+#[test]
+fn what_is_said_of_single_runs_is_not_said_where_only_one_side_has_one() {
+    let of = |runs_a: usize, runs_b: usize| {
+        let side = |name, count| runs(name, (0..count).map(|_| run(&[(0, 100, 1_000)])).collect());
+        terminal(&Diff::of(&side("a", runs_a), &side("b", runs_b)), &crate::report::Look::default())
+    };
+    assert!(of(1, 1).contains("One run each"));
+    for (runs_a, runs_b) in [(1, 5), (5, 1), (1, 6), (3, 3)] {
+        let text = of(runs_a, runs_b);
+        assert!(!text.contains("One run each") && text.contains("Fewer than 6 runs of a side"), "{text}");
+    }
+    assert!(of(6, 7).contains("Medians of runs"));
+}

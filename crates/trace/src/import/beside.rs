@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::report::{Look, Report, Table, text};
 
 /// One kind of call by both.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BesideRow {
     /// The call.
     pub name: String,
@@ -30,7 +28,7 @@ pub struct BesideRow {
 }
 
 /// Both.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Beside {
     /// Whether the log has sums of system time (`-c`) and not the length of calls.
     pub log_is_sums: bool,

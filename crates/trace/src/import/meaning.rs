@@ -64,6 +64,8 @@ pub(super) fn object(text: &str) -> Object {
         _ if begins("anon_inode:[io_uring]") => Object::IoUring,
         _ if begins("anon_inode:") => Object::Other,
         _ if begins("/dev/pts/") || begins("/dev/tty") => Object::Terminal,
+        // File systems that are mounted there.
+        _ if ["/dev/shm/", "/dev/hugepages/"].into_iter().any(begins) => Object::File,
         _ if begins("/dev/") => Object::CharacterDevice,
         _ if begins("/") => Object::File,
         _ => Object::Unknown,
@@ -77,4 +79,26 @@ pub(super) fn program(arguments: &str) -> &str {
     // As the kernel does: 15 bytes.
     let end = (0..=15.min(name.len())).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
     &name[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_what_its_name_in_the_log_says() {
+        for (text, is) in [
+            ("3</etc/passwd>", Object::File),
+            ("3</dev/shm/region>", Object::File),
+            ("3</dev/hugepages/pages>", Object::File),
+            ("3</dev/null<char 1:3>>", Object::CharacterDevice),
+            ("3</dev/pts/1<char 136:1>>", Object::Terminal),
+            ("3<pipe:[7]>", Object::Pipe),
+            ("3<anon_inode:[eventfd]>", Object::EventFd),
+            ("3", Object::Unknown),
+            ("AT_FDCWD</home>", Object::Unknown),
+        ] {
+            assert_eq!(object(text), is, "{text}");
+        }
+    }
 }

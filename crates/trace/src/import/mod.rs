@@ -139,6 +139,10 @@ pub fn read(log: &mut dyn BufRead, summary: &mut Summary) -> io::Result<Imported
             None => imported.skip(text),
         }
     }
+    // A line that another thread cut in two, and the log ends before the rest of it.
+    if !carried.is_empty() {
+        imported.skip(&carried);
+    }
     threads.end(&mut imported, &mut |event| summary.add(event));
     summary.skip_lines(imported.skipped);
     imported.conclude(left_out);

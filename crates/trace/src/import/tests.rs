@@ -320,6 +320,16 @@ fn times_of_every_kind_lead_to_the_same_lengths_of_calls_that_were_cut_in_two() 
 }
 
 #[test]
+fn a_call_that_a_remark_cuts_at_the_end_of_the_log_is_a_line_that_was_not_read() {
+    let cut = "clone(child_stack=NULL, strace: Process 11 attached\n";
+    let (whole, report) = import(&format!("close(1) = 0 <0.1>\n{cut}, flags=CLONE_VM) = 11 <0.1>\n"));
+    assert_eq!((whole.calls, whole.skipped, report.lines_skipped), (2, 0, 0));
+    let (torn, report) = import(&format!("close(1) = 0 <0.1>\n{cut}"));
+    assert_eq!((torn.calls, torn.skipped, report.lines_skipped), (1, 1, 1));
+    assert_eq!(torn.shown, [(2, "clone(child_stack=NULL,".to_owned())]);
+}
+
+#[test]
 fn arguments_and_descriptors_are_understood_as_far_as_classes_need_it() {
     let refined = Options { scheme: Scheme::Refined, ..Options::default() };
     let (_, report) = import_as(

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::classes::{Class, Scheme, Subclass};
 use crate::diff::{Diff, Figures, Runs, Side};
 use crate::report::document::{Sleep, Sums};
+use crate::report::text::percent_of;
 
 /// The version of the JSON.
 pub const FORMAT: u32 = 1;
@@ -86,11 +87,10 @@ impl Platform {
     pub fn of(kind: &str, runs: &Runs) -> Platform {
         let side = runs.side();
         let percents = |figures: &Figures| {
-            let percent = |part: f64, whole: f64| if whole > 0.0 { part * 100.0 / whole } else { 0.0 };
             (
-                percent(figures.calls.value, side.total.calls.value),
-                percent(figures.wall_ns.value, side.total.wall_ns.value),
-                percent(figures.awake_ns.value, side.total.awake_ns.value),
+                percent_of(figures.calls.value, side.total.calls.value),
+                percent_of(figures.wall_ns.value, side.total.wall_ns.value),
+                percent_of(figures.awake_ns.value, side.total.awake_ns.value),
             )
         };
         let classes = Class::ALL.map(|class| {

@@ -1,7 +1,8 @@
 //! A place to run on: a directory of the user's, or a file system that is made for the run and is gone after it.
 //!
-//! Invariants: what is made is gone when the process is, however it ended: images have no name once they are mounted, and
-//! mounts are in a name space of this process alone. In a directory of the user's, all is in one new directory.
+//! Invariants: what is made is gone when this is dropped. Of what takes room on the machine nothing is left by SIGKILL either: images have
+//! no name once they are mounted, and mounts are in a name space of this process alone; but an image that was being made stays, and so do
+//! empty directories. In a directory of the user's, all is in one new directory, which SIGKILL leaves. All are named `holdfast-trace-*`.
 
 use std::fs::{self, File};
 use std::io;
@@ -105,7 +106,7 @@ impl Ready {
                 (point, Some(place), true)
             }
         };
-        let kind = kind_of(&directory);
+        let kind = crate::machine::kind_of(&directory);
         Ok(Ready { name: spec.name.clone(), kind, directory, mounted, _place: place })
     }
 
@@ -188,23 +189,6 @@ fn tool(command: &mut Command, kind: Kind) -> Result<(), MatrixError> {
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// The kind of the file system that a directory is on, from the list of mounts; empty if it cannot be told.
-fn kind_of(directory: &Path) -> String {
-    let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
-    let mut best = (0, String::new());
-    for line in mounts.lines() {
-        let Some((head, tail)) = line.split_once(" - ") else { continue };
-        let Some(point) = head.split(' ').nth(4) else { continue };
-        let point = point.replace("\\040", " ");
-        let length = point.len();
-        // The last one of several at one place lies over the others.
-        if directory.starts_with(&point) && length >= best.0 {
-            best = (length, tail.split(' ').next().unwrap_or_default().to_owned());
-        }
-    }
-    best.1
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,10 +208,5 @@ mod tests {
         let spec = "gone=/no/such/directory".parse().unwrap();
         let error = Ready::prepare(&spec, 1 << 20).unwrap_err().to_string();
         assert!(error.contains("/no/such/directory"), "{error}");
-    }
-
-    #[test]
-    fn the_file_system_of_a_directory_is_told() {
-        assert_eq!(kind_of(Path::new("/proc/self")), "proc");
     }
 }

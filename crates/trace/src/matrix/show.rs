@@ -109,11 +109,6 @@ fn by_class(matrix: &Matrix, of: fn(&Figures) -> Estimate) -> Table {
 }
 
 fn changes(change: &Change, title: &str) -> [String; 6] {
-    let signed = |ns: f64| match ns {
-        ns if ns.abs() < 0.5 => "-".to_owned(),
-        ns if ns < 0.0 => format!("-{}", text::time(-ns as u64)),
-        ns => format!("+{}", text::time(ns as u64)),
-    };
     let verdict = |verdict| match verdict {
         Verdict::Differs => "differs".to_owned(),
         Verdict::Same => "same".to_owned(),
@@ -121,9 +116,9 @@ fn changes(change: &Change, title: &str) -> [String; 6] {
     };
     [
         title.to_owned(),
-        signed(change.awake_change_ns),
-        signed(change.from_calls_ns),
-        signed(change.from_cost_ns),
+        text::signed_time(change.awake_change_ns),
+        text::signed_time(change.from_calls_ns),
+        text::signed_time(change.from_cost_ns),
         verdict(change.calls),
         verdict(change.cost),
     ]

@@ -241,6 +241,9 @@ pub struct ProcessRow {
     pub process: u32,
     /// The name that it had last.
     pub command: String,
+    /// How many processes this row is about.
+    #[serde(default = "one")]
+    pub processes: u64,
     /// How many threads it had.
     pub threads: u64,
     /// Its calls.
@@ -253,6 +256,11 @@ pub struct ProcessRow {
     pub awake_ns: u64,
     /// On the CPU in all, its own code included; null if it was not measured.
     pub thread_cpu_ns: Option<u64>,
+}
+
+/// Reports of earlier versions do not say of how many processes a row is.
+fn one() -> u64 {
+    1
 }
 
 /// A call that had not returned.

@@ -1,10 +1,12 @@
 //! Writing a report to a file: whole, or not at all.
 //!
 //! Invariant: a file that was there before is as it was until the new one is complete and on the disk. A full disk is an error,
-//! and nothing of what did not fit stays.
+//! and nothing of what did not fit stays. What is no file of its own is never replaced: standard output, other open descriptors
+//! (`/dev/stdout`, `/proc/self/fd/3`), pipes and devices are written to, behind what is in them.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -38,7 +40,7 @@ pub struct Whole {
 enum Out {
     /// Takes the place of the old one when it is complete: with the path behind all links.
     Beside(BufWriter<NamedTempFile>, PathBuf),
-    /// Pipes and devices.
+    /// Descriptors, pipes and devices.
     Direct(BufWriter<File>),
 }
 
@@ -48,21 +50,40 @@ impl Whole {
     /// # Errors
     /// Those of the disk.
     pub fn create(path: &Path) -> Result<Whole, WriteError> {
-        let there = fs::metadata(path);
-        let special = there.as_ref().is_ok_and(|file| !file.is_file());
-        let old_stays = there.is_ok() && !special;
-        let failed = |source| WriteError { path: path.to_owned(), source, old_stays };
-        let out = if special {
-            let file = fs::OpenOptions::new().write(true).open(path).map_err(failed)?;
-            Out::Direct(BufWriter::new(file))
-        } else {
-            // Through a link, as a plain write would.
-            let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-            // As any new file: what the process's mask leaves of it.
-            let mode = there.map_or_else(|_| fs::Permissions::from_mode(0o666), |old| old.permissions());
-            Out::Beside(BufWriter::new(new_file(&real, mode).map_err(failed)?), real)
+        let failed = |source, old_stays| WriteError { path: path.to_owned(), source, old_stays };
+        let real = match behind_links(path).map_err(|error| failed(error, false))? {
+            Behind::Descriptor(path) => {
+                let file = open_descriptor(&path).map_err(|error| failed(error, false))?;
+                return Ok(Whole::direct(path, file));
+            }
+            Behind::File(real) => real,
         };
-        Ok(Whole { path: path.to_owned(), out, old_stays })
+        let there = fs::metadata(&real);
+        if there.as_ref().is_ok_and(|file| !file.is_file()) {
+            let file = File::options().write(true).open(&real).map_err(|error| failed(error, false))?;
+            return Ok(Whole::direct(path.to_owned(), file));
+        }
+        let old_stays = there.is_ok();
+        // As any new file: what the process's mask leaves of it.
+        let mode = there.map_or_else(|_| fs::Permissions::from_mode(0o666), |old| old.permissions());
+        let out = new_file(&real, mode).map_err(|error| failed(error, old_stays))?;
+        Ok(Whole { path: path.to_owned(), out: Out::Beside(BufWriter::new(out), real), old_stays })
+    }
+
+    /// Standard output, whatever it leads to.
+    ///
+    /// # Errors
+    /// Those of a process that has none, or no number for one more descriptor.
+    pub fn standard_output() -> Result<Whole, WriteError> {
+        let path = PathBuf::from("standard output");
+        match io::stdout().as_fd().try_clone_to_owned() {
+            Ok(copy) => Ok(Whole::direct(path, File::from(copy))),
+            Err(source) => Err(WriteError { path, source, old_stays: false }),
+        }
+    }
+
+    fn direct(path: PathBuf, file: File) -> Whole {
+        Whole { path, out: Out::Direct(BufWriter::new(file)), old_stays: false }
     }
 
     /// The file is complete.
@@ -101,6 +122,55 @@ impl Write for Whole {
             Out::Beside(out, _) => out.flush(),
             Out::Direct(out) => out.flush(),
         }
+    }
+}
+
+/// What a path leads to.
+enum Behind {
+    /// The name of an open descriptor, below `/proc`.
+    Descriptor(PathBuf),
+    /// Anything else, also what is not there yet: a path without links.
+    File(PathBuf),
+}
+
+/// As many as the kernel follows.
+const LINKS_MAX: usize = 40;
+
+/// Follows links as a plain write would, and no further than to the name of a descriptor: the kernel shows that as a link to a
+/// file, which is another file's name by now, or no name at all.
+fn behind_links(path: &Path) -> io::Result<Behind> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Some(name) = path.file_name() else { return Ok(Behind::File(path)) };
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder.canonicalize()?,
+            _ => Path::new(".").canonicalize()?,
+        };
+        let at = folder.join(name);
+        if folder.starts_with("/proc") && folder.ends_with("fd") {
+            return Ok(Behind::Descriptor(at));
+        }
+        match fs::read_link(&at) {
+            Ok(target) => path = folder.join(target),
+            // No link, or nothing there.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotFound) => {
+                return Ok(Behind::File(at));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(rustix::io::Errno::LOOP.into())
+}
+
+/// The standard ones are shared with whoever else has them, the place to write at included. To open another one anew would begin at
+/// its file's start; the end loses nothing.
+fn open_descriptor(path: &Path) -> io::Result<File> {
+    let own = fs::read_link("/proc/self")?;
+    let is_own = path.starts_with(Path::new("/proc").join(own));
+    match path.file_name().and_then(|name| name.to_str()) {
+        Some("1") if is_own => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        Some("2") if is_own => io::stderr().as_fd().try_clone_to_owned().map(File::from),
+        _ => File::options().append(true).open(path),
     }
 }
 
@@ -165,5 +235,39 @@ mod tests {
         write_whole(&link, |out| out.write_all(b"new")).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink() && text(&target) == "new");
         assert!(write_whole(Path::new("/no/such/folder/x"), |_| Ok(())).is_err());
+    }
+
+    #[test]
+    fn a_link_to_what_is_not_there_yet_leads_there_and_one_without_end_is_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let (link, target) = (place.path().join("link"), place.path().join("target"));
+        std::os::unix::fs::symlink("target", &link).unwrap();
+        write_whole(&link, |out| out.write_all(b"new")).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink() && text(&target) == "new");
+        let ring = place.path().join("ring");
+        std::os::unix::fs::symlink("ring", &ring).unwrap();
+        assert!(write_whole(&ring, |out| out.write_all(b"new")).is_err());
+        assert!(fs::symlink_metadata(&ring).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_descriptor_is_written_to_behind_what_is_there_and_its_file_is_not_replaced() {
+        use std::os::fd::AsRawFd;
+        use std::os::unix::fs::MetadataExt;
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        let mut file = File::create_new(&path).unwrap();
+        file.write_all(b"before, ").unwrap();
+        let number = file.as_raw_fd();
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(format!("/dev/fd/{number}"), &link).unwrap();
+        for name in
+            [format!("/proc/self/fd/{number}").into(), format!("/dev/fd/{number}").into(), link.clone()]
+        {
+            write_whole(&name, |out| out.write_all(b"report, ")).unwrap();
+        }
+        assert_eq!(text(&path), "before, report, report, report, ");
+        assert_eq!(fs::metadata(&path).unwrap().ino(), file.metadata().unwrap().ino());
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
     }
 }

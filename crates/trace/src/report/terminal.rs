@@ -122,7 +122,7 @@ fn heading(report: &Report, out: &mut Out<'_>) {
     let what = out.tint(&what, "1");
     out.text += &(what + "\n");
     let threads: u64 = report.threads.iter().map(|row| row.threads).sum();
-    let processes = report.processes.len() as u64;
+    let processes: u64 = report.processes.iter().map(|row| row.processes).sum();
     let many = |count: u64, one: &str, more: &str| {
         format!("{} {}", text::count(count), if count == 1 { one } else { more })
     };
@@ -350,8 +350,10 @@ fn processes(report: &Report, out: &mut Out<'_>) {
     let mut table = Table::new(&[&["process", "threads"][..], &PARTS].concat());
     let limit = if out.look.by.is_some() { usize::MAX } else { out.look.top };
     for row in report.processes.iter().take(limit) {
-        let name =
-            if row.process == 0 { row.command.clone() } else { format!("{} {}", row.process, row.command) };
+        let name = match row.process {
+            0 => format!("{} {}", text::count(row.processes), row.command),
+            _ => format!("{} {}", row.process, row.command),
+        };
         let cells = [name, text::count(row.threads)];
         table.row(cells.into_iter().chain(parts(row.calls, row.errors, &row.time, row.thread_cpu_ns)));
     }

@@ -129,14 +129,11 @@ fn a_page_asks_the_network_for_nothing_and_takes_no_name_for_markup() {
     let diff = Diff::of(&runs("a"), &runs(EVIL));
     for page in [html(Page::Report(&report)), html(Page::Diff(&diff))] {
         assert!(page.contains("default-src 'none'"));
+        // The name of a kind of element, which nobody asks for.
+        let rest = page.replace("http://www.w3.org/2000/svg", "");
         for link in ["src=", "href=", "http:", "https:", "@import", "url(", "fetch(", "XMLHttp", "innerHTML"]
         {
-            let found = page.matches(link).filter(|_| !page.contains("http://www.w3.org/2000/svg")).count();
-            let allowed = page.matches("http://www.w3.org/2000/svg").count();
-            assert!(
-                found == 0 && (link == "http:" || page.matches(link).count() == 0 || allowed == 0),
-                "{link}"
-            );
+            assert!(!rest.contains(link), "{link}");
         }
         assert_eq!(page.matches("</script>").count(), 2, "only the two of the page");
         assert!(!page.contains("<b>\u{1b}"));

@@ -52,6 +52,22 @@ pub fn percent(percent: f64) -> String {
     }
 }
 
+/// How many percent of a whole a part is; none of nothing.
+#[must_use]
+pub fn percent_of(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part * 100.0 / whole } else { 0.0 }
+}
+
+/// How much more or less time, nothing as nothing.
+#[must_use]
+pub fn signed_time(ns: f64) -> String {
+    match ns {
+        ns if ns.abs() < 0.5 => "-".to_owned(),
+        ns if ns < 0.0 => format!("-{}", time(-ns as u64)),
+        ns => format!("+{}", time(ns as u64)),
+    }
+}
+
 /// Bytes, in the unit that fits.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
@@ -135,6 +151,13 @@ mod tests {
             (percent(0.0).as_str(), percent(0.001).as_str(), percent(99.999).as_str()),
             ("-", "<0.01", "100.00")
         );
+    }
+
+    #[test]
+    fn changes_and_parts_of_nothing_are_told() {
+        let changes = [0.4, -0.4, 1_500.0, -1_500.0].map(signed_time);
+        assert_eq!(changes, ["-", "-", "+1.50 us", "-1.50 us"]);
+        assert_eq!((percent_of(1.0, 4.0), percent_of(0.0, 0.0)), (25.0, 0.0));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::document::{Distribution, Report, Sums, Time};
-use super::text::plain;
+use super::text::{percent_of, plain};
 
 const HEADER: &str = "kind\tname\tclass\tsubclass\tdistinct\tcalls\tcalls_percent\terrors\tinterrupted\tunfinished\t\
     bytes_in\tbytes_out\twall_ns\tcpu_ns\tsleep_ns\twait_ns\tio_wait_ns\tqueue_ns\tuntold_ns\ttime_percent\tawake_ns\t\
@@ -46,7 +46,7 @@ pub fn tsv(report: &Report) -> String {
 }
 
 fn sums(calls: u64, errors: u64, time: Time, awake_ns: u64, report: &Report) -> Sums {
-    let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+    let percent = |part: u64, whole: u64| percent_of(part as f64, whole as f64);
     Sums {
         calls,
         calls_percent: percent(calls, report.total.calls),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use crate::classes::{Entry, Place, Scheme};
 use crate::histogram::Latency;
 use crate::report::document::{Sleep, Sums};
+use crate::report::text::percent_of;
 use crate::{Abi, Call, Split};
 
 /// From here on the study took a call that waits for sleep: its histogram of poll() has 60 us and more as such.
@@ -181,8 +182,7 @@ impl Counted {
 
     /// Without what depends on all other calls.
     pub(super) fn sums(&self, distinct: u64, all: &Counted) -> Sums {
-        let percent =
-            |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+        let percent = |part: u64, whole: u64| percent_of(part as f64, whole as f64);
         Sums {
             distinct,
             calls: self.calls,

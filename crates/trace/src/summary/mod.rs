@@ -87,13 +87,18 @@ impl Summary {
             Event::Began { at_ns, process, thread, command, parent } => {
                 let command = self.inherited(command, *process, *thread, *parent);
                 let began_ns = Some(*at_ns);
-                let row = Row { process: *process, command, threads: 1, began_ns, ..Row::default() };
+                let row = Row { process: *process, command, began_ns, ..Row::default() };
+                let row = Row { processes: 1, threads: 1, ..row };
+                self.gone(*thread);
                 if process == thread {
                     self.processes.begin(*process, row.clone());
                 } else if let Some(process) = self.processes.find_mut(*process) {
                     process.threads += 1;
                 }
                 self.threads.begin(*thread, Row { thread: *thread, ..row });
+                if self.processes.find(*process).is_some() {
+                    rows::both(&mut self.processes, &mut self.threads, *process, *thread);
+                }
             }
             Event::Exec { process, former_thread, command, .. } => {
                 self.exec(*process, *former_thread, command)
@@ -101,14 +106,12 @@ impl Summary {
             Event::Ended { at_ns, process, thread, end } => {
                 let row = self.threads.get(*thread, *process, *thread);
                 (row.ended_ns, row.end) = (Some(*at_ns), *end);
+                self.gone(*thread);
                 self.threads.retire(*thread);
-                // A first thread may end before the others; the process is there as long as one of them is.
             }
             Event::ThreadTime { process, thread, cpu_ns, .. } => {
-                for row in [
-                    self.threads.get(*thread, *process, *thread),
-                    self.processes.get(*process, *process, *process),
-                ] {
+                let (process, thread) = rows::both(&mut self.processes, &mut self.threads, *process, *thread);
+                for row in [process, thread] {
                     row.cpu_ns = Some(row.cpu_ns.unwrap_or(0).saturating_add(*cpu_ns));
                 }
             }
@@ -151,11 +154,24 @@ impl Summary {
         self.processes.find(maker).map(|row| row.command.clone()).unwrap_or_default()
     }
 
+    /// A thread is not there any more. A first thread may end before the others; the process is there as long as one of them is.
+    fn gone(&mut self, thread: u32) {
+        let Some(row) = self.threads.find_mut(thread).filter(|row| row.is_counted) else { return };
+        row.is_counted = false;
+        let number = row.process;
+        let Some(process) = self.processes.find_mut(number) else { return };
+        process.living = process.living.saturating_sub(1);
+        if process.living == 0 {
+            self.processes.retire(number);
+        }
+    }
+
     fn exec(&mut self, process: u32, former_thread: u32, command: &str) {
         if former_thread != process
             && let Some(mut row) = self.threads.take(former_thread)
         {
             row.thread = process;
+            self.gone(process);
             self.threads.begin(process, row);
         }
         self.threads.get(process, process, process).command = command.to_owned();
@@ -182,11 +198,10 @@ impl Summary {
         if doublings > 0 {
             self.threads.narrow(doublings);
         }
-        let process = self.processes.get(call.process, call.process, call.process);
+        let (process, thread) = rows::both(&mut self.processes, &mut self.threads, call.process, call.thread);
         count(process, call, asleep_ns);
         let command = place_of(&mut self.commands, &process.command);
         *self.stacks.entry((command, key)).or_default() += call.time;
-        let thread = self.threads.get(call.thread, call.process, call.thread);
         count(thread, call, asleep_ns);
         // The row of the rest is no lane.
         if thread.thread == call.thread {

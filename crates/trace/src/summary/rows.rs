@@ -22,7 +22,12 @@ pub(super) struct Row {
     pub(super) process: u32,
     pub(super) thread: u32,
     pub(super) command: String,
+    pub(super) processes: u64,
     pub(super) threads: u64,
+    /// Of a process: its threads that live and have a row.
+    pub(super) living: u32,
+    /// Of a thread: whether it is one of its process's [`Row::living`].
+    pub(super) is_counted: bool,
     pub(super) calls: u64,
     pub(super) errors: u64,
     pub(super) time: Split,
@@ -36,6 +41,7 @@ pub(super) struct Row {
 
 impl Row {
     fn fold(&mut self, other: &Row) {
+        self.processes = self.processes.saturating_add(other.processes);
         self.threads = self.threads.saturating_add(other.threads);
         self.calls = self.calls.saturating_add(other.calls);
         self.errors = self.errors.saturating_add(other.errors);
@@ -71,7 +77,13 @@ impl Rows {
         if self.live.len() >= LIVE_MAX && !self.live.contains_key(&key) {
             return &mut self.rest;
         }
-        self.live.entry(key).or_insert_with(|| Row { process, thread, threads: 1, ..Row::default() })
+        self.live.entry(key).or_insert_with(|| Row {
+            process,
+            thread,
+            processes: 1,
+            threads: 1,
+            ..Row::default()
+        })
     }
 
     pub(super) fn find(&self, key: u32) -> Option<&Row> {
@@ -146,6 +158,7 @@ impl Rows {
         let process = |row: Row| ProcessRow {
             process: row.process,
             command: row.command,
+            processes: row.processes,
             threads: row.threads,
             calls: row.calls,
             errors: row.errors,
@@ -155,6 +168,23 @@ impl Rows {
         };
         rows.into_iter().chain(rest.map(name_rest)).map(process).collect()
     }
+}
+
+/// The rows of a process and of one of its threads, which counts as living from here on.
+pub(super) fn both<'a>(
+    processes: &'a mut Rows,
+    threads: &'a mut Rows,
+    process: u32,
+    thread: u32,
+) -> (&'a mut Row, &'a mut Row) {
+    let of_process = processes.get(process, process, process);
+    let of_thread = threads.get(thread, process, thread);
+    // Neither may be the row of the rest.
+    if !of_thread.is_counted && of_thread.thread == thread && of_process.process == process {
+        of_thread.is_counted = true;
+        of_process.living += 1;
+    }
+    (of_process, of_thread)
 }
 
 fn name_rest(rest: Row) -> Row {

@@ -184,6 +184,59 @@ fn ten_thousand_short_lived_threads_keep_their_sums_in_bounded_rows() {
 }
 
 #[test]
+fn forty_thousand_processes_are_counted_and_keep_their_names_and_sums_in_bounded_rows() {
+    const PROCESSES: u32 = 40_000;
+    let names = ["as", "cc", "ld"];
+    let mut times = [0; 3];
+    let mut summary = Summary::default();
+    summary.add(&began(1, 1, "make"));
+    // Numbers come again, as the kernel gives them.
+    let number = |index: u32| 2 + index % 36_000;
+    // Two at a time: one begins before the one before it ends.
+    for index in 0..=PROCESSES {
+        let at_ns = u64::from(index) * 1_000;
+        if index < PROCESSES {
+            let (process, name) = (number(index), index as usize % names.len());
+            times[name] += u64::from(index);
+            summary.add(&Event::Began { at_ns, process, thread: process, parent: 1, command: String::new() });
+            let command = names[name].to_owned();
+            summary.add(&Event::Exec { at_ns, process, former_thread: process, command });
+        }
+        if let Some(before) = index.checked_sub(1) {
+            let process = number(before);
+            let mut call = call(process, READ, Some(1), at_ns, cpu(u64::from(before)));
+            call.process = process;
+            summary.add(&Event::Call(call));
+            summary.add(&Event::ThreadTime { at_ns, process, thread: process, cpu_ns: 1, queue_ns: 0 });
+            summary.add(&Event::Ended { at_ns, process, thread: process, end: Some(End::Exited(0)) });
+        }
+    }
+    let report = summary.into_report(Source::default());
+    assert_eq!(report.processes.len(), rows::ROWS_MAX + 1);
+    assert_eq!(report.processes.iter().map(|row| row.processes).sum::<u64>(), u64::from(PROCESSES) + 1);
+    assert_eq!(report.processes.iter().map(|row| row.calls).sum::<u64>(), u64::from(PROCESSES));
+    let stacks: Vec<_> =
+        report.stacks.iter().map(|stack| (stack.command.as_str(), stack.time.wall_ns)).collect();
+    assert_eq!(stacks, std::array::from_fn::<_, 3, _>(|index| (names[index], times[index])));
+    let busiest = report.processes.first().unwrap();
+    assert_eq!((busiest.process, busiest.command.as_str()), (number(PROCESSES - 1), "as"));
+    let text = crate::report::terminal(&report, &crate::report::Look::default());
+    assert!(text.contains("40,001 processes"), "{text}");
+}
+
+#[test]
+fn a_process_is_there_as_long_as_one_of_its_threads_is() {
+    let ended = |thread| Event::Ended { at_ns: 6, process: 1, thread, end: Some(End::Exited(0)) };
+    let late = |thread| Event::Call(call(thread, READ, Some(1), 9, cpu(10)));
+    let events =
+        [began(1, 1, "server"), began(1, 2, ""), ended(1), late(2), began(1, 3, ""), ended(2), late(3)];
+    let report = report(Options::default(), events.into_iter().chain([ended(3), began(1, 1, "next")]));
+    let rows: Vec<_> =
+        report.processes.iter().map(|row| (row.command.as_str(), row.threads, row.calls)).collect();
+    assert_eq!(rows, [("server", 3, 2), ("next", 1, 0)]);
+}
+
+#[test]
 fn numbers_and_names_without_end_end_in_one_row() {
     let mut summary = Summary::default();
     for index in 0..5_000_u32 {

@@ -162,7 +162,7 @@ function threadSection(report) {
     ["own code", (row) => orDash(own(row), time), own],
   ];
   const thread = ["thread", (row) => (row.thread ? row.thread + " " : count(row.threads) + " ") + row.command, (row) => row.thread, "word name"];
-  const process = ["process", (row) => (row.process ? row.process + " " : "") + row.command + (row.threads > 1 ? " (" + count(row.threads) + " threads)" : ""), (row) => row.process, "word name"];
+  const process = ["process", (row) => (row.process || count(row.processes)) + " " + row.command + (row.threads > 1 ? " (" + count(row.threads) + " threads)" : ""), (row) => row.process, "word name"];
   const hold = element("div");
   const draw = (which) => hold.replaceChildren(which === "threads"
     ? table([...columns(thread), ["end", (row) => row.end || "–", null, "word"]], report.threads, { limit: 15 })
