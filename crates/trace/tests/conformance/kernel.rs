@@ -60,7 +60,7 @@ fn a_buffer_that_is_too_small_loses_records_and_counts_every_one() {
 #[test]
 fn every_thread_of_a_running_program_is_attached_to_and_so_is_one_that_it_makes_later() {
     let facts = Facts::new();
-    let mut child = workload(&facts, &["ticks_in_threads", "60"]).spawn().unwrap();
+    let mut child = workload(&facts, &["ticks_in_threads", "6000"]).spawn().unwrap();
     until("all threads", || facts.get("tick").is_some());
     let settings = Settings::new(Target::Attach(vec![child.id()]));
     let Some(backend) = bpf(settings, 1 << 20) else { return end(child) };
@@ -70,6 +70,10 @@ fn every_thread_of_a_running_program_is_attached_to_and_so_is_one_that_it_makes_
             Event::Began { thread, .. } => assert!(began.insert(thread)),
             Event::Call(call) if call.name() == "getppid" => {
                 marked.insert(call.thread);
+                if marked.len() == 4 {
+                    // After which it makes a last one.
+                    facts.say_it_is_over();
+                }
             }
             Event::Ended { thread, .. } => assert!(ended.insert(thread)),
             _ => {}
