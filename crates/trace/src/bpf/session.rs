@@ -24,6 +24,9 @@ use crate::{About, Backend, BackendKind, End, Event, Outcome, Result, Settings, 
 const TICK: Duration = Duration::from_millis(5);
 /// A buffer that was fuller than this is looked at again at once.
 const HURRY_RECORDS: i32 = 20_000;
+/// So many records at most are read before anything else is looked at: who fills the buffer as fast as it is read must not keep
+/// the tracer from its end.
+const ROUND_RECORDS: usize = 50_000;
 /// How nice the tracer is.
 const NICE: i32 = -10;
 /// How often control groups are looked through for processes that are not traced yet.
@@ -235,10 +238,15 @@ impl Run<'_, '_> {
                 self.mark()
             },
             || {
+                // They have ended, and nobody else is traced yet.
                 self.ring.consume_raw();
             },
         )?;
         about.cost = Some(cost(untraced, &traced));
+        // Their numbers may come to mean other processes.
+        for process in self.events.borrow_mut().ignored.drain() {
+            self.programs.want_no_more(process)?;
+        }
         self.before = self.programs.counters()?;
         Ok(())
     }
@@ -280,7 +288,7 @@ impl Run<'_, '_> {
         loop {
             // In this order: when nobody is left, all has been recorded.
             let live = self.programs.counters()?.live;
-            let records = self.ring.consume_raw();
+            let records = self.ring.consume_raw_n(ROUND_RECORDS);
             self.tell_losses()?;
             self.look_at_command()?;
             let is_over = live <= 0
@@ -383,10 +391,11 @@ impl Run<'_, '_> {
 
     fn conclude(&mut self, about: &mut About) -> Result<()> {
         // Room for what is told of those that are let go.
-        self.ring.consume_raw();
+        self.ring.consume_raw_n(ROUND_RECORDS);
         if let Some(watch) = self.watch.take() {
             watch.let_go()?;
         }
+        // To the last: nobody writes there any more.
         self.ring.consume_raw();
         self.tell_losses()?;
         about.lost = self.told_lost;
