@@ -62,6 +62,13 @@ packages_for_tracing() {
   command -v clang >/dev/null || echo clang
 }
 
+# Newer releases of libelf need one more library to be linked statically, as the command is; that is known once libelf is there.
+install_what_libelf_needs() {
+  local folder
+  folder=$(pkg-config --variable=pcfiledir libelf 2>/dev/null) || return 0
+  ! grep -q zstd "$folder/libelf.pc" || [ -f /usr/include/zstd.h ] || install_packages libzstd-dev
+}
+
 packages_for_c_programs() {
   command -v g++ >/dev/null || echo g++
   command -v pkg-config >/dev/null || echo pkg-config
@@ -270,6 +277,7 @@ install_better_sqlite3() {
 set_up_for_running() {
   # shellcheck disable=SC2046 # one word is one package
   install_packages $(packages_for_running) $(packages_for_tracing)
+  install_what_libelf_needs
   install_toolchain
 }
 
@@ -279,6 +287,7 @@ set_up_for_testing() {
   install_packages $(packages_for_running) $(packages_for_tracing) $(packages_for_c_programs) $(packages_for_c_applets) \
     $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications) \
     $(packages_for_sqlite) $(packages_for_buses) $(packages_for_reports)
+  install_what_libelf_needs
   install_clang_runtime
   fetch_video
   fetch_machine

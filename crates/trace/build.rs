@@ -19,6 +19,25 @@ fn main() {
         && compile(Path::new(&headers), &PathBuf::from(folder).join("trace.bpf.o"))
     {
         println!("cargo:rustc-cfg=bpf_programs");
+        link_what_libelf_needs();
+    }
+}
+
+/// Newer releases of libelf unpack sections with zstd, which a program that is linked statically has to bring along. (What names a
+/// library before the one that needs it is enough for lld, Rust's linker on x86-64.)
+fn link_what_libelf_needs() {
+    println!("cargo:rerun-if-env-changed=PKG_CONFIG_PATH");
+    let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
+    if !features.split(',').any(|feature| feature == "crt-static") {
+        return;
+    }
+    let pkg_config = env::var_os("PKG_CONFIG").unwrap_or_else(|| "pkg-config".into());
+    // Without an answer the linker has the last word.
+    let answer = Command::new(pkg_config).args(["--static", "--libs", "libelf"]).output();
+    if answer.is_ok_and(|answer| {
+        String::from_utf8_lossy(&answer.stdout).split_whitespace().any(|word| word == "-lzstd")
+    }) {
+        println!("cargo:rustc-link-lib=zstd");
     }
 }
 

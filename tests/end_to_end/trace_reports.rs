@@ -124,7 +124,7 @@ fn calls_that_one_run_makes_and_another_does_not_are_found_by_diff() {
     let two = recorded(&scratch, place.path(), "two.trace", "ls / >/dev/null");
     let html = place.path().join("diff.html");
     let paths = [one.to_str().unwrap(), two.to_str().unwrap(), "--html", html.to_str().unwrap()];
-    let text = succeed(trace(&scratch, &["diff"]).args(paths));
+    let text = succeed(trace(&scratch, &["diff", "--top", "100"]).args(paths));
     assert!(text.contains("Calls that differ in number") && text.contains("getdents64"), "{text}");
     assert!(std::fs::read_to_string(&html).unwrap().contains("data-kind=\"diff\""));
     let json: Value =

@@ -32,11 +32,10 @@ enum { PF_EXITING = 4 };
 enum { TS_COMPAT = 2 };
 #define X32_BIT 0x40000000u
 
-/* linux/stat.h, linux/fs.h, linux/major.h, linux/pidfs.h */
+/* linux/stat.h, linux/fs.h, linux/pidfs.h */
 enum { S_IFMT = 0170000, S_IFIFO = 010000, S_IFCHR = 020000, S_IFDIR = 040000, S_IFBLK = 060000, S_IFREG = 0100000,
        S_IFSOCK = 0140000 };
 enum { S_ANON_INODE = 1 << 19 };
-enum { TTY_MAJOR = 4, TTYAUX_MAJOR = 5, UNIX98_PTY_FIRST_MAJOR = 128, UNIX98_PTY_LAST_MAJOR = 143 };
 #define MINOR_BITS 20
 #define PID_FS_MAGIC 0x50494446ul
 

@@ -35,10 +35,10 @@ static __noinline __u8 object_by_name(struct file *file)
 static __always_inline __u8 character_device(__u32 device)
 {
 	__u32 major = device >> MINOR_BITS;
-	int terminal = major == TTY_MAJOR || major == TTYAUX_MAJOR ||
-		       (major >= UNIX98_PTY_FIRST_MAJOR && major <= UNIX98_PTY_LAST_MAJOR);
 
-	return terminal ? OBJECT_TERMINAL : OBJECT_CHARACTER;
+	if (major >= MAJORS)
+		return OBJECT_CHARACTER;
+	return settings.terminals[major / 64] >> (major % 64) & 1 ? OBJECT_TERMINAL : OBJECT_CHARACTER;
 }
 
 /* Of what most files are; OBJECT_NONE if the mode is not enough to tell. */

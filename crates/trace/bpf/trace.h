@@ -15,9 +15,12 @@ enum object { OBJECT_NONE, OBJECT_UNKNOWN, OBJECT_FILE, OBJECT_DIRECTORY, OBJECT
 /* What is to be known of a call, by its number: which argument is its descriptor (0 none, 1 the first), and flags. */
 enum { FACT_DESCRIPTOR = 7, FACT_MAPPING = 8, FACT_MORE_ARGUMENTS = 16 };
 #define FACTS 1024
+/* Of character devices; greater numbers are those of no terminal. */
+#define MAJORS 256
 
 struct settings {
 	__u8 facts_64[FACTS], facts_32[FACTS];
+	__u64 terminals[MAJORS / 64]; /* a bit for each major number */
 	__u32 tracer;
 	__u32 only_copies; /* reads of other memory are made as on kernels before 6.2 */
 };

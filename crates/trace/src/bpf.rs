@@ -1,4 +1,5 @@
-//! The BPF backend: programs in the kernel that record each call with the exact split of its time, at some 0.15 us of CPU a call.
+//! The BPF backend: programs in the kernel that record each call with the exact split of its time, at some 0.15 us of CPU a
+//! call.
 //!
 //! What a record says is decided in the kernel (`bpf/trace.bpf.c`); here the programs are loaded, the first threads are named to
 //! them, and their records become events.

@@ -14,6 +14,7 @@
 mod about;
 mod backend;
 mod bpf;
+mod devices;
 mod error;
 mod machine;
 mod model;

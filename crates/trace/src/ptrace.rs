@@ -17,14 +17,15 @@ mod watch;
 
 use std::time::{Duration, Instant};
 
-use holdfast_sys::child::reap;
 use holdfast_sys::ptrace::{self, WakeUp};
 
 use self::calibrate::Calibration;
 use self::tracer::{Phase, Tracer};
 use self::watch::{Orders, Watcher};
 use crate::machine::now_ns;
-use crate::{About, Backend, BackendKind, Event, Outcome, Program, Result, Settings, Target, TraceError};
+use crate::{
+    About, Backend, BackendKind, Event, Outcome, Program, Result, Settings, StopFlag, Target, TraceError,
+};
 
 /// Threads that do not come to a stop by then are left to the kernel, which lets go of them when this thread ends.
 const LETTING_GO_MAX: Duration = Duration::from_secs(5);
@@ -60,14 +61,15 @@ impl Backend for PtraceBackend {
         self.about.clone()
     }
 
-    /// Ends of other children of the calling thread are taken as well, if it has any.
+    /// Ends of other children of the calling thread are taken as well, if it has any. SIGURG, with which the watching thread wakes this
+    /// one, has a handler from then on that does nothing; one that the process had is replaced.
     fn run(self: Box<Self>, sink: &mut dyn FnMut(Event)) -> Result<Outcome> {
         let PtraceBackend { settings, mut about } = *self;
         let failed = |step| move |source| TraceError::Kernel { step, source };
         let tracer_thread = WakeUp::here().map_err(failed("handle a signal"))?;
         let calibration = Calibration::measure()?;
         let mut tracer = Tracer::new(sink, calibration.cost, calibration.outside_bias_ns);
-        let orders = Orders {
+        let mut orders = Orders {
             slots: tracer.slots.clone(),
             tracer: tracer_thread,
             stop: settings.stop.clone(),
@@ -76,11 +78,15 @@ impl Backend for PtraceBackend {
         match &settings.target {
             Target::Start(program) => start(&mut tracer, program, &settings, orders)?,
             Target::Attach(processes) => {
-                for process in processes {
-                    attach::attach(&mut tracer, *process)?;
+                let attached = processes.iter().try_for_each(|process| attach::attach(&mut tracer, *process));
+                if attached.is_err() {
+                    // Those before it would stop at whatever happens to them next, with nobody to see it.
+                    orders.stop = StopFlag::default();
+                    orders.stop.raise();
                 }
                 attach::interrupt_all(&tracer);
                 follow(&mut tracer, orders)?;
+                attached?;
             }
             // Refused by `new`.
             Target::Cgroup(_) => {}
@@ -96,12 +102,7 @@ impl Backend for PtraceBackend {
 fn start(tracer: &mut Tracer, program: &Program, settings: &Settings, orders: Orders) -> Result<()> {
     let mut waiting = program.start(settings.pin)?;
     let process = waiting.started.pid();
-    if let Err(source) = ptrace::seize(process) {
-        // It ends without having been let go.
-        drop(waiting);
-        let _ = reap(process, true);
-        return Err(unavailable(&source));
-    }
+    ptrace::seize(process).map_err(|source| unavailable(&source))?;
     tracer.phase = Phase::SettingUp;
     tracer.command = Some(process);
     tracer.add(process, process, std::process::id(), false);
@@ -127,23 +128,26 @@ fn follow(tracer: &mut Tracer, orders: Orders) -> Result<()> {
     while tracer.has_threads() {
         match ptrace::wait() {
             Ok(Some((tid, happened))) => tracer.on(tid, happened),
+            Ok(None) => {}
             // Somebody else took their ends.
-            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => break,
-            Err(source) => return Err(TraceError::Kernel { step: "wait for the traced program", source }),
-            Ok(None) => {
-                let is_over = stop.is_raised() || until.is_some_and(|until| Instant::now() >= until);
-                match letting_go_until {
-                    None if is_over => {
-                        letting_go_until = Instant::now().checked_add(LETTING_GO_MAX);
-                        tracer.phase = Phase::LettingGo;
-                        attach::interrupt_all(tracer);
-                    }
-                    Some(end) if Instant::now() >= end => break,
-                    _ => {}
-                }
+            Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+                tracer.lose_all();
+                break;
             }
+            Err(source) => return Err(TraceError::Kernel { step: "wait for the traced program", source }),
+        }
+        // In every round: where threads are busy one has always stopped already, and no wait is long enough to be interrupted.
+        match letting_go_until {
+            None if stop.is_raised() || until.is_some_and(|until| Instant::now() >= until) => {
+                letting_go_until = Instant::now().checked_add(LETTING_GO_MAX);
+                tracer.phase = Phase::LettingGo;
+                attach::interrupt_all(tracer);
+            }
+            Some(end) if Instant::now() >= end => break,
+            _ => {}
         }
     }
+    tracer.account_all();
     Ok(())
 }
 

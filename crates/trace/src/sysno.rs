@@ -74,7 +74,11 @@ pub fn call_number(name: &str) -> Option<u32> {
 /// Which argument of a call is the descriptor that it works on (0 is the first), for [`crate::Object`]. None for calls without
 /// one, and for those whose descriptor only says where a path begins: these are about a path.
 pub fn descriptor_argument(abi: Abi, number: u32) -> Option<usize> {
-    descriptor_argument_of(known_name(abi, number)?)
+    match known_name(abi, number)? {
+        // The oldest call of this name for 32-bit programs has its arguments in memory.
+        "mmap" if abi == Abi::I386 => None,
+        name => descriptor_argument_of(name),
+    }
 }
 
 fn descriptor_argument_of(name: &str) -> Option<usize> {
@@ -215,6 +219,7 @@ mod tests {
             (Abi::I386, "_llseek", 140, Some(0)),
             (Abi::X86_64, "mmap", 9, Some(4)),
             (Abi::I386, "mmap2", 192, Some(4)),
+            (Abi::I386, "mmap", 90, None),
             (Abi::X86_64, "sendfile", 40, Some(1)),
             (Abi::X32, "sendmsg", 518, Some(0)),
             (Abi::X86_64, "openat", 257, None),

@@ -97,18 +97,21 @@ pub(crate) fn syncs(facts: &mut Facts, directory: &Path) {
     }
 }
 
-/// A process waits in vfork for a child that sleeps 200 ms.
-pub(crate) fn vforks(facts: &mut Facts) {
-    static SLEEP: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// A process waits in vfork for a child that sleeps for so long.
+pub(crate) fn vforks(facts: &mut Facts, time_ms: u64) {
+    let sleep = libc::timespec {
+        tv_sec: (time_ms / 1000) as libc::time_t,
+        tv_nsec: (time_ms % 1000 * 1_000_000) as libc::c_long,
+    };
     facts.measure("vfork", || {
         let mut status = 0;
         // SAFETY: the child of the first call, a vfork, makes two system calls with what lives longer than it does, on a stack of
         // its own, and ends. (libc::vfork would return twice on one stack.)
         unsafe {
-            extern "C" fn child(_: *mut libc::c_void) -> libc::c_int {
-                // SAFETY: the pointers are valid; `_exit` ends the child.
+            extern "C" fn child(sleep: *mut libc::c_void) -> libc::c_int {
+                // SAFETY: the pointer is valid, as the parent waits; `exit_group` ends the child.
                 unsafe {
-                    libc::syscall(libc::SYS_clock_nanosleep, libc::CLOCK_MONOTONIC, 0, &raw const SLEEP, 0);
+                    libc::syscall(libc::SYS_clock_nanosleep, libc::CLOCK_MONOTONIC, 0, sleep, 0);
                     libc::syscall(libc::SYS_exit_group, 0);
                 }
                 0
@@ -116,7 +119,7 @@ pub(crate) fn vforks(facts: &mut Facts) {
             let mut stack = vec![0_u8; 64 << 10];
             let top = stack.as_mut_ptr().add(stack.len() & !15).cast();
             let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-            let pid = libc::clone(child, top, flags, std::ptr::null_mut());
+            let pid = libc::clone(child, top, flags, (&raw const sleep).cast_mut().cast());
             assert!(pid > 0);
             libc::waitpid(pid, &raw mut status, 0);
         }

@@ -2,20 +2,30 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The file of facts.
-pub(crate) struct Facts(File);
+pub(crate) struct Facts {
+    file: File,
+    /// Made by the test when it has seen enough.
+    over: PathBuf,
+}
 
 impl Facts {
     pub(crate) fn new(path: &Path) -> Facts {
-        Facts(File::options().create(true).append(true).open(path).expect("the file of facts"))
+        let file = File::options().create(true).append(true).open(path).expect("the file of facts");
+        Facts { file, over: path.with_file_name("over") }
     }
 
     /// One write a fact: threads and processes may share the file.
     pub(crate) fn tell(&mut self, name: &str, value: u64) {
-        self.0.write_all(format!("{name} {value}\n").as_bytes()).expect("a fact");
+        self.file.write_all(format!("{name} {value}\n").as_bytes()).expect("a fact");
+    }
+
+    /// Whether the test has seen enough.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.exists()
     }
 
     /// Measures a thread's piece of work: NAME_wall_ns, NAME_cpu_ns, NAME_queue_ns.

@@ -28,7 +28,7 @@ fn main() {
         "sleeper_beside_reader" => blocking::sleeper_beside_reader(&mut facts),
         "waits_for_busy_child" => blocking::waits_for_busy_child(&mut facts),
         "syncs" => blocking::syncs(&mut facts, Path::new(&arguments[3])),
-        "vforks" => blocking::vforks(&mut facts),
+        "vforks" => blocking::vforks(&mut facts, number(3)),
         "spins_beside_another" => blocking::spins_beside_another(&mut facts),
         "many_threads" => threads::many(&mut facts, number(3)),
         "exits_around_a_thread" => threads::exits_around_a_thread(&mut facts, false),
@@ -45,8 +45,10 @@ fn main() {
         "descriptors" => kinds::descriptors(&mut facts),
         "ticks" => kinds::ticks(&mut facts, number(3)),
         "ticks_in_threads" => threads::tick(&mut facts, number(3)),
+        "only_calls" => threads::only_call(&mut facts),
         "queues_operations" => rings::queues_operations(&mut facts, number(3)),
         "traces" => kinds::traces(&mut facts, &arguments[3], &arguments[4..]),
+        "traces_as_before_5_3" => kinds::traces_as_before_5_3(&mut facts, &arguments[3], &arguments[4..]),
         other => panic!("no workload {other}"),
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::blocking::{rest, wait_for};
 use crate::facts::{Facts, thread_number};
@@ -86,8 +86,9 @@ pub(crate) fn family(facts: &mut Facts) {
     mark();
 }
 
-/// Threads that each make a mark every few milliseconds, until the first one, too, has made so many; a last thread is made then.
-pub(crate) fn tick(facts: &mut Facts, count: u64) {
+/// Threads that each make a mark every few milliseconds, until the test has seen enough, or for so many ticks of the first one; a last
+/// thread is made then.
+pub(crate) fn tick(facts: &mut Facts, most: u64) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (say, hear) = mpsc::channel();
@@ -104,11 +105,34 @@ pub(crate) fn tick(facts: &mut Facts, count: u64) {
         for _ in 0..4 {
             facts.tell("thread", hear.recv().expect("a thread"));
         }
-        for tick in 0..count {
+        for tick in 0..most {
+            if facts.is_over() {
+                break;
+            }
             facts.tell("tick", tick);
             std::thread::sleep(Duration::from_millis(10));
         }
         over.store(true, Ordering::Relaxed);
     });
     std::thread::spawn(mark).join().expect("a thread");
+}
+
+/// Threads that do nothing but call, until the test has seen enough, or a minute is over.
+pub(crate) fn only_call(facts: &mut Facts) {
+    let (over, end) = (AtomicBool::new(false), Instant::now() + Duration::from_secs(60));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    mark();
+                }
+            });
+        }
+        facts.tell("busy", 4);
+        while !facts.is_over() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    facts.tell("done", 1);
 }

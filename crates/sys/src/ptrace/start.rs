@@ -6,11 +6,14 @@ use std::os::fd::AsRawFd;
 
 use rustix::thread::CpuSet;
 
-/// A started child that waits to be let go.
+use crate::child::reap;
+
+/// A started child that waits to be let go. If it is not, it ends with this value.
 #[derive(Debug)]
 pub struct Started {
     pid: u32,
-    go: PipeWriter,
+    /// None once it was let go.
+    go: Option<PipeWriter>,
     failure: PipeReader,
 }
 
@@ -21,12 +24,16 @@ impl Started {
         self.pid
     }
 
-    /// Lets it go. If this value is dropped instead, it ends.
+    /// Lets it go; its end is the caller's from now on.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn let_go(&mut self) -> io::Result<()> {
-        self.go.write_all(&[1])
+        if let Some(go) = &mut self.go {
+            go.write_all(&[1])?;
+        }
+        self.go = None;
+        Ok(())
     }
 
     /// Why it does not run the program, if it does not. Waits until that is known.
@@ -39,6 +46,18 @@ impl Started {
             Ok(()) => Ok(Some(io::Error::from_raw_os_error(i32::from_ne_bytes(code)))),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(mut go) = self.go.take() {
+            // The end of the pipe would do, too, but a child that was started meanwhile may have a copy of it. It fails if this child is
+            // dead, and somebody else may have taken its end.
+            let _ = go.write_all(&[0]);
+            drop(go);
+            let _ = reap(self.pid, true);
         }
     }
 }
@@ -75,7 +94,7 @@ pub fn start(task: &Task) -> io::Result<Started> {
     let pid = unsafe { libc::fork() };
     match pid {
         0 => child(&orders),
-        1.. => Ok(Started { pid: pid as u32, go: go_in, failure: failure_out }),
+        1.. => Ok(Started { pid: pid as u32, go: Some(go_in), failure: failure_out }),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -160,5 +179,29 @@ fn child(orders: &Orders) -> ! {
         let code = code.to_ne_bytes();
         libc::write(orders.failure_in, code.as_ptr().cast(), code.len());
         libc::_exit(127)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_is_not_let_go_leaves_nothing_behind() {
+        let child = start(&Task::NullCalls(1)).unwrap();
+        let pid = child.pid();
+        let _later = start(&Task::NullCalls(1)).unwrap();
+        assert_eq!(reap(pid, false).unwrap(), None);
+        drop(child);
+        assert_eq!(reap(pid, false).unwrap_err().raw_os_error(), Some(libc::ECHILD));
+    }
+
+    #[test]
+    fn the_end_of_a_child_that_was_let_go_is_the_callers() {
+        let mut child = start(&Task::NullCalls(1)).unwrap();
+        let pid = child.pid();
+        child.let_go().unwrap();
+        drop(child);
+        assert!(reap(pid, true).unwrap().is_some());
     }
 }

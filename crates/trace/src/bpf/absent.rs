@@ -14,11 +14,7 @@ impl BpfBackend {
     /// # Errors
     /// Always [`TraceError::Unavailable`].
     pub fn new(_settings: Settings) -> Result<BpfBackend> {
-        let why = if cfg!(target_arch = "x86_64") {
-            "this holdfast was built without the BPF backend: install clang and build again"
-        } else {
-            "the BPF backend is for x86-64 only"
-        };
+        let why = "this holdfast was built without the BPF backend: install clang and build again, or use --backend ptrace";
         Err(TraceError::Unavailable { backend: "bpf", why: why.to_owned() })
     }
 

@@ -1,6 +1,7 @@
 //! What the programs in the kernel have to know of each call: by its number, for each door.
 
-use super::layout::{FACT_MAPPING, FACT_MORE_ARGUMENTS, FACTS};
+use super::layout::{FACT_MAPPING, FACT_MORE_ARGUMENTS, FACTS, MAJORS};
+use crate::devices::is_terminal;
 use crate::{Abi, call_name, descriptor_argument};
 
 /// Calls with three arguments at most, among those that are made most often: their records are smaller.
@@ -70,14 +71,18 @@ pub(super) fn facts_32() -> [u8; FACTS] {
     std::array::from_fn(|number| facts_of(Abi::I386, number as u32))
 }
 
+/// Major numbers of terminals, as bits.
+pub(super) fn terminals() -> [u64; MAJORS / 64] {
+    std::array::from_fn(|word| {
+        let is_set = |bit: &u32| is_terminal(word as u32 * 64 + bit);
+        (0..64).filter(is_set).fold(0, |bits, bit| bits | 1 << bit)
+    })
+}
+
 fn facts_of(abi: Abi, number: u32) -> u8 {
     let name = call_name(abi, number);
-    // The oldest call of this name for 32-bit programs has its arguments in memory.
-    if abi == Abi::I386 && name == "mmap" {
-        return 0;
-    }
     let descriptor = descriptor_argument(abi, number).map_or(0, |argument| argument as u8 + 1);
-    let mapping = if matches!(&*name, "mmap" | "mmap2") { FACT_MAPPING } else { 0 };
+    let mapping = if descriptor != 0 && matches!(&*name, "mmap" | "mmap2") { FACT_MAPPING } else { 0 };
     let arguments = if FEW_ARGUMENTS.contains(&&*name) { 0 } else { FACT_MORE_ARGUMENTS };
     descriptor | mapping | arguments
 }
@@ -94,7 +99,17 @@ mod tests {
         }
         assert_eq!(facts_64[0], 1);
         assert_eq!(facts_64[9], 5 | FACT_MAPPING | FACT_MORE_ARGUMENTS);
-        assert_eq!(facts_32[90], 0);
+        assert_eq!(facts_32[90], FACT_MORE_ARGUMENTS);
         assert_eq!(facts_32[192], 5 | FACT_MAPPING | FACT_MORE_ARGUMENTS);
+    }
+
+    #[test]
+    fn the_programs_in_the_kernel_know_the_same_terminals() {
+        let terminals = terminals();
+        for major in 0..MAJORS as u32 {
+            let bit = terminals[major as usize / 64] >> (major % 64) & 1;
+            assert_eq!(bit == 1, is_terminal(major), "{major}");
+        }
+        assert!((256..1 << 12).all(|major| !is_terminal(major)));
     }
 }

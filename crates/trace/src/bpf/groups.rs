@@ -1,5 +1,6 @@
 //! Control groups: which there are below one, and which processes are in them.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,17 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     /// Their numbers, as the kernel has them.
-    pub(super) ids: Vec<u64>,
+    pub(super) ids: HashSet<u64>,
     /// The processes in them.
-    pub(super) processes: Vec<u32>,
+    pub(super) processes: HashSet<u32>,
+}
+
+/// What another look at the same group found different.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Changes {
+    pub(super) new_ids: Vec<u64>,
+    pub(super) gone_ids: Vec<u64>,
+    pub(super) new_processes: Vec<u32>,
 }
 
 impl Groups {
@@ -22,7 +31,7 @@ impl Groups {
         let mut rest: Vec<PathBuf> = vec![path.to_owned()];
         while let Some(folder) = rest.pop() {
             let Ok(metadata) = std::fs::metadata(&folder) else { continue };
-            groups.ids.push(metadata.ino());
+            groups.ids.insert(metadata.ino());
             groups.processes.extend(processes_in(&folder));
             let Ok(entries) = std::fs::read_dir(&folder) else { continue };
             rest.extend(
@@ -32,9 +41,18 @@ impl Groups {
                     .map(|entry| entry.path()),
             );
         }
-        groups.processes.sort_unstable();
-        groups.processes.dedup();
         Ok(groups)
+    }
+
+    /// What is there now is this, from now on.
+    pub(super) fn become_and_compare(&mut self, now: Groups) -> Changes {
+        let changes = Changes {
+            new_ids: now.ids.difference(&self.ids).copied().collect(),
+            gone_ids: self.ids.difference(&now.ids).copied().collect(),
+            new_processes: now.processes.difference(&self.processes).copied().collect(),
+        };
+        *self = now;
+        changes
     }
 }
 
@@ -43,4 +61,28 @@ fn processes_in(group: &Path) -> Vec<u32> {
     // A group of threads has no list of processes.
     let text = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).filter(|process| *process != 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_are_gone_are_told_of_and_so_is_a_process_that_came_back() {
+        let groups = |ids: &[u64], processes: &[u32]| Groups {
+            ids: ids.iter().copied().collect(),
+            processes: processes.iter().copied().collect(),
+        };
+        let changes = |new_ids: &[u64], gone_ids: &[u64], new_processes: &[u32]| Changes {
+            new_ids: new_ids.to_vec(),
+            gone_ids: gone_ids.to_vec(),
+            new_processes: new_processes.to_vec(),
+        };
+        let mut known = Groups::default();
+        assert_eq!(known.become_and_compare(groups(&[1], &[7])), changes(&[1], &[], &[7]));
+        assert_eq!(known.become_and_compare(groups(&[1], &[7])), changes(&[], &[], &[]));
+        assert_eq!(known.become_and_compare(groups(&[2], &[])), changes(&[2], &[1], &[]));
+        assert_eq!(known.become_and_compare(groups(&[2], &[7])), changes(&[], &[], &[7]));
+        assert_eq!(known.become_and_compare(Groups::default()), changes(&[], &[2], &[]));
+    }
 }

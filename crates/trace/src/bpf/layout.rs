@@ -4,6 +4,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub(super) const FACTS: usize = 1024;
 
+/// Of character devices; greater numbers are those of no terminal.
+pub(super) const MAJORS: usize = 256;
+
 /// What is to be known of a call: the number of its descriptor argument, counted from 1, and these flags.
 pub(super) const FACT_MAPPING: u8 = 8;
 pub(super) const FACT_MORE_ARGUMENTS: u8 = 16;
@@ -14,6 +17,8 @@ pub(super) const FACT_MORE_ARGUMENTS: u8 = 16;
 pub(super) struct KernelSettings {
     pub(super) facts_64: [u8; FACTS],
     pub(super) facts_32: [u8; FACTS],
+    /// A bit for each major number of character devices.
+    pub(super) terminals: [u64; MAJORS / 64],
     pub(super) tracer: u32,
     pub(super) only_copies: u32,
 }
@@ -97,7 +102,7 @@ pub(super) struct ThreadRecord {
     pub(super) command: [u8; 16],
 }
 
-const _: () = assert!(size_of::<KernelSettings>() == 2056);
+const _: () = assert!(size_of::<KernelSettings>() == 2088);
 const _: () = assert!(size_of::<Counters>() == 40);
 const _: () = assert!(size_of::<CallHead>() == 64);
 const _: () = assert!(size_of::<ThreadRecord>() == 56);

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use libbpf_rs::{Iter, Link, Map, MapCore, MapFlags, Object, ObjectBuilder, PrintLevel, set_print};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::facts::{facts_32, facts_64};
+use super::facts::{facts_32, facts_64, terminals};
 use super::layout::{Counters, KernelSettings, WANTED_PROCESS, Wanted};
 use crate::{Result, TraceError};
 
@@ -110,17 +110,26 @@ impl Programs {
 
     /// Takes that back: its number may come to mean another process.
     pub(super) fn want_no_more(&self, process: u32) -> Result<()> {
-        match self.map("wanted")?.delete(Wanted { what: WANTED_PROCESS, number: process }.as_bytes()) {
-            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
-                Err(kernel("tell the BPF programs what to trace", &error))
-            }
-            _ => Ok(()),
-        }
+        self.take_back("wanted", Wanted { what: WANTED_PROCESS, number: process }.as_bytes())
     }
 
     /// Tells of a control group whose new processes are traced.
     pub(super) fn want_group(&self, id: u64) -> Result<()> {
         self.put("groups", id.as_bytes(), 0)
+    }
+
+    /// Takes that back: the group is gone, and there is room for so many only.
+    pub(super) fn want_group_no_more(&self, id: u64) -> Result<()> {
+        self.take_back("groups", id.as_bytes())
+    }
+
+    fn take_back(&self, map: &str, key: &[u8]) -> Result<()> {
+        match self.map(map)?.delete(key) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(kernel("tell the BPF programs what to trace", &error))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn put(&self, map: &str, key: &[u8], value: u8) -> Result<()> {
@@ -181,6 +190,7 @@ fn load(options: Options, without: &[&str]) -> libbpf_rs::Result<Object> {
     let settings = KernelSettings {
         facts_64: facts_64(),
         facts_32: facts_32(),
+        terminals: terminals(),
         tracer: std::process::id(),
         only_copies: options.only_copies.into(),
     };
@@ -204,7 +214,8 @@ fn check_kernel() -> Result<()> {
     let unavailable = |why: String| Err(TraceError::Unavailable { backend: "bpf", why });
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         return unavailable(
-            "this kernel does not describe its types (no /sys/kernel/btf/vmlinux); run one that was built with CONFIG_DEBUG_INFO_BTF"
+            "this kernel does not describe its types (no /sys/kernel/btf/vmlinux); run one that was built with CONFIG_DEBUG_INFO_BTF, or \
+             use --backend ptrace"
                 .to_owned(),
         );
     }
@@ -212,7 +223,7 @@ fn check_kernel() -> Result<()> {
     if version(&release).is_some_and(|version| version < KERNEL_LEAST) {
         let (major, minor) = KERNEL_LEAST;
         return unavailable(format!(
-            "the kernel is {release}, and {major}.{minor} is the oldest that it works with"
+            "the kernel is {release}, and {major}.{minor} is the oldest that it works with; use --backend ptrace"
         ));
     }
     Ok(())

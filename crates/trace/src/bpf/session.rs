@@ -24,6 +24,9 @@ use crate::{About, Backend, BackendKind, End, Event, Outcome, Result, Settings, 
 const TICK: Duration = Duration::from_millis(5);
 /// A buffer that was fuller than this is looked at again at once.
 const HURRY_RECORDS: i32 = 20_000;
+/// So many records at most are read before anything else is looked at: who fills the buffer as fast as it is read must not keep
+/// the tracer from its end.
+const ROUND_RECORDS: usize = 50_000;
 /// How nice the tracer is.
 const NICE: i32 = -10;
 /// How often control groups are looked through for processes that are not traced yet.
@@ -82,7 +85,7 @@ impl Backend for BpfBackend {
         let _priority = Priority::raise();
         let untraced = NullCalls::run(|_| Ok(()), || ())?;
         let watch = programs.attach(matches!(target, Chosen::Group(_)))?;
-        let events = RefCell::new(Events { sink, ignored: HashSet::new(), processes: HashSet::new() });
+        let events = RefCell::new(Events { sink, ignored: HashSet::new() });
         let map = programs.records()?;
         let mut builder = RingBufferBuilder::new();
         builder
@@ -174,8 +177,6 @@ struct Events<'a> {
     sink: &'a mut dyn FnMut(Event),
     /// Processes of the tracer's own, with which it measures.
     ignored: HashSet<u32>,
-    /// Traced processes.
-    processes: HashSet<u32>,
 }
 
 impl Events<'_> {
@@ -193,16 +194,18 @@ impl Events<'_> {
             {
                 return;
             }
-            Event::Began { process, .. } | Event::Exec { process, .. } => {
-                self.processes.insert(*process);
-            }
-            Event::Ended { process, thread, .. } if process == thread => {
-                self.processes.remove(process);
-            }
             _ => {}
         }
         (self.sink)(event);
     }
+}
+
+/// A control group whose processes are traced.
+struct Watched {
+    path: PathBuf,
+    looked_at: Instant,
+    /// At the last look.
+    found: Groups,
 }
 
 /// A command that was started.
@@ -222,8 +225,7 @@ struct Run<'a, 'sink> {
     before: Counters,
     told_lost: u64,
     command: Option<Command>,
-    /// The control group, and when it was looked at.
-    groups: Option<(PathBuf, Instant)>,
+    groups: Option<Watched>,
 }
 
 impl Run<'_, '_> {
@@ -235,10 +237,15 @@ impl Run<'_, '_> {
                 self.mark()
             },
             || {
+                // They have ended, and nobody else is traced yet.
                 self.ring.consume_raw();
             },
         )?;
         about.cost = Some(cost(untraced, &traced));
+        // Their numbers may come to mean other processes.
+        for process in self.events.borrow_mut().ignored.drain() {
+            self.programs.want_no_more(process)?;
+        }
         self.before = self.programs.counters()?;
         Ok(())
     }
@@ -272,7 +279,7 @@ impl Run<'_, '_> {
                 self.mark_all()?;
             }
             Chosen::Group(path) => {
-                self.groups = Some((path, Instant::now()));
+                self.groups = Some(Watched { path, looked_at: Instant::now(), found: Groups::default() });
                 self.look_through_groups()?;
             }
         }
@@ -280,7 +287,7 @@ impl Run<'_, '_> {
         loop {
             // In this order: when nobody is left, all has been recorded.
             let live = self.programs.counters()?.live;
-            let records = self.ring.consume_raw();
+            let records = self.ring.consume_raw_n(ROUND_RECORDS);
             self.tell_losses()?;
             self.look_at_command()?;
             let is_over = live <= 0
@@ -290,7 +297,7 @@ impl Run<'_, '_> {
             if is_over || is_late || self.settings.stop.is_raised() {
                 return Ok(self.command.as_ref().and_then(|command| command.end));
             }
-            if self.groups.as_ref().is_some_and(|(_, looked_at)| looked_at.elapsed() >= GROUPS_AFTER) {
+            if self.groups.as_ref().is_some_and(|watched| watched.looked_at.elapsed() >= GROUPS_AFTER) {
                 self.look_through_groups()?;
             }
             if records < HURRY_RECORDS {
@@ -344,24 +351,26 @@ impl Run<'_, '_> {
     }
 
     fn look_through_groups(&mut self) -> Result<()> {
-        let Some((path, looked_at)) = &mut self.groups else { return Ok(()) };
-        *looked_at = Instant::now();
+        let Some(watched) = &mut self.groups else { return Ok(()) };
+        watched.looked_at = Instant::now();
         // A group that was removed has no processes any more.
-        let groups = Groups::below(path).unwrap_or_default();
-        for id in groups.ids {
+        let mut now = Groups::below(&watched.path).unwrap_or_default();
+        now.processes.remove(&std::process::id());
+        let changes = watched.found.become_and_compare(now);
+        for id in changes.gone_ids {
+            self.programs.want_group_no_more(id)?;
+        }
+        for id in changes.new_ids {
             self.programs.want_group(id)?;
         }
-        let known = |process: &u32| {
-            *process == std::process::id() || self.events.borrow().processes.contains(process)
-        };
-        let new: Vec<u32> = groups.processes.into_iter().filter(|process| !known(process)).collect();
-        for process in &new {
+        // All that are new, those of which threads are traced among them: of a process that is moved the kernel tells one thread.
+        for process in &changes.new_processes {
             self.programs.want(*process, WANTED_NOW)?;
         }
-        if !new.is_empty() {
+        if !changes.new_processes.is_empty() {
             self.mark_all()?;
         }
-        for process in new {
+        for process in changes.new_processes {
             self.programs.want_no_more(process)?;
         }
         Ok(())
@@ -383,10 +392,11 @@ impl Run<'_, '_> {
 
     fn conclude(&mut self, about: &mut About) -> Result<()> {
         // Room for what is told of those that are let go.
-        self.ring.consume_raw();
+        self.ring.consume_raw_n(ROUND_RECORDS);
         if let Some(watch) = self.watch.take() {
             watch.let_go()?;
         }
+        // To the last: nobody writes there any more.
         self.ring.consume_raw();
         self.tell_losses()?;
         about.lost = self.told_lost;

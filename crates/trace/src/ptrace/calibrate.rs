@@ -2,7 +2,6 @@
 
 use std::hint::black_box;
 
-use holdfast_sys::child::reap;
 use holdfast_sys::ptrace::{self, Task};
 
 use super::thread::Raw;
@@ -61,11 +60,7 @@ fn trace_null_calls(tracer: &mut Tracer) -> Result<()> {
     let kernel = |step| move |source| TraceError::Kernel { step, source };
     let mut child = ptrace::start(&Task::NullCalls(CALLS)).map_err(kernel("start a process"))?;
     let process = child.pid();
-    if let Err(source) = ptrace::seize(process) {
-        drop(child);
-        let _ = reap(process, true);
-        return Err(unavailable(&source));
-    }
+    ptrace::seize(process).map_err(|source| unavailable(&source))?;
     tracer.add(process, process, std::process::id(), false);
     ptrace::interrupt(process).and_then(|()| child.let_go()).map_err(kernel("let a process go"))?;
     while tracer.has_threads() {

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
+use crate::devices::is_terminal;
 use crate::{Abi, Object, call_name, descriptor_argument};
 
 /// What a call does with descriptors, as far as it matters here.
@@ -155,13 +156,8 @@ fn device_of_pidfds() -> Option<u64> {
     })
 }
 
-/// By the kernel's list of device numbers.
 fn character_device(device: u64) -> Object {
-    match rustix::fs::major(device) {
-        // Virtual and serial terminals, /dev/tty, pseudo-terminals, USB and ARM serial lines.
-        3..=5 | 128..=143 | 166 | 188 | 204 => Object::Terminal,
-        _ => Object::CharacterDevice,
-    }
+    if is_terminal(rustix::fs::major(device)) { Object::Terminal } else { Object::CharacterDevice }
 }
 
 fn anonymous_inode(link: &str) -> Object {
@@ -227,7 +223,7 @@ mod tests {
         let number = file.as_raw_fd();
         assert_eq!(look(&mut descriptors, READ, number), Object::File);
         let (pipe, _other) = std::io::pipe().unwrap();
-        // SAFETY-free: the file's number now leads to the pipe, as after close and pipe2.
+        // What is known of the number is forgotten before the call closes it.
         assert_eq!(look(&mut descriptors, CLOSE, number), Object::File);
         let moved = rustix::io::fcntl_dupfd_cloexec(&pipe, number + 1).unwrap();
         assert_eq!(look(&mut descriptors, READ, moved.as_raw_fd()), Object::Pipe);

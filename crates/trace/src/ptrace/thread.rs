@@ -153,6 +153,8 @@ pub(super) struct Thread {
     pub(super) calls: u64,
     inside: Option<Inside>,
     interrupted: Option<Interrupted>,
+    /// It is off its CPU in a call, to which the kernel has not counted the turn that it will get.
+    pub(super) is_away: bool,
     /// Its times were told.
     pub(super) is_accounted: bool,
 }
@@ -174,6 +176,7 @@ impl Thread {
             calls: 0,
             inside: None,
             interrupted: None,
+            is_away: false,
             is_accounted: false,
         }
     }
@@ -199,7 +202,7 @@ impl Thread {
     pub(super) fn read(&mut self) -> Reading {
         // One that is gone has no more than it had.
         if let Some(reading) = self.times.read() {
-            self.latest = reading;
+            self.latest = Reading { turns: reading.turns + u64::from(self.is_away), ..reading };
         }
         self.latest
     }

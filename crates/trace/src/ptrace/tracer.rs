@@ -139,7 +139,13 @@ impl<'a> Tracer<'a> {
 
     fn at_call(&mut self, tid: u32) {
         let at_ns = now_ns();
-        let Ok(at) = ptrace::at_call(tid) else { return };
+        let at = match ptrace::at_call(tid) {
+            Ok(at) => at,
+            // Killed meanwhile; its end comes.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return,
+            // The kernel does not tell, which is no reason for the thread to stand still.
+            Err(_) => return self.go_on(tid, 0),
+        };
         if !self.is_known(tid) {
             return;
         }
@@ -232,9 +238,7 @@ impl<'a> Tracer<'a> {
     /// a word of the kernel.
     fn take_over(&mut self, process: u32, former: u32, at_ns: u64) {
         if self.threads.contains_key(&process) {
-            self.account(process, at_ns);
-            (self.sink)(Event::Ended { at_ns, process, thread: process, end: None });
-            self.forget(process);
+            self.lose(process, at_ns);
         }
         let slot = self.slots.add(process, process);
         if let Some(mut thread) = self.threads.remove(&former) {
@@ -272,6 +276,38 @@ impl<'a> Tracer<'a> {
             (self.sink)(Event::Ended { at_ns, process, thread: tid, end: Some(end) });
         }
         self.forget(tid);
+    }
+
+    /// A thread ended, and nobody saw how.
+    fn lose(&mut self, tid: u32, at_ns: u64) {
+        self.account(tid, at_ns);
+        let process = self.threads.get(&tid).map_or(tid, |thread| thread.process);
+        if self.phase != Phase::SettingUp {
+            (self.sink)(Event::Ended { at_ns, process, thread: tid, end: None });
+        }
+        self.forget(tid);
+    }
+
+    /// There are no threads any more.
+    pub(super) fn lose_all(&mut self) {
+        self.unseen.clear();
+        for tid in self.known() {
+            self.lose(tid, now_ns());
+        }
+    }
+
+    /// Tells what is known of the threads that are left.
+    pub(super) fn account_all(&mut self) {
+        for tid in self.known() {
+            if let Some(thread) = self.threads.get_mut(&tid) {
+                thread.is_away = true;
+            }
+            self.account(tid, now_ns());
+        }
+    }
+
+    fn known(&self) -> Vec<u32> {
+        self.threads.keys().copied().collect()
     }
 
     /// Tells the call that a thread is in, and what it used; once.

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use holdfast_trace::{Backend, BpfBackend, Event, Object, Program, Settings, StopFlag, Target};
@@ -60,7 +61,7 @@ fn a_buffer_that_is_too_small_loses_records_and_counts_every_one() {
 #[test]
 fn every_thread_of_a_running_program_is_attached_to_and_so_is_one_that_it_makes_later() {
     let facts = Facts::new();
-    let mut child = workload(&facts, &["ticks_in_threads", "60"]).spawn().unwrap();
+    let mut child = workload(&facts, &["ticks_in_threads", "6000"]).spawn().unwrap();
     until("all threads", || facts.get("tick").is_some());
     let settings = Settings::new(Target::Attach(vec![child.id()]));
     let Some(backend) = bpf(settings, 1 << 20) else { return end(child) };
@@ -70,6 +71,10 @@ fn every_thread_of_a_running_program_is_attached_to_and_so_is_one_that_it_makes_
             Event::Began { thread, .. } => assert!(began.insert(thread)),
             Event::Call(call) if call.name() == "getppid" => {
                 marked.insert(call.thread);
+                if marked.len() == 4 {
+                    // After which it makes a last one.
+                    facts.say_it_is_over();
+                }
             }
             Event::Ended { thread, .. } => assert!(ended.insert(thread)),
             _ => {}
@@ -92,7 +97,8 @@ impl Group {
             let (before, after) = line.split_once(" - ")?;
             after.starts_with("cgroup").then(|| before.split(' ').nth(4)).flatten()
         });
-        let name = format!("holdfast-test-{}", std::process::id());
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("holdfast-test-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         for point in points {
             let group = Group(PathBuf::from(point).join(&name));
             // A group of cpusets has no CPUs at first, and takes no process.
@@ -119,6 +125,43 @@ impl Drop for Group {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+#[test]
+fn every_thread_of_a_process_that_is_moved_into_a_control_group_is_traced() {
+    let Some(group) = Group::new() else { return };
+    let facts = [Facts::new(), Facts::new()];
+    let inside = workload(&facts[0], &["ticks", "6000"]).spawn().unwrap();
+    let moved = workload(&facts[1], &["ticks_in_threads", "6000"]).spawn().unwrap();
+    until("all threads", || facts[1].get("tick").is_some());
+    group.take(inside.id());
+    let stop = StopFlag::default();
+    let settings = Settings {
+        stop: stop.clone(),
+        limit: Some(Duration::from_secs(60)),
+        ..Settings::new(Target::Cgroup(group.0.clone()))
+    };
+    let mut marked = HashSet::new();
+    if let Some(backend) = bpf(settings, 1 << 20) {
+        backend
+            .run(&mut |event| {
+                if let Event::Call(call) = event
+                    && call.name() == "getppid"
+                    && marked.insert((call.process, call.thread))
+                {
+                    match marked.len() {
+                        // The group was looked through.
+                        1 => group.take(moved.id()),
+                        5 => stop.raise(),
+                        _ => {}
+                    }
+                }
+            })
+            .unwrap();
+        let threads = marked.iter().filter(|(process, _)| *process == moved.id());
+        assert_eq!(threads.count(), 4, "{marked:?}");
+    }
+    [inside, moved].into_iter().for_each(end);
 }
 
 #[test]

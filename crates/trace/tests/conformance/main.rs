@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod ends;
 mod kernel;
 mod life;
 mod measured;

@@ -120,7 +120,7 @@ fn waiting_for_the_disk_is_no_sleep() {
 #[test]
 fn a_parent_in_vfork_waits_while_its_child_sleeps() {
     over_each(|subject| {
-        let trace = Trace::of(subject, &["vforks"]);
+        let trace = Trace::of(subject, &["vforks", "200"]);
         let vfork =
             trace.named("clone").find(|call| call.arguments[0] & libc::CLONE_VFORK as u64 != 0).unwrap();
         let child = vfork.result.unwrap() as u64;

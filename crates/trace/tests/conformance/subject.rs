@@ -1,6 +1,8 @@
 //! The backends under test.
 
-use holdfast_trace::{Backend, BpfBackend, PtraceBackend, Result, Settings};
+use std::sync::LazyLock;
+
+use holdfast_trace::{Backend, BpfBackend, Program, PtraceBackend, Result, Settings, Target, TraceError};
 
 /// A backend under test.
 pub(crate) struct Subject {
@@ -18,6 +20,16 @@ const SUBJECTS: [Subject; 2] = [
 impl Subject {
     pub(crate) fn make(&self, settings: Settings) -> Result<Box<dyn Backend>> {
         (self.make)(settings)
+    }
+
+    /// Why it cannot trace here, if it cannot: the kernel says so of some only when they run.
+    fn refusal(&self) -> Option<String> {
+        let probe = Settings::new(Target::Start(Program { command: vec!["true".into()] }));
+        match self.make(probe).and_then(|backend| backend.run(&mut |_| {})) {
+            Ok(_) => None,
+            Err(error @ TraceError::Unavailable { .. }) => Some(error.to_string()),
+            Err(error) => panic!("{}: {error}", self.name),
+        }
     }
 
     /// Whether a measured time may be said where the workload asked for the first and saw the second. On a machine that does nothing else
@@ -45,13 +57,13 @@ pub(crate) fn is_near(measured_ns: u64, truth_ns: u64) -> bool {
 
 /// Runs a test over each backend that can trace here; at least one must.
 pub(crate) fn over_each(test: impl Fn(&Subject)) {
-    for subject in &SUBJECTS {
-        let probe = Settings::new(holdfast_trace::Target::Start(holdfast_trace::Program {
-            command: vec!["true".into()],
-        }));
-        match subject.make(probe) {
-            Ok(_) => test(subject),
-            Err(error) => println!("not run: over the backend {}: {error}", subject.name),
+    static REFUSALS: LazyLock<[Option<String>; SUBJECTS.len()]> =
+        LazyLock::new(|| SUBJECTS.each_ref().map(Subject::refusal));
+    for (subject, refusal) in SUBJECTS.iter().zip(&*REFUSALS) {
+        match refusal {
+            None => test(subject),
+            Some(why) => println!("not run: over the backend {}: {why}", subject.name),
         }
     }
+    assert!(REFUSALS.iter().any(Option::is_none), "no backend can trace here: {:?}", *REFUSALS);
 }

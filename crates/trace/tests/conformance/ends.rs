@@ -1,0 +1,129 @@
+//! How a trace ends: in time whatever the traced threads do, with all that is known of them, and nobody left behind.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use holdfast_trace::{Backend, Event, Program, PtraceBackend, Settings, StopFlag, Target, TraceError};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::life::{end, until, workload};
+use crate::subject::over_each;
+use crate::trace::Facts;
+
+/// A workload of threads that only make calls.
+fn busy(facts: &Facts) -> Child {
+    let child = workload(facts, &["only_calls"]).spawn().unwrap();
+    until("all threads", || facts.get("busy").is_some());
+    child
+}
+
+/// Who traces a process; 0 for nobody.
+fn tracer_of(process: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+#[test]
+fn threads_that_do_nothing_but_call_keep_no_trace_from_its_end() {
+    over_each(|subject| {
+        let facts = Facts::new();
+        let mut child = busy(&facts);
+        // The reader is slower than those that are read of: under ptrace one of them has always stopped already.
+        let reads_for = Duration::from_micros(if subject.is_exact { 3 } else { 50 });
+        for limit in [Some(Duration::from_millis(200)), None] {
+            let stop = StopFlag::default();
+            let settings =
+                Settings { limit, stop: stop.clone(), ..Settings::new(Target::Attach(vec![child.id()])) };
+            let mut calls = 0_u64;
+            let outcome = subject
+                .make(settings)
+                .unwrap()
+                .run(&mut |event| {
+                    if matches!(event, Event::Call(_)) {
+                        calls += 1;
+                        if limit.is_none() && calls == 1000 {
+                            stop.raise();
+                        }
+                        let began = Instant::now();
+                        while began.elapsed() < reads_for {}
+                    }
+                })
+                .unwrap();
+            assert!(calls >= 1000 || limit.is_some());
+            assert_eq!(facts.get("done"), None, "{}: not before the program ended", subject.name);
+            let notes = outcome.about.notes.join("\n");
+            assert!(!notes.contains("did not stop in time"), "{notes}");
+            assert_eq!(tracer_of(child.id()), 0);
+        }
+        facts.say_it_is_over();
+        assert!(child.wait().unwrap().success());
+    });
+}
+
+#[test]
+fn of_a_thread_that_does_not_stop_to_be_let_go_is_told_what_is_known() {
+    let facts = Facts::new();
+    let stop = StopFlag::default();
+    let command = facts.command(&["vforks", "60000"]);
+    let settings = Settings { stop: stop.clone(), ..Settings::new(Target::Start(Program { command })) };
+    let (mut began, mut times, mut unfinished) = (Vec::new(), Vec::new(), Vec::new());
+    let outcome = Box::new(PtraceBackend::new(settings).unwrap()).run(&mut |event| match event {
+        Event::Began { process, .. } => {
+            began.push(process);
+            // Its parent waits for it in vfork, from which nothing but its end brings it.
+            if began.len() == 2 {
+                stop.raise();
+            }
+        }
+        Event::ThreadTime { thread, .. } => times.push(thread),
+        Event::Call(call) if call.result.is_none() => {
+            unfinished.push((call.thread, call.name(), call.time.wait_ns))
+        }
+        _ => {}
+    });
+    for process in &began {
+        kill_process(Pid::from_raw(*process as i32).unwrap(), Signal::KILL).unwrap();
+    }
+    let notes = match outcome {
+        Err(error @ TraceError::Unavailable { .. }) => return println!("not run: {error}"),
+        outcome => outcome.unwrap().about.notes.join("\n"),
+    };
+    assert!(notes.contains("did not stop in time"), "{notes}");
+    times.sort_unstable();
+    began.sort_unstable();
+    assert_eq!(times, began);
+    let vfork = unfinished.iter().find(|(_, name, _)| name == "clone").unwrap();
+    assert!(vfork.2 > 1_000_000_000, "{unfinished:?}");
+}
+
+#[test]
+fn a_process_that_cannot_be_attached_to_leaves_none_of_the_others_traced() {
+    let facts = Facts::new();
+    let child = workload(&facts, &["ticks", "6000"]).spawn().unwrap();
+    until("the first tick", || facts.get("tick").is_some());
+    let settings = Settings::new(Target::Attach(vec![child.id(), u32::MAX >> 2]));
+    let error = Box::new(PtraceBackend::new(settings).unwrap()).run(&mut |_| {}).unwrap_err();
+    let (tracer, ticks) = (tracer_of(child.id()), facts.sum("tick"));
+    until("another tick", || facts.sum("tick") > ticks);
+    end(child);
+    if matches!(error, TraceError::Unavailable { .. } | TraceError::AttachDenied { .. }) {
+        return println!("not run: {error}");
+    }
+    assert!(matches!(error, TraceError::NoProcess { process } if process == u32::MAX >> 2), "{error}");
+    assert_eq!(tracer, 0);
+}
+
+#[test]
+fn a_kernel_that_does_not_tell_of_calls_is_said_so_and_hangs_nobody() {
+    let facts = Facts::new();
+    let mut command = workload(&facts, &["traces_as_before_5_3", "ptrace", "true"]);
+    let mut tracer = command.stdout(Stdio::piped()).spawn().unwrap();
+    until("the tracer's end", || tracer.try_wait().unwrap().is_some());
+    let output = tracer.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    if said.contains("refuses ptrace") {
+        return println!("not run: {said}");
+    }
+    assert!(said.contains("Linux 5.3"), "{said}");
+}
