@@ -73,7 +73,9 @@ fn an_interrupt_of_the_terminal_ends_the_program_and_the_report_still_comes() {
     for backend in backends(&scratch) {
         let directory = tempfile::tempdir().unwrap();
         let begun = directory.path().join("begun");
-        let mut command = run(&scratch, backend, &["--", "sh", "-c", "while :; do echo line; done > \"$0\""]);
+        // One that waits for a child might miss it: a shell that is about to fork takes note of a signal, and no more.
+        let script = "ulimit -f 100000; while :; do echo line; done > \"$0\"";
+        let mut command = run(&scratch, backend, &["--", "sh", "-c", script]);
         // A group of its own, as a shell gives each job: the terminal sends an interrupt to all of it.
         let command = command.arg(&begun).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();

@@ -1,13 +1,13 @@
 //! Times: every part of the split, each with a workload that has nothing else.
 
-use crate::subject::{is_near, over_each};
+use crate::subject::{is_near, timed_over_each};
 use crate::trace::{Trace, sum};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 #[test]
 fn a_thread_that_sleeps_is_not_charged_for_one_that_reads_meanwhile() {
-    over_each(|subject| {
+    timed_over_each(|subject| {
         let trace = Trace::of(subject, &["sleeper_beside_reader"]);
         let futexes: Vec<_> = trace.named_of("futex", trace.fact("sleeper")).collect();
         let slept = futexes.iter().find(|call| call.error() == Some(libc::ETIMEDOUT)).unwrap();
@@ -41,7 +41,7 @@ fn a_thread_that_sleeps_is_not_charged_for_one_that_reads_meanwhile() {
 
 #[test]
 fn a_parent_is_not_charged_for_what_its_child_does_while_it_waits() {
-    over_each(|subject| {
+    timed_over_each(|subject| {
         let trace = Trace::of(subject, &["waits_for_busy_child"]);
         let time = sum(trace.named("wait4").filter(|call| call.arguments[0] == trace.fact("child")));
         assert!(subject.is_within(time.wall_ns, 400_000_000, trace.seen_ns("parent", "wall")), "{time:?}");
@@ -64,7 +64,7 @@ fn a_parent_is_not_charged_for_what_its_child_does_while_it_waits() {
 
 #[test]
 fn so_many_sleeps_of_so_long_are_measured_as_such() {
-    over_each(|subject| {
+    timed_over_each(|subject| {
         for (count, time_us) in [(50, 10_000), (200, 1_000)] {
             let trace = Trace::of(subject, &["sleeps", &count.to_string(), &time_us.to_string()]);
             let sleeps: Vec<_> = trace.named("clock_nanosleep").collect();
@@ -92,7 +92,7 @@ fn so_many_sleeps_of_so_long_are_measured_as_such() {
 
 #[test]
 fn waiting_for_the_disk_is_no_sleep() {
-    over_each(|subject| {
+    timed_over_each(|subject| {
         let directory = env!("CARGO_TARGET_TMPDIR");
         let trace = Trace::of(subject, &["syncs", directory]);
         let time = sum(trace.named("fdatasync"));
@@ -119,7 +119,7 @@ fn waiting_for_the_disk_is_no_sleep() {
 
 #[test]
 fn a_parent_in_vfork_waits_while_its_child_sleeps() {
-    over_each(|subject| {
+    timed_over_each(|subject| {
         let trace = Trace::of(subject, &["vforks", "200"]);
         let vfork =
             trace.named("clone").find(|call| call.arguments[0] & libc::CLONE_VFORK as u64 != 0).unwrap();
@@ -138,7 +138,7 @@ fn a_parent_in_vfork_waits_while_its_child_sleeps() {
 
 #[test]
 fn a_spinner_that_shares_its_cpu_is_on_the_run_queue_for_the_others_time() {
-    over_each(|subject| {
+    timed_over_each(|subject| {
         let trace = Trace::of(subject, &["spins_beside_another"]);
         let spinner = trace.fact("spinner");
         let time = sum(trace.named_of("readv", spinner));
@@ -158,7 +158,7 @@ fn a_spinner_that_shares_its_cpu_is_on_the_run_queue_for_the_others_time() {
 
 #[test]
 fn calls_that_do_nothing_take_next_to_no_time() {
-    over_each(|subject| {
+    timed_over_each(|subject| {
         let trace = Trace::of(subject, &["many_threads", "500"]);
         let mut times: Vec<_> = trace.named("getppid").map(|call| call.time.cpu_ns).collect();
         assert_eq!(times.len(), 500);

@@ -1,5 +1,6 @@
 //! The backends under test.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::LazyLock;
 
 use holdfast_trace::{Backend, BpfBackend, Program, PtraceBackend, Result, Settings, Target, TraceError};
@@ -53,6 +54,23 @@ impl Subject {
 /// Within 5 %, or what a loaded machine does in between.
 pub(crate) fn is_near(measured_ns: u64, truth_ns: u64) -> bool {
     measured_ns.abs_diff(truth_ns) <= truth_ns / 20 + 1_000_000
+}
+
+/// How often a time is measured before a wrong one is believed.
+const TRIES: u32 = 5;
+
+/// As [`over_each`], for tests that say how long something took. What a busy machine does between two looks at a clock spoils a
+/// try now and then; what is measured wrongly is wrong each time.
+pub(crate) fn timed_over_each(test: impl Fn(&Subject)) {
+    over_each(|subject| {
+        for number in 1..=TRIES {
+            match catch_unwind(AssertUnwindSafe(|| test(subject))) {
+                Ok(()) => return,
+                Err(failure) if number == TRIES => resume_unwind(failure),
+                Err(_) => println!("over the backend {}: try {number} of {TRIES} was spoilt", subject.name),
+            }
+        }
+    });
 }
 
 /// Runs a test over each backend that can trace here; at least one must.
