@@ -25,6 +25,7 @@ use crate::journal::Journal;
 use crate::layout::BLOCK_BYTES;
 use crate::locks::{Entered, Owner};
 use crate::mark;
+use crate::patience::note_refusal;
 use crate::pool::Pool;
 use crate::slots::NoSlot;
 use crate::stub;
@@ -43,8 +44,10 @@ pub(crate) struct Connection {
     pub(crate) level: c_int,
     /// The locks are those of the pool.
     pub(crate) in_pool: bool,
-    /// The writer's word is ours.
+    /// The writer's word is ours; with SHARED it was claimed ahead.
     pub(crate) is_writer: bool,
+    /// RESERVED was refused the last time that it was asked for.
+    was_refused: bool,
     /// RESERVED at the base VFS: the database goes to the pool with EXCLUSIVE.
     pub(crate) is_going: bool,
     /// The first page, as it was read or written last, says that the database is in WAL mode.
@@ -101,6 +104,7 @@ impl Connection {
             level: LOCK_NONE,
             in_pool: false,
             is_writer: false,
+            was_refused: false,
             is_going: false,
             is_wal: false,
             has_map: false,
@@ -139,15 +143,21 @@ impl Connection {
         if wanted <= self.level {
             return Ok(());
         }
-        match wanted {
-            LOCK_SHARED => self.lock_shared()?,
-            LOCK_RESERVED => self.lock_reserved()?,
-            _ if self.in_pool => self.lock_exclusive()?,
-            LOCK_EXCLUSIVE if self.is_going => self.go_to_pool()?,
-            _ => self.base_lock(LOCK_EXCLUSIVE)?,
+        let locked = match wanted {
+            LOCK_SHARED => self.lock_shared(),
+            LOCK_RESERVED => self.lock_reserved(),
+            _ if self.in_pool => self.lock_exclusive(),
+            LOCK_EXCLUSIVE if self.is_going => self.go_to_pool(),
+            _ => self.base_lock(LOCK_EXCLUSIVE),
+        };
+        match locked {
+            Ok(()) => self.level = wanted,
+            Err(ffi::BUSY) if self.is_hot() => {
+                note_refusal(Arc::as_ptr(&self.pool).addr(), wanted);
+            }
+            Err(_) => {}
         }
-        self.level = wanted;
-        Ok(())
+        locked
     }
 
     pub(crate) fn base_lock(&self, level: c_int) -> Result<(), Code> {
@@ -156,6 +166,26 @@ impl Connection {
 
     #[inline]
     fn lock_shared(&mut self) -> Result<(), Code> {
+        if std::mem::take(&mut self.was_refused) {
+            self.is_writer = self.pool.is_hot() && self.pool.claim(self.owner);
+        }
+        let entered = self.enter();
+        if !self.in_pool {
+            self.drop_claim();
+        }
+        entered
+    }
+
+    /// Gives up RESERVED where SQLite did not ask for it. It held up no commit that SHARED would not have held up.
+    pub(crate) fn drop_claim(&mut self) {
+        if self.is_writer && self.level < LOCK_RESERVED {
+            self.pool.unlock_writer();
+            self.is_writer = false;
+        }
+    }
+
+    #[inline]
+    fn enter(&mut self) -> Result<(), Code> {
         loop {
             match self.pool.enter() {
                 Entered::Hot => {
@@ -179,9 +209,10 @@ impl Connection {
             // Others may read on until the first page is written.
             self.base_lock(LOCK_RESERVED)?;
             self.is_going = true;
-        } else if self.pool.lock_reserved(self.owner) {
+        } else if self.is_writer || self.pool.lock_reserved(self.owner) {
             self.is_writer = true;
         } else {
+            self.was_refused = true;
             return Err(ffi::BUSY);
         }
         if self.journal.is_on_disk() {

@@ -44,6 +44,7 @@ mod memory;
 mod methods;
 mod offline;
 mod passing;
+mod patience;
 mod pool;
 mod pragma;
 mod recovery;
