@@ -58,8 +58,9 @@ fn together(ground: &Ground, mode: Mode, count: usize, pause_us: usize) -> io::R
     let mut others = Vec::new();
     for first in [0, count] {
         let numbers = [first, count, pause_us].map(|number| number.to_string());
-        let words = [&["compete", mode.name, &text], numbers.each_ref().map(String::as_str).as_slice()];
-        others.push(Beside::start(child::side(&words.concat())?)?);
+        let [first, count, pause_us] = numbers.each_ref().map(String::as_str);
+        let side = child::side(&["compete", mode.name, &text, first, count, pause_us])?;
+        others.push(Beside::start(side)?);
     }
     others.iter_mut().try_for_each(Beside::ready)?;
     let started = Instant::now();
