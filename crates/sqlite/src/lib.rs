@@ -35,6 +35,7 @@ mod host;
 mod image;
 mod journal;
 mod layout;
+mod levels;
 mod locks;
 mod log;
 mod mark;
