@@ -27,9 +27,10 @@ pub fn play(words: &[String]) -> io::Result<()> {
             engine::load()?;
             contention::insert(named(mode)?, Path::new(path), number(count)?).map(drop)
         }
-        ["compete", mode, path, first, count] => {
+        ["compete", mode, path, first, count, pause_us] => {
             engine::load()?;
-            contention::compete(named(mode)?, Path::new(path), number(first)?, number(count)?)
+            let numbers = [number(first)?, number(count)?, number(pause_us)?];
+            contention::compete(named(mode)?, Path::new(path), numbers)
         }
         ["dirty", path, pages] => {
             engine::load()?;

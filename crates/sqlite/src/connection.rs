@@ -18,12 +18,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::attach::read_mark;
 use crate::base::{Base, HostFile};
 use crate::error::SqliteError;
-use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED, RawFile};
+use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, RawFile};
 use crate::host;
 use crate::image::Astray;
 use crate::journal::Journal;
 use crate::layout::BLOCK_BYTES;
-use crate::locks::{Entered, Owner};
+use crate::locks::Owner;
 use crate::mark;
 use crate::pool::Pool;
 use crate::slots::NoSlot;
@@ -43,8 +43,10 @@ pub(crate) struct Connection {
     pub(crate) level: c_int,
     /// The locks are those of the pool.
     pub(crate) in_pool: bool,
-    /// The writer's word is ours.
+    /// The writer's word is ours; with SHARED it was claimed ahead.
     pub(crate) is_writer: bool,
+    /// RESERVED was refused the last time that it was asked for.
+    pub(crate) was_refused: bool,
     /// RESERVED at the base VFS: the database goes to the pool with EXCLUSIVE.
     pub(crate) is_going: bool,
     /// The first page, as it was read or written last, says that the database is in WAL mode.
@@ -101,6 +103,7 @@ impl Connection {
             level: LOCK_NONE,
             in_pool: false,
             is_writer: false,
+            was_refused: false,
             is_going: false,
             is_wal: false,
             has_map: false,
@@ -124,128 +127,6 @@ impl Connection {
 
     pub(crate) fn is_hot(&self) -> bool {
         self.in_pool || self.pool.is_hot()
-    }
-
-    // ---- locks
-
-    #[inline]
-    pub(crate) fn lock(&mut self, wanted: c_int) -> Result<(), Code> {
-        if !self.pool.is_ours() {
-            return Err(ffi::MISUSE);
-        }
-        if self.pool.is_poisoned() {
-            return Err(ffi::IOERR);
-        }
-        if wanted <= self.level {
-            return Ok(());
-        }
-        match wanted {
-            LOCK_SHARED => self.lock_shared()?,
-            LOCK_RESERVED => self.lock_reserved()?,
-            _ if self.in_pool => self.lock_exclusive()?,
-            LOCK_EXCLUSIVE if self.is_going => self.go_to_pool()?,
-            _ => self.base_lock(LOCK_EXCLUSIVE)?,
-        }
-        self.level = wanted;
-        Ok(())
-    }
-
-    pub(crate) fn base_lock(&self, level: c_int) -> Result<(), Code> {
-        self.base.lock(level).map_err(|error| report(&error))
-    }
-
-    #[inline]
-    fn lock_shared(&mut self) -> Result<(), Code> {
-        loop {
-            match self.pool.enter() {
-                Entered::Hot => {
-                    self.in_pool = true;
-                    return Ok(());
-                }
-                Entered::Busy => return Err(ffi::BUSY),
-                Entered::Cold => {}
-            }
-            self.base_lock(LOCK_SHARED)?;
-            if !self.pool.is_hot() {
-                self.in_pool = false;
-                return Ok(());
-            }
-            self.base.unlock_to(LOCK_NONE).map_err(|error| report(&error))?;
-        }
-    }
-
-    fn lock_reserved(&mut self) -> Result<(), Code> {
-        if !self.in_pool {
-            // Others may read on until the first page is written.
-            self.base_lock(LOCK_RESERVED)?;
-            self.is_going = true;
-        } else if !self.pool.lock_reserved(self.owner) {
-            return Err(ffi::BUSY);
-        } else if let Err(error) = self.pool.end_leaving() {
-            self.pool.unlock_writer();
-            return Err(report(&error));
-        } else {
-            self.is_writer = true;
-        }
-        if self.journal.is_on_disk() {
-            // Rolled back, and kept open by SQLite for this transaction, whose journal it is not to be.
-            self.journal.clear();
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn lock_exclusive(&mut self) -> Result<(), Code> {
-        let rolls_back = self.level < LOCK_RESERVED;
-        if rolls_back && !self.is_writer {
-            if !self.pool.lock_reserved(self.owner) {
-                return Err(ffi::BUSY);
-            }
-            self.is_writer = true;
-        }
-        if !self.pool.lock_exclusive(self.owner) {
-            return Err(ffi::BUSY);
-        }
-        if rolls_back && self.pool.image.header().disk_journal.load(Acquire) != 0 {
-            self.resume_direct().map_err(|error| report(&error))?;
-        }
-        Ok(())
-    }
-
-    #[inline]
-    pub(crate) fn unlock(&mut self, wanted: c_int) -> Result<(), Code> {
-        if !self.pool.is_ours() {
-            return Ok(());
-        }
-        if self.in_pool {
-            if self.is_writer {
-                self.roll_back()?;
-                self.pool.unlock_writer();
-                self.is_writer = false;
-            }
-            if wanted == LOCK_NONE && self.level > LOCK_NONE {
-                self.pool.unlock_shared();
-                self.in_pool = false;
-            }
-        } else if wanted <= self.level {
-            // The base VFS may have PENDING, after it could not get EXCLUSIVE.
-            self.is_going = false;
-            if wanted == LOCK_NONE && self.has_map && !self.is_wal {
-                self.has_map = false;
-                self.base.unmap();
-            }
-            self.base.unlock_to(wanted).map_err(|error| report(&error))?;
-        }
-        self.level = self.level.min(wanted);
-        Ok(())
-    }
-
-    pub(crate) fn is_reserved(&self) -> Result<bool, Code> {
-        if self.in_pool {
-            Ok(self.pool.is_reserved())
-        } else {
-            self.base.is_reserved().map_err(|error| report(&error))
-        }
     }
 
     /// Whether SQLite's question whether the file was moved is worth a system call: it asks in each transaction, and the

@@ -23,8 +23,9 @@ use holdfast_sys::lease::is_taken;
 use holdfast_sys::lock::{LockMode, try_lock};
 use holdfast_sys::process::ProcessId;
 
-use crate::ffi::{LOCK_EXCLUSIVE, LOCK_PENDING, LOCK_RESERVED};
+use crate::ffi::{LOCK_EXCLUSIVE, LOCK_PENDING, LOCK_RESERVED, LOCK_SHARED};
 use crate::layout::{LEASES_AT, PROCESSES_AT, PROCESSES_MAX, ProcessEntry};
+use crate::patience::wait_a_moment;
 use crate::pool::Pool;
 
 /// How often a short lock is tried before the processor is given away.
@@ -92,17 +93,30 @@ impl Pool {
     /// SHARED. False: busy.
     #[inline]
     pub(crate) fn lock_shared(&self) -> bool {
-        let header = self.image.header();
+        self.try_shared() || self.wait_for_shared()
+    }
+
+    #[inline]
+    fn try_shared(&self) -> bool {
         let mine = &self.image.process(self.number as usize).readers;
-        for _ in 0..2 {
-            mine.fetch_add(1, SeqCst);
-            let word = header.writer.load(SeqCst);
-            if level(word) < LOCK_PENDING {
-                return true;
-            }
+        mine.fetch_add(1, SeqCst);
+        let is_open = level(self.image.header().writer.load(SeqCst)) < LOCK_PENDING;
+        if !is_open {
             mine.fetch_sub(1, SeqCst);
-            if !self.take_over_if_dead(process(word)) {
-                return false;
+        }
+        is_open
+    }
+
+    #[cold]
+    fn wait_for_shared(&self) -> bool {
+        for _ in 0..2 {
+            let mut word = 0;
+            let is_mine = wait_a_moment(|| {
+                word = self.image.header().writer.load(SeqCst);
+                level(word) < LOCK_PENDING && self.try_shared()
+            });
+            if is_mine || !self.take_over_if_dead(process(word)) {
+                return is_mine;
             }
         }
         false
@@ -127,25 +141,61 @@ impl Pool {
         false
     }
 
+    /// RESERVED ahead of SHARED, for one who was refused it before; it waits a moment, which hurts nobody, as it has nothing yet.
+    /// Who writes without a pause leaves others no other chance: they would have to find RESERVED free between two of its transactions.
+    #[cold]
+    pub(crate) fn claim(&self, owner: Owner) -> bool {
+        let header = self.image.header();
+        let is_mine = wait_a_moment(|| {
+            let (free, mine) = (0, owner.word(LOCK_RESERVED));
+            header.writer.load(Relaxed) == 0
+                && header.writer.compare_exchange(free, mine, SeqCst, Relaxed).is_ok()
+        });
+        // A journal on the disk counts as one in use while somebody has RESERVED; it is to be rolled back.
+        let is_useful = is_mine && self.is_hot() && header.disk_journal.load(SeqCst) == 0;
+        if is_mine && !is_useful {
+            self.unlock_writer();
+        }
+        is_useful
+    }
+
     /// EXCLUSIVE, for one who has RESERVED or PENDING. False: busy, and PENDING is held.
     #[inline]
     pub(crate) fn lock_exclusive(&self, owner: Owner) -> bool {
         let header = self.image.header();
         header.writer.store(owner.word(LOCK_PENDING), SeqCst);
-        let count = (header.processes.load(SeqCst) as usize).min(PROCESSES_MAX);
-        let mut readers = 0;
-        for number in 0..count {
-            let found = self.image.process(number).readers.load(SeqCst);
-            if found == 0 || number as u32 != self.number && self.take_over_if_dead(number as u32) {
-                continue;
-            }
-            readers += found;
-        }
-        if readers > 1 {
+        let is_alone = || self.count_readers(|_| false) <= 1;
+        // New readers stay out, and those who want to write are refused at once and leave.
+        if !is_alone() && !wait_a_moment(is_alone) && self.count_readers(|n| self.take_over_if_dead(n)) > 1 {
             return false;
         }
         header.writer.store(owner.word(LOCK_EXCLUSIVE), Release);
         true
+    }
+
+    /// All who have SHARED, but those of processes that are gone.
+    #[inline]
+    fn count_readers(&self, is_gone: impl Fn(u32) -> bool) -> u32 {
+        let count = (self.image.header().processes.load(SeqCst) as usize).min(PROCESSES_MAX);
+        let mut readers = 0_u32;
+        for number in 0..count {
+            let found = self.image.process(number).readers.load(SeqCst);
+            if found == 0 || number as u32 != self.number && is_gone(number as u32) {
+                continue;
+            }
+            readers = readers.saturating_add(found);
+        }
+        readers
+    }
+
+    /// Whether one who was refused a lock may get it now.
+    pub(crate) fn is_free(&self, wanted: c_int) -> bool {
+        let word = self.image.header().writer.load(SeqCst);
+        match wanted {
+            LOCK_SHARED => level(word) < LOCK_PENDING,
+            LOCK_RESERVED => word == 0,
+            _ => self.count_readers(|_| false) <= 1,
+        }
     }
 
     /// Back to SHARED.
@@ -342,6 +392,7 @@ mod tests {
     use super::*;
     use crate::attach::{Identity, attach_at};
     use crate::base::OwnFile;
+    use crate::patience::MOMENT;
     use holdfast_region::Places;
     use std::path::Path;
     use std::sync::mpsc::channel;
@@ -400,5 +451,49 @@ mod tests {
             told.send((taken, left)).unwrap();
         });
         assert_eq!(hears.recv_timeout(GATE_PATIENCE), Ok((true, (0, 0))));
+    }
+
+    /// The shortest of several times that it took, as a machine that does other things may hold anybody up.
+    fn shortest(mut attempt: impl FnMut()) -> Duration {
+        let timed = |_| {
+            let started = Instant::now();
+            attempt();
+            started.elapsed()
+        };
+        (0..20).map(timed).min().unwrap_or_default()
+    }
+
+    #[test]
+    fn readers_and_commits_wait_a_moment_and_who_wants_to_write_beside_a_writer_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = scratch_pool(folder.path());
+        pool.heat(pool.base()).unwrap();
+        let writer = &pool.image.header().writer;
+        // A process that lives: the entry is this one's own.
+        let (one, other) = (Owner::new(pool.number, 1), Owner::new(pool.number, 2));
+        writer.store(one.word(LOCK_EXCLUSIVE), SeqCst);
+        assert!(shortest(|| assert!(!pool.lock_shared())) >= MOMENT);
+        assert!(shortest(|| assert!(!pool.claim(other))) >= MOMENT);
+        assert!(shortest(|| assert!(!pool.lock_reserved(other))) < MOMENT);
+        writer.store(one.word(LOCK_RESERVED), SeqCst);
+        assert!(pool.lock_shared() && pool.lock_shared());
+        assert!(shortest(|| assert!(!pool.lock_exclusive(one))) >= MOMENT);
+        assert_eq!(pool.writer_level(), LOCK_PENDING);
+        pool.unlock_shared();
+        assert!(pool.lock_exclusive(one));
+    }
+
+    #[test]
+    fn nobody_claims_a_database_that_is_not_in_the_pool_or_has_a_journal_to_roll_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = scratch_pool(folder.path());
+        let (header, owner) = (pool.image.header(), Owner::new(pool.number, 1));
+        assert!(!pool.claim(owner) && pool.is_free(LOCK_RESERVED), "it is cold");
+        pool.heat(pool.base()).unwrap();
+        header.disk_journal.store(1, SeqCst);
+        // Whoever sees RESERVED takes the journal for one in use, and reads what it is to undo.
+        assert!(!pool.claim(owner) && pool.is_free(LOCK_RESERVED));
+        header.disk_journal.store(0, SeqCst);
+        assert!(pool.claim(owner) && !pool.is_free(LOCK_RESERVED));
     }
 }

@@ -7,6 +7,7 @@
 #![allow(unsafe_code, reason = "values that a forked child inherited must not be dropped")]
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_int;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
@@ -76,6 +77,14 @@ pub(crate) fn leave(pool: Arc<Pool>) {
             host::log(ffi::IOERR, &text);
         }
     }
+}
+
+/// Whether a lock of the pool at this address is to be had; false, too, where that is not known now. Nobody leaves the pool
+/// meanwhile, and nobody is held up.
+pub(crate) fn is_free(pool: usize, wanted: c_int) -> bool {
+    let Ok(guard) = POOLS.try_lock() else { return false };
+    let known = guard.iter().flat_map(HashMap::values).find(|(known, _)| Arc::as_ptr(known).addr() == pool);
+    known.is_some_and(|(pool, _)| pool.is_ours() && pool.is_free(wanted))
 }
 
 const NAMES: usize = 4096;

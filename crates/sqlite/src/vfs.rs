@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
 
 use crate::attach::read_mark;
 use crate::base::{Base, HostFile};
@@ -18,6 +19,7 @@ use crate::error::{Result, SqliteError};
 use crate::ffi::{self, RawFile, Vfs};
 use crate::host::{self, Host};
 use crate::methods::{JOURNAL, MAIN, OurFile, choose_methods};
+use crate::patience::sleep_until_free;
 use crate::pragma::PREFIX;
 use crate::registry;
 use crate::settings::{NAMES, Settings, WAL, limit_slots};
@@ -70,7 +72,7 @@ fn describe(base: *mut Vfs) -> Vfs {
         dl_sym: Some(crate::passing::dl_sym),
         dl_close: Some(crate::passing::dl_close),
         randomness: Some(crate::passing::randomness),
-        sleep: Some(crate::passing::sleep),
+        sleep: Some(sleep),
         current_time: Some(crate::passing::current_time),
         get_last_error: Some(crate::passing::get_last_error),
         current_time_int64: found.current_time_int64.map(|_| crate::passing::current_time_int64 as _),
@@ -283,7 +285,9 @@ fn leave_pool(name: *const c_char) -> std::result::Result<(), c_int> {
         return Ok(());
     }
     // SAFETY: as in `open_journal`.
-    unsafe { (*known).go_over() }
+    let connection = unsafe { &mut *known };
+    connection.drop_claim();
+    connection.go_over()
 }
 
 /// A journal of one of our databases; `None` for any other.
@@ -352,8 +356,11 @@ unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, an
     // SAFETY: as in `open_journal`; the answer is SQLite's to hold.
     unsafe {
         let is_wal = !known.is_null() && std::ptr::eq(name, (*known).wal_name);
-        if is_wal && (*known).is_leaving() && (*known).go_over().is_err() {
-            return ffi::IOERR;
+        if is_wal && (*known).is_leaving() {
+            (*known).drop_claim();
+            if (*known).go_over().is_err() {
+                return ffi::IOERR;
+            }
         }
         if flags == ffi::ACCESS_EXISTS && !known.is_null() && (*known).is_hot() {
             *answer = c_int::from(!is_wal && (*known).has_disk_journal());
@@ -366,6 +373,17 @@ unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, an
             choose_methods(&*known, true);
         }
         code
+    }
+}
+
+/// Sleeps, for the busy handler as long as what it was refused is not to be had.
+unsafe extern "C" fn sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
+    let asked = Duration::from_micros(u64::try_from(microseconds).unwrap_or(0));
+    let slept = catch_unwind(|| sleep_until_free(asked)).ok().flatten();
+    match slept.map(|slept| c_int::try_from(slept.as_micros())) {
+        Some(slept) => slept.unwrap_or(c_int::MAX),
+        // SAFETY: SQLite's own arguments.
+        None => unsafe { crate::passing::sleep(vfs, microseconds) },
     }
 }
 
