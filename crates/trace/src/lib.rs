@@ -24,6 +24,7 @@ mod sysno;
 
 // What is made of events.
 pub mod classes;
+pub mod crossings;
 pub mod diff;
 pub mod histogram;
 pub mod import;
