@@ -1,7 +1,10 @@
 //! The view on a terminal, and the differences of two.
 
-use super::document::{AppletCrossings, Crossings, Function, Kernel};
+use super::document::{AppletCrossings, By, Crossings, Function, Kernel};
 use crate::report::{Align, Look, Table, text};
+
+/// The columns before the last one of the table of what is outside of calls.
+const OUTSIDE_WIDTH: usize = 46;
 
 /// The view as text. Nothing of it if there is nothing.
 #[must_use]
@@ -9,8 +12,7 @@ pub fn terminal(crossings: &Crossings, look: &Look) -> String {
     let mut out = String::new();
     for applet in &crossings.applets {
         out += &title(applet, look);
-        let mut table =
-            Table::new(&["", "by", "crossings", "per call", "time", "kernel", "per call", "time"]).aligned(1, Align::Left);
+        let mut table = Table::new(&["", "crossings", "per call", "time", "kernel", "per call", "time"]);
         for function in &applet.functions {
             rows(function, look, &mut table);
         }
@@ -25,11 +27,13 @@ pub fn terminal(crossings: &Crossings, look: &Look) -> String {
         for outside in &crossings.outside {
             let most = outside.kernel.iter().take(4);
             let most: Vec<_> = most.map(|row| format!("{} {}", row.calls, row.name)).collect();
+            // The titles are to be read in full.
+            let most = text::cut(&most.join(", "), look.width.saturating_sub(OUTSIDE_WIDTH).max(12));
             table.row([
                 outside.when.title().to_owned(),
                 text::count(outside.kernel_calls),
                 text::time(outside.kernel_ns),
-                most.join(", "),
+                most,
             ]);
         }
         out += &table.render(look.width, look.colour);
@@ -83,7 +87,6 @@ fn rows(function: &Function, look: &Look, table: &mut Table) {
     };
     table.strong_row([
         name,
-        String::new(),
         text::count(function.crossings),
         each(function.crossings, function.calls),
         text::time(function.crossings_ns),
@@ -94,8 +97,10 @@ fn rows(function: &Function, look: &Look, table: &mut Table) {
     let shown = if look.by.is_some() { usize::MAX } else { look.top };
     for crossed in function.crossed.iter().take(shown) {
         table.row([
-            format!("  {}", crossed.name),
-            crossed.by.title().to_owned(),
+            match crossed.by {
+                By::Import | By::Filter => format!("  {}", crossed.name),
+                By::Message | By::Supervisor => format!("  {} ({})", crossed.name, crossed.by.title()),
+            },
             text::count(crossed.crossings),
             each(crossed.crossings, function.calls),
             text::time(crossed.wall_ns),
@@ -117,7 +122,6 @@ fn rows(function: &Function, look: &Look, table: &mut Table) {
 fn kernel(row: &Kernel, function: &Function, indent: &str, table: &mut Table) {
     table.row([
         format!("{indent}{}", row.name),
-        String::new(),
         String::new(),
         String::new(),
         String::new(),
