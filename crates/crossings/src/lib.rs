@@ -22,6 +22,8 @@ mod record;
 
 pub use mark::{Applet, Interval, Mark};
 pub use read::{Ending, Host, RECORDS_MAX, Read, read};
+#[doc(hidden)]
+pub use record::frame;
 pub use record::{Answer, Kind, NAME_BYTES_MAX, Record};
 
 /// Whether what crosses is marked in this process: for functions that are worth their cost only then.

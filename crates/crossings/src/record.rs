@@ -15,6 +15,8 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub(crate) const FRAME_BYTES: usize = 256 << 10;
 /// The most that a frame may say that it has.
 pub(crate) const FRAME_BYTES_MAX: usize = 1 << 20;
+/// The longest that a record gets: seven numbers, or a name.
+pub(crate) const RECORD_BYTES_MAX: usize = 256;
 /// Set in the last frame of a process whose applets have all ended.
 pub(crate) const FLAG_AT_REST: u32 = 1;
 
@@ -158,6 +160,33 @@ pub(crate) struct FrameHead {
 }
 
 const _: () = assert!(size_of::<FrameHead>() == 56);
+
+/// A frame of these records, as a host with this number writes it. For those who make records without running anything.
+#[doc(hidden)]
+#[must_use]
+pub fn frame(process: u32, sequence: u32, is_at_rest: bool, records: &[Record]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for record in records {
+        if let Ok(record) = postcard::to_slice(record, &mut [0; RECORD_BYTES_MAX]) {
+            bytes.extend_from_slice(record);
+        }
+    }
+    let mut head = FrameHead {
+        magic: MAGIC,
+        process: process.into(),
+        sequence: sequence.into(),
+        flags: if is_at_rest { FLAG_AT_REST } else { 0 }.into(),
+        bytes: (bytes.len() as u32).into(),
+        records: (records.len() as u32).into(),
+        dropped: 0.into(),
+        thread: 0.into(),
+        reserved: 0.into(),
+        written_ns: 0.into(),
+        sum: 0.into(),
+    };
+    head.sum = head.sum_with(&bytes).into();
+    [head.as_bytes(), &bytes].concat()
+}
 
 impl FrameHead {
     pub(crate) fn sum_with(&self, bytes: &[u8]) -> u64 {

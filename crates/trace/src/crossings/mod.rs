@@ -9,6 +9,7 @@
 //! - The record is another process's word: what is missing or does not fit is said in the notes, and nothing of it is a reason to fail.
 //! - Calls that are kept for the join are bounded ([`KEPT_MAX`]); what came after is counted.
 
+mod change;
 mod document;
 mod host;
 mod join;
@@ -19,6 +20,9 @@ mod sums;
 #[cfg(test)]
 mod tests;
 
+pub use change::{
+    CrossingChange, CrossingChanges, CrossingFigures, OutsideChange, change_terminal,
+};
 pub use document::{AppletCrossings, AppletKind, By, Crossed, Crossings, Function, Kernel, Outside, When};
 pub use kept::{KEPT_MAX, Kept};
 pub use show::terminal;

@@ -61,7 +61,7 @@ fn heading(title: &str, look: &Look) -> String {
 }
 
 /// A sentence, broken between words.
-fn line(sentence: &str, look: &Look) -> String {
+pub(super) fn line(sentence: &str, look: &Look) -> String {
     let (mut out, mut width) = (String::new(), 0);
     for word in text::plain(sentence).split_whitespace() {
         let word = text::cut(word, look.width);
