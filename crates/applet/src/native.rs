@@ -121,12 +121,7 @@ impl Native {
 /// Everything up to the first instruction of the applet.
 type Begun = (Arc<ChannelMemory>, Endpoint<HostWait>, Bell, Jailed, Option<LentRegion>);
 
-fn begin(
-    plan: &Plan,
-    region: Option<&mut Region>,
-    serve: bool,
-    crossings: Mark,
-) -> Result<Begun, Failure> {
+fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool, crossings: Mark) -> Result<Begun, Failure> {
     let host = |step| move |source| Failure::Host { step, source };
     let lent = region.map(|region| lend(plan, region)).transpose()?;
     let arena_bytes = if serve {

@@ -16,7 +16,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use rustix::time::{ClockId, clock_gettime};
 use zerocopy::IntoBytes;
 
-use crate::record::{FLAG_AT_REST, FRAME_BYTES, FRAME_BYTES_MAX, FrameHead, Kind, MAGIC, NAME_BYTES_MAX, RECORD_BYTES_MAX, Record};
+use crate::record::{
+    FLAG_AT_REST, FRAME_BYTES, FRAME_BYTES_MAX, FrameHead, Kind, MAGIC, NAME_BYTES_MAX, RECORD_BYTES_MAX,
+    Record,
+};
 
 /// Records are written this long after the first of them at the latest, as soon as another one comes.
 const WRITTEN_AFTER_NS: u64 = 1_000_000_000;

@@ -79,18 +79,8 @@ pub(crate) struct Particulars {
 
 impl Inmate {
     pub(crate) fn new(particulars: Particulars) -> Inmate {
-        let Particulars {
-            pid,
-            pidfd,
-            policy,
-            given,
-            limits,
-            started,
-            kept_bytes,
-            on_end,
-            groups,
-            crossings,
-        } = particulars;
+        let Particulars { pid, pidfd, policy, given, limits, started, kept_bytes, on_end, groups, crossings } =
+            particulars;
         let book = Book {
             step: Step::Loader,
             cause: None,

@@ -79,10 +79,14 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     p1::add_to_linker_async(linker, |state: &mut State| &mut state.wasi)?;
     linker.allow_shadowing(true);
     crossings::add_to_linker(linker)?;
-    linker.func_wrap(MODULE, "proc_exit", |caller: Caller<'_, State>, status: i32| -> wasmtime::Result<()> {
-        let _crossing = caller.data().crossings.cross("proc_exit");
-        Err(I32Exit(status).into())
-    })?;
+    linker.func_wrap(
+        MODULE,
+        "proc_exit",
+        |caller: Caller<'_, State>, status: i32| -> wasmtime::Result<()> {
+            let _crossing = caller.data().crossings.cross("proc_exit");
+            Err(I32Exit(status).into())
+        },
+    )?;
     linker.func_wrap_async(
         MODULE,
         "fd_read",

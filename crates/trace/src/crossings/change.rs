@@ -99,18 +99,26 @@ impl CrossingChanges {
         });
         let rows = keys.into_iter().map(|(key, _)| {
             let (crossed, by) = key.1.clone().unzip();
-            CrossingChange { function: key.0.clone(), crossed, by, a: figures(&runs_a, key), b: figures(&runs_b, key) }
+            CrossingChange {
+                function: key.0.clone(),
+                crossed,
+                by,
+                a: figures(&runs_a, key),
+                b: figures(&runs_b, key),
+            }
         });
         let rows = rows.collect();
-        let outside = [When::StartUp, When::Between, When::TearDown, When::OtherThreads].map(|when| {
-            OutsideChange { when, a: outside(a, when), b: outside(b, when) }
-        });
+        let outside = [When::StartUp, When::Between, When::TearDown, When::OtherThreads]
+            .map(|when| OutsideChange { when, a: outside(a, when), b: outside(b, when) });
         let outside = outside.into_iter().filter(|row| row.a.value + row.b.value > 0.0).collect();
         let mut notes = Vec::new();
         for (letter, side) in [("A", a), ("B", b)] {
             let without = side.iter().filter(|run| run.is_none()).count();
             if without > 0 {
-                notes.push(format!("{without} of {} runs of {letter} were traced without --sandbox.", side.len()));
+                notes.push(format!(
+                    "{without} of {} runs of {letter} were traced without --sandbox.",
+                    side.len()
+                ));
             }
             let said = side.iter().flatten().flat_map(|run| &run.notes);
             said.for_each(|note| notes.push(format!("{letter}: {note}")));
@@ -145,7 +153,9 @@ fn numbers(runs: &[Option<&Crossings>]) -> Vec<BTreeMap<Key, Numbers>> {
 
 fn figures(runs: &[BTreeMap<Key, Numbers>], key: &Key) -> CrossingFigures {
     let of = |what: &dyn Fn(Numbers) -> f64| {
-        Estimate::of(&runs.iter().map(|run| what(run.get(key).copied().unwrap_or_default())).collect::<Vec<_>>())
+        Estimate::of(
+            &runs.iter().map(|run| what(run.get(key).copied().unwrap_or_default())).collect::<Vec<_>>(),
+        )
     };
     CrossingFigures {
         calls: of(&|numbers| numbers.calls as f64),
@@ -170,7 +180,9 @@ fn outside(runs: &[Option<&Crossings>], when: When) -> Estimate {
 #[must_use]
 pub fn change_terminal(changes: &CrossingChanges, look: &Look) -> String {
     let mut out = String::from("\nCrossings\n");
-    let mut table = Table::new(&["", "cross A", "cross B", "each A", "each B", "kernel A", "kernel B", "time A", "time B"]);
+    let mut table = Table::new(&[
+        "", "cross A", "cross B", "each A", "each B", "kernel A", "kernel B", "time A", "time B",
+    ]);
     let count = |of: Estimate| text::count_or_blank(of.value.round() as u64);
     let each = |of: CrossingFigures| match of.calls.value {
         0.0 => "-".to_owned(),

@@ -51,7 +51,9 @@ fn notes(found: &Read, kept: &Kept) -> Vec<String> {
         ));
     }
     if let Ending::Torn { at_byte } = found.ending {
-        notes.push(format!("The hosts' record is damaged from byte {at_byte} on; this is what is before that."));
+        notes.push(format!(
+            "The hosts' record is damaged from byte {at_byte} on; this is what is before that."
+        ));
     }
     if found.passed_over > 0 {
         notes.push(format!("{} crossings were too many, and are not counted.", found.passed_over));
@@ -124,7 +126,9 @@ impl Join<'_> {
                 (By::Message, end_ns.saturating_sub(start_ns))
             } else {
                 // A suspended applet is in a crossing, but nobody works for it.
-                let end_ns = call.and_then(|call| self.at.calls.get(call)).map_or(end_ns, |call| call.end_ns.min(end_ns));
+                let end_ns = call
+                    .and_then(|call| self.at.calls.get(call))
+                    .map_or(end_ns, |call| call.end_ns.min(end_ns));
                 (By::Import, self.at.turns_of_applets.covered_ns(applet, start_ns, end_ns))
             };
             self.cross(applet, call, by, &crossing.name, wall_ns);
@@ -256,7 +260,9 @@ impl Join<'_> {
         for (thread, times) in &self.at.writes {
             for written_ns in times {
                 let index = self.next_call(*thread, *written_ns);
-                let Some(call) = self.kept.calls.get(index).filter(|call| call.thread == *thread) else { continue };
+                let Some(call) = self.kept.calls.get(index).filter(|call| call.thread == *thread) else {
+                    continue;
+                };
                 let kind = self.kept.kinds.get(usize::from(call.kind));
                 if kind.is_some_and(|kind| kind.number == Some(libc::SYS_writev as u32)) {
                     writes.insert(index);

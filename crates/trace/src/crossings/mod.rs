@@ -18,11 +18,9 @@ mod show;
 mod spans;
 mod sums;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-pub use change::{
-    CrossingChange, CrossingChanges, CrossingFigures, OutsideChange, change_terminal,
-};
+pub use change::{CrossingChange, CrossingChanges, CrossingFigures, OutsideChange, change_terminal};
 pub use document::{AppletCrossings, AppletKind, By, Crossed, Crossings, Function, Kernel, Outside, When};
 pub use kept::{KEPT_MAX, Kept};
 pub use show::terminal;

@@ -40,7 +40,10 @@ pub fn terminal(crossings: &Crossings, look: &Look) -> String {
     }
     if crossings.own_calls > 0 {
         let calls = text::count(crossings.own_calls);
-        out += &line(&format!("The record of this took {calls} system calls of the host, which are not in here."), look);
+        out += &line(
+            &format!("The record of this took {calls} system calls of the host, which are not in here."),
+            look,
+        );
     }
     crossings.notes.iter().for_each(|note| out += &line(note, look));
     out

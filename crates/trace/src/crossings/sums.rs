@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::document::{
-    AppletCrossings, AppletKind, By, Crossed, Crossings, Function, Kernel, Outside, When,
-};
+use super::document::{AppletCrossings, AppletKind, By, Crossed, Crossings, Function, Kernel, Outside, When};
 use super::kept::{CallKind, KeptCall};
 
 /// System calls by kind.

@@ -37,7 +37,8 @@ fn name(number: u32, text: &str) -> Record {
 
 /// A WebAssembly applet that is called twice: first it crosses twice, then once; and it is suspended in between.
 fn wasm() -> Vec<Record> {
-    let crossing = |name, start_ns, end_ns| Record::Crossing { applet: 1, name, thread: HOST, start_ns, end_ns };
+    let crossing =
+        |name, start_ns, end_ns| Record::Crossing { applet: 1, name, thread: HOST, start_ns, end_ns };
     vec![
         name(0, "one.wasm"),
         Record::Applet { applet: 1, kind: Kind::Wasm, name: 0, at_ns: 50 },
@@ -114,6 +115,14 @@ fn whole() -> Vec<u8> {
     frame(HOST, 0, true, &[wasm(), native()].concat())
 }
 
+/// A view with everything in it, of an applet and a function of this name.
+pub(crate) fn sample(text: &str) -> Crossings {
+    let mut records = [wasm(), native()].concat();
+    records[0] = name(0, text);
+    records[2] = name(1, text);
+    joined(&calls(515), &frame(HOST, 3, false, &records))
+}
+
 fn function<'a>(crossings: &'a Crossings, kind: AppletKind, name: &str) -> &'a Function {
     let applet = crossings.applets.iter().find(|applet| applet.kind == kind).unwrap();
     applet.functions.iter().find(|function| function.name == name).unwrap()
@@ -185,19 +194,21 @@ fn a_record_that_is_not_there_damaged_unfinished_or_of_others_is_told_and_what_i
 
 #[test]
 fn names_of_applets_are_text_on_a_terminal_and_no_line_is_too_wide() {
-    let evil = "\u{1b}[31mred\n\u{7}</script>".repeat(4);
-    let mut records = wasm();
-    records[0] = name(0, &evil);
-    records[2] = name(1, &evil);
-    let view = joined(&calls(515), &frame(HOST, 0, true, &records));
+    let view = sample(&"\u{1b}[31mred\n\u{7}</script>".repeat(4));
     for width in [40, 60, 80, 120] {
         let text = terminal(&view, &Look { width, ..Look::default() });
         for line in text.lines() {
-            assert!(line.chars().count() <= width && !line.chars().any(char::is_control), "{width}: {line:?}");
+            assert!(
+                line.chars().count() <= width && !line.chars().any(char::is_control),
+                "{width}: {line:?}"
+            );
         }
         let changes = CrossingChanges::of(&[Some(&view)], &[None]).unwrap();
         for line in change_terminal(&changes, &Look { width, ..Look::default() }).lines() {
-            assert!(line.chars().count() <= width && !line.chars().any(char::is_control), "{width}: {line:?}");
+            assert!(
+                line.chars().count() <= width && !line.chars().any(char::is_control),
+                "{width}: {line:?}"
+            );
         }
     }
 }
@@ -209,7 +220,8 @@ fn what_one_side_crosses_and_the_other_does_not_is_beside_each_other() {
     without_writes.retain(|record| !matches!(record, Record::Crossing { name: 2, .. }));
     let without = joined(&calls(515), &frame(HOST, 0, true, &without_writes));
     let changes = CrossingChanges::of(&[Some(&with)], &[Some(&without)]).unwrap();
-    let row = |crossed: Option<&str>| changes.rows.iter().find(|row| row.crossed.as_deref() == crossed).unwrap();
+    let row =
+        |crossed: Option<&str>| changes.rows.iter().find(|row| row.crossed.as_deref() == crossed).unwrap();
     assert_eq!((row(None).a.crossings.value, row(None).b.crossings.value), (3.0, 1.0));
     assert_eq!((row(None).a.crossings_per_call.value, row(None).b.crossings_per_call.value), (1.5, 0.5));
     let write = row(Some("fd_write"));

@@ -50,7 +50,9 @@ impl Kind {
     }
 
     pub(super) fn of(code: u32) -> Option<Kind> {
-        [Kind::Beginning, Kind::Events, Kind::End, Kind::Crossings].into_iter().find(|kind| kind.code() == code)
+        [Kind::Beginning, Kind::Events, Kind::End, Kind::Crossings]
+            .into_iter()
+            .find(|kind| kind.code() == code)
     }
 }
 

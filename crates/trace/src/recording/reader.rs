@@ -70,7 +70,17 @@ impl Recording {
         };
         let crossings = (version > VERSION_PLAIN).then(Vec::new);
         let path = path.to_owned();
-        Ok(Recording { path, file, about, at_byte, frame: Vec::new(), consumed: 0, left: 0, ending: None, crossings })
+        Ok(Recording {
+            path,
+            file,
+            about,
+            at_byte,
+            frame: Vec::new(),
+            consumed: 0,
+            left: 0,
+            ending: None,
+            crossings,
+        })
     }
 
     /// The trace, as far as known at its end if the recording was read to a complete end, else as known at its beginning.
