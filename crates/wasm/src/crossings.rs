@@ -104,3 +104,47 @@ fn mark(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use wasmtime::{Engine, Store};
+    use wasmtime_wasi::p1::{self, WasiP1Ctx};
+
+    use super::*;
+    use crate::heap_link::HeapLink;
+    use crate::limits::Limiter;
+    use crate::mailbox::Mailbox;
+
+    fn context() -> WasiP1Ctx {
+        wasmtime_wasi::WasiCtxBuilder::new().build_p1()
+    }
+
+    /// Without one of its own a function would be linked unmarked.
+    #[test]
+    fn every_function_of_wasi_is_marked() {
+        let engine = Engine::default();
+        let mut theirs = Linker::<WasiP1Ctx>::new(&engine);
+        p1::add_to_linker_async(&mut theirs, |context| context).unwrap();
+        let mut store = Store::new(&engine, context());
+        let all: BTreeSet<_> = theirs.iter(&mut store).map(|(_, name, _)| name.to_owned()).collect();
+        let mut ours = Linker::<State>::new(&engine);
+        mark(&mut ours).unwrap();
+        let link = HeapLink::new(None, None);
+        let state = State {
+            wasi: context(),
+            limiter: Limiter::new(link.clone(), 0),
+            link,
+            open_descriptors: 0,
+            mailbox: Mailbox::new(),
+            fuel: None,
+            crossings: holdfast_crossings::Mark::default(),
+        };
+        let mut store = Store::new(&engine, state);
+        let mut marked: BTreeSet<_> = ours.iter(&mut store).map(|(_, name, _)| name.to_owned()).collect();
+        let replaced = ["fd_close", "fd_read", "fd_renumber", "path_open", "poll_oneoff", "proc_exit"];
+        marked.extend(replaced.map(str::to_owned));
+        assert_eq!(marked, all);
+    }
+}

@@ -180,13 +180,13 @@ fn outside(runs: &[Option<&Crossings>], when: When) -> Estimate {
 #[must_use]
 pub fn change_terminal(changes: &CrossingChanges, look: &Look) -> String {
     let mut out = String::from("\nCrossings\n");
-    let mut table = Table::new(&[
-        "", "cross A", "cross B", "each A", "each B", "kernel A", "kernel B", "time A", "time B",
-    ]);
+    let mut table =
+        Table::new(&["", "cross A", "B", "each A", "B", "kernel A", "B", "time A", "B"]);
     let count = |of: Estimate| text::count_or_blank(of.value.round() as u64);
     let each = |of: CrossingFigures| match of.calls.value {
         0.0 => "-".to_owned(),
-        _ => format!("{:.1}", of.crossings_per_call.value),
+        _ if of.crossings_per_call.value < 999.95 => format!("{:.1}", of.crossings_per_call.value),
+        _ => text::count(of.crossings_per_call.value.round() as u64),
     };
     let mut shown = 0;
     for row in &changes.rows {
@@ -214,12 +214,17 @@ pub fn change_terminal(changes: &CrossingChanges, look: &Look) -> String {
         ];
         if row.crossed.is_none() { table.strong_row(cells) } else { table.row(cells) }
     }
-    for row in &changes.outside {
-        let blank = String::new;
-        let title = row.when.title().to_owned();
-        table.row([title, blank(), blank(), blank(), blank(), count(row.a), count(row.b)]);
-    }
     out += &table.render(look.width, look.colour);
+    let number = |of: Estimate| text::count(of.value.round() as u64);
+    let outside: Vec<_> = changes
+        .outside
+        .iter()
+        .map(|row| format!("{} {} and {}", row.when.title(), number(row.a), number(row.b)))
+        .collect();
+    if !outside.is_empty() {
+        let outside = outside.join(", ");
+        out += &super::show::line(&format!("System calls of the host outside of calls: {outside}."), look);
+    }
     changes.notes.iter().for_each(|note| out += &super::show::line(note, look));
     out
 }

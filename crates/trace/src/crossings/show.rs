@@ -136,7 +136,11 @@ fn kernel(row: &Kernel, function: &Function, indent: &str, table: &mut Table) {
 
 /// Of one call.
 fn each(number: u64, calls: u64) -> String {
-    if calls == 0 { String::new() } else { format!("{:.1}", number as f64 / calls as f64) }
+    match number as f64 / calls as f64 {
+        _ if calls == 0 => String::new(),
+        each if each < 999.95 => format!("{each:.1}"),
+        each => text::count(each.round() as u64),
+    }
 }
 
 fn summary(function: &Function) -> String {
