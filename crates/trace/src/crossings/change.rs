@@ -180,8 +180,7 @@ fn outside(runs: &[Option<&Crossings>], when: When) -> Estimate {
 #[must_use]
 pub fn change_terminal(changes: &CrossingChanges, look: &Look) -> String {
     let mut out = String::from("\nCrossings\n");
-    let mut table =
-        Table::new(&["", "cross A", "B", "each A", "B", "kernel A", "B", "time A", "B"]);
+    let mut table = Table::new(&["", "cross A", "B", "each A", "B", "kernel A", "B", "time A", "B"]);
     let count = |of: Estimate| text::count_or_blank(of.value.round() as u64);
     let each = |of: CrossingFigures| match of.calls.value {
         0.0 => "-".to_owned(),
