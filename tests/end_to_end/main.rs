@@ -20,6 +20,7 @@ mod streams;
 mod tools;
 mod trace;
 mod trace_reports;
+mod trace_sandbox;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -19,6 +19,7 @@ use holdfast_channel::note;
 use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind};
 use holdfast_channel::wait::{Deadline, Wait};
 use holdfast_channel::{Bell, ChannelError, ChannelMemory, Endpoint, HostWait};
+use holdfast_crossings::{Applet, Kind as AppletKind, Mark};
 use holdfast_jail::{
     Access as PathAccess, End, Jail, JailStdio, Jailed, KillReason, LimitHit, PathGrant, Weakness,
 };
@@ -56,6 +57,7 @@ pub(crate) struct Native {
     /// Messages that the session does not see.
     messages: u64,
     heap_error: Option<RegionError>,
+    crossings: Applet,
 }
 
 /// What of a loan is needed while it lasts.
@@ -68,7 +70,8 @@ struct LentRegion {
 impl Native {
     pub(crate) fn start(plan: &Plan, mut region: Option<Region>, serve: bool) -> Result<Native, NotStarted> {
         let started = Instant::now();
-        match begin(plan, region.as_mut(), serve) {
+        let crossings = Applet::begin(AppletKind::Native, &plan.path.display().to_string());
+        match begin(plan, region.as_mut(), serve, crossings.mark()) {
             Ok((memory, endpoint, bell, jailed, lent)) => {
                 let control = Arc::new(Control::new(move || bell.interrupt()));
                 Ok(Native {
@@ -85,6 +88,7 @@ impl Native {
                     started,
                     messages: 0,
                     heap_error: None,
+                    crossings,
                 })
             }
             Err(failure) => {
@@ -117,7 +121,7 @@ impl Native {
 /// Everything up to the first instruction of the applet.
 type Begun = (Arc<ChannelMemory>, Endpoint<HostWait>, Bell, Jailed, Option<LentRegion>);
 
-fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun, Failure> {
+fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool, crossings: Mark) -> Result<Begun, Failure> {
     let host = |step| move |source| Failure::Host { step, source };
     let lent = region.map(|region| lend(plan, region)).transpose()?;
     let arena_bytes = if serve {
@@ -144,6 +148,7 @@ fn begin(plan: &Plan, region: Option<&mut Region>, serve: bool) -> Result<Begun,
         .limits(plan.limits.for_jail(mapped_bytes, private_bytes)?)
         .strict(plan.is_strict)
         .stdio(stdio(plan))
+        .crossings(crossings)
         .descriptor(CHANNEL_FD, memory.descriptor().map_err(host("hand the channel over"))?)
         .on_end(Arc::new(move || gone.peer_is_gone()));
     if let Some(source) = input::standard(&plan.stdio.stdin).map_err(host("connect the standard input"))? {
@@ -205,6 +210,10 @@ fn stdio(plan: &Plan) -> JailStdio {
 }
 
 impl Sandbox for Native {
+    fn crossings(&self) -> Mark {
+        self.crossings.mark()
+    }
+
     fn control(&self) -> Arc<Control> {
         self.control.clone()
     }
@@ -353,9 +362,13 @@ fn is_hello(header: &Header) -> bool {
     matches!(AppletMessage::parse(header), Ok(AppletMessage::Hello { .. }))
 }
 
+/// What a run that nobody calls is marked as: the program's own entry.
+const ENTRY: &str = "main";
+
 /// Runs a native applet to its end.
 pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletError>> {
     let mut native = Native::start(plan, region, false).map_err(let_go)?;
+    let call = native.crossings.mark().call_from_begin(ENTRY);
     let deadline = plan.limits.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (mut payload, mut is_dismissed) = (Vec::new(), false);
     let failure = loop {
@@ -376,6 +389,7 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
             Err(stop) => break stop.failure(),
         }
     };
+    drop(call);
     let notes = Weakness::summary(native.jailed.weaker()).into_iter().collect();
     let Ended { failure: found, region, heap_error, stdout, stderr, metrics } =
         Box::new(native).finish(failure.as_ref());

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_channel::header::Header;
 use holdfast_channel::layout::Handle;
+use holdfast_crossings::Mark;
 use holdfast_region::{Region, RegionError};
 
 use crate::buffer::SharedBuffer;
@@ -71,6 +72,9 @@ pub(crate) struct Ended {
 
 /// See the module.
 pub(crate) trait Sandbox: Send {
+    /// For marking what the host does with it, if a tracer wants that.
+    fn crossings(&self) -> Mark;
+
     /// What another thread may do to it.
     fn control(&self) -> Arc<Control>;
 

@@ -88,6 +88,7 @@ impl Session {
     /// Waits for the applet to serve.
     pub(crate) fn begin(mut sandbox: Boxed, limits: &Limits) -> Result<Session, (Boxed, Over)> {
         let start = limits.start_timeout;
+        let _starting = sandbox.crossings().call(START);
         let control = sandbox.control();
         let mut payload = Vec::new();
         let greeted = sandbox.receive(&mut payload, Instant::now().checked_add(start));
@@ -173,6 +174,7 @@ impl Session {
             unwanted: None,
             cpu_time: request.is_counted.then(|| known.unwrap_or_else(|| self.sandbox.cpu_time())),
             metrics: CallMetrics::default(),
+            _crossings: self.sandbox.crossings().call(request.function),
         };
         let deadline = pending.deadline();
         self.pending = Some(pending);
@@ -399,6 +401,9 @@ impl Session {
         }
     }
 }
+
+/// What everything up to an applet's greeting is marked as for a tracer.
+const START: &str = "(start)";
 
 /// So long from now; a time that no clock has is a year.
 fn after(time: Duration) -> Instant {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use holdfast_channel::ChannelMemory;
 use holdfast_channel::header::Header;
 use holdfast_channel::layout::{Handle, Layout, RING_BYTES_MIN};
+use holdfast_crossings::Mark;
 use holdfast_jail::End;
 use holdfast_region::{Consistency, Region};
 use holdfast_wasm::{ARENA_BYTES_MAX, Arena, Received, SendError, Serving, WasmError};
@@ -103,6 +104,10 @@ fn ended(finished: holdfast_wasm::Finished) -> Ended {
 }
 
 impl Sandbox for Wasm {
+    fn crossings(&self) -> Mark {
+        self.serving.crossings()
+    }
+
     fn control(&self) -> Arc<Control> {
         self.control.clone()
     }

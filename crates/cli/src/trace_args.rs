@@ -24,6 +24,7 @@ const RUN_HELP: &str = "\
 Examples:
   holdfast trace run -- git status
   holdfast trace run -o compile.trace -- cc -c big.c
+  holdfast trace run --sandbox -- holdfast run notes.wasm --heap notes
   holdfast trace run --backend ptrace --by thread --json calls.json -- ./server --once
 
 The program has this terminal, these streams and this directory; the report goes to standard error when it has ended. Ctrl-C is for the \
@@ -111,6 +112,9 @@ pub struct TraceRunArgs {
     pub measure: MeasureArgs,
     #[command(flatten)]
     pub show: ShowArgs,
+    /// Also say what crosses sandboxes: of a program that runs applets (holdfast run, call, or one with the library)
+    #[arg(long)]
+    pub sandbox: bool,
     /// The only CPU that the program may use
     #[arg(long, value_name = "CPU")]
     pub pin: Option<u32>,

@@ -73,6 +73,8 @@ pub enum ByArg {
     Thread,
     /// All calls of a process
     Process,
+    /// What crosses sandboxes: of traces that were made with --sandbox
+    Crossing,
 }
 
 /// How traces are summed up.

@@ -10,6 +10,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use holdfast_crossings::Answer;
 use holdfast_sys::seccomp::{self, Notification};
 
 use crate::end::{End, LimitHit, Violation, signal_name};
@@ -21,8 +22,12 @@ use crate::supervisor::Charge;
 /// Receives one notification and decides on it.
 pub(crate) fn answer(charge: &Charge) -> io::Result<()> {
     let listener = charge.listener.as_fd();
-    let asked = seccomp::receive(listener)?;
     let inmate = &charge.inmate;
+    // Marked until it is answered.
+    let mut question = inmate.crossings.question();
+    let asked = seccomp::receive(listener)?;
+    question.asks(asked.number, asked.pid);
+    question.answered(Answer::Ended);
     // The lock is held until an answer that depends on the step is given: a call is decided on before the jail is sealed,
     // or after.
     let mut book = inmate.book();
@@ -38,16 +43,28 @@ pub(crate) fn answer(charge: &Charge) -> io::Result<()> {
         return Ok(());
     }
     let reason = match rule.map(|rule| rule.action) {
-        Some(Action::Allow) => return seccomp::carry_out(listener, asked.id),
-        Some(Action::Errno(errno)) => return seccomp::refuse(listener, asked.id, errno),
+        Some(Action::Allow) => {
+            question.answered(Answer::Allowed);
+            return seccomp::carry_out(listener, asked.id);
+        }
+        Some(Action::Errno(errno)) => {
+            question.answered(Answer::Refused);
+            return seccomp::refuse(listener, asked.id, errno);
+        }
         Some(Action::Ask(Question::Thread)) => {
             drop(book);
             let limit = inmate.limits.threads;
             match inmate.threads() {
-                Ok(threads) if threads < u64::from(limit) => return seccomp::carry_out(listener, asked.id),
+                Ok(threads) if threads < u64::from(limit) => {
+                    question.answered(Answer::Allowed);
+                    return seccomp::carry_out(listener, asked.id);
+                }
                 Ok(_) => inmate.finish(End::Limit(LimitHit::Threads { limit })),
                 // The host cannot count now, perhaps for want of descriptors; or it has ended meanwhile.
-                Err(_) => return seccomp::refuse(listener, asked.id, libc::EAGAIN),
+                Err(_) => {
+                    question.answered(Answer::Refused);
+                    return seccomp::refuse(listener, asked.id, libc::EAGAIN);
+                }
             }
             return Ok(());
         }

@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use holdfast_crossings::Mark;
 use holdfast_sys::child::{Reaped, Status};
 use holdfast_sys::{child, remote_memory};
 use rustix::process::Signal;
@@ -39,6 +40,7 @@ pub(crate) struct Inmate {
     /// Bytes of each stream that are kept.
     pub(crate) kept_bytes: usize,
     pub(crate) on_end: Vec<Arc<dyn Fn() + Send + Sync>>,
+    pub(crate) crossings: Mark,
     book: Mutex<Book>,
     changed: Condvar,
     unreaped: RwLock<bool>,
@@ -72,11 +74,12 @@ pub(crate) struct Particulars {
     pub(crate) kept_bytes: usize,
     pub(crate) on_end: Vec<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) groups: Option<Groups>,
+    pub(crate) crossings: Mark,
 }
 
 impl Inmate {
     pub(crate) fn new(particulars: Particulars) -> Inmate {
-        let Particulars { pid, pidfd, policy, given, limits, started, kept_bytes, on_end, groups } =
+        let Particulars { pid, pidfd, policy, given, limits, started, kept_bytes, on_end, groups, crossings } =
             particulars;
         let book = Book {
             step: Step::Loader,
@@ -101,6 +104,7 @@ impl Inmate {
             started,
             kept_bytes,
             on_end,
+            crossings,
             book: Mutex::new(book),
             changed: Condvar::new(),
             unreaped: RwLock::new(true),

@@ -9,6 +9,8 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use holdfast_crossings::Mark;
+
 use crate::error::JailError;
 use crate::jailed::Jailed;
 use crate::layers::{Layer, Layers, Weakness};
@@ -69,6 +71,7 @@ pub struct Jail {
     pub(crate) on_end: Vec<Arc<dyn Fn() + Send + Sync>>,
     pub(crate) masked: Vec<Layer>,
     pub(crate) failing_step: Option<usize>,
+    pub(crate) crossings: Mark,
 }
 
 impl Jail {
@@ -91,6 +94,7 @@ impl Jail {
             on_end: Vec::new(),
             masked: Vec::new(),
             failing_step: None,
+            crossings: Mark::default(),
         }
     }
 
@@ -168,6 +172,12 @@ impl Jail {
     /// A directory or file that it may use; may be called several times.
     pub fn path(mut self, grant: PathGrant) -> Jail {
         self.paths.push(grant);
+        self
+    }
+
+    /// Marks for a tracer what the program asks of the kernel.
+    pub fn crossings(mut self, mark: Mark) -> Jail {
+        self.crossings = mark;
         self
     }
 

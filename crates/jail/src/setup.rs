@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use holdfast_crossings::Mark;
 use holdfast_sys::seccomp;
 use holdfast_sys::spawn::{Child, Progress};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -86,7 +87,7 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         child.let_go(2);
     }
     // A child that failed has ended, and much fails then; what it says came first.
-    let listener = listener(&mut child).map_err(|seen| failure(&child, seen))?;
+    let listener = listener(&mut child, jail.crossings).map_err(|seen| failure(&child, seen))?;
     let (pid, pidfd) = (child.pid(), child.pidfd().clone());
     let mut given = prepared.given;
     if given.own_process == Given::UNKNOWN_PROCESS {
@@ -109,6 +110,7 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
         kept_bytes,
         on_end: jail.on_end,
         groups,
+        crossings: jail.crossings,
     }));
     let mut streams = prepared.streams;
     let relayed =
@@ -154,7 +156,7 @@ fn meet(child: &mut Child, number: u32) -> Result<(), JailError> {
 }
 
 /// Takes the filter's listener from the child, lets the program start, and sees that it has.
-fn listener(child: &mut Child) -> Result<OwnedFd, JailError> {
+fn listener(child: &mut Child, crossings: Mark) -> Result<OwnedFd, JailError> {
     let number = match child.wait(SET_UP_TIME) {
         Progress::Announced(number) => number,
         Progress::Gone => return Err(JailError::Died { step: child.position() }),
@@ -186,6 +188,7 @@ fn listener(child: &mut Child) -> Result<OwnedFd, JailError> {
         if i64::from(asked.number) != libc::SYS_execveat {
             return Err(JailError::Died { step: "exec" });
         }
+        crossings.runs_as(child.pid());
         seccomp::carry_out(listener.as_fd(), asked.id).map_err(step("exec"))?;
         break;
     }

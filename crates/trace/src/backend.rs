@@ -54,12 +54,14 @@ pub struct Settings {
     pub limit: Option<Duration>,
     /// Let go when this is raised.
     pub stop: StopFlag,
+    /// Variables of a started program besides the tracer's own.
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 impl Settings {
     /// Without limits.
     pub fn new(target: Target) -> Settings {
-        Settings { target, pin: None, limit: None, stop: StopFlag::default() }
+        Settings { target, pin: None, limit: None, stop: StopFlag::default(), environment: Vec::new() }
     }
 }
 

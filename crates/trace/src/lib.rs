@@ -25,6 +25,7 @@ mod sysno;
 
 // What is made of events.
 pub mod classes;
+pub mod crossings;
 pub mod diff;
 pub mod histogram;
 pub mod import;

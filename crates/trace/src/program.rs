@@ -23,18 +23,19 @@ pub struct Waiting {
 }
 
 impl Program {
-    /// Starts it as a child of this thread, which waits before it runs the program.
+    /// Starts it as a child of this thread, which waits before it runs the program. It has `more` variables than the tracer.
     ///
     /// # Errors
     /// There is no such program, it cannot be run, or the CPU cannot be used.
-    pub fn start(&self, pin: Option<u32>) -> Result<Waiting> {
+    pub fn start(&self, pin: Option<u32>, more: &[(OsString, OsString)]) -> Result<Waiting> {
         let path = self.find()?;
         if let Some(cpu) = pin {
             check_cpu(cpu)?;
         }
         let not_executable = |source: io::Error| TraceError::NotExecutable { program: path.clone(), source };
         let text = |bytes: Vec<u8>| CString::new(bytes).map_err(|error| not_executable(error.into()));
-        let environment = std::env::vars_os().map(|(name, value)| {
+        let own = std::env::vars_os().filter(|(name, _)| !more.iter().any(|(other, _)| other == name));
+        let environment = own.chain(more.iter().cloned()).map(|(name, value)| {
             let mut variable = name.into_vec();
             variable.push(b'=');
             variable.extend(value.into_vec());

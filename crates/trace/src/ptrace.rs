@@ -100,7 +100,7 @@ impl Backend for PtraceBackend {
 
 /// Starts the program and traces it to its end.
 fn start(tracer: &mut Tracer, program: &Program, settings: &Settings, orders: Orders) -> Result<()> {
-    let mut waiting = program.start(settings.pin)?;
+    let mut waiting = program.start(settings.pin, &settings.environment)?;
     let process = waiting.started.pid();
     ptrace::seize(process).map_err(|source| unavailable(&source))?;
     tracer.phase = Phase::SettingUp;

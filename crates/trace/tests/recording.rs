@@ -164,8 +164,8 @@ fn what_is_no_recording_or_a_later_one_is_refused_by_name() {
         refused(b"1234 execve(\"/bin/true\", [\"true\"], 0x7ff) = 0"),
         RecordingError::Foreign { .. }
     ));
-    let later = refused(b"HFTRACE\n\x02\0\0\0\0\0\0\0");
-    assert!(matches!(later, RecordingError::Newer { version: 2, known: 1, .. }));
+    let later = refused(b"HFTRACE\n\x03\0\0\0\0\0\0\0");
+    assert!(matches!(later, RecordingError::Newer { version: 3, known: 2, .. }));
     assert!(later.to_string().contains("newer holdfast"), "{later}");
     let missing = Recording::open(&path.with_extension("missing")).unwrap_err();
     assert!(matches!(missing, RecordingError::Io { .. }));

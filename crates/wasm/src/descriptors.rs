@@ -38,6 +38,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
             i32,
         )| {
             Box::new(async move {
+                let _crossing = caller.data().crossings.cross("path_open");
                 let fuel = caller.as_context_mut().hostcall_fuel();
                 let (memory, state) = memory_and_state(&mut caller)?;
                 if state.open_descriptors >= DESCRIPTORS_MAX || !may_open_more() {
@@ -66,6 +67,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     )?;
     linker.func_wrap_async(MODULE, "fd_close", |mut caller: Caller<'_, State>, (fd,): (i32,)| {
         Box::new(async move {
+            let _crossing = caller.data().crossings.cross("fd_close");
             let (memory, state) = memory_and_state(&mut caller)?;
             let mut memory = GuestMemory::Unshared(memory);
             let answer = preview1::fd_close(&mut state.wasi, &mut memory, fd).await?;
@@ -78,6 +80,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
         "fd_renumber",
         |mut caller: Caller<'_, State>, (from, to): (i32, i32)| {
             Box::new(async move {
+                let _crossing = caller.data().crossings.cross("fd_renumber");
                 let (memory, state) = memory_and_state(&mut caller)?;
                 let mut memory = GuestMemory::Unshared(memory);
                 let answer = preview1::fd_renumber(&mut state.wasi, &mut memory, from, to).await?;

@@ -40,6 +40,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
         MODULE,
         "attach",
         |mut caller: Caller<'_, State>, out: i32| -> wasmtime::Result<i32> {
+            let _crossing = caller.data().crossings.cross("attach");
             go_on(&caller)?;
             Ok(attach(&mut caller, u64::from(out as u32)).as_i32())
         },
@@ -48,15 +49,18 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
         MODULE,
         "grow",
         |caller: Caller<'_, State>, at_least_bytes: i64| -> wasmtime::Result<i64> {
+            let _crossing = caller.data().crossings.cross("grow");
             go_on(&caller)?;
             Ok(grow(&caller, at_least_bytes))
         },
     )?;
     linker.func_wrap(MODULE, "commit", |caller: Caller<'_, State>, level: i32| -> wasmtime::Result<i32> {
+        let _crossing = caller.data().crossings.cross("commit");
         go_on(&caller)?;
         Ok(commit(&caller, level).as_i32())
     })?;
     linker.func_wrap(MODULE, "rollback", |caller: Caller<'_, State>| -> wasmtime::Result<i32> {
+        let _crossing = caller.data().crossings.cross("rollback");
         go_on(&caller)?;
         Ok(caller.data().link.roll_back_for_applet().as_i32())
     })?;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use holdfast_crossings::Mark;
 use wasmtime::Store;
 
 use crate::code::Code;
@@ -33,6 +34,7 @@ pub(crate) fn new_store(
     options: &RunOptions,
     code: &Code,
     link: &Arc<HeapLink>,
+    crossings: Mark,
 ) -> Result<(Store<State>, Captured), WasmError> {
     let mut arguments = vec![program.name().to_owned()];
     arguments.extend(options.args.iter().cloned());
@@ -45,6 +47,7 @@ pub(crate) fn new_store(
         open_descriptors: 0,
         mailbox: Mailbox::new(),
         fuel,
+        crossings,
     };
     let mut store = Store::new(&code.engine, state);
     store.limiter(|state| &mut state.limiter);

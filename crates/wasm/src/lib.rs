@@ -18,6 +18,7 @@ mod cache;
 mod code;
 mod complexity;
 mod control;
+mod crossings;
 mod descriptors;
 mod engine;
 mod error;

@@ -32,6 +32,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
         "receive",
         |mut caller: Caller<'_, State>, (header, payload, capacity): (i32, i32, i32)| {
             Box::new(async move {
+                let _crossing = caller.data().crossings.cross("receive");
                 let to = Places::new("receive", &mut caller, header, payload, capacity as u32)?;
                 receive(&mut caller, &to).await
             })
@@ -41,10 +42,14 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
         MODULE,
         "send",
         |mut caller: Caller<'_, State>, (header, payload): (i32, i32)| {
-            Box::new(async move { send(&mut caller, header, payload).await })
+            Box::new(async move {
+                let _crossing = caller.data().crossings.cross("send");
+                send(&mut caller, header, payload).await
+            })
         },
     )?;
     linker.func_wrap(MODULE, "arena", |mut caller: Caller<'_, State>| -> wasmtime::Result<i64> {
+        let _crossing = caller.data().crossings.cross("arena");
         go_on(&caller)?;
         let arena_bytes = caller.data().link.arena_bytes();
         let is_there = arena_bytes > 0 && attach_all(&mut caller) == GuestCode::Ok;

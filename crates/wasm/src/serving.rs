@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_channel::Header;
 use holdfast_channel::protocol::{HostMessage, Kind};
+use holdfast_crossings::{Applet, Kind as AppletKind, Mark};
 use holdfast_region::Region;
 use tokio::runtime::{Handle, Runtime};
 
@@ -100,6 +101,8 @@ pub struct Serving {
     called: Instant,
     look_every: Option<Duration>,
     time_limit: Option<Duration>,
+    /// Outlives the execution, which marks things of it.
+    crossings: Applet,
 }
 
 /// Starts an applet that is going to be called, with `region` as its heap. Nothing of it runs before the first
@@ -129,11 +132,13 @@ impl Serving {
         region: Option<Region>,
         load: Load,
     ) -> Result<Serving, Box<Finished>> {
+        let crossings = Applet::begin(AppletKind::Wasm, program.name());
         let link = HeapLink::new(region, options.arena.clone());
         let mut report = LoadReport::default();
         let started = launch::check_heap_fits(&link).and_then(|()| {
             let code = load(program, &options.limits, options.cache_dir.as_deref(), &mut report)?;
-            Ok((launch::new_store(program, options, &code, &link)?, code))
+            let (store, captured) = launch::new_store(program, options, &code, &link, crossings.mark())?;
+            Ok(((store, captured), code))
         });
         let ((store, captured), code) = match started {
             Ok(started) => started,
@@ -165,6 +170,7 @@ impl Serving {
             called: Instant::now(),
             look_every: None,
             time_limit: None,
+            crossings,
         })
     }
 
@@ -246,6 +252,11 @@ impl Serving {
         self.end.as_ref()
     }
 
+    /// For marking what the host does with it, if a tracer wants that.
+    pub fn crossings(&self) -> Mark {
+        self.crossings.mark()
+    }
+
     /// What the applet has cost so far.
     pub fn metrics(&self) -> Metrics {
         let mut metrics = self.report.metrics;
@@ -302,6 +313,7 @@ impl Serving {
     pub(crate) fn run_to_end(mut self, timeout: Option<Duration>) -> Finished {
         self.time_limit = timeout;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let call = self.crossings.mark().call(ENTRY);
         loop {
             match self.receive(deadline) {
                 Received::Message { .. } | Received::Look => {}
@@ -309,7 +321,10 @@ impl Serving {
                     // It waits, so there is room.
                     let _ = self.send(HostMessage::End.into(), Vec::new());
                 }
-                Received::Ended => return self.finish(),
+                Received::Ended => {
+                    drop(call);
+                    return self.finish();
+                }
             }
         }
     }
@@ -319,7 +334,7 @@ impl Serving {
         let (Some(execution), Some(runtime)) = (&mut self.execution, &self.runtime) else {
             return Ok(Event::Suspended(Seen::Idle));
         };
-        let (mailbox, control) = (&self.mailbox, &self.control);
+        let (mailbox, control, crossings) = (&self.mailbox, &self.control, self.crossings.mark());
         let mut poll = |context: &mut Context<'_>| match execution.as_mut().poll(context) {
             Poll::Ready(done) => Some(Event::Done(Box::new(done))),
             Poll::Pending => match mailbox.look() {
@@ -331,6 +346,7 @@ impl Serving {
         let clocks = Clocks::start();
         let event = {
             let _inside = runtime.enter();
+            let _turn = crossings.turn();
             poll(&mut Context::from_waker(Waker::noop()))
         };
         self.report.metrics.add(clocks.elapsed());
@@ -339,6 +355,7 @@ impl Serving {
         }
         let mut wait = || {
             let clocks = Clocks::start();
+            let _turn = crossings.turn();
             let event = runtime.block_on(std::future::poll_fn(|context| {
                 control.set_waker(context.waker());
                 poll(context).map_or(Poll::Pending, Poll::Ready)
@@ -399,6 +416,9 @@ impl std::fmt::Debug for Serving {
         formatter.debug_struct("Serving").field("applet", &self.applet).field("end", &self.end).finish()
     }
 }
+
+/// What a run that nobody calls is marked as: the program's own entry.
+const ENTRY: &str = "_start";
 
 enum Event {
     Suspended(Seen),

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use holdfast_crossings::Mark;
 use wasmtime_wasi::p1::WasiP1Ctx;
 
 use crate::heap_link::HeapLink;
@@ -19,6 +20,8 @@ pub(crate) struct State {
     pub(crate) mailbox: Arc<Mailbox>,
     /// What the applet gets for each call.
     pub(crate) fuel: Option<u64>,
+    /// What crosses is marked with it, if a tracer wants that.
+    pub(crate) crossings: Mark,
 }
 
 impl State {

@@ -17,6 +17,7 @@ use wasmtime_wasi::p1::{self, WasiP1Ctx};
 use wasmtime_wasi::{FsPerms, I32Exit, WasiCtxBuilder};
 use wiggle::GuestMemory;
 
+use crate::crossings;
 use crate::descriptors;
 use crate::error::WasmError;
 use crate::grant::{Access, DirGrant};
@@ -77,14 +78,21 @@ fn refuse_reading_within_writing(dirs: &[DirGrant]) -> Result<(), WasmError> {
 pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     p1::add_to_linker_async(linker, |state: &mut State| &mut state.wasi)?;
     linker.allow_shadowing(true);
-    linker.func_wrap(MODULE, "proc_exit", |status: i32| -> wasmtime::Result<()> {
-        Err(I32Exit(status).into())
-    })?;
+    crossings::add_to_linker(linker)?;
+    linker.func_wrap(
+        MODULE,
+        "proc_exit",
+        |caller: Caller<'_, State>, status: i32| -> wasmtime::Result<()> {
+            let _crossing = caller.data().crossings.cross("proc_exit");
+            Err(I32Exit(status).into())
+        },
+    )?;
     linker.func_wrap_async(
         MODULE,
         "fd_read",
         |mut caller: Caller<'_, State>, (fd, buffers, buffers_len, out): (i32, i32, i32, i32)| {
             Box::new(async move {
+                let _crossing = caller.data().crossings.cross("fd_read");
                 let fuel = caller.as_context_mut().hostcall_fuel();
                 let (memory, state) = memory_and_state(&mut caller)?;
                 if let Some(target) = first_buffer(memory, buffers, buffers_len) {
@@ -104,6 +112,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
         "poll_oneoff",
         |mut caller: Caller<'_, State>, (subscriptions, events, count, out): (i32, i32, i32, i32)| {
             Box::new(async move {
+                let _crossing = caller.data().crossings.cross("poll_oneoff");
                 let fuel = caller.as_context_mut().hostcall_fuel();
                 let (memory, state) = memory_and_state(&mut caller)?;
                 if count == 1

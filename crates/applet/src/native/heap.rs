@@ -21,11 +21,17 @@ impl Native {
         deadline: Option<Instant>,
     ) -> Result<bool, Stop> {
         let (status, value) = match message {
-            AppletMessage::Grow { at_least_bytes } => match self.grow(*at_least_bytes) {
-                Ok(backed_bytes) => (status::OK, backed_bytes),
-                Err(status) => (status, 0),
-            },
-            AppletMessage::Commit { level } => (self.commit(*level), 0),
+            AppletMessage::Grow { at_least_bytes } => {
+                let _crossing = self.crossings.mark().cross("grow");
+                match self.grow(*at_least_bytes) {
+                    Ok(backed_bytes) => (status::OK, backed_bytes),
+                    Err(status) => (status, 0),
+                }
+            }
+            AppletMessage::Commit { level } => {
+                let _crossing = self.crossings.mark().cross("commit");
+                (self.commit(*level), 0)
+            }
             _ => return Ok(false),
         };
         self.messages += 2;

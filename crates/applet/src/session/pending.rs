@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use holdfast_crossings::Interval;
+
 use crate::metrics::CallMetrics;
 
 /// See the module.
@@ -25,6 +27,8 @@ pub(super) struct Pending {
     /// The applet's processor time before it, if it is counted.
     pub(super) cpu_time: Option<Duration>,
     pub(super) metrics: CallMetrics,
+    /// For the tracer, if there is one.
+    pub(super) _crossings: Interval,
 }
 
 /// Why nobody wants the rest of a result.

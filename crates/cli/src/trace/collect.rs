@@ -122,6 +122,7 @@ pub fn look(sum: &SumArgs, by: Option<ByArg>, stream: terminal::Stream) -> Look 
         ByArg::Call => By::Call,
         ByArg::Thread => By::Thread,
         ByArg::Process => By::Process,
+        ByArg::Crossing => By::Crossing,
     });
     Look { width: terminal::width(stream), colour: terminal::colour(stream), top: usize::from(sum.top), by }
 }

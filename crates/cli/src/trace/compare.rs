@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use holdfast_trace::classes::Scheme;
+use holdfast_trace::crossings::{Crossings, Kept};
 use holdfast_trace::diff::{self, Diff, Runs};
 use holdfast_trace::import::{self, Beside};
 use holdfast_trace::matrix::{self, MatrixError, Plan, Run};
@@ -34,11 +35,16 @@ pub fn report(options: &TraceReportArgs) -> Result<u8, Failure> {
     // Every call is wanted, so it takes a recording.
     let mut recording = Recording::open(&options.file)?;
     let mut collector = Collector::new(&options.show, recording.about().began_ns, None)?;
+    let mut kept =
+        recording.crossings().map(|_| Kept::new(collect::options(&options.show.sum, Sleep::Measured).scheme));
     for event in &mut recording {
-        collector.add(&event?);
+        let event = event?;
+        collector.add(&event);
+        kept.iter_mut().for_each(|kept| kept.add(&event));
     }
     say_how_it_ends(&options.file, &recording);
-    let (report, lanes) = collector.finish(recording.about().into());
+    let (mut report, lanes) = collector.finish(recording.about().into());
+    report.crossings = crossings(kept, &recording);
     lanes?;
     collect::show(&report, &options.show, &look, print)?;
     Ok(0)
@@ -62,11 +68,21 @@ fn load(path: &Path, sum: &SumArgs) -> Result<Report, Failure> {
     }
     let mut recording = Recording::open(path)?;
     let mut summary = Summary::new(wanted);
+    let mut kept = recording.crossings().map(|_| Kept::new(wanted.scheme));
     for event in &mut recording {
-        summary.add(&event?);
+        let event = event?;
+        summary.add(&event);
+        kept.iter_mut().for_each(|kept| kept.add(&event));
     }
     say_how_it_ends(path, &recording);
-    Ok(summary.into_report(recording.about().into()))
+    let mut report = summary.into_report(recording.about().into());
+    report.crossings = crossings(kept, &recording);
+    Ok(report)
+}
+
+/// The sandbox view of a recording that was read to its end.
+fn crossings(kept: Option<Kept>, recording: &Recording) -> Option<Crossings> {
+    Some(kept?.join(&mut recording.crossings()?))
 }
 
 /// The options by which a report was summed up.

@@ -10,6 +10,7 @@ use holdfast_trace::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::collect::{self, Collector};
+use super::crossing::Crossing;
 use super::failure_of_run;
 use super::terminal::{Live, Stream};
 use crate::exit::{Failure, HOST_FAILED, OTHER};
@@ -18,14 +19,15 @@ use crate::trace_args::{BackendArg, MeasureArgs, TraceAttachArgs, TraceRunArgs};
 use crate::trace_show_args::ShowArgs;
 
 pub fn run(options: TraceRunArgs) -> Result<u8, Failure> {
-    let settings =
+    let mut settings =
         Settings { pin: options.pin, ..Settings::new(Target::Start(Program { command: options.command })) };
+    let crossing = options.sandbox.then(|| Crossing::begin(&mut settings, &options.show)).transpose()?;
     let stop = settings.stop.clone();
     // The terminal sends these to the program as well, whose business they are.
     catch(&[SIGINT, SIGQUIT], &StopFlag::default(), HOST_FAILED)?;
     catch(&[SIGTERM, SIGHUP], &stop, HOST_FAILED)?;
     let backend = choose(options.measure.backend, settings).map_err(|error| failure_of_run(&error))?;
-    let traced = trace(backend, &options.measure, &options.show).map_err(|error| match error {
+    let traced = trace(backend, &options.measure, &options.show, crossing).map_err(|error| match error {
         Stopped::Trace(error) => failure_of_run(&error),
         Stopped::Other(failure) => Failure { code: HOST_FAILED, ..failure },
     })?;
@@ -60,7 +62,7 @@ pub fn attach(options: TraceAttachArgs) -> Result<u8, Failure> {
     let settings = Settings { limit: options.time, ..Settings::new(target) };
     catch(&[SIGINT, SIGQUIT, SIGTERM, SIGHUP], &settings.stop, OTHER)?;
     let backend = choose(options.measure.backend, settings)?;
-    let traced = trace(backend, &options.measure, &options.show).map_err(|error| match error {
+    let traced = trace(backend, &options.measure, &options.show, None).map_err(|error| match error {
         Stopped::Trace(error) => error.into(),
         Stopped::Other(failure) => failure,
     })?;
@@ -117,14 +119,26 @@ enum Stopped {
     Other(Failure),
 }
 
-fn trace(backend: Box<dyn Backend>, measure: &MeasureArgs, show: &ShowArgs) -> Result<Traced, Stopped> {
+fn trace(
+    backend: Box<dyn Backend>,
+    measure: &MeasureArgs,
+    show: &ShowArgs,
+    mut crossing: Option<Crossing>,
+) -> Result<Traced, Stopped> {
     let about = backend.about();
-    let recorder = measure.output.as_ref().map(|path| Recorder::create(path, &about)).transpose();
+    let recorder = measure.output.as_ref().map(|path| match &crossing {
+        Some(_) => Recorder::create_with_crossings(path, &about),
+        None => Recorder::create(path, &about),
+    });
+    let recorder = recorder.transpose();
     let mut recorder = recorder.map_err(|error| Stopped::Other(error.into()))?;
     let live = measure.watch.then(Live::open).transpose().map_err(Stopped::Other)?;
     let mut collector = Collector::new(show, about.began_ns, live).map_err(Stopped::Other)?;
     let outcome = backend.run(&mut |event: Event| {
         collector.add(&event);
+        if let Some(crossing) = &mut crossing {
+            crossing.add(&event);
+        }
         if let Some(recorder) = &mut recorder {
             recorder.record(&event);
         }
@@ -137,7 +151,10 @@ fn trace(backend: Box<dyn Backend>, measure: &MeasureArgs, show: &ShowArgs) -> R
             return Err(Stopped::Trace(error));
         }
     };
-    let (report, lanes) = collector.finish((&outcome.about).into());
+    let (mut report, lanes) = collector.finish((&outcome.about).into());
+    if let Some(crossing) = crossing {
+        report.crossings = Some(crossing.finish(recorder.as_mut()));
+    }
     let recording =
         recorder.map_or(Ok(()), |recorder| recorder.finish(&outcome.about).map(drop).map_err(Failure::from));
     Ok(Traced { report, outcome, lanes, recording })

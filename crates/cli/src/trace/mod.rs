@@ -4,6 +4,7 @@
 
 mod collect;
 mod compare;
+mod crossing;
 mod measure;
 mod terminal;
 

@@ -146,7 +146,7 @@ enum Chosen {
 impl Chosen {
     fn new(settings: &Settings) -> Result<Chosen> {
         match &settings.target {
-            Target::Start(program) => Ok(Chosen::Start(program.start(settings.pin)?)),
+            Target::Start(program) => Ok(Chosen::Start(program.start(settings.pin, &settings.environment)?)),
             Target::Attach(processes) => {
                 let processes = processes.iter().map(|process| group_of(*process));
                 processes.collect::<Result<_>>().map(Chosen::Processes)

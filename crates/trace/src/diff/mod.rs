@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::classes::{Class, Scheme, Subclass};
+use crate::crossings::{CrossingChanges, Crossings};
 use crate::report::Report;
 use crate::report::document::{Sleep, Source, Sums};
 use crate::statistics::Median;
@@ -151,6 +152,9 @@ pub struct Diff {
     pub subclasses: Vec<Change>,
     /// The calls, by how much their time changed.
     pub calls: Vec<Change>,
+    /// What crosses sandboxes; not there unless it was traced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crossings: Option<CrossingChanges>,
 }
 
 /// Runs of the same thing under the same conditions.
@@ -252,8 +256,13 @@ impl Diff {
             classes: classes.into(),
             subclasses: subclasses.into_iter().filter(|change| change.is_about_something()).collect(),
             calls,
+            crossings: CrossingChanges::of(&crossings_of(a), &crossings_of(b)),
         }
     }
+}
+
+fn crossings_of(runs: &Runs) -> Vec<Option<&Crossings>> {
+    runs.reports.iter().map(|report| report.crossings.as_ref()).collect()
 }
 
 fn figures_of(sums: &[Sums]) -> Figures {

@@ -1,6 +1,7 @@
 //! The comparison on a terminal.
 
 use super::{Change, Diff, Estimate, Side, Verdict};
+use crate::crossings;
 use crate::report::{Align, Look, Table, text};
 
 /// The comparison as text.
@@ -21,6 +22,9 @@ pub fn terminal(diff: &Diff, look: &Look) -> String {
         table.strong_row(cells(change, &change.name));
     }
     out += &table.render(look.width, look.colour);
+    if let Some(crossings) = &diff.crossings {
+        out += &crossings::change_terminal(crossings, look);
+    }
     let changed = |change: &&Change| {
         change.awake_change_ns.abs() >= 0.5 || change.a.calls.value != change.b.calls.value
     };

@@ -8,8 +8,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// How a recording begins.
 pub(super) const MAGIC: [u8; 8] = *b"HFTRACE\n";
-/// The version that is written, and the newest that is read.
-pub(super) const VERSION: u32 = 1;
+/// The version of a recording without what crossed sandboxes.
+pub(super) const VERSION_PLAIN: u32 = 1;
+/// The newest version, with it.
+pub(super) const VERSION: u32 = 2;
 /// Events are gathered up to this many bytes before they are compressed and written.
 pub(super) const FRAME_BYTES: usize = 256 << 10;
 /// The most that a frame may say that it has, compressed or not: an event or an account that is longer is not written.
@@ -33,6 +35,8 @@ pub(super) enum Kind {
     Events,
     /// The account as known at the end: the last frame.
     End,
+    /// A piece of the hosts' record of what crossed sandboxes, as it was written: after all events.
+    Crossings,
 }
 
 impl Kind {
@@ -41,11 +45,14 @@ impl Kind {
             Kind::Beginning => 1,
             Kind::Events => 2,
             Kind::End => 3,
+            Kind::Crossings => 4,
         }
     }
 
     pub(super) fn of(code: u32) -> Option<Kind> {
-        [Kind::Beginning, Kind::Events, Kind::End].into_iter().find(|kind| kind.code() == code)
+        [Kind::Beginning, Kind::Events, Kind::End, Kind::Crossings]
+            .into_iter()
+            .find(|kind| kind.code() == code)
     }
 }
 

@@ -8,8 +8,11 @@ use serde::de::DeserializeOwned;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::RecordingError;
-use super::format::{FrameHead, Head, Kind, MAGIC, VERSION};
+use super::format::{FrameHead, Head, Kind, MAGIC, VERSION, VERSION_PLAIN};
 use crate::{About, Event};
+
+/// What is read of hosts' records.
+const CROSSINGS_BYTES_MAX: usize = 1 << 30;
 
 /// How a recording ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct Recording {
     /// Events that are left in it.
     left: u32,
     ending: Option<Ending>,
+    /// What the hosts recorded, if that was asked of them.
+    crossings: Option<Vec<u8>>,
 }
 
 impl Recording {
@@ -63,8 +68,19 @@ impl Recording {
             Frame::Good { kind: Kind::Beginning, bytes, .. } => account(&bytes).ok_or_else(damaged)?,
             _ => return Err(damaged()),
         };
+        let crossings = (version > VERSION_PLAIN).then(Vec::new);
         let path = path.to_owned();
-        Ok(Recording { path, file, about, at_byte, frame: Vec::new(), consumed: 0, left: 0, ending: None })
+        Ok(Recording {
+            path,
+            file,
+            about,
+            at_byte,
+            frame: Vec::new(),
+            consumed: 0,
+            left: 0,
+            ending: None,
+            crossings,
+        })
     }
 
     /// The trace, as far as known at its end if the recording was read to a complete end, else as known at its beginning.
@@ -73,6 +89,11 @@ impl Recording {
             Some(Ending::Complete(about)) => about,
             _ => &self.about,
         }
+    }
+
+    /// The hosts' record of what crossed sandboxes, if one was asked for: all of it once there are no more events.
+    pub fn crossings(&self) -> Option<&[u8]> {
+        self.crossings.as_deref()
     }
 
     /// How it ends: known once there are no more events.
@@ -103,6 +124,10 @@ impl Recording {
             Frame::Good { kind: Kind::Events, bytes, items } => {
                 (self.frame, self.consumed, self.left) = (bytes, 0, items);
             }
+            Frame::Good { kind: Kind::Crossings, bytes, .. } => match &mut self.crossings {
+                Some(crossings) if crossings.len() < CROSSINGS_BYTES_MAX => crossings.extend(bytes),
+                _ => self.ending = Some(torn),
+            },
             Frame::Good { kind: Kind::End, bytes, .. } => {
                 self.ending = Some(account(&bytes).map_or(torn, |about| Ending::Complete(Box::new(about))));
             }

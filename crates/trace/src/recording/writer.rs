@@ -1,14 +1,14 @@
 //! Writes a recording.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use zerocopy::IntoBytes;
 
 use super::RecordingError;
-use super::format::{FRAME_BYTES, FRAME_BYTES_MAX, FrameHead, Head, Kind, MAGIC, VERSION};
+use super::format::{FRAME_BYTES, FRAME_BYTES_MAX, FrameHead, Head, Kind, MAGIC, VERSION, VERSION_PLAIN};
 use crate::{About, Event};
 
 /// Events are written this long after the first of them at the latest, as soon as another one comes.
@@ -46,6 +46,18 @@ impl Recorder {
     /// # Errors
     /// The file cannot be made or written.
     pub fn create(path: &Path, about: &About) -> Result<Recorder, RecordingError> {
+        Recorder::begin(path, about, VERSION_PLAIN)
+    }
+
+    /// The same of a trace that will have [`Recorder::crossings`].
+    ///
+    /// # Errors
+    /// The file cannot be made or written.
+    pub fn create_with_crossings(path: &Path, about: &About) -> Result<Recorder, RecordingError> {
+        Recorder::begin(path, about, VERSION)
+    }
+
+    fn begin(path: &Path, about: &About, version: u32) -> Result<Recorder, RecordingError> {
         let failed = |step| move |source| RecordingError::Io { step, path: path.to_owned(), source };
         let file = File::create(path).map_err(failed("make"))?;
         let mut recorder = Recorder {
@@ -59,7 +71,7 @@ impl Recorder {
             dropped: 0,
             failure: None,
         };
-        let head = Head { magic: MAGIC, version: VERSION.into(), reserved: 0.into() };
+        let head = Head { magic: MAGIC, version: version.into(), reserved: 0.into() };
         recorder.append(head.as_bytes()).map_err(failed("write"))?;
         recorder.write_account(Kind::Beginning, about).map_err(failed("write"))?;
         Ok(recorder)
@@ -86,6 +98,20 @@ impl Recorder {
             .is_some_and(|(since, at)| at.saturating_sub(since) > WRITTEN_AFTER_NS);
         if is_old || self.gathered.len() >= FRAME_BYTES {
             self.write_events();
+        }
+    }
+
+    /// Keeps the hosts' record of what crossed sandboxes, all of it. To be called once, after the last event.
+    pub fn crossings(&mut self, record: &mut impl Read) {
+        self.write_events();
+        let mut piece = Vec::new();
+        while self.failure.is_none() {
+            piece.clear();
+            match record.take(FRAME_BYTES as u64).read_to_end(&mut piece) {
+                Ok(0) => return,
+                Ok(_) => self.failure = self.write_frame(Kind::Crossings, 1, &piece).err(),
+                Err(error) => self.failure = Some(error),
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Split;
 use crate::classes::{Class, Scheme, Subclass};
+use crate::crossings::Crossings;
 
 /// The version of the JSON.
 pub const FORMAT: u32 = 1;
@@ -377,6 +378,9 @@ pub struct Report {
     pub io_uring: Vec<Count>,
     /// Lines that could not be read; 0 unless this is of a log.
     pub lines_skipped: u64,
+    /// What crossed sandboxes; not there unless it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crossings: Option<Crossings>,
 }
 
 impl Report {

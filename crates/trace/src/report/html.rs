@@ -11,8 +11,9 @@ use crate::matrix::document::Matrix;
 
 const HEAD: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
-const SCRIPTS: [&str; 4] = [
+const SCRIPTS: [&str; 5] = [
     include_str!("page/base.js"),
+    include_str!("page/crossings.js"),
     include_str!("page/report.js"),
     include_str!("page/compare.js"),
     include_str!("page/main.js"),

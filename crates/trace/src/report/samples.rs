@@ -74,7 +74,7 @@ pub(crate) fn events() -> Vec<Event> {
 pub(crate) fn report() -> Report {
     let mut summary = Summary::new(Options::default());
     events().iter().for_each(|event| summary.add(event));
-    summary.into_report(source())
+    Report { crossings: Some(crate::crossings::tests::sample(EVIL)), ..summary.into_report(source()) }
 }
 
 pub(crate) fn source() -> Source {

@@ -6,6 +6,7 @@ use super::document::{CallRow, Distribution, Report, Sleep, Sums, Time};
 use super::table::{Align, Table};
 use super::text;
 use crate::classes::{Class, Scheme};
+use crate::crossings;
 
 /// Of what the tables are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -18,6 +19,8 @@ pub enum By {
     Thread,
     /// Processes.
     Process,
+    /// What crossed sandboxes.
+    Crossing,
 }
 
 /// How a report looks.
@@ -61,6 +64,9 @@ pub fn terminal(report: &Report, look: &Look) -> String {
     }
     if by(By::Thread) && (!all || report.threads.len() > report.processes.len()) {
         threads(report, &mut out);
+    }
+    if let Some(crossings) = report.crossings.as_ref().filter(|_| all || look.by == Some(By::Crossing)) {
+        out.text += &crossings::terminal(crossings, look);
     }
     unfinished(report, &mut out);
     closing(report, &mut out);

@@ -11,7 +11,9 @@ use crate::diff::{Diff, Runs};
 fn no_line_on_a_terminal_is_wider_than_it_and_none_has_a_character_that_moves_the_cursor() {
     let report = report();
     for width in [40, 60, 80, 120] {
-        for by in [None, Some(By::Class), Some(By::Call), Some(By::Thread), Some(By::Process)] {
+        for by in
+            [None, Some(By::Class), Some(By::Call), Some(By::Thread), Some(By::Process), Some(By::Crossing)]
+        {
             let text = terminal(&report, &Look { width, by, ..Look::default() });
             for line in text.lines() {
                 assert!(line.chars().count() <= width, "{width}: {line}");

@@ -314,6 +314,7 @@ impl Summary {
             signals: counts(&self.signals, |number| crate::names::signal(*number)),
             io_uring: counts(&self.io_uring, |opcode| crate::names::io_uring(*opcode)),
             lines_skipped: self.lines_skipped,
+            crossings: None,
         }
     }
 

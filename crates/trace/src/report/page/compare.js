@@ -66,7 +66,7 @@ function sides(list) {
 function diffPage(diff) {
   document.title = diff.a.name + " and " + diff.b.name + " – holdfast trace";
   const letter = (name, side) => ({ ...side, name: name + ": " + side.name });
-  return [element("h1", {}, commandOf(diff.b.source)), section("Both sides", null, sides([letter("A", diff.a), letter("B", diff.b)])), ...diffSections(diff)];
+  return [element("h1", {}, commandOf(diff.b.source)), section("Both sides", null, sides([letter("A", diff.a), letter("B", diff.b)])), crossingChangeSection(diff), ...diffSections(diff)];
 }
 
 /// The study's comparison: for each class, the time of each platform.

@@ -200,5 +200,5 @@ function reportPage(report) {
   // Sums are flat in the data; the tables want them apart.
   for (const rows of [report.classes, report.subclasses, report.calls]) rows.forEach((row) => { row.sums = row; });
   document.title = commandOf(report.source) + " – holdfast trace";
-  return [element("h1", {}, commandOf(report.source)), facts(report), classSection(report), callSection(report), laneSection(report), threadSection(report), unfinishedSection(report), aboutSection(report)];
+  return [element("h1", {}, commandOf(report.source)), facts(report), crossingSection(report), classSection(report), callSection(report), laneSection(report), threadSection(report), unfinishedSection(report), aboutSection(report)];
 }

@@ -1,0 +1,127 @@
+//! What is written is read, and nothing else is believed.
+
+use std::fs::File;
+use std::io::{Read as _, Seek, SeekFrom};
+
+use super::*;
+use crate::log::Log;
+use crate::record::{Answer, Kind};
+
+/// A file that several may append to, and what was written to it.
+fn file() -> File {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::OpenOptions::new().append(true).read(true).open(file.path()).unwrap()
+}
+
+fn bytes_of(file: &mut File) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+fn written(crossings: u32) -> Vec<u8> {
+    let mut file = file();
+    let log = Log::new(file.try_clone().unwrap());
+    let applet = log.begin(Kind::Wasm, "an applet");
+    let name = log.name("fd_write");
+    for at in 0..u64::from(crossings) {
+        let record = Record::Crossing { applet, name, thread: 1, start_ns: at, end_ns: at + 1 };
+        log.add(&record, at + 1);
+    }
+    log.end(applet);
+    bytes_of(&mut file)
+}
+
+fn crossings(read: &Read) -> usize {
+    let is_one = |record: &&Record| matches!(record, Record::Crossing { .. });
+    read.hosts.iter().flat_map(|host| &host.records).filter(is_one).count()
+}
+
+#[test]
+fn what_is_marked_is_read_again_with_its_names_over_any_number_of_frames() {
+    let bytes = written(100_000);
+    let read = read(&mut bytes.as_slice()).unwrap();
+    assert_eq!((read.hosts.len(), crossings(&read), read.ending), (1, 100_000, Ending::Whole));
+    let host = &read.hosts[0];
+    assert!(host.is_finished && !host.has_gaps && host.dropped == 0 && host.writes.len() > 3);
+    assert_eq!(host.process, std::process::id());
+    let Some(Record::Applet { name, kind: Kind::Wasm, .. }) =
+        host.records.iter().find(|record| matches!(record, Record::Applet { .. }))
+    else {
+        panic!("no applet")
+    };
+    assert_eq!(host.name(*name), "an applet");
+}
+
+#[test]
+fn a_record_that_is_cut_off_or_changed_anywhere_keeps_what_is_before_and_says_so() {
+    let bytes = written(60_000);
+    let first = size_of::<FrameHead>() + u32::from_le_bytes(bytes[16..20].try_into().unwrap()) as usize;
+    for cut in [1, 39, first - 1, first + 1, first + 200, bytes.len() - 1] {
+        let read = read(&mut &bytes[..cut]).unwrap();
+        assert!(matches!(read.ending, Ending::Torn { .. }), "{cut}");
+        assert!(read.hosts.iter().all(|host| !host.is_finished), "{cut}");
+    }
+    for at in (0..bytes.len()).step_by(997) {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x40;
+        let read = read(&mut changed.as_slice()).unwrap();
+        let Ending::Torn { at_byte } = read.ending else { panic!("byte {at} is believed") };
+        assert!(at_byte <= at as u64 && crossings(&read) < 60_000);
+    }
+    // A frame that is taken out is missed.
+    let without = read(&mut &bytes[first..]).unwrap();
+    assert!(without.hosts[0].has_gaps && without.ending == Ending::Whole);
+}
+
+#[test]
+fn lengths_and_numbers_that_lie_take_no_memory() {
+    let mut head = FrameHead::new_zeroed();
+    head.magic = MAGIC;
+    for (bytes, records) in [(u32::MAX, 1), (0, u32::MAX), (FRAME_BYTES_MAX as u32, u32::MAX)] {
+        (head.bytes, head.records) = (bytes.into(), records.into());
+        head.sum = head.sum_with(&[]).into();
+        let read = read(&mut head.as_bytes()).unwrap();
+        assert!(matches!(read.ending, Ending::Torn { .. }), "{bytes} bytes, {records} records");
+    }
+}
+
+#[test]
+fn names_are_bounded_in_length_and_number_and_so_is_a_frame() {
+    let mut file = file();
+    let log = Log::new(file.try_clone().unwrap());
+    let applet = log.begin(Kind::Native, &"\u{e9}".repeat(5000));
+    for number in 0..10_000 {
+        let name = log.name(&format!("function {number}"));
+        log.add(&Record::Call { applet, name, thread: 1, start_ns: 1, end_ns: 2 }, 2);
+    }
+    let question = Record::Question {
+        applet,
+        thread: u32::MAX,
+        asked_by: u32::MAX,
+        number: u32::MAX,
+        answer: Answer::Ended,
+        start_ns: u64::MAX,
+        end_ns: u64::MAX,
+    };
+    log.add(&question, 3);
+    log.end(applet);
+    let read = read(&mut bytes_of(&mut file).as_slice()).unwrap();
+    let host = &read.hosts[0];
+    assert!(read.ending == Ending::Whole && host.dropped == 0 && host.names.len() <= 4097);
+    assert!(host.names.values().all(|name| name.len() <= crate::NAME_BYTES_MAX));
+    assert_eq!(host.records.last(), Some(&question));
+}
+
+#[test]
+fn a_host_whose_record_finds_no_room_goes_on_and_counts_what_is_missing() {
+    let full = std::fs::OpenOptions::new().append(true).open("/dev/full").unwrap();
+    let log = Log::new(full);
+    let applet = log.begin(Kind::Wasm, "an applet");
+    for at in 0..100_000 {
+        log.add(&Record::Turn { applet, thread: 1, start_ns: at, end_ns: at }, at);
+    }
+    log.end(applet);
+    assert!(log.dropped() > 100_000);
+}

@@ -1,0 +1,156 @@
+//! The view on a terminal, and the differences of two.
+
+use super::document::{AppletCrossings, By, Crossings, Function, Kernel};
+use crate::report::{Align, Look, Table, text};
+
+/// The columns before the last one of the table of what is outside of calls.
+const OUTSIDE_WIDTH: usize = 46;
+
+/// The view as text. Nothing of it if there is nothing.
+#[must_use]
+pub fn terminal(crossings: &Crossings, look: &Look) -> String {
+    let mut out = String::new();
+    for applet in &crossings.applets {
+        out += &title(applet, look);
+        let mut table = Table::new(&["", "crossings", "per call", "time", "kernel", "per call", "time"]);
+        for function in &applet.functions {
+            rows(function, look, &mut table);
+        }
+        out += &table.render(look.width, look.colour);
+        for function in applet.functions.iter().filter(|function| function.calls > 1) {
+            out += &(text::cut(&summary(function), look.width) + "\n");
+        }
+    }
+    if crossings.outside.iter().any(|outside| outside.kernel_calls > 0) {
+        out += &heading("System calls of the host outside of calls", look);
+        let mut table = Table::new(&["", "kernel", "time", "of them"]).aligned(3, Align::Left);
+        for outside in &crossings.outside {
+            let most = outside.kernel.iter().take(4);
+            let most: Vec<_> = most.map(|row| format!("{} {}", row.calls, row.name)).collect();
+            // The titles are to be read in full.
+            let most = text::cut(&most.join(", "), look.width.saturating_sub(OUTSIDE_WIDTH).max(12));
+            table.row([
+                outside.when.title().to_owned(),
+                text::count(outside.kernel_calls),
+                text::time(outside.kernel_ns),
+                most,
+            ]);
+        }
+        out += &table.render(look.width, look.colour);
+    }
+    if crossings.own_calls > 0 {
+        let calls = text::count(crossings.own_calls);
+        out += &line(
+            &format!("The record of this took {calls} system calls of the host, which are not in here."),
+            look,
+        );
+    }
+    crossings.notes.iter().for_each(|note| out += &line(note, look));
+    out
+}
+
+fn title(applet: &AppletCrossings, look: &Look) -> String {
+    let started = match applet.started {
+        1 => String::new(),
+        started => format!(", started {} times", text::count(started)),
+    };
+    let name = text::plain(&applet.name);
+    heading(&format!("Crossings of {name} ({}{started})", applet.kind.title()), look)
+}
+
+fn heading(title: &str, look: &Look) -> String {
+    let title = text::cut(title, look.width);
+    if look.colour { format!("\n\x1b[1;36m{title}\x1b[0m\n") } else { format!("\n{title}\n") }
+}
+
+/// A sentence, broken between words.
+pub(super) fn line(sentence: &str, look: &Look) -> String {
+    let (mut out, mut width) = (String::new(), 0);
+    for word in text::plain(sentence).split_whitespace() {
+        let word = text::cut(word, look.width);
+        let length = word.chars().count();
+        if width > 0 && width + 1 + length > look.width {
+            out.push('\n');
+            width = 0;
+        } else if width > 0 {
+            out.push(' ');
+            width += 1;
+        }
+        out += &word;
+        width += length;
+    }
+    out + "\n"
+}
+
+fn rows(function: &Function, look: &Look, table: &mut Table) {
+    let name = match function.calls {
+        0 => function.name.clone(),
+        1 => format!("{}, 1 call", function.name),
+        calls => format!("{}, {} calls", function.name, text::count(calls)),
+    };
+    table.strong_row([
+        name,
+        text::count(function.crossings),
+        each(function.crossings, function.calls),
+        text::time(function.crossings_ns),
+        text::count(function.kernel_calls),
+        each(function.kernel_calls, function.calls),
+        text::time(function.kernel_ns),
+    ]);
+    let shown = if look.by.is_some() { usize::MAX } else { look.top };
+    for crossed in function.crossed.iter().take(shown) {
+        table.row([
+            match crossed.by {
+                By::Import | By::Filter => format!("  {}", crossed.name),
+                By::Message | By::Supervisor => format!("  {} ({})", crossed.name, crossed.by.title()),
+            },
+            text::count(crossed.crossings),
+            each(crossed.crossings, function.calls),
+            text::time(crossed.wall_ns),
+            String::new(),
+            String::new(),
+            String::new(),
+        ]);
+        crossed.kernel.iter().for_each(|row| kernel(row, function, "    ", table));
+    }
+    if let Some(left) = function.crossed.len().checked_sub(shown).filter(|left| *left > 0) {
+        table.row([format!("  and {left} more")]);
+    }
+    if !function.host.is_empty() {
+        table.row(["  (in no crossing)".to_owned()]);
+        function.host.iter().take(shown).for_each(|row| kernel(row, function, "    ", table));
+    }
+}
+
+fn kernel(row: &Kernel, function: &Function, indent: &str, table: &mut Table) {
+    table.row([
+        format!("{indent}{}", row.name),
+        String::new(),
+        String::new(),
+        String::new(),
+        text::count(row.calls),
+        each(row.calls, function.calls),
+        text::time(row.wall_ns),
+    ]);
+}
+
+/// Of one call.
+fn each(number: u64, calls: u64) -> String {
+    match number as f64 / calls as f64 {
+        _ if calls == 0 => String::new(),
+        each if each < 999.95 => format!("{each:.1}"),
+        each => text::count(each.round() as u64),
+    }
+}
+
+fn summary(function: &Function) -> String {
+    format!(
+        "{}: {} calls, {} crossings per call ({} to {}), {} system calls of the host per call",
+        text::plain(&function.name),
+        text::count(function.calls),
+        each(function.crossings, function.calls),
+        text::count(function.crossings_min),
+        text::count(function.crossings_max),
+        each(function.kernel_calls, function.calls)
+    )
+}

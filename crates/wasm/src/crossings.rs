@@ -1,0 +1,150 @@
+//! The functions of WASI that are `wasmtime-wasi`'s own, marked: each call of one is told to the tracer with its name.
+//!
+//! Only in a process that a tracer wants that of ([`holdfast_crossings`]); in any other the functions are linked as they come. Those that
+//! this crate replaces mark themselves.
+//!
+//! Invariant: a marked function does what the other one does. The table below has the parameters of WASI preview 1's witx file;
+//! the compiler checks them against the functions, and a test that there is one for each.
+#![forbid(unsafe_code)]
+
+use wasmtime::{AsContextMut, Caller, Linker};
+use wasmtime_wasi::p1::wasi_snapshot_preview1::{self as preview1, WasiSnapshotPreview1};
+use wiggle::GuestMemory;
+
+use crate::state::State;
+use crate::wasi::{MODULE, memory_and_state};
+
+/// Links functions that wait.
+macro_rules! waiting {
+    ($linker:ident: $($name:ident($($argument:ident: $kind:ty),+);)*) => {$(
+        $linker.func_wrap_async(
+            MODULE,
+            stringify!($name),
+            |mut caller: Caller<'_, State>, ($($argument,)+): ($($kind,)+)| {
+                Box::new(async move {
+                    let _crossing = caller.data().crossings.cross(stringify!($name));
+                    let fuel = caller.as_context_mut().hostcall_fuel();
+                    let (memory, state) = memory_and_state(&mut caller)?;
+                    state.wasi.set_hostcall_fuel(fuel);
+                    let mut memory = GuestMemory::Unshared(memory);
+                    preview1::$name(&mut state.wasi, &mut memory, $($argument),+).await
+                })
+            },
+        )?;
+    )*};
+}
+
+/// Links functions that never wait.
+macro_rules! immediate {
+    ($linker:ident: $($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
+        $linker.func_wrap(
+            MODULE,
+            stringify!($name),
+            |mut caller: Caller<'_, State>, $($argument: $kind),*| -> wasmtime::Result<i32> {
+                let _crossing = caller.data().crossings.cross(stringify!($name));
+                let fuel = caller.as_context_mut().hostcall_fuel();
+                let (memory, state) = memory_and_state(&mut caller)?;
+                state.wasi.set_hostcall_fuel(fuel);
+                let mut memory = GuestMemory::Unshared(memory);
+                preview1::$name(&mut state.wasi, &mut memory, $($argument),*)
+            },
+        )?;
+    )*};
+}
+
+/// Puts marked functions over those that are there, if this process is to mark.
+pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    if holdfast_crossings::is_wanted() { mark(linker) } else { Ok(()) }
+}
+
+fn mark(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    immediate! { linker:
+        args_get(argv: i32, bytes: i32);
+        args_sizes_get(count: i32, bytes: i32);
+        environ_get(environ: i32, bytes: i32);
+        environ_sizes_get(count: i32, bytes: i32);
+        clock_res_get(id: i32, out: i32);
+        clock_time_get(id: i32, precision: i64, out: i32);
+        fd_allocate(fd: i32, offset: i64, len: i64);
+        fd_fdstat_set_flags(fd: i32, flags: i32);
+        fd_fdstat_set_rights(fd: i32, base: i64, inheriting: i64);
+        fd_prestat_get(fd: i32, out: i32);
+        fd_prestat_dir_name(fd: i32, path: i32, len: i32);
+        fd_tell(fd: i32, out: i32);
+        proc_raise(signal: i32);
+        random_get(buffer: i32, len: i32);
+        sched_yield();
+        sock_accept(fd: i32, flags: i32, out: i32);
+        sock_recv(fd: i32, data: i32, len: i32, flags: i32, bytes: i32, out: i32);
+        sock_send(fd: i32, data: i32, len: i32, flags: i32, out: i32);
+        sock_shutdown(fd: i32, how: i32);
+    }
+    waiting! { linker:
+        fd_advise(fd: i32, offset: i64, len: i64, advice: i32);
+        fd_datasync(fd: i32);
+        fd_fdstat_get(fd: i32, out: i32);
+        fd_filestat_get(fd: i32, out: i32);
+        fd_filestat_set_size(fd: i32, size: i64);
+        fd_filestat_set_times(fd: i32, accessed: i64, modified: i64, flags: i32);
+        fd_pread(fd: i32, buffers: i32, len: i32, offset: i64, out: i32);
+        fd_pwrite(fd: i32, buffers: i32, len: i32, offset: i64, out: i32);
+        fd_readdir(fd: i32, buffer: i32, len: i32, cookie: i64, out: i32);
+        fd_seek(fd: i32, offset: i64, whence: i32, out: i32);
+        fd_sync(fd: i32);
+        fd_write(fd: i32, buffers: i32, len: i32, out: i32);
+        path_create_directory(fd: i32, path: i32, len: i32);
+        path_filestat_get(fd: i32, flags: i32, path: i32, len: i32, out: i32);
+        path_filestat_set_times(fd: i32, flags: i32, path: i32, len: i32, accessed: i64, modified: i64, what: i32);
+        path_link(fd: i32, flags: i32, path: i32, len: i32, to: i32, to_path: i32, to_len: i32);
+        path_readlink(fd: i32, path: i32, len: i32, buffer: i32, room: i32, out: i32);
+        path_remove_directory(fd: i32, path: i32, len: i32);
+        path_rename(fd: i32, path: i32, len: i32, to: i32, to_path: i32, to_len: i32);
+        path_symlink(path: i32, len: i32, fd: i32, to_path: i32, to_len: i32);
+        path_unlink_file(fd: i32, path: i32, len: i32);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use wasmtime::{Engine, Store};
+    use wasmtime_wasi::p1::{self, WasiP1Ctx};
+
+    use super::*;
+    use crate::heap_link::HeapLink;
+    use crate::limits::Limiter;
+    use crate::mailbox::Mailbox;
+
+    fn context() -> WasiP1Ctx {
+        wasmtime_wasi::WasiCtxBuilder::new().build_p1()
+    }
+
+    /// Without one of its own a function would be linked unmarked.
+    #[test]
+    fn every_function_of_wasi_is_marked() {
+        let engine = Engine::default();
+        let mut theirs = Linker::<WasiP1Ctx>::new(&engine);
+        p1::add_to_linker_async(&mut theirs, |context| context).unwrap();
+        let mut store = Store::new(&engine, context());
+        let all: BTreeSet<_> = theirs.iter(&mut store).map(|(_, name, _)| name.to_owned()).collect();
+        let mut ours = Linker::<State>::new(&engine);
+        mark(&mut ours).unwrap();
+        let link = HeapLink::new(None, None);
+        let state = State {
+            wasi: context(),
+            limiter: Limiter::new(link.clone(), 0),
+            link,
+            open_descriptors: 0,
+            mailbox: Mailbox::new(),
+            fuel: None,
+            crossings: holdfast_crossings::Mark::default(),
+        };
+        let mut store = Store::new(&engine, state);
+        let mut marked: BTreeSet<_> = ours.iter(&mut store).map(|(_, name, _)| name.to_owned()).collect();
+        let replaced = ["fd_close", "fd_read", "fd_renumber", "path_open", "poll_oneoff", "proc_exit"];
+        marked.extend(replaced.map(str::to_owned));
+        assert_eq!(marked, all);
+    }
+}
