@@ -35,6 +35,7 @@ fn charge(seconds: &str, limits: JailLimits) -> Charge {
         kept_bytes: 0,
         on_end: Vec::new(),
         groups: None,
+        crossings: holdfast_crossings::Mark::default(),
     });
     let no_listener = rustix::event::eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     Charge::new(Arc::new(inmate), no_listener, [None, None])
