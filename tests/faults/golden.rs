@@ -5,13 +5,13 @@
 //! They are text: the length, then every word that is not zero. The last test below makes the next ones:
 //! `HOLDFAST_GOLDEN=tests/faults/golden cargo test -p holdfast-tests --test faults golden_files_are_made`.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use holdfast_heap::inspect;
 use holdfast_region::{ErrorKind, Opened, RegionError};
-use holdfast_testkit::Trials;
+use holdfast_testkit::{Trials, golden};
 
 use crate::home::{Home, key, name};
 
@@ -22,15 +22,7 @@ const REDO: &str = include_str!("golden/redo-1.txt");
 
 /// Writes a golden file where it belongs.
 fn lay(text: &str, path: &Path) {
-    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
-    let number = |digits: &str| u64::from_str_radix(digits, 16).unwrap();
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path).unwrap();
-    file.set_len(number(lines.next().unwrap())).unwrap();
-    for line in lines {
-        let (at, word) = line.split_once(' ').unwrap();
-        file.write_all_at(&number(word).to_be_bytes(), number(at)).unwrap();
-    }
+    golden::lay(text, path).unwrap();
 }
 
 /// Names and sizes of the roots of the heap in these bytes, after a look at its soundness.
@@ -147,16 +139,7 @@ fn golden_files_are_made_on_demand_and_have_what_the_tests_above_expect() {
     assert!(made.iter().all(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)));
     let Some(folder) = std::env::var_os("HOLDFAST_GOLDEN") else { return };
     for (kind, bytes) in made {
-        let mut text = format!(
-            "# {kind}: its length, then every word that is not zero, all in hexadecimal (tests/faults/golden.rs)\n{:x}\n",
-            bytes.len()
-        );
-        for (index, word) in bytes.chunks_exact(8).enumerate() {
-            let word = u64::from_be_bytes(word.try_into().unwrap());
-            if word != 0 {
-                text += &format!("{:x} {word:016x}\n", index * 8);
-            }
-        }
+        let text = golden::text(&format!("{kind} (tests/faults/golden.rs)"), &bytes);
         std::fs::write(Path::new(&folder).join(format!("{kind}-1.txt")), text).unwrap();
     }
 }

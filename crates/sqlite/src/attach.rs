@@ -76,11 +76,13 @@ pub(crate) enum Found {
     Sound(u32),
     /// Whoever was making it died: nothing is in it.
     Unfinished,
+    /// Of a later version.
+    Newer,
     /// Something else.
     Broken(&'static str),
 }
 
-fn static_sum(magic: u64, version: u32, capacity: u32, identity: Identity) -> u64 {
+pub(crate) fn static_sum(magic: u64, version: u32, capacity: u32, identity: Identity) -> u64 {
     let words =
         [magic, u64::from(version) << 32 | u64::from(capacity), identity.0[0], identity.0[1], identity.0[2]];
     xxh3_64(words.map(u64::to_le_bytes).as_flattened())
@@ -107,7 +109,7 @@ pub(crate) fn examine(file: &File, identity: Identity) -> io::Result<Found> {
         return Ok(Found::Broken("its header is not one"));
     }
     if version != VERSION {
-        return Ok(Found::Broken("it is of another version"));
+        return Ok(if version > VERSION { Found::Newer } else { Found::Broken("it is of another version") });
     }
     // The device is in the file's name; its number may have been another one when the image was made: see `renumbered.rs`.
     if names.0[1..] != identity.0[1..] || !capacity.is_power_of_two() || capacity > CAPACITY_MAX {
@@ -225,6 +227,9 @@ pub(crate) fn attach_file(
     let capacity = match found {
         Found::Sound(capacity) => capacity,
         Found::Fresh => Plan::capacity_for(u64::from(limit_slots.unwrap_or(LIMIT_SLOTS)) * HEADROOM),
+        Found::Newer => {
+            return Err(SqliteError::Newer { file: path.to_owned(), database: database.to_owned() });
+        }
         Found::Unfinished | Found::Broken(_) => {
             let what = if let Found::Broken(what) = found { what } else { "it was never finished" };
             return Err(SqliteError::Damaged { image: path.to_owned(), database: database.to_owned(), what });
@@ -275,10 +280,11 @@ fn set_aside(
     match found {
         Found::Fresh => Ok(Found::Fresh),
         Found::Unfinished => clear(),
+        Found::Newer if marked.is_some() => Ok(found),
         Found::Broken(what) if marked.is_some() => {
             Err(SqliteError::Damaged { image: path.to_owned(), database: database.to_owned(), what })
         }
-        Found::Broken(_) => clear(),
+        Found::Newer | Found::Broken(_) => clear(),
         Found::Sound(_) if places.pool_kind().outlives_boot() => Ok(found),
         Found::Sound(_) => {
             let mut boot = [0; 16];

@@ -56,6 +56,17 @@ pub enum SqliteError {
         /// Where its log should be.
         log: PathBuf,
     },
+    /// What has the newest commits was written by a newer version, whose format this one does not know.
+    #[error(
+        "{} has the newest commits of {} and was written by a newer version of holdfast; open the database with that one. \
+         Nothing was changed", file.display(), database.display()
+    )]
+    Newer {
+        /// The image, or the redo log.
+        file: PathBuf,
+        /// The database.
+        database: PathBuf,
+    },
     /// The log is of another database or is damaged.
     #[error(
         "the redo log {} is not of {} or is damaged ({what}); nothing was changed. Put the right one back, or take the \

@@ -29,6 +29,8 @@ mod error;
 mod ffi;
 mod flush;
 mod flusher;
+#[cfg(test)]
+mod golden;
 mod handover;
 mod heat;
 mod host;

@@ -169,6 +169,14 @@ impl Log {
         Ok(is_whole.then(|| Generation { nonce: word(8), salt: word(16), transaction: word(24) }))
     }
 
+    /// Whether a later version began it.
+    pub(crate) fn is_newer(&self) -> io::Result<bool> {
+        let mut magic = [0; MAGIC.len()];
+        let read = self.file.read_at(&mut magic, 0)?;
+        let last = MAGIC.len() - 1;
+        Ok(read == magic.len() && magic[..last] == MAGIC[..last] && magic[last] > MAGIC[last])
+    }
+
     fn write_header(&self, generation: Generation) -> io::Result<()> {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(MAGIC);

@@ -120,6 +120,9 @@ impl Lost<'_> {
         let log = Log::look(&path).map_err(SqliteError::io("open", &path))?;
         let missing = || SqliteError::LogMissing { database: self.database.to_owned(), log: path.clone() };
         let mut log = log.ok_or_else(missing)?;
+        if log.is_newer().map_err(SqliteError::io("read", &path))? {
+            return Err(SqliteError::Newer { file: path.clone(), database: self.database.to_owned() });
+        }
         let generation = log.generation().map_err(SqliteError::io("read", &path))?;
         let generation = generation.ok_or_else(|| foreign("its header is not whole"))?;
         if generation.nonce != self.mark.nonce {

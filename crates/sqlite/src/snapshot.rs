@@ -56,6 +56,10 @@ impl Head {
         let capacity = match examine(file, identity)? {
             Found::Sound(capacity) => capacity,
             Found::Fresh | Found::Unfinished => return Ok(None),
+            Found::Newer => {
+                let what = "a newer version of holdfast wrote it";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
             Found::Broken(what) => return Err(io::Error::new(io::ErrorKind::InvalidData, what)),
         };
         let mut bytes = vec![0; BLOCK_BYTES];

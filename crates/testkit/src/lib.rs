@@ -1,6 +1,6 @@
 //! Drives the built `holdfast` command from outside: where the programs are, a scratch home for them, the
-//! main job as commands, and a look into the heaps that they leave behind; heaps in plain memory; and how often a
-//! fault is tried. For the tests of this workspace and the measurements in `bench/`.
+//! main job as commands, and a look into the heaps that they leave behind; heaps in plain memory; golden files; and how
+//! often a fault is tried. For the tests of this workspace and the measurements in `bench/`.
 //!
 //! Invariants: nothing here touches the user's own heaps; every scratch home is removed with its value.
 //!
@@ -8,6 +8,8 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(not(target_family = "wasm"))]
+pub mod golden;
 #[cfg(not(target_family = "wasm"))]
 mod heaps;
 mod memory;

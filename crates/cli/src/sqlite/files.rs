@@ -166,6 +166,7 @@ fn failure(error: SqliteError) -> Failure {
         SqliteError::Damaged { .. }
         | SqliteError::LogMissing { .. }
         | SqliteError::LogForeign { .. }
+        | SqliteError::Newer { .. }
         | SqliteError::Replaced { .. } => BAD_FILE,
         _ => OTHER,
     };
