@@ -53,7 +53,7 @@ pub(crate) fn apply(base: &dyn Base, blocks: &Blocks<'_>, stamp: Stamp) -> Resul
     base.sync()
 }
 
-/// Puts the mark back into a complete file from which it was taken, or was to be, and has it durable.
+/// Puts the mark back into a complete file from which it was taken, or was to be, and has it durable; also one that is there.
 pub(crate) fn mark_again(base: &dyn Base, stamp: Stamp) -> Result<()> {
     if base.size()? == 0 {
         let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
@@ -64,8 +64,8 @@ pub(crate) fn mark_again(base: &dyn Base, stamp: Stamp) -> Result<()> {
         base.read(0, &mut header)?;
         if mark::find(&header).is_none() {
             mark::put(&mut header, stamp);
-            base.write(0, &header)?;
         }
+        base.write(0, &header)?;
     }
     base.sync()
 }

@@ -348,7 +348,10 @@ impl Pool {
         let since_log = header.log_base.load(Acquire)..=header.committed.load(Acquire);
         let is_hot = header.hot.load(Acquire) != 0;
         match marked {
-            Some(mark) if is_hot && mark.nonce == nonce && mark.is_of(since_log) => self.recover_image()?,
+            Some(mark) if is_hot && mark.nonce == nonce && mark.is_of(since_log) => {
+                self.recover_image()?;
+                self.end_leaving()?;
+            }
             None if is_hot && header.closing.load(Acquire) != 0 => {
                 copy::remove(&self.copies, nonce);
                 Log::remove(&self.log_path()).map_err(SqliteError::io("remove", &self.log_path()))?;

@@ -14,11 +14,12 @@ use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Instant;
 
 use crate::attach::read_mark;
 use crate::base::{Base, HostFile};
 use crate::error::SqliteError;
-use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, RawFile};
+use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_SHARED, RawFile};
 use crate::host;
 use crate::image::Astray;
 use crate::journal::Journal;
@@ -45,8 +46,8 @@ pub(crate) struct Connection {
     pub(crate) in_pool: bool,
     /// The writer's word is ours; with SHARED it was claimed ahead.
     pub(crate) is_writer: bool,
-    /// RESERVED was refused the last time that it was asked for.
-    pub(crate) was_refused: bool,
+    /// When RESERVED was refused, if it was the last time that it was asked for.
+    pub(crate) refused_at: Option<Instant>,
     /// RESERVED at the base VFS: the database goes to the pool with EXCLUSIVE.
     pub(crate) is_going: bool,
     /// The first page, as it was read or written last, says that the database is in WAL mode.
@@ -103,7 +104,7 @@ impl Connection {
             level: LOCK_NONE,
             in_pool: false,
             is_writer: false,
-            was_refused: false,
+            refused_at: None,
             is_going: false,
             is_wal: false,
             has_map: false,
@@ -120,9 +121,9 @@ impl Connection {
         ffi::IOERR
     }
 
-    /// As SQLite is told when it asks; PENDING is what an EXCLUSIVE leaves that was not to be had.
+    /// As SQLite is told when it asks; PENDING is what an EXCLUSIVE leaves that was not to be had. What was claimed ahead it does not have.
     pub(crate) fn level(&self) -> c_int {
-        if self.is_writer { self.pool.writer_level() } else { self.level }
+        if self.is_writer && self.level > LOCK_SHARED { self.pool.writer_level() } else { self.level }
     }
 
     pub(crate) fn is_hot(&self) -> bool {

@@ -43,21 +43,22 @@ const PAUSE: Duration = Duration::from_micros(200);
 
 impl Pool {
     /// Brings everything to the file and hands it over to whoever reads it: nothing of the database is in the pool afterwards.
-    /// The caller has EXCLUSIVE of the pool and of SQLite, or has passed the gate and is alone.
-    pub(crate) fn hand_over(&self) -> Result<()> {
+    /// The caller has passed the gate and is alone, or has EXCLUSIVE of the pool and of SQLite, and says so: only then nobody can
+    /// have changed the file when a mark that was not taken away for good is put back.
+    pub(crate) fn hand_over(&self, is_locked: bool) -> Result<()> {
         let header = self.image.header();
         let mut turn = self.log_turn();
+        // It may be gone since somebody else began, and the file be others' since.
+        let may_stay = is_locked && read_mark(self.base())?.0.is_some();
         // Where somebody came as far and no further, there is nothing left to write.
         self.checkpoint_with(&mut turn)?;
         let size = self.size();
         header.closing.store(1, Release);
         self.image.write_back_header();
         if let Err(error) = clear_mark(self.base(), Some(size)) {
-            // Whether it is gone, and durably, is not known. While all others are kept from the file, it is put back.
-            let nonce = header.nonce.load(Acquire);
-            let stamp = Stamp { nonce, transaction: header.applied.load(Acquire) };
-            if mark_again(self.base(), stamp).is_ok() {
-                self.stay();
+            // Whether it is gone, and durably, is not known.
+            if may_stay {
+                let _ = self.stay();
             }
             return Err(error);
         }
@@ -72,22 +73,29 @@ impl Pool {
         Ok(())
     }
 
-    /// The database is not handed over.
-    fn stay(&self) {
-        self.image.header().closing.store(0, Release);
+    /// The database is not handed over. Also a mark that is there is written: a disk that failed to sync it may have it not, and
+    /// is not asked again for what was not written since.
+    fn stay(&self) -> Result<()> {
+        let header = self.image.header();
+        let (nonce, transaction) = (header.nonce.load(Acquire), header.applied.load(Acquire));
+        mark_again(self.base(), Stamp { nonce, transaction })?;
+        header.closing.store(0, Release);
         self.image.write_back_header();
+        Ok(())
     }
 
-    /// For one with RESERVED: a database that was being handed over, and is not, stays; unless its file may be others' already.
+    /// For one with RESERVED, or who is alone: a database that was being handed over, and is not, stays; unless its file may be
+    /// others' already.
     pub(crate) fn end_leaving(&self) -> Result<()> {
         if self.image.header().closing.load(Acquire) == 0 {
             return Ok(());
         }
+        // No checkpoint writes the first page meanwhile.
+        let _turn = self.log_turn();
         match read_mark(self.base())?.0 {
             Some(_) => self.stay(),
-            None => return Err(SqliteError::Leaving { path: self.database.clone() }),
+            None => Err(SqliteError::Leaving { path: self.database.clone() }),
         }
-        Ok(())
     }
 
     /// The same for one with EXCLUSIVE of the pool, who has SQLite's afterwards.
@@ -101,7 +109,7 @@ impl Pool {
                 locked => break locked?,
             }
         }
-        self.hand_over()
+        self.hand_over(true)
     }
 
     /// The database leaves the pool until somebody writes again: its file is complete, and any program reads or copies it.
@@ -235,76 +243,10 @@ mod tests {
     use super::*;
     use crate::base::OwnFile;
     use crate::mark;
-    use crate::testing::{attached, attached_over, first_page, put};
+    use crate::testing::{Dying, Steps, attached, attached_over, first_page, put};
     use std::path::Path;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
     use std::sync::atomic::Ordering::SeqCst;
-
-    /// The steps that a file takes.
-    #[derive(Debug)]
-    struct Steps {
-        /// Until one fails.
-        left: AtomicUsize,
-        /// How many fail then; with all of them it is as if the process had died.
-        failing: AtomicUsize,
-    }
-
-    impl Steps {
-        fn endless() -> Arc<Steps> {
-            Arc::new(Steps { left: AtomicUsize::new(usize::MAX), failing: AtomicUsize::new(0) })
-        }
-
-        fn set(&self, left: usize, failing: usize) {
-            self.left.store(left, SeqCst);
-            self.failing.store(failing, SeqCst);
-        }
-
-        fn fails(&self) -> bool {
-            let one_less = |count: usize| count.checked_sub(1);
-            self.left.fetch_update(SeqCst, SeqCst, one_less).is_err()
-                && self.failing.fetch_update(SeqCst, SeqCst, one_less).is_ok()
-        }
-    }
-
-    #[derive(Debug)]
-    struct Dying(OwnFile, Arc<Steps>);
-
-    impl Dying {
-        fn step(&self) -> Result<()> {
-            match self.1.fails() {
-                true => Err(SqliteError::Base { step: "survive", path: "db".into(), code: ffi::IOERR }),
-                false => Ok(()),
-            }
-        }
-    }
-
-    impl Base for Dying {
-        fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool> {
-            self.0.read(offset, target)
-        }
-        fn write(&self, offset: u64, source: &[u8]) -> Result<()> {
-            self.step()?;
-            self.0.write(offset, source)
-        }
-        fn size(&self) -> Result<u64> {
-            self.0.size()
-        }
-        fn truncate(&self, size: u64) -> Result<()> {
-            self.step()?;
-            self.0.truncate(size)
-        }
-        fn sync(&self) -> Result<()> {
-            self.step()?;
-            self.0.sync()
-        }
-        fn lock_exclusive(&self) -> Result<()> {
-            self.0.lock_exclusive()
-        }
-        fn unlock(&self) -> Result<()> {
-            self.0.unlock()
-        }
-    }
 
     /// First pages of a database: as it was, and as a transaction leaves it that goes over to WAL.
     fn pages() -> [Vec<u8>; 2] {
@@ -340,11 +282,11 @@ mod tests {
             steps.set(usize::MAX, 0);
             let pool = committed_pool(folder.path(), &steps);
             steps.set(count, usize::MAX);
-            let is_done = pool.hand_over().is_ok();
+            let is_done = pool.hand_over(false).is_ok();
             drop(pool);
             let pool = attached(folder.path());
             assert_eq!(read_mark(pool.base()).unwrap().0.is_some(), pool.is_hot(), "{count} steps");
-            pool.hand_over().unwrap();
+            pool.hand_over(false).unwrap();
             assert!(!pool.is_hot());
             assert_eq!(std::fs::read(&database).unwrap(), pages()[1], "{count} steps");
             assert!(!pool.log_path().exists());
@@ -355,18 +297,21 @@ mod tests {
         }
     }
 
-    /// Whatever the disk failed at, and for however long: a commit that is taken afterwards outlives its process.
+    /// Whatever the disk failed at, and for however long: a commit that is taken afterwards outlives its process, and
+    /// its log the machine, as the mark refers to it.
     #[test]
     fn a_commit_after_a_database_could_not_be_handed_over_is_kept_or_refused() {
         let steps = Steps::endless();
         let mut refused = 0;
-        for (count, failing) in (0..12).flat_map(|count| (1..6).map(move |failing| (count, failing))) {
+        let cases = (0..120).map(|case| (case % 12, case / 12 % 5 + 1, case >= 60));
+        for (count, failing, only_syncs) in cases {
             let folder = tempfile::tempdir().unwrap();
             let database = folder.path().join("db");
             steps.set(usize::MAX, 0);
             let pool = committed_pool(folder.path(), &steps);
+            steps.only_syncs.store(only_syncs, SeqCst);
             steps.set(count, failing);
-            let is_done = pool.hand_over().is_ok();
+            let is_done = pool.hand_over(true).is_ok();
             steps.set(usize::MAX, 0);
             if is_done {
                 continue;
@@ -376,6 +321,11 @@ mod tests {
                 Err(SqliteError::Leaving { .. }) => true,
                 stays => {
                     stays.unwrap();
+                    let marked = mark::find(&steps.durable.lock().unwrap());
+                    assert!(
+                        marked.is_some(),
+                        "{failing} failures after {count} steps: the mark is not durable"
+                    );
                     commit(&pool, &newest);
                     false
                 }
@@ -384,32 +334,59 @@ mod tests {
             assert!(failing > 1 || !is_refused, "the mark was not put back");
             drop(pool);
             let pool = attached(folder.path());
-            pool.hand_over().unwrap();
+            pool.hand_over(false).unwrap();
             let expected = if is_refused { &pages()[1] } else { &newest };
             assert!(std::fs::read(&database).unwrap() == *expected, "{failing} failures after {count} steps");
         }
         assert!(refused > 0, "the mark could always be put back");
     }
 
+    /// Who is alone in the pool is not alone with the file: once its mark is gone any program may write to it.
+    #[test]
+    fn a_file_that_others_wrote_to_while_its_hand_over_failed_is_theirs() {
+        let others = [b"SQLite format 3\0".as_slice(), &[7; 4080]].concat();
+        let mut meetings = 0;
+        for count in 0..8 {
+            let folder = tempfile::tempdir().unwrap();
+            let steps = Steps::endless();
+            let pool = committed_pool(folder.path(), &steps);
+            pool.checkpoint().unwrap();
+            *steps.others.lock().unwrap() = Some(others.clone());
+            steps.set(count, 1);
+            let _ = pool.cool();
+            drop(pool);
+            if steps.others.lock().unwrap().is_none() {
+                meetings += 1;
+                assert!(!attached(folder.path()).is_hot(), "{count} steps");
+                assert!(std::fs::read(folder.path().join("db")).unwrap() == others, "{count} steps");
+            }
+        }
+        assert!(meetings > 0, "no sync failed");
+    }
+
     /// The file may have been changed by others in between, once its mark was gone.
     #[test]
     fn a_file_that_was_handed_over_is_not_written_to_again_by_who_ends_it() {
-        for dead in [false, true] {
+        for (dead, failed_reads) in [(true, 0), (false, 0), (false, 1), (false, 2)] {
             let folder = tempfile::tempdir().unwrap();
-            let pool = committed_pool(folder.path(), &Steps::endless());
+            let steps = Steps::endless();
+            let pool = committed_pool(folder.path(), &steps);
             let header = pool.image.header();
             pool.checkpoint().unwrap();
             header.closing.store(1, Release);
             clear_mark(pool.base(), Some(4096)).unwrap();
             let others = [b"SQLite format 3\0".as_slice(), &[7; 4080]].concat();
             std::fs::write(folder.path().join("db"), &others).unwrap();
+            for number in 0..failed_reads {
+                steps.reads.store(number, SeqCst);
+                assert!(pool.hand_over(true).is_err() && pool.is_hot());
+            }
             match dead {
                 true => pool.settle_dead_writer().unwrap(),
-                false => pool.hand_over().unwrap(),
+                false => pool.hand_over(true).unwrap(),
             }
             assert!(!pool.is_hot() && pool.image.find(0).unwrap() == 0);
-            assert_eq!(std::fs::read(folder.path().join("db")).unwrap(), others);
-            assert_eq!(mark::find(&others), None);
+            assert!(std::fs::read(folder.path().join("db")).unwrap() == others);
         }
     }
 

@@ -112,7 +112,7 @@ impl Pool {
             // A journal of a transaction that outgrew the pool: whoever opens the database next rolls it back.
             return Ok(());
         }
-        self.hand_over()?;
+        self.hand_over(false)?;
         self.reset();
         Ok(())
     }

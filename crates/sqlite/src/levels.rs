@@ -1,17 +1,18 @@
 //! The five levels of SQLite's locks, as a connection takes and gives them: in the pool, or at the base VFS while the database is cold.
 //!
-//! Invariant: who waits for RESERVED has nothing else; see `patience.rs`.
+//! Invariant: who waits for RESERVED has nothing else of this database; see `patience.rs`.
 
 #![forbid(unsafe_code)]
 
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
+use std::time::Instant;
 
 use crate::connection::{Code, Connection, report};
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED};
 use crate::locks::Entered;
-use crate::patience::note_refusal;
+use crate::patience::{TRIED_AGAIN_WITHIN, note_refusal};
 
 impl Connection {
     #[inline]
@@ -48,7 +49,7 @@ impl Connection {
 
     #[inline]
     fn lock_shared(&mut self) -> Result<(), Code> {
-        if std::mem::take(&mut self.was_refused) {
+        if self.refused_at.take().is_some_and(|refused_at| refused_at.elapsed() < TRIED_AGAIN_WITHIN) {
             self.is_writer = self.pool.is_hot() && self.pool.claim(self.owner);
         }
         let entered = self.enter();
@@ -92,7 +93,7 @@ impl Connection {
             self.base_lock(LOCK_RESERVED)?;
             self.is_going = true;
         } else if !self.is_writer && !self.pool.lock_reserved(self.owner) {
-            self.was_refused = true;
+            self.refused_at = Some(Instant::now());
             return Err(ffi::BUSY);
         } else if let Err(error) = self.pool.end_leaving() {
             self.pool.unlock_writer();

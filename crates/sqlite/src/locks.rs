@@ -141,7 +141,7 @@ impl Pool {
         false
     }
 
-    /// RESERVED ahead of SHARED, for one who was refused it before; it waits a moment, which hurts nobody, as it has nothing yet.
+    /// RESERVED ahead of SHARED, for one who was refused it before; it waits a moment, which hurts nobody here, as it has nothing yet.
     /// Who writes without a pause leaves others no other chance: they would have to find RESERVED free between two of its transactions.
     #[cold]
     pub(crate) fn claim(&self, owner: Owner) -> bool {

@@ -178,7 +178,7 @@ fn a_copy_of_before_a_release_that_comes_after_it_is_removed() {
     let (databases, _) = listed(&folder);
     let path = copy::path_of(&databases.copies(), pool.image.header().nonce.load(Acquire));
     let bytes = std::fs::read(&path).unwrap();
-    pool.hand_over().unwrap();
+    pool.hand_over(false).unwrap();
     assert!(!path.exists());
     std::fs::write(&path, &bytes).unwrap();
     databases.tidy(&databases.list().unwrap()).unwrap();

@@ -21,12 +21,15 @@ const SPINS: u32 = 100;
 /// How long a lock waits.
 pub(crate) const MOMENT: Duration = Duration::from_micros(200);
 /// Longer sleeps are slept to their end: SQLite counts its sleeps, not the time, so what is taken off is taken off the busy
-/// timeout as well. The first three are shorter, together 8 ms.
+/// timeout as well. The first three are shorter, together 8 ms, and the last one may be.
 const SHORTENED_MAX: Duration = Duration::from_millis(5);
 /// At least so long the others have the database for themselves.
 const NAP: Duration = Duration::from_micros(50);
-/// The busy handler sleeps at once, or it is not about this.
+/// The busy handler sleeps at once, or it is not about this. A program that calls `sqlite3_sleep` then is one, too.
 const JUST_NOW: Duration = Duration::from_millis(1);
+
+/// Who was refused longer ago than this may only read next, and claims nothing: what it does not use others lack.
+pub(crate) const TRIED_AGAIN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A lock that was not to be had.
 #[derive(Debug, Clone, Copy)]

@@ -1,17 +1,21 @@
-//! What the tests inside this library share: small databases, and pools that commit to them without an SQLite.
+//! What the tests inside this library share: small databases, pools that commit to them without an SQLite, and disks that fail.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex};
 
 use holdfast_region::Places;
 
 use crate::attach::{Identity, attach_at, read_mark};
 use crate::base::{Base, OwnFile};
 use crate::databases::Databases;
-use crate::error::Result;
+use crate::error::{Result, SqliteError};
+use crate::ffi;
 use crate::layout::BLOCK_BYTES;
+use crate::mark;
 use crate::pool::Pool;
 use crate::recovery::{Lost, Source};
 
@@ -91,4 +95,109 @@ pub(crate) fn recovered(folder: &Path) -> (Source, Vec<u8>) {
     let source =
         Lost { base: &base, database: &database, identity, mark, copies: &copies }.recover_locked().unwrap();
     (source, std::fs::read(&database).unwrap())
+}
+
+/// The steps that a file takes.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    /// Until one fails.
+    pub(crate) left: AtomicUsize,
+    /// How many fail then; with all of them it is as if the process had died.
+    pub(crate) failing: AtomicUsize,
+    /// Only those that wait for the disk count, and fail.
+    pub(crate) only_syncs: AtomicBool,
+    /// So many reads are done, and the next one fails.
+    pub(crate) reads: AtomicUsize,
+    /// What another program has written to the file when a sync fails.
+    pub(crate) others: Mutex<Option<Vec<u8>>>,
+    /// Something was written since the last sync.
+    is_dirty: AtomicBool,
+    /// The file as the disk has it.
+    pub(crate) durable: Mutex<Vec<u8>>,
+}
+
+impl Steps {
+    pub(crate) fn endless() -> Arc<Steps> {
+        let steps = Steps {
+            left: AtomicUsize::new(usize::MAX),
+            failing: AtomicUsize::new(0),
+            only_syncs: AtomicBool::new(false),
+            reads: AtomicUsize::new(usize::MAX),
+            others: Mutex::new(None),
+            is_dirty: AtomicBool::new(false),
+            durable: Mutex::new(Vec::new()),
+        };
+        Arc::new(steps)
+    }
+
+    pub(crate) fn set(&self, left: usize, failing: usize) {
+        self.left.store(left, SeqCst);
+        self.failing.store(failing, SeqCst);
+    }
+
+    fn fails(&self) -> bool {
+        let one_less = |count: usize| count.checked_sub(1);
+        self.left.fetch_update(SeqCst, SeqCst, one_less).is_err()
+            && self.failing.fetch_update(SeqCst, SeqCst, one_less).is_ok()
+    }
+}
+
+/// A database file that takes them.
+#[derive(Debug)]
+pub(crate) struct Dying(pub(crate) OwnFile, pub(crate) Arc<Steps>);
+
+impl Dying {
+    fn step(&self) -> Result<()> {
+        match self.1.fails() {
+            true => Err(SqliteError::Base { step: "survive", path: "db".into(), code: ffi::IOERR }),
+            false => Ok(()),
+        }
+    }
+
+    fn change(&self) -> Result<()> {
+        if !self.1.only_syncs.load(SeqCst) {
+            self.step()?;
+        }
+        self.1.is_dirty.store(true, SeqCst);
+        Ok(())
+    }
+}
+
+impl Base for Dying {
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool> {
+        match self.1.reads.fetch_sub(1, SeqCst) {
+            0 => Err(SqliteError::Busy { path: "db".into() }),
+            _ => self.0.read(offset, target),
+        }
+    }
+    fn write(&self, offset: u64, source: &[u8]) -> Result<()> {
+        self.change()?;
+        self.0.write(offset, source)
+    }
+    fn size(&self) -> Result<u64> {
+        self.0.size()
+    }
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.change()?;
+        self.0.truncate(size)
+    }
+    fn sync(&self) -> Result<()> {
+        let stepped = self.step();
+        let mut found = vec![0; self.0.size()? as usize];
+        self.0.read(0, &mut found)?;
+        // Of one that failed the worst has got through, and the kernel does not write it again.
+        if self.1.is_dirty.swap(false, SeqCst) && (stepped.is_ok() || mark::find(&found).is_none()) {
+            *self.1.durable.lock().unwrap() = found;
+        }
+        let others = self.1.others.lock().unwrap().take_if(|_| stepped.is_err());
+        others.map_or(Ok(()), |others| self.0.write(0, &others))?;
+        stepped?;
+        self.0.sync()
+    }
+    fn lock_exclusive(&self) -> Result<()> {
+        self.0.lock_exclusive()
+    }
+    fn unlock(&self) -> Result<()> {
+        self.0.unlock()
+    }
 }

@@ -358,8 +358,11 @@ unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, an
         let is_wal = !known.is_null() && std::ptr::eq(name, (*known).wal_name);
         if is_wal && (*known).is_leaving() {
             (*known).drop_claim();
-            if (*known).go_over().is_err() {
-                return ffi::IOERR;
+            match (*known).go_over() {
+                // Others read, or one of them is at it: it is tried again, and then it has stayed or left.
+                Err(ffi::BUSY) => return ffi::BUSY,
+                Err(_) => return ffi::IOERR,
+                Ok(()) => {}
             }
         }
         if flags == ffi::ACCESS_EXISTS && !known.is_null() && (*known).is_hot() {

@@ -1,7 +1,10 @@
 //! Several writers of one database: who is refused has its turn soon, and nobody waits where waiting would hold others up.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
-#![allow(unsafe_code, reason = "asks the VFS to sleep, as the busy handler does")]
+#![allow(
+    unsafe_code,
+    reason = "asks the VFS to sleep, as the busy handler does, and what SQLite is told of locks"
+)]
 
 mod common;
 
@@ -21,6 +24,18 @@ fn two(path: &Path) -> [Connection; 2] {
     two
 }
 
+/// As SQLite is told it.
+fn lock_level(connection: &Connection) -> i32 {
+    let mut level = -1;
+    // SAFETY: the connection is open; the answer is an integer.
+    let code = unsafe {
+        let (name, answer) = (c"main".as_ptr(), (&raw mut level).cast());
+        ffi::sqlite3_file_control(connection.handle(), name, ffi::SQLITE_FCNTL_LOCKSTATE, answer)
+    };
+    assert_eq!(code, ffi::SQLITE_OK);
+    level
+}
+
 fn is_busy(done: rusqlite::Result<()>) -> bool {
     done.is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy))
 }
@@ -34,6 +49,7 @@ fn who_was_refused_is_the_next_to_write_and_who_only_reads_instead_holds_up_nobo
         assert!(is_busy(second.execute_batch("INSERT INTO t VALUES (2)")));
         first.execute_batch("COMMIT; BEGIN").unwrap();
         second.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+        assert_eq!(lock_level(&second), 1, "SQLite has SHARED");
         // It would not get further than to its commit, as the other one reads.
         assert!(is_busy(first.execute_batch("INSERT INTO t VALUES (3)")));
         if !only_reads {
@@ -47,6 +63,23 @@ fn who_was_refused_is_the_next_to_write_and_who_only_reads_instead_holds_up_nobo
     }
     assert_eq!(number(&first, "SELECT count(*) FROM t"), 2 * 3 + 1);
     assert_sound(&second);
+}
+
+/// A program that gave up, and reads much later, is not about to write: others begin meanwhile, and wait for it in their commits.
+#[test]
+fn who_was_refused_long_ago_reads_as_anybody_else() {
+    let folder = scratch();
+    let [first, second] = two(&folder.path().join("db"));
+    first.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(is_busy(second.execute_batch("INSERT INTO t VALUES (1)")));
+    first.execute_batch("COMMIT").unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    second.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+    first.execute_batch("BEGIN; INSERT INTO t VALUES (2)").unwrap();
+    assert!(is_busy(first.execute_batch("COMMIT")));
+    second.execute_batch("COMMIT").unwrap();
+    first.execute_batch("COMMIT").unwrap();
+    assert_eq!(number(&second, "SELECT count(*) FROM t"), 1);
 }
 
 /// As SQLite's busy handler does.

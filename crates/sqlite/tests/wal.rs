@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -385,4 +385,29 @@ fn a_journal_on_the_disk_is_as_private_as_its_database() {
     assert_eq!(journal.permissions().mode() & 0o777, 0o600);
     connection.execute_batch("ROLLBACK").unwrap();
     assert_eq!(count(&connection), 1);
+}
+
+/// As whoever was killed while it released the database left it: "disk I/O error" was the answer to all readers but one.
+#[test]
+fn readers_of_a_database_whose_release_broke_off_wait_for_each_other() {
+    /// In the header of an image.
+    const CLOSING_AT: u64 = 76;
+    let folder = scratch();
+    let path = folder.path().join("db");
+    let (first, second) = (create(&path), open(&path, ""));
+    let inode = format!("-{:x}-", path.metadata().unwrap().ino());
+    let mut images = std::fs::read_dir(common::pool()).unwrap().map(|entry| entry.unwrap().path());
+    let image = images.find(|image| image.to_string_lossy().contains(&inode)).unwrap();
+    let image = std::fs::File::options().write(true).open(image).unwrap();
+    first.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+    image.write_all_at(&1_u32.to_ne_bytes(), CLOSING_AT).unwrap();
+    second.busy_timeout(Duration::ZERO).unwrap();
+    let refused = second.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy), "{refused}");
+    first.execute_batch("COMMIT").unwrap();
+    assert_eq!(count(&second), 1);
+    assert_eq!(statistic(&second, "hot"), 0, "it was not released");
+    first.execute_batch("INSERT INTO t VALUES (2)").unwrap();
+    assert_eq!(count(&second), 2);
+    assert_sound(&first);
 }
