@@ -97,7 +97,7 @@ fn databases_that_every_version_so_far_left_open_and_say_what_they_said() {
     golden::lay(IMAGE, &IDENTITY.image_path(machine.places.pool())).unwrap();
     let pool = machine.attach().unwrap();
     assert!(pool.is_hot(), "the commits in the image are lost");
-    pool.hand_over().unwrap();
+    pool.hand_over(false).unwrap();
     assert_eq!(machine.says(), [b'S', 11, 12, 13]);
 
     let machine = Machine::new();
