@@ -126,7 +126,7 @@ fn a_recording_is_reported_as_the_run_was_and_a_damaged_one_as_far_as_it_is_good
     std::fs::write(&file, &bytes[..bytes.len() - 3]).unwrap();
     let torn = tell(&mut trace(&scratch, &["report", path, "--by", "call"]));
     assert!(torn.status == 0 && torn.err.contains("is damaged from byte"), "{}", torn.err);
-    assert!(torn.out.contains("getdents64"));
+    assert!(torn.out.contains("getdents64"), "{}", torn.out);
     std::fs::write(&file, "rubbish").unwrap();
     assert_eq!(tell(&mut trace(&scratch, &["report", path])).status, 5);
     assert_eq!(tell(&mut trace(&scratch, &["report", "/no/such/file"])).status, 3);

@@ -283,9 +283,9 @@ fn calls(report: &Report, out: &mut Out<'_>, all: bool) {
     }
 }
 
-/// The largest by something, of which there is any.
+/// The largest by something, of which there is any; where all are wanted, those, too, of which there is none.
 fn top(rows: &[CallRow], limit: usize, key: impl Fn(&CallRow) -> u64) -> Vec<&CallRow> {
-    let mut rows: Vec<_> = rows.iter().filter(|row| key(row) > 0).collect();
+    let mut rows: Vec<_> = rows.iter().filter(|row| limit == usize::MAX || key(row) > 0).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(key(row)));
     rows.truncate(limit);
     rows
