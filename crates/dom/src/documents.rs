@@ -77,7 +77,7 @@ impl<B: Backing> Documents<B> {
     /// Parses a page to its end and keeps it under a name, in the place of the document that had it.
     ///
     /// # Errors
-    /// [`DomError::Limit`], [`DomError::Read`], [`DomError::NotADocument`] when something else has the name, and those of the
+    /// [`DomError::Limit`], [`DomError::Io`], [`DomError::NotADocument`] when something else has the name, and those of the
     /// heap: there is what there was before.
     pub fn parse(
         &mut self,
@@ -173,7 +173,7 @@ impl LoosePage {
     /// Parses a page to its end.
     ///
     /// # Errors
-    /// [`DomError::Limit`], [`DomError::Read`].
+    /// [`DomError::Limit`], [`DomError::Io`].
     pub fn parse(source: impl Read, options: &ParseOptions) -> Result<LoosePage, DomError> {
         let (arena, parsed) = parse(source, options)?;
         let image = Image::of(&arena, &options.limits)?;

@@ -101,9 +101,9 @@ impl std::fmt::Display for Limit {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DomError {
-    /// The source cannot be read.
-    #[error("the page cannot be read: {0}")]
-    Read(#[from] std::io::Error),
+    /// The source cannot be read, or the target cannot be written.
+    #[error("the page cannot be read or written: {0}")]
+    Io(#[from] std::io::Error),
     /// More than a limit allows; nothing was stored.
     #[error("more than {max} {limit}; raise the limit if the page is known to be good")]
     Limit {

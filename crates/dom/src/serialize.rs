@@ -46,7 +46,7 @@ impl<'d> Node<'d> {
     /// Writes the node and what is in it as HTML.
     ///
     /// # Errors
-    /// [`DomError::Damaged`]; [`DomError::Read`] with what the writer says.
+    /// [`DomError::Damaged`]; [`DomError::Io`] with what the writer says.
     pub fn write_html(self, writer: impl Write) -> Result<(), DomError> {
         let options =
             SerializeOpts { traversal_scope: TraversalScope::IncludeNode, ..SerializeOpts::default() };
