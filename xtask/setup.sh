@@ -273,6 +273,40 @@ install_better_sqlite3() {
     printf 'warning: better-sqlite3 cannot be built; the example for Node does not run\n' >&2
 }
 
+# The cases of html5lib for parsers of HTML: they are in the source of the Python package of that name, which pip has to build a
+# little before it gives it. Where they cannot be had, the test says so.
+fetch_html5lib() {
+  local place=${CARGO_TARGET_DIR:-target}/html5lib folder
+  [ ! -d "$place/tree-construction" ] || return 0
+  folder=$(mktemp -d)
+  # Its old set-up needs a part of setuptools that newer ones do not have.
+  echo 'setuptools<81' >"$folder/constraints"
+  mkdir -p "$place"
+  { shown python3 -m venv "$folder/environment" &&
+    PIP_CONSTRAINT="$folder/constraints" PIP_BUILD_CONSTRAINT="$folder/constraints" shown "$folder/environment/bin/pip" \
+      download --quiet --disable-pip-version-check --no-deps --no-binary :all: --dest "$folder" html5lib==1.1 &&
+    tar -xzf "$folder/html5lib-1.1.tar.gz" -C "$folder" &&
+    cp -r "$folder/html5lib-1.1/html5lib/tests/testdata/tree-construction" "$place/tree-construction.part" &&
+    mv "$place/tree-construction.part" "$place/tree-construction"; } ||
+    printf 'warning: the cases of html5lib cannot be had; the test with them does not run\n' >&2
+  rm -rf "$folder"
+}
+
+# Real pages, for what reads HTML: a book of Debian's. Nothing fails without them; the tests say that they are not there.
+fetch_pages() {
+  local place=${CARGO_TARGET_DIR:-target}/pages folder
+  [ ! -f "$place/ch09.en.html" ] && command -v apt-get >/dev/null || return 0
+  # As for the video.
+  [ "$(id -u)" -ne 0 ] || refresh_package_lists
+  folder=$(mktemp -d)
+  mkdir -p "$place"
+  (cd "$folder" && shown apt-get -q -o DPkg::Lock::Timeout=300 download debian-reference-en) &&
+    dpkg-deb -x "$folder"/debian-reference-en_*.deb "$folder/content" &&
+    cp "$folder"/content/usr/share/debian-reference/{index,ch01,ch05,ch12,ch09}.en.html "$place" ||
+    printf 'warning: there are no real pages; selectors are not tried on them\n' >&2
+  rm -rf "$folder"
+}
+
 # What ./demo needs.
 set_up_for_running() {
   # shellcheck disable=SC2046 # one word is one package
@@ -294,5 +328,7 @@ set_up_for_testing() {
   fetch_sqlite
   install_toolchain
   install_zig
+  fetch_html5lib
+  fetch_pages
   install_better_sqlite3
 }

@@ -11,6 +11,7 @@ mod guestbook;
 mod keeper;
 mod main_job;
 mod model;
+mod page;
 mod programs;
 mod repairs;
 mod roots;

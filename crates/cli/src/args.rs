@@ -11,6 +11,7 @@ use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, 
 use crate::heap_args::*;
 use crate::keeper_args::{KEEPER_HELP, KeeperCommand};
 use crate::model_args::{MODEL_HELP, ModelArgs};
+use crate::page_args::{PAGE_HELP, PageCommand};
 use crate::sqlite_args::{SQLITE_HELP, SqliteCommand};
 use crate::trace_args::{TRACE_HELP, TraceCommand};
 
@@ -21,8 +22,8 @@ failed (no such key, not its key, held, damaged, no room); 126 the applet cannot
 there is no such applet; 134 the applet trapped or crashed, or used up what it was given; 159 it made a system call that \
 it may not make.
 
-Exit codes of the other commands: 0 done; 1 `check` or `salvage` found damage, `diff` differences or `doctor` a \
-blocking lack; 2 wrong arguments; 3 no such heap, snapshot, key or file; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
+Exit codes of the other commands: 0 done; 1 `check` or `salvage` found damage, `diff` differences, `doctor` a \
+blocking lack or `page query` no match; 2 wrong arguments; 3 no such heap, snapshot, key or file; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
 7 any other failure; 8 the key may not do it.
 
 Environment: HOLDFAST_HOME (where checkpoints and keys live), HOLDFAST_POOL (where images live; a tmpfs).";
@@ -53,6 +54,9 @@ pub enum Command {
     /// Look after databases of the SQLite VFS `holdfast`, and measure what it gains
     #[command(subcommand, after_help = SQLITE_HELP)]
     Sqlite(SqliteCommand),
+    /// Parse HTML pages once into heaps, and find elements in them by selectors
+    #[command(subcommand, after_help = PAGE_HELP)]
+    Page(PageCommand),
     /// Measure where programs' system calls spend their time: on the CPU, asleep, waiting for a device, in the queue
     #[command(subcommand, after_help = TRACE_HELP)]
     Trace(TraceCommand),

@@ -2,7 +2,7 @@
 
 use holdfast_region::{ErrorKind, KeyError, PlaceError, RegionError};
 
-/// `check` or `salvage` found damage, `diff` differences, or `doctor` a blocking lack.
+/// `check` or `salvage` found damage, `diff` differences, `doctor` a blocking lack, or `page query` no match.
 pub const FOUND: u8 = 1;
 /// Wrong arguments.
 pub const USAGE: u8 = 2;

@@ -22,6 +22,8 @@ mod keeper_args;
 mod model;
 mod model_args;
 mod output;
+mod page;
+mod page_args;
 mod run;
 mod size;
 mod sqlite;
@@ -93,6 +95,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
         Command::Keeper(command) => keeper::run(&command),
         Command::Sqlite(command) => sqlite::run(&command),
+        Command::Page(command) => page::run(&command),
         Command::Trace(command) => trace::run(command),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => completions::run(&options),

@@ -10,6 +10,7 @@
 //! - `log`: the undo log of a transaction. `recovery`: what becomes of it. `order`: what memory that survives a reset
 //!   needs on top.
 //! - [`Heap`]: open, allocate, free. [`Transaction`]: several changes, all or none.
+//! - [`Owned`]: what roots hold as bytes, for safe code.
 //! - `roots`: names for objects, the paper's `nvmalloc(name, size)` and `nvread(name)` (Kannan et al.,
 //!   "NVM Heaps for Accelerating Browser-based Applications").
 //! - `SharedHeap` (feature `std`): the heap for several threads of a host.
@@ -57,6 +58,8 @@ mod memory;
 pub mod mend;
 mod order;
 #[allow(unsafe_code)]
+mod owned;
+#[allow(unsafe_code)]
 mod pointer_map;
 #[allow(unsafe_code)]
 mod recent;
@@ -91,6 +94,7 @@ pub use heap::{Heap, OpenOptions, Opened, Pointers, Usage};
 pub use inspect::{Inspection, bytes_of, inspect};
 #[cfg(feature = "std")]
 pub use mend::mend;
+pub use owned::{Changes, Object, Owned};
 pub use pointer_map::{Described, Link, PointerMap, Run};
 #[cfg(feature = "std")]
 pub use relocate::{Relocated, RelocationError, relocate};

@@ -1,0 +1,208 @@
+//! `holdfast page`: pages parsed once, and searched where they lie.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use holdfast_dom::{Document, Documents, DomError, LoosePage, Node, ParseOptions, Selector};
+use holdfast_heap::Backing;
+use holdfast_native_heap::{OpenHeapError, open_data_heap};
+use holdfast_region::RegionName;
+use serde::Serialize;
+
+use crate::exit::{BAD_FILE, FOUND, Failure, NO_ROOM, NOT_FOUND, OTHER, USAGE};
+use crate::heap::{key, key_for_new, name_space};
+use crate::output::{print, print_json, with_progress};
+use crate::page_args::{PageCommand, PageForm, PageKeepArgs, PageQueryArgs};
+use crate::size::show_size;
+
+/// What `--json` prints of a match.
+#[derive(Serialize)]
+struct Match {
+    name: String,
+    attributes: Vec<(String, String)>,
+    text: String,
+}
+
+/// What `keep --json` prints. Sizes in bytes.
+#[derive(Serialize)]
+struct Kept {
+    heap: RegionName,
+    name: String,
+    source_bytes: u64,
+    document_bytes: u64,
+    nodes: u32,
+    errors: u64,
+}
+
+pub fn run(command: &PageCommand) -> Result<u8, Failure> {
+    match command {
+        PageCommand::Query(args) => query(args),
+        PageCommand::Keep(args) => keep(args),
+    }
+}
+
+fn query(args: &PageQueryArgs) -> Result<u8, Failure> {
+    let selector = Selector::parse(&args.selector)?;
+    let path = Path::new(&args.source);
+    if args.source == "-" || args.source.contains('/') || path.is_file() {
+        let page = with_progress(&format!("reading {}", args.source), || {
+            LoosePage::parse(source(path)?, &ParseOptions::default()).map_err(Failure::from)
+        })?;
+        return show(&page.open()?, &selector, &args.form);
+    }
+    let heap = RegionName::parse(&args.source).map_err(|_| {
+        Failure::new(NOT_FOUND, format!("there is no file {:?}, and no heap can have this name", args.source))
+    })?;
+    let names = name_space()?;
+    let key = key(&names, &args.key, Some(&heap))?;
+    let region = names.open_read_only(&heap, &key)?;
+    let (heap_of_pages, region) = open_data_heap(region)?;
+    let documents = Documents::new(heap_of_pages);
+    let shown = chosen(&documents, &heap, args.name.as_deref())
+        .and_then(|name| show(&documents.open(&name)?, &selector, &args.form));
+    drop(documents.into_heap().close());
+    region.close()?;
+    shown
+}
+
+/// The document that is meant.
+fn chosen<B: Backing>(
+    documents: &Documents<B>,
+    heap: &RegionName,
+    name: Option<&str>,
+) -> Result<String, Failure> {
+    if let Some(name) = name {
+        return Ok(name.to_owned());
+    }
+    let mut names: Vec<&str> = documents.names().collect();
+    names.sort_unstable();
+    match names[..] {
+        [only] => Ok(only.to_owned()),
+        [] => Err(Failure::new(
+            NOT_FOUND,
+            format!("heap {heap} has no pages; put one there: `holdfast page keep FILE --heap {heap}`"),
+        )),
+        _ => Err(Failure::new(
+            USAGE,
+            format!("heap {heap} has several pages; say which by --name: {}", names.join(", ")),
+        )),
+    }
+}
+
+fn show(page: &Document<'_>, selector: &Selector, form: &PageForm) -> Result<u8, Failure> {
+    let found = page.select(selector)?;
+    let code = if found.is_empty() { FOUND } else { 0 };
+    if form.count {
+        print(&format!("{}\n", found.len()))?;
+        return Ok(code);
+    }
+    if form.json {
+        let matches: Vec<Match> = found.iter().map(|node| matched(*node)).collect::<Result<_, _>>()?;
+        print_json(&matches)?;
+        return Ok(code);
+    }
+    let mut text = String::new();
+    for node in found {
+        let said = match &form.attr {
+            Some(name) => match node.attribute(&name.to_ascii_lowercase()).or_else(|| node.attribute(name)) {
+                Some(value) => value.to_owned(),
+                None => continue,
+            },
+            None if form.text => node.text()?,
+            None => node.html()?,
+        };
+        text.push_str(&said);
+        text.push('\n');
+    }
+    print(&text)?;
+    Ok(code)
+}
+
+fn matched(node: Node<'_>) -> Result<Match, DomError> {
+    let attribute = |at: holdfast_dom::AttributeRef<'_>| {
+        let name = match at.prefix {
+            Some(prefix) => format!("{prefix}:{}", at.name),
+            None => at.name.to_owned(),
+        };
+        (name, at.value.to_owned())
+    };
+    Ok(Match {
+        name: node.name().unwrap_or_default().to_owned(),
+        attributes: node.attributes().map(attribute).collect(),
+        text: node.text()?,
+    })
+}
+
+fn keep(args: &PageKeepArgs) -> Result<u8, Failure> {
+    let from_file = args.file.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = args
+        .name
+        .clone()
+        .or(from_file)
+        .filter(|name| name != "-")
+        .ok_or_else(|| Failure::new(USAGE, "the page needs a name in the heap; give it one by --name"))?;
+    let source = source(&args.file)?;
+    let names = name_space()?;
+    let key = key_for_new(&names, &args.key)?;
+    let region = names.open_or_create(&args.heap, &key, args.heap_size)?;
+    let (heap, region) = open_data_heap(region)?;
+    let mut documents = Documents::new(heap);
+    let report = with_progress(&format!("parsing {}", args.file.display()), || {
+        documents.parse(&name, source, &ParseOptions::default())
+    });
+    drop(documents.into_heap().close());
+    region.close()?;
+    let report = report?;
+    if args.json {
+        print_json(&Kept {
+            heap: args.heap.clone(),
+            name,
+            source_bytes: report.source_bytes,
+            document_bytes: report.document_bytes,
+            nodes: report.nodes,
+            errors: report.errors,
+        })?;
+    } else {
+        print(&format!(
+            "{name}: {} nodes in {}, of a source of {}\n",
+            report.nodes,
+            show_size(report.document_bytes),
+            show_size(report.source_bytes)
+        ))?;
+    }
+    Ok(0)
+}
+
+fn source(path: &Path) -> Result<Box<dyn Read>, Failure> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let failed = |error: io::Error| {
+        let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { OTHER };
+        Failure::new(code, format!("cannot read {}: {error}", path.display()))
+    };
+    Ok(Box::new(File::open(path).map_err(failed)?))
+}
+
+impl From<DomError> for Failure {
+    fn from(error: DomError) -> Failure {
+        let code = match &error {
+            DomError::Selector { .. } => USAGE,
+            DomError::NoSuchDocument { .. } => NOT_FOUND,
+            DomError::NotADocument { .. } | DomError::Damaged(_) | DomError::NewerFormat { .. } => BAD_FILE,
+            DomError::Heap(holdfast_heap::HeapError::OutOfMemory { .. }) => NO_ROOM,
+            _ => OTHER,
+        };
+        Failure::new(code, error)
+    }
+}
+
+impl From<OpenHeapError> for Failure {
+    fn from(error: OpenHeapError) -> Failure {
+        match error {
+            OpenHeapError::Region(error) => error.into(),
+            error => Failure::new(BAD_FILE, error),
+        }
+    }
+}

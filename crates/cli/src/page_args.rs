@@ -1,0 +1,96 @@
+//! What can be typed after `page`. Data only, as in `args`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use holdfast_region::RegionName;
+
+use crate::size::parse_size;
+
+pub const PAGE_HELP: &str = "\
+Examples:
+  holdfast page query index.html 'a[href]' --attr href
+  holdfast page keep index.html --heap pages --name start   # parse once ...
+  holdfast page query pages '#news li' --text               # ... and query as often as you like, without parsing";
+
+const QUERY_HELP: &str = "\
+Examples:
+  holdfast page query index.html 'a[href]' --attr href
+  curl -s https://example.org | holdfast page query - title --text
+  holdfast page query pages 'table tr:nth-child(2n) > td' --name start --json
+
+What contains a slash, and what is a file here, is a file; `-` is standard input; all else is the name of a heap. Without a word \
+of what to print, it is the HTML of each match, one match a line if it has one. Exit code 1: nothing matches.";
+
+const KEEP_HELP: &str = "\
+Example:
+  holdfast page keep index.html --heap pages --name start
+
+A document of the same name is replaced when the new one is complete.";
+
+#[derive(Debug, Subcommand)]
+pub enum PageCommand {
+    /// Print the elements of a page that match a selector
+    #[command(after_help = QUERY_HELP)]
+    Query(PageQueryArgs),
+    /// Parse a page into a heap, where queries find it
+    #[command(after_help = KEEP_HELP)]
+    Keep(PageKeepArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct PageQueryArgs {
+    /// An HTML file, `-`, or a heap that has pages
+    #[arg(value_name = "FILE|HEAP")]
+    pub source: String,
+    /// What to look for: a CSS selector
+    pub selector: String,
+    #[command(flatten)]
+    pub form: PageForm,
+    /// Which document of the heap, if it has several
+    #[arg(long, value_name = "DOCUMENT")]
+    pub name: Option<String>,
+    /// Name of the owner key
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub key: String,
+}
+
+/// What is printed of each match.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub struct PageForm {
+    /// Print the value of this attribute of those that have it
+    #[arg(long, value_name = "NAME")]
+    pub attr: Option<String>,
+    /// Print the text in it
+    #[arg(long)]
+    pub text: bool,
+    /// Print names, attributes and texts as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print only how many there are
+    #[arg(long)]
+    pub count: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PageKeepArgs {
+    /// An HTML file, or `-`
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The heap; it is made if there is none
+    #[arg(long, value_name = "HEAP", value_parser = RegionName::parse)]
+    pub heap: RegionName,
+    /// The name of the document [default: that of the file]
+    #[arg(long, value_name = "DOCUMENT")]
+    pub name: Option<String>,
+    /// How large a heap that is made may become
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
+    pub heap_size: u64,
+    /// Name of the owner key
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub key: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

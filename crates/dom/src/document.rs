@@ -1,0 +1,247 @@
+//! A document where it lies: nothing is loaded, copied or built, so that opening costs the same whatever the size.
+//!
+//! Invariants:
+//! - Every number that is read is looked up in a table whose place was checked when the document was opened: a damaged document
+//!   can say anything, and make nobody read elsewhere, hang or panic.
+//! - What cannot be right reads as "nothing there", and is noted: [`Document::damage`] tells, and what gives a whole answer (a
+//!   query, a text, a serialisation) is an error then.
+
+use std::cell::Cell;
+
+use zerocopy::FromBytes;
+
+use crate::error::{Damage, DomError};
+use crate::layout::{
+    AttributeRecord, DOCUMENT, FORMAT_VERSION, Header, Kind, MAGIC, NAME_CLASS, NONE, NameRecord, NodeRecord,
+    Table,
+};
+use crate::node::Node;
+
+/// An open document; see the module.
+#[derive(Clone)]
+pub struct Document<'heap> {
+    pub(crate) header: Header,
+    pub(crate) nodes: &'heap [NodeRecord],
+    pub(crate) attributes: &'heap [AttributeRecord],
+    pub(crate) names: &'heap [NameRecord],
+    pub(crate) text: &'heap [u8],
+    bytes: u64,
+    damage: Cell<Option<Damage>>,
+}
+
+impl std::fmt::Debug for Document<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Document").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+/// How large a document is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DocumentSize {
+    /// Bytes in the heap.
+    pub bytes: u64,
+    /// Nodes, those included that were removed.
+    pub nodes: u32,
+    /// Attributes, those included that were replaced.
+    pub attributes: u32,
+    /// Names of elements and attributes.
+    pub names: u32,
+    /// Bytes of text and values.
+    pub text_bytes: u32,
+}
+
+/// How far browsers of old are imitated, as the document type asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quirks {
+    /// Not at all.
+    None,
+    /// In tables.
+    Limited,
+    /// Fully: selectors compare classes and identifiers without regard to case.
+    Full,
+}
+
+impl<'heap> Document<'heap> {
+    /// Opens a document in its bytes, which are those of a root of a heap; aligned to 8.
+    ///
+    /// # Errors
+    /// [`DomError::Damaged`], [`DomError::NewerFormat`].
+    pub fn from_bytes(bytes: &'heap [u8]) -> Result<Document<'heap>, DomError> {
+        let damaged = DomError::Damaged;
+        let (header, _) = Header::read_from_prefix(bytes).map_err(|_| damaged(Damage::NoHeader))?;
+        if header.magic != MAGIC {
+            return Err(damaged(Damage::NoHeader));
+        }
+        if header.version > FORMAT_VERSION {
+            return Err(DomError::NewerFormat { version: header.version });
+        }
+        if header.version == 0 || header.sum != header.computed_sum() {
+            return Err(damaged(Damage::HeaderSum));
+        }
+        Document::with_header(header, bytes)
+    }
+
+    /// With a header that is not yet that of the bytes.
+    pub(crate) fn with_header(header: Header, bytes: &'heap [u8]) -> Result<Document<'heap>, DomError> {
+        let damaged = DomError::Damaged;
+        let part = |table: Table, record: usize, name| {
+            let used = table.used.min(table.room) as usize;
+            let start = usize::try_from(table.at).ok().filter(|at| table.used <= table.room && at % 8 == 0);
+            start
+                .and_then(|start| bytes.get(start..start.checked_add(used.checked_mul(record)?)?))
+                .ok_or(damaged(Damage::Table { table: name }))
+        };
+        let nodes = part(header.nodes, size_of::<NodeRecord>(), "nodes")?;
+        let attributes = part(header.attributes, size_of::<AttributeRecord>(), "attributes")?;
+        let names = part(header.names, size_of::<NameRecord>(), "names")?;
+        let document = Document {
+            header,
+            nodes: records(nodes, "nodes")?,
+            attributes: records(attributes, "attributes")?,
+            names: records(names, "names")?,
+            text: part(header.text, 1, "text")?,
+            bytes: bytes.len() as u64,
+            damage: Cell::new(None),
+        };
+        match document.record(DOCUMENT) {
+            Some(node) if node.kind == Kind::Document as u8 => {}
+            _ => return Err(damaged(Damage::Node { node: DOCUMENT })),
+        }
+        if document.names.len() <= NAME_CLASS as usize {
+            return Err(damaged(Damage::Name { name: NAME_CLASS }));
+        }
+        Ok(document)
+    }
+
+    /// The document node, which holds all others.
+    #[must_use]
+    pub fn root(&self) -> Node<'_> {
+        Node { document: self, id: DOCUMENT }
+    }
+
+    /// The node of this number, if there is one; what [`Node::id`] gave.
+    #[must_use]
+    pub fn node(&self, id: u32) -> Option<Node<'_>> {
+        let record = self.nodes.get(id as usize)?;
+        Kind::parse(record.kind).filter(|_| id != NONE)?;
+        Some(Node { document: self, id })
+    }
+
+    /// The element `html`, or what a document without one has instead.
+    #[must_use]
+    pub fn root_element(&self) -> Option<Node<'_>> {
+        self.root().children().find(|node| node.kind() == Kind::Element)
+    }
+
+    /// How far browsers of old are imitated.
+    #[must_use]
+    pub fn quirks(&self) -> Quirks {
+        match self.header.quirks {
+            1 => Quirks::Limited,
+            2 => Quirks::Full,
+            _ => Quirks::None,
+        }
+    }
+
+    /// How large it is.
+    #[must_use]
+    pub fn size(&self) -> DocumentSize {
+        DocumentSize {
+            bytes: self.bytes,
+            nodes: self.nodes.len().saturating_sub(1) as u32,
+            attributes: self.attributes.len() as u32,
+            names: self.names.len() as u32,
+            text_bytes: self.text.len() as u32,
+        }
+    }
+
+    /// The first damage that was met since the document was opened. [`Document::check`] looks for all.
+    #[must_use]
+    pub fn damage(&self) -> Option<Damage> {
+        self.damage.get()
+    }
+
+    pub(crate) fn note(&self, damage: Damage) {
+        if self.damage.get().is_none() {
+            self.damage.set(Some(damage));
+        }
+    }
+
+    /// An answer, unless damage was met: then it may not be the whole one.
+    pub(crate) fn unless_damaged<T>(&self, answer: T) -> Result<T, DomError> {
+        match self.damage.get() {
+            Some(damage) => Err(DomError::Damaged(damage)),
+            None => Ok(answer),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, id: u32) -> Option<&NodeRecord> {
+        self.nodes.get(id as usize)
+    }
+
+    /// The node that a link leads to, if it leads to one.
+    #[inline]
+    pub(crate) fn follow(&self, from: u32, to: u32) -> Option<(u32, &NodeRecord)> {
+        if to == NONE {
+            return None;
+        }
+        match self.nodes.get(to as usize) {
+            Some(record) if record.kind != 0 => Some((to, record)),
+            _ => {
+                self.note(Damage::Node { node: from });
+                None
+            }
+        }
+    }
+
+    /// A part of the text; empty, if there is none.
+    #[inline]
+    pub(crate) fn str_at(&self, start: u32, length: u32) -> &str {
+        std::str::from_utf8(self.bytes_at(start, length)).unwrap_or_else(|_| {
+            self.note(Damage::Text { start });
+            ""
+        })
+    }
+
+    /// A part of the text, as bytes; empty, if there is none.
+    #[inline]
+    pub(crate) fn bytes_at(&self, start: u32, length: u32) -> &[u8] {
+        let start_at = start as usize;
+        self.text.get(start_at..start_at.saturating_add(length as usize)).unwrap_or_else(|| {
+            self.note(Damage::Text { start });
+            &[]
+        })
+    }
+
+    /// An element's attributes; none, if they are not there.
+    #[inline]
+    pub(crate) fn attributes_of(&self, record: &NodeRecord) -> &[AttributeRecord] {
+        if record.kind != Kind::Element as u8 || record.attributes == 0 {
+            return &[];
+        }
+        let start = record.data as usize;
+        self.attributes.get(start..start.saturating_add(usize::from(record.attributes))).unwrap_or_else(
+            || {
+                self.note(Damage::Attribute { attribute: record.data });
+                &[]
+            },
+        )
+    }
+
+    #[inline]
+    pub(crate) fn name(&self, name: u32) -> Option<&NameRecord> {
+        let record = self.names.get(name as usize);
+        if record.is_none() {
+            self.note(Damage::Name { name });
+        }
+        record
+    }
+}
+
+fn records<'heap, T>(bytes: &'heap [u8], table: &'static str) -> Result<&'heap [T], DomError>
+where
+    T: FromBytes + zerocopy::Immutable + zerocopy::KnownLayout,
+{
+    <[T]>::ref_from_bytes(bytes).map_err(|_| DomError::Damaged(Damage::Table { table }))
+}

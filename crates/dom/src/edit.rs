@@ -1,0 +1,483 @@
+//! Changes of a document in a transaction of its heap.
+//!
+//! Invariants:
+//! - What is new (nodes, attributes, names, text) goes behind what is in use, where nothing counts until the header says so, and
+//!   the header is written last; what was there is changed through the log. So a rollback or a kill leaves what was.
+//! - No text is changed where it is: several nodes may share it.
+//! - Each change checks all that it needs before its first store. If a store fails after that, the whole transaction is rolled
+//!   back, also when its caller goes on.
+
+use holdfast_heap::{Backing, Changes, HeapError, Object};
+use zerocopy::IntoBytes;
+
+use crate::document::Document;
+use crate::error::{ChangeError, Damage, DomError, Limit};
+use crate::layout::{
+    AttributeRecord, Header, Kind, NONE, NameRecord, NodeRecord, Room, Table, name_hash, root_type,
+};
+use crate::limits::{ATTRIBUTES_MAX, NODES_MAX, TEXT_BYTES_MAX};
+use crate::namespace::Namespace;
+
+/// A document that is being changed; see [`Documents::edit`](crate::Documents::edit).
+pub struct Edit<'tx, 'heap, B: Backing> {
+    tx: &'tx mut Changes<'heap, B>,
+    name: String,
+    object: Object,
+    header: Header,
+    /// A store failed in the middle of a change.
+    failed: bool,
+}
+
+impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
+    pub(crate) fn begin(tx: &'tx mut Changes<'heap, B>, name: &str) -> Result<Self, DomError> {
+        let object = tx.root(name).ok_or_else(|| DomError::NoSuchDocument { name: name.to_owned() })?;
+        let header = Document::from_bytes(tx.bytes(object).unwrap_or_default())?.header;
+        Ok(Edit { tx, name: name.to_owned(), object, header, failed: false })
+    }
+
+    /// Makes the changes those of the document.
+    pub(crate) fn finish(self) -> Result<(), DomError> {
+        if self.failed {
+            return Err(HeapError::TransactionAborted.into());
+        }
+        Ok(self.tx.write(self.object, 0, self.header.summed().as_bytes())?)
+    }
+
+    /// The document as it stands.
+    ///
+    /// # Errors
+    /// [`DomError::Damaged`].
+    pub fn document(&self) -> Result<Document<'_>, DomError> {
+        Document::with_header(self.header, self.tx.bytes(self.object).unwrap_or_default())
+    }
+
+    /// Makes an element that is nowhere yet; a name of HTML is brought to lower case.
+    ///
+    /// # Errors
+    /// [`ChangeError::BadName`], no room.
+    pub fn create_element(&mut self, namespace: Namespace, name: &str) -> Result<u32, DomError> {
+        let name = checked_name(name, namespace == Namespace::Html)?;
+        self.change(|edit| {
+            let name = edit.name_number(namespace, &name)?;
+            edit.push_node(NodeRecord { kind: Kind::Element as u8, name, ..NodeRecord::default() })
+        })
+    }
+
+    /// Makes a text that is nowhere yet.
+    ///
+    /// # Errors
+    /// No room.
+    pub fn create_text(&mut self, text: &str) -> Result<u32, DomError> {
+        self.create(Kind::Text, text)
+    }
+
+    /// Makes a comment that is nowhere yet.
+    ///
+    /// # Errors
+    /// No room.
+    pub fn create_comment(&mut self, text: &str) -> Result<u32, DomError> {
+        self.create(Kind::Comment, text)
+    }
+
+    fn create(&mut self, kind: Kind, text: &str) -> Result<u32, DomError> {
+        self.change(|edit| {
+            let (data, length) = edit.push_text(text)?;
+            edit.push_node(NodeRecord { kind: kind as u8, data, length, ..NodeRecord::default() })
+        })
+    }
+
+    /// Puts a node, with what is in it, behind all children of another; takes it from where it was.
+    ///
+    /// # Errors
+    /// [`ChangeError`] when that cannot be; no room.
+    pub fn append(&mut self, parent: u32, child: u32) -> Result<(), DomError> {
+        self.check_place(parent, child)?;
+        self.change(|edit| {
+            edit.unlink(child)?;
+            edit.link(parent, child, NONE)
+        })
+    }
+
+    /// Puts a node, with what is in it, before a sibling; takes it from where it was.
+    ///
+    /// # Errors
+    /// [`ChangeError`] when that cannot be; no room.
+    pub fn insert_before(&mut self, sibling: u32, child: u32) -> Result<(), DomError> {
+        let parent = self.node(sibling)?.parent;
+        if parent == NONE {
+            return Err(ChangeError::NoParent { node: sibling }.into());
+        }
+        if sibling == child {
+            return Ok(());
+        }
+        self.check_place(parent, child)?;
+        self.change(|edit| {
+            edit.unlink(child)?;
+            edit.link(parent, child, sibling)
+        })
+    }
+
+    /// Takes a node, with what is in it, out of the tree. It can be put elsewhere; if nobody does, its bytes stay unused until
+    /// [`Documents::compact`](crate::Documents::compact).
+    ///
+    /// # Errors
+    /// [`ChangeError::NoSuchNode`]; no room.
+    pub fn remove(&mut self, node: u32) -> Result<(), DomError> {
+        self.node(node)?;
+        self.change(|edit| edit.unlink(node))
+    }
+
+    /// Gives a text or comment other text, or puts a text in the place of all that an element holds.
+    ///
+    /// # Errors
+    /// [`ChangeError`] for a node of another kind; no room.
+    pub fn set_text(&mut self, node: u32, text: &str) -> Result<(), DomError> {
+        let record = self.node(node)?;
+        match Kind::parse(record.kind) {
+            Some(Kind::Text | Kind::Comment) => self.change(|edit| {
+                let (data, length) = edit.push_text(text)?;
+                edit.write_node(node, NodeRecord { data, length, ..record })
+            }),
+            Some(Kind::Element | Kind::Fragment) => {
+                let mut steps_left = self.header.nodes.used;
+                loop {
+                    let child = self.node(node)?.first_child;
+                    if child == NONE {
+                        break;
+                    }
+                    steps_left =
+                        steps_left.checked_sub(1).ok_or(DomError::Damaged(Damage::Circle { node }))?;
+                    self.change(|edit| edit.unlink(child))?;
+                }
+                if text.is_empty() {
+                    return Ok(());
+                }
+                let child = self.create_text(text)?;
+                self.append(node, child)
+            }
+            _ => Err(ChangeError::WrongKind { node, wanted: "text, comment or element" }.into()),
+        }
+    }
+
+    /// Gives an element an attribute without a namespace, or the one that it has another value; in HTML the name is brought to
+    /// lower case.
+    ///
+    /// # Errors
+    /// [`ChangeError::WrongKind`], [`ChangeError::BadName`]; [`DomError::Limit`] for an element with 65,535 of them; no room.
+    pub fn set_attribute(&mut self, node: u32, name: &str, value: &str) -> Result<(), DomError> {
+        let (record, name) = self.attribute_place(node, name)?;
+        let found = self.find_attribute(&record, &name)?;
+        if found.is_none() && u32::from(record.attributes) >= ATTRIBUTES_MAX {
+            return Err(DomError::Limit { limit: Limit::Attributes, max: ATTRIBUTES_MAX.into() });
+        }
+        self.change(|edit| {
+            let (value, length) = edit.push_text(value)?;
+            if let Some((number, old)) = found {
+                return edit.write_attribute(number, AttributeRecord { value, length, ..old });
+            }
+            let name = edit.name_number(Namespace::None, &name)?;
+            edit.add_attribute(node, record, AttributeRecord { name, value, length })
+        })
+    }
+
+    /// Takes an attribute without a namespace from an element; says whether it had it.
+    ///
+    /// # Errors
+    /// [`ChangeError::WrongKind`], [`ChangeError::BadName`]; no room.
+    pub fn remove_attribute(&mut self, node: u32, name: &str) -> Result<bool, DomError> {
+        let (record, name) = self.attribute_place(node, name)?;
+        let Some((number, _)) = self.find_attribute(&record, &name)? else { return Ok(false) };
+        let end = record.data + u32::from(record.attributes);
+        let behind = self.attributes(number + 1, end)?;
+        self.change(|edit| {
+            for (number, attribute) in (number..).zip(behind) {
+                edit.write_attribute(number, attribute)?;
+            }
+            edit.write_node(node, NodeRecord { attributes: record.attributes - 1, ..record })
+        })?;
+        Ok(true)
+    }
+
+    /// Runs a change whose stores must all happen.
+    fn change<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R, DomError>) -> Result<R, DomError> {
+        let before = self.failed;
+        self.failed = true;
+        let result = work(self)?;
+        self.failed = before;
+        Ok(result)
+    }
+
+    fn node(&self, node: u32) -> Result<NodeRecord, DomError> {
+        let document = self.document()?;
+        match document.record(node) {
+            Some(record) if node != NONE && Kind::parse(record.kind).is_some() => Ok(*record),
+            _ => Err(ChangeError::NoSuchNode { node }.into()),
+        }
+    }
+
+    /// The node that a link leads to.
+    fn linked(&self, node: u32) -> Result<NodeRecord, DomError> {
+        self.node(node).map_err(|_| DomError::Damaged(Damage::Node { node }))
+    }
+
+    /// Whether one node may be put into the other.
+    fn check_place(&self, parent: u32, child: u32) -> Result<(), DomError> {
+        let kind = |node| self.node(node).map(|record| Kind::parse(record.kind));
+        let (holder, held) = (kind(parent)?, kind(child)?);
+        let fits = holder.is_some_and(Kind::is_parent)
+            && match held {
+                Some(Kind::Document | Kind::Fragment) | None => false,
+                Some(Kind::Doctype) => holder == Some(Kind::Document),
+                Some(Kind::Text) => holder != Some(Kind::Document),
+                Some(_) => true,
+            };
+        if !fits {
+            return Err(ChangeError::Hierarchy { parent, child }.into());
+        }
+        let mut at = parent;
+        for _ in 0..=self.header.nodes.used {
+            if at == child {
+                return Err(ChangeError::OwnAncestor { parent, child }.into());
+            }
+            let record = self.linked(at)?;
+            // From the contents of a template to the template.
+            at = if record.kind == Kind::Fragment as u8 { record.data } else { record.parent };
+            if at == NONE {
+                return Ok(());
+            }
+        }
+        Err(DomError::Damaged(Damage::Circle { node: parent }))
+    }
+
+    fn unlink(&mut self, id: u32) -> Result<(), DomError> {
+        let record = self.linked(id)?;
+        if record.parent == NONE {
+            return Ok(());
+        }
+        let parent = self.linked(record.parent)?;
+        let first = parent.first_child;
+        if first == id {
+            self.write_node(record.parent, NodeRecord { first_child: record.next, ..parent })?;
+        } else {
+            let previous = self.linked(record.previous)?;
+            self.write_node(record.previous, NodeRecord { next: record.next, ..previous })?;
+        }
+        // Whose previous one this was: the next sibling's, or the first child's, for which this was the last.
+        let later = if record.next != NONE { record.next } else { first };
+        if later != id {
+            let next = self.linked(later)?;
+            self.write_node(later, NodeRecord { previous: record.previous, ..next })?;
+        }
+        self.write_node(id, NodeRecord { parent: NONE, next: NONE, previous: NONE, ..record })
+    }
+
+    /// Puts a node that is nowhere before `sibling`, or behind all children.
+    fn link(&mut self, parent: u32, id: u32, sibling: u32) -> Result<(), DomError> {
+        let holder = self.linked(parent)?;
+        let first = holder.first_child;
+        let record = self.linked(id)?;
+        if first == NONE {
+            self.write_node(parent, NodeRecord { first_child: id, ..holder })?;
+            return self.write_node(id, NodeRecord { parent, previous: id, ..record });
+        }
+        // Whose previous one changes: that of the sibling, or at the end that of the first child, which is the last.
+        let later = if sibling == NONE { first } else { sibling };
+        let later_record = self.linked(later)?;
+        let previous = later_record.previous;
+        self.write_node(later, NodeRecord { previous: id, ..later_record })?;
+        if sibling == first {
+            self.write_node(parent, NodeRecord { first_child: id, ..holder })?;
+        } else {
+            let before = self.linked(previous)?;
+            self.write_node(previous, NodeRecord { next: id, ..before })?;
+        }
+        self.write_node(id, NodeRecord { parent, previous, next: sibling, ..record })
+    }
+
+    /// An element, and the name of an attribute as it has it.
+    fn attribute_place(&self, node: u32, name: &str) -> Result<(NodeRecord, String), DomError> {
+        let record = self.node(node)?;
+        if record.kind != Kind::Element as u8 {
+            return Err(ChangeError::WrongKind { node, wanted: "element" }.into());
+        }
+        let document = self.document()?;
+        let is_html = document.name(record.name).is_some_and(|name| name.namespace == Namespace::Html as u8);
+        Ok((record, checked_name(name, is_html)?))
+    }
+
+    fn find_attribute(
+        &self,
+        record: &NodeRecord,
+        name: &str,
+    ) -> Result<Option<(u32, AttributeRecord)>, DomError> {
+        let document = self.document()?;
+        let (attributes, hash) = (document.attributes_of(record), name_hash(name));
+        let found = (record.data..).zip(attributes).find(|(_, attribute)| {
+            document.name(attribute.name).is_some_and(|record| {
+                record.hash == hash
+                    && record.namespace == Namespace::None as u8
+                    && document.bytes_at(record.local, record.local_length) == name.as_bytes()
+            })
+        });
+        let found = found.map(|(number, attribute)| (number, *attribute));
+        document.unless_damaged(found)
+    }
+
+    fn attributes(&self, start: u32, end: u32) -> Result<Vec<AttributeRecord>, DomError> {
+        let document = self.document()?;
+        let attributes = document.attributes.get(start as usize..end as usize);
+        attributes.map(<[_]>::to_vec).ok_or(DomError::Damaged(Damage::Attribute { attribute: start }))
+    }
+
+    /// Gives an element one more attribute: behind its others, which first go where there is room behind them.
+    fn add_attribute(
+        &mut self,
+        node: u32,
+        record: NodeRecord,
+        attribute: AttributeRecord,
+    ) -> Result<(), DomError> {
+        let end = record.data.saturating_add(record.attributes.into());
+        let mut place = record.data;
+        if end != self.header.attributes.used {
+            let others = match record.attributes {
+                0 => Vec::new(),
+                _ => self.attributes(record.data, end)?,
+            };
+            place = self.header.attributes.used;
+            for other in others {
+                self.push_attribute(other)?;
+            }
+        }
+        self.push_attribute(attribute)?;
+        self.write_node(node, NodeRecord { data: place, attributes: record.attributes + 1, ..record })
+    }
+
+    fn name_number(&mut self, namespace: Namespace, local: &str) -> Result<u32, DomError> {
+        let hash = name_hash(local);
+        let document = self.document()?;
+        let known = document.names.iter().position(|name| {
+            name.hash == hash
+                && name.namespace == namespace as u8
+                && name.has_prefix == 0
+                && document.bytes_at(name.local, name.local_length) == local.as_bytes()
+        });
+        if let Some(number) = known {
+            return Ok(number as u32);
+        }
+        let (start, length) = self.push_text(local)?;
+        let record = NameRecord {
+            local: start,
+            local_length: length,
+            namespace: namespace as u8,
+            hash,
+            ..NameRecord::default()
+        };
+        self.reserve(Room { names: 1, ..Room::default() })?;
+        let number = self.header.names.used;
+        self.put_new(self.header.names, record.as_bytes())?;
+        self.header.names.used += 1;
+        Ok(number)
+    }
+
+    fn push_node(&mut self, record: NodeRecord) -> Result<u32, DomError> {
+        self.reserve(Room { nodes: 1, ..Room::default() })?;
+        let number = self.header.nodes.used;
+        self.put_new(self.header.nodes, record.as_bytes())?;
+        self.header.nodes.used += 1;
+        Ok(number)
+    }
+
+    fn push_attribute(&mut self, record: AttributeRecord) -> Result<(), DomError> {
+        self.reserve(Room { attributes: 1, ..Room::default() })?;
+        self.put_new(self.header.attributes, record.as_bytes())?;
+        self.header.attributes.used += 1;
+        Ok(())
+    }
+
+    fn push_text(&mut self, text: &str) -> Result<(u32, u32), DomError> {
+        if text.len() as u64 > TEXT_BYTES_MAX {
+            return Err(DomError::Limit { limit: Limit::TextBytes, max: TEXT_BYTES_MAX });
+        }
+        self.reserve(Room { text: text.len() as u32, ..Room::default() })?;
+        let start = self.header.text.used;
+        self.tx.write_unlogged(self.object, self.header.text.at + u64::from(start), text.as_bytes())?;
+        self.header.text.used += text.len() as u32;
+        Ok((start, text.len() as u32))
+    }
+
+    /// Stores a record behind those in use of its table.
+    fn put_new(&mut self, table: Table, record: &[u8]) -> Result<(), DomError> {
+        let at = table.at + u64::from(table.used) * record.len() as u64;
+        Ok(self.tx.write_unlogged(self.object, at, record)?)
+    }
+
+    fn write_node(&mut self, node: u32, record: NodeRecord) -> Result<(), DomError> {
+        let at = self.header.nodes.at + u64::from(node) * size_of::<NodeRecord>() as u64;
+        Ok(self.tx.write(self.object, at, record.as_bytes())?)
+    }
+
+    fn write_attribute(&mut self, number: u32, record: AttributeRecord) -> Result<(), DomError> {
+        let at = self.header.attributes.at + u64::from(number) * size_of::<AttributeRecord>() as u64;
+        Ok(self.tx.write(self.object, at, record.as_bytes())?)
+    }
+
+    /// Makes room behind what is in use; the document moves when there is none.
+    fn reserve(&mut self, wanted: Room) -> Result<(), DomError> {
+        let header = self.header;
+        let fits = |table: Table, wanted: u32| table.room - table.used >= wanted;
+        if fits(header.nodes, wanted.nodes)
+            && fits(header.attributes, wanted.attributes)
+            && fits(header.names, wanted.names)
+            && fits(header.text, wanted.text)
+        {
+            return Ok(());
+        }
+        let more = |table: Table, wanted: u32, least: u32, limit: Limit, max: u64| {
+            let needed = u64::from(table.used) + u64::from(wanted);
+            if needed > max {
+                return Err(DomError::Limit { limit, max });
+            }
+            // Half as much again, so that many small changes cost few moves.
+            let room = needed + u64::from(table.used / 2).max(u64::from(least));
+            Ok(room.min(max) as u32)
+        };
+        let nodes_max = u64::from(NODES_MAX);
+        let room = Room {
+            nodes: more(header.nodes, wanted.nodes, 16, Limit::Nodes, nodes_max)?,
+            attributes: more(header.attributes, wanted.attributes, 16, Limit::Attributes, nodes_max)?,
+            names: more(header.names, wanted.names, 4, Limit::Nodes, nodes_max)?,
+            text: more(header.text, wanted.text, 1024, Limit::TextBytes, TEXT_BYTES_MAX)?,
+        };
+        let (mut moved, bytes) = Header::with_room(room, header.quirks);
+        let tables = [
+            (header.nodes, &mut moved.nodes, size_of::<NodeRecord>()),
+            (header.attributes, &mut moved.attributes, size_of::<AttributeRecord>()),
+            (header.names, &mut moved.names, size_of::<NameRecord>()),
+            (header.text, &mut moved.text, 1),
+        ];
+        let mut parts = Vec::new();
+        for (from, to, record) in tables {
+            to.used = from.used;
+            parts.push((from.at as usize, to.at as usize, from.used as usize * record));
+        }
+        let moved = moved.summed();
+        self.object = self.tx.replace(&self.name, bytes, Some(root_type()), |old, new| {
+            new.fill(0);
+            new[..size_of::<Header>()].copy_from_slice(moved.as_bytes());
+            for (from, to, length) in parts {
+                new[to..to + length].copy_from_slice(&old[from..from + length]);
+            }
+        })?;
+        self.header = moved;
+        Ok(())
+    }
+}
+
+/// A name that an element or attribute can have.
+fn checked_name(name: &str, lower: bool) -> Result<String, ChangeError> {
+    let bad = |c: char| c.is_whitespace() || matches!(c, '/' | '=' | '>' | '<' | '"' | '\'' | '\0');
+    if name.is_empty() || name.contains(bad) {
+        return Err(ChangeError::BadName);
+    }
+    Ok(if lower { name.to_ascii_lowercase() } else { name.to_owned() })
+}

@@ -1,0 +1,163 @@
+//! From a parsed tree to the bytes of a document: nodes are numbered anew, in document order and without those that nobody
+//! reaches, so that a walk over the document is one over memory; a text that occurs again and again is stored once.
+//!
+//! Invariant: the size is known before anything is written, and every byte of it is written.
+
+use xxhash_rust::xxh3::xxh3_64;
+use zerocopy::IntoBytes;
+
+use crate::arena::Arena;
+use crate::error::{DomError, Limit};
+use crate::layout::{AttributeRecord, Header, Kind, NONE, NameRecord, NodeRecord, Room, Table, name_hash};
+use crate::limits::Limits;
+use crate::namespace::Namespace;
+
+/// Texts of up to this many bytes are looked for among those stored lately.
+pub(crate) const SHARED_BYTES_MAX: usize = 64;
+/// Places in which those are remembered.
+const SHARED_PLACES: usize = 4096;
+
+/// A tree that is ready to be written.
+pub(crate) struct Image {
+    header: Header,
+    bytes: u64,
+    nodes: Vec<NodeRecord>,
+    attributes: Vec<AttributeRecord>,
+    names: Vec<NameRecord>,
+    text: Vec<u8>,
+}
+
+/// Text that is collected, with what was stored lately.
+struct Blob {
+    text: Vec<u8>,
+    lately: Vec<(u32, u32)>,
+}
+
+impl Blob {
+    fn add(&mut self, text: &[u8]) -> (u32, u32) {
+        let length = text.len() as u32;
+        if text.is_empty() {
+            return (0, 0);
+        }
+        if text.len() > SHARED_BYTES_MAX {
+            return (self.push(text), length);
+        }
+        let place = xxh3_64(text) as usize % SHARED_PLACES;
+        let (start, stored) = self.lately[place];
+        if self.text.get(start as usize..start as usize + stored as usize) == Some(text) {
+            return (start, length);
+        }
+        let start = self.push(text);
+        self.lately[place] = (start, length);
+        (start, length)
+    }
+
+    fn push(&mut self, text: &[u8]) -> u32 {
+        let start = self.text.len() as u32;
+        self.text.extend_from_slice(text);
+        start
+    }
+}
+
+impl Image {
+    /// # Errors
+    /// [`DomError::Limit`] when the tree is deeper than allowed after all.
+    pub(crate) fn of(arena: &Arena, limits: &Limits) -> Result<Image, DomError> {
+        let (order, depth) = arena.in_order();
+        if depth > limits.depth {
+            return Err(DomError::Limit { limit: Limit::Depth, max: u64::from(limits.depth) });
+        }
+        let mut numbers = vec![NONE; arena.nodes.len()];
+        for (number, id) in (1..).zip(&order) {
+            numbers[*id as usize] = number;
+        }
+        let mut blob =
+            Blob { text: Vec::with_capacity(arena.text_bytes as usize), lately: vec![(0, 0); SHARED_PLACES] };
+        let names = arena.names.all.iter().map(|name| {
+            let (local, local_length) = blob.add(name.local.as_bytes());
+            let prefix = name.prefix.as_deref().unwrap_or_default();
+            // Prefixes come from the tree builder's table, not from the page.
+            let (prefix, prefix_length) = blob.add(prefix.as_bytes());
+            NameRecord {
+                local,
+                local_length,
+                prefix,
+                prefix_length: prefix_length as u16,
+                namespace: Namespace::of(&name.ns) as u8,
+                has_prefix: u8::from(name.prefix.is_some()),
+                hash: name_hash(&name.local),
+            }
+        });
+        let names: Vec<NameRecord> = names.collect();
+        let mut attributes = Vec::with_capacity(arena.attributes.len());
+        let mut nodes = Vec::with_capacity(order.len() + 1);
+        nodes.push(NodeRecord::default());
+        // The contents of a template follow it.
+        let mut template = NONE;
+        for id in order {
+            let old = arena.node(id);
+            let number = |id: u32| numbers.get(id as usize).copied().unwrap_or(NONE);
+            let mut node = NodeRecord {
+                parent: number(old.parent),
+                next: number(old.next),
+                previous: number(old.previous),
+                first_child: number(old.first_child),
+                flags: 0,
+                ..*old
+            };
+            if old.kind == Kind::Element as u8 {
+                node.data = attributes.len() as u32;
+                node.length = number(old.length);
+                template = number(id);
+                attributes.extend(arena.attributes_of(old).iter().map(|attribute| {
+                    let (value, length) = blob.add(arena.text_at(attribute.value, attribute.length));
+                    AttributeRecord { name: attribute.name, value, length }
+                }));
+            } else if old.kind == Kind::Fragment as u8 {
+                node.data = template;
+            } else {
+                (node.data, node.length) = blob.add(arena.text_of(old));
+            }
+            nodes.push(node);
+        }
+        let room = Room {
+            nodes: nodes.len() as u32,
+            attributes: attributes.len() as u32,
+            names: names.len() as u32,
+            text: blob.text.len() as u32,
+        };
+        let (mut header, bytes) = Header::with_room(room, arena.quirks);
+        for table in [&mut header.nodes, &mut header.attributes, &mut header.names, &mut header.text] {
+            table.used = table.room;
+        }
+        Ok(Image { header: header.summed(), bytes, nodes, attributes, names, text: blob.text })
+    }
+
+    /// Bytes of the document.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Nodes of the document.
+    pub(crate) fn nodes(&self) -> u32 {
+        self.header.nodes.used - 1
+    }
+
+    /// Writes the document to as many bytes as it needs.
+    pub(crate) fn write(&self, target: &mut [u8]) {
+        let mut end = 0;
+        let mut put = |at: u64, bytes: &[u8]| {
+            let at = at as usize;
+            target[end..at].fill(0);
+            end = at + bytes.len();
+            target[at..end].copy_from_slice(bytes);
+        };
+        let place = |table: Table| table.at;
+        put(0, self.header.as_bytes());
+        put(place(self.header.nodes), self.nodes.as_bytes());
+        put(place(self.header.attributes), self.attributes.as_bytes());
+        put(place(self.header.names), self.names.as_bytes());
+        put(place(self.header.text), &self.text);
+        target[end..].fill(0);
+    }
+}

@@ -1,0 +1,62 @@
+//! How much of a page is taken. A page is somebody else's: it may be endless, as deep as it is long, or one tag.
+
+/// Limits on a page that is parsed; what is more is a typed error, and nothing is stored. Parsing takes some 80 bytes of memory for each
+/// node, and twice the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the source: 64 MiB. No more than 1 GiB counts.
+    pub source_bytes: u64,
+    /// Nodes: 4 million.
+    pub nodes: u32,
+    /// Nodes below each other: 2,048. The tree builder looks at all open elements for some tags, so time is the product of this
+    /// and the length of the page.
+    pub depth: u32,
+    /// Attributes of one element: 4,096. No more than 65,535 count.
+    pub attributes: u32,
+    /// White space, slashes and quotes within one tag or comment: 100,000. A tokenizer compares each attribute with all before
+    /// it.
+    pub token_parts: u64,
+    /// Bytes of text, attributes' values and names: 128 MiB. No more than 2 GiB count.
+    pub text_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            source_bytes: 64 << 20,
+            nodes: 4_000_000,
+            depth: 2_048,
+            attributes: 4_096,
+            token_parts: 100_000,
+            text_bytes: 128 << 20,
+        }
+    }
+}
+
+/// Bytes of a source that count at most.
+pub(crate) const SOURCE_BYTES_MAX: u64 = 1 << 30;
+/// Nodes that count at most.
+pub(crate) const NODES_MAX: u32 = 1 << 30;
+/// Bytes of text that count at most.
+pub(crate) const TEXT_BYTES_MAX: u64 = 1 << 31;
+/// Attributes of one element that count at most.
+pub(crate) const ATTRIBUTES_MAX: u32 = u16::MAX as u32;
+/// Bytes of a selector.
+pub(crate) const SELECTOR_BYTES_MAX: usize = 16 << 10;
+/// Brackets in each other in a selector.
+pub(crate) const SELECTOR_NESTING_MAX: usize = 32;
+/// Compound selectors in a row: matching goes as deep.
+pub(crate) const SELECTOR_PARTS_MAX: usize = 256;
+
+impl Limits {
+    /// As far as the format goes.
+    pub(crate) fn within_format(self) -> Limits {
+        Limits {
+            source_bytes: self.source_bytes.min(SOURCE_BYTES_MAX),
+            nodes: self.nodes.min(NODES_MAX),
+            attributes: self.attributes.min(ATTRIBUTES_MAX),
+            text_bytes: self.text_bytes.min(TEXT_BYTES_MAX),
+            ..self
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Nodes of an open document, and what can be asked of them.
+//!
+//! Invariant: an iterator ends, also over nodes that lead to each other in a circle: it makes no more steps than the document has
+//! nodes.
+
+use crate::document::Document;
+use crate::error::{Damage, DomError};
+use crate::image::SHARED_BYTES_MAX;
+use crate::layout::{AttributeRecord, Kind, NAME_CLASS, NAME_ID, NodeRecord, name_hash};
+use crate::namespace::Namespace;
+
+/// A node: a number in a document.
+#[derive(Clone, Copy)]
+pub struct Node<'d> {
+    pub(crate) document: &'d Document<'d>,
+    pub(crate) id: u32,
+}
+
+impl PartialEq for Node<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id && std::ptr::eq(self.document, other.document)
+    }
+}
+
+impl Eq for Node<'_> {}
+
+impl std::fmt::Debug for Node<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node {} {:?} {}", self.id, self.kind(), self.name().unwrap_or_default())
+    }
+}
+
+/// An attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttributeRef<'d> {
+    /// Its namespace; none for most.
+    pub namespace: Namespace,
+    /// Its prefix: `xlink` of `xlink:href` in SVG.
+    pub prefix: Option<&'d str>,
+    /// Its name without prefix.
+    pub name: &'d str,
+    /// Its value.
+    pub value: &'d str,
+}
+
+/// A document type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doctype<'d> {
+    /// `html`, as a rule.
+    pub name: &'d str,
+    /// Empty, as a rule.
+    pub public_id: &'d str,
+    /// Empty, as a rule.
+    pub system_id: &'d str,
+}
+
+impl<'d> Node<'d> {
+    /// Its number, which it keeps as long as the document is not parsed again or compacted.
+    #[must_use]
+    pub fn id(self) -> u32 {
+        self.id
+    }
+
+    /// The document.
+    #[must_use]
+    pub fn document(self) -> &'d Document<'d> {
+        self.document
+    }
+
+    pub(crate) fn record(self) -> NodeRecord {
+        self.document.record(self.id).copied().unwrap_or_default()
+    }
+
+    fn at(self, to: u32) -> Option<Node<'d>> {
+        self.document.follow(self.id, to).map(|(id, _)| Node { id, ..self })
+    }
+
+    /// What it is. A node of a kind that there is not reads as a comment, and is damage.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        Kind::parse(self.record().kind).unwrap_or_else(|| {
+            self.document.note(Damage::Node { node: self.id });
+            Kind::Comment
+        })
+    }
+
+    /// Whether it is an element.
+    #[must_use]
+    pub fn is_element(self) -> bool {
+        self.record().kind == Kind::Element as u8
+    }
+
+    /// Its parent.
+    #[must_use]
+    pub fn parent(self) -> Option<Node<'d>> {
+        self.at(self.record().parent)
+    }
+
+    /// Its first child.
+    #[must_use]
+    pub fn first_child(self) -> Option<Node<'d>> {
+        self.at(self.record().first_child)
+    }
+
+    /// Its last child.
+    #[must_use]
+    pub fn last_child(self) -> Option<Node<'d>> {
+        let first = self.first_child()?;
+        first.at(first.record().previous)
+    }
+
+    /// The sibling behind it.
+    #[must_use]
+    pub fn next_sibling(self) -> Option<Node<'d>> {
+        self.at(self.record().next)
+    }
+
+    /// The sibling before it.
+    #[must_use]
+    pub fn previous_sibling(self) -> Option<Node<'d>> {
+        let record = self.record();
+        let parent = self.at(record.parent)?;
+        if parent.record().first_child == self.id { None } else { self.at(record.previous) }
+    }
+
+    /// What a template holds: its nodes are not its children, and in no walk over the document.
+    #[must_use]
+    pub fn template_contents(self) -> Option<Node<'d>> {
+        let record = self.record();
+        if record.kind == Kind::Element as u8 { self.at(record.length) } else { None }
+    }
+
+    /// Its children.
+    #[must_use]
+    pub fn children(self) -> Siblings<'d> {
+        Siblings { next: self.first_child(), steps_left: self.document.nodes.len() }
+    }
+
+    /// Its parent, its parent's parent, and so on.
+    #[must_use]
+    pub fn ancestors(self) -> Ancestors<'d> {
+        Ancestors { next: self.parent(), steps_left: self.document.nodes.len() }
+    }
+
+    /// All nodes below it, in document order; those in templates' contents are not.
+    #[must_use]
+    pub fn descendants(self) -> Descendants<'d> {
+        Descendants { root: self, last: self, steps_left: self.document.walk_steps() }
+    }
+
+    /// An element's local name, in lower case if it is of HTML.
+    #[must_use]
+    pub fn name(self) -> Option<&'d str> {
+        let record = self.document.name(self.element()?.name)?;
+        Some(self.document.str_at(record.local, record.local_length))
+    }
+
+    /// An element's namespace.
+    #[must_use]
+    pub fn namespace(self) -> Option<Namespace> {
+        let name = self.element()?.name;
+        let namespace = Namespace::parse(self.document.name(name)?.namespace);
+        if namespace.is_none() {
+            self.document.note(Damage::Name { name });
+        }
+        namespace
+    }
+
+    fn element(self) -> Option<NodeRecord> {
+        let record = self.record();
+        (record.kind == Kind::Element as u8).then_some(record)
+    }
+
+    /// An element's attributes, in the order of the source.
+    pub fn attributes(self) -> impl ExactSizeIterator<Item = AttributeRef<'d>> {
+        let document = self.document;
+        let attributes = match document.record(self.id) {
+            Some(record) => document.attributes_of(record),
+            None => &[],
+        };
+        attributes.iter().map(|attribute| document.attribute(attribute))
+    }
+
+    /// The value of an attribute without a namespace.
+    #[must_use]
+    pub fn attribute(self, name: &str) -> Option<&'d str> {
+        self.attribute_in(Namespace::None, name)
+    }
+
+    /// The value of an attribute.
+    #[must_use]
+    pub fn attribute_in(self, namespace: Namespace, name: &str) -> Option<&'d str> {
+        let (document, hash) = (self.document, name_hash(name));
+        let attributes = document.attributes_of(document.record(self.id)?);
+        let found = attributes.iter().find(|attribute| {
+            document.name(attribute.name).is_some_and(|record| {
+                record.hash == hash
+                    && record.namespace == namespace as u8
+                    && document.bytes_at(record.local, record.local_length) == name.as_bytes()
+            })
+        })?;
+        Some(document.str_at(found.value, found.length))
+    }
+
+    /// The attribute `id`.
+    #[must_use]
+    pub fn html_id(self) -> Option<&'d str> {
+        self.known_attribute(NAME_ID)
+    }
+
+    /// The classes that the attribute `class` names.
+    pub fn classes(self) -> impl Iterator<Item = &'d str> {
+        self.known_attribute(NAME_CLASS).unwrap_or_default().split_ascii_whitespace()
+    }
+
+    pub(crate) fn known_attribute(self, name: u32) -> Option<&'d str> {
+        let document = self.document;
+        let attributes = document.attributes_of(document.record(self.id)?);
+        let found = attributes.iter().find(|attribute| attribute.name == name)?;
+        Some(document.str_at(found.value, found.length))
+    }
+
+    /// The text of a text or comment, and the data of a processing instruction.
+    #[must_use]
+    pub fn data(self) -> Option<&'d str> {
+        let record = self.record();
+        match Kind::parse(record.kind)? {
+            Kind::Text | Kind::Comment => Some(self.document.str_at(record.data, record.length)),
+            Kind::ProcessingInstruction => self.instruction().map(|(_, data)| data),
+            _ => None,
+        }
+    }
+
+    /// The target of a processing instruction.
+    #[must_use]
+    pub fn target(self) -> Option<&'d str> {
+        self.instruction().map(|(target, _)| target)
+    }
+
+    fn instruction(self) -> Option<(&'d str, &'d str)> {
+        let record = self.record();
+        if record.kind != Kind::ProcessingInstruction as u8 {
+            return None;
+        }
+        let [target] = self.lengths(&record)?;
+        let start = record.data + 4;
+        let rest = record.length.checked_sub(4)?.checked_sub(target);
+        let Some(rest) = rest else {
+            self.document.note(Damage::Text { start: record.data });
+            return None;
+        };
+        Some((self.document.str_at(start, target), self.document.str_at(start + target, rest)))
+    }
+
+    /// What a document type says.
+    #[must_use]
+    pub fn doctype(self) -> Option<Doctype<'d>> {
+        let record = self.record();
+        if record.kind != Kind::Doctype as u8 {
+            return None;
+        }
+        let [name, public] = self.lengths(&record)?;
+        let document = self.document;
+        let system =
+            record.length.checked_sub(8).and_then(|rest| rest.checked_sub(name)?.checked_sub(public));
+        let Some(system) = system else {
+            document.note(Damage::Text { start: record.data });
+            return None;
+        };
+        let start = record.data + 8;
+        Some(Doctype {
+            name: document.str_at(start, name),
+            public_id: document.str_at(start + name, public),
+            system_id: document.str_at(start + name + public, system),
+        })
+    }
+
+    /// The words before a text of several parts.
+    fn lengths<const COUNT: usize>(self, record: &NodeRecord) -> Option<[u32; COUNT]> {
+        let text = self.document.bytes_at(record.data, record.length);
+        let mut words = text.chunks_exact(4).map(|word| word.try_into().map_or(0, u32::from_le_bytes));
+        let mut lengths = [0; COUNT];
+        for length in &mut lengths {
+            *length = words.next().or_else(|| {
+                self.document.note(Damage::Text { start: record.data });
+                None
+            })?;
+        }
+        Some(lengths)
+    }
+
+    /// All text in it, without what templates hold.
+    ///
+    /// # Errors
+    /// [`DomError::Damaged`].
+    pub fn text(self) -> Result<String, DomError> {
+        let mut text = String::new();
+        if self.record().kind == Kind::Text as u8 {
+            text.push_str(self.data().unwrap_or_default());
+        }
+        for node in self.descendants() {
+            let record = node.record();
+            if record.kind == Kind::Text as u8 {
+                text.push_str(self.document.str_at(record.data, record.length));
+                if text.len() > self.document.text_bytes_max() {
+                    self.document.note(Damage::Text { start: record.data });
+                    break;
+                }
+            }
+        }
+        self.document.unless_damaged(text)
+    }
+}
+
+impl<'heap> Document<'heap> {
+    pub(crate) fn attribute(&self, record: &AttributeRecord) -> AttributeRef<'_> {
+        let name = self.name(record.name).copied().unwrap_or_default();
+        let namespace = Namespace::parse(name.namespace).unwrap_or_else(|| {
+            self.note(Damage::Name { name: record.name });
+            Namespace::None
+        });
+        AttributeRef {
+            namespace,
+            prefix: (name.has_prefix != 0).then(|| self.str_at(name.prefix, name.prefix_length.into())),
+            name: self.str_at(name.local, name.local_length),
+            value: self.str_at(record.value, record.length),
+        }
+    }
+
+    /// Bytes of all texts together at most: short ones may share their bytes. Of a damaged document each text could be the
+    /// longest.
+    pub(crate) fn text_bytes_max(&self) -> usize {
+        self.text.len() + self.nodes.len() * SHARED_BYTES_MAX
+    }
+
+    /// The node after `last` in a walk over what is below `root`.
+    #[inline]
+    pub(crate) fn after(&self, root: u32, last: u32, steps_left: &mut usize) -> Option<u32> {
+        let mut id = last;
+        let record = self.record(id)?;
+        if let Some((child, _)) = self.follow(id, record.first_child) {
+            return self.step(child, steps_left);
+        }
+        while id != root {
+            let record = self.record(id)?;
+            if let Some((next, _)) = self.follow(id, record.next) {
+                return self.step(next, steps_left);
+            }
+            (id, _) = self.follow(id, record.parent)?;
+            // On the way up, too: a circle of parents has no end.
+            self.step(id, steps_left)?;
+        }
+        None
+    }
+
+    /// Steps that a walk over a whole document takes at most: each node is entered once, and left once.
+    pub(crate) fn walk_steps(&self) -> usize {
+        self.nodes.len() * 2
+    }
+
+    fn step(&self, to: u32, steps_left: &mut usize) -> Option<u32> {
+        if *steps_left == 0 {
+            self.note(Damage::Circle { node: to });
+            return None;
+        }
+        *steps_left -= 1;
+        Some(to)
+    }
+}
+
+/// Iterator over siblings; see [`Node::children`].
+#[derive(Clone, Debug)]
+pub struct Siblings<'d> {
+    next: Option<Node<'d>>,
+    steps_left: usize,
+}
+
+impl<'d> Iterator for Siblings<'d> {
+    type Item = Node<'d>;
+
+    fn next(&mut self) -> Option<Node<'d>> {
+        let node = self.next?;
+        node.document.step(node.id, &mut self.steps_left)?;
+        self.next = node.next_sibling();
+        Some(node)
+    }
+}
+
+/// Iterator over ancestors; see [`Node::ancestors`].
+#[derive(Clone, Debug)]
+pub struct Ancestors<'d> {
+    next: Option<Node<'d>>,
+    steps_left: usize,
+}
+
+impl<'d> Iterator for Ancestors<'d> {
+    type Item = Node<'d>;
+
+    fn next(&mut self) -> Option<Node<'d>> {
+        let node = self.next?;
+        node.document.step(node.id, &mut self.steps_left)?;
+        self.next = node.parent();
+        Some(node)
+    }
+}
+
+/// Iterator over what is below a node; see [`Node::descendants`].
+#[derive(Clone, Debug)]
+pub struct Descendants<'d> {
+    root: Node<'d>,
+    last: Node<'d>,
+    steps_left: usize,
+}
+
+impl<'d> Iterator for Descendants<'d> {
+    type Item = Node<'d>;
+
+    fn next(&mut self) -> Option<Node<'d>> {
+        let document = self.root.document;
+        let id = document.after(self.root.id, self.last.id, &mut self.steps_left)?;
+        self.last = Node { document, id };
+        Some(self.last)
+    }
+}

@@ -1,0 +1,298 @@
+//! Selectors as text, and what they consist of: the grammar of the `selectors` crate, which is that of a browser.
+//!
+//! Invariant: what is long or deep is refused before it is parsed, because parsing and matching go as deep as the selector.
+
+use std::fmt;
+
+use cssparser::{ParseErrorKind, ToCss};
+use precomputed_hash::PrecomputedHash;
+use selectors::parser::{self, ParseRelative, SelectorList, SelectorParseErrorKind};
+
+use crate::error::{DomError, Limit};
+use crate::layout::name_hash;
+use crate::limits::{SELECTOR_BYTES_MAX, SELECTOR_NESTING_MAX, SELECTOR_PARTS_MAX};
+use crate::namespace::Namespace;
+
+/// A parsed selector, or a list of them; of use with any document.
+#[derive(Clone, Debug)]
+pub struct Selector {
+    pub(crate) list: SelectorList<Grammar>,
+}
+
+impl Selector {
+    /// Parses a selector, or a list of them. Beyond those of the structure, the pseudo-classes `:link`, `:any-link`, `:checked`,
+    /// `:enabled` and `:disabled` are known; `html|`, `svg|`, `mathml|`, `xlink|` and `xml|` name namespaces.
+    ///
+    /// # Errors
+    /// [`DomError::Selector`]; [`DomError::Limit`] for one of more than 16 KiB, 32 brackets in each other or 256 compounds.
+    pub fn parse(text: &str) -> Result<Selector, DomError> {
+        bounded(text)?;
+        let mut parser = cssparser::Parser::new(text);
+        let list = SelectorList::parse(&Rules, &mut parser, ParseRelative::No).map_err(|error| {
+            let column = parser.current_source_location().column;
+            DomError::Selector { selector: text.to_owned(), reason: reason(&error.kind), column }
+        })?;
+        Ok(Selector { list })
+    }
+}
+
+fn reason(kind: &ParseErrorKind<SelectorParseErrorKind>) -> String {
+    use SelectorParseErrorKind as Kind;
+    let reason = match kind {
+        ParseErrorKind::Basic(_) => "something that does not belong there",
+        ParseErrorKind::Custom(kind) => match kind {
+            Kind::EmptySelector => "a part of it is empty",
+            Kind::DanglingCombinator => "a combinator has nothing on one side",
+            Kind::UnsupportedPseudoClassOrElement => "a pseudo-class or pseudo-element that is not known",
+            Kind::ExpectedNamespace => "a namespace that is not known (html, svg, mathml, xlink and xml are)",
+            Kind::NoIdentForPseudo | Kind::PseudoElementExpectedIdent => {
+                "the name of a pseudo-class is missing"
+            }
+            Kind::BadValueInAttr
+            | Kind::InvalidQualNameInAttr
+            | Kind::ExpectedBarInAttr
+            | Kind::NoQualifiedNameInAttributeSelector
+            | Kind::UnexpectedTokenInAttributeSelector => "what is in the brackets of an attribute",
+            _ => "something that does not belong there",
+        },
+    };
+    reason.to_owned()
+}
+
+/// Refuses what is too long or too deep to be parsed and matched.
+fn bounded(text: &str) -> Result<(), DomError> {
+    let over = |limit, max: usize| Err(DomError::Limit { limit, max: max as u64 });
+    if text.len() > SELECTOR_BYTES_MAX {
+        return over(Limit::SelectorBytes, SELECTOR_BYTES_MAX);
+    }
+    let (mut deep, mut deepest) = (0usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => deep += 1,
+            b')' | b']' | b'}' => deep = deep.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(deep);
+    }
+    if deepest > SELECTOR_NESTING_MAX {
+        return over(Limit::SelectorNesting, SELECTOR_NESTING_MAX);
+    }
+    // Each compound but the first follows white space or a sign.
+    let longest = text.split(',').map(compounds).max().unwrap_or_default();
+    if longest > SELECTOR_PARTS_MAX {
+        return over(Limit::SelectorParts, SELECTOR_PARTS_MAX);
+    }
+    Ok(())
+}
+
+/// At least as many compounds as there are in a row.
+fn compounds(selector: &str) -> usize {
+    let parts = selector.split(|c: char| c.is_ascii_whitespace() || matches!(c, '>' | '+' | '~'));
+    parts.filter(|part| !part.is_empty()).count()
+}
+
+/// The types of which selectors consist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grammar;
+
+impl parser::SelectorImpl for Grammar {
+    type ExtraMatchingData<'a> = ();
+    type AttrValue = Value;
+    type Identifier = Name;
+    type LocalName = Name;
+    type NamespaceUrl = NamespaceUrl;
+    type NamespacePrefix = Value;
+    type BorrowedNamespaceUrl = NamespaceUrl;
+    type BorrowedLocalName = Name;
+    type NonTSPseudoClass = PseudoClass;
+    type PseudoElement = PseudoElement;
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Value(String);
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value(text.to_owned())
+    }
+}
+
+impl AsRef<str> for Value {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl ToCss for Value {
+    fn to_css<W: fmt::Write>(&self, target: &mut W) -> fmt::Result {
+        cssparser::serialize_string(&self.0, target)
+    }
+}
+
+/// A name, with the hash that documents have of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) hash: u32,
+    pub(crate) text: String,
+}
+
+impl From<&str> for Name {
+    fn from(text: &str) -> Name {
+        Name { hash: name_hash(text), text: text.to_owned() }
+    }
+}
+
+impl ToCss for Name {
+    fn to_css<W: fmt::Write>(&self, target: &mut W) -> fmt::Result {
+        cssparser::serialize_identifier(&self.text, target)
+    }
+}
+
+impl PrecomputedHash for Name {
+    fn precomputed_hash(&self) -> u32 {
+        self.hash
+    }
+}
+
+/// A namespace; one that no document has is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NamespaceUrl(pub(crate) Namespace);
+
+impl PrecomputedHash for NamespaceUrl {
+    fn precomputed_hash(&self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl ToCss for NamespaceUrl {
+    fn to_css<W: fmt::Write>(&self, target: &mut W) -> fmt::Result {
+        cssparser::serialize_string(self.0.url(), target)
+    }
+}
+
+/// The pseudo-classes beyond those of the structure that a page without scripts or a user can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PseudoClass {
+    Link,
+    AnyLink,
+    Checked,
+    Enabled,
+    Disabled,
+}
+
+const PSEUDO_CLASSES: [(&str, PseudoClass); 5] = [
+    ("link", PseudoClass::Link),
+    ("any-link", PseudoClass::AnyLink),
+    ("checked", PseudoClass::Checked),
+    ("enabled", PseudoClass::Enabled),
+    ("disabled", PseudoClass::Disabled),
+];
+
+impl ToCss for PseudoClass {
+    fn to_css<W: fmt::Write>(&self, target: &mut W) -> fmt::Result {
+        let named = PSEUDO_CLASSES.iter().find(|(_, class)| class == self);
+        write!(target, ":{}", named.map_or("", |(name, _)| name))
+    }
+}
+
+impl parser::NonTSPseudoClass for PseudoClass {
+    fn is_active_or_hover(&self) -> bool {
+        false
+    }
+
+    fn is_user_action_state(&self) -> bool {
+        false
+    }
+}
+
+/// There are none in a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PseudoElement {}
+
+impl ToCss for PseudoElement {
+    fn to_css<W: fmt::Write>(&self, _: &mut W) -> fmt::Result {
+        match *self {}
+    }
+}
+
+impl parser::PseudoElement for PseudoElement {}
+
+struct Rules;
+
+impl<'i> parser::Parser<'i> for Rules {
+    type Impl = Grammar;
+    type Error = SelectorParseErrorKind;
+
+    fn parse_nth_child_of(&self) -> bool {
+        true
+    }
+
+    fn parse_is_and_where(&self) -> bool {
+        true
+    }
+
+    fn parse_has(&self) -> bool {
+        true
+    }
+
+    fn parse_non_ts_pseudo_class(
+        &self,
+        name: &str,
+    ) -> Result<PseudoClass, cssparser::ParseError<SelectorParseErrorKind>> {
+        let known = PSEUDO_CLASSES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        known.map(|(_, class)| *class).ok_or_else(|| {
+            cssparser::ParseError::custom(SelectorParseErrorKind::UnsupportedPseudoClassOrElement)
+        })
+    }
+
+    fn namespace_for_prefix(&self, prefix: &Value) -> Option<NamespaceUrl> {
+        let namespace = match prefix.as_ref() {
+            "html" => Namespace::Html,
+            "svg" => Namespace::Svg,
+            "mathml" => Namespace::MathMl,
+            "xlink" => Namespace::XLink,
+            "xml" => Namespace::Xml,
+            _ => return None,
+        };
+        Some(NamespaceUrl(namespace))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_that_is_too_long_too_deep_or_of_too_many_parts_is_refused_before_it_is_parsed() {
+        let limit = |text: &str| match Selector::parse(text) {
+            Err(DomError::Limit { limit, .. }) => Some(limit),
+            _ => None,
+        };
+        assert_eq!(limit(&"a".repeat(SELECTOR_BYTES_MAX + 1)), Some(Limit::SelectorBytes));
+        let deep = |levels: usize| format!("{}a{}", ":is(".repeat(levels), ")".repeat(levels));
+        assert_eq!(limit(&deep(SELECTOR_NESTING_MAX)), None);
+        assert_eq!(limit(&deep(SELECTOR_NESTING_MAX + 1)), Some(Limit::SelectorNesting));
+        let row = |parts: usize| vec!["a"; parts].join(">");
+        assert!(Selector::parse(&row(SELECTOR_PARTS_MAX)).is_ok());
+        assert_eq!(limit(&row(SELECTOR_PARTS_MAX + 1)), Some(Limit::SelectorParts));
+    }
+
+    #[test]
+    fn what_is_no_selector_is_told_with_a_reason_and_a_place() {
+        for (text, reason) in [
+            ("", "empty"),
+            ("a >", "combinator"),
+            ("a:hover", "pseudo"),
+            ("a::before", "pseudo"),
+            (".", "belong"),
+            ("foo|a", "namespace"),
+            ("a[b=", "belong"),
+            ("a[1]", "brackets"),
+            ("a]", "belong"),
+        ] {
+            let error = Selector::parse(text).unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}

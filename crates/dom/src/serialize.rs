@@ -1,0 +1,191 @@
+//! A document as HTML again, by the rules of html5ever's serialiser.
+//!
+//! Invariant: no recursion on depth, and no more output than a sound document of this size can give.
+
+use std::io::{self, Write};
+
+use html5ever::serialize::{AttrRef, Serialize, SerializeOpts, Serializer, TraversalScope, serialize};
+use html5ever::{LocalName, QualName};
+
+use crate::document::Document;
+use crate::error::{Damage, DomError};
+use crate::layout::Kind;
+use crate::namespace::Namespace;
+use crate::node::Node;
+
+impl<'d> Node<'d> {
+    /// The node and what is in it as HTML: the specification's `outerHTML`.
+    ///
+    /// # Errors
+    /// [`DomError::Damaged`].
+    pub fn html(self) -> Result<String, DomError> {
+        let scope = match self.kind() {
+            Kind::Document | Kind::Fragment => TraversalScope::ChildrenOnly(None),
+            _ => TraversalScope::IncludeNode,
+        };
+        self.serialized(scope)
+    }
+
+    /// What is in the node as HTML: the specification's `innerHTML`.
+    ///
+    /// # Errors
+    /// [`DomError::Damaged`].
+    pub fn inner_html(self) -> Result<String, DomError> {
+        let name = self.is_element().then(|| Names::new(self.document).qualified(self.record().name));
+        self.serialized(TraversalScope::ChildrenOnly(name))
+    }
+
+    fn serialized(self, scope: TraversalScope) -> Result<String, DomError> {
+        let mut out = Vec::new();
+        let options = SerializeOpts { traversal_scope: scope, ..SerializeOpts::default() };
+        serialize(&mut out, &Tree(self), options)?;
+        let text = String::from_utf8(out).unwrap_or_default();
+        self.document.unless_damaged(text)
+    }
+
+    /// Writes the node and what is in it as HTML.
+    ///
+    /// # Errors
+    /// [`DomError::Damaged`]; [`DomError::Io`] with what the writer says.
+    pub fn write_html(self, writer: impl Write) -> Result<(), DomError> {
+        let options =
+            SerializeOpts { traversal_scope: TraversalScope::IncludeNode, ..SerializeOpts::default() };
+        serialize(writer, &Tree(self), options)?;
+        self.document.unless_damaged(())
+    }
+}
+
+/// The parser's form of the document's names, each made once.
+struct Names<'d> {
+    document: &'d Document<'d>,
+    made: Vec<Option<QualName>>,
+}
+
+impl<'d> Names<'d> {
+    fn new(document: &'d Document<'d>) -> Names<'d> {
+        Names { document, made: vec![None; document.names.len()] }
+    }
+
+    fn qualified(&mut self, number: u32) -> QualName {
+        if let Some(Some(name)) = self.made.get(number as usize) {
+            return name.clone();
+        }
+        let record = self.document.name(number).copied().unwrap_or_default();
+        let namespace = Namespace::parse(record.namespace).unwrap_or_default();
+        let local = LocalName::from(self.document.str_at(record.local, record.local_length));
+        let name = QualName::new(None, namespace.to_url(), local);
+        if let Some(place) = self.made.get_mut(number as usize) {
+            *place = Some(name.clone());
+        }
+        name
+    }
+}
+
+/// A node as the serialiser wants it.
+struct Tree<'d>(Node<'d>);
+
+impl Serialize for Tree<'_> {
+    fn serialize<S: Serializer>(&self, serializer: &mut S, scope: TraversalScope) -> io::Result<()> {
+        let mut walk = Walk {
+            names: Names::new(self.0.document),
+            serializer,
+            attributes_left: self.0.document.attributes.len(),
+            text_left: self.0.document.text_bytes_max(),
+        };
+        let mut steps_left = self.0.document.walk_steps();
+        let mut open = Vec::new();
+        match scope {
+            TraversalScope::IncludeNode => open.push(Step::Enter(self.0.id)),
+            TraversalScope::ChildrenOnly(_) => walk.push_children(self.0, &mut open),
+        }
+        while let Some(step) = open.pop() {
+            if steps_left == 0 {
+                self.0.document.note(Damage::Circle { node: self.0.id });
+                break;
+            }
+            match step {
+                Step::Leave(name) => walk.serializer.end_elem(name)?,
+                Step::Enter(id) => {
+                    steps_left -= 1;
+                    let node = Node { id, ..self.0 };
+                    // Siblings of the node that was asked for are not part of it.
+                    if id != self.0.id
+                        && let Some(next) = node.next_sibling()
+                    {
+                        open.push(Step::Enter(next.id));
+                    }
+                    walk.enter(node, &mut open)?;
+                }
+            }
+            if self.0.document.damage().is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Step {
+    Enter(u32),
+    Leave(QualName),
+}
+
+struct Walk<'d, 's, S: Serializer> {
+    names: Names<'d>,
+    serializer: &'s mut S,
+    attributes_left: usize,
+    text_left: usize,
+}
+
+impl<'d, S: Serializer> Walk<'d, '_, S> {
+    fn push_children(&self, node: Node<'d>, open: &mut Vec<Step>) {
+        let parent = node.template_contents().unwrap_or(node);
+        if let Some(child) = parent.first_child() {
+            open.push(Step::Enter(child.id));
+        }
+    }
+
+    fn enter(&mut self, node: Node<'d>, open: &mut Vec<Step>) -> io::Result<()> {
+        let document = node.document;
+        let record = node.record();
+        match node.kind() {
+            Kind::Document | Kind::Fragment => self.push_children(node, open),
+            Kind::Element => {
+                let name = self.names.qualified(record.name);
+                let attributes = document.attributes_of(&record);
+                if attributes.len() > self.attributes_left {
+                    document.note(Damage::Attribute { attribute: record.data });
+                    return Ok(());
+                }
+                self.attributes_left -= attributes.len();
+                let attributes: Vec<(QualName, &str)> = attributes
+                    .iter()
+                    .map(|at| (self.names.qualified(at.name), document.str_at(at.value, at.length)))
+                    .collect();
+                let attributes = attributes.iter().map(|(name, value)| -> AttrRef<'_> { (name, value) });
+                self.serializer.start_elem(name.clone(), attributes)?;
+                open.push(Step::Leave(name));
+                self.push_children(node, open);
+            }
+            kind => {
+                self.text_left = self.text_left.saturating_sub(record.length as usize);
+                if self.text_left == 0 && record.length > 0 {
+                    document.note(Damage::Text { start: record.data });
+                    return Ok(());
+                }
+                match kind {
+                    Kind::Text => self.serializer.write_text(node.data().unwrap_or_default())?,
+                    Kind::Comment => self.serializer.write_comment(node.data().unwrap_or_default())?,
+                    Kind::Doctype => {
+                        self.serializer.write_doctype(node.doctype().map_or("", |doctype| doctype.name))?;
+                    }
+                    _ => self.serializer.write_processing_instruction(
+                        node.target().unwrap_or_default(),
+                        node.data().unwrap_or_default(),
+                    )?,
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! Documents in a heap: parsed, opened again elsewhere, walked, written as HTML again, beside other things in the heap.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use common::{empty, parsed, reopened};
+use holdfast_dom::{Documents, DomError, Kind, Limit, Limits, Namespace, ParseOptions, Quirks};
+use holdfast_heap::{Heap, OpenOptions};
+
+const PAGE: &str = "<!DOCTYPE html PUBLIC \"p\" \"s\"><!-- first --><title>A &amp; B</title>\
+    <body class='a b' id=x><p>one<b>two</b>three<br><svg xlink:href='#y'><path D=1 /></svg>\
+    <template><i>in</i></template><input disabled>";
+
+#[test]
+fn a_page_is_there_again_at_another_address_with_all_that_was_in_it() {
+    let documents = reopened(&parsed(PAGE));
+    let page = documents.open("page").unwrap();
+    let root = page.root();
+    let kinds: Vec<Kind> = root.children().map(|node| node.kind()).collect();
+    assert_eq!(kinds, [Kind::Doctype, Kind::Comment, Kind::Element]);
+    let doctype = root.first_child().unwrap().doctype().unwrap();
+    assert_eq!((doctype.name, doctype.public_id, doctype.system_id), ("html", "p", "s"));
+    assert_eq!(root.children().nth(1).unwrap().data(), Some(" first "));
+    let html = page.root_element().unwrap();
+    assert_eq!((html.name(), html.namespace()), (Some("html"), Some(Namespace::Html)));
+    let names = |node: holdfast_dom::Node<'_>| -> Vec<String> {
+        node.descendants().filter_map(|node| node.name().map(str::to_owned)).collect()
+    };
+    assert_eq!(
+        names(root),
+        ["html", "head", "title", "body", "p", "b", "br", "svg", "path", "template", "input"]
+    );
+    let body = html.last_child().unwrap();
+    assert_eq!(body.classes().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!((body.html_id(), body.attribute("id"), body.attribute("ID")), (Some("x"), Some("x"), None));
+    let svg = body.descendants().find(|node| node.name() == Some("svg")).unwrap();
+    assert_eq!(svg.namespace(), Some(Namespace::Svg));
+    let link = svg.attributes().next().unwrap();
+    assert_eq!((link.namespace, link.prefix, link.name), (Namespace::XLink, Some("xlink"), "href"));
+    assert_eq!(svg.attribute_in(Namespace::XLink, "href"), Some("#y"));
+    assert_eq!(svg.first_child().unwrap().attribute("d"), Some("1"));
+    let template = body.descendants().find(|node| node.name() == Some("template")).unwrap();
+    assert_eq!(template.children().count(), 0);
+    assert_eq!(template.template_contents().unwrap().text().unwrap(), "in");
+    assert_eq!(root.text().unwrap(), "A & Bonetwothree");
+    assert_eq!(page.quirks(), Quirks::None);
+    let input = body.descendants().find(|node| node.name() == Some("input")).unwrap();
+    assert_eq!(input.attribute("disabled"), Some(""));
+    assert_eq!(input.ancestors().map(|node| node.kind()).last(), Some(Kind::Document));
+    assert_eq!(input.previous_sibling(), Some(template));
+    assert_eq!(page.check().unwrap().removed, 0);
+}
+
+#[test]
+fn a_document_is_written_as_the_parsers_own_serialiser_writes_it() {
+    use html5ever::serialize::{SerializeOpts, serialize};
+    use html5ever::tendril::TendrilSink;
+    use markup5ever_rcdom::{RcDom, SerializableHandle};
+    // That serialiser leaves out what templates hold.
+    let own = PAGE.replace("<i>in</i>", "");
+    let mut sources: Vec<(String, String)> = vec![("own".into(), own)];
+    sources.push((
+        "escapes".into(),
+        "<pre>\n\n a&lt;&nbsp;&amp;<script>a<b&&c</script><p title='\"&nbsp;<'>".into(),
+    ));
+    sources.push(("raw".into(), "<style>a>b</style><noscript>x<b></noscript><table>t<tr><td>u".into()));
+    sources.extend(common::pages());
+    for (name, source) in sources {
+        let options = ParseOptions { scripting: true, ..ParseOptions::default() };
+        let mut documents = empty();
+        documents.parse("page", source.as_bytes(), &options).unwrap();
+        let documents = reopened(&documents);
+        let page = documents.open("page").unwrap();
+        let dom = html5ever::parse_document(RcDom::default(), Default::default()).one(source.as_str());
+        let mut expected = Vec::new();
+        let node: SerializableHandle = dom.document.clone().into();
+        serialize(&mut expected, &node, SerializeOpts::default()).unwrap();
+        let html = page.root().html().unwrap();
+        assert_eq!(html, String::from_utf8(expected).unwrap(), "{name}");
+        assert_eq!(page.root().inner_html().unwrap(), html);
+    }
+}
+
+#[test]
+fn html_of_a_part_is_that_of_the_part_alone() {
+    let documents = parsed(PAGE);
+    let page = documents.open("page").unwrap();
+    let bold = page.root().descendants().find(|node| node.name() == Some("b")).unwrap();
+    assert_eq!((bold.html().unwrap(), bold.inner_html().unwrap()), ("<b>two</b>".into(), "two".into()));
+    let template = page.root().descendants().find(|node| node.name() == Some("template")).unwrap();
+    assert_eq!(template.html().unwrap(), "<template><i>in</i></template>");
+    let mut written = Vec::new();
+    bold.write_html(&mut written).unwrap();
+    assert_eq!(written, b"<b>two</b>");
+}
+
+#[test]
+fn a_document_lies_beside_other_things_and_takes_the_place_of_its_older_self_alone() {
+    let memory = empty().into_heap().close();
+    let options = OpenOptions { pointers: Some(common::POINTERS), format_if_empty: true };
+    let mut heap = Heap::open(memory, options).unwrap();
+    heap.create_root("data", 200).unwrap();
+    let mut documents = Documents::new(heap);
+    let parse = |documents: &mut Documents<_>, name: &str, source: &str| {
+        documents.parse(name, source.as_bytes(), &ParseOptions::default())
+    };
+    assert!(matches!(parse(&mut documents, "data", "x"), Err(DomError::NotADocument { .. })));
+    assert!(matches!(documents.open("data"), Err(DomError::NotADocument { .. })));
+    assert!(matches!(documents.remove("data"), Err(DomError::NotADocument { .. })));
+    assert!(matches!(documents.open("page"), Err(DomError::NoSuchDocument { .. })));
+    parse(&mut documents, "page", "<p>old").unwrap();
+    parse(&mut documents, "other", "<p>other").unwrap();
+    let report = parse(&mut documents, "page", "<p>new</i>").unwrap();
+    assert_eq!((report.source_bytes, report.nodes, report.errors), (10, 6, 2));
+    let text = |name: &str| documents.open(name).unwrap().root().text().unwrap();
+    assert_eq!((text("page"), text("other")), ("new".into(), "other".into()));
+    let mut names: Vec<&str> = documents.names().collect();
+    names.sort_unstable();
+    assert_eq!(names, ["other", "page"]);
+    documents.remove("other").unwrap();
+    assert_eq!(documents.names().count(), 1);
+    assert_eq!(documents.heap().root("data").unwrap().bytes, 200);
+}
+
+#[test]
+fn a_page_that_is_too_much_is_a_typed_error_and_the_older_one_stays() {
+    let mut documents = parsed("<p>old");
+    let small = Limits {
+        source_bytes: 100_000,
+        nodes: 1_000,
+        depth: 100,
+        attributes: 10,
+        token_parts: 20_000,
+        text_bytes: 50_000,
+    };
+    let nested = "<div>".repeat(101);
+    let many = (0..11).map(|n| format!(" a{n}")).collect::<String>();
+    for (source, expected) in [
+        ("<p a>".repeat(20_001), Limit::Nodes),
+        ("z</x>".repeat(20_001), Limit::SourceBytes),
+        ("<br>".repeat(1_001), Limit::Nodes),
+        (nested, Limit::Depth),
+        (format!("<p{many}>"), Limit::Attributes),
+        (format!("<body a><body{many}>"), Limit::Attributes),
+        (format!("<p{}", " a".repeat(40_000)), Limit::TokenParts),
+        (format!("<p><!--{}", "//".repeat(40_000)), Limit::TokenParts),
+        ("x".repeat(60_000), Limit::TextBytes),
+        (format!("<a b='{}'>", "x".repeat(60_000)), Limit::TextBytes),
+    ] {
+        let options = ParseOptions { limits: small, ..ParseOptions::default() };
+        match documents.parse("page", source.as_bytes(), &options) {
+            Err(DomError::Limit { limit, .. }) => assert_eq!(limit, expected, "{:.20}", source),
+            other => panic!("{expected:?}: {other:?}"),
+        }
+        let documents = reopened(&documents);
+        assert_eq!(documents.open("page").unwrap().root().text().unwrap(), "old");
+    }
+}
+
+#[test]
+fn a_source_without_end_ends_at_the_limit() {
+    struct Endless;
+    impl std::io::Read for Endless {
+        fn read(&mut self, target: &mut [u8]) -> std::io::Result<usize> {
+            target.fill(b'x');
+            Ok(target.len())
+        }
+    }
+    let options = ParseOptions {
+        limits: Limits { source_bytes: 4 << 20, ..Limits::default() },
+        ..ParseOptions::default()
+    };
+    let refused = empty().parse("page", Endless, &options).unwrap_err();
+    assert!(refused.to_string().contains("more than 4194304 bytes of source"), "{refused}");
+}
+
+#[test]
+fn a_deep_page_within_the_limit_is_walked_searched_written_and_dropped_without_recursion() {
+    let options =
+        ParseOptions { limits: Limits { depth: 60_000, ..Limits::default() }, ..ParseOptions::default() };
+    let source = "<svg>".to_owned() + &"<g>".repeat(20_000) + "deep";
+    let mut documents = empty();
+    documents.parse("page", source.as_bytes(), &options).unwrap();
+    let page = documents.open("page").unwrap();
+    assert_eq!(page.root().text().unwrap(), "deep");
+    assert!(page.root().html().unwrap().len() > source.len());
+    let selector = holdfast_dom::Selector::parse("svg g:not(:has(*))").unwrap();
+    assert_eq!(page.select(&selector).unwrap().len(), 1);
+    assert_eq!(page.check().unwrap().nodes, 20_006);
+}
+
+#[test]
+fn bytes_that_are_no_utf_8_are_replaced_wherever_the_pieces_of_the_source_end() {
+    struct Pieces<'a>(&'a [u8], usize);
+    impl std::io::Read for Pieces<'_> {
+        fn read(&mut self, target: &mut [u8]) -> std::io::Result<usize> {
+            let many = self.1.min(self.0.len()).min(target.len());
+            target[..many].copy_from_slice(&self.0[..many]);
+            self.0 = &self.0[many..];
+            Ok(many)
+        }
+    }
+    let source = b"a\xFFb\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xE2\x82<p>\xC3";
+    let expected = String::from_utf8_lossy(source).replace("<p>", "");
+    for many in 1..source.len() {
+        let mut documents = empty();
+        documents.parse("page", Pieces(source, many), &ParseOptions::default()).unwrap();
+        assert_eq!(documents.open("page").unwrap().root().text().unwrap(), expected, "pieces of {many}");
+    }
+}

@@ -1,0 +1,153 @@
+//! Documents whose bytes were changed by somebody: everything ends, nothing panics, and no answer is given that may be a part of
+//! one.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use common::{open, parsed};
+use holdfast_dom::{Damage, Document, DomError, Edit, Namespace, Selector};
+use holdfast_testkit::TestMemory;
+
+const PAGE: &str = "<!DOCTYPE html><title>t</title><body class='a b' id=x><!--c--><p>one<b title=y>two</b>three\
+    <svg xlink:href='#y'><g/></svg><template><i>in</i></template><ul><li>1<li>2<li>3</ul>";
+const SELECTORS: &[&str] =
+    &["*", "li:nth-child(2)", "body :has(b)", "p > b ~ svg", "#x .a", "[title]", "li + li", "i"];
+
+/// A heap with a document, and where that lies.
+fn memory() -> (TestMemory, usize, usize) {
+    let documents = parsed(PAGE);
+    let length = documents.open("page").unwrap().size().bytes as usize;
+    let memory = documents.into_heap().close();
+    let start = memory.bytes().windows(8).position(|bytes| bytes == b"HFSTHTML").unwrap();
+    (memory, start, length)
+}
+
+/// Everything that can be asked of a document; what was damaged, if that was seen.
+fn ask(document: &Document<'_>) -> Option<Damage> {
+    let selectors: Vec<Selector> = SELECTORS.iter().map(|text| Selector::parse(text).unwrap()).collect();
+    let mut failed = 0;
+    for selector in &selectors {
+        failed += usize::from(document.select(selector).is_err());
+    }
+    failed += usize::from(document.root().html().is_err());
+    failed += usize::from(document.root().text().is_err());
+    for node in document.root().descendants() {
+        let _ = (node.kind(), node.name(), node.namespace(), node.data(), node.doctype(), node.target());
+        let _ = (node.attributes().count(), node.classes().count(), node.html_id(), node.last_child());
+        let _ = (node.template_contents(), node.previous_sibling(), node.attribute("title"));
+        let _ = (node.ancestors().count(), node.children().count());
+    }
+    if failed > 0 {
+        assert!(document.damage().is_some(), "an answer was refused without damage");
+    }
+    let _ = document.check();
+    document.damage()
+}
+
+/// Changes a document that may be damaged.
+fn change<B: holdfast_heap::Backing>(edit: &mut Edit<'_, '_, B>, node: u32) -> Result<(), DomError> {
+    let item = edit.create_element(Namespace::Html, "li")?;
+    edit.append(node, item)?;
+    edit.set_attribute(node, "class", "z")?;
+    edit.remove_attribute(node, "id")?;
+    edit.insert_before(node, item)?;
+    edit.set_text(item, "text")?;
+    edit.set_text(node, "text")?;
+    edit.remove(node)
+}
+
+#[test]
+fn every_flipped_bit_of_a_header_is_found_when_the_document_is_opened() {
+    let (mut memory, start, _) = memory();
+    for bit in 0..128 * 8 {
+        memory.bytes_mut()[start + bit / 8] ^= 1 << (bit % 8);
+        let documents = open(memory);
+        match documents.open("page") {
+            Err(DomError::Damaged(_) | DomError::NewerFormat { .. }) => {}
+            other => panic!("bit {bit}: {other:?}"),
+        }
+        memory = documents.into_heap().close();
+        memory.bytes_mut()[start + bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
+fn a_document_of_any_bytes_never_panics_hangs_or_gives_a_part_of_an_answer() {
+    let (memory, start, length) = memory();
+    let original = memory.bytes()[start..start + length].to_vec();
+    let mut state = 7u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let (mut damaged, mut changed) = (0, 0);
+    let rounds = 4_000;
+    let mut memory = memory;
+    for round in 0..rounds {
+        for _ in 0..=random(4) {
+            // Behind the header, whose sum would be wrong; small numbers lead to other records.
+            let at = start + 128 + random((length - 128) / 4) * 4;
+            let word = match random(4) {
+                0 => random(40) as u32,
+                1 => u32::MAX - random(4) as u32,
+                2 => 1 << random(32),
+                _ => random(1 << 31) as u32,
+            };
+            memory.bytes_mut()[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
+        let mut documents = open(memory);
+        if let Ok(document) = documents.open("page") {
+            damaged += usize::from(ask(&document).is_some());
+        }
+        let _ = documents.edit("page", |edit| {
+            let result = change(edit, random(30) as u32);
+            changed += usize::from(result.is_ok());
+            // What was changed is thrown away, and so is the damage below.
+            Err::<(), _>(DomError::Damaged(Damage::NoHeader))
+        });
+        if round % 8 == 0 {
+            let _ = documents.compact("page");
+        }
+        memory = documents.into_heap().close();
+        let place = memory.bytes().windows(8).position(|bytes| bytes == b"HFSTHTML").unwrap();
+        if place == start {
+            memory.bytes_mut()[start..start + length].copy_from_slice(&original);
+        } else {
+            (memory, _, _) = self::memory();
+        }
+    }
+    assert!(damaged > rounds / 4 && changed > rounds / 20, "{damaged} and {changed} of {rounds}");
+}
+
+#[test]
+fn circles_of_nodes_end_every_walk_query_and_change_as_damage() {
+    let words = |document: &Document<'_>, name: &str| {
+        document.root().descendants().find(|node| node.name() == Some(name)).unwrap().id()
+    };
+    let (memory, start, _) = memory();
+    let documents = open(memory);
+    let page = documents.open("page").unwrap();
+    let (list, item, paragraph, bold) =
+        (words(&page, "ul"), words(&page, "li"), words(&page, "p"), words(&page, "b"));
+    let mut memory = documents.into_heap().close();
+    let nodes = start + 128;
+    // Word 0 is the parent, 1 the next sibling, 3 the first child.
+    for (node, word, to) in
+        [(item, 1, item), (bold, 1, paragraph), (paragraph, 3, paragraph), (list, 0, list), (item, 3, list)]
+    {
+        let at = nodes + node as usize * 32 + word * 4;
+        let before: [u8; 4] = memory.bytes()[at..at + 4].try_into().unwrap();
+        memory.bytes_mut()[at..at + 4].copy_from_slice(&to.to_le_bytes());
+        let mut documents = open(memory);
+        let page = documents.open("page").unwrap();
+        assert!(page.check().is_err(), "{node} {word} {to}");
+        let page = documents.open("page").unwrap();
+        assert!(ask(&page).is_some(), "{node} {word} {to}");
+        let _ = documents.edit("page", |edit| {
+            let _ = change(edit, node);
+            Err::<(), _>(DomError::Damaged(Damage::NoHeader))
+        });
+        memory = documents.into_heap().close();
+        memory.bytes_mut()[at..at + 4].copy_from_slice(&before);
+    }
+}

@@ -1,0 +1,93 @@
+//! `holdfast page` as a person types it.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::{scratch, succeed, tell};
+
+const PAGE: &str = "<!DOCTYPE html><title>News</title><ul id=news><li class=new><a href=/1>one</a>\
+    <li><a HREF='/2?a&amp;b'>two &amp; more</a></ul><p>end";
+
+#[test]
+fn a_page_is_kept_once_and_queried_from_its_file_and_from_the_heap_alike() {
+    let scratch = scratch();
+    let file = scratch.write("news.html", PAGE).unwrap();
+    let file = file.to_str().unwrap();
+    let kept = succeed(scratch.holdfast().args(["page", "keep", file, "--heap", "pages"]));
+    assert!(kept.starts_with("news.html: 18 nodes in "), "{kept}");
+    for source in [file, "pages"] {
+        let query = |arguments: &[&str]| {
+            let mut command = scratch.holdfast();
+            succeed(command.args(["page", "query", source]).args(arguments))
+        };
+        assert_eq!(
+            query(&["#news a"]),
+            "<a href=\"/1\">one</a>\n<a href=\"/2?a&amp;b\">two &amp; more</a>\n"
+        );
+        assert_eq!(query(&["#news a", "--attr", "href"]), "/1\n/2?a&b\n");
+        assert_eq!(query(&["#news li:not(.new)", "--text"]), "two & more\n");
+        assert_eq!(query(&["li, p", "--count"]), "3\n");
+        assert_eq!(query(&["li.new", "--attr", "id"]), "");
+        let json: serde_json::Value = serde_json::from_str(&query(&["li:last-child a", "--json"])).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!([{ "name": "a", "attributes": [["href", "/2?a&b"]], "text": "two & more" }])
+        );
+    }
+    let report = succeed(
+        scratch.holdfast().args(["page", "keep", file, "--heap", "pages", "--name", "again", "--json"]),
+    );
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((&report["name"], &report["nodes"]), (&"again".into(), &18.into()));
+    let told = tell(scratch.holdfast().args(["page", "query", "pages", "li"]));
+    assert_eq!(told.status, 2);
+    assert!(told.err.contains("--name: again, news.html"), "{}", told.err);
+    let one =
+        succeed(scratch.holdfast().args(["page", "query", "pages", "li", "--name", "again", "--count"]));
+    assert_eq!(one, "2\n");
+    let sound = succeed(scratch.holdfast().args(["heap", "check", "pages"]));
+    assert!(!sound.is_empty());
+}
+
+#[test]
+fn a_page_comes_from_standard_input_too() {
+    let scratch = scratch();
+    let mut child = scratch
+        .holdfast()
+        .args(["page", "query", "-", "title", "--text"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(PAGE.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"News\n".to_vec()));
+}
+
+#[test]
+fn what_cannot_be_queried_or_kept_is_told_with_what_to_do() {
+    let scratch = scratch();
+    let file = scratch.write("news.html", PAGE).unwrap();
+    let file = file.to_str().unwrap();
+    let deep = scratch.write("deep.html", "<div>".repeat(3_000)).unwrap();
+    let told = |arguments: &[&str]| tell(scratch.holdfast().arg("page").args(arguments));
+    for (arguments, status, part) in [
+        (&["query", file, "li:hover"][..], 2, "`li:hover` is no selector"),
+        (&["query", file, "table"], 1, ""),
+        (&["query", "./missing.html", "li"], 3, "missing.html"),
+        (&["query", "missing.html", "li"], 3, "missing.html"),
+        (&["query", "nothing", "li"], 3, "nothing"),
+        (&["query", file, "li", "--text", "--json"], 2, "cannot be used with"),
+        (&["query", deep.to_str().unwrap(), "li"], 7, "more than 2048 levels of elements"),
+        (&["keep", "-", "--heap", "pages"], 2, "--name"),
+        (&["keep", "./missing.html", "--heap", "pages"], 3, "missing.html"),
+    ] {
+        let told = told(arguments);
+        assert_eq!(told.status, status, "{arguments:?}: {}", told.err);
+        assert!(told.err.contains(part), "{arguments:?}: {}", told.err);
+    }
+    succeed(scratch.holdfast().args(["page", "keep", file, "--heap", "pages"]));
+    let told = told(&["query", "pages", "li", "--name", "other"]);
+    assert_eq!(told.status, 3);
+    assert!(told.err.contains("parse a page under that name first"), "{}", told.err);
+}
