@@ -175,6 +175,27 @@ fn a_source_without_end_ends_at_the_limit() {
 }
 
 #[test]
+fn a_page_that_is_too_deep_is_refused_long_before_its_end() {
+    /// Opens one element in the other, and counts the bytes.
+    struct Deeper(u64);
+    impl std::io::Read for Deeper {
+        fn read(&mut self, target: &mut [u8]) -> std::io::Result<usize> {
+            for byte in &mut *target {
+                *byte = b"<div>"[(self.0 % 5) as usize];
+                self.0 += 1;
+            }
+            Ok(target.len())
+        }
+    }
+    let mut source = Deeper(0);
+    let limits = Limits { source_bytes: 1 << 20, ..Limits::default() };
+    let options = ParseOptions { limits, ..ParseOptions::default() };
+    let refused = empty().parse("page", &mut source, &options);
+    assert!(matches!(refused, Err(DomError::Limit { limit: Limit::Depth, .. })), "{refused:?}");
+    assert!(source.0 < 100_000, "{} bytes were read", source.0);
+}
+
+#[test]
 fn a_deep_page_within_the_limit_is_walked_searched_written_and_dropped_without_recursion() {
     let options =
         ParseOptions { limits: Limits { depth: 60_000, ..Limits::default() }, ..ParseOptions::default() };

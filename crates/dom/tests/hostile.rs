@@ -10,8 +10,17 @@ use holdfast_testkit::TestMemory;
 
 const PAGE: &str = "<!DOCTYPE html><title>t</title><body class='a b' id=x><!--c--><p>one<b title=y>two</b>three\
     <svg xlink:href='#y'><g/></svg><template><i>in</i></template><ul><li>1<li>2<li>3</ul>";
-const SELECTORS: &[&str] =
-    &["*", "li:nth-child(2)", "body :has(b)", "p > b ~ svg", "#x .a", "[title]", "li + li", "i"];
+const SELECTORS: &[&str] = &[
+    "*",
+    "li:nth-child(2)",
+    "body :has(b)",
+    "p > b ~ svg",
+    "#x .a",
+    "[title]",
+    "li + li",
+    "i",
+    "li:nth-child(2n+1) ~ li:nth-child(3n+1)",
+];
 
 /// A heap with a document, and where that lies.
 fn memory() -> (TestMemory, usize, usize) {
@@ -68,6 +77,38 @@ fn every_flipped_bit_of_a_header_is_found_when_the_document_is_opened() {
         }
         memory = documents.into_heap().close();
         memory.bytes_mut()[start + bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
+fn tables_that_do_not_lie_in_the_document_are_found_although_the_sum_is_right() {
+    let page = holdfast_dom::LoosePage::parse(PAGE.as_bytes(), &Default::default()).unwrap();
+    let original = page.bytes().to_vec();
+    let length = original.len() as u64;
+    let mut place = vec![0u8; original.len() + 8];
+    let start = place.as_ptr().align_offset(8);
+    let bytes = &mut place[start..start + original.len()];
+    for table in 0..4usize {
+        // Words of a table: where it is, and how much is in use of how much room.
+        for (at, value) in [
+            (0, length),
+            (0, length - 8),
+            (0, u64::MAX - 7),
+            (0, 129),
+            (8, 5 | 4 << 32),
+            (8, 1 << 31 | 1 << 63),
+            (8, u64::MAX),
+        ] {
+            bytes.copy_from_slice(&original);
+            let at = 16 + table * 16 + at;
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            let sum = xxhash_rust::xxh3::xxh3_64(&bytes[..120]);
+            bytes[120..128].copy_from_slice(&sum.to_le_bytes());
+            match Document::from_bytes(bytes) {
+                Err(DomError::Damaged(Damage::Table { .. })) => {}
+                other => panic!("table {table}, {value:#x} at {at}: {other:?}"),
+            }
+        }
     }
 }
 
@@ -131,10 +172,15 @@ fn circles_of_nodes_end_every_walk_query_and_change_as_damage() {
         (words(&page, "ul"), words(&page, "li"), words(&page, "p"), words(&page, "b"));
     let mut memory = documents.into_heap().close();
     let nodes = start + 128;
-    // Word 0 is the parent, 1 the next sibling, 3 the first child.
-    for (node, word, to) in
-        [(item, 1, item), (bold, 1, paragraph), (paragraph, 3, paragraph), (list, 0, list), (item, 3, list)]
-    {
+    // Word 0 is the parent, 1 the next sibling, 2 the previous one, 3 the first child. Behind each item is its text.
+    for (node, word, to) in [
+        (item, 1, item),
+        (bold, 1, paragraph),
+        (item + 2, 2, item + 4),
+        (paragraph, 3, paragraph),
+        (list, 0, list),
+        (item, 3, list),
+    ] {
         let at = nodes + node as usize * 32 + word * 4;
         let before: [u8; 4] = memory.bytes()[at..at + 4].try_into().unwrap();
         memory.bytes_mut()[at..at + 4].copy_from_slice(&to.to_le_bytes());
