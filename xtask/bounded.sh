@@ -6,11 +6,16 @@ seconds=$1
 shift
 child=
 interrupted=
+# The whole group: `timeout` itself passes nothing on before it knows of its child, which may run by then. Before there is a
+# group there is no child either.
+end() {
+  kill -TERM "-$child" 2>/dev/null || kill -TERM "$child" 2>/dev/null
+}
 # Set before there is anything to end: an interrupt that comes in between is not lost.
-trap 'interrupted=yes; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' INT TERM HUP
+trap 'interrupted=yes; [ -z "$child" ] || end' INT TERM HUP
 timeout --kill-after=10 "$seconds" "$@" &
 child=$!
-[ -z "$interrupted" ] || kill -TERM "$child" 2>/dev/null
+[ -z "$interrupted" ] || end
 wait "$child"
 status=$?
 # A signal ends the waiting, not the command.
