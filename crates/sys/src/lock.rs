@@ -64,7 +64,8 @@ impl FileLock {
     /// Acquires the lock, creating its file if needed.
     ///
     /// A held lock is reported at once if its record names a living process. Otherwise the holder may be
-    /// about to write its record, or about to go, so the attempt is repeated for `patience`.
+    /// about to write its record, or about to go, so the attempt is repeated for `patience`, which begins anew
+    /// when a holder for a moment takes its record back.
     ///
     /// # Errors
     /// What the kernel reports on opening or locking.
@@ -88,6 +89,7 @@ impl FileLock {
         is_brief: bool,
     ) -> io::Result<LockOutcome> {
         let started = Instant::now();
+        let mut nameless_since = None;
         let mut replaced = 0;
         loop {
             let file = private_options().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -109,9 +111,15 @@ impl FileLock {
             let holder = read_record(&file).filter(|holder| holder.0.is_alive());
             let waits = match holder {
                 // Two that hold locks for a moment do not wait for each other.
-                Some((_, true)) if !is_brief => started.elapsed() < BRIEF_PATIENCE,
+                Some((_, true)) if !is_brief => {
+                    nameless_since = None;
+                    started.elapsed() < BRIEF_PATIENCE
+                }
                 Some(_) => false,
-                None => started.elapsed() < patience,
+                None => {
+                    let nameless_since = *nameless_since.get_or_insert_with(Instant::now);
+                    nameless_since.elapsed() < patience && started.elapsed() < patience + BRIEF_PATIENCE
+                }
             };
             if !waits {
                 return Ok(LockOutcome::Held(holder.map(|holder| holder.0.pid)));
@@ -205,6 +213,9 @@ mod tests {
     use super::*;
 
     const SOON: Duration = Duration::from_millis(20);
+    /// For a lock that is to be had. A child that another test forks holds a copy of every descriptor until it runs
+    /// its program, so what was dropped may still be locked for a moment.
+    const PATIENT: Duration = Duration::from_secs(20);
 
     fn acquired(outcome: LockOutcome) -> FileLock {
         match outcome {
@@ -217,7 +228,7 @@ mod tests {
     fn a_second_holder_is_told_who_has_the_lock_and_gets_it_after_the_drop() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
-        let first = acquired(FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap());
+        let first = acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap());
         assert_eq!(recorded_holder(&path), Some(std::process::id()));
         for mode in [LockMode::Exclusive, LockMode::Shared] {
             match FileLock::acquire(&path, mode, SOON).unwrap() {
@@ -227,15 +238,15 @@ mod tests {
         }
         drop(first);
         assert_eq!(recorded_holder(&path), None);
-        acquired(FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap());
+        acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap());
     }
 
     #[test]
     fn readers_share_the_lock_and_keep_a_writer_out() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
-        let _first = acquired(FileLock::acquire(&path, LockMode::Shared, SOON).unwrap());
-        let _second = acquired(FileLock::acquire(&path, LockMode::Shared, SOON).unwrap());
+        let _first = acquired(FileLock::acquire(&path, LockMode::Shared, PATIENT).unwrap());
+        let _second = acquired(FileLock::acquire(&path, LockMode::Shared, PATIENT).unwrap());
         let outcome = FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap();
         assert!(matches!(outcome, LockOutcome::Held(None)));
     }
@@ -244,14 +255,32 @@ mod tests {
     fn a_holder_for_a_moment_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
-        let brief = acquired(FileLock::acquire_briefly(&path, SOON).unwrap());
+        let brief = acquired(FileLock::acquire_briefly(&path, PATIENT).unwrap());
         assert_eq!(recorded_holder(&path), Some(std::process::id()));
         assert!(matches!(FileLock::acquire_briefly(&path, SOON).unwrap(), LockOutcome::Held(Some(_))));
         std::thread::scope(|scope| {
             let waiter =
-                scope.spawn(|| acquired(FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap()));
+                scope.spawn(|| acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap()));
             std::thread::sleep(5 * SOON);
             assert!(!waiter.is_finished(), "nobody would wait for it");
+            drop(brief);
+            waiter.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_holder_for_a_moment_that_has_taken_its_record_back_is_waited_for_with_new_patience() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let patience = Duration::from_secs(2);
+        let brief = acquired(FileLock::acquire_briefly(&path, PATIENT).unwrap());
+        std::thread::scope(|scope| {
+            let waiter =
+                scope.spawn(|| acquired(FileLock::acquire(&path, LockMode::Exclusive, patience).unwrap()));
+            std::thread::sleep(patience + SOON);
+            // As in a drop that is interrupted between its two steps.
+            brief.file.set_len(0).unwrap();
+            std::thread::sleep(SOON);
             drop(brief);
             waiter.join().unwrap();
         });
@@ -264,7 +293,7 @@ mod tests {
         // Our own PID with a start time that is not ours: what a dead process with our PID left behind.
         std::fs::write(&path, format!("{} 1\n", std::process::id())).unwrap();
         assert_eq!(recorded_holder(&path), None);
-        let _reader = acquired(FileLock::acquire(&path, LockMode::Shared, SOON).unwrap());
+        let _reader = acquired(FileLock::acquire(&path, LockMode::Shared, PATIENT).unwrap());
         let outcome = FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap();
         assert!(matches!(outcome, LockOutcome::Held(None)));
     }
@@ -273,7 +302,7 @@ mod tests {
     fn a_lock_whose_record_cannot_be_written_is_held_all_the_same() {
         // Every write to it says that there is no room.
         let path = Path::new("/dev/full");
-        let lock = acquired(FileLock::acquire(path, LockMode::Exclusive, Duration::from_secs(20)).unwrap());
+        let lock = acquired(FileLock::acquire(path, LockMode::Exclusive, PATIENT).unwrap());
         assert_eq!(lock.write_record(false).unwrap_err().kind(), io::ErrorKind::StorageFull);
         let outcome = FileLock::acquire(path, LockMode::Shared, SOON).unwrap();
         assert!(matches!(outcome, LockOutcome::Held(None)));
@@ -286,7 +315,7 @@ mod tests {
         for garbage in [&b"\xff\xfe"[..], b"1", b"-4 7", b"x y", &[b'9'; 4000]] {
             std::fs::write(&path, garbage).unwrap();
             assert_eq!(recorded_holder(&path), None);
-            acquired(FileLock::acquire(&path, LockMode::Exclusive, SOON).unwrap());
+            acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap());
         }
     }
 
@@ -295,11 +324,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         // A reader holds without a record, so that the waiter is patient.
-        let reader = acquired(FileLock::acquire(&path, LockMode::Shared, SOON).unwrap());
+        let reader = acquired(FileLock::acquire(&path, LockMode::Shared, PATIENT).unwrap());
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                acquired(FileLock::acquire(&path, LockMode::Exclusive, Duration::from_secs(20)).unwrap())
-            });
+            let waiter =
+                scope.spawn(|| acquired(FileLock::acquire(&path, LockMode::Exclusive, PATIENT).unwrap()));
             std::thread::sleep(Duration::from_millis(5));
             reader.remove_file().unwrap();
             drop(reader);
