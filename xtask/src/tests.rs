@@ -19,7 +19,7 @@ use crate::workspace::Workspace;
 
 /// Compiling everything from nothing on a slow machine.
 const BUILD_TIMEOUT_S: u32 = 40 * 60;
-/// One `cargo test`, built; the longest kills a writer a thousand times.
+/// One `cargo test`, built. The longest, of the whole workspace, takes 10 minutes on two processors that do nothing else.
 const TEST_TIMEOUT_S: u32 = 40 * 60;
 
 /// One test program of the heap in the sandbox.

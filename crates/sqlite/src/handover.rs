@@ -98,7 +98,7 @@ impl Pool {
         }
     }
 
-    /// The same for one with EXCLUSIVE of the pool, who has SQLite's afterwards.
+    /// As [`Pool::hand_over`], for one with EXCLUSIVE of the pool, who has SQLite's afterwards.
     fn hand_over_locked(&self, base: &dyn Base) -> Result<()> {
         let started = Instant::now();
         loop {

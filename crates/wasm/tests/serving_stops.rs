@@ -248,12 +248,17 @@ fn memory_is_limited_over_all_calls_and_its_peak_is_known_meanwhile() {
 
 #[test]
 fn time_between_calls_is_not_counted() {
+    let (started, mut between) = (Instant::now(), Duration::ZERO);
     let mut serving = serve(&server(ECHO), None);
     for _ in 0..5 {
         call(&mut serving, 0, b"");
+        let pause = Instant::now();
         std::thread::sleep(Duration::from_millis(100));
+        between += pause.elapsed();
     }
+    // An answer is here before the applet waits, which on a busy machine may be later.
+    let at_most = started.elapsed() - between / 2;
     let metrics = serving.metrics();
-    assert!(metrics.wall_time < Duration::from_millis(250), "{:?}", metrics.wall_time);
+    assert!(metrics.wall_time < at_most, "{:?} of {at_most:?}", metrics.wall_time);
     assert!(metrics.cpu_time <= metrics.wall_time && metrics.wall_time > Duration::ZERO);
 }
