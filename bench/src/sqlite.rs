@@ -94,6 +94,7 @@ fn paper(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> 
         Mode::OURS_K5,
         Mode::OURS_K5_BACKGROUND,
         Mode::OURS_K0,
+        Mode::OURS_K0_BACKGROUND,
         Mode::OURS_POWER,
     ];
     for (order, suffix) in [(Order::Random, "random"), (Order::Sequential, "sequential")] {
@@ -121,6 +122,7 @@ fn paper(ground: &Ground, runs: usize, outcome: &mut Outcome) -> io::Result<()> 
             outcome.add(format!("{key}{tail}"), times.ratio(theirs.name, ours.name), "x", goal);
         };
         add("k0_vs_wal_full", Mode::WAL_FULL, Mode::OURS_K0, 2.6);
+        add("k0_background_vs_wal_full", Mode::WAL_FULL, Mode::OURS_K0_BACKGROUND, 2.6);
         add("share_of_memory_ceiling", Mode::MEMORY, Mode::OURS, 0.65);
         add("share_of_memory_ceiling_exclusive", Mode::MEMORY, Mode::OURS_EXCLUSIVE, 0.85);
         for mode in modes {

@@ -48,6 +48,8 @@ impl Mode {
         Mode::ours("holdfast_k5", "vfs=holdfast&level=process&threshold=5&flush=inline");
     pub(super) const OURS_K0: Mode =
         Mode::ours("holdfast_k0", "vfs=holdfast&level=process&threshold=0&flush=inline");
+    pub(super) const OURS_K0_BACKGROUND: Mode =
+        Mode::ours("holdfast_k0_background", "vfs=holdfast&level=process&threshold=0");
     pub(super) const OURS_K5_BACKGROUND: Mode =
         Mode::ours("holdfast_k5_background", "vfs=holdfast&level=process&threshold=5");
     pub(super) const OURS_POWER: Mode = Mode::ours("holdfast_power", "vfs=holdfast&level=power");
