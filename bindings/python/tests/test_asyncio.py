@@ -63,7 +63,8 @@ def test_the_loop_goes_on_during_a_call(run: Callable[..., None]) -> None:
             turns += 1
         with pytest.raises(holdfast.AppletTimeout):
             await call
-        assert turns > 50
+        # One that waits for the call has no turn, or one.
+        assert turns > 5
 
     run(test)
 
@@ -119,12 +120,19 @@ def test_a_stream_that_is_left_early_is_cancelled(run: Callable[..., None]) -> N
             else:
                 async for part in applet.stream("flood"):
                     break
-            if way == "break":
-                # Nobody refers to the iterator any more; the loop closes it.
-                await asyncio.sleep(0.3)
-            if not applet.alive:
-                await applet.respawn()
-            assert await applet.call("echo", b"next") == b"next"
+            # After the break nobody refers to the iterator any more; the loop closes it.
+            deadline = time.monotonic() + 20
+            while True:
+                if not applet.alive:
+                    await applet.respawn()
+                try:
+                    assert await applet.call("echo", b"next") == b"next"
+                    break
+                except holdfast.CallError as refused:
+                    is_open = way == "break" and "stream" in str(refused)
+                    if not is_open or time.monotonic() > deadline:
+                        raise
+                    await asyncio.sleep(0.05)
 
     run(test, grace=0.05)
 

@@ -59,7 +59,8 @@ def test_python_goes_on_during_a_call(start: Start) -> None:
     finally:
         done.set()
         thread.join()
-    assert turns > 50
+    # One that waits for the call has no turn, or one.
+    assert turns > 5
 
 
 def test_closing_waits_for_a_call_and_cancel_ends_it(start: Start) -> None:
@@ -74,7 +75,7 @@ def test_closing_waits_for_a_call_and_cancel_ends_it(start: Start) -> None:
 
     caller = threading.Thread(target=call)
     caller.start()
-    time.sleep(0.2)
+    time.sleep(1)
     closer = threading.Thread(target=applet.close)
     closer.start()
     time.sleep(0.2)
@@ -122,7 +123,7 @@ def test_nothing_is_left_of_applets(kind: str, places: dict[str, Any]) -> None:
     for _ in range(20):
         cycle()
     gc.collect()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while (descriptors(), threads(), len(children())) != before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert (descriptors(), threads(), len(children())) == before

@@ -213,7 +213,7 @@ fn a_peer_that_is_gone_ends_the_wait_at_once_and_its_last_messages_count() {
     });
     assert_eq!(received.unwrap(), b"last");
     assert_eq!(ended, Err(ChannelError::PeerGone));
-    assert!(started.elapsed() < LONG / 10);
+    assert!(started.elapsed() < LONG / 2);
     assert!(bell.has_gone());
     assert_eq!(host.send(&HostMessage::End.into(), &[], Deadline::NEVER), Err(ChannelError::PeerGone));
     assert_eq!(host.receive(&mut Vec::new(), 4, Deadline::NEVER), Err(ChannelError::PeerGone));
@@ -236,7 +236,7 @@ fn a_bell_is_heard_in_whatever_moment_of_a_wait_it_rings() {
             let rang = Instant::now();
             bell.peer_is_gone();
             let ended = waiting.join().unwrap();
-            assert!(rang.elapsed() < LONG / 10);
+            assert!(rang.elapsed() < LONG / 2);
             ended
         });
         assert_eq!(ended, Err(ChannelError::PeerGone));
@@ -267,7 +267,7 @@ fn a_bell_is_heard_also_when_the_peer_plays_with_the_words() {
             bell.peer_is_gone();
             let ended = waiting.join().unwrap();
             stop.store(1, Ordering::Relaxed);
-            assert!(rang.elapsed() < LONG / 10);
+            assert!(rang.elapsed() < LONG / 2);
             ended
         });
         assert_eq!(ended, Err(ChannelError::PeerGone));
@@ -288,15 +288,15 @@ fn a_bell_is_heard_also_when_the_peer_moved_the_sleeper_to_another_word() {
         let late = host.deadline_in(LONG);
         let waiting = scope.spawn(move || host.receive(&mut Vec::new(), 0, late));
         let shared = rustix::thread::futex::Flags::empty();
-        let moved = (0..1000).any(|_| {
+        let started = Instant::now();
+        while rustix::thread::futex::requeue(slept_on, shared, 0, 1, other).unwrap() == 0 {
+            assert!(started.elapsed() < LONG, "nobody sleeps");
             thread::sleep(Duration::from_millis(1));
-            rustix::thread::futex::requeue(slept_on, shared, 0, 1, other).unwrap() > 0
-        });
-        assert!(moved, "nobody sleeps");
+        }
         let rang = Instant::now();
         bell.peer_is_gone();
         let ended = waiting.join().unwrap();
-        assert!(rang.elapsed() < LONG / 4, "{:?}", rang.elapsed());
+        assert!(rang.elapsed() < LONG / 2, "{:?}", rang.elapsed());
         ended
     });
     assert_eq!(ended, Err(ChannelError::PeerGone));
@@ -320,17 +320,26 @@ fn an_interrupt_in_the_middle_of_a_message_waits_for_its_end() {
         scope.spawn(|| {
             // Slowly, so that the host has to wait in every message.
             let mut payload = Vec::new();
-            for _ in 0..20 {
+            loop {
                 applet.receive(&mut payload, MESSAGE_BYTES_MAX, late).unwrap();
+                if payload.is_empty() {
+                    break;
+                }
                 thread::sleep(Duration::from_millis(1));
                 applet.send(&result(), &payload, late).unwrap();
             }
         });
-        for _ in 0..20 {
+        let send = |host: &mut Endpoint<HostWait>, bytes: &[u8]| {
             let message = Header::from(HostMessage::Cancel { call: 1 });
-            while let Err(error) = host.send(&message, &bytes, late) {
+            while let Err(error) = host.send(&message, bytes, late) {
                 assert_eq!(error, ChannelError::Interrupted);
             }
+        };
+        for round in 0.. {
+            if round >= 20 && seen.load(Ordering::Relaxed) > 0 {
+                break;
+            }
+            send(&mut host, &bytes);
             let mut payload = Vec::new();
             while let Err(error) = host.receive(&mut payload, MESSAGE_BYTES_MAX, late) {
                 assert_eq!(error, ChannelError::Interrupted);
@@ -339,8 +348,8 @@ fn an_interrupt_in_the_middle_of_a_message_waits_for_its_end() {
             assert!(payload == bytes);
         }
         stop.store(1, Ordering::Relaxed);
+        send(&mut host, &[]);
     });
-    assert!(seen.load(Ordering::Relaxed) > 0);
 }
 
 #[test]
@@ -353,13 +362,22 @@ fn an_interrupt_that_was_taken_back_does_not_meet_a_later_message() {
     let most = slow.piece_bytes_max();
     let late = host.deadline_in(LONG);
     let waker = applet.waiter();
+    let header = Header { payload_bytes: most + 1, ..result() };
+    let begin = Header { flags: holdfast_channel::header::MORE, ..header };
+    assert_eq!(slow.push(&begin, &vec![1; most as usize]), Ok(true));
     thread::scope(|scope| {
         scope.spawn(move || {
-            let header = Header { payload_bytes: most + 1, ..result() };
-            let begin = Header { flags: holdfast_channel::header::MORE, ..header };
-            assert_eq!(slow.push(&begin, &vec![1; most as usize]), Ok(true));
-            thread::sleep(Duration::from_millis(100));
+            let started = Instant::now();
+            let asleep = loop {
+                match slow.sleeping_consumer().unwrap() {
+                    Some(word) => break word,
+                    None => assert!(started.elapsed() < LONG, "the host does not wait for the second piece"),
+                }
+                thread::sleep(Duration::from_millis(1));
+            };
             // The host has the first piece and sleeps until the second comes.
+            waker.wake(asleep);
+            thread::sleep(Duration::from_millis(100));
             bell.interrupt();
             thread::sleep(Duration::from_millis(100));
             assert_eq!(slow.push(&Header { payload_bytes: 1, ..header }, &[1]), Ok(true));
@@ -400,7 +418,7 @@ fn an_interrupt_ends_the_wait_for_a_peer_that_stopped_in_the_middle_of_a_message
         let rang = Instant::now();
         bell.interrupt();
         let ended = waiting.join().unwrap();
-        assert!(rang.elapsed() < LONG / 4, "{:?}", rang.elapsed());
+        assert!(rang.elapsed() < LONG / 2, "{:?}", rang.elapsed());
         ended
     });
     assert_eq!(ended, Err(ChannelError::Interrupted));
@@ -422,7 +440,7 @@ fn an_interrupt_returns_once_and_the_channel_goes_on() {
         waiting.join().unwrap()
     });
     assert_eq!(ended, Err(ChannelError::Interrupted));
-    assert!(started.elapsed() < LONG / 10);
+    assert!(started.elapsed() < LONG / 2);
 }
 
 #[test]

@@ -137,13 +137,14 @@ impl Frozen {
 
     fn stop_all(&mut self, guard: Option<&Guard>) -> io::Result<()> {
         let mut running = Vec::new();
+        let until = Instant::now() + STOP_PATIENCE;
         for writer in &self.writers {
             let id = writer.id;
             let is_known = self.still.contains(&id) || self.stopped.iter().any(|(stopped, _)| *stopped == id);
             if is_known {
                 continue;
             }
-            if was_stopped(id.pid) {
+            if was_stopped(id.pid, until) {
                 self.still.push(id);
             } else {
                 running.extend(open(id).map(|descriptor| (id, descriptor)));
@@ -258,15 +259,14 @@ fn is_still(state: &char) -> bool {
 }
 
 /// Whether somebody has stopped a process: all of its threads that are left. A stop that is under way, and has not reached all
-/// of them, is waited for: whoever would stop them once more would let them go on.
-fn was_stopped(pid: u32) -> bool {
-    let started = Instant::now();
+/// of them, is waited for until then: whoever would stop them once more would let them go on.
+fn was_stopped(pid: u32, until: Instant) -> bool {
     loop {
         let states = thread_states(pid);
         if states.iter().all(is_still) {
             return states.iter().any(|state| matches!(state, 'T' | 't'));
         }
-        if !states.contains(&'T') || started.elapsed() > STOP_PATIENCE {
+        if !states.contains(&'T') || Instant::now() >= until {
             return false;
         }
         std::thread::sleep(PAUSE);

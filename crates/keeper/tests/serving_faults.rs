@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use common::served::{Raw, Serving, is_alive, load_from, store_into};
-use common::{play, soon};
+use common::{is_idle, play, soon};
 use holdfast_keeper::{Borrower, KeeperError, Phase, RefusedKind};
 use holdfast_region::Durability;
 use serde_json::json;
@@ -189,7 +189,7 @@ fn what_is_no_request_is_refused_by_kind_and_the_keeper_hangs_up() {
     }
 }
 
-/// A TCP connection whose last close waits for 3 s for bytes that nobody reads, and the end that does not read.
+/// A TCP connection whose last close waits for 10 s for bytes that nobody reads, and the end that does not read.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
@@ -197,7 +197,7 @@ fn lingering() -> (TcpStream, TcpStream) {
     let (silent, _) = listener.accept().unwrap();
     stream.set_nonblocking(true).unwrap();
     while stream.write(&[7; 65536]).is_ok() {}
-    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::from_secs(3))).unwrap();
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::from_secs(10))).unwrap();
     (stream, silent)
 }
 
@@ -231,7 +231,7 @@ fn a_descriptor_whose_closing_takes_long_keeps_nobody_waiting() {
             let asked = Instant::now();
             serving.status();
             let waited = asked.elapsed();
-            assert!(waited < Duration::from_secs(2), "case {case}: {waited:?}");
+            assert!(waited < Duration::from_secs(8), "case {case}: {waited:?}");
         }
         drop(silent);
     }
@@ -251,9 +251,8 @@ fn a_keeper_without_descriptors_refuses_and_serves_on() {
         store_into(&borrowed, number);
         borrowed.commit(Durability::Process).unwrap();
     }
-    let before = serving.processor_ticks();
-    std::thread::sleep(Duration::from_millis(500));
-    assert!(serving.processor_ticks() - before < 10, "it spins on connections that it cannot take");
+    let is_idle = is_idle(|| serving.processor_ticks(), Duration::from_millis(500), 9);
+    assert!(is_idle, "it spins on connections that it cannot take");
     drop((flood, other_flood));
     serving.limit_descriptors(few);
     borrowed.close().unwrap();

@@ -74,7 +74,7 @@ fn in_threads(body: impl Fn(usize) + Sync) {
 fn commits_of_many_threads_share_syncs_and_none_is_lost() {
     const COMMITS: u64 = 50;
     let home = Home::new();
-    let storage = Arc::new(FaultyStorage::with_slow_syncs(Fault::Dead, Duration::from_millis(1)));
+    let storage = Arc::new(FaultyStorage::with_slow_syncs(Fault::Dead, Duration::from_millis(5)));
     let (shared, notes) = shared(&home, storage.clone());
     storage.take_log();
     in_threads(|thread| {
@@ -87,7 +87,7 @@ fn commits_of_many_threads_share_syncs_and_none_is_lost() {
     });
     let syncs = storage.take_log().iter().filter(|step| step.starts_with("sync")).count();
     println!("{} commits took {syncs} syncs", THREADS as u64 * COMMITS);
-    assert!(syncs < 200, "{syncs} syncs");
+    assert!(syncs < 300, "{syncs} syncs");
     drop(shared);
     assert_eq!(numbers(&home_without_image(&home)), [COMMITS; THREADS]);
 }

@@ -1,7 +1,7 @@
 //! Row H12: files that older versions wrote. Database, redo log, image and saved copy, each of the version 1 of its format, are of
 //! one database: block 1 was committed to its file, block 2 to the log, block 3 to image and copy.
 //!
-//! `HOLDFAST_GOLDEN=crates/sqlite/golden cargo test -p holdfast-sqlite golden_files_are_made` writes them anew, of the versions that
+//! `HOLDFAST_GOLDEN=$PWD/crates/sqlite/golden cargo test -p holdfast-sqlite golden_files_are_made` writes them anew, of the versions that
 //! the code has now; whoever raises a version adds the result beside the old ones.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
@@ -142,7 +142,7 @@ fn an_image_or_a_log_of_a_newer_version_is_refused_and_left_as_it_was() {
 
 /// Not a test of its own: see the module.
 #[test]
-fn golden_files_are_made_on_demand_and_have_what_the_tests_above_expect() {
+fn golden_files_are_made_on_demand() {
     let machine = Machine::new();
     std::fs::write(machine.database(), [first_page(), block(1), block(0), block(0)].concat()).unwrap();
     let pool = machine.attach().unwrap();

@@ -11,7 +11,7 @@ mod common;
 use std::path::Path;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Player, assert_sound, begin, number, open, scratch};
 use rusqlite::{Connection, ErrorCode, ffi};
@@ -44,11 +44,23 @@ fn is_busy(done: rusqlite::Result<()>) -> bool {
 fn who_was_refused_is_the_next_to_write_and_who_only_reads_instead_holds_up_nobody_afterwards() {
     let folder = scratch();
     let [first, second] = two(&folder.path().join("db"));
+    let mut tries = 0;
     for only_reads in [true, false] {
-        first.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES (1)").unwrap();
-        assert!(is_busy(second.execute_batch("INSERT INTO t VALUES (2)")));
-        first.execute_batch("COMMIT; BEGIN").unwrap();
-        second.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+        loop {
+            tries += 1;
+            first.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES (1)").unwrap();
+            let tried = Instant::now();
+            assert!(is_busy(second.execute_batch("INSERT INTO t VALUES (2)")));
+            first.execute_batch("COMMIT; BEGIN").unwrap();
+            second.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+            // A claim is good for a second, which may have passed on a busy machine.
+            if tried.elapsed() < Duration::from_millis(500) {
+                break;
+            }
+            assert!(tries < 20, "this machine is too slow");
+            first.execute_batch("ROLLBACK").unwrap();
+            second.execute_batch("ROLLBACK").unwrap();
+        }
         assert_eq!(lock_level(&second), 1, "SQLite has SHARED");
         // It would not get further than to its commit, as the other one reads.
         assert!(is_busy(first.execute_batch("INSERT INTO t VALUES (3)")));
@@ -61,7 +73,7 @@ fn who_was_refused_is_the_next_to_write_and_who_only_reads_instead_holds_up_nobo
         first.execute_batch("INSERT INTO t VALUES (5)").unwrap();
         second.execute_batch("INSERT INTO t VALUES (6)").unwrap();
     }
-    assert_eq!(number(&first, "SELECT count(*) FROM t"), 2 * 3 + 1);
+    assert_eq!(number(&first, "SELECT count(*) FROM t"), tries + 2 * 2 + 1);
     assert_sound(&second);
 }
 

@@ -351,7 +351,7 @@ fn what_cannot_be_evicted_is_told_or_left_alone_and_nobody_is_waited_for() {
     gate.lock().unwrap();
     let started = Instant::now();
     let report = Keeper::new(places(), config()).unwrap().evict_to(0);
-    assert!(started.elapsed() < Duration::from_secs(5), "it waited");
+    assert!(started.elapsed() < Duration::from_secs(15), "it waited");
     assert_eq!(report.evicted, [path("good").display().to_string()], "{report:?}");
     assert_eq!(report.failed.len(), 1, "{report:?}");
     assert!(report.failed[0].starts_with(moved.to_str().unwrap()), "{report:?}");

@@ -125,7 +125,7 @@ mod tests {
                 text.starts_with("_Z1f1aIiE1bI") && text.len() <= SHOWN_BYTES_MAX + CUT.len_utf8(),
                 "{text}"
             );
-            assert!(started.elapsed() < std::time::Duration::from_secs(1));
+            assert!(started.elapsed() < std::time::Duration::from_secs(10));
         }
         assert_eq!(function(&bomb(1, 2)), "f(a<int>, b<a<int>, a<int> >)");
     }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use common::{MIB, Scratch, error_text, options, program, program_with, status};
 use holdfast_wasm::{Finished, Program, RunOptions, WasmError};
 
-const SHORT: Duration = Duration::from_millis(150);
+/// Long enough for an applet to come to what it is to be stopped in, also on a busy machine.
+const SHORT: Duration = Duration::from_millis(500);
 /// Far more than any stop may take, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -11,7 +11,8 @@ use common::serve::{
 use common::{error_text, options};
 use holdfast_wasm::{Finished, Program, Received, WasmError};
 
-const SHORT: Duration = Duration::from_millis(150);
+/// Long enough for an applet to come to what it is to be stopped in, also on a busy machine.
+const SHORT: Duration = Duration::from_millis(500);
 
 /// Export 0 answers, 1 computes for ever, 2 sleeps for an hour, 3 takes about 40 units of fuel for each byte that it is
 /// sent.
@@ -42,7 +43,8 @@ fn program() -> Program {
 fn assert_time_limit(finished: &Finished, started: Instant, was_waiting: bool) {
     match &finished.end {
         Err(WasmError::TimeLimit { limit, waiting, .. }) => {
-            assert!((SHORT - *limit) <= Duration::from_millis(1) && *waiting == was_waiting, "{limit:?}");
+            // What was left of it when the call was received.
+            assert!(*limit <= SHORT && *limit >= SHORT / 2 && *waiting == was_waiting, "{limit:?}");
         }
         other => panic!("{other:?}"),
     }
@@ -71,12 +73,11 @@ fn a_call_that_waits_is_stopped_at_its_deadline() {
 #[test]
 fn a_deadline_counts_for_its_call_only() {
     let mut serving = serve(&program(), None);
-    for _ in 0..3 {
-        send_call(&mut serving, 1, 0, b"");
-        assert!(matches!(serving.receive(Some(Instant::now() + SHORT)), Received::Message { .. }));
-        // Suspended past the deadline, which is over with its call.
-        std::thread::sleep(SHORT + Duration::from_millis(50));
-    }
+    let limit = Duration::from_secs(2);
+    send_call(&mut serving, 1, 0, b"");
+    assert!(matches!(serving.receive(Some(Instant::now() + limit)), Received::Message { .. }));
+    // Suspended past the deadline, which is over with its call.
+    std::thread::sleep(limit + Duration::from_millis(50));
     assert_eq!(call(&mut serving, 0, b"still here"), b"still here");
 }
 

@@ -64,7 +64,12 @@ fn no_jailed_program_survives_its_host() {
     let host = copied(&std::env::current_exe().unwrap(), "host");
     let victim = copied(fixed(), "victim");
     let mut seen = 0;
-    for round in 0..ROUNDS {
+    for round in 0.. {
+        if round >= ROUNDS && seen > 10 {
+            break;
+        }
+        // A start may take long on a busy machine; the rounds do, too, the later the more.
+        assert!(round < 5 * ROUNDS, "hardly any victim ever ran: {seen}");
         let role = if round % 2 == 0 { "bare" } else { "confined" };
         let mut running = Command::new(&host)
             .args(["--exact", "host_death::the_role_of_the_host", "--nocapture"])
@@ -90,5 +95,4 @@ fn no_jailed_program_survives_its_host() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    assert!(seen > 10, "hardly any victim ever ran: {seen}");
 }

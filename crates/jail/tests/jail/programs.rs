@@ -135,7 +135,7 @@ fn a_program_that_starts_others_or_makes_code_is_told_so() {
 fn a_panic() {
     if std::env::var_os("HOLDFAST_PANICS").is_some() {
         eprintln!("loaded");
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_secs(3));
         panic!("out of cheese");
     }
 }

@@ -320,6 +320,16 @@ impl Drop for Player {
     }
 }
 
+/// Whether what is counted grows by so much at most in one of five stretches of time. What a start leaves to do may reach into the
+/// first ones.
+pub(crate) fn is_idle(count: impl Fn() -> u64, stretch: Duration, growth_max: u64) -> bool {
+    (0..5).any(|_| {
+        let before = count();
+        std::thread::sleep(stretch);
+        count() - before <= growth_max
+    })
+}
+
 /// Whether something comes true within some seconds.
 pub(crate) fn soon(mut is_true: impl FnMut() -> bool) -> bool {
     let started = Instant::now();

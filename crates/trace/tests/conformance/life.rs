@@ -98,10 +98,12 @@ fn a_running_process_is_traced_for_a_while_and_goes_on_untraced() {
         let mut child = workload(&facts, &["ticks", "100000"]).spawn().unwrap();
         until("the first tick", || facts.get("tick").is_some());
         // By a limit of time, and then by a flag, while it goes on.
-        let (events, _) =
-            attached(subject, child.id(), Some(Duration::from_millis(100)), &StopFlag::default());
-        let is_mark = |event: &&Event| matches!(event, Event::Call(call) if &*call.name() == "getppid");
-        assert!(events.iter().filter(is_mark).count() > 0);
+        let is_mark = |event: &Event| matches!(event, Event::Call(call) if &*call.name() == "getppid");
+        // The longer the more the machine does other things.
+        assert!([100, 1_000, 10_000].into_iter().any(|limit_ms| {
+            let limit = Some(Duration::from_millis(limit_ms));
+            attached(subject, child.id(), limit, &StopFlag::default()).0.iter().any(is_mark)
+        }));
         let stop = StopFlag::default();
         let raised = stop.clone();
         let raiser = std::thread::spawn(move || {
