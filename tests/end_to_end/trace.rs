@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::{scratch, succeed, tell};
 
-fn trace(scratch: &Scratch, arguments: &[&str]) -> Command {
+pub(crate) fn trace(scratch: &Scratch, arguments: &[&str]) -> Command {
     let mut command = scratch.holdfast();
     command.arg("trace").args(arguments);
     command
@@ -22,7 +22,7 @@ fn run(scratch: &Scratch, backend: &str, arguments: &[&str]) -> Command {
 }
 
 /// Both, as far as they work here.
-fn backends(scratch: &Scratch) -> Vec<&'static str> {
+pub(crate) fn backends(scratch: &Scratch) -> Vec<&'static str> {
     let works = |backend: &&str| {
         let told = tell(&mut run(scratch, backend, &["--", "true"]));
         if told.status != 0 {
@@ -58,7 +58,7 @@ fn the_traced_program_has_the_streams_and_its_exit_code_is_that_of_the_command()
 }
 
 /// Waits for something that must come.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < end, "{what} has not come in a minute");

@@ -9,13 +9,8 @@ use std::process::{Command, Stdio};
 use holdfast_testkit::Scratch;
 use serde_json::Value;
 
+use crate::trace::trace;
 use crate::{scratch, succeed, tell};
-
-fn trace(scratch: &Scratch, arguments: &[&str]) -> Command {
-    let mut command = scratch.holdfast();
-    command.arg("trace").args(arguments);
-    command
-}
 
 /// A recording of a shell that reads files; by ptrace, which works everywhere.
 fn recorded(scratch: &Scratch, place: &Path, name: &str, work: &str) -> PathBuf {
