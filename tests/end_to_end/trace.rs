@@ -144,6 +144,38 @@ fn a_recording_that_cannot_be_begun_stops_the_program_and_a_report_that_does_not
 }
 
 #[test]
+fn who_may_not_use_bpf_traces_by_ptrace_and_is_told_so_unless_it_was_asked_for() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
+    // Where another user finds it.
+    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let holdfast = place.path().join("holdfast");
+    std::fs::copy(scratch.programs().holdfast(), &holdfast).unwrap();
+    let traced = |options: &[&str]| {
+        let mut command = Command::new(&holdfast);
+        command.args(["trace", "run"]).args(options).args(["--", "true"]).stdin(Stdio::null());
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        tell(command.current_dir("/"))
+    };
+    let by_ptrace = traced(&["--backend", "ptrace"]);
+    if by_ptrace.status != 0 {
+        println!("not run: other users may not trace here: {}", by_ptrace.err);
+        return;
+    }
+    assert!(!by_ptrace.err.contains("ptrace is used"), "{}", by_ptrace.err);
+    let by_itself = traced(&[]);
+    assert_eq!(by_itself.status, 0, "{}", by_itself.err);
+    for said in ["ptrace is used", "BPF cannot be", "measured with ptrace"] {
+        assert!(by_itself.err.contains(said), "no {said} in {}", by_itself.err);
+    }
+    let by_bpf = traced(&["--backend", "bpf"]);
+    assert!(by_bpf.status == 125 && by_bpf.err.contains("--backend ptrace"), "{}", by_bpf.err);
+}
+
+#[test]
 fn processes_that_cannot_be_attached_to_are_told_by_exit_code() {
     let scratch = scratch();
     let attach =
