@@ -1,13 +1,19 @@
 //! Compiles the programs of the BPF backend, where clang is there. Without it the crate is built without the backend, which says
 //! so when it is asked for.
 
+#[path = "build/clang.rs"]
+mod clang;
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use clang::Compiled;
+
 fn main() {
     println!("cargo:rustc-check-cfg=cfg(bpf_programs)");
     println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-changed=build");
     println!("cargo:rerun-if-env-changed=CLANG");
     println!("cargo:rerun-if-env-changed=PATH");
     let is_wanted = env::var_os("CARGO_FEATURE_BPF").is_some()
@@ -44,13 +50,10 @@ fn link_what_libelf_needs() {
 /// Whether there is a compiler. What it does not compile is an error of the build.
 fn compile(headers: &Path, object: &Path) -> bool {
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
-    let mut command = Command::new(&clang);
-    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-I"]);
-    command.arg(headers).args(["-c", "bpf/trace.bpf.c", "-o"]).arg(object);
-    match command.output() {
-        Ok(output) if output.status.success() => true,
-        Ok(output) => panic!("{}: {}", clang.display(), String::from_utf8_lossy(&output.stderr)),
-        Err(error) => {
+    match clang::compile(&clang, headers, Path::new("bpf/trace.bpf.c"), object) {
+        Compiled::Done => true,
+        Compiled::Refused(why) => panic!("{}: {why}", clang.display()),
+        Compiled::NoCompiler(error) => {
             println!(
                 "cargo:warning=the BPF backend of `holdfast trace` is left out, as {} cannot be run: {error}",
                 clang.display()

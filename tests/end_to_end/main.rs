@@ -22,6 +22,7 @@ mod tools;
 mod trace;
 mod trace_reports;
 mod trace_sandbox;
+mod trace_watch;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

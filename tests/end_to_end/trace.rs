@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::{scratch, succeed, tell};
 
-fn trace(scratch: &Scratch, arguments: &[&str]) -> Command {
+pub(crate) fn trace(scratch: &Scratch, arguments: &[&str]) -> Command {
     let mut command = scratch.holdfast();
     command.arg("trace").args(arguments);
     command
@@ -22,7 +22,7 @@ fn run(scratch: &Scratch, backend: &str, arguments: &[&str]) -> Command {
 }
 
 /// Both, as far as they work here.
-fn backends(scratch: &Scratch) -> Vec<&'static str> {
+pub(crate) fn backends(scratch: &Scratch) -> Vec<&'static str> {
     let works = |backend: &&str| {
         let told = tell(&mut run(scratch, backend, &["--", "true"]));
         if told.status != 0 {
@@ -58,7 +58,7 @@ fn the_traced_program_has_the_streams_and_its_exit_code_is_that_of_the_command()
 }
 
 /// Waits for something that must come.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < end, "{what} has not come in a minute");
@@ -141,6 +141,38 @@ fn a_recording_that_cannot_be_begun_stops_the_program_and_a_report_that_does_not
         tell(&mut run(&scratch, "ptrace", &["--json", "/dev/full", "--", "sh", "-c", "echo hello; exit 4"]));
     assert_eq!((told.status, told.out.as_str()), (4, "hello\n"));
     assert!(told.err.contains("cannot write /dev/full"), "{}", told.err);
+}
+
+#[test]
+fn who_may_not_use_bpf_traces_by_ptrace_and_is_told_so_unless_it_was_asked_for() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
+    // Where another user finds it.
+    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let holdfast = place.path().join("holdfast");
+    std::fs::copy(scratch.programs().holdfast(), &holdfast).unwrap();
+    let traced = |options: &[&str]| {
+        let mut command = Command::new(&holdfast);
+        command.args(["trace", "run"]).args(options).args(["--", "true"]).stdin(Stdio::null());
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        tell(command.current_dir("/"))
+    };
+    let by_ptrace = traced(&["--backend", "ptrace"]);
+    if by_ptrace.status != 0 {
+        println!("not run: other users may not trace here: {}", by_ptrace.err);
+        return;
+    }
+    assert!(!by_ptrace.err.contains("ptrace is used"), "{}", by_ptrace.err);
+    let by_itself = traced(&[]);
+    assert_eq!(by_itself.status, 0, "{}", by_itself.err);
+    for said in ["ptrace is used", "BPF cannot be", "measured with ptrace"] {
+        assert!(by_itself.err.contains(said), "no {said} in {}", by_itself.err);
+    }
+    let by_bpf = traced(&["--backend", "bpf"]);
+    assert!(by_bpf.status == 125 && by_bpf.err.contains("--backend ptrace"), "{}", by_bpf.err);
 }
 
 #[test]

@@ -9,13 +9,8 @@ use std::process::{Command, Stdio};
 use holdfast_testkit::Scratch;
 use serde_json::Value;
 
+use crate::trace::trace;
 use crate::{scratch, succeed, tell};
-
-fn trace(scratch: &Scratch, arguments: &[&str]) -> Command {
-    let mut command = scratch.holdfast();
-    command.arg("trace").args(arguments);
-    command
-}
 
 /// A recording of a shell that reads files; by ptrace, which works everywhere.
 fn recorded(scratch: &Scratch, place: &Path, name: &str, work: &str) -> PathBuf {
@@ -114,6 +109,35 @@ fn a_form_for_standard_output_goes_behind_what_is_there_and_replaces_nothing() {
             assert!(values.next().unwrap().is_ok(), "{form} {to}: {text}");
             assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), names, "{form} {to}");
         }
+    }
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_failure_of_any_form_nor_of_the_traced_program() {
+    let (scratch, place) = (scratch(), tempfile::tempdir().unwrap());
+    // So much that no form is written at once.
+    let file = recorded(
+        &scratch,
+        place.path(),
+        "run.trace",
+        "for i in 1 2 3 4 5 6 7 8 9; do ls -l /usr/bin; done >/dev/null",
+    );
+    let nobody = || std::io::pipe().unwrap().1;
+    for form in ["html", "json", "tsv", "folded", "perfetto"] {
+        let form = format!("--{form}");
+        for to in ["-", "/dev/stdout"] {
+            let told = tell(trace(&scratch, &["report", file.to_str().unwrap(), &form, to]).stdout(nobody()));
+            assert_eq!((told.status, told.err.as_str()), (0, ""), "{form} {to}");
+        }
+        let traced = ["run", "--backend", "ptrace", &form, "-", "--", "sh", "-c", "ls /; exit 3"];
+        let told = tell(trace(&scratch, &traced).stdout(nobody()));
+        assert!(told.status == 3 && !told.err.contains("roken pipe"), "{form}: {}", told.err);
+    }
+    // Nor who does not want the tables.
+    for (traced, status) in
+        [(&["run", "--backend", "ptrace", "--", "sh", "-c", "exit 3"][..], 3), (&["report", "/none"], 3)]
+    {
+        assert_eq!(tell(trace(&scratch, traced).stderr(nobody())).status, status, "{traced:?}");
     }
 }
 

@@ -9,6 +9,7 @@ use holdfast_testkit::Scratch;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::trace::backends;
 use crate::{scratch, succeed, tell, victim};
 
 /// Keeps 100 values, each in a file: opens it, writes, closes it.
@@ -63,20 +64,6 @@ fn traced(scratch: &Scratch, backend: &str, options: &[&str], command: &[&str]) 
     let mut traced = scratch.holdfast();
     traced.args(["trace", "run", "--sandbox", "--backend", backend]).args(options).arg("--").args(command);
     traced
-}
-
-/// Both backends, as far as they work here.
-fn backends(scratch: &Scratch) -> Vec<&'static str> {
-    let works = |backend: &&str| {
-        let told = tell(&mut traced(scratch, backend, &[], &["true"]));
-        if told.status != 0 {
-            println!("not run: over the backend {backend}: {}", told.err);
-        }
-        told.status == 0
-    };
-    let found: Vec<_> = ["ptrace", "bpf"].into_iter().filter(works).collect();
-    assert!(found.contains(&"ptrace"));
-    found
 }
 
 /// The built command's path, to be traced.

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("holdfast: {}", failure.message);
+            output::say(&failure.message);
             ExitCode::from(failure.code)
         }
     }

@@ -54,6 +54,21 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// The same to standard error, for results of a command whose standard output is another program's.
+pub fn print_beside(text: &str) -> Result<(), Failure> {
+    match io::stderr().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(OTHER, format!("cannot write to standard error: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Tells the person something on standard error. Where that cannot be written there is nobody to tell, and no reason to end.
+pub fn say(text: &str) {
+    let _ = io::stderr().write_all(format!("holdfast: {text}\n").as_bytes());
+}
+
 /// Why results cannot be printed.
 pub fn cannot_print(error: &io::Error) -> String {
     format!(

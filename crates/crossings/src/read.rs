@@ -157,17 +157,8 @@ fn take(source: &mut impl Source, head: &FrameHead, bytes: &mut Vec<u8>) -> io::
 }
 
 /// How many bytes there were, up to that many.
-fn fill(source: &mut impl Source, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match source.read(&mut bytes[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
+fn fill(source: &mut impl Source, mut bytes: &mut [u8]) -> io::Result<usize> {
+    Ok(io::copy(&mut source.take(bytes.len() as u64), &mut bytes)? as usize)
 }
 
 #[cfg(test)]

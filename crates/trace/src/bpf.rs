@@ -26,6 +26,12 @@ mod session;
 
 #[cfg(not(bpf_programs))]
 mod absent;
+#[cfg(all(test, bpf_programs))]
+#[allow(
+    unreachable_pub,
+    reason = "nobody uses it here, but what it says where it is used is tested here, too"
+)]
+mod absent;
 
 #[cfg(not(bpf_programs))]
 pub use absent::BpfBackend;

@@ -90,11 +90,13 @@ pub(crate) fn syncs(facts: &mut Facts, directory: &Path) {
     let block = vec![7_u8; 4 << 20];
     file.write_all_at(&block, 0).expect("room");
     file.sync_all().expect("a disk");
+    let began = Instant::now();
     for round in 0..20 {
         file.write_all_at(&block[round..], 0).expect("room");
         // The facts of each round have the same name, and add up.
         facts.measure("syncs", || file.sync_data().expect("a disk"));
     }
+    facts.tell("rounds_wall_ns", began.elapsed().as_nanos() as u64);
 }
 
 /// A process waits in vfork for a child that sleeps for so long.

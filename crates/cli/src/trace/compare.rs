@@ -18,7 +18,7 @@ use super::collect::{self, Collector, save};
 use super::measure::{catch, choose};
 use super::terminal::{Hushed, Stream};
 use crate::exit::{BAD_FILE, Failure, NOT_FOUND, OTHER, USAGE};
-use crate::output::print;
+use crate::output::{print, say};
 use crate::trace_args::TraceReportArgs;
 use crate::trace_show_args::{CompareArgs, SumArgs, TraceDiffArgs, TraceImportArgs, TraceMatrixArgs};
 
@@ -102,12 +102,12 @@ fn say_how_it_ends(path: &Path, recording: &Recording) {
     let file = path.display();
     match recording.ending() {
         Some(Ending::Torn { at_byte }) => {
-            eprintln!("holdfast: {file} is damaged from byte {at_byte} on; this is what is before that");
+            say(&format!("{file} is damaged from byte {at_byte} on; this is what is before that"));
         }
         Some(Ending::Unfinished) => {
-            eprintln!(
-                "holdfast: {file} was not finished: its tracer was killed, or is still at work; this is what it has"
-            );
+            say(&format!(
+                "{file} was not finished: its tracer was killed, or is still at work; this is what it has"
+            ));
         }
         _ => {}
     }
@@ -232,10 +232,10 @@ pub fn import(options: &TraceImportArgs) -> Result<u8, Failure> {
     };
     let imported = imported.map_err(cannot)?;
     for (number, text) in &imported.shown {
-        eprintln!("holdfast: {name}, line {number} is not one of strace's: {text}");
+        say(&format!("{name}, line {number} is not one of strace's: {text}"));
     }
     if imported.skipped > imported.shown.len() as u64 {
-        eprintln!("holdfast: {name}: {} lines could not be read", imported.skipped);
+        say(&format!("{name}: {} lines could not be read", imported.skipped));
     }
     if imported.calls == 0 && imported.summed == 0 {
         return Err(Failure::new(
@@ -290,8 +290,7 @@ pub fn matrix(options: TraceMatrixArgs) -> Result<u8, Failure> {
         }
         Ok(Run { report: summary.into_report((&outcome.about).into()), end: outcome.end })
     };
-    let mut told = |text: &str| eprintln!("holdfast: {text}");
-    let matrix = matrix::run(&plan, &mut trace, &mut told)?;
+    let matrix = matrix::run(&plan, &mut trace, &mut say)?;
     let page = || report::html(Page::Matrix(&matrix));
     show(
         &options.compare,

@@ -14,7 +14,7 @@ use super::crossing::Crossing;
 use super::failure_of_run;
 use super::terminal::{Live, Stream};
 use crate::exit::{Failure, HOST_FAILED, OTHER};
-use crate::output::print;
+use crate::output::{print, print_beside, say};
 use crate::trace_args::{BackendArg, MeasureArgs, TraceAttachArgs, TraceRunArgs};
 use crate::trace_show_args::ShowArgs;
 
@@ -33,15 +33,12 @@ pub fn run(options: TraceRunArgs) -> Result<u8, Failure> {
     })?;
     // Standard output is the program's.
     let look = collect::look(&options.show.sum, options.show.by, Stream::Error);
-    let shown = collect::show(&traced.report, &options.show, &look, |text| {
-        eprint!("{text}");
-        Ok(())
-    });
+    let shown = collect::show(&traced.report, &options.show, &look, print_beside);
     let status = match traced.outcome.end {
         Some(End::Exited(status)) => status,
         Some(End::Killed(signal)) => 128 | signal,
         None => {
-            eprintln!("holdfast: the program was let go before it ended, and goes on untraced");
+            say("the program was let go before it ended, and goes on untraced");
             0
         }
     };
@@ -49,7 +46,7 @@ pub fn run(options: TraceRunArgs) -> Result<u8, Failure> {
         if status == 0 {
             return Err(Failure { code: HOST_FAILED, ..failure });
         }
-        eprintln!("holdfast: {}", failure.message);
+        say(&failure.message);
     }
     Ok(status)
 }
@@ -92,7 +89,7 @@ pub fn choose(wanted: BackendArg, settings: Settings) -> Result<Box<dyn Backend>
     match BpfBackend::new(settings.clone()) {
         Ok(backend) => Ok(Box::new(backend)),
         Err(TraceError::Unavailable { why, .. }) if wanted == BackendArg::Auto && !needs_bpf(&settings) => {
-            eprintln!("holdfast: ptrace is used, which slows the program down: BPF cannot be ({why})");
+            say(&format!("ptrace is used, which slows the program down: BPF cannot be ({why})"));
             ptrace(settings)
         }
         Err(error) => Err(error),

@@ -20,6 +20,8 @@ pub enum Stream {
 
 /// Files and pipes are as wide as this.
 const WIDTH: usize = 80;
+/// Of a terminal that does not say.
+const HEIGHT: usize = 24;
 /// Beyond this, columns are too far apart to be read.
 const WIDTH_MAX: usize = 140;
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -35,16 +37,23 @@ pub fn width(stream: Stream) -> usize {
     if !is_terminal(stream) {
         return WIDTH;
     }
-    let size = match stream {
-        Stream::Output => rustix::termios::tcgetwinsize(io::stdout()),
-        Stream::Error => rustix::termios::tcgetwinsize(io::stderr()),
+    let (width, _) = match stream {
+        Stream::Output => size(io::stdout()),
+        Stream::Error => size(io::stderr()),
     };
-    size.map_or(WIDTH, |size| usize::from(size.ws_col)).clamp(20, WIDTH_MAX)
+    width.clamp(20, WIDTH_MAX)
 }
 
 pub fn colour(stream: Stream) -> bool {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     is_terminal(stream) && !unwanted && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Columns and rows. A terminal that nobody has told its size (a serial line) says 0.
+fn size(terminal: impl AsFd) -> (usize, usize) {
+    let known = |number: u16, otherwise: usize| if number == 0 { otherwise } else { usize::from(number) };
+    rustix::termios::tcgetwinsize(terminal)
+        .map_or((WIDTH, HEIGHT), |size| (known(size.ws_col, WIDTH), known(size.ws_row, HEIGHT)))
 }
 
 /// The view, drawn some times a second while events come.
@@ -85,11 +94,9 @@ impl Live {
         }
         let lasted_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let report = summary.report(Source { lasted_ns, ..Source::default() });
-        let size = rustix::termios::tcgetwinsize(&self.terminal);
-        let (width, height) =
-            size.map_or((WIDTH, 24), |size| (usize::from(size.ws_col), usize::from(size.ws_row)));
+        let (width, height) = size(&self.terminal);
         // A terminal that is gone is no reason to end a trace.
-        let _ = self.view.draw(&watch::screen(&report, width.max(1), height.max(1), self.colour));
+        let _ = self.view.draw(&watch::screen(&report, width, height, self.colour));
         self.last = Some(Instant::now());
     }
 }

@@ -36,3 +36,18 @@ impl Backend for BpfBackend {
         match self.0 {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Target;
+
+    #[test]
+    fn a_build_without_the_backend_says_so_and_what_to_do() {
+        let settings = Settings::new(Target::Attach(vec![1]));
+        for made in [BpfBackend::new(settings.clone()), BpfBackend::with_buffer(settings, 4096)] {
+            let said = made.err().unwrap().to_string();
+            assert!(said.contains("install clang") && said.contains("--backend ptrace"), "{said}");
+        }
+    }
+}

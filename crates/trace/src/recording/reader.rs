@@ -198,15 +198,6 @@ fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
 }
 
 /// How many bytes the file had, up to that many.
-fn fill_some(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match file.read(&mut bytes[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
+fn fill_some(file: &mut impl Read, mut bytes: &mut [u8]) -> io::Result<usize> {
+    Ok(io::copy(&mut file.take(bytes.len() as u64), &mut bytes)? as usize)
 }

@@ -2,7 +2,8 @@
 //!
 //! Invariant: a file that was there before is as it was until the new one is complete and on the disk. A full disk is an error,
 //! and nothing of what did not fit stays. What is no file of its own is never replaced: standard output, other open descriptors
-//! (`/dev/stdout`, `/proc/self/fd/3`), pipes and devices are written to, behind what is in them.
+//! (`/dev/stdout`, `/proc/self/fd/3`), pipes and devices are written to, behind what is in them. A reader of standard output that
+//! went away (`| head`) has what it wants: the rest goes nowhere, and that is no error.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -28,6 +29,38 @@ fn kept(old_stays: bool) -> &'static str {
     if old_stays { ". The file that was there is as it was" } else { "" }
 }
 
+/// What is written to as it is.
+#[derive(Debug)]
+struct Direct {
+    file: File,
+    is_output: bool,
+}
+
+impl Direct {
+    fn output() -> io::Result<Direct> {
+        Ok(Direct { file: io::stdout().as_fd().try_clone_to_owned()?.into(), is_output: true })
+    }
+}
+
+impl From<File> for Direct {
+    fn from(file: File) -> Direct {
+        Direct { file, is_output: false }
+    }
+}
+
+impl Write for Direct {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.file.write(bytes) {
+            Err(error) if self.is_output && error.kind() == io::ErrorKind::BrokenPipe => Ok(bytes.len()),
+            done => done,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 /// A file that is being written.
 #[derive(Debug)]
 pub struct Whole {
@@ -41,7 +74,7 @@ enum Out {
     /// Takes the place of the old one when it is complete: with the path behind all links.
     Beside(BufWriter<NamedTempFile>, PathBuf),
     /// Descriptors, pipes and devices.
-    Direct(BufWriter<File>),
+    Direct(BufWriter<Direct>),
 }
 
 impl Whole {
@@ -61,7 +94,7 @@ impl Whole {
         let there = fs::metadata(&real);
         if there.as_ref().is_ok_and(|file| !file.is_file()) {
             let file = File::options().write(true).open(&real).map_err(|error| failed(error, false))?;
-            return Ok(Whole::direct(path.to_owned(), file));
+            return Ok(Whole::direct(path.to_owned(), file.into()));
         }
         let old_stays = there.is_ok();
         // As any new file: what the process's mask leaves of it.
@@ -76,13 +109,13 @@ impl Whole {
     /// Those of a process that has none, or no number for one more descriptor.
     pub fn standard_output() -> Result<Whole, WriteError> {
         let path = PathBuf::from("standard output");
-        match io::stdout().as_fd().try_clone_to_owned() {
-            Ok(copy) => Ok(Whole::direct(path, File::from(copy))),
+        match Direct::output() {
+            Ok(output) => Ok(Whole::direct(path, output)),
             Err(source) => Err(WriteError { path, source, old_stays: false }),
         }
     }
 
-    fn direct(path: PathBuf, file: File) -> Whole {
+    fn direct(path: PathBuf, file: Direct) -> Whole {
         Whole { path, out: Out::Direct(BufWriter::new(file)), old_stays: false }
     }
 
@@ -164,13 +197,13 @@ fn behind_links(path: &Path) -> io::Result<Behind> {
 
 /// The standard ones are shared with whoever else has them, the place to write at included. To open another one anew would begin at
 /// its file's start; the end loses nothing.
-fn open_descriptor(path: &Path) -> io::Result<File> {
+fn open_descriptor(path: &Path) -> io::Result<Direct> {
     let own = fs::read_link("/proc/self")?;
     let is_own = path.starts_with(Path::new("/proc").join(own));
     match path.file_name().and_then(|name| name.to_str()) {
-        Some("1") if is_own => io::stdout().as_fd().try_clone_to_owned().map(File::from),
-        Some("2") if is_own => io::stderr().as_fd().try_clone_to_owned().map(File::from),
-        _ => File::options().append(true).open(path),
+        Some("1") if is_own => Direct::output(),
+        Some("2") if is_own => Ok(File::from(io::stderr().as_fd().try_clone_to_owned()?).into()),
+        _ => Ok(File::options().append(true).open(path)?.into()),
     }
 }
 

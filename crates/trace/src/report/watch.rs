@@ -11,12 +11,14 @@ use super::text;
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+/// Of a class's line what is before its bar.
+const HEAD_WIDTH: usize = 37;
 
 /// One screen, `width` by `height`.
 #[must_use]
 pub fn screen(report: &Report, width: usize, height: usize, colour: bool) -> String {
     let mut out = String::new();
-    let bar_width = width.saturating_sub(34).clamp(4, 60);
+    let bar_width = width.saturating_sub(HEAD_WIDTH).clamp(4, 60);
     let total = &report.total;
     let lost = match report.source.events_lost {
         0 => String::new(),

@@ -1,12 +1,11 @@
 //! What only the BPF backend has: a buffer that may be too small, control groups, operations of io_uring, privileges.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use holdfast_trace::{Backend, BpfBackend, Event, Object, Program, Settings, StopFlag, Target};
 
+use crate::group::Group;
 use crate::life::{end, tracer_of_another_user, until, workload};
 use crate::trace::Facts;
 
@@ -87,49 +86,12 @@ fn every_thread_of_a_running_program_is_attached_to_and_so_is_one_that_it_makes_
     assert_eq!(began, ended);
 }
 
-/// A new control group, removed at the end; None where none can be made.
-struct Group(PathBuf);
-
-impl Group {
-    fn new() -> Option<Group> {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let points = mounts.lines().filter_map(|line| {
-            let (before, after) = line.split_once(" - ")?;
-            after.starts_with("cgroup").then(|| before.split(' ').nth(4)).flatten()
-        });
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let name = format!("holdfast-test-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        for point in points {
-            let group = Group(PathBuf::from(point).join(&name));
-            // A group of cpusets has no CPUs at first, and takes no process.
-            if !point.contains("cpuset") && std::fs::create_dir(&group.0).is_ok() {
-                return Some(group);
-            }
-        }
-        println!("not run: no control group can be made here");
-        None
-    }
-
-    fn take(&self, process: u32) {
-        std::fs::write(self.0.join("cgroup.procs"), process.to_string()).unwrap();
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Processes leave it as they end.
-        for _ in 0..200 {
-            if std::fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
 #[test]
 fn every_thread_of_a_process_that_is_moved_into_a_control_group_is_traced() {
-    let Some(group) = Group::new() else { return };
+    let Some(group) = Group::new() else {
+        println!("not run: no control group can be made here");
+        return;
+    };
     let facts = [Facts::new(), Facts::new()];
     let inside = workload(&facts[0], &["ticks", "6000"]).spawn().unwrap();
     let moved = workload(&facts[1], &["ticks_in_threads", "6000"]).spawn().unwrap();
@@ -139,7 +101,7 @@ fn every_thread_of_a_process_that_is_moved_into_a_control_group_is_traced() {
     let settings = Settings {
         stop: stop.clone(),
         limit: Some(Duration::from_secs(60)),
-        ..Settings::new(Target::Cgroup(group.0.clone()))
+        ..Settings::new(Target::Cgroup(group.path().to_owned()))
     };
     let mut marked = HashSet::new();
     if let Some(backend) = bpf(settings, 1 << 20) {
@@ -166,7 +128,10 @@ fn every_thread_of_a_process_that_is_moved_into_a_control_group_is_traced() {
 
 #[test]
 fn processes_of_a_control_group_are_traced_and_those_that_come_into_it_and_no_others() {
-    let Some(group) = Group::new() else { return };
+    let Some(group) = Group::new() else {
+        println!("not run: no control group can be made here");
+        return;
+    };
     let facts = [Facts::new(), Facts::new(), Facts::new()];
     let children = facts.each_ref().map(|facts| workload(facts, &["ticks", "100000"]).spawn().unwrap());
     let [inside, moved, outside] = children.each_ref().map(std::process::Child::id);
@@ -175,7 +140,7 @@ fn processes_of_a_control_group_are_traced_and_those_that_come_into_it_and_no_ot
     let settings = Settings {
         stop: stop.clone(),
         limit: Some(Duration::from_secs(60)),
-        ..Settings::new(Target::Cgroup(group.0.clone()))
+        ..Settings::new(Target::Cgroup(group.path().to_owned()))
     };
     if let Some(backend) = bpf(settings, 1 << 20) {
         let mut seen = HashSet::new();

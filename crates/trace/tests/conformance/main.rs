@@ -7,9 +7,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod ends;
+mod group;
 mod kernel;
 mod life;
 mod measured;
+mod slow_disk;
 mod structure;
 mod subject;
 mod trace;

@@ -77,6 +77,13 @@ impl Trace {
         Trace::with(subject, settings, facts)
     }
 
+    /// The same of a workload that is run by another command, which takes its words and ends as it.
+    pub(crate) fn inside(subject: &Subject, mut command: Vec<OsString>, words: &[&str]) -> Trace {
+        let facts = Facts::new();
+        command.extend(facts.command(words));
+        Trace::with(subject, Settings::new(Target::Start(Program { command })), facts)
+    }
+
     pub(crate) fn with(subject: &Subject, settings: Settings, facts: Facts) -> Trace {
         let mut events = Vec::new();
         let outcome = subject.make(settings).unwrap().run(&mut |event| events.push(event)).unwrap();

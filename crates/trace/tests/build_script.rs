@@ -1,0 +1,35 @@
+//! What the build script decides: without clang the build goes on without the BPF backend, and with a clang that refuses the programs
+//! it ends. (What the command then says of itself: `src/bpf/absent.rs`.)
+
+#![forbid(unsafe_code)]
+
+#[path = "../build/clang.rs"]
+mod clang;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use clang::{Compiled, compile};
+
+#[test]
+fn a_build_goes_on_without_clang_and_ends_at_what_clang_refuses() {
+    let place = tempfile::tempdir().expect("a place");
+    let [source, object] = ["program.c", "program.o"].map(|name| place.path().join(name));
+    let with = |clang: &str, text: &str| {
+        fs::write(&source, text).expect("room");
+        compile(OsStr::new(clang), place.path(), Path::new(&source), &object)
+    };
+    let missing = with("/no/such/clang", "int answer = 42;");
+    assert!(matches!(&missing, Compiled::NoCompiler(error) if error.kind() == std::io::ErrorKind::NotFound));
+    let refused = with("false", "int answer = 42;");
+    assert!(matches!(refused, Compiled::Refused(_)), "{refused:?}");
+    assert!(!object.exists());
+    match with("clang", "int answer = 42;") {
+        Compiled::Done => assert!(object.exists()),
+        Compiled::NoCompiler(error) => return println!("not run: clang cannot be run: {error}"),
+        Compiled::Refused(why) => panic!("{why}"),
+    }
+    let wrong = with("clang", "int answer = ;");
+    assert!(matches!(&wrong, Compiled::Refused(why) if why.contains("expected expression")), "{wrong:?}");
+}
