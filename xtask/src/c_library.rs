@@ -2,7 +2,8 @@
 //! installs them with their headers and pkg-config files below a prefix:
 //!
 //! ```text
-//! include/holdfast.h  include/holdfast.hpp  include/holdfast_applet.h  include/holdfast_applet.hpp
+//! include/holdfast.h  include/holdfast.hpp  include/holdfast_document.h
+//! include/holdfast_applet.h  include/holdfast_applet.hpp
 //! lib/libholdfast.so -> libholdfast.so.0  lib/libholdfast.a  lib/libholdfast-malloc.so
 //! lib/libholdfast_applet.a
 //! lib/pkgconfig/holdfast.pc  lib/pkgconfig/holdfast-applet.pc
@@ -23,7 +24,8 @@ use crate::workspace::Workspace;
 const PACKAGES: [&str; 2] = ["holdfast-native", "holdfast-malloc"];
 /// Its number is that of the soname in `bindings/c-native/build.rs`.
 const SHARED: &str = "libholdfast.so.0";
-const HEADERS: [&str; 4] = ["holdfast.h", "holdfast.hpp", "holdfast_applet.h", "holdfast_applet.hpp"];
+const HEADERS: [&str; 5] =
+    ["holdfast.h", "holdfast.hpp", "holdfast_document.h", "holdfast_applet.h", "holdfast_applet.hpp"];
 /// What applets link. It is without the standard library, so it is built alone, in a profile that does not unwind.
 pub(crate) const APPLET_PACKAGE: &str = "holdfast-c";
 

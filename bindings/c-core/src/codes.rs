@@ -40,11 +40,18 @@ pub enum Code {
     Cancelled = 31,
     NoKeeper = 32,
     Superseded = 33,
+    Nothing = 34,
+    Stale = 35,
+    DocDamaged = 36,
+    DocLimit = 37,
+    BadSelector = 38,
+    BadChange = 39,
+    NoFile = 40,
 }
 
 impl Code {
     /// Every code, in the order of its number.
-    pub const ALL: [Code; 33] = [
+    pub const ALL: [Code; 40] = [
         Code::NotGranted,
         Code::LimitReached,
         Code::NoRoom,
@@ -78,6 +85,13 @@ impl Code {
         Code::Cancelled,
         Code::NoKeeper,
         Code::Superseded,
+        Code::Nothing,
+        Code::Stale,
+        Code::DocDamaged,
+        Code::DocLimit,
+        Code::BadSelector,
+        Code::BadChange,
+        Code::NoFile,
     ];
 
     /// The number that C sees.
@@ -162,6 +176,17 @@ impl Code {
             Code::Superseded => {
                 c"another program had the heap since the keeper was lost; what was stored since the last commit is not in it: nv_open it again"
             }
+            Code::Nothing => c"there is none: no such node, attribute or match; look for something else",
+            Code::Stale => {
+                c"the document was closed, parsed again, compacted or removed, or its heap was closed; nv_doc_open it again"
+            }
+            Code::DocDamaged => c"the document is damaged (nv_message says where); parse the page again",
+            Code::DocLimit => {
+                c"the page or the selector is more than a limit allows (nv_message says which); raise it if the page is known to be good"
+            }
+            Code::BadSelector => c"that is no selector (nv_message says why, and at which character)",
+            Code::BadChange => c"no tree can be so (nv_message says why); nothing was changed",
+            Code::NoFile => c"the page cannot be read (nv_message says why); check the path",
         }
     }
 }

@@ -7,6 +7,7 @@ use std::ffi::{c_char, c_int};
 use std::fmt::{self, Write};
 
 use holdfast_c_core::{CallError, Code};
+use holdfast_dom::{ChangeError, DomError};
 use holdfast_keeper::{KeeperError, RefusedKind};
 use holdfast_native_heap::{OpenHeapError, OpenServedError, SizeError};
 use holdfast_region::{AccessError, ErrorKind, KeyError, MediumError, NameError, PlaceError, RegionError};
@@ -99,6 +100,40 @@ pub(crate) enum Failure {
     /// Its limit is the keeper's to keep.
     #[error("a heap that a keeper lends keeps its limit; make another heap with a larger one")]
     ServedLimit,
+    /// The document says no.
+    #[error(transparent)]
+    Dom(Box<DomError>),
+    /// There is no such thing.
+    #[error("there is none: no such node, attribute or match")]
+    Nothing,
+    /// No node has this number.
+    #[error("node {node} does not exist")]
+    NoNode {
+        /// The number.
+        node: u32,
+    },
+    /// The document was closed or replaced.
+    #[error(
+        "the document was closed, parsed again, compacted or removed, or its heap was closed; nv_doc_open it again"
+    )]
+    Stale,
+    /// What must be text is none.
+    #[error("a name, selector or text is NULL or no UTF-8; pass UTF-8")]
+    NoText,
+    /// A page's file.
+    #[error("cannot read {path}: {source}; check the path")]
+    NoFile {
+        /// Which one.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No memory for an array.
+    #[error("the program's memory is used up; free some, and try again")]
+    NoMemory,
+    /// A panic while a page was parsed.
+    #[error("a failure inside the library while the page was parsed; nothing was changed: report this")]
+    Parser,
     /// A panic, now or before.
     #[error(
         "a failure inside the library left the heap's handle in an unknown state; what is stored is not lost: \
@@ -128,7 +163,12 @@ impl Failure {
                 _ => Code::NotAHeap,
             },
             Failure::ServedMode | Failure::ServedBacking | Failure::ServedLimit => Code::Unsupported,
-            Failure::Name(_) => Code::BadName,
+            Failure::Dom(error) => code_of_document(error),
+            Failure::Nothing | Failure::NoNode { .. } => Code::Nothing,
+            Failure::Stale => Code::Stale,
+            Failure::NoFile { .. } => Code::NoFile,
+            Failure::NoMemory | Failure::Parser => Code::Failed,
+            Failure::Name(_) | Failure::NoText => Code::BadName,
             Failure::NotGranted | Failure::Ending | Failure::LetGo => Code::NotGranted,
             Failure::IsOpen { .. } => Code::IsOpen,
             Failure::Forked { .. } => Code::Forked,
@@ -148,6 +188,22 @@ fn code_of_keeper(error: &KeeperError) -> Code {
             RefusedKind::Malformed => Code::BadName,
             _ => Code::Failed,
         },
+        _ => Code::Failed,
+    }
+}
+
+fn code_of_document(error: &DomError) -> Code {
+    match error {
+        DomError::Io(_) => Code::NoFile,
+        DomError::Limit { .. } => Code::DocLimit,
+        DomError::NoSuchDocument { .. } => Code::NoSuchRoot,
+        DomError::NotADocument { .. } => Code::Layout,
+        DomError::NewerFormat { .. } => Code::BadFile,
+        DomError::Damaged(_) => Code::DocDamaged,
+        DomError::Selector { .. } => Code::BadSelector,
+        DomError::Change(ChangeError::NoSuchNode { .. }) => Code::Nothing,
+        DomError::Change(_) => Code::BadChange,
+        DomError::Heap(error) => CallError::from(*error).code(),
         _ => Code::Failed,
     }
 }
@@ -179,6 +235,12 @@ fn code_of_region(error: &RegionError) -> Code {
 impl From<KeeperError> for Failure {
     fn from(error: KeeperError) -> Self {
         Failure::Keeper(Box::new(error))
+    }
+}
+
+impl From<DomError> for Failure {
+    fn from(error: DomError) -> Self {
+        Failure::Dom(Box::new(error))
     }
 }
 

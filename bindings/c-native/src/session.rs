@@ -15,6 +15,7 @@ use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
 use holdfast_c_core::{Calls, Level, Library};
+use holdfast_dom::Documents;
 use holdfast_heap::Heap;
 use holdfast_native_heap::{NativeBacking, OpenHeapError, open_heap_on, parse_size, roll_back_on};
 use holdfast_region::{
@@ -22,6 +23,7 @@ use holdfast_region::{
 };
 use holdfast_sys::file::effective_user;
 
+use crate::documents::{self, Lent};
 use crate::ending;
 use crate::failure::{Failure, note};
 use crate::ground::Ground;
@@ -279,9 +281,23 @@ pub(crate) fn roll_back_to_commit() -> Result<(), c_int> {
         let current = CURRENT.load(Ordering::Acquire);
         let Some(session) = state.take(State::Closed) else { return Ok(()) };
         *state = State::Open(session.roll_back().inspect_err(|_| ending::forget())?);
+        documents::forget(None);
         // The same session goes on.
         CURRENT.store(current, Ordering::Release);
         Ok(())
+    })
+}
+
+/// Works with the documents of the open heap. `first` comes before the heap is asked for, which may be none.
+pub(crate) fn with_documents<K, R>(
+    first: impl FnOnce(()) -> Result<K, Failure>,
+    work: impl FnOnce(&mut Lent<'_>, K) -> Result<R, Failure>,
+) -> Result<R, c_int> {
+    locked(|state| {
+        let known = first(())?;
+        // No threads of ours allocate in it.
+        let documents = Documents::lent(state.session()?.calls.heap());
+        work(&mut documents.ok_or(Failure::Panicked)?, known)
     })
 }
 

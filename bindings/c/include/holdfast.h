@@ -92,7 +92,14 @@ enum nv_error {
     NV_TOO_LARGE = 30,      /* more than one message holds, which is 64 MiB (holdfast_applet.h) */
     NV_CANCELLED = 31,      /* the host no longer wants the result (holdfast_applet.h) */
     NV_NO_KEEPER = 32,      /* no keeper answers where HOLDFAST_KEEPER says */
-    NV_SUPERSEDED = 33      /* another program had the heap since the keeper was lost: nv_close it, nv_open it again */
+    NV_SUPERSEDED = 33,     /* another program had the heap since the keeper was lost: nv_close it, nv_open it again */
+    NV_NOTHING = 34,        /* there is none: no such node, attribute or match (holdfast_document.h) */
+    NV_STALE = 35,          /* the document was closed, parsed again, compacted or removed: open it again (holdfast_document.h) */
+    NV_DOC_DAMAGED = 36,    /* bytes of the document are wrong (holdfast_document.h) */
+    NV_DOC_LIMIT = 37,      /* the page or the selector is more than a limit allows (holdfast_document.h) */
+    NV_BAD_SELECTOR = 38,   /* a selector that is none; nv_message says where (holdfast_document.h) */
+    NV_BAD_CHANGE = 39,     /* a change that no tree can have (holdfast_document.h) */
+    NV_NO_FILE = 40         /* the page's file cannot be read; nv_message says why (holdfast_document.h) */
 };
 
 /* Durability levels, named after the failure that they survive. */

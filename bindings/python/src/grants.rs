@@ -81,6 +81,16 @@ impl HeapSpec {
         Ok(region)
     }
 
+    /// Opens the region that there is, to write or for reading; makes nothing.
+    pub(crate) fn open_there(&self, names: &NameSpace, read_only: bool) -> Result<Region, RegionError> {
+        let name = RegionName::parse(&self.name)?;
+        names.summary(&name)?;
+        match read_only {
+            true => names.open_read_only(&name, &self.key_for(names, &name)?),
+            false => self.open(names),
+        }
+    }
+
     fn open_whole(
         &self,
         names: &NameSpace,

@@ -37,7 +37,7 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    fn core(&self, py: Python<'_>) -> PyResult<Arc<Core>> {
+    pub(crate) fn core(&self, py: Python<'_>) -> PyResult<Arc<Core>> {
         self.maker.check(py)?;
         let core = self.core.lock().unwrap_or_else(PoisonError::into_inner).clone();
         core.ok_or_else(|| Refusal::Closed { name: self.name.clone() }.raise(py))
@@ -81,16 +81,21 @@ impl Heap {
 impl Heap {
     /// Opens the heap `name`, or makes it with this limit (bytes, or a text such as `"64MiB"`) and for this key.
     ///
+    /// With `create=False` only one that there is. With `read_only=True` one that there is, for reading: any number of processes at a time, while none has it to write.
+    ///
     /// `home` and `pool` are the directories of heaps; by default those of the environment (`HOLDFAST_HOME`,
     /// `HOLDFAST_POOL`), as for the command `holdfast`.
     #[new]
-    #[pyo3(signature = (name, *, limit=None, key="default", atomic=false, home=None, pool=None))]
+    #[pyo3(signature = (name, *, limit=None, key="default", atomic=false, create=true, read_only=false, home=None, pool=None))]
+    #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
         name: &str,
         limit: Option<Size>,
         key: &str,
         atomic: bool,
+        create: bool,
+        read_only: bool,
         home: Option<PathBuf>,
         pool: Option<PathBuf>,
     ) -> PyResult<Heap> {
@@ -104,7 +109,9 @@ impl Heap {
         };
         let opened = py.detach(|| -> Result<Core, Refusal> {
             let places = places(home, pool).map_err(holdfast_region::RegionError::from)?;
-            Core::open(spec.open(&NameSpace::new(places))?)
+            let names = NameSpace::new(places);
+            let makes = create && !read_only;
+            Core::open(if makes { spec.open(&names)? } else { spec.open_there(&names, read_only)? })
         });
         let core = opened.map_err(|refused| match &refused {
             Refusal::Open(holdfast_native_heap::OpenHeapError::Region(error)) => region_error(py, error),

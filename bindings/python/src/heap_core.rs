@@ -11,11 +11,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
+use holdfast_dom::Documents;
 use holdfast_heap::{Heap, HeapError, Root};
 use holdfast_native_heap::{RegionBacking, SharedRegion, open_data_heap, roll_back};
 use holdfast_region::{Consistency, Durability, Region};
 use pyo3::prelude::*;
 
+use crate::document::Lent;
+use crate::editions::Editions;
 use crate::heap_error::Refusal;
 use crate::process::Maker;
 
@@ -27,6 +30,7 @@ pub(crate) struct Core {
     turned: Condvar,
     open: Mutex<Option<Open>>,
     views: Mutex<Views>,
+    editions: Mutex<Editions>,
 }
 
 /// The heap and what it stands on.
@@ -89,6 +93,7 @@ impl Core {
             turned: Condvar::new(),
             open: Mutex::new(Some(open)),
             views: Mutex::default(),
+            editions: Mutex::default(),
         })
     }
 
@@ -130,8 +135,44 @@ impl Core {
         }
     }
 
-    /// A root by its name, with its view counted.
+    /// Works with the documents of the heap; the caller has the turn.
+    pub(crate) fn documents<R>(
+        &self,
+        work: impl FnOnce(&mut Lent<'_>, &mut Editions) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        self.with(|open| {
+            let mut documents = Documents::lent(&mut open.heap).ok_or_else(|| self.closed())?;
+            work(&mut documents, &mut lock(&self.editions))
+        })
+    }
+
+    /// As [`Core::documents`] with one that was opened, if it is the same one still.
+    pub(crate) fn document<R>(
+        &self,
+        name: &str,
+        edition: u64,
+        work: impl FnOnce(&mut Lent<'_>) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        self.documents(|documents, editions| {
+            editions.check(name, edition)?;
+            work(documents)
+        })
+    }
+
+    /// As [`Core::documents`], for what allocates.
+    pub(crate) fn change_documents<R>(
+        &self,
+        work: impl FnOnce(&mut Lent<'_>, &mut Editions) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        self.check_undone()?;
+        self.documents(work)
+    }
+
+    /// A root by its name, with its view counted. Not of a document: changing one moves it.
     pub(crate) fn find(&self, name: &str) -> Result<Option<Found>, Refusal> {
+        if self.documents(|documents, _| Ok(documents.holds(name)))? {
+            return Err(Refusal::IsDocument { name: name.to_owned() });
+        }
         self.with(|open| open.heap.root(name).map(|root| self.count(open, root)).transpose())
     }
 
@@ -160,7 +201,9 @@ impl Core {
                 return Err(Refusal::Views { what: format!("cannot remove the root {name:?}"), count });
             }
             self.check_undone()?;
-            open.heap.remove_root(name).map_err(refused)
+            open.heap.remove_root(name).map_err(refused)?;
+            lock(&self.editions).made(name, open.heap.in_transaction());
+            Ok(())
         })
     }
 
@@ -185,6 +228,7 @@ impl Core {
             }
             let ended = if commits { open.heap.commit() } else { open.heap.abort() };
             if !open.heap.in_transaction() {
+                lock(&self.editions).end_transaction(!commits || ended.is_err());
                 let made = std::mem::take(&mut open.made);
                 if !commits || ended.is_err() {
                     let mut views = lock(&self.views);
@@ -222,6 +266,7 @@ impl Core {
             return Err(refused);
         }
         let Open { heap, region, .. } = there;
+        lock(&self.editions).next_of_all();
         // After an error it is closed: nobody knows its state, and the last commit is what counts.
         *open = Some(Open { heap: roll_back(heap)?, region, made: Vec::new() });
         Ok(())

@@ -1,23 +1,53 @@
 //! How an operation on an open heap fails, and which exception that is.
 #![forbid(unsafe_code)]
 
+use holdfast_dom::DomError;
 use holdfast_heap::{HeapError, OpenError};
 use holdfast_native_heap::OpenHeapError;
 use holdfast_region::RegionError;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::error::{Class, raise, region_error};
 
 /// See the module. The text of each says what to do next.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    Closed { name: String },
-    Views { what: String, count: usize },
-    Undone { count: usize },
-    InTransaction { what: &'static str },
+    Closed {
+        name: String,
+    },
+    Views {
+        what: String,
+        count: usize,
+    },
+    Undone {
+        count: usize,
+    },
+    InTransaction {
+        what: &'static str,
+    },
     Call(HeapError, Option<String>),
     Open(OpenHeapError),
+    /// `close` of the document.
+    DocumentClosed,
+    /// The page was parsed again, compacted, removed or rolled back.
+    OtherEdition {
+        name: String,
+    },
+    /// A document has no memory to look at.
+    IsDocument {
+        name: String,
+    },
+    /// A page that is in no heap.
+    Loose,
+    Dom(Box<DomError>),
+}
+
+impl From<DomError> for Refusal {
+    fn from(error: DomError) -> Refusal {
+        Refusal::Dom(Box::new(error))
+    }
 }
 
 impl From<RegionError> for Refusal {
@@ -75,8 +105,57 @@ impl Refusal {
                 raise(py, class, error, ())
             }
             Refusal::Open(error) => raise(py, Class::HeapError, error, ()),
+            Refusal::DocumentClosed => {
+                raise(py, Class::Closed, "the document is closed; open it anew with Document.open", ())
+            }
+            Refusal::OtherEdition { name } => raise(
+                py,
+                Class::Closed,
+                format!(
+                    "the document {name:?} was parsed again, compacted, removed or rolled back since; open it anew with Document.open"
+                ),
+                (),
+            ),
+            Refusal::IsDocument { name } => raise(
+                py,
+                Class::DocumentError,
+                format!("the root {name:?} is a document; open it with Document.open"),
+                (),
+            ),
+            Refusal::Loose => raise(
+                py,
+                Class::DocumentError,
+                "a page that is in no heap cannot be changed; parse it into one: Document.parse(source, heap=\"NAME\")",
+                (),
+            ),
+            Refusal::Dom(error) => document(py, error),
         }
     }
+}
+
+fn document(py: Python<'_>, error: &DomError) -> PyErr {
+    let class = match error {
+        DomError::Io(error) => return std::io::Error::from(error.kind()).into(),
+        DomError::Heap(error) => return call(py, *error, None),
+        DomError::Limit { limit, max } => {
+            return raise(py, Class::DocumentTooLarge, error, |fields: &Bound<'_, PyDict>| {
+                fields.set_item("limit", limit.to_string())?;
+                fields.set_item("max", max)
+            });
+        }
+        DomError::Selector { selector, reason, column } => {
+            return raise(py, Class::SelectorError, error, |fields: &Bound<'_, PyDict>| {
+                fields.set_item("selector", selector)?;
+                fields.set_item("reason", reason)?;
+                fields.set_item("column", column)
+            });
+        }
+        DomError::NoSuchDocument { .. } => Class::DocumentNotFound,
+        DomError::NewerFormat { .. } | DomError::Damaged(_) => Class::DocumentDamaged,
+        DomError::Change(_) => Class::ChangeRefused,
+        _ => Class::DocumentError,
+    };
+    raise(py, class, error, ())
 }
 
 fn call(py: Python<'_>, error: HeapError, name: Option<&str>) -> PyErr {

@@ -1,6 +1,8 @@
-//! The native half of the Python package `holdfast`: applets, buffers, streams, pools and heaps as Python classes.
+//! The native half of the Python package `holdfast`: applets, buffers, streams, pools, heaps and
+//! documents as Python classes.
 //!
-//! The other half is in `python/holdfast`: the exceptions and plain data types, which are Python's own, and `AsyncApplet`.
+//! The other half is in `python/holdfast`: the exceptions and plain data types, which are Python's own, `AsyncApplet`, and what
+//! nodes of documents look like.
 //!
 //! Invariants:
 //! - Whoever waits for an applet, for another thread or for a file has let go of the interpreter; but not during a commit or
@@ -17,6 +19,8 @@ mod applet;
 #[allow(unsafe_code, reason = "hands shared memory out by the buffer protocol")]
 mod buffer;
 mod convert;
+mod document;
+mod editions;
 mod error;
 mod gate;
 mod grants;
@@ -44,6 +48,8 @@ mod _holdfast {
     use crate::applet::Applet;
     #[pymodule_export]
     use crate::buffer::Buffer;
+    #[pymodule_export]
+    use crate::document::NativeDocument;
     #[pymodule_export]
     use crate::heap::Heap;
     #[pymodule_export]

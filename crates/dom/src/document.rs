@@ -122,8 +122,11 @@ impl<'heap> Document<'heap> {
     /// The node of this number, if there is one; what [`Node::id`] gave.
     #[must_use]
     pub fn node(&self, id: u32) -> Option<Node<'_>> {
-        let record = self.nodes.get(id as usize)?;
-        Kind::parse(record.kind).filter(|_| id != NONE)?;
+        let record = self.nodes.get(id as usize).filter(|_| id != NONE)?;
+        if Kind::parse(record.kind).is_none() {
+            self.note(Damage::Node { node: id });
+            return None;
+        }
         Some(Node { document: self, id })
     }
 

@@ -2,7 +2,9 @@
 //!
 //! Invariant: a document appears, is replaced or goes in one transaction; who is killed while it parses leaves the old one.
 
+use std::borrow::BorrowMut;
 use std::io::Read;
+use std::marker::PhantomData;
 
 use holdfast_heap::{Backing, Heap, HeapError, Owned};
 use zerocopy::IntoBytes;
@@ -16,9 +18,10 @@ use crate::layout::root_type;
 use crate::limits::Limits;
 use crate::parse::{ParseOptions, Parsed, parse};
 
-/// A heap for documents; see the module.
-pub struct Documents<B: Backing> {
-    heap: Owned<B>,
+/// A heap for documents, its own or one that somebody lends; see the module.
+pub struct Documents<B: Backing, H: BorrowMut<Owned<B>> = Owned<B>> {
+    heap: H,
+    backing: PhantomData<B>,
 }
 
 /// What parsing a page came to.
@@ -39,13 +42,7 @@ impl<B: Backing> Documents<B> {
     /// Takes the heap.
     #[must_use]
     pub fn new(heap: Heap<B>) -> Documents<B> {
-        Documents { heap: Owned::new(heap) }
-    }
-
-    /// The heap, for what changes nothing.
-    #[must_use]
-    pub fn heap(&self) -> &Heap<B> {
-        self.heap.heap()
+        Documents { heap: Owned::new(heap), backing: PhantomData }
     }
 
     /// Gives the heap back.
@@ -53,11 +50,33 @@ impl<B: Backing> Documents<B> {
     pub fn into_heap(self) -> Heap<B> {
         self.heap.into_heap()
     }
+}
+
+impl<'heap, B: Backing> Documents<B, &'heap mut Owned<B>> {
+    /// Takes the heap for as long as it is lent; an open transaction goes on, and what is changed belongs to it. `None` while
+    /// several threads allocate in the heap (`SharedHeap`).
+    pub fn lent(heap: &'heap mut Heap<B>) -> Option<Self> {
+        Some(Documents { heap: Owned::lent(heap)?, backing: PhantomData })
+    }
+}
+
+impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
+    /// The heap, for what changes nothing.
+    #[must_use]
+    pub fn heap(&self) -> &Heap<B> {
+        self.heap.borrow().heap()
+    }
 
     /// The names of the documents, in no particular order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let heap = self.heap.heap();
+        let heap = self.heap();
         heap.roots().map(|(name, _)| name).filter(|name| is_document(heap, name))
+    }
+
+    /// Whether there is a document of this name, of whatever version and state.
+    #[must_use]
+    pub fn holds(&self, name: &str) -> bool {
+        is_document(self.heap(), name)
     }
 
     /// Opens a document where it lies; costs the same whatever its size.
@@ -65,10 +84,10 @@ impl<B: Backing> Documents<B> {
     /// # Errors
     /// [`DomError::NoSuchDocument`], [`DomError::NotADocument`], [`DomError::NewerFormat`], [`DomError::Damaged`].
     pub fn open(&self, name: &str) -> Result<Document<'_>, DomError> {
-        let Some(bytes) = self.heap.bytes(name) else {
+        let Some(bytes) = self.heap.borrow().bytes(name) else {
             return Err(DomError::NoSuchDocument { name: name.to_owned() });
         };
-        if !is_document(self.heap.heap(), name) {
+        if !is_document(self.heap(), name) {
             return Err(DomError::NotADocument { name: name.to_owned() });
         }
         Document::from_bytes(bytes)
@@ -93,6 +112,16 @@ impl<B: Backing> Documents<B> {
         Ok(report(parsed, &image))
     }
 
+    /// Keeps a page that was parsed before, as [`Documents::parse`] does: so that nobody waits for the heap while a page is parsed.
+    ///
+    /// # Errors
+    /// [`DomError::NotADocument`] when something else has the name, and those of the heap: there is what there was before.
+    pub fn keep(&mut self, name: &str, page: &LoosePage) -> Result<(), DomError> {
+        self.check_place(name)?;
+        let bytes = page.bytes();
+        self.put(name, bytes.len() as u64, |place| place.copy_from_slice(bytes))
+    }
+
     /// Changes a document: all that `work` does counts when it returns `Ok`, and none of it when it returns an error or panics,
     /// or the process is killed.
     ///
@@ -104,7 +133,7 @@ impl<B: Backing> Documents<B> {
         work: impl FnOnce(&mut Edit<'_, '_, B>) -> Result<R, E>,
     ) -> Result<R, E> {
         self.open(name)?;
-        let result = self.heap.transaction(|tx| -> Result<R, Failed<E>> {
+        let result = self.heap.borrow_mut().transaction(|tx| -> Result<R, Failed<E>> {
             let mut edit = Edit::begin(tx, name)?;
             let result = work(&mut edit).map_err(Failed::Work)?;
             edit.finish()?;
@@ -130,11 +159,15 @@ impl<B: Backing> Documents<B> {
 
     /// Puts a document in the place of that of its name.
     fn store(&mut self, name: &str, image: &Image) -> Result<(), DomError> {
-        self.heap.transaction(|tx| {
+        self.put(name, image.bytes(), |bytes| image.write(bytes))
+    }
+
+    fn put(&mut self, name: &str, bytes: u64, fill: impl FnOnce(&mut [u8])) -> Result<(), DomError> {
+        self.heap.borrow_mut().transaction(|tx| {
             if tx.root(name).is_some() {
                 tx.remove(name)?;
             }
-            tx.create(name, image.bytes(), Some(root_type()), |bytes| image.write(bytes))?;
+            tx.create(name, bytes, Some(root_type()), fill)?;
             Ok(())
         })
     }
@@ -144,17 +177,17 @@ impl<B: Backing> Documents<B> {
     /// # Errors
     /// [`DomError::NoSuchDocument`], [`DomError::NotADocument`], those of the heap.
     pub fn remove(&mut self, name: &str) -> Result<(), DomError> {
-        if self.heap.heap().root(name).is_none() {
+        if self.heap().root(name).is_none() {
             return Err(DomError::NoSuchDocument { name: name.to_owned() });
         }
         self.check_place(name)?;
-        self.heap.transaction(|tx| Ok(tx.remove(name)?))
+        self.heap.borrow_mut().transaction(|tx| Ok(tx.remove(name)?))
     }
 
     /// Whether the name is free or that of a document, of whatever version and state.
     fn check_place(&self, name: &str) -> Result<(), DomError> {
-        match self.heap.heap().root(name) {
-            Some(_) if !is_document(self.heap.heap(), name) => {
+        match self.heap().root(name) {
+            Some(_) if !is_document(self.heap(), name) => {
                 Err(DomError::NotADocument { name: name.to_owned() })
             }
             _ => Ok(()),

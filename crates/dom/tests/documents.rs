@@ -4,7 +4,7 @@
 mod common;
 
 use common::{empty, parsed, reopened};
-use holdfast_dom::{Documents, DomError, Kind, Limit, Limits, Namespace, ParseOptions, Quirks};
+use holdfast_dom::{Documents, DomError, Kind, Limit, Limits, LoosePage, Namespace, ParseOptions, Quirks};
 use holdfast_heap::{Heap, OpenOptions};
 
 const PAGE: &str = "<!DOCTYPE html PUBLIC \"p\" \"s\"><!-- first --><title>A &amp; B</title>\
@@ -228,4 +228,29 @@ fn bytes_that_are_no_utf_8_are_replaced_wherever_the_pieces_of_the_source_end() 
         documents.parse("page", Pieces(source, many), &ParseOptions::default()).unwrap();
         assert_eq!(documents.open("page").unwrap().root().text().unwrap(), expected, "pieces of {many}");
     }
+}
+
+#[test]
+fn a_page_that_was_parsed_before_is_kept_as_if_it_had_been_parsed_there_also_in_a_heap_that_is_lent() {
+    let parsed = parsed(PAGE);
+    let page = LoosePage::parse(PAGE.as_bytes(), &ParseOptions::default()).unwrap();
+    let mut heap = empty().into_heap();
+    heap.begin().unwrap();
+    let mut documents = Documents::lent(&mut heap).unwrap();
+    documents.keep("page", &page).unwrap();
+    assert_eq!(documents.names().collect::<Vec<_>>(), ["page"]);
+    heap.commit().unwrap();
+    heap.create_root("other", 8).unwrap();
+    let documents = reopened(&Documents::new(heap));
+    let (kept, own) = (documents.open("page").unwrap(), parsed.open("page").unwrap());
+    assert_eq!(kept.root().html().unwrap(), own.root().html().unwrap());
+    assert_eq!((kept.size(), kept.check().unwrap()), (own.size(), own.check().unwrap()));
+    let mut heap = documents.into_heap();
+    heap.begin().unwrap();
+    let mut documents = Documents::lent(&mut heap).unwrap();
+    assert!(matches!(documents.keep("other", &page), Err(DomError::NotADocument { .. })));
+    documents.keep("page", &LoosePage::parse(&b"new"[..], &ParseOptions::default()).unwrap()).unwrap();
+    heap.abort().unwrap();
+    let documents = Documents::new(heap);
+    assert_eq!(documents.open("page").unwrap().root().html().unwrap(), own.root().html().unwrap());
 }

@@ -2,8 +2,9 @@
 //! code. For data without pointers: documents, tables, whatever finds its parts by offsets of its own.
 //!
 //! Invariants:
-//! - The heap came by value, so no thread allocates in it beside us (a `SharedHeap` gives its heap away only when the last
-//!   handle is gone), and by the contract of [`Backing`] nobody else stores to it.
+//! - The heap came by value, or was lent by who has it alone, so no thread allocates in it beside us (a `SharedHeap` gives its
+//!   heap away only when the last handle is gone, and what it lends is refused), and by the contract of [`Backing`] nobody else
+//!   stores to it.
 //! - A slice that is handed out borrows the value; whatever stores borrows it mutably.
 //! - Two slices at a time (a root's old bytes and the new ones) are compared first: a hostile root may claim any bytes.
 //!
@@ -19,6 +20,7 @@ use crate::roots::Root;
 use crate::types::RootType;
 
 /// See the module.
+#[repr(transparent)]
 pub struct Owned<B: Backing> {
     heap: Heap<B>,
 }
@@ -47,6 +49,18 @@ impl<B: Backing> Owned<B> {
     #[must_use]
     pub fn new(heap: Heap<B>) -> Owned<B> {
         Owned { heap }
+    }
+
+    /// Takes the heap for as long as it is lent. `None` while several threads allocate in it (`SharedHeap`): they store to it
+    /// without having it.
+    pub fn lent(heap: &mut Heap<B>) -> Option<&mut Owned<B>> {
+        #[cfg(feature = "std")]
+        if heap.settling.is_some() {
+            return None;
+        }
+        // SAFETY: an `Owned` is a `Heap` and nothing else (transparent), whose every state is one of the other's; the loan is
+        // exclusive and ends with the reference.
+        Some(unsafe { &mut *core::ptr::from_mut(heap).cast() })
     }
 
     /// The heap, for what changes nothing.

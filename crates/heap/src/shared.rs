@@ -102,7 +102,11 @@ impl<B: Backing + Send> SharedHeap<B> {
     /// The value, unchanged.
     pub fn into_heap(self) -> Result<Heap<B>, SharedHeap<B>> {
         match Arc::try_unwrap(self.heap) {
-            Ok(heap) => Ok(heap.into_inner().unwrap_or_else(PoisonError::into_inner)),
+            Ok(heap) => {
+                let mut heap = heap.into_inner().unwrap_or_else(PoisonError::into_inner);
+                heap.settling = None;
+                Ok(heap)
+            }
             Err(heap) => Err(SharedHeap { heap, ..self }),
         }
     }

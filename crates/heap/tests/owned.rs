@@ -54,6 +54,26 @@ fn roots_are_read_changed_replaced_and_rolled_back_as_bytes() {
 }
 
 #[test]
+fn a_heap_is_lent_with_its_open_transaction() {
+    let mut heap = open(TestMemory::new(16 << 20));
+    heap.begin().unwrap();
+    let lent = Owned::lent(&mut heap).unwrap();
+    lent.transaction(|tx| tx.create("table", 4, TYPE, |bytes| bytes.fill(1)).map(drop)).unwrap();
+    assert_eq!(lent.bytes("table"), Some(&[1; 4][..]));
+    heap.abort().unwrap();
+    assert_eq!(Owned::lent(&mut heap).unwrap().bytes("table"), None, "it belonged to the transaction");
+}
+
+#[cfg(feature = "std")]
+#[test]
+fn a_heap_is_not_lent_while_several_threads_allocate_in_it() {
+    let shared = common::share(open(TestMemory::new(16 << 20)));
+    assert!(shared.handle().with_heap(|heap| Owned::lent(heap).is_none()));
+    let mut heap = shared.into_heap().ok().unwrap();
+    assert!(Owned::lent(&mut heap).is_some());
+}
+
+#[test]
 fn a_root_that_claims_more_than_it_has_is_read_within_the_heap_and_never_stored_to() {
     let mut heap = open(TestMemory::new(16 << 20));
     let object = heap.create_root("table", 100).unwrap();

@@ -74,9 +74,10 @@ impl Bench {
         self.directory.path().join(name)
     }
 
-    /// Compiles `tests/programs/SOURCE` as C or C++, as its ending says.
+    /// Compiles `tests/programs/SOURCE`, or what lies at another place from there, as C or C++, as its ending says.
     pub(crate) fn compile(&self, source: &str, linking: Linking) -> PathBuf {
-        let program = self.path(&format!("{source}.{linking:?}"));
+        let file = source.rsplit('/').next().unwrap_or(source);
+        let program = self.path(&format!("{file}.{linking:?}"));
         let source = Path::new("tests/programs").join(source);
         let (compiler, standard) = match source.extension().is_some_and(|ending| ending == "cpp") {
             true => ("g++", "-std=c++17"),

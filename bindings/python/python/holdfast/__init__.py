@@ -1,4 +1,4 @@
-"""Untrusted programs as functions, and heaps that outlive them.
+"""Untrusted programs as functions, heaps that outlive them, and pages that are parsed once.
 
     import holdfast
 
@@ -10,10 +10,12 @@
 - `Pool`: applets that are started before they are needed.
 - `Buffer`: memory that host and applet share, for large data without a copy.
 - `Heap`: persistent memory by name, for an applet (`heap=`) or for Python itself.
+- `Document`: an HTML page, parsed once into a heap, and from then on read, searched and changed where it lies.
 - `HoldfastError`: the root of all exceptions.
 """
 
 from ._aio import AsyncApplet
+from ._document import Document
 from ._errors import (
     AppletCrashed,
     AppletError,
@@ -24,7 +26,12 @@ from ._errors import (
     CallError,
     CallFailed,
     Cancelled,
+    ChangeRefused,
     Closed,
+    DocumentDamaged,
+    DocumentError,
+    DocumentNotFound,
+    DocumentTooLarge,
     ForeignBuffer,
     Forked,
     HeapDamaged,
@@ -39,11 +46,13 @@ from ._errors import (
     ResultTooLarge,
     RootExists,
     RootNotFound,
+    SelectorError,
     TransactionError,
     UnknownFunction,
 )
 from ._holdfast import VERSION as __version__
 from ._holdfast import Applet, Buffer, Heap, Pool, Stream, Transaction, run
+from ._nodes import Comment, Element, Text
 from ._types import CallMetrics, DirGrant, HeapGrant, Limits, Metrics, Outcome
 
 __all__ = [
@@ -60,8 +69,16 @@ __all__ = [
     "CallFailed",
     "CallMetrics",
     "Cancelled",
+    "ChangeRefused",
     "Closed",
+    "Comment",
     "DirGrant",
+    "Document",
+    "DocumentDamaged",
+    "DocumentError",
+    "DocumentNotFound",
+    "DocumentTooLarge",
+    "Element",
     "ForeignBuffer",
     "Forked",
     "Heap",
@@ -82,7 +99,9 @@ __all__ = [
     "ResultTooLarge",
     "RootExists",
     "RootNotFound",
+    "SelectorError",
     "Stream",
+    "Text",
     "Transaction",
     "TransactionError",
     "UnknownFunction",

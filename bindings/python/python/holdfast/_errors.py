@@ -279,3 +279,50 @@ class RootExists(HeapError, ValueError):
 
 class TransactionError(HeapError):
     """Not possible inside, or outside, of a transaction; or an inner one failed, and so did the outer one."""
+
+
+class DocumentError(HoldfastError):
+    """A document that cannot be used as asked."""
+
+
+class DocumentNotFound(DocumentError, LookupError):
+    """The heap has no document of that name."""
+
+
+class DocumentDamaged(DocumentError):
+    """Bytes of the document are wrong, or a newer version wrote it. Parse the page again."""
+
+
+class DocumentTooLarge(DocumentError, ValueError):
+    """The page, or the selector, is more than a limit allows. What was there before stays."""
+
+    #: Which limit, in words.
+    limit: str
+    #: What it is.
+    max: int
+
+    def __init__(self, message: str = "", *, limit: str = "", max: int = 0) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.max = max
+
+
+class SelectorError(DocumentError, ValueError):
+    """A selector that is none."""
+
+    #: The text.
+    selector: str
+    #: What is wrong with it.
+    reason: str
+    #: At which character, from 1.
+    column: int
+
+    def __init__(self, message: str = "", *, selector: str = "", reason: str = "", column: int = 0) -> None:
+        super().__init__(message)
+        self.selector = selector
+        self.reason = reason
+        self.column = column
+
+
+class ChangeRefused(DocumentError, ValueError):
+    """A change that no tree can have; nothing was changed."""
