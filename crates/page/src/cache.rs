@@ -145,7 +145,12 @@ impl Cache {
                         tx.remove(name)?;
                     }
                     tx.create(name, entry.len() as u64, None, |to| to.copy_from_slice(entry))?;
-                    if tx.root(&dom_name).is_none() {
+                    let there = tx.root(&dom_name);
+                    if there.and_then(|there| tx.bytes(there)) != Some(dom) {
+                        // The name has the sum of what was stored; the bytes may have rotted since.
+                        if there.is_some() {
+                            tx.remove(&dom_name)?;
+                        }
                         let kind = Some(holdfast_dom::layout::root_type());
                         tx.create(&dom_name, dom.len() as u64, kind, |to| to.copy_from_slice(dom))?;
                     }

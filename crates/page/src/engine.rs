@@ -18,9 +18,10 @@ use holdfast_dom::{Document, DomError, Kind};
 use zerocopy::IntoBytes;
 
 use crate::error::PageError;
-use crate::limits::{PICTURE_HEIGHT_MAX, PageLimits, ROUNDS_MAX, STACK_BYTES};
+use crate::limits::{PageLimits, ROUNDS_MAX, STACK_BYTES};
 use crate::loader::{Loader, Resource};
 use crate::pixels::{Pixels, direct};
+use crate::record;
 use crate::tree::{self, Pair};
 use crate::view::View;
 
@@ -172,7 +173,11 @@ fn make(job: &Job) -> Result<Made, PageError> {
     let painted = Instant::now();
 
     engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
-    let recorded = job.record.then(|| record(&mut engine, view, content, &document, &pairs));
+    let recorded = job.record.then(|| {
+        let (links, boxes) = (links(&engine, &document, &pairs, view), boxes(&engine, &pairs, view));
+        let taken = record::whole_page(&mut engine, view, content.1);
+        Recorded { scene: taken.scene, height: taken.height, scroll_bound: taken.scroll_bound, links, boxes }
+    });
     let loaded = loader.finish();
     Ok(Made {
         pixels,
@@ -233,33 +238,6 @@ fn content_size(engine: &BaseDocument, view: View) -> (u32, u32) {
         view.width.max(scaled(layout.size.width.max(layout.scrollable_overflow_rect.right))),
         view.height.max(scaled(layout.size.height.max(layout.scrollable_overflow_rect.bottom))),
     )
-}
-
-/// Records the whole page.
-fn record(
-    engine: &mut BaseDocument,
-    view: View,
-    content: (u32, u32),
-    document: &Document<'_>,
-    pairs: &[Pair],
-) -> Recorded {
-    let links = links(engine, document, pairs, view);
-    let boxes = boxes(engine, pairs, view);
-    if content.1 > PICTURE_HEIGHT_MAX {
-        return Recorded { scene: None, height: view.height, scroll_bound: false, links, boxes };
-    }
-    let mut take = |height: u32, scroll: f64| {
-        engine.set_viewport_scroll(Point { x: 0.0, y: scroll });
-        let mut scene = Scene::new();
-        blitz_paint::paint_scene(&mut scene, engine, view.scale_factor_f64(), view.width, height, 0, 0);
-        scene
-    };
-    // One pixel further down everything has to be one pixel further up; the height leaves nothing out at either end.
-    let whole = take(content.1 + 1, 0.0);
-    let shifted = take(content.1 + 1, 1.0 / view.scale_factor_f64());
-    let scroll_bound = !crate::list::is_shifted(&whole, &shifted);
-    let (scene, height) = if scroll_bound { (take(view.height, 0.0), view.height) } else { (whole, content.1) };
-    Recorded { scene: Some(scene), height, scroll_bound, links, boxes }
 }
 
 fn boxes(engine: &BaseDocument, pairs: &[Pair], view: View) -> Vec<NodeBox> {

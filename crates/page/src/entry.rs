@@ -88,6 +88,7 @@ pub(crate) struct Header {
 pub(crate) const HEADER_BYTES: usize = size_of::<Header>();
 /// Where the header keeps when it was used.
 pub(crate) const USED_AT: u64 = (HEADER_BYTES - size_of::<u64>()) as u64;
+const _: () = assert!(HEADER_BYTES == 288);
 const SUMMED_BYTES: usize = HEADER_BYTES - 2 * size_of::<u64>();
 
 impl Header {

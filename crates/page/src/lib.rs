@@ -3,7 +3,7 @@
 //!
 //! A tour, bottom up:
 //! - `limits`, `error`, `view`: what everything else is told in.
-//! - `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`: the layout engine, at arm's length.
+//! - `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`: the layout engine, at arm's length.
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
 //! - `picture`: an entry from what the engine made, and pixels from an entry.
 //! - [`Cache`]: the heap with the entries. [`open`]: all of it.
@@ -27,6 +27,7 @@ mod loader;
 mod open;
 mod picture;
 mod pixels;
+mod record;
 mod tree;
 mod view;
 

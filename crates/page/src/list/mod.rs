@@ -107,7 +107,7 @@ pub(crate) fn is_shifted(whole: &Scene, shifted: &Scene) -> bool {
             }
             let (here, there) = (here.as_coeffs(), there.as_coeffs());
             let moved = (here[5] - there[5] - 1.0).abs() < 1e-6;
-            moved && here[..5] == there[..5] && moved_to(other, Affine::new(here)) == *one
+            let r = moved && here[..5] == there[..5] && moved_to(other, Affine::new(here)) == *one; if !r { eprintln!("DIFF {number} {one:?}\n{other:?}"); } r
         })
 }
 
