@@ -12,7 +12,8 @@ fn main() {
     let mut hasher = DefaultHasher::new();
     for file in &files {
         println!("cargo::rerun-if-changed={}", file.display());
-        let bytes = std::fs::read(file).unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()));
+        let bytes =
+            std::fs::read(file).unwrap_or_else(|error| panic!("cannot read {}: {error}", file.display()));
         (file, bytes).hash(&mut hasher);
     }
     for variable in ["TARGET", "PROFILE", "OPT_LEVEL"] {
@@ -23,7 +24,8 @@ fn main() {
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("cannot list {}: {error}", folder.display()));
+    let entries =
+        std::fs::read_dir(folder).unwrap_or_else(|error| panic!("cannot list {}: {error}", folder.display()));
     for entry in entries.flatten() {
         let path = entry.path();
         if path.is_dir() {

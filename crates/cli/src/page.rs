@@ -13,8 +13,8 @@ use serde::Serialize;
 use crate::exit::{BAD_FILE, FOUND, Failure, NO_ROOM, NOT_FOUND, OTHER, USAGE};
 use crate::heap::{key, key_for_new, name_space};
 use crate::output::{print, print_json, with_progress};
-use crate::page_program;
 use crate::page_args::{PageCommand, PageForm, PageKeepArgs, PageQueryArgs};
+use crate::page_program;
 use crate::size::show_size;
 
 /// What `--json` prints of a match.

@@ -90,11 +90,8 @@ impl About {
 
     pub(crate) fn read(bytes: &[u8]) -> Result<About, EntryDamage> {
         let from = &mut Reader::new(bytes, "description");
-        let mut about = About {
-            address: from.text()?.to_owned(),
-            title: from.text()?.to_owned(),
-            ..About::default()
-        };
+        let mut about =
+            About { address: from.text()?.to_owned(), title: from.text()?.to_owned(), ..About::default() };
         for _ in 0..from.count(5)? {
             let path = path(from)?;
             let found = match from.u8()? {

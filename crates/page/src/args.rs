@@ -104,7 +104,8 @@ pub(crate) struct RemoveArgs {
 }
 
 fn parse_viewport(text: &str) -> Result<(u32, u32), String> {
-    let parsed = text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    let parsed =
+        text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
     parsed.ok_or_else(|| "give width and height in pixels, as in 1280x800".to_owned())
 }
 

@@ -125,13 +125,7 @@ impl Cache {
     }
 
     /// Keeps a page's view and its document, in the place of what was there; returns how many views went for it.
-    pub(crate) fn keep(
-        &self,
-        name: &str,
-        source: u128,
-        entry: &[u8],
-        dom: &[u8],
-    ) -> Result<u64, CacheError> {
+    pub(crate) fn keep(&self, name: &str, source: u128, entry: &[u8], dom: &[u8]) -> Result<u64, CacheError> {
         let dom_name = dom_name(source, dom);
         let needed = entry.len() as u64 + dom.len() as u64;
         if needed > self.quota_bytes {
@@ -291,13 +285,23 @@ fn wait(open: impl Fn() -> Result<Region, RegionError>) -> Result<Region, Region
 }
 
 fn names(heap: &Heap, prefix: &str) -> Vec<String> {
-    heap.heap().roots().map(|(name, _)| name).filter(|name| name.starts_with(prefix)).map(str::to_owned).collect()
+    heap.heap()
+        .roots()
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with(prefix))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn rows(heap: &Heap) -> Vec<ViewRow> {
-    let documents: Vec<(String, u64)> =
-        heap.heap().roots().filter(|(name, _)| name.starts_with(DOM)).map(|(name, root)| (name.to_owned(), root.bytes)).collect();
-    let mut rows: Vec<ViewRow> = names(heap, VIEW).into_iter().map(|name| row(heap, name, &documents)).collect();
+    let documents: Vec<(String, u64)> = heap
+        .heap()
+        .roots()
+        .filter(|(name, _)| name.starts_with(DOM))
+        .map(|(name, root)| (name.to_owned(), root.bytes))
+        .collect();
+    let mut rows: Vec<ViewRow> =
+        names(heap, VIEW).into_iter().map(|name| row(heap, name, &documents)).collect();
     rows.sort_by(|one, other| other.used_s.cmp(&one.used_s).then_with(|| one.name.cmp(&other.name)));
     rows
 }
@@ -326,7 +330,8 @@ fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
         Err(damage) => row.damage = Some(damage),
     }
     let prefix = dom_prefix(&row.source);
-    row.document_bytes = documents.iter().find(|(name, _)| name.starts_with(&prefix)).map_or(0, |(_, bytes)| *bytes);
+    row.document_bytes =
+        documents.iter().find(|(name, _)| name.starts_with(&prefix)).map_or(0, |(_, bytes)| *bytes);
     row
 }
 
@@ -359,7 +364,10 @@ fn evict_oldest(heap: &mut Heap, but: &str) -> Result<bool, CacheError> {
         let header = heap.bytes(name).ok_or(EntryDamage::NoHeader).and_then(Header::read);
         header.map_or(0, |header| header.used_s.get())
     };
-    let oldest = names(heap, VIEW).into_iter().filter(|name| name != but).min_by_key(|name| (used(name), name.clone()));
+    let oldest = names(heap, VIEW)
+        .into_iter()
+        .filter(|name| name != but)
+        .min_by_key(|name| (used(name), name.clone()));
     let Some(oldest) = oldest else { return Ok(false) };
     heap.transaction(|tx| tx.remove(&oldest))?;
     drop_lonely(heap, "")?;

@@ -6,11 +6,10 @@
 //! - Nothing of the engine leaves the thread: its nodes hold addresses.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyrender::Scene;
 use blitz_dom::util::Point;
 use blitz_dom::{BaseDocument, DocumentConfig};
 use blitz_traits::shell::{ColorScheme, Viewport};
@@ -21,7 +20,7 @@ use crate::error::PageError;
 use crate::limits::{PageLimits, ROUNDS_MAX, STACK_BYTES};
 use crate::loader::{Loader, Resource};
 use crate::pixels::{Pixels, direct};
-use crate::record;
+use crate::record::{self, Taken};
 use crate::tree::{self, Pair};
 use crate::view::View;
 
@@ -71,12 +70,7 @@ pub(crate) struct Made {
 
 /// The whole page, to be kept.
 pub(crate) struct Recorded {
-    /// None of a page that is too long.
-    pub(crate) scene: Option<Scene>,
-    /// Height of what is in the scene.
-    pub(crate) height: u32,
-    /// Whether parts of the page stay where they are when it is scrolled: the scene is that of the unscrolled viewport then.
-    pub(crate) scroll_bound: bool,
+    pub(crate) taken: Taken,
     pub(crate) links: Vec<Link>,
     pub(crate) boxes: Vec<NodeBox>,
 }
@@ -175,8 +169,7 @@ fn make(job: &Job) -> Result<Made, PageError> {
     engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
     let recorded = job.record.then(|| {
         let (links, boxes) = (links(&engine, &document, &pairs, view), boxes(&engine, &pairs, view));
-        let taken = record::whole_page(&mut engine, view, content.1);
-        Recorded { scene: taken.scene, height: taken.height, scroll_bound: taken.scroll_bound, links, boxes }
+        Recorded { taken: record::whole_page(&mut engine, view, content.1), links, boxes }
     });
     let loaded = loader.finish();
     Ok(Made {
@@ -187,10 +180,7 @@ fn make(job: &Job) -> Result<Made, PageError> {
         resources: loaded.resources,
         left_out: loaded.left_out,
         recorded,
-        times: Times {
-            layout: laid_out - started,
-            paint: painted - laid_out,
-        },
+        times: Times { layout: laid_out - started, paint: painted - laid_out },
     })
 }
 

@@ -41,6 +41,7 @@ pub(crate) enum Part {
     Starts,
     Items,
     Tall,
+    Strips,
     Payload,
     /// Pixels of images.
     Images,
@@ -51,7 +52,7 @@ pub(crate) enum Part {
 }
 
 /// How many parts there are.
-pub(crate) const PARTS: usize = 10;
+pub(crate) const PARTS: usize = 11;
 
 /// The beginning of an entry.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -88,7 +89,7 @@ pub(crate) struct Header {
 pub(crate) const HEADER_BYTES: usize = size_of::<Header>();
 /// Where the header keeps when it was used.
 pub(crate) const USED_AT: u64 = (HEADER_BYTES - size_of::<u64>()) as u64;
-const _: () = assert!(HEADER_BYTES == 288);
+const _: () = assert!(HEADER_BYTES == 304);
 const SUMMED_BYTES: usize = HEADER_BYTES - 2 * size_of::<u64>();
 
 impl Header {
@@ -230,7 +231,7 @@ fn name(part: Part) -> &'static str {
     match part {
         Part::About => "description",
         Part::Commands => "table of commands",
-        Part::Starts | Part::Items | Part::Tall => "table of bands",
+        Part::Starts | Part::Items | Part::Tall | Part::Strips => "table of bands",
         Part::Payload => "command",
         Part::Images => "image",
         Part::Fonts => "font",

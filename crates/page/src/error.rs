@@ -44,9 +44,7 @@ pub enum PageError {
     #[error(transparent)]
     Dom(#[from] DomError),
     /// The engine took longer than it may.
-    #[error(
-        "the page was not laid out within {seconds} s; allow more by --timeout, if it is worth the time"
-    )]
+    #[error("the page was not laid out within {seconds} s; allow more by --timeout, if it is worth the time")]
     TimeOut {
         /// How long it was waited for.
         seconds: u64,

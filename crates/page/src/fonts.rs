@@ -43,7 +43,8 @@ impl Folders {
         }
         let beside = file.parent().map(|folder| folder.join("conf.d"));
         let own = settings.join("fontconfig");
-        let configurations = std::iter::once(file).chain(beside).chain([own.join("fonts.conf"), own.join("conf.d")]);
+        let configurations =
+            std::iter::once(file).chain(beside).chain([own.join("fonts.conf"), own.join("conf.d")]);
         Folders { roots, configurations: configurations.collect() }
     }
 
@@ -126,10 +127,7 @@ fn named_folders(text: &str, home: &Path, data: &Path) -> Vec<PathBuf> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FontPlace {
     /// In a file, whose time of change was this.
-    File {
-        path: PathBuf,
-        changed_ns: u64,
-    },
+    File { path: PathBuf, changed_ns: u64 },
     /// In the entry, from here on: one that the page brought with it.
     Entry { at: u64 },
 }
@@ -146,7 +144,11 @@ impl FontRecord {
     /// Of a font in a file.
     pub(crate) fn of_file(path: PathBuf, bytes: &[u8]) -> FontRecord {
         let changed_ns = changed_ns(&path);
-        FontRecord { hash: xxh3_128(bytes), bytes: bytes.len() as u64, place: FontPlace::File { path, changed_ns } }
+        FontRecord {
+            hash: xxh3_128(bytes),
+            bytes: bytes.len() as u64,
+            place: FontPlace::File { path, changed_ns },
+        }
     }
 
     /// Of a font that is kept with the page.
@@ -170,7 +172,9 @@ impl FontRecord {
 
 fn changed_ns(path: &Path) -> u64 {
     let about = std::fs::metadata(path);
-    about.map_or(0, |about| (about.mtime() as u64).wrapping_mul(1_000_000_000).wrapping_add(about.mtime_nsec() as u64))
+    about.map_or(0, |about| {
+        (about.mtime() as u64).wrapping_mul(1_000_000_000).wrapping_add(about.mtime_nsec() as u64)
+    })
 }
 
 #[cfg(test)]

@@ -125,7 +125,10 @@ impl Loader {
         };
         if state.requests > self.limits.resources {
             if state.requests == self.limits.resources + 1 {
-                leave_out(&mut state, "the page asks for more than is read; this and what follows is left out");
+                leave_out(
+                    &mut state,
+                    "the page asks for more than is read; this and what follows is left out",
+                );
             }
             return None;
         }

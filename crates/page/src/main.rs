@@ -11,7 +11,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use holdfast_page::{Address, Cache, CacheError, LAYOUT_THREAD, Opened, PageError, PageLimits, View, ViewRow, open};
+use holdfast_page::{
+    Address, Cache, CacheError, LAYOUT_THREAD, Opened, PageError, PageLimits, View, ViewRow, open,
+};
 use holdfast_region::{NameSpace, Places};
 
 use args::{CacheArgs, Cli, Command, OpenArgs, RemoveArgs, ShowArgs};
@@ -81,9 +83,9 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     let limits = PageLimits { time: Duration::from_secs(args.timeout), ..PageLimits::default() };
     let cache = match args.no_cache.then_some(()) {
         Some(()) => None,
-        None => cache(&args.place)
-            .inspect_err(|error| eprintln!("holdfast-page: nothing is kept: {error}"))
-            .ok(),
+        None => {
+            cache(&args.place).inspect_err(|error| eprintln!("holdfast-page: nothing is kept: {error}")).ok()
+        }
     };
     let mut opened = open(&address, view, &limits, cache.as_ref())?;
     let encoded = match &args.png {
@@ -148,7 +150,8 @@ fn line(row: &ViewRow) -> String {
     let (width, height, scale) = row.viewport;
     let (factor, rest) = (scale / 1000, scale % 1000);
     let scale = if rest == 0 { factor.to_string() } else { format!("{factor}.{rest:03}") };
-    let mut line = format!("{width}x{height}@{scale}  view {} B  document {} B", row.bytes, row.document_bytes);
+    let mut line =
+        format!("{width}x{height}@{scale}  view {} B  document {} B", row.bytes, row.document_bytes);
     match row.damage {
         Some(damage) => {
             let _ = write!(line, "  damaged: {damage}");

@@ -233,22 +233,22 @@ pub fn open(
     };
     let parsed = Instant::now();
     // What was kept stays as good as it was for whoever does not scroll.
-    let record = cache.is_some() && !matches!(found.stale, Some(Stale::NoPicture | Stale::ScrollBound));
+    let record = cache.is_some()
+        && !matches!(found.stale, Some(Stale::NoPicture | Stale::ScrollBound | Stale::Beyond { .. }));
     let fonts = folders.stamp();
     let base_url = text.to_owned();
     let job = Job { dom: DomBytes::copy(dom.bytes()), base_url, view, limits: *limits, record };
     let mut made = engine::run(job)?;
     if !folders.has_fonts() {
-        notes.push("there are no fonts on this machine, so there is no text; install some (`fonts-dejavu-core`)".to_owned());
+        notes.push(
+            "there are no fonts on this machine, so there is no text; install some (`fonts-dejavu-core`)"
+                .to_owned(),
+        );
     }
     notes.extend(made.left_out.iter().map(|text| format!("left out: {text}")));
     let times = made.times;
-    let split = Split {
-        disk: read - started,
-        parse: parsed - read,
-        layout: times.layout,
-        paint: times.paint,
-    };
+    let split =
+        Split { disk: read - started, parse: parsed - read, layout: times.layout, paint: times.paint };
     let empty = Pixels { width: 0, height: 0, bytes: Vec::new() };
     let pixels = std::mem::replace(&mut made.pixels, empty);
     let (title, content, scroll) = (made.title.clone(), made.content, made.scroll);
@@ -346,7 +346,10 @@ impl Cache {
     ///
     /// # Errors
     /// When the heap cannot be opened. What is wrong with the entry is inside.
-    pub fn places(&self, view: &str) -> Result<Option<Result<Places, crate::error::EntryDamage>>, CacheError> {
+    pub fn places(
+        &self,
+        view: &str,
+    ) -> Result<Option<Result<Places, crate::error::EntryDamage>>, CacheError> {
         let look = |heap: &holdfast_heap::Owned<_>| {
             heap.bytes(view).map(|bytes| {
                 let kept = Kept::open(bytes)?;

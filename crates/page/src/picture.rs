@@ -17,8 +17,8 @@ use crate::about::{About, ImageRecord, write_boxes, write_links};
 use crate::engine::{Made, Recorded};
 use crate::entry::{Entry, Header, NO_PICTURE, Part, SCROLL_BOUND, assemble};
 use crate::error::EntryDamage;
-use crate::fonts::{FontPlace, FontRecord, Folders};
-use crate::list::{self, CommandRecord, List, Supply};
+use crate::fonts::{Folders, FontPlace, FontRecord};
+use crate::list::{self, CommandRecord, List, Supply, Tables};
 use crate::pixels::{Pixels, rasterize};
 use crate::view::View;
 
@@ -44,6 +44,12 @@ pub enum Stale {
     /// The page is too long, or paints what a display list cannot have.
     #[error("only its document is kept, since its picture cannot be")]
     NoPicture,
+    /// The list ends above: the engine cannot paint so much of the page at once.
+    #[error("only the first {lines} lines of it are kept as they look")]
+    Beyond {
+        /// How many those are.
+        lines: u32,
+    },
     /// It was kept unscrolled, and parts of it do not scroll.
     #[error("parts of it stay in their place when it is scrolled")]
     ScrollBound,
@@ -81,13 +87,18 @@ pub(crate) struct Origin<'a> {
 
 /// The bytes of an entry. One without a picture says what the page was made from, and keeps its document alive.
 pub(crate) fn to_entry(made: &Made, recorded: &Recorded, origin: &Origin<'_>) -> Vec<u8> {
-    let list = recorded.scene.as_ref().and_then(|scene| list::capture(scene, recorded.height).ok());
+    let taken = &recorded.taken;
+    let height = taken.strips.last().map_or(0, |last| last.end);
+    let is_enough = height >= origin.view.height;
+    let list = is_enough.then(|| list::capture(&taken.strips).ok()).flatten();
     let is_right = |list: &List| {
         let mut images = list.shared.images.iter();
-        images.all(|image| image.data.data().len() as u64 == u64::from(image.width) * u64::from(image.height) * 4)
+        images.all(|image| {
+            image.data.data().len() as u64 == u64::from(image.width) * u64::from(image.height) * 4
+        })
     };
     let list = list.filter(is_right);
-    let flags = match (&list, recorded.scroll_bound) {
+    let flags = match (&list, taken.scroll_bound) {
         (None, _) => NO_PICTURE,
         (Some(_), true) => SCROLL_BOUND,
         (Some(_), false) => 0,
@@ -133,7 +144,7 @@ pub(crate) fn to_entry(made: &Made, recorded: &Recorded, origin: &Origin<'_>) ->
     header.fonts = origin.fonts.into();
     header.viewport = [origin.view.width.into(), origin.view.height.into()];
     header.scale_permille = origin.view.scale_permille.into();
-    header.height = recorded.height.into();
+    header.height = height.into();
     header.content = [made.content.0.into(), made.content.1.into()];
     header.used_s = origin.now_s.into();
     assemble(
@@ -144,6 +155,7 @@ pub(crate) fn to_entry(made: &Made, recorded: &Recorded, origin: &Origin<'_>) ->
             list.starts.as_bytes(),
             list.items.as_bytes(),
             list.tall.as_bytes(),
+            list.strips.as_bytes(),
             &list.payload,
             &image_pixels,
             &kept_fonts,
@@ -188,8 +200,12 @@ impl<'heap> Kept<'heap> {
         if header.flags.get() & NO_PICTURE != 0 {
             return Err(Stale::NoPicture);
         }
-        if header.flags.get() & SCROLL_BOUND != 0 && view.scroll_within(header.content[1].get()) != 0 {
+        let (scroll, lines) = (view.scroll_within(header.content[1].get()), header.height.get());
+        if header.flags.get() & SCROLL_BOUND != 0 && scroll != 0 {
             return Err(Stale::ScrollBound);
+        }
+        if scroll.saturating_add(view.height) > lines {
+            return Err(Stale::Beyond { lines });
         }
         if header.fonts.get() != folders.stamp() {
             return Err(Stale::Fonts);
@@ -210,16 +226,20 @@ impl<'heap> Kept<'heap> {
     /// Paints the viewport.
     pub(crate) fn paint(&self, view: View) -> Result<Pixels, Stale> {
         let scroll = view.scroll_within(self.entry.header.content[1].get());
-        let records: &[CommandRecord] = self.entry.table(Part::Commands)?;
-        let (starts, items) = (self.entry.table(Part::Starts)?, self.entry.table(Part::Items)?);
-        let chosen =
-            list::chosen(records, starts, items, self.entry.table(Part::Tall)?, scroll..scroll + view.height);
+        let tables = Tables {
+            commands: self.entry.table(Part::Commands)?,
+            starts: self.entry.table(Part::Starts)?,
+            items: self.entry.table(Part::Items)?,
+            tall: self.entry.table(Part::Tall)?,
+            strips: self.entry.table(Part::Strips)?,
+        };
+        let chosen = tables.chosen(scroll..scroll.saturating_add(view.height));
         // As the engine computes it, so that the same bits come out.
         let scale = view.scale_factor_f64();
         let shift = Affine::translate((0.0, 0.0 - f64::from(scroll) / scale * scale));
         let mut painted = Ok(());
         let pixels = catch_unwind(AssertUnwindSafe(|| {
-            rasterize(view, |painter| painted = self.replay(records, &chosen, shift, painter))
+            rasterize(view, |painter| painted = self.replay(tables.commands, &chosen, shift, painter))
         }));
         painted?;
         pixels.map_err(|_| Stale::Undrawable)

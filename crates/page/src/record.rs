@@ -1,17 +1,18 @@
 //! A record of what the engine paints of a whole page, where each viewport finds what the engine would paint of it.
 //!
 //! The engine paints no more than a number of layers at once, and leaves the clipping of the rest away. In one viewport there are hardly
-//! as many; in a whole page there can be. Such a page is recorded in strips, each clipped to its lines.
+//! as many; in a whole page there can be. Such a page is recorded in strips, as far as that goes: what is above
+//! a strip counts as well, since the engine leaves out only the upper half of that. Strips reach into each other by a viewport, so that
+//! each viewport is in one of them: two would have to be clipped where they meet, and clips in clips are rounded otherwise.
 
 use anyrender::PaintScene;
 use anyrender::recording::{RenderCommand, Scene};
 use blitz_dom::BaseDocument;
 use blitz_dom::util::Point;
-use kurbo::{Affine, Rect};
-use peniko::{Color, Fill};
+use kurbo::Affine;
 
 use crate::limits::PICTURE_HEIGHT_MAX;
-use crate::list;
+use crate::list::{self, Strip};
 use crate::view::View;
 
 /// What the engine paints with all its clipping; it has 1,024.
@@ -22,35 +23,32 @@ const STRIP_MIN: u32 = 128;
 
 /// See the module.
 pub(crate) struct Taken {
-    /// None of a page that is too long, or has too many layers.
-    pub(crate) scene: Option<Scene>,
-    /// Lines of the scene.
-    pub(crate) height: u32,
-    /// Whether parts of the page stay where they are when it is scrolled: the scene is that of the unscrolled viewport then.
+    /// From the top of the page on; none of a page that is too long, or has too many layers at its top already.
+    pub(crate) strips: Vec<Strip>,
+    /// Whether parts of the page stay where they are when it is scrolled: there is but the unscrolled viewport then.
     pub(crate) scroll_bound: bool,
 }
 
 /// Records the page. The engine is not scrolled afterwards.
 pub(crate) fn whole_page(engine: &mut BaseDocument, view: View, content_height: u32) -> Taken {
-    let taken = |scene, height, scroll_bound| Taken { scene, height, scroll_bound };
     if content_height > PICTURE_HEIGHT_MAX {
-        return taken(None, view.height, false);
+        return Taken { strips: Vec::new(), scroll_bound: false };
     }
     // One pixel further down everything has to be one pixel further up; the height leaves nothing out at either end.
     let whole = lines(engine, view, 0, content_height + 1);
     let shifted = lines(engine, view, 1, content_height + 1);
     let scroll_bound = !list::is_shifted(&whole, &shifted);
     drop(shifted);
-    let (scene, height) = if scroll_bound {
-        (Some(lines(engine, view, 0, view.height)), view.height)
+    let strips = if scroll_bound {
+        vec![Strip { first: 0, end: view.height, scene: lines(engine, view, 0, view.height) }]
     } else if layers(&whole) > LAYERS_MAX {
         drop(whole);
-        (strips(engine, view, content_height), content_height)
+        strips(engine, view, content_height)
     } else {
-        (Some(whole), content_height)
+        vec![Strip { first: 0, end: content_height, scene: whole }]
     };
     engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
-    taken(scene, height, scroll_bound)
+    Taken { strips, scroll_bound }
 }
 
 /// What the engine paints of some lines of the page, the first of which is at the top.
@@ -68,29 +66,26 @@ fn layers(scene: &Scene) -> usize {
     scene.commands.iter().filter(is_layer).count()
 }
 
-/// The page strip by strip; none, if a strip of few lines has too many layers still.
-fn strips(engine: &mut BaseDocument, view: View, content_height: u32) -> Option<Scene> {
-    let mut all = Scene::new();
+/// The page strip by strip, up to the first of few lines that has too many layers still.
+fn strips(engine: &mut BaseDocument, view: View, content_height: u32) -> Vec<Strip> {
+    let mut all = Vec::new();
     let (mut first, mut count) = (0, STRIP_MAX);
-    while first < content_height {
-        let strip = lines(engine, view, first, count);
-        eprintln!("STRIP {first} {count} {}", layers(&strip));
+    // The viewport at the end begins above it.
+    while first == 0 || first + view.height <= content_height {
+        let end = (first + count + view.height).min(content_height);
+        let strip = lines(engine, view, first, end - first);
         if layers(&strip) > LAYERS_MAX {
             count /= 2;
             if count < STRIP_MIN {
-                return None;
+                break;
             }
             continue;
         }
-        let top = f64::from(first);
-        let place = Rect::new(0.0, top, f64::from(view.width), top + f64::from(count));
-        all.push_clip_layer(Fill::NonZero, Affine::IDENTITY, &place);
-        // On paper, as the viewport is: what is put together on nothing is rounded otherwise.
-        all.fill(Fill::NonZero, Affine::IDENTITY, Color::WHITE, None, &place);
-        all.append_scene(strip, Affine::translate((0.0, top)));
-        all.pop_layer();
+        let mut scene = Scene::new();
+        scene.append_scene(strip, Affine::translate((0.0, f64::from(first))));
+        all.push(Strip { first, end, scene });
         first += count;
         count = (count * 2).min(STRIP_MAX);
     }
-    Some(all)
+    all
 }

@@ -28,8 +28,12 @@ impl Extents {
         let around = self.layers.last().copied().unwrap_or(EVERYWHERE);
         match one {
             RenderCommand::PushLayer(layer) if reaches_out(layer.blend) => self.enter(around),
-            RenderCommand::PushLayer(layer) => self.enter(within(path(layer.transform, &layer.clip, 0.0), around)),
-            RenderCommand::PushClipLayer(clip) => self.enter(within(path(clip.transform, &clip.clip, 0.0), around)),
+            RenderCommand::PushLayer(layer) => {
+                self.enter(within(path(layer.transform, &layer.clip, 0.0), around))
+            }
+            RenderCommand::PushClipLayer(clip) => {
+                self.enter(within(path(clip.transform, &clip.clip, 0.0), around))
+            }
             RenderCommand::PopLayer => self.layers.pop().unwrap_or(EVERYWHERE),
             RenderCommand::Stroke(one) => {
                 let reach = one.style.width.abs() * one.style.miter_limit.abs().max(2.0);

@@ -8,6 +8,8 @@ mod read;
 pub(crate) mod wire;
 mod write;
 
+use std::ops::Range;
+
 use anyrender::recording::{RenderCommand, Scene};
 use kurbo::Affine;
 use zerocopy::little_endian::U32;
@@ -48,43 +50,66 @@ pub(crate) struct List {
     pub(crate) starts: Vec<U32>,
     pub(crate) items: Vec<U32>,
     pub(crate) tall: Vec<U32>,
+    pub(crate) strips: Vec<StripRecord>,
     pub(crate) shared: Shared,
 }
 
-/// Makes the display list of a scene of `height` lines.
-pub(crate) fn capture(scene: &Scene, height: u32) -> Result<List, Uncapturable> {
+/// A part of the page, from line to line, recorded in the page's coordinates.
+pub(crate) struct Strip {
+    pub(crate) first: u32,
+    pub(crate) end: u32,
+    pub(crate) scene: Scene,
+}
+
+/// Where a strip begins.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct StripRecord {
+    /// Its first line. A viewport is painted from the last strip that does not begin below the viewport's top.
+    pub(crate) line: U32,
+    /// Its first command; the others up to the next strip's follow.
+    pub(crate) command: U32,
+}
+
+/// Makes the display list of strips that follow each other from the top of the page.
+pub(crate) fn capture(strips: &[Strip]) -> Result<List, Uncapturable> {
+    let height = strips.last().map_or(0, |last| last.end);
     let bands = height.div_ceil(BAND_HEIGHT).max(1);
     let mut list = List::default();
-    let mut extents = Extents::default();
     let mut payload = Writer::default();
     let mut of_band: Vec<Vec<U32>> = vec![Vec::new(); bands as usize];
-    for one in &scene.commands {
-        let (top, bottom) = extents.next(one);
-        // Also false of what is nowhere, because it is clipped away.
-        let is_seen = top <= bottom && bottom >= 0.0 && top < f64::from(height);
-        if !is_seen {
-            continue;
-        }
-        let at = payload.bytes.len();
-        write::write(one, &mut payload, &mut list.shared)?;
-        let (at, end) = match (u32::try_from(at), u32::try_from(payload.bytes.len())) {
-            (Ok(at), Ok(end)) => (at, end),
-            _ => return Err(Uncapturable),
-        };
-        let first = (top.max(0.0) as u32 / BAND_HEIGHT).min(bands - 1);
-        let last = (bottom.min(f64::from(height)) as u32 / BAND_HEIGHT).min(bands - 1);
-        let number = U32::new(list.commands.len() as u32);
-        list.commands.push(CommandRecord {
-            at: at.into(),
-            bytes: (end - at).into(),
-            first: first.into(),
-            last: last.into(),
-        });
-        if last - first >= TALL_BANDS {
-            list.tall.push(number);
-        } else {
-            for band in first..=last {
-                of_band[band as usize].push(number);
+    for strip in strips {
+        let command = (list.commands.len() as u32).into();
+        list.strips.push(StripRecord { line: strip.first.into(), command });
+        let mut extents = Extents::default();
+        for one in &strip.scene.commands {
+            let (top, bottom) = extents.next(one);
+            // Also false of what is nowhere, because it is clipped away.
+            let is_seen = top <= bottom && bottom >= f64::from(strip.first) && top < f64::from(strip.end);
+            if !is_seen {
+                continue;
+            }
+            let at = payload.bytes.len();
+            write::write(one, &mut payload, &mut list.shared)?;
+            let (at, end) = match (u32::try_from(at), u32::try_from(payload.bytes.len())) {
+                (Ok(at), Ok(end)) => (at, end),
+                _ => return Err(Uncapturable),
+            };
+            let first = (top.max(f64::from(strip.first)) as u32 / BAND_HEIGHT).min(bands - 1);
+            let last = (bottom.min(f64::from(strip.end)) as u32 / BAND_HEIGHT).min(bands - 1);
+            let number = U32::new(list.commands.len() as u32);
+            list.commands.push(CommandRecord {
+                at: at.into(),
+                bytes: (end - at).into(),
+                first: first.into(),
+                last: last.into(),
+            });
+            if last - first >= TALL_BANDS {
+                list.tall.push(number);
+            } else {
+                for band in first..=last {
+                    of_band[band as usize].push(number);
+                }
             }
         }
     }
@@ -101,14 +126,27 @@ pub(crate) fn capture(scene: &Scene, height: u32) -> Result<List, Uncapturable> 
 pub(crate) fn is_shifted(whole: &Scene, shifted: &Scene) -> bool {
     whole.commands.len() == shifted.commands.len()
         && whole.commands.iter().zip(&shifted.commands).enumerate().all(|(number, (one, other))| {
-            let (Some(here), Some(there)) = (transform(one), transform(other)) else { return one == other };
-            if number == 0 && here == Affine::IDENTITY && one == other {
+            let (Some(here), Some(there)) = (transform(one), transform(other)) else {
+                return is_same(one, other);
+            };
+            if number == 0 && here == Affine::IDENTITY && is_same(one, other) {
                 return true;
             }
-            let (here, there) = (here.as_coeffs(), there.as_coeffs());
-            let moved = (here[5] - there[5] - 1.0).abs() < 1e-6;
-            let r = moved && here[..5] == there[..5] && moved_to(other, Affine::new(here)) == *one; if !r { eprintln!("DIFF {number} {one:?}\n{other:?}"); } r
+            let (from, to) = (here.as_coeffs(), there.as_coeffs());
+            let is_moved = (from[5] - to[5] - 1.0).abs() < 1e-6 && from[..5] == to[..5];
+            is_moved && is_same(one, &moved_to(other, here))
         })
+}
+
+/// Whether the bytes are the same: there are numbers in paths that are none, and not even the same as themselves.
+fn is_same(one: &RenderCommand, other: &RenderCommand) -> bool {
+    let mut shared = Shared::default();
+    let mut bytes = [Writer::default(), Writer::default()];
+    let written = [one, other]
+        .into_iter()
+        .zip(&mut bytes)
+        .all(|(command, to)| write::write(command, to, &mut shared).is_ok());
+    written && bytes[0].bytes == bytes[1].bytes
 }
 
 fn transform(one: &RenderCommand) -> Option<Affine> {
@@ -137,29 +175,39 @@ fn moved_to(one: &RenderCommand, to: Affine) -> RenderCommand {
     one
 }
 
-/// The numbers of the commands that a viewport needs, in the order of painting. What leads out of the tables is left out: who
-/// reads a command says what is wrong with it.
-pub(crate) fn chosen(
-    commands: &[CommandRecord],
-    starts: &[U32],
-    items: &[U32],
-    tall: &[U32],
-    lines: std::ops::Range<u32>,
-) -> Vec<u32> {
-    let first = lines.start / BAND_HEIGHT;
-    let last = lines.end.saturating_sub(1).max(lines.start) / BAND_HEIGHT;
-    let touches = |number: &U32| {
-        let record = commands.get(number.get() as usize);
-        record.is_none_or(|record| record.first.get() <= last && record.last.get() >= first)
-    };
-    let mut chosen: Vec<u32> = tall.iter().filter(|number| touches(number)).map(|number| number.get()).collect();
-    for band in first..=last {
-        let Some([start, end]) = starts.get(band as usize..).and_then(|rest| rest.first_chunk::<2>()) else { break };
-        chosen.extend(
-            items.get(start.get() as usize..end.get() as usize).unwrap_or_default().iter().map(|n| n.get()),
-        );
+/// The tables by which commands are found.
+pub(crate) struct Tables<'a> {
+    pub(crate) commands: &'a [CommandRecord],
+    pub(crate) starts: &'a [U32],
+    pub(crate) items: &'a [U32],
+    pub(crate) tall: &'a [U32],
+    pub(crate) strips: &'a [StripRecord],
+}
+
+impl Tables<'_> {
+    /// The numbers of the commands that these lines need, in the order of painting. What leads out of the tables is left out, or
+    /// a number of no command: who reads it says so.
+    pub(crate) fn chosen(&self, lines: Range<u32>) -> Vec<u32> {
+        let first = lines.start / BAND_HEIGHT;
+        let last = lines.end.saturating_sub(1).max(lines.start) / BAND_HEIGHT;
+        let behind = self.strips.partition_point(|strip| strip.line.get() <= lines.start);
+        let command = |strip: usize| self.strips.get(strip).map(|strip| strip.command.get());
+        let of_strip = command(behind.saturating_sub(1)).unwrap_or(0)..command(behind).unwrap_or(u32::MAX);
+        let touches = |number: &U32| {
+            let record = self.commands.get(number.get() as usize);
+            record.is_none_or(|record| record.first.get() <= last && record.last.get() >= first)
+        };
+        let tall = self.tall.iter().filter(|number| touches(number));
+        let mut chosen: Vec<u32> = tall.map(|number| number.get()).collect();
+        for band in first..=last {
+            let ends = self.starts.get(band as usize..).and_then(|rest| rest.first_chunk::<2>());
+            let Some([start, end]) = ends else { break };
+            let items = self.items.get(start.get() as usize..end.get() as usize).unwrap_or_default();
+            chosen.extend(items.iter().map(|number| number.get()));
+        }
+        chosen.retain(|number| of_strip.contains(number));
+        chosen.sort_unstable();
+        chosen.dedup();
+        chosen
     }
-    chosen.sort_unstable();
-    chosen.dedup();
-    chosen
 }

@@ -175,7 +175,8 @@ fn maybe_affine(from: &mut Reader<'_>) -> Result<Option<Affine>, EntryDamage> {
 fn stroke(from: &mut Reader<'_>) -> Result<Stroke, EntryDamage> {
     let [width, miter_limit, dash_offset] = from.f64s()?;
     let (join, start_cap, end_cap) = (one_of(from, &JOINS)?, one_of(from, &CAPS)?, one_of(from, &CAPS)?);
-    let mut stroke = Stroke { width, join, miter_limit, start_cap, end_cap, dash_offset, ..Stroke::default() };
+    let mut stroke =
+        Stroke { width, join, miter_limit, start_cap, end_cap, dash_offset, ..Stroke::default() };
     for _ in 0..from.count(8)? {
         let [length] = from.f64s()?;
         stroke.dash_pattern.push(length);
@@ -235,7 +236,12 @@ fn read_brush<S: Supply>(from: &mut Reader<'_>, supply: &S) -> Result<Paint, S::
             let [x0, y0, x1, y1] = from.f64s()?;
             let [start_radius, end_radius] = from.f32s()?;
             let (start_center, end_center) = (point(x0, y0), point(x1, y1));
-            GradientKind::Radial(RadialGradientPosition { start_center, start_radius, end_center, end_radius })
+            GradientKind::Radial(RadialGradientPosition {
+                start_center,
+                start_radius,
+                end_center,
+                end_radius,
+            })
         }
         brush::SWEEP => {
             let [x, y] = from.f64s()?;

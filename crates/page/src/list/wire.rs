@@ -69,8 +69,7 @@ impl<'a> Reader<'a> {
     }
 
     fn array<const COUNT: usize>(&mut self) -> Result<[u8; COUNT], EntryDamage> {
-        let (taken, rest) =
-            self.bytes.split_first_chunk().ok_or(EntryDamage::Outside { what: self.what })?;
+        let (taken, rest) = self.bytes.split_first_chunk().ok_or(EntryDamage::Outside { what: self.what })?;
         self.bytes = rest;
         Ok(*taken)
     }

@@ -66,11 +66,7 @@ impl Shared {
 }
 
 /// Appends a command.
-pub(crate) fn write(
-    one: &RenderCommand,
-    to: &mut Writer,
-    shared: &mut Shared,
-) -> Result<(), Uncapturable> {
+pub(crate) fn write(one: &RenderCommand, to: &mut Writer, shared: &mut Shared) -> Result<(), Uncapturable> {
     match one {
         // Filters are left out, as by the rasterizer that this is built with.
         RenderCommand::PushLayer(layer) => {

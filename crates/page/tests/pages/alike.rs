@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use holdfast_page::{Tier, View};
+use holdfast_page::{Stale, Tier, View};
 
 use crate::{Place, anew, is_drawn, png, view};
 
@@ -43,9 +43,10 @@ const IMAGES: &str = "<!doctype html><title>Images</title><link rel=stylesheet h
 
 /// So long that there are many bands, and more clips than the engine has at once.
 fn long() -> String {
-    let mut page = "<!doctype html><title>Long</title><style>div { overflow: hidden; width: 300px; height: 18px; \
+    let mut page =
+        "<!doctype html><title>Long</title><style>div { overflow: hidden; width: 300px; height: 18px; \
         border-radius: 6px; background: #dde; white-space: nowrap } main { background: #efe }</style><main>"
-        .to_owned();
+            .to_owned();
     for number in 0..2500 {
         let _ = write!(page, "<div>line {number} of a page that has many, and is wider than its place</div>");
     }
@@ -57,12 +58,7 @@ fn write_all(place: &Place) -> Vec<PathBuf> {
     place.write("tile.png", png(7, 5, [30, 30, 200, 120]));
     place.write("more.css", "@import 'most.css'; .back { background: url(tile.png); padding: 30px }");
     place.write("most.css", "p { color: #063 }");
-    vec![
-        place.write("text.html", TEXT),
-        place.write("boxes.html", BOXES),
-        place.write("images.html", IMAGES),
-        place.write("long.html", long()),
-    ]
+    vec![place.write("text.html", TEXT), place.write("boxes.html", BOXES), place.write("images.html", IMAGES)]
 }
 
 /// The first time by the engine, then from the cache, at several places of the page.
@@ -100,9 +96,25 @@ fn a_kept_page_is_painted_byte_for_byte_as_it_is_laid_out() {
 }
 
 #[test]
+fn a_page_with_more_clips_than_the_engine_has_is_kept_as_far_as_it_can_be() {
+    let place = Place::new();
+    let page = place.write("long.html", long());
+    let view = view(400, 300);
+    compare(&place, &page, view, &[0, 3_900, 4_000, 9_999, 20_000, 30_000]);
+    let end = place.open(&page, view.scrolled(1_000_000));
+    assert!(
+        matches!((end.tier, &end.stale), (Tier::Document, Some(Stale::Beyond { .. }))),
+        "{:?}",
+        end.stale
+    );
+    assert_eq!(end.pixels, anew(&page, view.scrolled(1_000_000)));
+    assert_eq!(place.open(&page, view).tier, Tier::List);
+}
+
+#[test]
 fn a_kept_page_is_painted_byte_for_byte_at_other_scales() {
     let place = Place::new();
-    for page in write_all(&place).into_iter().take(3) {
+    for page in write_all(&place) {
         for scale in [1_500, 2_000, 700] {
             compare(&place, &page, View::new(800, 600, scale).unwrap(), &[0, 77, 1_000_000]);
         }

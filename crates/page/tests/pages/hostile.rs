@@ -44,7 +44,9 @@ fn what_is_too_much_is_an_error_or_left_out_and_said() {
     assert!(matches!(&long, Err(PageError::Read { .. })), "{long:?}");
     let many = try_open(&"<b>".repeat(60));
     assert!(matches!(&many, Err(PageError::Dom(_))), "{many:?}");
-    let asking = try_open("<img src=a.png><img src=b.png><link rel=stylesheet href=c.css><img src=d.png><img src=e.png>");
+    let asking = try_open(
+        "<img src=a.png><img src=b.png><link rel=stylesheet href=c.css><img src=d.png><img src=e.png>",
+    );
     let notes = asking.unwrap().notes;
     assert_eq!(notes.iter().filter(|note| note.contains("asks for more")).count(), 1, "{notes:?}");
     place.write("big.png", crate::png(20, 20, [1, 2, 3, 255]));
@@ -90,7 +92,9 @@ fn a_page_that_takes_too_long_is_given_up() {
 
 #[test]
 fn sizes_that_make_no_sense_are_refused_before_anything_is_done() {
-    for (width, height, scale) in [(0, 10, 1_000), (10, 0, 1_000), (20_000, 10, 1_000), (10, 10, 0), (10, 10, 90_000)] {
+    for (width, height, scale) in
+        [(0, 10, 1_000), (10, 0, 1_000), (20_000, 10, 1_000), (10, 10, 0), (10, 10, 90_000)]
+    {
         let refused = View::new(width, height, scale);
         assert!(matches!(refused, Err(PageError::Range { .. })), "{refused:?}");
     }

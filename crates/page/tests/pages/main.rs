@@ -23,7 +23,7 @@ struct Place {
 
 const CACHE: &str = "page-cache";
 /// Of an entry: docs/format.md has its fields.
-const HEADER_BYTES: usize = 288;
+const HEADER_BYTES: usize = 304;
 const QUOTA: u64 = 64 << 20;
 
 fn limits() -> PageLimits {

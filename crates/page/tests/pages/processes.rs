@@ -17,7 +17,10 @@ impl Place {
 }
 
 fn out(output: &Output) -> (String, String) {
-    (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
 }
 
 #[test]
@@ -46,7 +49,10 @@ fn a_kill_at_any_moment_leaves_the_old_view_or_the_new_one() {
         assert_eq!(place.cache().check().unwrap(), [], "kill {number}");
         let rows = place.cache().views().unwrap();
         assert_eq!(rows.len(), 1);
-        assert!([number, number - 1].map(|n| n.to_string()).contains(&rows[0].title), "kill {number}: {rows:?}");
+        assert!(
+            [number, number - 1].map(|n| n.to_string()).contains(&rows[0].title),
+            "kill {number}: {rows:?}"
+        );
         assert!(rows[0].document_bytes > 0, "kill {number}: the view has no document");
         assert_eq!(place.open(&page, view).pixels, anew(&page, view), "kill {number}");
         assert_eq!(place.open(&page, view).tier, Tier::List);
@@ -101,7 +107,11 @@ fn own_fonts(place: &Place) -> Option<(PathBuf, PathBuf)> {
     let own = folder.join("own.ttf");
     std::fs::copy(font, &own).unwrap();
     let cache = folder.with_file_name("fontconfig-cache");
-    let text = format!("<fontconfig><dir>{}</dir><cachedir>{}</cachedir></fontconfig>", folder.display(), cache.display());
+    let text = format!(
+        "<fontconfig><dir>{}</dir><cachedir>{}</cachedir></fontconfig>",
+        folder.display(),
+        cache.display()
+    );
     Some((place.write("fonts.conf", text), own))
 }
 
@@ -143,7 +153,8 @@ fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
 fn the_program_paints_lists_shows_and_removes() {
     let place = Place::new();
     place.write("a.png", png(30, 30, [1, 200, 3, 255]));
-    let page = place.write("a.html", "<!doctype html><title>A page</title><a href=b.html><img src=a.png></a>");
+    let page =
+        place.write("a.html", "<!doctype html><title>A page</title><a href=b.html><img src=a.png></a>");
     let pictures = ["one.png", "two.png"].map(|name| place.write(name, ""));
     for (picture, tier) in pictures.iter().zip(["cold: ", "display list: "]) {
         let output = opening(&place, &page).arg("--png").arg(picture).output().unwrap();

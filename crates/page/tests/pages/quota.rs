@@ -9,8 +9,9 @@ fn beyond_the_quota_the_pages_that_were_used_longest_ago_go_with_their_documents
     let place = Place::new();
     let view = view(300, 200);
     let text = "<p>text that takes some room in the cache of pages".repeat(200);
-    let pages: Vec<_> =
-        (0..6).map(|n| place.write(&format!("{n}.html"), format!("<!doctype html><h1>{n}</h1>{text}"))).collect();
+    let pages: Vec<_> = (0..6)
+        .map(|n| place.write(&format!("{n}.html"), format!("<!doctype html><h1>{n}</h1>{text}")))
+        .collect();
     place.open(&pages[0], view);
     let one = place.cache().stats().unwrap();
     let quota = (one.view_bytes + one.document_bytes) * 3 + one.view_bytes / 2;
@@ -22,11 +23,18 @@ fn beyond_the_quota_the_pages_that_were_used_longest_ago_go_with_their_documents
         let mut opened = open(&address(page), view, &limits(), Some(&cache)).unwrap();
         evicted += opened.to_keep.take().unwrap().keep(&cache).unwrap().evicted;
         // Used at times that differ, which the clock of seconds does not show.
-        let name = cache.views().unwrap().into_iter().find(|row| row.address.ends_with(&format!("/{number}.html"))).unwrap().name;
+        let name = cache
+            .views()
+            .unwrap()
+            .into_iter()
+            .find(|row| row.address.ends_with(&format!("/{number}.html")))
+            .unwrap()
+            .name;
         set_used(&place, &name, 1_000 + number as u64);
         if number == 2 {
             // The oldest is used again.
-            let first = cache.views().unwrap().into_iter().find(|row| row.address.ends_with("/0.html")).unwrap().name;
+            let first =
+                cache.views().unwrap().into_iter().find(|row| row.address.ends_with("/0.html")).unwrap().name;
             set_used(&place, &first, 5_000);
         }
         let stats = cache.stats().unwrap();
@@ -80,8 +88,13 @@ fn removing_pages_leaves_the_others() {
     place.open(&one, view(200, 200));
     place.open(&other, view(300, 200));
     let cache = place.cache();
-    let of_one: Vec<String> =
-        cache.views().unwrap().into_iter().filter(|row| row.address.ends_with("one.html")).map(|row| row.name).collect();
+    let of_one: Vec<String> = cache
+        .views()
+        .unwrap()
+        .into_iter()
+        .filter(|row| row.address.ends_with("one.html"))
+        .map(|row| row.name)
+        .collect();
     assert_eq!(cache.remove(&of_one).unwrap(), 2);
     assert_eq!(cache.remove(&of_one).unwrap(), 0);
     let stats = cache.stats().unwrap();
