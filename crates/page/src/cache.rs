@@ -108,9 +108,7 @@ impl Cache {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             region => region?,
         };
-        let (result, closed) = with_heap(region, |heap| Ok::<R, CacheError>(work(heap)))?;
-        closed?;
-        result.map(Some)
+        with_heap(region, |heap| Ok::<R, CacheError>(work(heap))).map(Some)
     }
 
     /// Runs `work` with the heap, to change it.
@@ -118,10 +116,7 @@ impl Cache {
         let key = OwnerKey::load_or_create(self.names.places(), &self.key)?;
         let limit = self.quota_bytes.saturating_add(self.quota_bytes / 4).saturating_add(ROOM);
         let region = wait(|| self.names.open_or_create(&self.region, &key, limit))?;
-        let (result, closed) = with_heap(region, work)?;
-        let result = result?;
-        closed?;
-        Ok(result)
+        with_heap(region, work)
     }
 
     /// Keeps a page's view and its document, in the place of what was there; returns how many views went for it.
@@ -260,15 +255,19 @@ pub(crate) fn document(heap: &Heap, source: u128) -> Option<Result<&[u8], EntryD
     Some(if is_right { Ok(bytes) } else { Err(EntryDamage::Value { what: "document" }) })
 }
 
-fn with_heap<R, E>(
-    region: Region,
-    work: impl FnOnce(&mut Heap) -> Result<R, E>,
-) -> Result<(Result<R, E>, Result<(), CacheError>), CacheError> {
+/// Runs `work` with the heap in a region, and closes both.
+fn with_heap<R, E>(region: Region, work: impl FnOnce(&mut Heap) -> Result<R, E>) -> Result<R, CacheError>
+where
+    CacheError: From<E>,
+{
     let (heap, region) = open_data_heap(region)?;
     let mut heap = Owned::new(heap);
     let result = work(&mut heap);
     drop(heap.into_heap().close());
-    Ok((result, region.close().map(|_| ()).map_err(CacheError::from)))
+    let closed = region.close();
+    let result = result?;
+    closed?;
+    Ok(result)
 }
 
 /// Waits for whoever has the region to be done with it.

@@ -44,6 +44,6 @@ pub const VIEWPORT_MAX: u32 = 16_384;
 /// Height of a page that is kept as a picture, in pixels. Of a longer one only the document is kept.
 pub(crate) const PICTURE_HEIGHT_MAX: u32 = 4_000_000;
 /// The stack of the thread that lays out; it is used as far as the page is deep.
-pub(crate) const STACK_BYTES: usize = 1 << 30;
+pub(crate) const STACK_BYTES: usize = 256 << 20;
 /// How often what a style sheet asks for can ask for more.
 pub(crate) const ROUNDS_MAX: u32 = 8;

@@ -165,7 +165,11 @@ fn flag(from: &mut Reader<'_>) -> Result<bool, EntryDamage> {
 }
 
 fn affine(from: &mut Reader<'_>) -> Result<Affine, EntryDamage> {
-    Ok(Affine::new(from.f64s()?))
+    if flag(from)? {
+        return Ok(Affine::new(from.f64s()?));
+    }
+    let [x, y] = from.f64s()?;
+    Ok(Affine::new([1.0, 0.0, 0.0, 1.0, x, y]))
 }
 
 fn maybe_affine(from: &mut Reader<'_>) -> Result<Option<Affine>, EntryDamage> {
@@ -185,6 +189,16 @@ fn stroke(from: &mut Reader<'_>) -> Result<Stroke, EntryDamage> {
 }
 
 fn path(from: &mut Reader<'_>) -> Result<BezPath, EntryDamage> {
+    if flag(from)? {
+        let [x0, y0, x1, y1] = from.f64s()?;
+        let mut path = BezPath::with_capacity(5);
+        path.move_to((x0, y0));
+        path.line_to((x1, y0));
+        path.line_to((x1, y1));
+        path.line_to((x0, y1));
+        path.close_path();
+        return Ok(path);
+    }
     let count = from.count(1)?;
     let mut path = BezPath::with_capacity(count);
     for number in 0..count {

@@ -152,8 +152,13 @@ fn blend(to: &mut Writer, blend: BlendMode) {
     to.u8(blend.compose as u8);
 }
 
+/// Nearly all of them move and do nothing else.
 fn affine(to: &mut Writer, transform: Affine) {
-    to.f64s(&transform.as_coeffs());
+    let all = transform.as_coeffs();
+    let moves =
+        all[..4].iter().zip([1.0f64, 0.0, 0.0, 1.0]).all(|(one, other)| one.to_bits() == other.to_bits());
+    to.u8(u8::from(!moves));
+    to.f64s(if moves { &all[4..] } else { &all });
 }
 
 fn maybe_affine(to: &mut Writer, transform: Option<Affine>) {
@@ -182,6 +187,12 @@ fn stroke(to: &mut Writer, stroke: &Stroke) {
 }
 
 fn path(to: &mut Writer, path: &BezPath) {
+    if let Some(corners) = rectangle(path) {
+        to.u8(1);
+        to.f64s(&corners);
+        return;
+    }
+    to.u8(0);
     to.u32(path.elements().len() as u32);
     for element in path.elements() {
         match *element {
@@ -204,6 +215,18 @@ fn path(to: &mut Writer, path: &BezPath) {
             PathEl::ClosePath => to.u8(segment::CLOSE),
         }
     }
+}
+
+/// Two corners, if it is the path of a rectangle with just these numbers.
+fn rectangle(path: &BezPath) -> Option<[f64; 4]> {
+    let [PathEl::MoveTo(a), PathEl::LineTo(b), PathEl::LineTo(c), PathEl::LineTo(d), PathEl::ClosePath] =
+        path.elements()
+    else {
+        return None;
+    };
+    let same = |one: f64, other: f64| one.to_bits() == other.to_bits();
+    let is_one = same(a.y, b.y) && same(b.x, c.x) && same(c.y, d.y) && same(d.x, a.x);
+    is_one.then_some([a.x, a.y, c.x, c.y])
 }
 
 fn paint(to: &mut Writer, paint: &Paint, shared: &mut Shared) -> Result<(), Uncapturable> {

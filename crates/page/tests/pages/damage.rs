@@ -19,7 +19,7 @@ fn whatever_byte_of_a_view_rots_the_page_is_shown_as_it_is() {
     let row = place.cache().views().unwrap().remove(0);
     let mut unharmed = 0;
     // A number without a common factor, so that every kind of byte has its turn.
-    for at in (0..row.bytes).step_by(row.bytes as usize / 60 | 1) {
+    for at in (0..row.bytes).step_by((row.bytes as usize / 60) | 1) {
         place.spoil(|heap| {
             let mut byte = [heap.bytes(&row.name).unwrap()[at as usize]];
             byte[0] ^= 0x41;

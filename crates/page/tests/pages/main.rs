@@ -1,4 +1,5 @@
 //! Pages opened anew and from the cache, over everything between: files that change, bytes that rot, kills, two at once.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod alike;
 mod changes;
