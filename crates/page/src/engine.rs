@@ -106,10 +106,17 @@ pub(crate) struct Times {
 /// # Errors
 /// [`PageError::Engine`], [`PageError::TimeOut`], [`PageError::Dom`], [`PageError::Thread`].
 pub(crate) fn run(job: Job) -> Result<Made, PageError> {
-    let time = job.limits.time;
+    guarded(job.limits.time, move || make(&job))
+}
+
+/// Runs `work` in a thread of its own, for so long.
+fn guarded<T: Send + 'static>(
+    time: Duration,
+    work: impl FnOnce() -> Result<T, PageError> + Send + 'static,
+) -> Result<T, PageError> {
     let (sender, receiver) = sync_channel(1);
-    let work = move || {
-        let made = catch_unwind(AssertUnwindSafe(|| make(&job))).unwrap_or_else(|panic| {
+    let caught = move || {
+        let made = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
             Err(PageError::Engine { message: text.chars().take(300).collect() })
@@ -120,7 +127,7 @@ pub(crate) fn run(job: Job) -> Result<Made, PageError> {
     std::thread::Builder::new()
         .name(LAYOUT_THREAD.to_owned())
         .stack_size(STACK_BYTES)
-        .spawn(work)
+        .spawn(caught)
         .map_err(PageError::Thread)?;
     match receiver.recv_timeout(time) {
         Ok(made) => made,
@@ -258,4 +265,27 @@ fn links(engine: &BaseDocument, document: &Document<'_>, pairs: &[Pair], view: V
         }
     }
     links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_engine_is_a_typed_error_with_its_words() {
+        let made =
+            guarded(Duration::from_secs(60), || -> Result<(), PageError> { panic!("node {} is gone", 7) });
+        let Err(PageError::Engine { message }) = made else { panic!("{made:?}") };
+        assert_eq!(message, "node 7 is gone");
+        let made = guarded(Duration::from_secs(60), || -> Result<(), PageError> { panic!("plain") });
+        assert!(matches!(&made, Err(PageError::Engine { message }) if message == "plain"), "{made:?}");
+    }
+
+    #[test]
+    fn an_engine_that_does_not_end_is_left_to_itself() {
+        let (sender, receiver) = sync_channel::<()>(0);
+        let made = guarded(Duration::from_millis(20), move || Ok(receiver.recv()));
+        assert!(matches!(made, Err(PageError::TimeOut { .. })));
+        drop(sender);
+    }
 }

@@ -112,6 +112,15 @@ fn a_page_with_more_clips_than_the_engine_has_is_kept_as_far_as_it_can_be() {
 }
 
 #[test]
+fn letters_that_reach_over_the_edge_of_a_band_are_painted_in_both() {
+    let place = Place::new();
+    let line = "<p style='margin: 0; font: 150px sans-serif; line-height: 170px'>gÅjy\u{302}</p>";
+    let page = place.write("letters.html", format!("<!doctype html>{}", line.repeat(24)));
+    let edges: Vec<u32> = (0..14).map(|band| band * 256).collect();
+    compare(&place, &page, view(500, 256), &edges);
+}
+
+#[test]
 fn a_kept_page_is_painted_byte_for_byte_at_other_scales() {
     let place = Place::new();
     for page in write_all(&place) {
