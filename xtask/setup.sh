@@ -113,6 +113,12 @@ packages_for_buses() {
   command -v dbus-daemon >/dev/null || echo dbus
 }
 
+# What pages are laid out with: a font, and the library that finds it, which is looked for when it is needed.
+packages_for_pages() {
+  [ -f /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || echo fonts-dejavu-core
+  [ -n "$(find /usr/lib /lib -name 'libfontconfig.so.1' -print -quit 2>/dev/null)" ] || echo libfontconfig1
+}
+
 # What logs of strace are read from, and the kernel's own list of calls.
 packages_for_reports() {
   command -v strace >/dev/null || echo strace
@@ -320,7 +326,7 @@ set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_tracing) $(packages_for_c_programs) $(packages_for_c_applets) \
     $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications) \
-    $(packages_for_sqlite) $(packages_for_buses) $(packages_for_reports)
+    $(packages_for_sqlite) $(packages_for_buses) $(packages_for_reports) $(packages_for_pages)
   install_what_libelf_needs
   install_clang_runtime
   fetch_video

@@ -1,7 +1,7 @@
 //! `holdfast page` as a person types it.
 
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use crate::{scratch, succeed, tell};
 
@@ -90,4 +90,27 @@ fn what_cannot_be_queried_or_kept_is_told_with_what_to_do() {
     let told = told(&["query", "pages", "li", "--name", "other"]);
     assert_eq!(told.status, 3);
     assert!(told.err.contains("parse a page under that name first"), "{}", told.err);
+}
+
+#[test]
+fn pages_are_laid_out_by_a_program_beside_this_one_and_without_it_there_is_word_how_to_build_it() {
+    let scratch = scratch();
+    let own = scratch.files().join("holdfast");
+    // Files that are run are written by others: what another thread starts meanwhile would hold them open.
+    succeed(Command::new("cp").arg(scratch.programs().holdfast()).arg(&own));
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&own);
+        command.env("HOLDFAST_HOME", scratch.home()).env("HOLDFAST_POOL", scratch.pool());
+        tell(command.env("PATH", "/nowhere").arg("page").args(arguments))
+    };
+    for command in ["open", "ls", "show", "rm", "stats"] {
+        let told = run(&[command, "x.html"]);
+        assert_eq!(told.status, 3, "{command}");
+        assert!(told.err.contains("cargo build --release -p holdfast-page"), "{}", told.err);
+    }
+    // It gets what was typed as it was typed, and its end is the end.
+    let text = "printf '%s\\n' '#!/bin/sh' 'printf \"<%s>\" \"$@\"' 'exit 5' > \"$0\" && chmod +x \"$0\"";
+    succeed(Command::new("sh").args(["-c", text]).arg(own.with_file_name("holdfast-page")));
+    let told = run(&["open", "a b.html", "--png", "--help", "-x"]);
+    assert_eq!((told.status, &*told.out), (5, "<open><a b.html><--png><--help><-x>"), "{}", told.err);
 }

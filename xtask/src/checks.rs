@@ -6,7 +6,7 @@ use crate::command::{cargo, run};
 use crate::failure::{Failure, Result};
 use crate::python;
 use crate::tidy::tidy;
-use crate::workspace::Workspace;
+use crate::workspace::{PAGE_PACKAGE, Workspace};
 
 const STRICT: [&str; 3] = ["--", "-D", "warnings"];
 
@@ -46,5 +46,6 @@ fn clippy(workspace: &Workspace) -> Result<()> {
     lint(&["--target", "wasm32-wasip1"], &workspace.select_guests())?;
     // Without unwinding, which the library for applets cannot do.
     lint(&["--profile", applets::PROFILE, "-p", c_library::APPLET_PACKAGE], &[])?;
+    lint(&["-p", PAGE_PACKAGE, "--all-targets"], &[])?;
     lint(&["-p", python::PACKAGE], &[])
 }

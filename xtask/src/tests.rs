@@ -15,7 +15,7 @@ use crate::outcome::{Outcome, Reader};
 use crate::python;
 use crate::sqlite_suite;
 use crate::vm;
-use crate::workspace::Workspace;
+use crate::workspace::{PAGE_PACKAGE, Workspace};
 
 /// Compiling everything from nothing on a slow machine.
 const BUILD_TIMEOUT_S: u32 = 40 * 60;
@@ -144,11 +144,14 @@ fn prepare(workspace: &Workspace) -> Result<()> {
     // All targets: the tests run the `holdfast` program, which `cargo test` alone need not build.
     let mut build = cargo(&workspace.root);
     build.args(["build", "--all-targets"]).args(workspace.select_host());
-    run(&mut with_timeout(&build, BUILD_TIMEOUT_S))
+    run(&mut with_timeout(&build, BUILD_TIMEOUT_S))?;
+    let mut pages = cargo(&workspace.root);
+    pages.args(["build", "--all-targets", "-p", PAGE_PACKAGE]);
+    run(&mut with_timeout(&pages, BUILD_TIMEOUT_S))
 }
 
 /// The arguments of each `cargo test`.
-fn runs(workspace: &Workspace) -> [Vec<String>; 3] {
+fn runs(workspace: &Workspace) -> [Vec<String>; 4] {
     // The same heap with every store to metadata numbered, each of which becomes the last one; and with threads.
     let crash_points = ["-p", "holdfast-heap", "--features", "crash-points,std"];
     let slow_memory = ["-p", "holdfast-persist", "--features", "slow-memory"];
@@ -156,6 +159,7 @@ fn runs(workspace: &Workspace) -> [Vec<String>; 3] {
         workspace.select_host(),
         crash_points.map(str::to_owned).to_vec(),
         slow_memory.map(str::to_owned).to_vec(),
+        ["-p", PAGE_PACKAGE].map(str::to_owned).to_vec(),
     ]
 }
 

@@ -9,9 +9,11 @@ use crate::failure::{Failure, Result};
 
 /// What applets link, beside themselves built for `wasm32-wasip1`. (Natively they are for the jail, and tested on the host.)
 const GUEST_BINDINGS: [&str; 2] = ["bindings/rust", "bindings/c"];
-/// What is built alone: one is without the standard library and brings its own end of a panic, the other one is linked the
-/// way Python wants it.
-const ALONE: [&str; 2] = ["bindings/c", "bindings/python"];
+/// What is built alone: one is without the standard library and brings its own end of a panic, one is linked the way Python wants
+/// it, and one brings a layout engine, which who builds the rest need not wait for.
+const ALONE: [&str; 3] = ["bindings/c", "bindings/python", "crates/page"];
+/// The one with the layout engine.
+pub(crate) const PAGE_PACKAGE: &str = "holdfast-page";
 const APPLETS: &str = "applets";
 
 /// The workspace as cargo describes it.

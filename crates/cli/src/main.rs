@@ -24,6 +24,7 @@ mod model_args;
 mod output;
 mod page;
 mod page_args;
+mod page_program;
 mod run;
 mod size;
 mod sqlite;

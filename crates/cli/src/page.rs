@@ -14,6 +14,7 @@ use crate::exit::{BAD_FILE, FOUND, Failure, NO_ROOM, NOT_FOUND, OTHER, USAGE};
 use crate::heap::{key, key_for_new, name_space};
 use crate::output::{print, print_json, with_progress};
 use crate::page_args::{PageCommand, PageForm, PageKeepArgs, PageQueryArgs};
+use crate::page_program;
 use crate::size::show_size;
 
 /// What `--json` prints of a match.
@@ -39,6 +40,11 @@ pub fn run(command: &PageCommand) -> Result<u8, Failure> {
     match command {
         PageCommand::Query(args) => query(args),
         PageCommand::Keep(args) => keep(args),
+        PageCommand::Open(args) => Err(page_program::become_it("open", &args.arguments)),
+        PageCommand::Ls(args) => Err(page_program::become_it("ls", &args.arguments)),
+        PageCommand::Show(args) => Err(page_program::become_it("show", &args.arguments)),
+        PageCommand::Rm(args) => Err(page_program::become_it("rm", &args.arguments)),
+        PageCommand::Stats(args) => Err(page_program::become_it("stats", &args.arguments)),
     }
 }
 

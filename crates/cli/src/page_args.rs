@@ -1,5 +1,6 @@
 //! What can be typed after `page`. Data only, as in `args`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -10,6 +11,7 @@ use crate::size::parse_size;
 pub const PAGE_HELP: &str = "\
 Examples:
   holdfast page query index.html 'a[href]' --attr href
+  holdfast page open index.html --png page.png              # laid out once, then painted from what is kept
   holdfast page keep index.html --heap pages --name start   # parse once ...
   holdfast page query pages '#news li' --text               # ... and query as often as you like, without parsing";
 
@@ -36,6 +38,29 @@ pub enum PageCommand {
     /// Parse a page into a heap, where queries find it
     #[command(after_help = KEEP_HELP)]
     Keep(PageKeepArgs),
+    /// Open a page and paint it; it is kept, and opens without being laid out the next time
+    #[command(disable_help_flag = true)]
+    Open(PagePassedArgs),
+    /// List the pages that `open` has kept
+    #[command(disable_help_flag = true)]
+    Ls(PagePassedArgs),
+    /// Show what is kept of a page
+    #[command(disable_help_flag = true)]
+    Show(PagePassedArgs),
+    /// Remove kept pages
+    #[command(disable_help_flag = true)]
+    Rm(PagePassedArgs),
+    /// Tell how full the cache of pages is
+    #[command(disable_help_flag = true)]
+    Stats(PagePassedArgs),
+}
+
+/// What the program `holdfast-page` is given as it is; `--help` tells what it takes.
+#[derive(Debug, Args)]
+pub struct PagePassedArgs {
+    /// See `--help`
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -1,0 +1,120 @@
+//! What can be typed. Data only.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use holdfast_native_heap::parse_size;
+use holdfast_region::RegionName;
+
+const HELP: &str = "\
+Examples:
+  holdfast-page open index.html --png page.png                    # laid out, painted, and kept
+  holdfast-page open index.html --png page.png                    # painted from what was kept
+  holdfast-page open index.html --png page.png --scroll 2000
+  holdfast-page ls
+  holdfast-page rm --all";
+
+/// Pages that open without being laid out again
+#[derive(Debug, Parser)]
+#[command(name = "holdfast-page", version, after_help = HELP)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Open a page and paint it
+    Open(OpenArgs),
+    /// List the pages in the cache, the one that was used last first
+    Ls(ListArgs),
+    /// Show what the cache has of a page: views, links
+    Show(ShowArgs),
+    /// Remove pages from the cache
+    Rm(RemoveArgs),
+    /// Tell how full the cache is, and look at every byte of it
+    Stats(ListArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CacheArgs {
+    /// The heap with the kept pages; it is made if there is none
+    #[arg(long, value_name = "HEAP", default_value = "page-cache", value_parser = RegionName::parse)]
+    pub(crate) cache: RegionName,
+    /// Name of the owner key
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub(crate) key: String,
+    /// How much may be kept; beyond it, what was used longest ago goes
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = parse_size)]
+    pub(crate) quota: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OpenArgs {
+    /// An HTML file, or its `file://` address
+    #[arg(value_name = "FILE")]
+    pub(crate) page: String,
+    /// Width and height of the viewport, in pixels
+    #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "1280x800", value_parser = parse_viewport)]
+    pub(crate) viewport: (u32, u32),
+    /// Pixels for one of the page
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_scale)]
+    pub(crate) scale: u32,
+    /// How far down the page is scrolled, in pixels
+    #[arg(long, value_name = "PIXELS", default_value_t = 0)]
+    pub(crate) scroll: u32,
+    /// Write the picture here
+    #[arg(long, value_name = "FILE")]
+    pub(crate) png: Option<PathBuf>,
+    /// Neither look into the cache nor keep anything
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+    /// How long style and layout may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
+    #[command(flatten)]
+    pub(crate) place: CacheArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub(crate) place: CacheArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// An HTML file, or its `file://` address
+    #[arg(value_name = "FILE")]
+    pub(crate) page: String,
+    #[command(flatten)]
+    pub(crate) place: CacheArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// HTML files, or their `file://` addresses
+    #[arg(value_name = "FILE", required_unless_present = "all")]
+    pub(crate) pages: Vec<String>,
+    /// Remove all of them
+    #[arg(long, conflicts_with = "pages")]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) place: CacheArgs,
+}
+
+fn parse_viewport(text: &str) -> Result<(u32, u32), String> {
+    let parsed =
+        text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
+    parsed.ok_or_else(|| "give width and height in pixels, as in 1280x800".to_owned())
+}
+
+/// In thousandths.
+fn parse_scale(text: &str) -> Result<u32, String> {
+    let factor: f64 = text.parse().map_err(|_| "give a number, as in 1.5".to_owned())?;
+    if (0.1..=10.0).contains(&factor) {
+        Ok((factor * 1000.0).round() as u32)
+    } else {
+        Err("give a number from 0.1 to 10".to_owned())
+    }
+}

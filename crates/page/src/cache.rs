@@ -1,0 +1,393 @@
+//! The cache: one heap of pages. Each view of a page is a root (`view:` and the sum of address and viewport), each document
+//! another (`dom:`, the sum of the source and that of the document's bytes).
+//!
+//! Invariants:
+//! - An entry comes in one transaction with its document: a kill leaves the old one or the new one.
+//! - Whoever shows a page only reads: any number of processes at once. That a page was used is noted when nobody else is there.
+//! - Views and documents together stay below the quota: what was used longest ago goes, and a document with its last view.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use holdfast_dom::Document;
+use holdfast_heap::{HeapError, Owned};
+use holdfast_native_heap::{RegionBacking, open_data_heap};
+use holdfast_region::{ErrorKind, NameSpace, OwnerKey, Region, RegionError, RegionName};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+use crate::about::About;
+use crate::entry::{Entry, Header, Part, USED_AT};
+use crate::error::{CacheError, EntryDamage};
+use crate::picture::Kept;
+use crate::view::View;
+
+const VIEW: &str = "view:";
+const DOM: &str = "dom:";
+/// How long it is waited for somebody else who writes.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// That a page was used is noted if the last note is older.
+const NOTE_AFTER_S: u64 = 60;
+/// Room beyond the quota for what replaces something: the old and the new are there together.
+const ROOM: u64 = 64 << 20;
+
+type Heap = Owned<RegionBacking>;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Cache {
+    names: NameSpace,
+    region: RegionName,
+    key: String,
+    quota_bytes: u64,
+}
+
+/// A view of a page in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewRow {
+    /// What it is called.
+    pub name: String,
+    /// The page's address; empty, if it cannot be read.
+    pub address: String,
+    /// The page's title.
+    pub title: String,
+    /// Width, height and scale in thousandths.
+    pub viewport: (u32, u32, u32),
+    /// Bytes of the view.
+    pub bytes: u64,
+    /// Bytes of the page's document; 0 if it is not there.
+    pub document_bytes: u64,
+    /// When it was used last, in seconds since 1970.
+    pub used_s: u64,
+    /// What is wrong with it.
+    pub damage: Option<EntryDamage>,
+    source: [u8; 16],
+}
+
+/// How full the cache is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Views of pages.
+    pub views: u64,
+    /// Their bytes.
+    pub view_bytes: u64,
+    /// Documents.
+    pub documents: u64,
+    /// Their bytes.
+    pub document_bytes: u64,
+    /// What both may have together.
+    pub quota_bytes: u64,
+}
+
+/// The name of a view: the same address and viewport have the same.
+pub(crate) fn view_name(address: &str, view: View) -> String {
+    let text = format!("{address}\n{}x{}@{}", view.width, view.height, view.scale_permille);
+    format!("{VIEW}{:032x}", xxh3_128(text.as_bytes()))
+}
+
+fn dom_prefix(source: &[u8; 16]) -> String {
+    format!("{DOM}{:032x}:", u128::from_le_bytes(*source))
+}
+
+fn dom_name(source: u128, bytes: &[u8]) -> String {
+    format!("{}{:016x}", dom_prefix(&source.to_le_bytes()), xxh3_64(bytes))
+}
+
+impl Cache {
+    /// The cache in the heap of this name, of which `key` is the owner's; it is made when something is kept.
+    #[must_use]
+    pub fn new(names: NameSpace, region: RegionName, key: &str, quota_bytes: u64) -> Cache {
+        Cache { names, region, key: key.to_owned(), quota_bytes }
+    }
+
+    /// Runs `work` with the heap, to read; `None` when there is no cache yet.
+    pub(crate) fn read<R>(&self, work: impl FnOnce(&Heap) -> R) -> Result<Option<R>, CacheError> {
+        let Some(key) = OwnerKey::load(self.names.places(), &self.key)? else { return Ok(None) };
+        let region = match wait(|| self.names.open_read_only(&self.region, &key)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            region => region?,
+        };
+        with_heap(region, |heap| Ok::<R, CacheError>(work(heap))).map(Some)
+    }
+
+    /// Runs `work` with the heap, to change it.
+    fn write<R>(&self, work: impl FnOnce(&mut Heap) -> Result<R, CacheError>) -> Result<R, CacheError> {
+        let key = OwnerKey::load_or_create(self.names.places(), &self.key)?;
+        let limit = self.quota_bytes.saturating_add(self.quota_bytes / 4).saturating_add(ROOM);
+        let region = wait(|| self.names.open_or_create(&self.region, &key, limit))?;
+        with_heap(region, work)
+    }
+
+    /// Keeps a page's view and its document, in the place of what was there; returns how many views went for it.
+    pub(crate) fn keep(&self, name: &str, source: u128, entry: &[u8], dom: &[u8]) -> Result<u64, CacheError> {
+        let dom_name = dom_name(source, dom);
+        let needed = entry.len() as u64 + dom.len() as u64;
+        if needed > self.quota_bytes {
+            return Err(CacheError::TooLarge { bytes: needed, quota_bytes: self.quota_bytes });
+        }
+        self.write(|heap| {
+            let mut evicted = make_room(heap, name, &dom_name, self.quota_bytes - needed)?;
+            loop {
+                let stored = heap.transaction(|tx| -> Result<(), HeapError> {
+                    if tx.root(name).is_some() {
+                        tx.remove(name)?;
+                    }
+                    tx.create(name, entry.len() as u64, None, |to| to.copy_from_slice(entry))?;
+                    let there = tx.root(&dom_name);
+                    if there.and_then(|there| tx.bytes(there)) != Some(dom) {
+                        // The name has the sum of what was stored; the bytes may have rotted since.
+                        if there.is_some() {
+                            tx.remove(&dom_name)?;
+                        }
+                        let kind = Some(holdfast_dom::layout::root_type());
+                        tx.create(&dom_name, dom.len() as u64, kind, |to| to.copy_from_slice(dom))?;
+                    }
+                    Ok(())
+                });
+                match stored {
+                    // What is free is in pieces.
+                    Err(HeapError::OutOfMemory { .. }) if evict_oldest(heap, name)? => evicted += 1,
+                    stored => {
+                        stored?;
+                        drop_lonely(heap, &dom_name)?;
+                        return Ok(evicted);
+                    }
+                }
+            }
+        })
+    }
+
+    /// Notes that a view was used, unless somebody else has the cache: then the next time does.
+    pub(crate) fn note_use(&self, name: &str, then_s: u64, now_s: u64) {
+        if now_s < then_s.saturating_add(NOTE_AFTER_S) {
+            return;
+        }
+        let Ok(Some(key)) = OwnerKey::load(self.names.places(), &self.key) else { return };
+        let Ok(region) = self.names.open(&self.region, &key) else { return };
+        // A note that is not made costs nothing but a page that goes too early.
+        let _ = with_heap(region, |heap| {
+            heap.transaction(|tx| match tx.root(name) {
+                Some(object) => tx.write(object, USED_AT, U64::new(now_s).as_bytes()),
+                None => Ok(()),
+            })
+        });
+    }
+
+    /// The views, the one that was used last first.
+    ///
+    /// # Errors
+    /// When the heap cannot be opened.
+    pub fn views(&self) -> Result<Vec<ViewRow>, CacheError> {
+        Ok(self.read(rows)?.unwrap_or_default())
+    }
+
+    /// Looks at every byte of the views: what is wrong with which.
+    ///
+    /// # Errors
+    /// As [`Cache::views`].
+    pub fn check(&self) -> Result<Vec<(String, EntryDamage)>, CacheError> {
+        let look = |heap: &Heap| {
+            let mut found = Vec::new();
+            for name in names(heap, VIEW) {
+                let looked = heap
+                    .bytes(&name)
+                    .ok_or(EntryDamage::NoHeader)
+                    .and_then(|bytes| Kept::open(bytes).and_then(|kept| kept.entry.check()));
+                if let Err(damage) = looked {
+                    found.push((name, damage));
+                }
+            }
+            found
+        };
+        Ok(self.read(look)?.unwrap_or_default())
+    }
+
+    /// Removes the views of these names, and documents with their last view; returns how many there were.
+    ///
+    /// # Errors
+    /// When the heap cannot be opened or changed.
+    pub fn remove(&self, views: &[String]) -> Result<u64, CacheError> {
+        if self.read(|_| ())?.is_none() {
+            return Ok(0);
+        }
+        self.write(|heap| {
+            let mut removed = 0;
+            for name in views {
+                if name.starts_with(VIEW) && heap.heap().root(name).is_some() {
+                    heap.transaction(|tx| tx.remove(name))?;
+                    removed += 1;
+                }
+            }
+            drop_lonely(heap, "")?;
+            Ok(removed)
+        })
+    }
+
+    /// How full it is.
+    ///
+    /// # Errors
+    /// As [`Cache::views`].
+    pub fn stats(&self) -> Result<CacheStats, CacheError> {
+        let count = |heap: &Heap| {
+            let mut stats = CacheStats::default();
+            for (name, root) in heap.heap().roots() {
+                if name.starts_with(VIEW) {
+                    stats.views += 1;
+                    stats.view_bytes += root.bytes;
+                } else if name.starts_with(DOM) {
+                    stats.documents += 1;
+                    stats.document_bytes += root.bytes;
+                }
+            }
+            stats
+        };
+        Ok(CacheStats { quota_bytes: self.quota_bytes, ..self.read(count)?.unwrap_or_default() })
+    }
+}
+
+/// The document of a source, if it is there and what was stored.
+pub(crate) fn document(heap: &Heap, source: u128) -> Option<Result<&[u8], EntryDamage>> {
+    let prefix = dom_prefix(&source.to_le_bytes());
+    let (name, _) = heap.heap().roots().find(|(name, _)| name.starts_with(&prefix))?;
+    let bytes = heap.bytes(name)?;
+    let is_right = dom_name(source, bytes) == name && Document::from_bytes(bytes).is_ok();
+    Some(if is_right { Ok(bytes) } else { Err(EntryDamage::Value { what: "document" }) })
+}
+
+/// Runs `work` with the heap in a region, and closes both.
+fn with_heap<R, E>(region: Region, work: impl FnOnce(&mut Heap) -> Result<R, E>) -> Result<R, CacheError>
+where
+    CacheError: From<E>,
+{
+    let (heap, region) = open_data_heap(region)?;
+    let mut heap = Owned::new(heap);
+    let result = work(&mut heap);
+    drop(heap.into_heap().close());
+    let closed = region.close();
+    let result = result?;
+    closed?;
+    Ok(result)
+}
+
+/// Waits for whoever has the region to be done with it.
+fn wait(open: impl Fn() -> Result<Region, RegionError>) -> Result<Region, RegionError> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match open() {
+            Err(error) if error.kind() == ErrorKind::Held && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn names(heap: &Heap, prefix: &str) -> Vec<String> {
+    heap.heap()
+        .roots()
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with(prefix))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn rows(heap: &Heap) -> Vec<ViewRow> {
+    let documents: Vec<(String, u64)> = heap
+        .heap()
+        .roots()
+        .filter(|(name, _)| name.starts_with(DOM))
+        .map(|(name, root)| (name.to_owned(), root.bytes))
+        .collect();
+    let mut rows: Vec<ViewRow> =
+        names(heap, VIEW).into_iter().map(|name| row(heap, name, &documents)).collect();
+    rows.sort_by(|one, other| other.used_s.cmp(&one.used_s).then_with(|| one.name.cmp(&other.name)));
+    rows
+}
+
+fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
+    let bytes = heap.bytes(&name).unwrap_or_default();
+    let mut row = ViewRow {
+        name,
+        address: String::new(),
+        title: String::new(),
+        viewport: (0, 0, 0),
+        bytes: bytes.len() as u64,
+        document_bytes: 0,
+        used_s: 0,
+        damage: None,
+        source: [0; 16],
+    };
+    let read = Header::read(bytes).and_then(|header| {
+        let [width, height] = header.viewport;
+        row.viewport = (width.get(), height.get(), header.scale_permille.get());
+        (row.used_s, row.source) = (header.used_s.get(), header.source);
+        About::read(Entry::open(bytes)?.part(Part::About)?)
+    });
+    match read {
+        Ok(about) => (row.address, row.title) = (about.address, about.title),
+        Err(damage) => row.damage = Some(damage),
+    }
+    let prefix = dom_prefix(&row.source);
+    row.document_bytes =
+        documents.iter().find(|(name, _)| name.starts_with(&prefix)).map_or(0, |(_, bytes)| *bytes);
+    row
+}
+
+/// Lets views go until no more than `bytes_max` are left, besides those of these names, which are replaced.
+fn make_room(heap: &mut Heap, view: &str, dom: &str, bytes_max: u64) -> Result<u64, CacheError> {
+    let mut evicted = 0;
+    loop {
+        let roots = heap.heap().roots();
+        let counted = roots.filter(|(name, _)| *name != view && *name != dom);
+        let used: u64 = counted
+            .filter(|(name, _)| name.starts_with(VIEW) || name.starts_with(DOM))
+            .map(|(_, root)| root.bytes)
+            .sum();
+        if used <= bytes_max {
+            return Ok(evicted);
+        }
+        let lonely = drop_lonely(heap, dom)?;
+        if lonely == 0 {
+            if !evict_oldest(heap, view)? {
+                return Ok(evicted);
+            }
+            evicted += 1;
+        }
+    }
+}
+
+/// Removes the view that was not used for the longest time, and what is damaged first of all.
+fn evict_oldest(heap: &mut Heap, but: &str) -> Result<bool, CacheError> {
+    let used = |name: &String| {
+        let header = heap.bytes(name).ok_or(EntryDamage::NoHeader).and_then(Header::read);
+        header.map_or(0, |header| header.used_s.get())
+    };
+    let oldest = names(heap, VIEW)
+        .into_iter()
+        .filter(|name| name != but)
+        .min_by_key(|name| (used(name), name.clone()));
+    let Some(oldest) = oldest else { return Ok(false) };
+    heap.transaction(|tx| tx.remove(&oldest))?;
+    drop_lonely(heap, "")?;
+    Ok(true)
+}
+
+/// Removes documents of which there is no view; returns how many.
+fn drop_lonely(heap: &mut Heap, but: &str) -> Result<u64, CacheError> {
+    let views = names(heap, VIEW);
+    let wanted: HashSet<String> = views
+        .iter()
+        .filter_map(|name| Header::read(heap.bytes(name)?).ok())
+        .map(|header| dom_prefix(&header.source))
+        .collect();
+    let mut dropped = 0;
+    for name in names(heap, DOM) {
+        let is_wanted = name.rfind(':').is_some_and(|end| wanted.contains(&name[..=end]));
+        if !is_wanted && name != but {
+            heap.transaction(|tx| tx.remove(&name))?;
+            dropped += 1;
+        }
+    }
+    Ok(dropped)
+}

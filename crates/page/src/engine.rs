@@ -1,0 +1,291 @@
+//! The layout engine, at arm's length: a document goes in, plain results come out.
+//!
+//! Invariants:
+//! - The engine runs in a thread of its own, with a stack for the deepest page that is taken; a panic in it is a typed error, and
+//!   so is a page that takes too long (its thread is left to itself then, and ends with the process at the latest).
+//! - Nothing of the engine leaves the thread: its nodes hold addresses.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use blitz_dom::util::Point;
+use blitz_dom::{BaseDocument, DocumentConfig};
+use blitz_traits::shell::{ColorScheme, Viewport};
+use holdfast_dom::{Document, DomError, Kind};
+use zerocopy::IntoBytes;
+
+use crate::error::PageError;
+use crate::limits::{PageLimits, ROUNDS_MAX, STACK_BYTES};
+use crate::loader::{Loader, Resource};
+use crate::pixels::{Pixels, direct};
+use crate::record::{self, Taken};
+use crate::tree::{self, Pair};
+use crate::view::View;
+
+/// The name of the engine's thread, whose panics are errors and nothing to be shown.
+pub const LAYOUT_THREAD: &str = "layout";
+
+/// A document's bytes, in memory of its own.
+pub(crate) struct DomBytes {
+    words: Vec<u64>,
+    bytes: usize,
+}
+
+impl DomBytes {
+    pub(crate) fn copy(bytes: &[u8]) -> DomBytes {
+        let mut words = vec![0u64; bytes.len().div_ceil(size_of::<u64>())];
+        words.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+        DomBytes { words, bytes: bytes.len() }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.words.as_bytes()[..self.bytes]
+    }
+}
+
+/// What is to be made.
+pub(crate) struct Job {
+    pub(crate) dom: DomBytes,
+    /// What addresses in the page are relative to.
+    pub(crate) base_url: String,
+    pub(crate) view: View,
+    pub(crate) limits: PageLimits,
+    /// Whether the whole page is recorded, to be kept.
+    pub(crate) record: bool,
+}
+
+/// What was made.
+pub(crate) struct Made {
+    pub(crate) pixels: Pixels,
+    pub(crate) title: String,
+    pub(crate) content: (u32, u32),
+    pub(crate) scroll: u32,
+    pub(crate) resources: Vec<Resource>,
+    pub(crate) left_out: Vec<String>,
+    pub(crate) recorded: Option<Recorded>,
+    pub(crate) times: Times,
+}
+
+/// The whole page, to be kept.
+pub(crate) struct Recorded {
+    pub(crate) taken: Taken,
+    pub(crate) links: Vec<Link>,
+    pub(crate) boxes: Vec<NodeBox>,
+}
+
+/// Where a link is, in pixels of the page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// Left, top, right, bottom.
+    pub place: [f32; 4],
+    /// What it leads to, as in the source.
+    pub href: String,
+}
+
+/// Where an element is, in pixels of the page.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NodeBox {
+    /// Its number in the document.
+    pub node: u32,
+    /// Left, top, right, bottom.
+    pub place: [f32; 4],
+}
+
+/// How long it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    /// The engine's tree with what it asks for, style and layout.
+    pub(crate) layout: Duration,
+    pub(crate) paint: Duration,
+}
+
+/// Does the job in a thread of its own.
+///
+/// # Errors
+/// [`PageError::Engine`], [`PageError::TimeOut`], [`PageError::Dom`], [`PageError::Thread`].
+pub(crate) fn run(job: Job) -> Result<Made, PageError> {
+    guarded(job.limits.time, move || make(&job))
+}
+
+/// Runs `work` in a thread of its own, for so long.
+fn guarded<T: Send + 'static>(
+    time: Duration,
+    work: impl FnOnce() -> Result<T, PageError> + Send + 'static,
+) -> Result<T, PageError> {
+    let (sender, receiver) = sync_channel(1);
+    let caught = move || {
+        let made = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+            Err(PageError::Engine { message: text.chars().take(300).collect() })
+        });
+        // Whoever waited may have gone.
+        let _ = sender.send(made);
+    };
+    std::thread::Builder::new()
+        .name(LAYOUT_THREAD.to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(caught)
+        .map_err(PageError::Thread)?;
+    match receiver.recv_timeout(time) {
+        Ok(made) => made,
+        Err(RecvTimeoutError::Timeout) => Err(PageError::TimeOut { seconds: time.as_secs() }),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(PageError::Engine { message: "its thread is gone".to_owned() })
+        }
+    }
+}
+
+fn make(job: &Job) -> Result<Made, PageError> {
+    let started = Instant::now();
+    let document = Document::from_bytes(job.dom.bytes())?;
+    check_depth(&document, &job.limits)?;
+    let loader = Arc::new(Loader::new(job.limits));
+    let view = job.view;
+    let mut engine = BaseDocument::new(DocumentConfig {
+        viewport: Some(Viewport::new(view.width, view.height, view.scale_factor(), ColorScheme::Light)),
+        base_url: Some(job.base_url.clone()),
+        net_provider: Some(Arc::clone(&loader) as _),
+        ..DocumentConfig::default()
+    });
+    let root = engine.root_node().id;
+    let pairs = {
+        let mut tree = engine.mutate();
+        tree::build(&document, root, &mut tree)?
+    };
+
+    // A style sheet may ask for images and fonts, which are there at once, and change the layout.
+    for _ in 0..ROUNDS_MAX {
+        let before = loader.requests();
+        engine.resolve(0.0);
+        if loader.requests() == before {
+            break;
+        }
+    }
+    engine.resolve(0.0);
+    let laid_out = Instant::now();
+
+    let content = content_size(&engine, view);
+    let scroll = view.scroll_within(content.1);
+    engine.set_viewport_scroll(Point { x: 0.0, y: f64::from(scroll) / view.scale_factor_f64() });
+    let pixels = direct(&mut engine, view);
+    let painted = Instant::now();
+
+    engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
+    let recorded = job.record.then(|| {
+        let (links, boxes) = (links(&engine, &document, &pairs, view), boxes(&engine, &pairs, view));
+        Recorded { taken: record::whole_page(&mut engine, view, content.1), links, boxes }
+    });
+    let loaded = loader.finish();
+    Ok(Made {
+        pixels,
+        title: title_of(&document),
+        content,
+        scroll,
+        resources: loaded.resources,
+        left_out: loaded.left_out,
+        recorded,
+        times: Times { layout: laid_out - started, paint: painted - laid_out },
+    })
+}
+
+/// The engine goes as deep as the page; documents that were not parsed under our limits can be deeper.
+fn check_depth(document: &Document<'_>, limits: &PageLimits) -> Result<(), PageError> {
+    let (mut node, mut depth) = (document.root(), 0u32);
+    let mut steps_left = u64::from(document.size().nodes) * 2;
+    loop {
+        if let Some(child) = node.first_child() {
+            (node, depth) = (child, depth + 1);
+            if depth > limits.depth {
+                let max = u64::from(limits.depth);
+                return Err(DomError::Limit { limit: holdfast_dom::Limit::Depth, max }.into());
+            }
+        } else {
+            while node.next_sibling().is_none() {
+                match node.parent() {
+                    Some(parent) if depth > 0 => (node, depth) = (parent, depth - 1),
+                    _ => return Ok(()),
+                }
+            }
+            let Some(sibling) = node.next_sibling() else { return Ok(()) };
+            node = sibling;
+        }
+        steps_left = match steps_left.checked_sub(1) {
+            Some(left) => left,
+            // A circle: building the tree says so.
+            None => return Ok(()),
+        };
+    }
+}
+
+fn title_of(document: &Document<'_>) -> String {
+    let title = document.root().descendants().find(|node| node.name() == Some("title"));
+    let text = title.and_then(|title| title.text().ok()).unwrap_or_default();
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(500).collect()
+}
+
+/// Width and height of the page, in pixels of the picture; at least the viewport's.
+fn content_size(engine: &BaseDocument, view: View) -> (u32, u32) {
+    let Some(root) = engine.try_root_element() else { return (view.width, view.height) };
+    let layout = root.final_layout();
+    let scaled = |css: f32| (f64::from(css) * view.scale_factor_f64()).ceil().clamp(0.0, 1e9) as u32;
+    (
+        view.width.max(scaled(layout.size.width.max(layout.scrollable_overflow_rect.right))),
+        view.height.max(scaled(layout.size.height.max(layout.scrollable_overflow_rect.bottom))),
+    )
+}
+
+fn boxes(engine: &BaseDocument, pairs: &[Pair], view: View) -> Vec<NodeBox> {
+    let scale = view.scale_factor_f64();
+    let found = pairs.iter().filter_map(|(node, made)| {
+        let found = engine.get_client_bounding_rect(*made)?;
+        (found.width > 0.0 || found.height > 0.0).then_some(NodeBox {
+            node: *node,
+            place: [found.x, found.y, found.x + found.width, found.y + found.height]
+                .map(|css| (css * scale) as f32),
+        })
+    });
+    found.collect()
+}
+
+fn links(engine: &BaseDocument, document: &Document<'_>, pairs: &[Pair], view: View) -> Vec<Link> {
+    let scale = view.scale_factor_f64();
+    let mut links = Vec::new();
+    for (node, made) in pairs {
+        let Some(node) = document.node(*node).filter(|node| node.kind() == Kind::Element) else { continue };
+        if !matches!(node.name(), Some("a" | "area")) {
+            continue;
+        }
+        let Some(href) = node.attribute("href") else { continue };
+        for found in engine.node_client_rects(*made) {
+            let place = [found.x, found.y, found.x + found.width, found.y + found.height];
+            links.push(Link { place: place.map(|css| (css * scale) as f32), href: href.to_owned() });
+        }
+    }
+    links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_engine_is_a_typed_error_with_its_words() {
+        let made =
+            guarded(Duration::from_secs(60), || -> Result<(), PageError> { panic!("node {} is gone", 7) });
+        let Err(PageError::Engine { message }) = made else { panic!("{made:?}") };
+        assert_eq!(message, "node 7 is gone");
+        let made = guarded(Duration::from_secs(60), || -> Result<(), PageError> { panic!("plain") });
+        assert!(matches!(&made, Err(PageError::Engine { message }) if message == "plain"), "{made:?}");
+    }
+
+    #[test]
+    fn an_engine_that_does_not_end_is_left_to_itself() {
+        let (sender, receiver) = sync_channel::<()>(0);
+        let made = guarded(Duration::from_millis(20), move || Ok(receiver.recv()));
+        assert!(matches!(made, Err(PageError::TimeOut { .. })));
+        drop(sender);
+    }
+}

@@ -1,0 +1,140 @@
+//! What can go wrong with a page, and what is wrong with an entry of the cache.
+
+use std::io;
+use std::path::PathBuf;
+
+use holdfast_dom::DomError;
+use holdfast_heap::HeapError;
+use holdfast_native_heap::OpenHeapError;
+use holdfast_region::{KeyError, PlaceError, RegionError};
+
+/// Why a page is not shown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PageError {
+    /// The page cannot be read.
+    #[error("cannot read {}: {error}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// What is asked for is no page of a file.
+    #[error("{address:?} cannot be opened: {reason}")]
+    Address {
+        /// As it was given.
+        address: String,
+        /// What it should be.
+        reason: &'static str,
+    },
+    /// A viewport or a scale that is too large, or nothing.
+    #[error("{what} must be from {min} to {max}, not {given}")]
+    Range {
+        /// Of which number.
+        what: &'static str,
+        /// What it was.
+        given: String,
+        /// The least.
+        min: u32,
+        /// The most.
+        max: u32,
+    },
+    /// The page is no document, or more of one than is taken.
+    #[error(transparent)]
+    Dom(#[from] DomError),
+    /// The engine took longer than it may.
+    #[error("the page was not laid out within {seconds} s; allow more by --timeout, if it is worth the time")]
+    TimeOut {
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// The engine gave up.
+    #[error("the layout engine failed on this page: {message}")]
+    Engine {
+        /// What it said.
+        message: String,
+    },
+    /// There is no thread to lay the page out in.
+    #[error("cannot start a thread for the layout: {0}")]
+    Thread(io::Error),
+    /// The picture cannot be written.
+    #[error("cannot write {}: {error}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The pixels do not become a PNG.
+    #[error("cannot encode the picture: {0}")]
+    Png(#[from] png::EncodingError),
+}
+
+/// Why the cache cannot be used. The page is shown all the same; it is made anew each time.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// There is no place for heaps.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// There is no key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The region cannot be had.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// The region holds no heap.
+    #[error(transparent)]
+    Open(#[from] OpenHeapError),
+    /// The heap refuses a change.
+    #[error(transparent)]
+    Heap(#[from] HeapError),
+    /// The document cannot be kept.
+    #[error(transparent)]
+    Dom(#[from] DomError),
+    /// The page takes more than the cache may hold.
+    #[error("the page takes {bytes} bytes, and the cache may hold {quota_bytes}; raise --quota to keep it")]
+    TooLarge {
+        /// Of the page.
+        bytes: u64,
+        /// Of the cache.
+        quota_bytes: u64,
+    },
+}
+
+/// What is wrong with the bytes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EntryDamage {
+    /// It does not begin as an entry does.
+    #[error("it has no header of an entry")]
+    NoHeader,
+    /// It is of another version of the format.
+    #[error("it is of version {version} of the format")]
+    Version {
+        /// Which.
+        version: u32,
+    },
+    /// The header is not what it was.
+    #[error("the sum of its header is wrong")]
+    HeaderSum,
+    /// A part is not what it was.
+    #[error("the sum of its part {chunk} is wrong")]
+    Sum {
+        /// Which.
+        chunk: u32,
+    },
+    /// Something leads out of the entry.
+    #[error("its {what} lies outside")]
+    Outside {
+        /// What.
+        what: &'static str,
+    },
+    /// A value that there is not.
+    #[error("its {what} has a value that there is not")]
+    Value {
+        /// Of what.
+        what: &'static str,
+    },
+}

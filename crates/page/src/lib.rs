@@ -1,0 +1,41 @@
+//! Pages that open without being laid out again: parsed, styled, laid out and painted once, then kept in a heap and shown from
+//! there.
+//!
+//! A tour, bottom up:
+//! - `limits`, `error`, `view`: what everything else is told in.
+//! - `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`: the layout engine, at arm's length.
+//! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
+//! - `picture`: an entry from what the engine made, and pixels from an entry.
+//! - [`Cache`]: the heap with the entries. [`open`]: all of it.
+//!
+//! The invariant that all of it serves: **what is shown from the cache is what would be made anew**, bit by bit; and when that cannot be
+//! told, it is made anew.
+//!
+//! What it must not do: believe a byte of the cache; let the engine's panics through; run a script.
+
+#![forbid(unsafe_code)]
+
+mod about;
+mod cache;
+mod engine;
+mod entry;
+mod error;
+mod fonts;
+mod limits;
+mod list;
+mod loader;
+mod open;
+mod picture;
+mod pixels;
+mod record;
+mod tree;
+mod view;
+
+pub use cache::{Cache, CacheStats, ViewRow};
+pub use engine::{LAYOUT_THREAD, Link, NodeBox};
+pub use error::{CacheError, EntryDamage, PageError};
+pub use limits::{PageLimits, VIEWPORT_MAX};
+pub use open::{Address, KeptReport, Opened, Places, Split, Tier, ToKeep, open};
+pub use picture::Stale;
+pub use pixels::Pixels;
+pub use view::View;

@@ -1,0 +1,213 @@
+//! The display list: what a page paints, in bytes without pointers, found by where on the page it is.
+//!
+//! The page is cut into bands of [`BAND_HEIGHT`] lines. Each has the numbers of the commands that may paint in it, in the order of
+//! painting, with the layers around them; what goes through many bands is in a list of its own. A viewport is the commands of its bands.
+
+mod extent;
+mod read;
+pub(crate) mod wire;
+mod write;
+
+use std::ops::Range;
+
+use anyrender::recording::{RenderCommand, Scene};
+use kurbo::Affine;
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use extent::Extents;
+pub(crate) use read::{Supply, paint};
+use wire::Writer;
+pub(crate) use write::Shared;
+
+/// Lines of a band.
+pub(crate) const BAND_HEIGHT: u32 = 256;
+/// What goes through more bands is in the list of what is tall.
+const TALL_BANDS: u32 = 32;
+
+/// A command of the list.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct CommandRecord {
+    /// Where its bytes are.
+    pub(crate) at: U32,
+    pub(crate) bytes: U32,
+    /// The first and last of the bands that it may paint in.
+    pub(crate) first: U32,
+    pub(crate) last: U32,
+}
+
+/// Something is painted that a display list cannot have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Uncapturable;
+
+/// A display list, to be stored.
+#[derive(Default)]
+pub(crate) struct List {
+    pub(crate) commands: Vec<CommandRecord>,
+    pub(crate) payload: Vec<u8>,
+    /// For each band and for the end, where its numbers begin.
+    pub(crate) starts: Vec<U32>,
+    pub(crate) items: Vec<U32>,
+    pub(crate) tall: Vec<U32>,
+    pub(crate) strips: Vec<StripRecord>,
+    pub(crate) shared: Shared,
+}
+
+/// A part of the page, from line to line, recorded in the page's coordinates.
+pub(crate) struct Strip {
+    pub(crate) first: u32,
+    pub(crate) end: u32,
+    pub(crate) scene: Scene,
+}
+
+/// Where a strip begins.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct StripRecord {
+    /// Its first line. A viewport is painted from the last strip that does not begin below the viewport's top.
+    pub(crate) line: U32,
+    /// Its first command; the others up to the next strip's follow.
+    pub(crate) command: U32,
+}
+
+/// Makes the display list of strips that follow each other from the top of the page.
+pub(crate) fn capture(strips: &[Strip]) -> Result<List, Uncapturable> {
+    let height = strips.last().map_or(0, |last| last.end);
+    let bands = height.div_ceil(BAND_HEIGHT).max(1);
+    let mut list = List::default();
+    let mut payload = Writer::default();
+    let mut of_band: Vec<Vec<U32>> = vec![Vec::new(); bands as usize];
+    for strip in strips {
+        let command = (list.commands.len() as u32).into();
+        list.strips.push(StripRecord { line: strip.first.into(), command });
+        let mut extents = Extents::default();
+        for one in &strip.scene.commands {
+            let (top, bottom) = extents.next(one);
+            // Also false of what is nowhere, because it is clipped away.
+            let is_seen = top <= bottom && bottom >= f64::from(strip.first) && top < f64::from(strip.end);
+            if !is_seen {
+                continue;
+            }
+            let at = payload.bytes.len();
+            write::write(one, &mut payload, &mut list.shared)?;
+            let (at, end) = match (u32::try_from(at), u32::try_from(payload.bytes.len())) {
+                (Ok(at), Ok(end)) => (at, end),
+                _ => return Err(Uncapturable),
+            };
+            let first = (top.max(f64::from(strip.first)) as u32 / BAND_HEIGHT).min(bands - 1);
+            let last = (bottom.min(f64::from(strip.end)) as u32 / BAND_HEIGHT).min(bands - 1);
+            let number = U32::new(list.commands.len() as u32);
+            list.commands.push(CommandRecord {
+                at: at.into(),
+                bytes: (end - at).into(),
+                first: first.into(),
+                last: last.into(),
+            });
+            if last - first >= TALL_BANDS {
+                list.tall.push(number);
+            } else {
+                for band in first..=last {
+                    of_band[band as usize].push(number);
+                }
+            }
+        }
+    }
+    list.payload = payload.bytes;
+    for band in of_band {
+        list.starts.push((list.items.len() as u32).into());
+        list.items.extend(band);
+    }
+    list.starts.push((list.items.len() as u32).into());
+    Ok(list)
+}
+
+/// Whether a scene is another one moved up by one pixel, but for the ground, which is everywhere.
+pub(crate) fn is_shifted(whole: &Scene, shifted: &Scene) -> bool {
+    whole.commands.len() == shifted.commands.len()
+        && whole.commands.iter().zip(&shifted.commands).enumerate().all(|(number, (one, other))| {
+            let (Some(here), Some(there)) = (transform(one), transform(other)) else {
+                return is_same(one, other);
+            };
+            if number == 0 && here == Affine::IDENTITY && is_same(one, other) {
+                return true;
+            }
+            let (from, to) = (here.as_coeffs(), there.as_coeffs());
+            let is_moved = (from[5] - to[5] - 1.0).abs() < 1e-6 && from[..5] == to[..5];
+            is_moved && is_same(one, &moved_to(other, here))
+        })
+}
+
+/// Whether the bytes are the same: there are numbers in paths that are none, and not even the same as themselves.
+fn is_same(one: &RenderCommand, other: &RenderCommand) -> bool {
+    let mut shared = Shared::default();
+    let mut bytes = [Writer::default(), Writer::default()];
+    let written = [one, other]
+        .into_iter()
+        .zip(&mut bytes)
+        .all(|(command, to)| write::write(command, to, &mut shared).is_ok());
+    written && bytes[0].bytes == bytes[1].bytes
+}
+
+fn transform(one: &RenderCommand) -> Option<Affine> {
+    Some(match one {
+        RenderCommand::PushLayer(one) => one.transform,
+        RenderCommand::PushClipLayer(one) => one.transform,
+        RenderCommand::PopLayer => return None,
+        RenderCommand::Stroke(one) => one.transform,
+        RenderCommand::Fill(one) => one.transform,
+        RenderCommand::GlyphRun(one) => one.transform,
+        RenderCommand::BoxShadow(one) => one.transform,
+    })
+}
+
+fn moved_to(one: &RenderCommand, to: Affine) -> RenderCommand {
+    let mut one = one.clone();
+    match &mut one {
+        RenderCommand::PushLayer(one) => one.transform = to,
+        RenderCommand::PushClipLayer(one) => one.transform = to,
+        RenderCommand::PopLayer => {}
+        RenderCommand::Stroke(one) => one.transform = to,
+        RenderCommand::Fill(one) => one.transform = to,
+        RenderCommand::GlyphRun(one) => one.transform = to,
+        RenderCommand::BoxShadow(one) => one.transform = to,
+    }
+    one
+}
+
+/// The tables by which commands are found.
+pub(crate) struct Tables<'a> {
+    pub(crate) commands: &'a [CommandRecord],
+    pub(crate) starts: &'a [U32],
+    pub(crate) items: &'a [U32],
+    pub(crate) tall: &'a [U32],
+    pub(crate) strips: &'a [StripRecord],
+}
+
+impl Tables<'_> {
+    /// The numbers of the commands that these lines need, in the order of painting. What leads out of the tables is left out, or
+    /// a number of no command: who reads it says so.
+    pub(crate) fn chosen(&self, lines: Range<u32>) -> Vec<u32> {
+        let first = lines.start / BAND_HEIGHT;
+        let last = lines.end.saturating_sub(1).max(lines.start) / BAND_HEIGHT;
+        let behind = self.strips.partition_point(|strip| strip.line.get() <= lines.start);
+        let command = |strip: usize| self.strips.get(strip).map(|strip| strip.command.get());
+        let of_strip = command(behind.saturating_sub(1)).unwrap_or(0)..command(behind).unwrap_or(u32::MAX);
+        let touches = |number: &U32| {
+            let record = self.commands.get(number.get() as usize);
+            record.is_none_or(|record| record.first.get() <= last && record.last.get() >= first)
+        };
+        let tall = self.tall.iter().filter(|number| touches(number));
+        let mut chosen: Vec<u32> = tall.map(|number| number.get()).collect();
+        for band in first..=last {
+            let ends = self.starts.get(band as usize..).and_then(|rest| rest.first_chunk::<2>());
+            let Some([start, end]) = ends else { break };
+            let items = self.items.get(start.get() as usize..end.get() as usize).unwrap_or_default();
+            chosen.extend(items.iter().map(|number| number.get()));
+        }
+        chosen.retain(|number| of_strip.contains(number));
+        chosen.sort_unstable();
+        chosen.dedup();
+        chosen
+    }
+}

@@ -1,0 +1,233 @@
+//! `holdfast-page`: pages from files to pictures, and what is kept of them. `holdfast page open` and its like start it.
+
+#![forbid(unsafe_code)]
+
+mod args;
+
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use holdfast_page::{
+    Address, Cache, CacheError, LAYOUT_THREAD, Opened, PageError, PageLimits, View, ViewRow, open,
+};
+use holdfast_region::{NameSpace, Places};
+
+use args::{CacheArgs, Cli, Command, OpenArgs, RemoveArgs, ShowArgs};
+
+/// Exit codes, those of `holdfast`.
+const FOUND: u8 = 1;
+const USAGE: u8 = 2;
+const NOT_FOUND: u8 = 3;
+const OTHER: u8 = 7;
+
+struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl From<PageError> for Failure {
+    fn from(error: PageError) -> Failure {
+        let code = match &error {
+            PageError::Read { error, .. } if error.kind() == ErrorKind::NotFound => NOT_FOUND,
+            PageError::Address { .. } | PageError::Range { .. } => USAGE,
+            _ => OTHER,
+        };
+        Failure { code, message: error.to_string() }
+    }
+}
+
+impl From<CacheError> for Failure {
+    fn from(error: CacheError) -> Failure {
+        Failure { code: OTHER, message: error.to_string() }
+    }
+}
+
+fn main() -> ExitCode {
+    // A panic of the engine is an error of the page, which is told; its own words would come twice.
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().name() != Some(LAYOUT_THREAD) {
+            usual(panic);
+        }
+    }));
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Command::Open(args) => open_page(args),
+        Command::Ls(args) => list(&args.place),
+        Command::Show(args) => show(args),
+        Command::Rm(args) => remove(args),
+        Command::Stats(args) => stats(&args.place),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("holdfast-page: {}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn cache(args: &CacheArgs) -> Result<Cache, CacheError> {
+    let names = NameSpace::new(Places::from_env()?);
+    Ok(Cache::new(names, args.cache.clone(), &args.key, args.quota))
+}
+
+fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
+    let address = Address::parse(&args.page)?;
+    let (width, height) = args.viewport;
+    let view = View::new(width, height, args.scale)?.scrolled(args.scroll);
+    let limits = PageLimits { time: Duration::from_secs(args.timeout), ..PageLimits::default() };
+    let cache = match args.no_cache.then_some(()) {
+        Some(()) => None,
+        None => {
+            cache(&args.place).inspect_err(|error| eprintln!("holdfast-page: nothing is kept: {error}")).ok()
+        }
+    };
+    let mut opened = open(&address, view, &limits, cache.as_ref())?;
+    let encoded = match &args.png {
+        Some(path) => Some(write_png(&opened, path)?),
+        None => None,
+    };
+    print(&report(&opened, encoded))?;
+    for note in &opened.notes {
+        eprintln!("holdfast-page: {note}");
+    }
+    if let (Some(to_keep), Some(cache)) = (opened.to_keep.take(), &cache) {
+        match to_keep.keep(cache) {
+            Ok(kept) if kept.evicted > 0 => {
+                eprintln!("holdfast-page: {} views that were used longer ago had to go", kept.evicted);
+            }
+            Ok(_) => {}
+            Err(error) => eprintln!("holdfast-page: the page is not kept: {error}"),
+        }
+    }
+    Ok(0)
+}
+
+fn write_png(opened: &Opened, path: &Path) -> Result<Duration, PageError> {
+    let started = Instant::now();
+    let file = opened.pixels.to_png()?;
+    std::fs::write(path, file).map_err(|error| PageError::Write { path: PathBuf::from(path), error })?;
+    Ok(started.elapsed())
+}
+
+fn report(opened: &Opened, encoded: Option<Duration>) -> String {
+    let ms = |time: Duration| format!("{:.2}", time.as_secs_f64() * 1000.0);
+    let split = opened.split;
+    let mut line = format!(
+        "{}: {} ms (disk {}, parse {}, style and layout {}, paint {})",
+        opened.tier,
+        ms(split.total()),
+        ms(split.disk),
+        ms(split.parse),
+        ms(split.layout),
+        ms(split.paint)
+    );
+    if let Some(encoded) = encoded {
+        let _ = write!(line, ", PNG {} ms", ms(encoded));
+    }
+    let (width, height) = opened.content;
+    let _ = writeln!(line, "; page {width}x{height}, from {}: {}", opened.scroll, opened.title);
+    line
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever read has seen enough.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure { code: OTHER, message: format!("cannot write: {error}") })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn line(row: &ViewRow) -> String {
+    let (width, height, scale) = row.viewport;
+    let (factor, rest) = (scale / 1000, scale % 1000);
+    let scale = if rest == 0 { factor.to_string() } else { format!("{factor}.{rest:03}") };
+    let mut line =
+        format!("{width}x{height}@{scale}  view {} B  document {} B", row.bytes, row.document_bytes);
+    match row.damage {
+        Some(damage) => {
+            let _ = write!(line, "  damaged: {damage}");
+        }
+        None => {
+            let _ = write!(line, "  {}  {}", row.address, row.title);
+        }
+    }
+    line.push('\n');
+    line
+}
+
+fn list(args: &CacheArgs) -> Result<u8, Failure> {
+    print(&cache(args)?.views()?.iter().map(line).collect::<String>())?;
+    Ok(0)
+}
+
+/// The rows of a page.
+fn of_page(cache: &Cache, page: &str) -> Result<Vec<ViewRow>, Failure> {
+    let address = Address::parse(page)?;
+    let mut rows = cache.views()?;
+    rows.retain(|row| row.address == address.as_str());
+    if rows.is_empty() {
+        return Err(Failure { code: NOT_FOUND, message: format!("the cache has nothing of {page}") });
+    }
+    Ok(rows)
+}
+
+fn show(args: &ShowArgs) -> Result<u8, Failure> {
+    let cache = cache(&args.place)?;
+    let mut text = String::new();
+    for row in of_page(&cache, &args.page)? {
+        text.push_str(&line(&row));
+        match cache.places(&row.name)? {
+            Some(Ok(places)) => {
+                let _ = writeln!(text, "  {} elements, {} links", places.boxes.len(), places.links.len());
+                for link in places.links {
+                    let [x0, y0, x1, y1] = link.place.map(f32::round);
+                    let _ = writeln!(text, "  {x0},{y0} {x1},{y1}  {}", link.href);
+                }
+            }
+            Some(Err(damage)) => {
+                let _ = writeln!(text, "  damaged: {damage}");
+            }
+            None => {}
+        }
+    }
+    print(&text)?;
+    Ok(0)
+}
+
+fn remove(args: &RemoveArgs) -> Result<u8, Failure> {
+    let cache = cache(&args.place)?;
+    let mut names = Vec::new();
+    if args.all {
+        names.extend(cache.views()?.into_iter().map(|row| row.name));
+    }
+    for page in &args.pages {
+        names.extend(of_page(&cache, page)?.into_iter().map(|row| row.name));
+    }
+    let removed = cache.remove(&names)?;
+    print(&format!("{removed} views removed\n"))?;
+    Ok(0)
+}
+
+fn stats(args: &CacheArgs) -> Result<u8, Failure> {
+    let cache = cache(args)?;
+    let stats = cache.stats()?;
+    let mut text = format!(
+        "{} views in {} B, {} documents in {} B; {} B may be kept\n",
+        stats.views, stats.view_bytes, stats.documents, stats.document_bytes, stats.quota_bytes
+    );
+    let damaged = cache.check()?;
+    for (name, damage) in &damaged {
+        let _ = writeln!(text, "{name} is damaged: {damage}; it is made anew when it is opened");
+    }
+    print(&text)?;
+    Ok(if damaged.is_empty() { 0 } else { FOUND })
+}

@@ -1,0 +1,362 @@
+//! Opening a page: from the cache where it can be, by the engine where it must be.
+//!
+//! The tiers, quickest first: the kept display list (nothing is parsed, styled or laid out); the kept document (not parsed); nothing
+//! kept. A tier that does not fit says why, and the next one is taken.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use blitz_traits::net::Url;
+use holdfast_dom::{Limits, LoosePage, ParseOptions};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::about::{read_boxes, read_links};
+use crate::cache::{self, Cache};
+use crate::engine::{self, DomBytes, Job, Link, Made, NodeBox};
+use crate::entry::Part;
+use crate::error::{CacheError, PageError};
+use crate::fonts::Folders;
+use crate::limits::PageLimits;
+use crate::loader::read_file;
+use crate::picture::{Kept, Origin, Stale, to_entry};
+use crate::pixels::Pixels;
+use crate::view::View;
+
+/// What served a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Its display list was painted.
+    List,
+    /// Its document was there; it was laid out.
+    Document,
+    /// It was parsed and laid out.
+    Nothing,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tier::List => "display list",
+            Tier::Document => "document",
+            Tier::Nothing => "cold",
+        })
+    }
+}
+
+/// How long it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Split {
+    /// Reading the page, what it was made from, and the cache.
+    pub disk: Duration,
+    /// Parsing.
+    pub parse: Duration,
+    /// The engine's tree, style sheets, images, style and layout.
+    pub layout: Duration,
+    /// From the display list or the layout to pixels.
+    pub paint: Duration,
+}
+
+impl Split {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.disk + self.parse + self.layout + self.paint
+    }
+}
+
+/// A page that is open.
+#[derive(Debug)]
+pub struct Opened {
+    /// What it looks like.
+    pub pixels: Pixels,
+    /// Its title.
+    pub title: String,
+    /// Width and height of all of it.
+    pub content: (u32, u32),
+    /// How far down the viewport is.
+    pub scroll: u32,
+    /// What served it.
+    pub tier: Tier,
+    /// Why it was not the tier above, if there was something in the cache.
+    pub stale: Option<Stale>,
+    /// What was not shown of it, why it was not found in the cache, and the like, for people.
+    pub notes: Vec<String>,
+    /// How long it took.
+    pub split: Split,
+    /// What is to be kept of it.
+    pub to_keep: Option<ToKeep>,
+}
+
+/// What is kept of a page; made while it was opened, so that it can be shown first.
+pub struct ToKeep {
+    name: String,
+    source: u128,
+    dom: DomBytes,
+    made: Made,
+    address: String,
+    view: View,
+    fonts: u64,
+    folders: Folders,
+    now_s: u64,
+}
+
+impl fmt::Debug for ToKeep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToKeep").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// What keeping came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptReport {
+    /// Bytes of the view.
+    pub view_bytes: u64,
+    /// Bytes of the document.
+    pub document_bytes: u64,
+    /// Views of other pages that had to go.
+    pub evicted: u64,
+}
+
+impl ToKeep {
+    /// Puts it into the cache.
+    ///
+    /// # Errors
+    /// [`CacheError`]: the cache has what it had, perhaps fewer of the oldest views.
+    pub fn keep(self, cache: &Cache) -> Result<KeptReport, CacheError> {
+        let Some(recorded) = &self.made.recorded else {
+            return Ok(KeptReport { view_bytes: 0, document_bytes: 0, evicted: 0 });
+        };
+        let origin = Origin {
+            address: &self.address,
+            source: self.source,
+            view: self.view,
+            fonts: self.fonts,
+            folders: &self.folders,
+            now_s: self.now_s,
+        };
+        let entry = to_entry(&self.made, recorded, &origin);
+        let evicted = cache.keep(&self.name, self.source, &entry, self.dom.bytes())?;
+        let document_bytes = self.dom.bytes().len() as u64;
+        Ok(KeptReport { view_bytes: entry.len() as u64, document_bytes, evicted })
+    }
+}
+
+/// A page in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    path: PathBuf,
+    url: Url,
+}
+
+impl Address {
+    /// A file's name, or its address (`file:///...`).
+    ///
+    /// # Errors
+    /// [`PageError::Address`], [`PageError::Read`].
+    pub fn parse(text: &str) -> Result<Address, PageError> {
+        let wrong = |reason| PageError::Address { address: text.to_owned(), reason };
+        let path = match Url::parse(text) {
+            Ok(url) if url.scheme() == "file" => {
+                url.to_file_path().map_err(|()| wrong("it does not name a file of this machine"))?
+            }
+            Ok(url) if matches!(url.scheme(), "http" | "https") => {
+                return Err(wrong("only files are opened; save the page first (`curl -o page.html ...`)"));
+            }
+            _ => PathBuf::from(text),
+        };
+        let read = |error| PageError::Read { path: path.clone(), error };
+        let path = std::path::absolute(&path).map_err(read)?;
+        if path.is_dir() {
+            return Err(wrong("it is a folder; name a page in it"));
+        }
+        let url = Url::from_file_path(&path).map_err(|()| wrong("it is no absolute path"))?;
+        Ok(Address { path, url })
+    }
+
+    /// As an address.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Opens a page.
+///
+/// # Errors
+/// [`PageError`]. Whatever is wrong with the cache is a note, and no error.
+pub fn open(
+    address: &Address,
+    view: View,
+    limits: &PageLimits,
+    cache: Option<&Cache>,
+) -> Result<Opened, PageError> {
+    let started = Instant::now();
+    let text = address.url.as_str();
+    let source = read_file(&address.path, limits.source_bytes)
+        .map_err(|error| PageError::Read { path: address.path.clone(), error })?;
+    let hash = xxh3_128(&source);
+    let folders = Folders::of_system();
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let name = cache::view_name(text, view);
+    let mut notes = Vec::new();
+    let mut found = Found::default();
+    if let Some(cache) = cache {
+        let looked = cache.read(|heap| look(heap, &name, hash, view, &folders, limits, started));
+        match looked {
+            Ok(looked) => found = looked.unwrap_or_default(),
+            Err(error) => notes.push(format!("the cache cannot be used: {error}")),
+        }
+        if let Some((opened, used_s)) = found.opened.take() {
+            cache.note_use(&name, used_s, now_s);
+            return Ok(opened);
+        }
+    }
+    if let Some(stale) = &found.stale {
+        notes.push(format!("not as it was kept: {stale}"));
+    }
+    if found.document_is_damaged {
+        notes.push("its document in the cache is damaged; it is parsed again".to_owned());
+    }
+    let read = Instant::now();
+
+    let tier = if found.dom.is_some() { Tier::Document } else { Tier::Nothing };
+    let dom = match found.dom.take() {
+        Some(dom) => dom,
+        None => parse(&source, limits)?,
+    };
+    let parsed = Instant::now();
+    // What was kept stays as good as it was for whoever does not scroll.
+    let record = cache.is_some()
+        && !matches!(found.stale, Some(Stale::NoPicture | Stale::ScrollBound | Stale::Beyond { .. }));
+    let fonts = folders.stamp();
+    let base_url = text.to_owned();
+    let job = Job { dom: DomBytes::copy(dom.bytes()), base_url, view, limits: *limits, record };
+    let mut made = engine::run(job)?;
+    if !folders.has_fonts() {
+        notes.push(
+            "there are no fonts on this machine, so there is no text; install some (`fonts-dejavu-core`)"
+                .to_owned(),
+        );
+    }
+    notes.extend(made.left_out.iter().map(|text| format!("left out: {text}")));
+    let times = made.times;
+    let split =
+        Split { disk: read - started, parse: parsed - read, layout: times.layout, paint: times.paint };
+    let empty = Pixels { width: 0, height: 0, bytes: Vec::new() };
+    let pixels = std::mem::replace(&mut made.pixels, empty);
+    let (title, content, scroll) = (made.title.clone(), made.content, made.scroll);
+    let to_keep = record.then(|| ToKeep {
+        name,
+        source: hash,
+        dom,
+        made,
+        address: text.to_owned(),
+        view,
+        fonts,
+        folders,
+        now_s,
+    });
+    Ok(Opened { pixels, title, content, scroll, tier, stale: found.stale, notes, split, to_keep })
+}
+
+/// What the cache has of a page.
+#[derive(Default)]
+struct Found {
+    opened: Option<(Opened, u64)>,
+    stale: Option<Stale>,
+    dom: Option<DomBytes>,
+    document_is_damaged: bool,
+}
+
+fn look(
+    heap: &holdfast_heap::Owned<holdfast_native_heap::RegionBacking>,
+    name: &str,
+    source: u128,
+    view: View,
+    folders: &Folders,
+    limits: &PageLimits,
+    started: Instant,
+) -> Found {
+    let mut found = Found::default();
+    if let Some(bytes) = heap.bytes(name) {
+        let shown = Kept::open(bytes).map_err(Stale::from).and_then(|kept| {
+            kept.check(source, view, folders, limits.resource_bytes)?;
+            let read = Instant::now();
+            let pixels = kept.paint(view)?;
+            let header = &kept.entry.header;
+            let content = (header.content[0].get(), header.content[1].get());
+            let opened = Opened {
+                pixels,
+                title: kept.about.title.clone(),
+                content,
+                scroll: view.scroll_within(content.1),
+                tier: Tier::List,
+                stale: None,
+                notes: kept.about.left_out.iter().map(|text| format!("left out: {text}")).collect(),
+                split: Split { disk: read - started, paint: read.elapsed(), ..Split::default() },
+                to_keep: None,
+            };
+            Ok((opened, header.used_s.get()))
+        });
+        match shown {
+            Ok(opened) => {
+                found.opened = Some(opened);
+                return found;
+            }
+            Err(stale) => found.stale = Some(stale),
+        }
+    }
+    match cache::document(heap, source) {
+        Some(Ok(bytes)) => found.dom = Some(DomBytes::copy(bytes)),
+        Some(Err(_)) => found.document_is_damaged = true,
+        None => {}
+    }
+    found
+}
+
+fn parse(source: &[u8], limits: &PageLimits) -> Result<DomBytes, PageError> {
+    let limits = Limits {
+        source_bytes: limits.source_bytes,
+        nodes: limits.nodes,
+        depth: limits.depth,
+        ..Limits::default()
+    };
+    let page = LoosePage::parse(source, &ParseOptions { limits, ..ParseOptions::default() })?;
+    Ok(DomBytes::copy(page.bytes()))
+}
+
+/// What can be clicked on, and where everything is, of a view in the cache.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Places {
+    /// Links.
+    pub links: Vec<Link>,
+    /// Elements.
+    pub boxes: Vec<NodeBox>,
+}
+
+impl Cache {
+    /// The links and boxes of a view; `None`, if there is no such view.
+    ///
+    /// # Errors
+    /// When the heap cannot be opened. What is wrong with the entry is inside.
+    pub fn places(
+        &self,
+        view: &str,
+    ) -> Result<Option<Result<Places, crate::error::EntryDamage>>, CacheError> {
+        let look = |heap: &holdfast_heap::Owned<_>| {
+            heap.bytes(view).map(|bytes| {
+                let kept = Kept::open(bytes)?;
+                let links = read_links(kept.entry.part(Part::Links)?)?;
+                Ok(Places { links, boxes: read_boxes(kept.entry.part(Part::Boxes)?)? })
+            })
+        };
+        Ok(self.read(look)?.flatten())
+    }
+}

@@ -1,0 +1,327 @@
+//! A kept page: made from the engine's record, and painted again without the engine.
+//!
+//! Invariant: what cannot be painted as it was (a font is gone, a byte is wrong) is an error before there are any pixels; half a
+//! picture is none.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kurbo::Affine;
+use peniko::{Blob, FontData, ImageData};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
+
+use crate::about::{About, ImageRecord, write_boxes, write_links};
+use crate::engine::{Made, Recorded};
+use crate::entry::{Entry, Header, NO_PICTURE, Part, SCROLL_BOUND, assemble};
+use crate::error::EntryDamage;
+use crate::fonts::{Folders, FontPlace, FontRecord};
+use crate::list::{self, CommandRecord, List, Supply, Tables};
+use crate::pixels::{Pixels, rasterize};
+use crate::view::View;
+
+/// Why a kept page is not shown as it was kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Stale {
+    /// The page changed.
+    #[error("the page changed")]
+    Source,
+    /// A style sheet or an image changed.
+    #[error("{} changed, came or went", .0.display())]
+    Resource(PathBuf),
+    /// A font is gone, or another one.
+    #[error("the font {} is gone or changed", .0.display())]
+    Font(PathBuf),
+    /// Fonts came or went.
+    #[error("the fonts of the system changed")]
+    Fonts,
+    /// Another build drew it.
+    #[error("it was kept by another build of the engine")]
+    Engine,
+    /// The page is too long, or paints what a display list cannot have.
+    #[error("only its document is kept, since its picture cannot be")]
+    NoPicture,
+    /// The list ends above: the engine cannot paint so much of the page at once.
+    #[error("only the first {lines} lines of it are kept as they look")]
+    Beyond {
+        /// How many those are.
+        lines: u32,
+    },
+    /// It was kept unscrolled, and parts of it do not scroll.
+    #[error("parts of it stay in their place when it is scrolled")]
+    ScrollBound,
+    /// It is not what was stored.
+    #[error("its entry in the cache is damaged: {0}")]
+    Damaged(EntryDamage),
+    /// The rasterizer gave up on it, which it did not when it was kept.
+    #[error("its entry in the cache cannot be drawn")]
+    Undrawable,
+}
+
+impl From<EntryDamage> for Stale {
+    fn from(damage: EntryDamage) -> Stale {
+        Stale::Damaged(damage)
+    }
+}
+
+/// The build that draws.
+pub(crate) fn engine_build() -> [u8; 16] {
+    let mut build = [0; 16];
+    build.copy_from_slice(env!("HOLDFAST_PAGE_BUILD").as_bytes());
+    build
+}
+
+/// What an entry is made from, besides what the engine made.
+pub(crate) struct Origin<'a> {
+    pub(crate) address: &'a str,
+    pub(crate) source: u128,
+    pub(crate) view: View,
+    /// The state of the fonts before the page was laid out.
+    pub(crate) fonts: u64,
+    pub(crate) folders: &'a Folders,
+    pub(crate) now_s: u64,
+}
+
+/// The bytes of an entry. One without a picture says what the page was made from, and keeps its document alive.
+pub(crate) fn to_entry(made: &Made, recorded: &Recorded, origin: &Origin<'_>) -> Vec<u8> {
+    let taken = &recorded.taken;
+    let height = taken.strips.last().map_or(0, |last| last.end);
+    let is_enough = height >= origin.view.height;
+    let list = is_enough.then(|| list::capture(&taken.strips).ok()).flatten();
+    let is_right = |list: &List| {
+        let mut images = list.shared.images.iter();
+        images.all(|image| {
+            image.data.data().len() as u64 == u64::from(image.width) * u64::from(image.height) * 4
+        })
+    };
+    let list = list.filter(is_right);
+    let flags = match (&list, taken.scroll_bound) {
+        (None, _) => NO_PICTURE,
+        (Some(_), true) => SCROLL_BOUND,
+        (Some(_), false) => 0,
+    };
+    let list = list.unwrap_or_default();
+    let mut kept_fonts = Vec::new();
+    let mut fonts = Vec::new();
+    for font in &list.shared.fonts {
+        fonts.push(match origin.folders.find(font.data()) {
+            Some(path) => FontRecord::of_file(path, font.data()),
+            None => {
+                let at = kept_fonts.len() as u64;
+                kept_fonts.extend_from_slice(font.data());
+                FontRecord::of_entry(at, font.data())
+            }
+        });
+    }
+    let mut image_pixels = Vec::new();
+    let mut images = Vec::new();
+    for image in &list.shared.images {
+        let record = ImageRecord {
+            width: image.width,
+            height: image.height,
+            format: image.format,
+            alpha: image.alpha_type,
+            at: image_pixels.len() as u64,
+        };
+        image_pixels.extend_from_slice(image.data.data());
+        images.push(record);
+    }
+    let about = About {
+        address: origin.address.to_owned(),
+        title: made.title.clone(),
+        resources: made.resources.clone(),
+        left_out: made.left_out.clone(),
+        fonts,
+        images,
+    };
+    let mut header = Header::new();
+    header.flags = U32::new(flags);
+    header.source = origin.source.to_le_bytes();
+    header.engine = engine_build();
+    header.fonts = origin.fonts.into();
+    header.viewport = [origin.view.width.into(), origin.view.height.into()];
+    header.scale_permille = origin.view.scale_permille.into();
+    header.height = height.into();
+    header.content = [made.content.0.into(), made.content.1.into()];
+    header.used_s = origin.now_s.into();
+    assemble(
+        header,
+        [
+            &about.write(),
+            list.commands.as_bytes(),
+            list.starts.as_bytes(),
+            list.items.as_bytes(),
+            list.tall.as_bytes(),
+            list.strips.as_bytes(),
+            &list.payload,
+            &image_pixels,
+            &kept_fonts,
+            &write_links(&recorded.links),
+            &write_boxes(&recorded.boxes),
+        ],
+    )
+}
+
+/// A page of the cache, where it lies.
+pub(crate) struct Kept<'heap> {
+    pub(crate) entry: Entry<'heap>,
+    pub(crate) about: About,
+    fonts: RefCell<Vec<Option<Blob<u8>>>>,
+    images: RefCell<Vec<Option<ImageData>>>,
+}
+
+impl<'heap> Kept<'heap> {
+    pub(crate) fn open(bytes: &'heap [u8]) -> Result<Kept<'heap>, EntryDamage> {
+        let entry = Entry::open(bytes)?;
+        let about = About::read(entry.part(Part::About)?)?;
+        let fonts = RefCell::new(vec![None; about.fonts.len()]);
+        let images = RefCell::new(vec![None; about.images.len()]);
+        Ok(Kept { entry, about, fonts, images })
+    }
+
+    /// Whether the page would be laid out as it was.
+    pub(crate) fn check(
+        &self,
+        source: u128,
+        view: View,
+        folders: &Folders,
+        resource_bytes_max: u64,
+    ) -> Result<(), Stale> {
+        let header = &self.entry.header;
+        if header.engine != engine_build() {
+            return Err(Stale::Engine);
+        }
+        if header.source != source.to_le_bytes() {
+            return Err(Stale::Source);
+        }
+        if header.flags.get() & NO_PICTURE != 0 {
+            return Err(Stale::NoPicture);
+        }
+        let (scroll, lines) = (view.scroll_within(header.content[1].get()), header.height.get());
+        if header.flags.get() & SCROLL_BOUND != 0 && scroll != 0 {
+            return Err(Stale::ScrollBound);
+        }
+        if scroll.saturating_add(view.height) > lines {
+            return Err(Stale::Beyond { lines });
+        }
+        if header.fonts.get() != folders.stamp() {
+            return Err(Stale::Fonts);
+        }
+        for font in &self.about.fonts {
+            if let (FontPlace::File { path, .. }, false) = (&font.place, font.is_there()) {
+                return Err(Stale::Font(path.clone()));
+            }
+        }
+        for resource in &self.about.resources {
+            if crate::loader::Found::at(&resource.path, resource_bytes_max) != resource.found {
+                return Err(Stale::Resource(resource.path.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Paints the viewport.
+    pub(crate) fn paint(&self, view: View) -> Result<Pixels, Stale> {
+        let scroll = view.scroll_within(self.entry.header.content[1].get());
+        let tables = Tables {
+            commands: self.entry.table(Part::Commands)?,
+            starts: self.entry.table(Part::Starts)?,
+            items: self.entry.table(Part::Items)?,
+            tall: self.entry.table(Part::Tall)?,
+            strips: self.entry.table(Part::Strips)?,
+        };
+        let chosen = tables.chosen(scroll..scroll.saturating_add(view.height));
+        // As the engine computes it, so that the same bits come out.
+        let scale = view.scale_factor_f64();
+        let shift = Affine::translate((0.0, 0.0 - f64::from(scroll) / scale * scale));
+        let mut painted = Ok(());
+        let pixels = catch_unwind(AssertUnwindSafe(|| {
+            rasterize(view, |painter| painted = self.replay(tables.commands, &chosen, shift, painter))
+        }));
+        painted?;
+        pixels.map_err(|_| Stale::Undrawable)
+    }
+
+    fn replay(
+        &self,
+        records: &[CommandRecord],
+        chosen: &[u32],
+        shift: Affine,
+        painter: &mut impl anyrender::PaintScene,
+    ) -> Result<(), Stale> {
+        let mut depth = 0;
+        let mut painted = Ok(());
+        for number in chosen {
+            painted = self.one(records, *number, shift, &mut depth, painter);
+            if painted.is_err() {
+                break;
+            }
+        }
+        // The rasterizer wants every layer closed, also of a picture that is thrown away.
+        let open = depth;
+        for _ in 0..open {
+            painter.pop_layer();
+        }
+        painted?;
+        if open == 0 { Ok(()) } else { Err(EntryDamage::Value { what: "layer" }.into()) }
+    }
+
+    fn one(
+        &self,
+        records: &[CommandRecord],
+        number: u32,
+        shift: Affine,
+        depth: &mut u32,
+        painter: &mut impl anyrender::PaintScene,
+    ) -> Result<(), Stale> {
+        let record = records.get(number as usize).ok_or(EntryDamage::Outside { what: "command" })?;
+        let bytes = self.entry.piece(Part::Payload, record.at.get().into(), record.bytes.get().into())?;
+        list::paint(bytes, shift, depth, self, painter)
+    }
+}
+
+impl Supply for Kept<'_> {
+    type Error = Stale;
+
+    fn font(&self, number: u32, face: u32) -> Result<FontData, Stale> {
+        let mut fonts = self.fonts.borrow_mut();
+        let number = number as usize;
+        let outside = EntryDamage::Outside { what: "font" };
+        let (slot, record) = fonts.get_mut(number).zip(self.about.fonts.get(number)).ok_or(outside)?;
+        let blob = match slot {
+            Some(blob) => blob.clone(),
+            None => {
+                let bytes = match &record.place {
+                    FontPlace::File { path, .. } => {
+                        record.read(path).ok_or_else(|| Stale::Font(path.clone()))?
+                    }
+                    FontPlace::Entry { at } => self.entry.piece(Part::Fonts, *at, record.bytes)?.to_vec(),
+                };
+                slot.insert(Blob::new(Arc::new(bytes))).clone()
+            }
+        };
+        Ok(FontData::new(blob, face))
+    }
+
+    fn image(&self, number: u32) -> Result<ImageData, Stale> {
+        let mut images = self.images.borrow_mut();
+        let number = number as usize;
+        let outside = EntryDamage::Outside { what: "image" };
+        let (slot, record) = images.get_mut(number).zip(self.about.images.get(number)).ok_or(outside)?;
+        if let Some(image) = slot {
+            return Ok(image.clone());
+        }
+        let pixels = self.entry.piece(Part::Images, record.at, record.bytes())?.to_vec();
+        let image = ImageData {
+            data: Blob::new(Arc::new(pixels)),
+            format: record.format,
+            alpha_type: record.alpha,
+            width: record.width,
+            height: record.height,
+        };
+        Ok(slot.insert(image).clone())
+    }
+}

@@ -1,0 +1,61 @@
+//! Pixels: of the engine's page, or of a kept picture, by the same rasterizer; and PNG.
+
+use anyrender::{ImageRenderer, PaintScene};
+use anyrender_vello_cpu::{VelloCpuImageRenderer, VelloCpuScenePainter};
+use blitz_dom::BaseDocument;
+use kurbo::{Affine, Rect};
+use peniko::{Color, Fill};
+
+use crate::error::PageError;
+use crate::view::View;
+
+/// A picture: red, green, blue and alpha of each pixel, line by line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pixels {
+    /// Pixels of a line.
+    pub width: u32,
+    /// Lines.
+    pub height: u32,
+    /// Four bytes for each pixel.
+    pub bytes: Vec<u8>,
+}
+
+/// Paints on white, as paper is.
+pub(crate) fn rasterize(view: View, paint: impl FnOnce(&mut VelloCpuScenePainter)) -> Pixels {
+    let mut renderer = VelloCpuImageRenderer::new(view.width, view.height);
+    let mut bytes = Vec::new();
+    renderer.render_to_vec(
+        |painter| {
+            let all = Rect::new(0.0, 0.0, f64::from(view.width), f64::from(view.height));
+            painter.fill(Fill::NonZero, Affine::IDENTITY, Color::WHITE, None, &all);
+            paint(painter);
+        },
+        &mut bytes,
+    );
+    Pixels { width: view.width, height: view.height, bytes }
+}
+
+/// The viewport of a page that is laid out.
+pub(crate) fn direct(engine: &mut BaseDocument, view: View) -> Pixels {
+    rasterize(view, |painter| {
+        blitz_paint::paint_scene(painter, engine, view.scale_factor_f64(), view.width, view.height, 0, 0);
+    })
+}
+
+impl Pixels {
+    /// As a PNG; the same pixels are the same bytes.
+    ///
+    /// # Errors
+    /// [`PageError::Png`].
+    pub fn to_png(&self) -> Result<Vec<u8>, PageError> {
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, self.width, self.height);
+        encoder.set_color(png::ColorType::Rgba);
+        encoder.set_depth(png::BitDepth::Eight);
+        encoder.set_compression(png::Compression::Fast);
+        let mut writer = encoder.write_header()?;
+        writer.write_image_data(&self.bytes)?;
+        writer.finish()?;
+        Ok(file)
+    }
+}

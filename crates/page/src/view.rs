@@ -1,0 +1,55 @@
+//! What is looked at: the size of the viewport, the scale, how far the page is scrolled.
+
+use crate::error::PageError;
+use crate::limits::VIEWPORT_MAX;
+
+/// A viewport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) scale_permille: u32,
+    pub(crate) scroll: u32,
+}
+
+/// Pixels of a picture for one of the page, in thousandths.
+const SCALE_PERMILLE: std::ops::RangeInclusive<u32> = 100..=10_000;
+
+impl View {
+    /// A viewport of `width` x `height` pixels, of which `scale_permille` thousandths are one pixel of CSS.
+    ///
+    /// # Errors
+    /// [`PageError::Range`].
+    pub fn new(width: u32, height: u32, scale_permille: u32) -> Result<View, PageError> {
+        for (what, given) in [("the viewport's width", width), ("the viewport's height", height)] {
+            if !(1..=VIEWPORT_MAX).contains(&given) {
+                return Err(PageError::Range { what, given: given.to_string(), min: 1, max: VIEWPORT_MAX });
+            }
+        }
+        if !SCALE_PERMILLE.contains(&scale_permille) {
+            let (min, max) = (*SCALE_PERMILLE.start(), *SCALE_PERMILLE.end());
+            let what = "the scale in thousandths";
+            return Err(PageError::Range { what, given: scale_permille.to_string(), min, max });
+        }
+        Ok(View { width, height, scale_permille, scroll: 0 })
+    }
+
+    /// The same, scrolled down by this many pixels. Past the end of the page is its end.
+    #[must_use]
+    pub fn scrolled(self, scroll: u32) -> View {
+        View { scroll, ..self }
+    }
+
+    pub(crate) fn scroll_within(self, content_height: u32) -> u32 {
+        self.scroll.min(content_height.saturating_sub(self.height))
+    }
+
+    pub(crate) fn scale_factor(self) -> f32 {
+        self.scale_permille as f32 / 1000.0
+    }
+
+    /// As the engine has it, which keeps it in single precision.
+    pub(crate) fn scale_factor_f64(self) -> f64 {
+        f64::from(self.scale_factor())
+    }
+}

@@ -1,0 +1,84 @@
+//! What a page is made from changes: it is made anew, and looks so.
+
+use std::path::Path;
+
+use holdfast_page::{Opened, Stale, Tier};
+
+use crate::{HEADER_BYTES, Place, anew, png, view};
+
+const PAGE: &str = "<!doctype html><link rel=stylesheet href=a.css><h1>Page</h1><img src=a.png><p>text";
+
+/// Opens a page that is kept, and was changed in some way: it must be made anew as if there were no cache, and be kept again.
+fn is_made_anew(place: &Place, page: &Path) -> Opened {
+    let view = view(300, 200);
+    let opened = place.open(page, view);
+    assert_ne!(opened.tier, Tier::List, "an old picture was shown");
+    assert_eq!(opened.pixels, anew(page, view));
+    let again = place.open(page, view);
+    assert_eq!(again.tier, Tier::List);
+    assert_eq!(again.pixels, opened.pixels);
+    opened
+}
+
+#[test]
+fn a_page_that_changed_or_whose_style_or_image_did_is_made_anew() {
+    let place = Place::new();
+    let page = place.write("a.html", PAGE);
+    let style = place.write("a.css", "h1 { color: red }");
+    is_made_anew(&place, &page);
+
+    let before = place.open(&page, view(300, 200)).pixels;
+    place.write("a.css", "h1 { color: tan }");
+    let opened = is_made_anew(&place, &page);
+    assert_eq!((opened.tier, opened.stale), (Tier::Document, Some(Stale::Resource(style.clone()))));
+    assert_ne!(opened.pixels, before);
+
+    let image = place.write("a.png", png(20, 20, [9, 99, 9, 255]));
+    assert_eq!(is_made_anew(&place, &page).stale, Some(Stale::Resource(image.clone())), "an image came");
+    place.write("a.png", png(20, 20, [99, 9, 9, 255]));
+    assert_eq!(is_made_anew(&place, &page).stale, Some(Stale::Resource(image.clone())), "it changed");
+    std::fs::remove_file(&image).unwrap();
+    assert_eq!(is_made_anew(&place, &page).stale, Some(Stale::Resource(image)), "it went");
+    std::fs::remove_file(&style).unwrap();
+    assert_eq!(is_made_anew(&place, &page).stale, Some(Stale::Resource(style)));
+
+    place.write("a.html", PAGE.replace("text", "test"));
+    let opened = is_made_anew(&place, &page);
+    assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(Stale::Source)));
+}
+
+/// The same entry as another build would have stored it: the sum of the header is right.
+fn of_another_build(entry: &[u8]) -> Vec<u8> {
+    let mut bytes = entry.to_vec();
+    let summed = HEADER_BYTES - 16;
+    bytes[40] ^= 1;
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[..summed]);
+    bytes[summed..summed + 8].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_page_that_another_build_kept_is_made_anew() {
+    let place = Place::new();
+    let page = place.write("a.html", PAGE);
+    let view = view(300, 200);
+    place.open(&page, view);
+    let name = place.cache().views().unwrap()[0].name.clone();
+    place.spoil(|heap| {
+        let bytes = of_another_build(heap.bytes(&name).unwrap());
+        heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), 0, &bytes)).unwrap();
+    });
+    assert_eq!(is_made_anew(&place, &page).stale, Some(Stale::Engine));
+}
+
+#[test]
+fn a_page_at_another_place_is_another_page() {
+    let place = Place::new();
+    let one = place.write("one.html", "<!doctype html><p>the same");
+    let other = place.write("other.html", "<!doctype html><p>the same");
+    place.open(&one, view(300, 200));
+    // What is in it is the same, but not what it may ask for.
+    assert_eq!(place.open(&other, view(300, 200)).tier, Tier::Document);
+    let stats = place.cache().stats().unwrap();
+    assert_eq!((stats.views, stats.documents), (2, 1));
+}

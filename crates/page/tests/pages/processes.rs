@@ -1,0 +1,186 @@
+//! The program itself: killed, twice at once, with fonts that go.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+use holdfast_page::Tier;
+
+use crate::{Place, anew, png, view};
+
+impl Place {
+    fn program(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast-page"));
+        command.env("HOLDFAST_HOME", self.home()).env("HOLDFAST_POOL", self.pool()).stdin(Stdio::null());
+        command
+    }
+}
+
+fn out(output: &Output) -> (String, String) {
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+#[test]
+fn a_kill_at_any_moment_leaves_the_old_view_or_the_new_one() {
+    let place = Place::new();
+    let view = view(300, 200);
+    let text = |number: u32| {
+        let rest = "<p>text of a page that is written to the cache again and again".repeat(300);
+        format!("<!doctype html><title>{number}</title><h1>{number}</h1>{rest}")
+    };
+    let page = place.write("a.html", text(0));
+    place.open(&page, view);
+    // As long as one takes by itself, so that kills fall on all of it, and most on its end, where it is kept.
+    let started = Instant::now();
+    place.write("a.html", text(1));
+    run(&place, &page);
+    let takes = started.elapsed();
+    for number in 2..26 {
+        place.write("a.html", text(number));
+        let mut child = opening(&place, &page).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let part = 0.5 + f64::from(number) / 40.0;
+        std::thread::sleep(takes.mul_f64(part));
+        // It may have ended.
+        let _ = child.kill();
+        child.wait().unwrap();
+        assert_eq!(place.cache().check().unwrap(), [], "kill {number}");
+        let rows = place.cache().views().unwrap();
+        assert_eq!(rows.len(), 1);
+        assert!(
+            [number, number - 1].map(|n| n.to_string()).contains(&rows[0].title),
+            "kill {number}: {rows:?}"
+        );
+        assert!(rows[0].document_bytes > 0, "kill {number}: the view has no document");
+        assert_eq!(place.open(&page, view).pixels, anew(&page, view), "kill {number}");
+        assert_eq!(place.open(&page, view).tier, Tier::List);
+    }
+}
+
+fn opening(place: &Place, page: &Path) -> Command {
+    let mut command = place.program();
+    command.arg("open").arg(page).args(["--viewport", "300x200", "--timeout", "300"]);
+    command
+}
+
+fn run(place: &Place, page: &Path) -> (String, String) {
+    let output = opening(place, page).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    out(&output)
+}
+
+#[test]
+fn several_programs_share_one_cache() {
+    let place = Place::new();
+    let pages: Vec<PathBuf> =
+        (0..3).map(|n| place.write(&format!("{n}.html"), format!("<!doctype html><h1>Page {n}"))).collect();
+    for round in 0..3 {
+        let children: Vec<_> = pages
+            .iter()
+            .chain(&pages)
+            .map(|page| opening(&place, page).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+            .collect();
+        for child in children {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "round {round}: {output:?}");
+        }
+    }
+    for page in &pages {
+        // Whoever found the cache taken for too long has kept nothing, and said so; now nobody has it.
+        run(&place, page);
+        assert_eq!(run(&place, page).0.split(':').next(), Some("display list"));
+    }
+    assert_eq!(place.cache().check().unwrap(), []);
+}
+
+/// A folder of fonts of its own for the program, with a copy of one of the system's.
+fn own_fonts(place: &Place) -> Option<(PathBuf, PathBuf)> {
+    let font = Path::new("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf");
+    if !font.is_file() {
+        println!("not run: there is no {}; `./test` installs it", font.display());
+        return None;
+    }
+    let folder = place.write("x", "").with_file_name("fonts");
+    std::fs::create_dir(&folder).unwrap();
+    let own = folder.join("own.ttf");
+    std::fs::copy(font, &own).unwrap();
+    let cache = folder.with_file_name("fontconfig-cache");
+    let text = format!(
+        "<fontconfig><dir>{}</dir><cachedir>{}</cachedir></fontconfig>",
+        folder.display(),
+        cache.display()
+    );
+    Some((place.write("fonts.conf", text), own))
+}
+
+#[test]
+fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
+    let place = Place::new();
+    let Some((configuration, font)) = own_fonts(&place) else { return };
+    let page = place.write("a.html", "<!doctype html><p>text");
+    let open = || {
+        let output = opening(&place, &page).env("FONTCONFIG_FILE", &configuration).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        out(&output)
+    };
+    assert!(open().0.starts_with("cold"));
+    assert!(open().0.starts_with("display list"));
+
+    // Another font in the same file, as large, at the same time: only its bytes tell.
+    let bytes = std::fs::read(&font).unwrap();
+    let changed = std::fs::metadata(&font).unwrap().modified().unwrap();
+    let mut other = bytes.clone();
+    *other.last_mut().unwrap() ^= 1;
+    std::fs::write(&font, &other).unwrap();
+    std::fs::File::options().write(true).open(&font).unwrap().set_modified(changed).unwrap();
+    let (said, notes) = open();
+    assert!(said.starts_with("document") && notes.contains("own.ttf is gone or changed"), "{said}{notes}");
+    assert!(open().0.starts_with("display list"));
+
+    // Another font appears: the page may look otherwise.
+    std::fs::write(font.with_file_name("second.ttf"), &bytes).unwrap();
+    let (said, notes) = open();
+    assert!(said.starts_with("document") && notes.contains("fonts of the system changed"), "{said}{notes}");
+    std::fs::remove_file(font.with_file_name("second.ttf")).unwrap();
+    std::fs::remove_file(&font).unwrap();
+    let (said, notes) = open();
+    assert!(said.starts_with("document") && notes.contains("there are no fonts"), "{said}{notes}");
+}
+
+#[test]
+fn the_program_paints_lists_shows_and_removes() {
+    let place = Place::new();
+    place.write("a.png", png(30, 30, [1, 200, 3, 255]));
+    let page =
+        place.write("a.html", "<!doctype html><title>A page</title><a href=b.html><img src=a.png></a>");
+    let pictures = ["one.png", "two.png"].map(|name| place.write(name, ""));
+    for (picture, tier) in pictures.iter().zip(["cold: ", "display list: "]) {
+        let output = opening(&place, &page).arg("--png").arg(picture).output().unwrap();
+        let (said, notes) = out(&output);
+        assert!(said.starts_with(tier) && said.contains("A page"), "{said}{notes}");
+    }
+    let [one, two] = pictures.map(|picture| std::fs::read(picture).unwrap());
+    assert!(one == two && one.starts_with(b"\x89PNG"));
+    let say = |arguments: &[&str]| {
+        let output = place.program().args(arguments).output().unwrap();
+        (out(&output), output.status.code().unwrap())
+    };
+    let file = page.to_str().unwrap();
+    let ((listed, _), _) = say(&["ls"]);
+    assert!(listed.contains("300x200@1") && listed.contains("a.html  A page"), "{listed}");
+    let ((shown, _), _) = say(&["show", file]);
+    assert!(shown.contains("1 links") && shown.contains("b.html"), "{shown}");
+    let ((counted, _), code) = say(&["stats"]);
+    assert!(counted.starts_with("1 views in ") && code == 0, "{counted}");
+    assert_eq!(say(&["rm", file]).0.0, "1 views removed\n");
+    assert_eq!(say(&["rm", file]).1, 3);
+    assert_eq!(say(&["ls"]).0.0, "");
+    assert_eq!(say(&["open", "no-such-page.html"]).1, 3);
+    assert_eq!(say(&["open", "https://example.org/"]).1, 2);
+    assert_eq!(say(&["open", file, "--viewport", "0x5"]).1, 2);
+    let ((said, _), _) = say(&["open", file, "--no-cache"]);
+    assert!(said.starts_with("cold"), "{said}");
+    assert_eq!(say(&["ls"]).0.0, "", "--no-cache keeps nothing");
+}
