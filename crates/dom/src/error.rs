@@ -79,6 +79,8 @@ pub enum Limit {
     SelectorNesting,
     /// Compound selectors in a row.
     SelectorParts,
+    /// Levels below an element that `:has` is asked of.
+    HasDepth,
 }
 
 impl std::fmt::Display for Limit {
@@ -93,6 +95,7 @@ impl std::fmt::Display for Limit {
             Self::SelectorBytes => "bytes of a selector",
             Self::SelectorNesting => "levels of brackets in a selector",
             Self::SelectorParts => "compounds in a selector",
+            Self::HasDepth => "levels of elements below one that `:has` is asked of",
         })
     }
 }

@@ -47,6 +47,8 @@ pub(crate) const SELECTOR_BYTES_MAX: usize = 16 << 10;
 pub(crate) const SELECTOR_NESTING_MAX: usize = 32;
 /// Compound selectors in a row: matching goes as deep.
 pub(crate) const SELECTOR_PARTS_MAX: usize = 256;
+/// Levels that `:has` looks down: it does so by recursion, on a stack that may be 2 MiB, as a thread's is.
+pub(crate) const HAS_DEPTH_MAX: u16 = 2_048;
 
 impl Limits {
     /// As far as the format goes.

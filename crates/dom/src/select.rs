@@ -21,7 +21,7 @@ impl<'heap> Document<'heap> {
     /// All elements that match, in document order: `querySelectorAll`.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn select(&self, selector: &Selector) -> Result<Vec<Node<'_>>, DomError> {
         self.root().select(selector)
     }
@@ -29,7 +29,7 @@ impl<'heap> Document<'heap> {
     /// The first element that matches: `querySelector`.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn select_first(&self, selector: &Selector) -> Result<Option<Node<'_>>, DomError> {
         self.root().select_first(selector)
     }
@@ -39,7 +39,7 @@ impl<'d> Node<'d> {
     /// The elements below this node that match, in document order; `:scope` is this element.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn select(self, selector: &Selector) -> Result<Vec<Node<'d>>, DomError> {
         self.query(selector, usize::MAX)
     }
@@ -47,7 +47,7 @@ impl<'d> Node<'d> {
     /// The first element below this node that matches.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn select_first(self, selector: &Selector) -> Result<Option<Node<'d>>, DomError> {
         Ok(self.query(selector, 1)?.pop())
     }
@@ -55,7 +55,7 @@ impl<'d> Node<'d> {
     /// Whether this element matches.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn matches(self, selector: &Selector) -> Result<bool, DomError> {
         let document = self.document;
         let Some(record) = document.record(self.id).filter(|_| self.is_element()) else { return Ok(false) };
@@ -70,7 +70,7 @@ impl<'d> Node<'d> {
     /// This element, or the nearest above it, that matches.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn closest(self, selector: &Selector) -> Result<Option<Node<'d>>, DomError> {
         for node in std::iter::once(self).chain(self.ancestors()) {
             if node.matches(selector)? {
@@ -93,7 +93,7 @@ impl<'d> Node<'d> {
         while let Some(id) = document.after(self.id, last, &mut steps_left) {
             last = id;
             let Some(record) = document.record(id) else { break };
-            if document.damage().is_some() {
+            if document.damage().is_some() || document.limit().is_some() {
                 break;
             }
             if record.kind != Kind::Element as u8 {
