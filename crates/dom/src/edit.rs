@@ -444,8 +444,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         let nodes_max = u64::from(NODES_MAX);
         let room = Room {
             nodes: more(header.nodes, wanted.nodes, 16, Limit::Nodes, nodes_max)?,
-            attributes: more(header.attributes, wanted.attributes, 16, Limit::Attributes, nodes_max)?,
-            names: more(header.names, wanted.names, 4, Limit::Nodes, nodes_max)?,
+            attributes: more(header.attributes, wanted.attributes, 16, Limit::AllAttributes, nodes_max)?,
+            names: more(header.names, wanted.names, 4, Limit::Names, nodes_max)?,
             text: more(header.text, wanted.text, 1024, Limit::TextBytes, TEXT_BYTES_MAX)?,
         };
         let (mut moved, bytes) = Header::with_room(room, header.quirks);

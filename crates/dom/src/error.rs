@@ -67,8 +67,12 @@ pub enum Limit {
     Nodes,
     /// Nodes below each other.
     Depth,
-    /// Attributes of one element.
+    /// Attributes of one element or tag.
     Attributes,
+    /// Attributes of all elements, or of all tags.
+    AllAttributes,
+    /// Different names of elements and attributes.
+    Names,
     /// White space, slashes and quotes in one tag or comment: no tag has more attributes than that.
     TokenParts,
     /// Bytes of text, values and names.
@@ -90,6 +94,8 @@ impl std::fmt::Display for Limit {
             Self::Nodes => "nodes",
             Self::Depth => "levels of elements",
             Self::Attributes => "attributes of one element",
+            Self::AllAttributes => "attributes of all elements",
+            Self::Names => "different names of elements and attributes",
             Self::TokenParts => "parts of one tag or comment",
             Self::TextBytes => "bytes of text",
             Self::SelectorBytes => "bytes of a selector",

@@ -4,7 +4,7 @@
 //!
 //! A tour, bottom up:
 //! - `layout`: the records of the format. `namespace`, `error`, `limits`: what they and everything else is told in.
-//! - `sink`, `arena`: the tree while html5ever builds it. `parse`: pieces of a source, and when it is too much. `image`: the
+//! - `sink`, `arena`: the tree while html5ever builds it. `tokens`, `parse`: pieces of a source, and when it is too much. `image`: the
 //!   bytes of a document from that.
 //! - [`Document`]: a document in its bytes. [`Node`]: its nodes. `serialize`: HTML again. `check`: all of it.
 //! - [`Selector`], `matching`, `select`: queries.
@@ -34,6 +34,7 @@ mod select;
 mod selector;
 mod serialize;
 mod sink;
+mod tokens;
 
 pub use check::Checked;
 pub use document::{Document, DocumentSize, Quirks};

@@ -82,8 +82,10 @@ impl<'d> Node<'d> {
 
     fn query(self, selector: &Selector, max: usize) -> Result<Vec<Node<'d>>, DomError> {
         let document = self.document;
+        let list = selector.list.slice();
+        let by_number = document.names.len().saturating_mul(list.len()) <= WANTED_NAMES_MAX;
         let selectors: Vec<_> =
-            selector.list.slice().iter().map(|selector| (selector, Wanted::of(document, selector))).collect();
+            list.iter().map(|selector| (selector, Wanted::of(document, selector, by_number))).collect();
         let scope = document.record(self.id).filter(|_| self.is_element());
         let scope = scope.map(|record| Matched::new(document, self.id, record).opaque());
         let mut caches = SelectorCaches::default();
@@ -136,6 +138,10 @@ fn context<'a>(
     context
 }
 
+/// Entries of the tables of wanted names of a list of selectors: documents may claim any number of names. Beyond that elements are
+/// compared by the text of their names alone.
+const WANTED_NAMES_MAX: usize = 1 << 20;
+
 /// What an element must have to match the rightmost part of a selector.
 struct Wanted {
     /// By number of a name, whether it is one that the selector asks for; `None` if it asks for none.
@@ -145,11 +151,11 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(document: &Document<'_>, selector: &parser::Selector<Grammar>) -> Wanted {
+    fn of(document: &Document<'_>, selector: &parser::Selector<Grammar>, by_number: bool) -> Wanted {
         let mut wanted = Wanted { names: None, class: false, id: false };
         for part in selector.iter() {
             match part {
-                Component::LocalName(local) => {
+                Component::LocalName(local) if by_number => {
                     let is_one = |record| {
                         document.is_named(record, &local.name) || document.is_named(record, &local.lower_name)
                     };

@@ -2,8 +2,10 @@
 //!
 //! Invariant: no recursion on depth, and no more output than a sound document of this size can give.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
+use foldhash::fast::RandomState;
 use html5ever::serialize::{AttrRef, Serialize, SerializeOpts, Serializer, TraversalScope, serialize};
 use html5ever::{LocalName, QualName};
 
@@ -55,28 +57,26 @@ impl<'d> Node<'d> {
     }
 }
 
-/// The parser's form of the document's names, each made once.
+/// The parser's form of those of the document's names that occur, each made once.
 struct Names<'d> {
     document: &'d Document<'d>,
-    made: Vec<Option<QualName>>,
+    made: HashMap<u32, QualName, RandomState>,
 }
 
 impl<'d> Names<'d> {
     fn new(document: &'d Document<'d>) -> Names<'d> {
-        Names { document, made: vec![None; document.names.len()] }
+        Names { document, made: HashMap::default() }
     }
 
     fn qualified(&mut self, number: u32) -> QualName {
-        if let Some(Some(name)) = self.made.get(number as usize) {
+        if let Some(name) = self.made.get(&number) {
             return name.clone();
         }
         let record = self.document.name(number).copied().unwrap_or_default();
         let namespace = Namespace::parse(record.namespace).unwrap_or_default();
         let local = LocalName::from(self.document.str_at(record.local, record.local_length));
         let name = QualName::new(None, namespace.to_url(), local);
-        if let Some(place) = self.made.get_mut(number as usize) {
-            *place = Some(name.clone());
-        }
+        self.made.insert(number, name.clone());
         name
     }
 }
