@@ -10,6 +10,11 @@ pub enum Damage {
     NoHeader,
     /// The header's sum does not match.
     HeaderSum,
+    /// A word of the header is none of those that it can be.
+    HeaderWord {
+        /// Which one.
+        word: &'static str,
+    },
     /// A table does not lie in the object.
     Table {
         /// Which one.
@@ -47,6 +52,7 @@ impl std::fmt::Display for Damage {
         match self {
             Self::NoHeader => f.write_str("it has no header of a document"),
             Self::HeaderSum => f.write_str("the sum of its header does not match"),
+            Self::HeaderWord { word } => write!(f, "its header has {word} that there are not"),
             Self::Table { table } => write!(f, "its table of {table} does not lie in it"),
             Self::Node { node } => write!(f, "node {node} leads to none"),
             Self::Attribute { attribute } => write!(f, "attribute {attribute} is none"),
@@ -83,6 +89,8 @@ pub enum Limit {
     SelectorNesting,
     /// Compound selectors in a row.
     SelectorParts,
+    /// Bytes of long names in HTML that is written.
+    NamesBytes,
     /// Levels below an element that `:has` is asked of.
     HasDepth,
 }
@@ -101,6 +109,7 @@ impl std::fmt::Display for Limit {
             Self::SelectorBytes => "bytes of a selector",
             Self::SelectorNesting => "levels of brackets in a selector",
             Self::SelectorParts => "compounds in a selector",
+            Self::NamesBytes => "bytes of long names of elements and attributes in one HTML",
             Self::HasDepth => "levels of elements below one that `:has` is asked of",
         })
     }

@@ -197,3 +197,17 @@ fn circles_of_nodes_end_every_walk_query_and_change_as_damage() {
         memory.bytes_mut()[at..at + 4].copy_from_slice(&before);
     }
 }
+
+#[test]
+fn a_document_node_that_claims_a_text_is_damage_to_all_who_copy_the_document() {
+    let (memory, start, _) = memory();
+    // Words 5 and 6 of node 1: where its text starts, and its length.
+    for word in [5, 6] {
+        let mut memory = memory.copy();
+        let at = start + 128 + 32 + word * 4;
+        memory.bytes_mut()[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+        let mut documents = open(memory);
+        let compacted = documents.compact("page");
+        assert!(matches!(compacted, Err(DomError::Damaged(Damage::Node { node: 1 }))), "{compacted:?}");
+    }
+}

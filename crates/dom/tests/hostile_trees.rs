@@ -17,6 +17,10 @@ struct Made {
     nodes: Vec<NodeRecord>,
     attributes: Vec<AttributeRecord>,
     text: Vec<u8>,
+    quirks: u32,
+    /// What names 0 to 2 are.
+    names: [&'static str; 3],
+    hash_of: fn(&str) -> u32,
     words: Vec<u64>,
 }
 
@@ -24,25 +28,33 @@ const NAME_B: u32 = 2;
 
 impl Made {
     fn of(nodes: Vec<NodeRecord>) -> Made {
-        Made { nodes, attributes: Vec::new(), text: b"idclassb".to_vec(), words: Vec::new() }
+        Made {
+            nodes,
+            attributes: Vec::new(),
+            text: b"idclassb".to_vec(),
+            quirks: 0,
+            names: ["id", "class", "b"],
+            hash_of: name_hash,
+            words: Vec::new(),
+        }
     }
 
     fn open(&mut self) -> Result<Document<'_>, DomError> {
-        let name = |local: u32, text: &str| NameRecord {
-            local,
+        let name = |text: &str| NameRecord {
+            local: "idclassb".find(text).unwrap() as u32,
             local_length: text.len() as u32,
             namespace: u8::from(text == "b"),
-            hash: name_hash(text),
+            hash: (self.hash_of)(text),
             ..NameRecord::default()
         };
-        let names = [name(0, "id"), name(2, "class"), name(7, "b")];
+        let names = self.names.map(name);
         let room = Room {
             nodes: self.nodes.len() as u32,
             attributes: self.attributes.len() as u32,
             names: names.len() as u32,
             text: self.text.len() as u32,
         };
-        let (mut header, bytes) = Header::with_room(room, 0);
+        let (mut header, bytes) = Header::with_room(room, self.quirks);
         for table in [&mut header.nodes, &mut header.attributes, &mut header.names, &mut header.text] {
             table.used = table.room;
         }
@@ -245,4 +257,91 @@ fn fields_of_a_disabled_set_are_not_each_looked_for_among_all_others() {
     let (few, many) = (time(500), time(8_000));
     // 16 times as many: 16 times as long, not 256 times.
     assert!(many < few * 100, "{few:?}, {many:?}");
+}
+
+/// Elements in a row below the document's first, each with a text.
+fn row(many: u32, element_of: impl Fn() -> NodeRecord, text: (u32, u32)) -> Vec<NodeRecord> {
+    let mut nodes = tree(2, [element(1, 0, 2, 3)]);
+    for at in 0..many {
+        let (node, last) = (3 + at * 2, 1 + many * 2);
+        let next = if node == last { 0 } else { node + 2 };
+        let previous = if at == 0 { last } else { node - 2 };
+        nodes.push(NodeRecord { parent: 2, next, previous, first_child: node + 1, ..element_of() });
+        let (parent, kind) = (node, Kind::Text as u8);
+        let (data, length) = text;
+        nodes.push(NodeRecord { parent, previous: node + 1, kind, data, length, ..NodeRecord::default() });
+    }
+    nodes
+}
+
+#[test]
+fn nodes_that_claim_the_same_texts_and_attributes_are_found_before_anything_is_copied() {
+    let long = vec![b'x'; 10_000];
+    let (at, length) = (8, long.len() as u32);
+    let check = |made: &mut Made| {
+        let page = made.open().unwrap();
+        let (checked, html) = (page.clone().check(), page.root().html());
+        assert!(matches!(html, Err(DomError::Damaged(_))), "{:?}", html.map(|html| html.len()));
+        checked.unwrap_err()
+    };
+    let plain = || element(0, 0, 0, 0);
+    let mut made = Made::of(row(300, plain, (at, 60)));
+    made.text.extend(&long);
+    assert!(made.open().unwrap().check().is_ok(), "short texts are shared");
+    assert_eq!(made.open().unwrap().root().text().unwrap().len(), 18_000);
+    let mut made = Made::of(row(300, plain, (at, length)));
+    made.text.extend(&long);
+    assert!(matches!(check(&mut made), DomError::Damaged(Damage::Text { .. })));
+
+    let with = |attributes| move || NodeRecord { attributes, ..element(0, 0, 0, 0) };
+    let attribute = |length| AttributeRecord { name: 1, value: at, length };
+    let mut made = Made::of(row(300, with(1_000), (at, 0)));
+    made.text.extend(&long);
+    made.attributes = vec![attribute(5); 1_000];
+    assert!(matches!(check(&mut made), DomError::Damaged(Damage::Attribute { .. })));
+    let mut made = Made::of(row(1, with(1_000), (at, 0)));
+    made.text.extend(&long);
+    made.attributes = vec![attribute(length); 1_000];
+    assert!(matches!(check(&mut made), DomError::Damaged(Damage::Text { .. })));
+}
+
+#[test]
+fn a_check_finds_words_that_would_silently_change_what_queries_find() {
+    let made = || Made::of(tree(2, [element(1, 0, 2, 0)]));
+    assert!(made().open().unwrap().check().is_ok());
+    let damage = |mut made: Made| made.open().unwrap().check().unwrap_err().to_string();
+    assert!(damage(Made { hash_of: |name| name_hash(name) ^ 1, ..made() }).contains("name 0"));
+    assert!(damage(Made { names: ["class", "id", "b"], ..made() }).contains("name 0"));
+    assert!(damage(Made { names: ["id", "b", "b"], ..made() }).contains("name 1"));
+    assert!(damage(Made { quirks: 3, ..made() }).contains("quirks"));
+    let mut with_text = made();
+    with_text.nodes[1].length = u32::MAX;
+    assert!(damage(with_text).contains("node 1"));
+    let mut with_start = made();
+    with_start.nodes[1].data = u32::MAX;
+    assert!(damage(with_start).contains("node 1"));
+}
+
+#[test]
+fn a_long_name_that_many_elements_have_is_not_written_without_end() {
+    let name = "x".repeat(1 << 20);
+    let source = format!("<p><b {name}>{}", "<p>x".repeat(200));
+    let page = LoosePage::parse(source.as_bytes(), &ParseOptions::default()).unwrap();
+    let page = page.open().unwrap();
+    let written = page.root().write_html(std::io::sink());
+    assert!(matches!(written, Err(DomError::Limit { limit: Limit::NamesBytes, .. })), "{written:?}");
+    let part = page.select_first(&Selector::parse("p b").unwrap()).unwrap().unwrap();
+    assert!(part.html().unwrap().len() > name.len());
+    assert_eq!(page.damage(), None);
+}
+
+#[test]
+fn a_list_of_selectors_takes_no_table_of_names_that_a_document_only_claims() {
+    let documents = parsed("<p class=x><i>1</i><b>2</b>");
+    let page = documents.open("page").unwrap();
+    // So many that names are no longer compared by number; what is found is the same.
+    let list = "b,".repeat(8_000) + "b";
+    for selector in [list.as_str(), "b"] {
+        assert_eq!(page.select(&Selector::parse(selector).unwrap()).unwrap().len(), 1);
+    }
 }
