@@ -4,7 +4,7 @@
 
 use std::io::Read;
 
-use holdfast_heap::{Backing, Heap, HeapError, Owned};
+use holdfast_heap::{Backing, Heap, HeapError, Owned, RootType};
 use zerocopy::IntoBytes;
 
 use crate::arena::Arena;
@@ -57,7 +57,9 @@ impl<B: Backing> Documents<B> {
     /// The names of the documents, in no particular order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let heap = self.heap.heap();
-        heap.roots().map(|(name, _)| name).filter(|name| is_document(heap, name))
+        let of_document =
+            |stored: Option<RootType>| stored.is_some_and(|stored| stored.layout == root_type().layout);
+        heap.roots().with_types().filter(move |(.., stored)| of_document(*stored)).map(|(name, ..)| name)
     }
 
     /// Opens a document where it lies; costs the same whatever its size.
@@ -89,8 +91,19 @@ impl<B: Backing> Documents<B> {
         let (arena, parsed) = parse(source, options)?;
         let image = Image::of(&arena, &options.limits)?;
         drop(arena);
-        self.store(name, &image)?;
+        self.store(name, image.bytes(), |target| image.write(target))?;
         Ok(report(parsed, &image))
+    }
+
+    /// Keeps a page that was parsed before under a name, in the place of the document that had it: who parses first, and then opens a
+    /// heap, keeps nobody waiting for it.
+    ///
+    /// # Errors
+    /// [`DomError::NotADocument`] when something else has the name, and those of the heap: there is what there was before.
+    pub fn put(&mut self, name: &str, page: &LoosePage) -> Result<ParseReport, DomError> {
+        self.check_place(name)?;
+        self.store(name, page.bytes().len() as u64, |target| target.copy_from_slice(page.bytes()))?;
+        Ok(page.report())
     }
 
     /// Changes a document: all that `work` does counts when it returns `Ok`, and none of it when it returns an error or panics,
@@ -125,16 +138,16 @@ impl<B: Backing> Documents<B> {
         document.check()?;
         let limits = Limits { depth: u32::MAX, ..Limits::default() };
         let image = Image::of(&Arena::of(&document), &limits)?;
-        self.store(name, &image)
+        self.store(name, image.bytes(), |target| image.write(target))
     }
 
     /// Puts a document in the place of that of its name.
-    fn store(&mut self, name: &str, image: &Image) -> Result<(), DomError> {
+    fn store(&mut self, name: &str, bytes: u64, write: impl FnOnce(&mut [u8])) -> Result<(), DomError> {
         self.heap.transaction(|tx| {
             if tx.root(name).is_some() {
                 tx.remove(name)?;
             }
-            tx.create(name, image.bytes(), Some(root_type()), |bytes| image.write(bytes))?;
+            tx.create(name, bytes, Some(root_type()), write)?;
             Ok(())
         })
     }

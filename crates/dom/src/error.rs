@@ -115,6 +115,34 @@ impl std::fmt::Display for Limit {
     }
 }
 
+impl Limit {
+    /// What to do about it.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::SelectorBytes | Self::SelectorNesting | Self::SelectorParts => {
+                "ask by several shorter selectors"
+            }
+            Self::HasDepth => "ask of elements further below, or without `:has`",
+            Self::NamesBytes => "ask for parts of the document one by one",
+            _ => "raise the limit if the page is known to be good",
+        }
+    }
+
+    /// Whether it is one of [`Limits`](crate::Limits).
+    #[must_use]
+    pub fn of_pages(self) -> bool {
+        !matches!(
+            self,
+            Self::SelectorBytes
+                | Self::SelectorNesting
+                | Self::SelectorParts
+                | Self::HasDepth
+                | Self::NamesBytes
+        )
+    }
+}
+
 /// Why something was not done with a document.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -123,7 +151,7 @@ pub enum DomError {
     #[error("the page cannot be read or written: {0}")]
     Io(#[from] std::io::Error),
     /// More than a limit allows; nothing was stored.
-    #[error("more than {max} {limit}; raise the limit if the page is known to be good")]
+    #[error("more than {max} {limit}; {}", limit.advice())]
     Limit {
         /// Which one.
         limit: Limit,
@@ -213,7 +241,7 @@ pub enum ChangeError {
     },
     /// No element or attribute can have this name.
     #[error(
-        "an element's or attribute's name has at least one character, and no white space, `/`, `=`, `>`, `<`, quotes or NUL"
+        "an element's or attribute's name has at least one character, and no white space, `/`, `=`, `>`, `<`, quotes or NUL; an element's begins with a letter"
     )]
     BadName,
 }

@@ -8,7 +8,7 @@
 //!   bytes of a document from that.
 //! - [`Document`]: a document in its bytes. [`Node`]: its nodes. `serialize`: HTML again. `check`: all of it.
 //! - [`Selector`], `matching`, `select`: queries.
-//! - [`Documents`]: the documents of a heap. [`Edit`]: changes.
+//! - [`Documents`]: the documents of a heap. [`Edit`], `name`: changes.
 //!
 //! The invariant that all of it serves: **no byte of a document is believed.** Each number is looked up in a table whose place is
 //! known to lie in the document; what is wrong reads as nothing and is noted, and a whole answer is an error then.
@@ -27,6 +27,7 @@ mod image;
 pub mod layout;
 mod limits;
 mod matching;
+mod name;
 mod namespace;
 mod node;
 mod parse;

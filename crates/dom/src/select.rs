@@ -52,7 +52,7 @@ impl<'d> Node<'d> {
         Ok(self.query(selector, 1)?.pop())
     }
 
-    /// Whether this element matches.
+    /// Whether this element matches; `:scope` is the root element here.
     ///
     /// # Errors
     /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
@@ -67,7 +67,7 @@ impl<'d> Node<'d> {
         document.unless_damaged(answer)
     }
 
-    /// This element, or the nearest above it, that matches.
+    /// This element, or the nearest above it, that matches; `:scope` is the root element here.
     ///
     /// # Errors
     /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.

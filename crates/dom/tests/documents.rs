@@ -4,7 +4,7 @@
 mod common;
 
 use common::{empty, parsed, reopened};
-use holdfast_dom::{Documents, DomError, Kind, Limit, Limits, Namespace, ParseOptions, Quirks};
+use holdfast_dom::{Documents, DomError, Kind, Limit, Limits, LoosePage, Namespace, ParseOptions, Quirks};
 use holdfast_heap::{Heap, OpenOptions};
 
 const PAGE: &str = "<!DOCTYPE html PUBLIC \"p\" \"s\"><!-- first --><title>A &amp; B</title>\
@@ -117,6 +117,11 @@ fn a_document_lies_beside_other_things_and_takes_the_place_of_its_older_self_alo
     let mut names: Vec<&str> = documents.names().collect();
     names.sort_unstable();
     assert_eq!(names, ["other", "page"]);
+    // A page that was parsed before is kept just the same.
+    let loose = LoosePage::parse(&b"<p>loose"[..], &ParseOptions::default()).unwrap();
+    assert!(matches!(documents.put("data", &loose), Err(DomError::NotADocument { .. })));
+    assert_eq!(documents.put("other", &loose).unwrap(), loose.report());
+    assert_eq!(documents.open("other").unwrap().root().text().unwrap(), "loose");
     documents.remove("other").unwrap();
     assert_eq!(documents.names().count(), 1);
     assert_eq!(documents.heap().root("data").unwrap().bytes, 200);
