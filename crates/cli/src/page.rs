@@ -11,7 +11,7 @@ use holdfast_region::RegionName;
 use serde::Serialize;
 
 use crate::exit::{BAD_FILE, FOUND, Failure, NO_ROOM, NOT_FOUND, OTHER, USAGE};
-use crate::heap::{key, key_for_new, name_space};
+use crate::heap::{DEFAULT_KEY, key, key_for_new, name_space};
 use crate::output::{print, print_each, print_json, print_json_each, with_progress};
 use crate::page_args::{PageCommand, PageForm, PageKeepArgs, PageQueryArgs};
 use crate::size::show_size;
@@ -64,7 +64,7 @@ fn query(args: &PageQueryArgs) -> Result<u8, Failure> {
         Failure::new(NOT_FOUND, format!("there is no file {:?}, and no heap can have this name", args.source))
     })?;
     let names = name_space()?;
-    let key = key(&names, args.key.as_deref().unwrap_or("default"), Some(&heap))?;
+    let key = key(&names, args.key.as_deref().unwrap_or(DEFAULT_KEY), Some(&heap))?;
     let region = names.open_read_only(&heap, &key)?;
     let (heap_of_pages, region) = open_data_heap(region)?;
     let documents = Documents::new(heap_of_pages);
