@@ -50,7 +50,7 @@ fn query(args: &PageQueryArgs) -> Result<u8, Failure> {
             return Err(Failure::new(
                 USAGE,
                 format!(
-                    "{} is a file: --name and --key are of heaps; leave them out, or name a heap",
+                    "{} is no heap: --name and --key are of heaps; leave them out, or name one",
                     args.source
                 ),
             ));
