@@ -78,7 +78,12 @@ fn what_cannot_be_queried_or_kept_is_told_with_what_to_do() {
         (&["query", "missing.html", "li"], 3, "missing.html"),
         (&["query", "nothing", "li"], 3, "nothing"),
         (&["query", file, "li", "--text", "--json"], 2, "cannot be used with"),
-        (&["query", deep.to_str().unwrap(), "li"], 7, "more than 2048 levels of elements"),
+        (&["query", deep.to_str().unwrap(), "li"], 7, "more than 2048 levels of elements; only programs"),
+        (&["query", file, "li", "--name", "x"], 2, "--name and --key are of heaps"),
+        (&["query", "-", "li", "--key", "x"], 2, "--name and --key are of heaps"),
+        (&["keep", deep.to_str().unwrap(), "--heap", "pages"], 7, "more than 2048 levels of elements"),
+        // The page that was refused has left no heap.
+        (&["query", "pages", "li"], 3, "pages"),
         (&["keep", "-", "--heap", "pages"], 2, "--name"),
         (&["keep", "./missing.html", "--heap", "pages"], 3, "missing.html"),
     ] {

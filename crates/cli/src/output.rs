@@ -1,10 +1,10 @@
 //! What people and programs see: tables, JSON, and a sign of life when something takes long.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::exit::{Failure, OTHER};
 
@@ -44,9 +44,44 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
+/// Prints a sequence as JSON, indented, of which only one element is in memory at a time.
+///
+/// # Errors
+/// That of the first element that has one, or why nothing can be printed.
+pub fn print_json_each<T: Serialize>(
+    elements: impl Iterator<Item = Result<T, Failure>>,
+) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut failed = None;
+    let until_failure = elements.map_while(|element| element.map_err(|error| failed = Some(error)).ok());
+    let mut serializer = serde_json::Serializer::pretty(&mut out);
+    let written = serializer.collect_seq(until_failure).map_err(io::Error::from);
+    written_out(written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()))?;
+    failed.map_or(Ok(()), Err)
+}
+
+/// Prints lines, of which only one is in memory at a time.
+///
+/// # Errors
+/// That of the first line that has one, or why nothing can be printed.
+pub fn print_each(lines: impl Iterator<Item = Result<String, Failure>>) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    for line in lines {
+        match writeln!(out, "{}", line?) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            written => written_out(written)?,
+        }
+    }
+    written_out(out.flush())
+}
+
 /// Prints to standard output; a reader that went away (`| head`) is no failure.
 pub fn print(text: &str) -> Result<(), Failure> {
-    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+    written_out(io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()))
+}
+
+fn written_out(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(OTHER, cannot_print(&error)))
         }

@@ -11,8 +11,8 @@ use holdfast_region::RegionName;
 use serde::Serialize;
 
 use crate::exit::{BAD_FILE, FOUND, Failure, NO_ROOM, NOT_FOUND, OTHER, USAGE};
-use crate::heap::{key, key_for_new, name_space};
-use crate::output::{print, print_json, with_progress};
+use crate::heap::{DEFAULT_KEY, key, key_for_new, name_space};
+use crate::output::{print, print_each, print_json, print_json_each, with_progress};
 use crate::page_args::{PageCommand, PageForm, PageKeepArgs, PageQueryArgs};
 use crate::page_program;
 use crate::size::show_size;
@@ -52,6 +52,15 @@ fn query(args: &PageQueryArgs) -> Result<u8, Failure> {
     let selector = Selector::parse(&args.selector)?;
     let path = Path::new(&args.source);
     if args.source == "-" || args.source.contains('/') || path.is_file() {
+        if args.name.is_some() || args.key.is_some() {
+            return Err(Failure::new(
+                USAGE,
+                format!(
+                    "{} is no heap: --name and --key are of heaps; leave them out, or name one",
+                    args.source
+                ),
+            ));
+        }
         let page = with_progress(&format!("reading {}", args.source), || {
             LoosePage::parse(source(path)?, &ParseOptions::default()).map_err(Failure::from)
         })?;
@@ -61,7 +70,7 @@ fn query(args: &PageQueryArgs) -> Result<u8, Failure> {
         Failure::new(NOT_FOUND, format!("there is no file {:?}, and no heap can have this name", args.source))
     })?;
     let names = name_space()?;
-    let key = key(&names, &args.key, Some(&heap))?;
+    let key = key(&names, args.key.as_deref().unwrap_or(DEFAULT_KEY), Some(&heap))?;
     let region = names.open_read_only(&heap, &key)?;
     let (heap_of_pages, region) = open_data_heap(region)?;
     let documents = Documents::new(heap_of_pages);
@@ -104,25 +113,22 @@ fn show(page: &Document<'_>, selector: &Selector, form: &PageForm) -> Result<u8,
         return Ok(code);
     }
     if form.json {
-        let matches: Vec<Match> = found.iter().map(|node| matched(*node)).collect::<Result<_, _>>()?;
-        print_json(&matches)?;
+        print_json_each(found.into_iter().map(|node| Ok(matched(node)?)))?;
         return Ok(code);
     }
-    let mut text = String::new();
-    for node in found {
-        let said = match &form.attr {
-            Some(name) => match node.attribute(&name.to_ascii_lowercase()).or_else(|| node.attribute(name)) {
-                Some(value) => value.to_owned(),
-                None => continue,
-            },
-            None if form.text => node.text()?,
-            None => node.html()?,
-        };
-        text.push_str(&said);
-        text.push('\n');
+    print_each(found.into_iter().filter_map(|node| match &form.attr {
+        Some(name) => {
+            let value = node.attribute(&name.to_ascii_lowercase()).or_else(|| node.attribute(name));
+            value.map(|value| Ok(value.to_owned()))
+        }
+        None if form.text => Some(node.text().map_err(Failure::from)),
+        None => Some(node.html().map_err(Failure::from)),
+    }))?;
+    // What was met while the values were read.
+    match page.damage().filter(|_| form.attr.is_some()) {
+        Some(damage) => Err(DomError::Damaged(damage).into()),
+        None => Ok(code),
     }
-    print(&text)?;
-    Ok(code)
 }
 
 fn matched(node: Node<'_>) -> Result<Match, DomError> {
@@ -148,15 +154,16 @@ fn keep(args: &PageKeepArgs) -> Result<u8, Failure> {
         .or(from_file)
         .filter(|name| name != "-")
         .ok_or_else(|| Failure::new(USAGE, "the page needs a name in the heap; give it one by --name"))?;
-    let source = source(&args.file)?;
+    // Before there is a heap, or it is opened for writing: the source may take its time, and the page may be refused.
+    let page = with_progress(&format!("parsing {}", args.file.display()), || {
+        LoosePage::parse(source(&args.file)?, &ParseOptions::default()).map_err(Failure::from)
+    })?;
     let names = name_space()?;
     let key = key_for_new(&names, &args.key)?;
     let region = names.open_or_create(&args.heap, &key, args.heap_size)?;
     let (heap, region) = open_data_heap(region)?;
     let mut documents = Documents::new(heap);
-    let report = with_progress(&format!("parsing {}", args.file.display()), || {
-        documents.parse(&name, source, &ParseOptions::default())
-    });
+    let report = documents.keep(&name, &page);
     drop(documents.into_heap().close());
     region.close()?;
     let report = report?;
@@ -200,6 +207,13 @@ impl From<DomError> for Failure {
             DomError::Heap(holdfast_heap::HeapError::OutOfMemory { .. }) => NO_ROOM,
             _ => OTHER,
         };
+        if let DomError::Limit { limit, max } = &error
+            && limit.of_pages()
+        {
+            // There is no option for it: who knows that a page is good writes the few lines that take it.
+            let limits = "only programs take such a page, which raise the limit (`holdfast_dom::Limits`)";
+            return Failure::new(code, format!("more than {max} {limit}; {limits}"));
+        }
         Failure::new(code, error)
     }
 }

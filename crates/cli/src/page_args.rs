@@ -75,9 +75,9 @@ pub struct PageQueryArgs {
     /// Which document of the heap, if it has several
     #[arg(long, value_name = "DOCUMENT")]
     pub name: Option<String>,
-    /// Name of the owner key
-    #[arg(long, value_name = "KEY", default_value = "default")]
-    pub key: String,
+    /// Name of the owner key [default: default]
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
 }
 
 /// What is printed of each match.

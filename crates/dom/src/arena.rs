@@ -136,7 +136,7 @@ impl Arena {
             true => self.push(NodeRecord { kind: Kind::Fragment as u8, ..NodeRecord::default() }),
             false => NONE,
         };
-        let name = self.names.number(name);
+        let name = self.name_number(name);
         let data = self.attributes.len() as u32;
         for attribute in attributes {
             self.push_attribute(attribute);
@@ -152,8 +152,17 @@ impl Arena {
         })
     }
 
+    fn name_number(&mut self, name: &QualName) -> u32 {
+        let known = self.names.all.len();
+        let number = self.names.number(name);
+        if self.names.all.len() > known {
+            self.text_bytes += name.local.len() as u64;
+        }
+        number
+    }
+
     fn push_attribute(&mut self, attribute: &Attribute) {
-        let name = self.names.number(&attribute.name);
+        let name = self.name_number(&attribute.name);
         let (value, length) = self.add_text(attribute.value.as_bytes());
         self.attributes.push(AttributeRecord { name, value, length });
     }
@@ -165,7 +174,7 @@ impl Arena {
         let missing: Vec<&Attribute> = attributes
             .iter()
             .filter(|attribute| {
-                let name = self.names.number(&attribute.name);
+                let name = self.name_number(&attribute.name);
                 old.iter().all(|there| there.name != name)
             })
             .collect();
@@ -264,6 +273,12 @@ impl Arena {
         let depth = self.depths[parent as usize].saturating_add(1);
         self.depths[child as usize] = depth;
         self.depth = self.depth.max(depth);
+        // What a template holds is below it, too.
+        let node = self.node(child);
+        if node.kind == Kind::Element as u8 && node.length != NONE {
+            let contents = node.length as usize;
+            self.depths[contents] = depth.saturating_add(1);
+        }
     }
 
     pub(crate) fn append_text(&mut self, parent: u32, text: &[u8]) {

@@ -2,7 +2,8 @@
 
 use crate::document::Document;
 use crate::error::{Damage, DomError};
-use crate::layout::{DOCUMENT, Kind, NONE};
+use crate::image::SHARED_BYTES_MAX;
+use crate::layout::{DOCUMENT, Kind, NAME_CLASS, NAME_ID, NONE, NodeRecord, name_hash};
 use crate::namespace::Namespace;
 use crate::node::Node;
 
@@ -21,16 +22,32 @@ impl<'heap> Document<'heap> {
     /// # Errors
     /// [`DomError::Damaged`] with the first damage.
     pub fn check(&self) -> Result<Checked, DomError> {
+        if self.header.quirks > 2 {
+            self.note(Damage::HeaderWord { word: "quirks" });
+        }
+        let mut left = Left { attributes: self.attributes.len(), text_bytes: self.text.len() };
         for (number, name) in (0..).zip(self.names) {
-            self.str_at(name.local, name.local_length);
+            left.take_text(self, name.local, name.local_length);
+            left.take_text(self, name.prefix, name.prefix_length.into());
+            if self.damage().is_some() {
+                break;
+            }
+            let local = self.str_at(name.local, name.local_length);
             self.str_at(name.prefix, name.prefix_length.into());
-            if Namespace::parse(name.namespace).is_none() || name.has_prefix > 1 {
+            let known = match number {
+                NAME_ID => Some("id"),
+                NAME_CLASS => Some("class"),
+                _ => None,
+            };
+            let is_known =
+                |known| local == known && name.namespace == Namespace::None as u8 && name.has_prefix == 0;
+            if Namespace::parse(name.namespace).is_none()
+                || name.has_prefix > 1
+                || name.hash != name_hash(local)
+                || !known.is_none_or(is_known)
+            {
                 self.note(Damage::Name { name: number });
             }
-        }
-        for attribute in self.attributes {
-            self.name(attribute.name);
-            self.str_at(attribute.value, attribute.length);
         }
         let mut seen = vec![false; self.nodes.len()];
         let mut checked = Checked::default();
@@ -40,31 +57,30 @@ impl<'heap> Document<'heap> {
                 break;
             }
             checked.nodes += 1;
-            self.check_node(id, &mut seen, &mut open);
+            self.check_node(id, &mut left, &mut seen, &mut open);
         }
         checked.removed = (self.nodes.len() as u64).saturating_sub(1 + checked.nodes);
         self.unless_damaged(checked)
     }
 
-    fn check_node(&self, id: u32, seen: &mut [bool], open: &mut Vec<u32>) {
+    fn check_node(&self, id: u32, left: &mut Left, seen: &mut [bool], open: &mut Vec<u32>) {
         let node = Node { document: self, id };
         let (kind, record) = (node.kind(), node.record());
         match kind {
             Kind::Element => {
                 let _ = (node.name(), node.namespace());
-                self.attributes_of(&record);
+                self.check_attributes(&record, left);
             }
-            Kind::Text | Kind::Comment => {
-                let _ = node.data();
-            }
-            Kind::Doctype => {
-                let _ = node.doctype();
-            }
-            Kind::ProcessingInstruction => {
-                let _ = node.data();
+            Kind::Text | Kind::Comment | Kind::Doctype | Kind::ProcessingInstruction => {
+                left.take_text(self, record.data, record.length);
+                if self.damage().is_some() {
+                    return;
+                }
+                let _ = (node.data(), node.doctype());
             }
             Kind::Document | Kind::Fragment => {
-                if [record.parent, record.next, record.previous] != [NONE; 3] {
+                let has_text = kind == Kind::Document && (record.data, record.length) != (0, 0);
+                if [record.parent, record.next, record.previous] != [NONE; 3] || has_text {
                     self.note(Damage::Node { node: id });
                 }
             }
@@ -98,6 +114,42 @@ impl<'heap> Document<'heap> {
             && first.record().previous != last
         {
             self.note(Damage::Node { node: id });
+        }
+    }
+
+    fn check_attributes(&self, record: &NodeRecord, left: &mut Left) {
+        let attributes = self.attributes_of(record);
+        match left.attributes.checked_sub(attributes.len()) {
+            Some(rest) => left.attributes = rest,
+            None => return self.note(Damage::Attribute { attribute: record.data }),
+        }
+        for attribute in attributes {
+            left.take_text(self, attribute.value, attribute.length);
+            if self.damage().is_some() {
+                return;
+            }
+            self.name(attribute.name);
+            self.str_at(attribute.value, attribute.length);
+        }
+    }
+}
+
+/// What the nodes that are still to come can have: no two elements of a sound document share attributes, and only short texts are
+/// shared. So a copy of a document that was checked is no larger than the document.
+struct Left {
+    attributes: usize,
+    text_bytes: usize,
+}
+
+impl Left {
+    fn take_text(&mut self, document: &Document<'_>, start: u32, length: u32) {
+        let length = length as usize;
+        if length <= SHARED_BYTES_MAX {
+            return;
+        }
+        match self.text_bytes.checked_sub(length) {
+            Some(rest) => self.text_bytes = rest,
+            None => document.note(Damage::Text { start }),
         }
     }
 }

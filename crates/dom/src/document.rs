@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 use zerocopy::FromBytes;
 
-use crate::error::{Damage, DomError};
+use crate::error::{Damage, DomError, Limit};
 use crate::layout::{
     AttributeRecord, DOCUMENT, FORMAT_VERSION, Header, Kind, MAGIC, NAME_CLASS, NONE, NameRecord, NodeRecord,
     Table,
@@ -27,6 +27,8 @@ pub struct Document<'heap> {
     pub(crate) text: &'heap [u8],
     bytes: u64,
     damage: Cell<Option<Damage>>,
+    /// What the query that is asked would pass.
+    limit: Cell<Option<(Limit, u64)>>,
 }
 
 impl std::fmt::Debug for Document<'_> {
@@ -102,6 +104,7 @@ impl<'heap> Document<'heap> {
             text: part(header.text, 1, "text")?,
             bytes: bytes.len() as u64,
             damage: Cell::new(None),
+            limit: Cell::new(None),
         };
         match document.record(DOCUMENT) {
             Some(node) if node.kind == Kind::Document as u8 => {}
@@ -170,11 +173,22 @@ impl<'heap> Document<'heap> {
         }
     }
 
-    /// An answer, unless damage was met: then it may not be the whole one.
+    pub(crate) fn limit(&self) -> Option<(Limit, u64)> {
+        self.limit.get()
+    }
+
+    /// Unlike damage this is of one answer alone.
+    pub(crate) fn note_limit(&self, limit: Limit, max: u64) {
+        self.limit.set(Some((limit, max)));
+    }
+
+    /// An answer, unless damage was met or a limit passed: then it may not be the whole one.
     pub(crate) fn unless_damaged<T>(&self, answer: T) -> Result<T, DomError> {
-        match self.damage.get() {
-            Some(damage) => Err(DomError::Damaged(damage)),
-            None => Ok(answer),
+        let limit = self.limit.take();
+        match (self.damage.get(), limit) {
+            (Some(damage), _) => Err(DomError::Damaged(damage)),
+            (None, Some((limit, max))) => Err(DomError::Limit { limit, max }),
+            (None, None) => Ok(answer),
         }
     }
 

@@ -6,7 +6,7 @@ use std::borrow::BorrowMut;
 use std::io::Read;
 use std::marker::PhantomData;
 
-use holdfast_heap::{Backing, Heap, HeapError, Owned};
+use holdfast_heap::{Backing, Heap, HeapError, Owned, RootType};
 use zerocopy::IntoBytes;
 
 use crate::arena::Arena;
@@ -70,7 +70,8 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
     /// The names of the documents, in no particular order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let heap = self.heap();
-        heap.roots().map(|(name, _)| name).filter(|name| is_document(heap, name))
+        let is_ours = |stored: Option<RootType>| stored.is_some_and(|stored| stored.layout == root_type().layout);
+        heap.roots().with_types().filter(move |(.., stored)| is_ours(*stored)).map(|(name, ..)| name)
     }
 
     /// Whether there is a document of this name, of whatever version and state.
@@ -108,7 +109,7 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
         let (arena, parsed) = parse(source, options)?;
         let image = Image::of(&arena, &options.limits)?;
         drop(arena);
-        self.store(name, &image)?;
+        self.store(name, image.bytes(), |target| image.write(target))?;
         Ok(report(parsed, &image))
     }
 
@@ -116,10 +117,10 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
     ///
     /// # Errors
     /// [`DomError::NotADocument`] when something else has the name, and those of the heap: there is what there was before.
-    pub fn keep(&mut self, name: &str, page: &LoosePage) -> Result<(), DomError> {
+    pub fn keep(&mut self, name: &str, page: &LoosePage) -> Result<ParseReport, DomError> {
         self.check_place(name)?;
-        let bytes = page.bytes();
-        self.put(name, bytes.len() as u64, |place| place.copy_from_slice(bytes))
+        self.store(name, page.bytes().len() as u64, |target| target.copy_from_slice(page.bytes()))?;
+        Ok(page.report())
     }
 
     /// Changes a document: all that `work` does counts when it returns `Ok`, and none of it when it returns an error or panics,
@@ -154,20 +155,16 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
         document.check()?;
         let limits = Limits { depth: u32::MAX, ..Limits::default() };
         let image = Image::of(&Arena::of(&document), &limits)?;
-        self.store(name, &image)
+        self.store(name, image.bytes(), |target| image.write(target))
     }
 
     /// Puts a document in the place of that of its name.
-    fn store(&mut self, name: &str, image: &Image) -> Result<(), DomError> {
-        self.put(name, image.bytes(), |bytes| image.write(bytes))
-    }
-
-    fn put(&mut self, name: &str, bytes: u64, fill: impl FnOnce(&mut [u8])) -> Result<(), DomError> {
+    fn store(&mut self, name: &str, bytes: u64, write: impl FnOnce(&mut [u8])) -> Result<(), DomError> {
         self.heap.borrow_mut().transaction(|tx| {
             if tx.root(name).is_some() {
                 tx.remove(name)?;
             }
-            tx.create(name, bytes, Some(root_type()), fill)?;
+            tx.create(name, bytes, Some(root_type()), write)?;
             Ok(())
         })
     }

@@ -16,6 +16,7 @@ use crate::layout::{
     AttributeRecord, Header, Kind, NONE, NameRecord, NodeRecord, Room, Table, name_hash, root_type,
 };
 use crate::limits::{ATTRIBUTES_MAX, NODES_MAX, TEXT_BYTES_MAX};
+use crate::name::{attribute_name, element_name};
 use crate::namespace::Namespace;
 
 /// A document that is being changed; see [`Documents::edit`](crate::Documents::edit).
@@ -51,15 +52,25 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         Document::with_header(self.header, self.tx.bytes(self.object).unwrap_or_default())
     }
 
-    /// Makes an element that is nowhere yet; a name of HTML is brought to lower case.
+    /// Makes an element that is nowhere yet; a name of HTML is brought to lower case. A template has contents, in which nothing is yet.
     ///
     /// # Errors
     /// [`ChangeError::BadName`], no room.
     pub fn create_element(&mut self, namespace: Namespace, name: &str) -> Result<u32, DomError> {
-        let name = checked_name(name, namespace == Namespace::Html)?;
+        let is_template = namespace == Namespace::Html && name.eq_ignore_ascii_case("template");
+        let name = element_name(name, namespace == Namespace::Html)?;
         self.change(|edit| {
             let name = edit.name_number(namespace, &name)?;
-            edit.push_node(NodeRecord { kind: Kind::Element as u8, name, ..NodeRecord::default() })
+            let element = NodeRecord { kind: Kind::Element as u8, name, ..NodeRecord::default() };
+            if !is_template {
+                return edit.push_node(element);
+            }
+            edit.reserve(Room { nodes: 2, ..Room::default() })?;
+            let contents = edit.header.nodes.used + 1;
+            let template = edit.push_node(NodeRecord { length: contents, ..element })?;
+            let kind = Kind::Fragment as u8;
+            edit.push_node(NodeRecord { kind, data: template, ..NodeRecord::default() })?;
+            Ok(template)
         })
     }
 
@@ -138,25 +149,26 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
                 let (data, length) = edit.push_text(text)?;
                 edit.write_node(node, NodeRecord { data, length, ..record })
             }),
-            Some(Kind::Element | Kind::Fragment) => {
-                let mut steps_left = self.header.nodes.used;
-                loop {
-                    let child = self.node(node)?.first_child;
-                    if child == NONE {
-                        break;
-                    }
-                    steps_left =
-                        steps_left.checked_sub(1).ok_or(DomError::Damaged(Damage::Circle { node }))?;
-                    self.change(|edit| edit.unlink(child))?;
-                }
-                if text.is_empty() {
-                    return Ok(());
-                }
-                let child = self.create_text(text)?;
-                self.append(node, child)
-            }
+            Some(Kind::Element | Kind::Fragment) => self.change(|edit| edit.replace_children(node, text)),
             _ => Err(ChangeError::WrongKind { node, wanted: "text, comment or element" }.into()),
         }
+    }
+
+    fn replace_children(&mut self, node: u32, text: &str) -> Result<(), DomError> {
+        let mut steps_left = self.header.nodes.used;
+        loop {
+            let child = self.node(node)?.first_child;
+            if child == NONE {
+                break;
+            }
+            steps_left = steps_left.checked_sub(1).ok_or(DomError::Damaged(Damage::Circle { node }))?;
+            self.unlink(child)?;
+        }
+        if text.is_empty() {
+            return Ok(());
+        }
+        let child = self.create_text(text)?;
+        self.append(node, child)
     }
 
     /// Gives an element an attribute without a namespace, or the one that it has another value; in HTML the name is brought to
@@ -302,7 +314,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         }
         let document = self.document()?;
         let is_html = document.name(record.name).is_some_and(|name| name.namespace == Namespace::Html as u8);
-        Ok((record, checked_name(name, is_html)?))
+        Ok((record, attribute_name(name, is_html)?))
     }
 
     fn find_attribute(
@@ -444,8 +456,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         let nodes_max = u64::from(NODES_MAX);
         let room = Room {
             nodes: more(header.nodes, wanted.nodes, 16, Limit::Nodes, nodes_max)?,
-            attributes: more(header.attributes, wanted.attributes, 16, Limit::Attributes, nodes_max)?,
-            names: more(header.names, wanted.names, 4, Limit::Nodes, nodes_max)?,
+            attributes: more(header.attributes, wanted.attributes, 16, Limit::AllAttributes, nodes_max)?,
+            names: more(header.names, wanted.names, 4, Limit::Names, nodes_max)?,
             text: more(header.text, wanted.text, 1024, Limit::TextBytes, TEXT_BYTES_MAX)?,
         };
         let (mut moved, bytes) = Header::with_room(room, header.quirks);
@@ -461,6 +473,10 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
             parts.push((from.at as usize, to.at as usize, from.used as usize * record));
         }
         let moved = moved.summed();
+        // A document that lies where the heap has its names may have changed what this one means by a store of its own.
+        if self.tx.root(&self.name) != Some(self.object) {
+            return Err(DomError::Damaged(Damage::NoHeader));
+        }
         self.object = self.tx.replace(&self.name, bytes, Some(root_type()), |old, new| {
             new.fill(0);
             new[..size_of::<Header>()].copy_from_slice(moved.as_bytes());
@@ -471,13 +487,4 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         self.header = moved;
         Ok(())
     }
-}
-
-/// A name that an element or attribute can have.
-fn checked_name(name: &str, lower: bool) -> Result<String, ChangeError> {
-    let bad = |c: char| c.is_whitespace() || matches!(c, '/' | '=' | '>' | '<' | '"' | '\'' | '\0');
-    if name.is_empty() || name.contains(bad) {
-        return Err(ChangeError::BadName);
-    }
-    Ok(if lower { name.to_ascii_lowercase() } else { name.to_owned() })
 }

@@ -10,6 +10,11 @@ pub enum Damage {
     NoHeader,
     /// The header's sum does not match.
     HeaderSum,
+    /// A word of the header is none of those that it can be.
+    HeaderWord {
+        /// Which one.
+        word: &'static str,
+    },
     /// A table does not lie in the object.
     Table {
         /// Which one.
@@ -47,6 +52,7 @@ impl std::fmt::Display for Damage {
         match self {
             Self::NoHeader => f.write_str("it has no header of a document"),
             Self::HeaderSum => f.write_str("the sum of its header does not match"),
+            Self::HeaderWord { word } => write!(f, "its header has {word} that there are not"),
             Self::Table { table } => write!(f, "its table of {table} does not lie in it"),
             Self::Node { node } => write!(f, "node {node} leads to none"),
             Self::Attribute { attribute } => write!(f, "attribute {attribute} is none"),
@@ -67,8 +73,12 @@ pub enum Limit {
     Nodes,
     /// Nodes below each other.
     Depth,
-    /// Attributes of one element.
+    /// Attributes of one element or tag.
     Attributes,
+    /// Attributes of all elements, or of all tags.
+    AllAttributes,
+    /// Different names of elements and attributes.
+    Names,
     /// White space, slashes and quotes in one tag or comment: no tag has more attributes than that.
     TokenParts,
     /// Bytes of text, values and names.
@@ -79,6 +89,10 @@ pub enum Limit {
     SelectorNesting,
     /// Compound selectors in a row.
     SelectorParts,
+    /// Bytes of long names in HTML that is written.
+    NamesBytes,
+    /// Levels below an element that `:has` is asked of.
+    HasDepth,
 }
 
 impl std::fmt::Display for Limit {
@@ -88,12 +102,44 @@ impl std::fmt::Display for Limit {
             Self::Nodes => "nodes",
             Self::Depth => "levels of elements",
             Self::Attributes => "attributes of one element",
+            Self::AllAttributes => "attributes of all elements",
+            Self::Names => "different names of elements and attributes",
             Self::TokenParts => "parts of one tag or comment",
             Self::TextBytes => "bytes of text",
             Self::SelectorBytes => "bytes of a selector",
             Self::SelectorNesting => "levels of brackets in a selector",
             Self::SelectorParts => "compounds in a selector",
+            Self::NamesBytes => "bytes of long names of elements and attributes in one HTML",
+            Self::HasDepth => "levels of elements below one that `:has` is asked of",
         })
+    }
+}
+
+impl Limit {
+    /// What to do about it.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::SelectorBytes | Self::SelectorNesting | Self::SelectorParts => {
+                "ask by several shorter selectors"
+            }
+            Self::HasDepth => "ask of elements further below, or without `:has`",
+            Self::NamesBytes => "ask for parts of the document one by one",
+            _ => "raise the limit if the page is known to be good",
+        }
+    }
+
+    /// Whether it is one of [`Limits`](crate::Limits).
+    #[must_use]
+    pub fn of_pages(self) -> bool {
+        !matches!(
+            self,
+            Self::SelectorBytes
+                | Self::SelectorNesting
+                | Self::SelectorParts
+                | Self::HasDepth
+                | Self::NamesBytes
+        )
     }
 }
 
@@ -105,7 +151,7 @@ pub enum DomError {
     #[error("the page cannot be read or written: {0}")]
     Io(#[from] std::io::Error),
     /// More than a limit allows; nothing was stored.
-    #[error("more than {max} {limit}; raise the limit if the page is known to be good")]
+    #[error("more than {max} {limit}; {}", limit.advice())]
     Limit {
         /// Which one.
         limit: Limit,
@@ -195,7 +241,7 @@ pub enum ChangeError {
     },
     /// No element or attribute can have this name.
     #[error(
-        "an element's or attribute's name has at least one character, and no white space, `/`, `=`, `>`, `<`, quotes or NUL"
+        "an element's or attribute's name has at least one character, and no white space, `/`, `=`, `>`, `<`, quotes or NUL; an element's begins with a letter"
     )]
     BadName,
 }

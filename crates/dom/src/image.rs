@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use crate::arena::Arena;
 use crate::error::{DomError, Limit};
 use crate::layout::{AttributeRecord, Header, Kind, NONE, NameRecord, NodeRecord, Room, Table, name_hash};
-use crate::limits::Limits;
+use crate::limits::{Limits, TEXT_BYTES_MAX};
 use crate::namespace::Namespace;
 
 /// Texts of up to this many bytes are looked for among those stored lately.
@@ -34,34 +34,37 @@ struct Blob {
 }
 
 impl Blob {
-    fn add(&mut self, text: &[u8]) -> (u32, u32) {
+    fn add(&mut self, text: &[u8]) -> Result<(u32, u32), DomError> {
         let length = text.len() as u32;
         if text.is_empty() {
-            return (0, 0);
+            return Ok((0, 0));
         }
         if text.len() > SHARED_BYTES_MAX {
-            return (self.push(text), length);
+            return Ok((self.push(text)?, length));
         }
         let place = xxh3_64(text) as usize % SHARED_PLACES;
         let (start, stored) = self.lately[place];
         if self.text.get(start as usize..start as usize + stored as usize) == Some(text) {
-            return (start, length);
+            return Ok((start, length));
         }
-        let start = self.push(text);
+        let start = self.push(text)?;
         self.lately[place] = (start, length);
-        (start, length)
+        Ok((start, length))
     }
 
-    fn push(&mut self, text: &[u8]) -> u32 {
-        let start = self.text.len() as u32;
+    fn push(&mut self, text: &[u8]) -> Result<u32, DomError> {
+        let start = self.text.len();
+        if (start + text.len()) as u64 > TEXT_BYTES_MAX {
+            return Err(DomError::Limit { limit: Limit::TextBytes, max: TEXT_BYTES_MAX });
+        }
         self.text.extend_from_slice(text);
-        start
+        Ok(start as u32)
     }
 }
 
 impl Image {
     /// # Errors
-    /// [`DomError::Limit`] when the tree is deeper than allowed after all.
+    /// [`DomError::Limit`] when the tree is deeper than allowed after all, or its texts are more than a document can have.
     pub(crate) fn of(arena: &Arena, limits: &Limits) -> Result<Image, DomError> {
         let (order, depth) = arena.in_order();
         if depth > limits.depth {
@@ -73,12 +76,12 @@ impl Image {
         }
         let mut blob =
             Blob { text: Vec::with_capacity(arena.text_bytes as usize), lately: vec![(0, 0); SHARED_PLACES] };
-        let names = arena.names.all.iter().map(|name| {
-            let (local, local_length) = blob.add(name.local.as_bytes());
+        let names = arena.names.all.iter().map(|name| -> Result<NameRecord, DomError> {
+            let (local, local_length) = blob.add(name.local.as_bytes())?;
             let prefix = name.prefix.as_deref().unwrap_or_default();
             // Prefixes come from the tree builder's table, not from the page.
-            let (prefix, prefix_length) = blob.add(prefix.as_bytes());
-            NameRecord {
+            let (prefix, prefix_length) = blob.add(prefix.as_bytes())?;
+            Ok(NameRecord {
                 local,
                 local_length,
                 prefix,
@@ -86,9 +89,9 @@ impl Image {
                 namespace: Namespace::of(&name.ns) as u8,
                 has_prefix: u8::from(name.prefix.is_some()),
                 hash: name_hash(&name.local),
-            }
+            })
         });
-        let names: Vec<NameRecord> = names.collect();
+        let names: Vec<NameRecord> = names.collect::<Result<_, _>>()?;
         let mut attributes = Vec::with_capacity(arena.attributes.len());
         let mut nodes = Vec::with_capacity(order.len() + 1);
         nodes.push(NodeRecord::default());
@@ -109,14 +112,14 @@ impl Image {
                 node.data = attributes.len() as u32;
                 node.length = number(old.length);
                 template = number(id);
-                attributes.extend(arena.attributes_of(old).iter().map(|attribute| {
-                    let (value, length) = blob.add(arena.text_at(attribute.value, attribute.length));
-                    AttributeRecord { name: attribute.name, value, length }
-                }));
+                for attribute in arena.attributes_of(old) {
+                    let (value, length) = blob.add(arena.text_at(attribute.value, attribute.length))?;
+                    attributes.push(AttributeRecord { name: attribute.name, value, length });
+                }
             } else if old.kind == Kind::Fragment as u8 {
                 node.data = template;
             } else {
-                (node.data, node.length) = blob.add(arena.text_of(old));
+                (node.data, node.length) = blob.add(arena.text_of(old))?;
             }
             nodes.push(node);
         }

@@ -4,11 +4,11 @@
 //!
 //! A tour, bottom up:
 //! - `layout`: the records of the format. `namespace`, `error`, `limits`: what they and everything else is told in.
-//! - `sink`, `arena`: the tree while html5ever builds it. `parse`: pieces of a source, and when it is too much. `image`: the
+//! - `sink`, `arena`: the tree while html5ever builds it. `tokens`, `parse`: pieces of a source, and when it is too much. `image`: the
 //!   bytes of a document from that.
 //! - [`Document`]: a document in its bytes. [`Node`]: its nodes. `serialize`: HTML again. `check`: all of it.
 //! - [`Selector`], `matching`, `select`: queries.
-//! - [`Documents`]: the documents of a heap. [`Edit`]: changes.
+//! - [`Documents`]: the documents of a heap. [`Edit`], `name`: changes.
 //!
 //! The invariant that all of it serves: **no byte of a document is believed.** Each number is looked up in a table whose place is
 //! known to lie in the document; what is wrong reads as nothing and is noted, and a whole answer is an error then.
@@ -27,6 +27,7 @@ mod image;
 pub mod layout;
 mod limits;
 mod matching;
+mod name;
 mod namespace;
 mod node;
 mod parse;
@@ -34,6 +35,7 @@ mod select;
 mod selector;
 mod serialize;
 mod sink;
+mod tokens;
 
 pub use check::Checked;
 pub use document::{Document, DocumentSize, Quirks};

@@ -1,7 +1,7 @@
 //! How much of a page is taken. A page is somebody else's: it may be endless, as deep as it is long, or one tag.
 
 /// Limits on a page that is parsed; what is more is a typed error, and nothing is stored. Parsing takes some 80 bytes of memory for each
-/// node, and twice the text.
+/// node, 24 for each attribute, and twice the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the source: 64 MiB. No more than 1 GiB counts.
@@ -16,6 +16,10 @@ pub struct Limits {
     /// White space, slashes and quotes within one tag or comment: 100,000. A tokenizer compares each attribute with all before
     /// it.
     pub token_parts: u64,
+    /// Attributes of all elements together, and of all tags: 4 million. Some elements are made again and again, with their attributes.
+    pub all_attributes: u32,
+    /// Different names of elements and attributes: 16,384. The tokenizer has them in a table that does not grow.
+    pub names: u32,
     /// Bytes of text, attributes' values and names: 128 MiB. No more than 2 GiB count.
     pub text_bytes: u64,
 }
@@ -27,6 +31,8 @@ impl Default for Limits {
             nodes: 4_000_000,
             depth: 2_048,
             attributes: 4_096,
+            all_attributes: 4_000_000,
+            names: 16_384,
             token_parts: 100_000,
             text_bytes: 128 << 20,
         }
@@ -35,7 +41,7 @@ impl Default for Limits {
 
 /// Bytes of a source that count at most.
 pub(crate) const SOURCE_BYTES_MAX: u64 = 1 << 30;
-/// Nodes that count at most.
+/// Nodes, and attributes of all, that count at most.
 pub(crate) const NODES_MAX: u32 = 1 << 30;
 /// Bytes of text that count at most.
 pub(crate) const TEXT_BYTES_MAX: u64 = 1 << 31;
@@ -47,6 +53,8 @@ pub(crate) const SELECTOR_BYTES_MAX: usize = 16 << 10;
 pub(crate) const SELECTOR_NESTING_MAX: usize = 32;
 /// Compound selectors in a row: matching goes as deep.
 pub(crate) const SELECTOR_PARTS_MAX: usize = 256;
+/// Levels that `:has` looks down: it does so by recursion, on a stack that may be 2 MiB, as a thread's is.
+pub(crate) const HAS_DEPTH_MAX: u16 = 2_048;
 
 impl Limits {
     /// As far as the format goes.
@@ -55,6 +63,7 @@ impl Limits {
             source_bytes: self.source_bytes.min(SOURCE_BYTES_MAX),
             nodes: self.nodes.min(NODES_MAX),
             attributes: self.attributes.min(ATTRIBUTES_MAX),
+            all_attributes: self.all_attributes.min(NODES_MAX),
             text_bytes: self.text_bytes.min(TEXT_BYTES_MAX),
             ..self
         }

@@ -1,8 +1,11 @@
 //! Elements as the `selectors` crate matches them: views of the mapped records, compared by numbers and hashes.
 //!
 //! Invariants:
-//! - Whatever a document says, a way from an element to others ends: each step counts (`hops`), and more steps than a walk over the
-//!   whole document takes are a circle.
+//! - Whatever a document says, a walk forward (to first children and next siblings) comes to each node once at most: a step is made
+//!   only to a node that says that it lies there, so that one step leads to each node; and none leads to where the walk began.
+//! - A walk back (to parents and previous siblings) ends: who comes by a node again that it remembers (after 1, 2, 4, 8 ... steps) is
+//!   in a circle. Siblings are the same in both directions.
+//! - The crate goes down for `:has` by recursion. `down` says how deep it is; deeper than [`HAS_DEPTH_MAX`] is an error, not damage.
 //! - What an element answers depends on the document alone, not on what was met before: the crate looks twice, and compares.
 
 use selectors::attr::{AttrSelectorOperation, CaseSensitivity, NamespaceConstraint};
@@ -11,19 +14,34 @@ use selectors::matching::{ElementSelectorFlags, MatchingContext};
 use selectors::{Element, OpaqueElement};
 
 use crate::document::Document;
-use crate::error::Damage;
+use crate::error::{Damage, Limit};
 use crate::layout::{Kind, NAME_CLASS, NAME_ID, NameRecord, NodeRecord};
+use crate::limits::HAS_DEPTH_MAX;
 use crate::namespace::Namespace;
 use crate::node::Node;
 use crate::selector::{Grammar, Name, NamespaceUrl, PseudoClass, PseudoElement, Value};
 
-/// An element, and how many steps led to it.
+/// An element, and what way led to it.
 #[derive(Clone, Copy)]
 pub(crate) struct Matched<'d> {
     pub(crate) document: &'d Document<'d>,
     pub(crate) id: u32,
     pub(crate) record: &'d NodeRecord,
+    /// Levels that a walk forward went down.
+    down: u16,
+    /// Whether the last step was one forward.
+    forward: bool,
+    /// Steps in that direction in a row.
     hops: u32,
+    /// A node that those must not lead to again.
+    mark: u32,
+}
+
+/// Where a step goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Back,
+    Forward,
 }
 
 impl std::fmt::Debug for Matched<'_> {
@@ -34,20 +52,62 @@ impl std::fmt::Debug for Matched<'_> {
 
 impl<'d> Matched<'d> {
     pub(crate) fn new(document: &'d Document<'d>, id: u32, record: &'d NodeRecord) -> Matched<'d> {
-        Matched { document, id, record, hops: 0 }
+        Matched { document, id, record, down: 0, forward: false, hops: 0, mark: id }
     }
 
     fn node(&self) -> Node<'d> {
         Node { document: self.document, id: self.id }
     }
 
-    fn at(self, to: u32) -> Option<Matched<'d>> {
+    fn at(self, to: u32, direction: Direction) -> Option<Matched<'d>> {
         let (id, record) = self.document.follow(self.id, to)?;
-        if self.hops as usize > self.document.walk_steps() {
+        let forward = direction == Direction::Forward;
+        let (hops, mark) = if forward == self.forward && self.hops > 0 {
+            (self.hops.saturating_add(1), self.mark)
+        } else {
+            (1, self.id)
+        };
+        if id == mark {
             self.document.note(Damage::Circle { node: id });
             return None;
         }
-        Some(Matched { id, record, hops: self.hops + 1, ..self })
+        // Forward a circle leads through its begin; back it may be entered from anywhere.
+        let mark = if !forward && hops.is_power_of_two() { id } else { mark };
+        Some(Matched { id, record, forward, hops, mark, ..self })
+    }
+
+    /// Whether `later` follows `sooner`, as both say. If one of them does not, that is damage.
+    fn are_siblings(sooner: &Matched<'d>, later: &Matched<'d>) -> bool {
+        let document = sooner.document;
+        let parent = sooner.record.parent;
+        let sound = sooner.record.next == later.id
+            && later.record.previous == sooner.id
+            && later.record.parent == parent
+            && document.record(parent).is_some_and(|parent| parent.first_child != later.id);
+        if !sound {
+            document.note(Damage::Node { node: sooner.id });
+        }
+        sound
+    }
+
+    fn next_sibling(&self) -> Option<Matched<'d>> {
+        self.at(self.record.next, Direction::Forward).filter(|next| Matched::are_siblings(self, next))
+    }
+
+    fn first_child(&self) -> Option<Matched<'d>> {
+        let child = self.at(self.record.first_child, Direction::Forward)?;
+        if child.record.parent != self.id {
+            self.document.note(Damage::Node { node: self.id });
+            return None;
+        }
+        Some(child)
+    }
+
+    fn element_from(mut at: Matched<'d>) -> Option<Matched<'d>> {
+        while !at.is_element() {
+            at = at.next_sibling()?;
+        }
+        Some(at)
     }
 
     fn is_element(&self) -> bool {
@@ -99,9 +159,14 @@ impl<'d> Matched<'d> {
         let mut below = *self;
         while let Some(parent) = below.parent_element() {
             if parent.is_html("fieldset") && parent.has_attribute("disabled") {
-                let mut child = parent.first_element_child();
-                while let Some(other) = child.filter(|child| !child.is_html("legend")) {
-                    child = other.next_sibling_element();
+                // Most fields are in no legend: they need no look at all of their siblings.
+                if !below.is_html("legend") {
+                    return true;
+                }
+                let mut child = parent.first_child();
+                while let Some(other) = child.filter(|child| !child.is_element() || !child.is_html("legend"))
+                {
+                    child = other.next_sibling();
                 }
                 if child.is_none_or(|legend| legend.id != below.id) {
                     return true;
@@ -131,7 +196,7 @@ impl<'d> Element for Matched<'d> {
     }
 
     fn parent_element(&self) -> Option<Self> {
-        self.at(self.record.parent).filter(Matched::is_element)
+        self.at(self.record.parent, Direction::Back).filter(Matched::is_element)
     }
 
     fn parent_node_is_shadow_root(&self) -> bool {
@@ -151,7 +216,11 @@ impl<'d> Element for Matched<'d> {
         let mut at = *self;
         // The first child's previous one is the last.
         while parent.first_child != at.id {
-            at = at.at(at.record.previous)?;
+            let previous = at.at(at.record.previous, Direction::Back)?;
+            if !Matched::are_siblings(&previous, &at) {
+                return None;
+            }
+            at = previous;
             if at.is_element() {
                 return Some(at);
             }
@@ -160,16 +229,21 @@ impl<'d> Element for Matched<'d> {
     }
 
     fn next_sibling_element(&self) -> Option<Self> {
-        let mut at = self.at(self.record.next)?;
-        while !at.is_element() {
-            at = at.at(at.record.next)?;
-        }
-        Some(at)
+        Matched::element_from(self.next_sibling()?)
     }
 
     fn first_element_child(&self) -> Option<Self> {
-        let child = self.at(self.record.first_child)?;
-        if child.is_element() { Some(child) } else { child.next_sibling_element() }
+        let document = self.document;
+        // What goes down is `:has` alone; with damage or too deep there is no answer, and each further look is for nothing.
+        if document.damage().is_some() || document.limit().is_some() {
+            return None;
+        }
+        let child = Matched::element_from(self.first_child()?)?;
+        if child.down >= HAS_DEPTH_MAX {
+            document.note_limit(Limit::HasDepth, HAS_DEPTH_MAX.into());
+            return None;
+        }
+        Some(Matched { down: child.down + 1, ..child })
     }
 
     fn is_html_element_in_html_document(&self) -> bool {
@@ -260,12 +334,12 @@ impl<'d> Element for Matched<'d> {
     }
 
     fn is_empty(&self) -> bool {
-        let mut child = self.at(self.record.first_child);
+        let mut child = self.first_child();
         while let Some(at) = child {
             if at.is_element() || at.record.kind == Kind::Text as u8 && at.record.length > 0 {
                 return false;
             }
-            child = at.at(at.record.next);
+            child = at.next_sibling();
         }
         true
     }

@@ -4,15 +4,17 @@
 
 use std::io::Read;
 
-use html5ever::tendril::{StrTendril, TendrilSink};
-use html5ever::tree_builder::TreeBuilderOpts;
-use html5ever::{ParseOpts, Parser, QualName, ns, parse_document, parse_fragment};
+use html5ever::tendril::StrTendril;
+use html5ever::tokenizer::{BufferQueue, Tokenizer, TokenizerOpts};
+use html5ever::tree_builder::{TreeBuilder, TreeBuilderOpts, TreeSink, create_element};
+use html5ever::{QualName, ns};
 
 use crate::arena::Arena;
 use crate::error::{DomError, Limit};
 use crate::limits::Limits;
 use crate::namespace::Namespace;
 use crate::sink::Sink;
+use crate::tokens::{Tokens, feed};
 
 /// How a page is parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,9 +36,9 @@ const CHARACTER_REST_MAX: usize = 3;
 /// Parses a source to its end.
 pub(crate) fn parse(mut source: impl Read, options: &ParseOptions) -> Result<(Arena, Parsed), DomError> {
     let limits = options.limits.within_format();
-    let mut parser = parser(options, limits);
+    let (tokenizer, queue) = (tokenizer(options, limits), BufferQueue::default());
     let mut parsed = Parsed::default();
-    let mut token = TokenWatch { calls: 0, parts: 0 };
+    let mut token = TokenWatch { ended: 0, parts: 0 };
     let mut piece = vec![0; PIECE_BYTES + CHARACTER_REST_MAX];
     let mut kept = 0;
     loop {
@@ -54,8 +56,9 @@ pub(crate) fn parse(mut source: impl Read, options: &ParseOptions) -> Result<(Ar
         let whole = &bytes[..bytes.len() - rest];
         if !whole.is_empty() {
             let text = String::from_utf8_lossy(whole);
-            parser.process(StrTendril::from_slice(&text));
-            token.watch(&parser.tokenizer.sink.sink, whole, &limits)?;
+            queue.push_back(StrTendril::from_slice(&text));
+            feed(&tokenizer, &queue);
+            token.watch(&tokenizer.sink, whole, &limits)?;
         }
         let end = bytes.len();
         piece.copy_within(end - rest..end, 0);
@@ -64,9 +67,11 @@ pub(crate) fn parse(mut source: impl Read, options: &ParseOptions) -> Result<(Ar
             break;
         }
     }
-    let (arena, errors) = parser.finish();
+    tokenizer.end();
+    // What ends with the last piece is judged, too.
+    not_passed(&tokenizer.sink)?;
+    let (arena, errors) = tokenizer.sink.builder.sink.finish();
     parsed.errors = errors;
-    check(&arena, &limits)?;
     Ok((arena, parsed))
 }
 
@@ -77,28 +82,26 @@ pub(crate) struct Parsed {
     pub(crate) errors: u64,
 }
 
-fn parser(options: &ParseOptions, limits: Limits) -> Parser<Sink> {
+fn tokenizer(options: &ParseOptions, limits: Limits) -> Tokenizer<Tokens> {
     let tree_builder = TreeBuilderOpts { scripting_enabled: options.scripting, ..TreeBuilderOpts::default() };
-    let parse_options = ParseOpts { tree_builder, ..ParseOpts::default() };
-    match &options.fragment_of {
-        None => parse_document(Sink::new(limits), parse_options),
+    let sink = Sink::new(limits);
+    let (builder, initial_state) = match &options.fragment_of {
+        None => (TreeBuilder::new(sink, tree_builder), None),
         Some((namespace, name)) => {
             let url = if *namespace == Namespace::None { ns!(html) } else { namespace.to_url() };
             let context = QualName::new(None, url, name.as_str().into());
-            parse_fragment(Sink::new(limits), parse_options, context, Vec::new(), options.scripting)
+            let context = create_element(&sink, context, Vec::new());
+            let builder = TreeBuilder::new_for_fragment(sink, context, None, tree_builder);
+            let state = builder.tokenizer_state_for_context_elem(options.scripting);
+            (builder, Some(state))
         }
-    }
+    };
+    Tokenizer::new(Tokens::new(builder, limits), TokenizerOpts { initial_state, ..TokenizerOpts::default() })
 }
 
-/// What ends with the last piece is judged, too.
-fn check(arena: &Arena, limits: &Limits) -> Result<(), DomError> {
-    let is = [
-        (Limit::Nodes, arena.nodes.len() as u64, u64::from(limits.nodes)),
-        (Limit::Attributes, u64::from(arena.attributes_most), u64::from(limits.attributes)),
-        (Limit::TextBytes, arena.text_bytes, limits.text_bytes),
-    ];
-    match is.into_iter().find(|(_, is, max)| is > max) {
-        Some((limit, _, max)) => Err(DomError::Limit { limit, max }),
+fn not_passed(tokens: &Tokens) -> Result<(), DomError> {
+    match tokens.passed() {
+        Some((limit, max)) => Err(DomError::Limit { limit, max }),
         None => Ok(()),
     }
 }
@@ -106,19 +109,17 @@ fn check(arena: &Arena, limits: &Limits) -> Result<(), DomError> {
 /// Watches that a tag ends before it has too many attributes: the tokenizer hands it over only then, and takes the longer for
 /// each attribute the more there are.
 struct TokenWatch {
-    calls: u64,
+    ended: u64,
     /// Bytes that separate attributes, since the last token.
     parts: u64,
 }
 
 impl TokenWatch {
-    fn watch(&mut self, sink: &Sink, piece: &[u8], limits: &Limits) -> Result<(), DomError> {
-        if let Some((limit, max)) = sink.passed() {
-            return Err(DomError::Limit { limit, max });
-        }
-        let calls = sink.calls.get();
-        if calls != self.calls {
-            (self.calls, self.parts) = (calls, 0);
+    fn watch(&mut self, tokens: &Tokens, piece: &[u8], limits: &Limits) -> Result<(), DomError> {
+        not_passed(tokens)?;
+        let ended = tokens.ended.get();
+        if ended != self.ended {
+            (self.ended, self.parts) = (ended, 0);
             return Ok(());
         }
         let separates = |byte: &&u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'"' | b'\'');

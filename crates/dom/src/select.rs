@@ -21,7 +21,7 @@ impl<'heap> Document<'heap> {
     /// All elements that match, in document order: `querySelectorAll`.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn select(&self, selector: &Selector) -> Result<Vec<Node<'_>>, DomError> {
         self.root().select(selector)
     }
@@ -29,7 +29,7 @@ impl<'heap> Document<'heap> {
     /// The first element that matches: `querySelector`.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn select_first(&self, selector: &Selector) -> Result<Option<Node<'_>>, DomError> {
         self.root().select_first(selector)
     }
@@ -39,7 +39,7 @@ impl<'d> Node<'d> {
     /// The elements below this node that match, in document order; `:scope` is this element.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn select(self, selector: &Selector) -> Result<Vec<Node<'d>>, DomError> {
         self.query(selector, usize::MAX)
     }
@@ -47,15 +47,15 @@ impl<'d> Node<'d> {
     /// The first element below this node that matches.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn select_first(self, selector: &Selector) -> Result<Option<Node<'d>>, DomError> {
         Ok(self.query(selector, 1)?.pop())
     }
 
-    /// Whether this element matches.
+    /// Whether this element matches; `:scope` is the root element here.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn matches(self, selector: &Selector) -> Result<bool, DomError> {
         let document = self.document;
         let Some(record) = document.record(self.id).filter(|_| self.is_element()) else { return Ok(false) };
@@ -67,10 +67,10 @@ impl<'d> Node<'d> {
         document.unless_damaged(answer)
     }
 
-    /// This element, or the nearest above it, that matches.
+    /// This element, or the nearest above it, that matches; `:scope` is the root element here.
     ///
     /// # Errors
-    /// [`DomError::Damaged`].
+    /// [`DomError::Damaged`]; [`DomError::Limit`] for `:has` of what is deeper than 2,048 levels.
     pub fn closest(self, selector: &Selector) -> Result<Option<Node<'d>>, DomError> {
         for node in std::iter::once(self).chain(self.ancestors()) {
             if node.matches(selector)? {
@@ -82,8 +82,10 @@ impl<'d> Node<'d> {
 
     fn query(self, selector: &Selector, max: usize) -> Result<Vec<Node<'d>>, DomError> {
         let document = self.document;
+        let list = selector.list.slice();
+        let by_number = document.names.len().saturating_mul(list.len()) <= WANTED_NAMES_MAX;
         let selectors: Vec<_> =
-            selector.list.slice().iter().map(|selector| (selector, Wanted::of(document, selector))).collect();
+            list.iter().map(|selector| (selector, Wanted::of(document, selector, by_number))).collect();
         let scope = document.record(self.id).filter(|_| self.is_element());
         let scope = scope.map(|record| Matched::new(document, self.id, record).opaque());
         let mut caches = SelectorCaches::default();
@@ -93,7 +95,7 @@ impl<'d> Node<'d> {
         while let Some(id) = document.after(self.id, last, &mut steps_left) {
             last = id;
             let Some(record) = document.record(id) else { break };
-            if document.damage().is_some() {
+            if document.damage().is_some() || document.limit().is_some() {
                 break;
             }
             if record.kind != Kind::Element as u8 {
@@ -136,6 +138,10 @@ fn context<'a>(
     context
 }
 
+/// Entries of the tables of wanted names of a list of selectors: documents may claim any number of names. Beyond that elements are
+/// compared by the text of their names alone.
+const WANTED_NAMES_MAX: usize = 1 << 20;
+
 /// What an element must have to match the rightmost part of a selector.
 struct Wanted {
     /// By number of a name, whether it is one that the selector asks for; `None` if it asks for none.
@@ -145,11 +151,11 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(document: &Document<'_>, selector: &parser::Selector<Grammar>) -> Wanted {
+    fn of(document: &Document<'_>, selector: &parser::Selector<Grammar>, by_number: bool) -> Wanted {
         let mut wanted = Wanted { names: None, class: false, id: false };
         for part in selector.iter() {
             match part {
-                Component::LocalName(local) => {
+                Component::LocalName(local) if by_number => {
                     let is_one = |record| {
                         document.is_named(record, &local.name) || document.is_named(record, &local.lower_name)
                     };

@@ -65,30 +65,102 @@ fn bounded(text: &str) -> Result<(), DomError> {
     if text.len() > SELECTOR_BYTES_MAX {
         return over(Limit::SelectorBytes, SELECTOR_BYTES_MAX);
     }
-    let (mut deep, mut deepest) = (0usize, 0);
-    for byte in text.bytes() {
+    // The brackets that are open, below a level for the selector itself.
+    let mut levels = vec![Level::default()];
+    let mut bytes = text.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        let Some(level) = levels.last_mut() else { break };
         match byte {
-            b'(' | b'[' | b'{' => deep += 1,
-            b')' | b']' | b'}' => deep = deep.saturating_sub(1),
-            _ => {}
+            b'/' if bytes.peek() == Some(&b'*') => skip_comment(&mut bytes),
+            b',' => level.next_selector(),
+            b')' | b']' | b'}' if level.closes == byte => {
+                let inner = level.deepest();
+                levels.pop();
+                if let Some(level) = levels.last_mut() {
+                    level.inner = level.inner.max(inner);
+                }
+            }
+            _ if byte.is_ascii_whitespace() || matches!(byte, b'>' | b'+' | b'~') => {
+                level.in_compound = false
+            }
+            _ => {
+                level.part();
+                match byte {
+                    b'\\' => drop(bytes.next()),
+                    b'"' | b'\'' => skip_string(&mut bytes, byte),
+                    b'(' => levels.push(Level { closes: b')', ..Level::default() }),
+                    b'[' => levels.push(Level { closes: b']', ..Level::default() }),
+                    b'{' => levels.push(Level { closes: b'}', ..Level::default() }),
+                    _ => {}
+                }
+            }
         }
-        deepest = deepest.max(deep);
+        if levels.len() > SELECTOR_NESTING_MAX + 1 {
+            return over(Limit::SelectorNesting, SELECTOR_NESTING_MAX);
+        }
     }
-    if deepest > SELECTOR_NESTING_MAX {
-        return over(Limit::SelectorNesting, SELECTOR_NESTING_MAX);
-    }
-    // Each compound but the first follows white space or a sign.
-    let longest = text.split(',').map(compounds).max().unwrap_or_default();
+    // What is open at the end is closed by it.
+    let longest = levels
+        .iter()
+        .rev()
+        .fold(0, |inner, level| Level { inner: level.inner.max(inner), ..*level }.deepest());
     if longest > SELECTOR_PARTS_MAX {
         return over(Limit::SelectorParts, SELECTOR_PARTS_MAX);
     }
     Ok(())
 }
 
-/// At least as many compounds as there are in a row.
-fn compounds(selector: &str) -> usize {
-    let parts = selector.split(|c: char| c.is_ascii_whitespace() || matches!(c, '>' | '+' | '~'));
-    parts.filter(|part| !part.is_empty()).count()
+/// What is between two brackets: a list of selectors.
+#[derive(Clone, Copy, Default)]
+struct Level {
+    /// The byte that closes it.
+    closes: u8,
+    /// Compounds in the selector that is read; each but the first follows white space or a sign.
+    parts: usize,
+    in_compound: bool,
+    /// The longest way through brackets in that selector, and through those before it.
+    inner: usize,
+    before: usize,
+}
+
+impl Level {
+    fn part(&mut self) {
+        self.parts += usize::from(!self.in_compound);
+        self.in_compound = true;
+    }
+
+    fn next_selector(&mut self) {
+        *self = Level { closes: self.closes, before: self.deepest(), ..Level::default() };
+    }
+
+    /// Compounds that matching may be in at a time: those in a row, and in brackets of one of them.
+    fn deepest(&self) -> usize {
+        self.before.max(self.parts + self.inner)
+    }
+}
+
+fn skip_comment(bytes: &mut impl Iterator<Item = u8>) {
+    // The star that opens it does not close it.
+    bytes.next();
+    let mut last = 0;
+    for byte in bytes {
+        if last == b'*' && byte == b'/' {
+            return;
+        }
+        last = byte;
+    }
+}
+
+/// To the quote at its end, or to the end of the line, where a string ends that has none.
+fn skip_string(bytes: &mut impl Iterator<Item = u8>, quote: u8) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\\' => drop(bytes.next()),
+            b'\n' | b'\r' | b'\x0C' => return,
+            _ if byte == quote => return,
+            _ => {}
+        }
+    }
 }
 
 /// The types of which selectors consist.
@@ -276,6 +348,33 @@ mod tests {
         let row = |parts: usize| vec!["a"; parts].join(">");
         assert!(Selector::parse(&row(SELECTOR_PARTS_MAX)).is_ok());
         assert_eq!(limit(&row(SELECTOR_PARTS_MAX + 1)), Some(Limit::SelectorParts));
+    }
+
+    #[test]
+    fn brackets_strings_escapes_and_comments_hide_nothing_from_the_limits_of_a_selector() {
+        let limit = |text: &str| match Selector::parse(text) {
+            Err(DomError::Limit { limit, .. }) => Some(limit),
+            _ => None,
+        };
+        let row = |parts: usize| vec!["a"; parts].join(" ");
+        let (half, more) = (SELECTOR_PARTS_MAX / 2, SELECTOR_PARTS_MAX + 1);
+        // Commas between brackets end no row outside of them, and a list is no row.
+        assert_eq!(limit(&vec![":is(a,a)"; more].join(" ")), Some(Limit::SelectorParts));
+        assert_eq!(limit(&format!(":is({})", vec!["a"; more].join(", "))), None);
+        // What is between brackets is matched in the middle of what is outside, whichever comes first.
+        assert_eq!(limit(&format!("{} :is({})", row(half - 1), row(half))), None);
+        assert_eq!(limit(&format!("{} :is({})", row(half), row(half))), Some(Limit::SelectorParts));
+        assert_eq!(limit(&format!(":is({}) {}", row(half), row(half))), Some(Limit::SelectorParts));
+        assert_eq!(limit(&format!(":is(b, {}", row(more))), Some(Limit::SelectorParts));
+        // A bracket that is none closes none.
+        let deep = |between: &str| format!(":is({between} {}", ":is(a ".repeat(SELECTOR_NESTING_MAX));
+        let levels = |between: &str| limit(&deep(&between.repeat(SELECTOR_NESTING_MAX)));
+        for between in [r"\)", r#"[b=")"]"#, "[b=')']", "/*)*/", "/*/)*/", r#"[b="\")"]"#, "]"] {
+            assert_eq!(levels(between), Some(Limit::SelectorNesting), "{between}");
+        }
+        assert_eq!(limit(&format!("{}a", r"\(".repeat(SELECTOR_NESTING_MAX + 1))), None);
+        assert_eq!(limit(&format!(r#"[b="{}"]"#, "(".repeat(SELECTOR_NESTING_MAX + 1))), None);
+        assert!(Selector::parse(&format!(r#"[b="{}"]"#, " x,".repeat(more))).is_ok());
     }
 
     #[test]

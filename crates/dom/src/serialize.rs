@@ -2,13 +2,16 @@
 //!
 //! Invariant: no recursion on depth, and no more output than a sound document of this size can give.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
+use foldhash::fast::RandomState;
 use html5ever::serialize::{AttrRef, Serialize, SerializeOpts, Serializer, TraversalScope, serialize};
 use html5ever::{LocalName, QualName};
 
 use crate::document::Document;
-use crate::error::{Damage, DomError};
+use crate::error::{Damage, DomError, Limit};
+use crate::image::SHARED_BYTES_MAX;
 use crate::layout::Kind;
 use crate::namespace::Namespace;
 use crate::node::Node;
@@ -55,28 +58,26 @@ impl<'d> Node<'d> {
     }
 }
 
-/// The parser's form of the document's names, each made once.
+/// The parser's form of those of the document's names that occur, each made once.
 struct Names<'d> {
     document: &'d Document<'d>,
-    made: Vec<Option<QualName>>,
+    made: HashMap<u32, QualName, RandomState>,
 }
 
 impl<'d> Names<'d> {
     fn new(document: &'d Document<'d>) -> Names<'d> {
-        Names { document, made: vec![None; document.names.len()] }
+        Names { document, made: HashMap::default() }
     }
 
     fn qualified(&mut self, number: u32) -> QualName {
-        if let Some(Some(name)) = self.made.get(number as usize) {
+        if let Some(name) = self.made.get(&number) {
             return name.clone();
         }
         let record = self.document.name(number).copied().unwrap_or_default();
         let namespace = Namespace::parse(record.namespace).unwrap_or_default();
         let local = LocalName::from(self.document.str_at(record.local, record.local_length));
         let name = QualName::new(None, namespace.to_url(), local);
-        if let Some(place) = self.made.get_mut(number as usize) {
-            *place = Some(name.clone());
-        }
+        self.made.insert(number, name.clone());
         name
     }
 }
@@ -90,7 +91,8 @@ impl Serialize for Tree<'_> {
             names: Names::new(self.0.document),
             serializer,
             attributes_left: self.0.document.attributes.len(),
-            text_left: self.0.document.text_bytes_max(),
+            text_left: self.0.document.text_bytes_max() + self.0.document.attributes.len() * SHARED_BYTES_MAX,
+            names_left: NAMES_BYTES_MAX,
         };
         let mut steps_left = self.0.document.walk_steps();
         let mut open = Vec::new();
@@ -117,7 +119,7 @@ impl Serialize for Tree<'_> {
                     walk.enter(node, &mut open)?;
                 }
             }
-            if self.0.document.damage().is_some() {
+            if self.0.document.damage().is_some() || self.0.document.limit().is_some() {
                 break;
             }
         }
@@ -135,7 +137,12 @@ struct Walk<'d, 's, S: Serializer> {
     serializer: &'s mut S,
     attributes_left: usize,
     text_left: usize,
+    /// Bytes of long names that may still be written.
+    names_left: usize,
 }
+
+/// Bytes of names of more than [`SHARED_BYTES_MAX`] bytes in one answer. A document has a name once, and any number of elements may have it.
+const NAMES_BYTES_MAX: usize = 128 << 20;
 
 impl<'d, S: Serializer> Walk<'d, '_, S> {
     fn push_children(&self, node: Node<'d>, open: &mut Vec<Step>) {
@@ -145,12 +152,48 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
         }
     }
 
+    /// Whether as much text may still be written.
+    fn take_text(&mut self, document: &Document<'_>, start: u32, length: u32) -> bool {
+        match self.text_left.checked_sub(length as usize) {
+            Some(rest) => {
+                self.text_left = rest;
+                true
+            }
+            None => {
+                document.note(Damage::Text { start });
+                false
+            }
+        }
+    }
+
+    /// Whether this name may still be written.
+    fn take_name(&mut self, document: &Document<'_>, name: u32) -> bool {
+        let length = document.name(name).map_or(0, |record| record.local_length as usize);
+        if length <= SHARED_BYTES_MAX {
+            return true;
+        }
+        match self.names_left.checked_sub(length) {
+            Some(rest) => {
+                self.names_left = rest;
+                true
+            }
+            None => {
+                document.note_limit(Limit::NamesBytes, NAMES_BYTES_MAX as u64);
+                false
+            }
+        }
+    }
+
     fn enter(&mut self, node: Node<'d>, open: &mut Vec<Step>) -> io::Result<()> {
         let document = node.document;
         let record = node.record();
         match node.kind() {
             Kind::Document | Kind::Fragment => self.push_children(node, open),
             Kind::Element => {
+                // At its start and at its end.
+                if !self.take_name(document, record.name) || !self.take_name(document, record.name) {
+                    return Ok(());
+                }
                 let name = self.names.qualified(record.name);
                 let attributes = document.attributes_of(&record);
                 if attributes.len() > self.attributes_left {
@@ -158,6 +201,13 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
                     return Ok(());
                 }
                 self.attributes_left -= attributes.len();
+                for attribute in attributes {
+                    if !self.take_name(document, attribute.name)
+                        || !self.take_text(document, attribute.value, attribute.length)
+                    {
+                        return Ok(());
+                    }
+                }
                 let attributes: Vec<(QualName, &str)> = attributes
                     .iter()
                     .map(|at| (self.names.qualified(at.name), document.str_at(at.value, at.length)))
@@ -168,9 +218,7 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
                 self.push_children(node, open);
             }
             kind => {
-                self.text_left = self.text_left.saturating_sub(record.length as usize);
-                if self.text_left == 0 && record.length > 0 {
-                    document.note(Damage::Text { start: record.data });
+                if !self.take_text(document, record.data, record.length) {
                     return Ok(());
                 }
                 match kind {

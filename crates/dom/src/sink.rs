@@ -1,7 +1,7 @@
 //! What the parser builds its tree with: an [`Arena`], and the limits on it.
 //!
 //! Invariant: after a limit was passed the parser still gets nodes for what it asks; whoever feeds it looks at `passed` after each
-//! piece and stops.
+//! token and stops.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -20,8 +20,6 @@ pub(crate) struct Sink {
     arena: RefCell<Arena>,
     limits: Limits,
     passed: Cell<Option<(Limit, u64)>>,
-    /// Calls that made or extended a node: a tag, comment or text has ended.
-    pub(crate) calls: Cell<u64>,
     errors: Cell<u64>,
 }
 
@@ -44,13 +42,7 @@ impl ElemName for Name {
 
 impl Sink {
     pub(crate) fn new(limits: Limits) -> Sink {
-        Sink {
-            arena: RefCell::new(Arena::new()),
-            limits,
-            passed: Cell::new(None),
-            calls: Cell::new(0),
-            errors: Cell::new(0),
-        }
+        Sink { arena: RefCell::new(Arena::new()), limits, passed: Cell::new(None), errors: Cell::new(0) }
     }
 
     /// The limit that was passed.
@@ -58,8 +50,14 @@ impl Sink {
         self.passed.get()
     }
 
+    /// Notes that a limit was passed.
+    pub(crate) fn pass(&self, limit: Limit, max: u64) {
+        if self.passed.get().is_none() {
+            self.passed.set(Some((limit, max)));
+        }
+    }
+
     fn change<R>(&self, work: impl FnOnce(&mut Arena) -> R) -> R {
-        self.calls.set(self.calls.get() + 1);
         let arena = &mut *self.arena.borrow_mut();
         let result = work(arena);
         let limits = &self.limits;
@@ -67,10 +65,12 @@ impl Sink {
             (Limit::Nodes, arena.nodes.len() as u64, u64::from(limits.nodes)),
             (Limit::Depth, u64::from(arena.depth), u64::from(limits.depth)),
             (Limit::Attributes, u64::from(arena.attributes_most), u64::from(limits.attributes)),
+            (Limit::AllAttributes, arena.attributes.len() as u64, u64::from(limits.all_attributes)),
+            (Limit::Names, arena.names.all.len() as u64, u64::from(limits.names)),
             (Limit::TextBytes, arena.text_bytes, limits.text_bytes),
         ];
         if let Some((limit, _, max)) = over.into_iter().find(|(_, is, max)| is > max) {
-            self.passed.set(Some((limit, max)));
+            self.pass(limit, max);
         }
         result
     }

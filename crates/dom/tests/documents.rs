@@ -117,6 +117,11 @@ fn a_document_lies_beside_other_things_and_takes_the_place_of_its_older_self_alo
     let mut names: Vec<&str> = documents.names().collect();
     names.sort_unstable();
     assert_eq!(names, ["other", "page"]);
+    // A page that was parsed before is kept just the same.
+    let loose = LoosePage::parse(&b"<p>loose"[..], &ParseOptions::default()).unwrap();
+    assert!(matches!(documents.keep("data", &loose), Err(DomError::NotADocument { .. })));
+    assert_eq!(documents.keep("other", &loose).unwrap(), loose.report());
+    assert_eq!(documents.open("other").unwrap().root().text().unwrap(), "loose");
     documents.remove("other").unwrap();
     assert_eq!(documents.names().count(), 1);
     assert_eq!(documents.heap().root("data").unwrap().bytes, 200);
@@ -130,11 +135,14 @@ fn a_page_that_is_too_much_is_a_typed_error_and_the_older_one_stays() {
         nodes: 1_000,
         depth: 100,
         attributes: 10,
+        all_attributes: 2_000,
+        names: 100,
         token_parts: 20_000,
         text_bytes: 50_000,
     };
     let nested = "<div>".repeat(101);
-    let many = (0..11).map(|n| format!(" a{n}")).collect::<String>();
+    let attributes = |many: u32| (0..many).map(|n| format!(" a{n}")).collect::<String>();
+    let (many, few) = (attributes(11), attributes(10));
     for (source, expected) in [
         ("<p a>".repeat(20_001), Limit::Nodes),
         ("z</x>".repeat(20_001), Limit::SourceBytes),
@@ -142,10 +150,22 @@ fn a_page_that_is_too_much_is_a_typed_error_and_the_older_one_stays() {
         (nested, Limit::Depth),
         (format!("<p{many}>"), Limit::Attributes),
         (format!("<body a><body{many}>"), Limit::Attributes),
-        (format!("<p{}", " a".repeat(40_000)), Limit::TokenParts),
+        // Of these tags no element becomes.
+        (format!("</p{many}>"), Limit::Attributes),
+        (format!("<td{many}>"), Limit::Attributes),
+        ("</i a a a a a a a>".repeat(300), Limit::AllAttributes),
+        (format!("</i{few}>").repeat(201), Limit::AllAttributes),
+        // Each paragraph has an element of its own for the bold text, with all attributes.
+        (format!("<p><b{few}>{}", "<p>x".repeat(250)), Limit::AllAttributes),
+        ((0..101).map(|n| format!("<p x-{n}>")).collect(), Limit::Names),
+        ((0..101).map(|n| format!("<x-{n}>")).collect(), Limit::Names),
+        ("<template>".repeat(60), Limit::Depth),
+        (format!("<p a='{}", " /".repeat(40_000)), Limit::TokenParts),
+        (format!("</p a='{}", " /".repeat(40_000)), Limit::TokenParts),
         (format!("<p><!--{}", "//".repeat(40_000)), Limit::TokenParts),
         ("x".repeat(60_000), Limit::TextBytes),
         (format!("<a b='{}'>", "x".repeat(60_000)), Limit::TextBytes),
+        (format!("<{}>", "x".repeat(60_000)), Limit::TextBytes),
     ] {
         let options = ParseOptions { limits: small, ..ParseOptions::default() };
         match documents.parse("page", source.as_bytes(), &options) {

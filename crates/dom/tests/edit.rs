@@ -124,6 +124,11 @@ fn what_no_tree_can_be_is_refused_and_the_rest_of_the_transaction_counts() {
                 assert_eq!(refused(edit.set_attribute(a, name, "")), ChangeError::BadName);
                 assert!(edit.create_element(Namespace::Html, name).is_err());
             }
+            // To a parser these are text, comments and end tags.
+            for name in ["1a", "!--", "!doctype", "?x", "-a", "&"] {
+                let made = edit.create_element(Namespace::Svg, name);
+                assert!(matches!(made, Err(DomError::Change(ChangeError::BadName))), "{name}");
+            }
             edit.insert_before(a, a)?;
             edit.set_text(text, "changed")
         })
@@ -132,6 +137,33 @@ fn what_no_tree_can_be_is_refused_and_the_rest_of_the_transaction_counts() {
         body(&reopened(&documents)),
         "<div id=\"a\"><p id=\"b\">changed</p></div><template><i></i></template>"
     );
+}
+
+#[test]
+fn a_template_that_is_made_has_contents_as_one_that_was_parsed() {
+    let mut documents = parsed("<!DOCTYPE html><p>text");
+    documents
+        .edit("page", |edit| {
+            let paragraph = id(&edit.document()?, "p");
+            let template = edit.create_element(Namespace::Html, "TEMPLATE")?;
+            edit.append(paragraph, template)?;
+            let contents = edit.document()?.node(template).unwrap().template_contents().unwrap().id();
+            let inside = edit.create_element(Namespace::Html, "i")?;
+            edit.append(contents, inside)?;
+            // One of another namespace is an element like others.
+            let other = edit.create_element(Namespace::Svg, "template")?;
+            assert_eq!(edit.document()?.node(other).unwrap().template_contents(), None);
+            assert!(edit.append(inside, template).is_err());
+            Ok::<_, DomError>(())
+        })
+        .unwrap();
+    let written = "<p>text<template><i></i></template></p>";
+    assert_eq!(body(&reopened(&documents)), written);
+    documents.open("page").unwrap().check().unwrap();
+    documents.compact("page").unwrap();
+    let documents = reopened(&documents);
+    assert_eq!(body(&documents), written);
+    assert_eq!(documents.open("page").unwrap().select(&Selector::parse("i").unwrap()).unwrap(), []);
 }
 
 #[test]

@@ -197,3 +197,38 @@ fn circles_of_nodes_end_every_walk_query_and_change_as_damage() {
         memory.bytes_mut()[at..at + 4].copy_from_slice(&before);
     }
 }
+
+#[test]
+fn a_document_node_that_claims_a_text_is_damage_to_all_who_copy_the_document() {
+    let (memory, start, _) = memory();
+    // Words 5 and 6 of node 1: where its text starts, and its length.
+    for word in [5, 6] {
+        let mut memory = memory.copy();
+        let at = start + 128 + 32 + word * 4;
+        memory.bytes_mut()[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+        let mut documents = open(memory);
+        let compacted = documents.compact("page");
+        assert!(matches!(compacted, Err(DomError::Damaged(Damage::Node { node: 1 }))), "{compacted:?}");
+    }
+}
+
+#[test]
+fn a_change_that_meets_a_circle_after_its_first_store_takes_all_back_although_its_caller_goes_on() {
+    let (memory, start, _) = memory();
+    let documents = open(memory);
+    let page = documents.open("page").unwrap();
+    let find = |name: &str| page.root().descendants().find(|node| node.name() == Some(name)).unwrap().id();
+    let (list, item) = (find("ul"), find("li"));
+    let mut memory = documents.into_heap().close();
+    let at = start + 128 + item as usize * 32 + 4;
+    memory.bytes_mut()[at..at + 4].copy_from_slice(&item.to_le_bytes());
+    let before = memory.bytes()[start..start + 2_048].to_vec();
+    let mut documents = open(memory);
+    let edited = documents.edit("page", |edit| {
+        let set = edit.set_text(list, "text");
+        assert!(matches!(set, Err(DomError::Damaged(Damage::Circle { .. }))), "{set:?}");
+        Ok::<_, DomError>(())
+    });
+    assert!(edited.is_err());
+    assert_eq!(documents.into_heap().close().bytes()[start..start + 2_048], before);
+}

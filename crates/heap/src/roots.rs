@@ -269,6 +269,21 @@ impl<'heap, B: Backing> Iterator for Roots<'heap, B> {
     type Item = (&'heap str, Root);
 
     fn next(&mut self) -> Option<Self::Item> {
+        self.next_entry().map(|(name, root, _)| (name, root))
+    }
+}
+
+impl<'heap, B: Backing> Roots<'heap, B> {
+    /// The same roots with the types that they carry, none of which is looked up by its name.
+    pub fn with_types(mut self) -> impl Iterator<Item = (&'heap str, Root, Option<RootType>)> {
+        core::iter::from_fn(move || {
+            let (name, root, entry) = self.next_entry()?;
+            Some((name, root, self.heap.type_of(entry)))
+        })
+    }
+
+    /// Name, object and entry of the next root.
+    fn next_entry(&mut self) -> Option<(&'heap str, Root, u64)> {
         let heap = self.heap;
         while self.next < self.table.slots {
             let word = heap.memory.load(self.table.offset + self.next * 8);
@@ -285,7 +300,7 @@ impl<'heap, B: Backing> Iterator for Roots<'heap, B> {
             // SAFETY: the iterator borrows the heap, so nothing writes to it meanwhile.
             let name = unsafe { heap.memory.bytes(entry + ENTRY_NAME, length) };
             if let (Some(root), Some(Ok(name))) = (heap.root_of(entry), name.map(core::str::from_utf8)) {
-                return Some((name, root));
+                return Some((name, root, entry));
             }
         }
         None

@@ -1,0 +1,109 @@
+//! What lies between the tokenizer and the tree builder: tags are counted there, also those of which no element becomes, and after
+//! a limit was passed nothing comes through.
+//!
+//! Invariant: what is stored beyond a limit is what one token makes, however much of the source is still with the tokenizer.
+
+use std::cell::Cell;
+
+use html5ever::TokenizerResult;
+use html5ever::tokenizer::{BufferQueue, Token, TokenSink, TokenSinkResult, Tokenizer};
+use html5ever::tree_builder::TreeBuilder;
+
+use crate::error::Limit;
+use crate::limits::Limits;
+use crate::sink::Sink;
+
+/// What the tokenizer says of an attribute that the tag has already; it compares it with all of them before.
+const DUPLICATE: &str = "Duplicate attribute";
+
+/// See the module.
+pub(crate) struct Tokens {
+    pub(crate) builder: TreeBuilder<u32, Sink>,
+    limits: Limits,
+    /// Tags, comments and texts that have ended.
+    pub(crate) ended: Cell<u64>,
+    /// Attributes of all tags.
+    attributes: Cell<u64>,
+}
+
+impl Tokens {
+    pub(crate) fn new(builder: TreeBuilder<u32, Sink>, limits: Limits) -> Tokens {
+        Tokens { builder, limits, ended: Cell::new(0), attributes: Cell::new(0) }
+    }
+
+    /// The limit that was passed.
+    pub(crate) fn passed(&self) -> Option<(Limit, u64)> {
+        self.builder.sink.passed()
+    }
+
+    fn count(&self, attributes: usize) {
+        let all = self.attributes.get() + attributes as u64;
+        self.attributes.set(all);
+        for (limit, is, max) in [
+            (Limit::Attributes, attributes as u64, self.limits.attributes),
+            (Limit::AllAttributes, all, self.limits.all_attributes),
+        ] {
+            if is > u64::from(max) {
+                self.builder.sink.pass(limit, max.into());
+            }
+        }
+    }
+}
+
+impl TokenSink for Tokens {
+    type Handle = u32;
+
+    fn process_token(&self, token: Token, line: u64) -> TokenSinkResult<u32> {
+        match &token {
+            Token::ParseError(error) if error == DUPLICATE => self.count(1),
+            Token::ParseError(_) => {}
+            Token::TagToken(tag) => {
+                self.ended.set(self.ended.get() + 1);
+                self.count(tag.attrs.len());
+            }
+            _ => self.ended.set(self.ended.get() + 1),
+        }
+        if self.passed().is_some() {
+            return TokenSinkResult::Continue;
+        }
+        self.builder.process_token(token, line)
+    }
+
+    fn end(&self) {
+        self.builder.end();
+    }
+
+    fn adjusted_current_node_present_but_not_in_html_namespace(&self) -> bool {
+        self.builder.adjusted_current_node_present_but_not_in_html_namespace()
+    }
+}
+
+/// Gives the tokenizer what is in the queue. Scripts are not run, and the encoding is known.
+pub(crate) fn feed(tokenizer: &Tokenizer<Tokens>, queue: &BufferQueue) {
+    while !matches!(tokenizer.feed(queue), TokenizerResult::Done) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use html5ever::tokenizer::TokenizerOpts;
+    use html5ever::tree_builder::{TreeBuilderOpts, TreeSink};
+
+    use super::*;
+
+    #[test]
+    fn one_piece_of_a_source_stores_no_more_beyond_a_limit_than_one_token_makes() {
+        let limits = Limits { text_bytes: 50_000, ..Limits::default() };
+        let builder = TreeBuilder::new(Sink::new(limits), TreeBuilderOpts::default());
+        let tokenizer = Tokenizer::new(Tokens::new(builder, limits), TokenizerOpts::default());
+        // Each paragraph has the bold text's element again, with its value.
+        let source = format!("<p><b v='{}'>{}", "x".repeat(10_000), "<p>x".repeat(1_000));
+        let queue = BufferQueue::default();
+        queue.push_back(source.as_str().into());
+        feed(&tokenizer, &queue);
+        tokenizer.end();
+        assert_eq!(tokenizer.sink.passed(), Some((Limit::TextBytes, 50_000)));
+        let (arena, _) = tokenizer.sink.builder.sink.finish();
+        assert!(arena.text_bytes <= 60_100, "{}", arena.text_bytes);
+        assert!(arena.nodes.len() < 40, "{}", arena.nodes.len());
+    }
+}
