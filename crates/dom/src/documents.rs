@@ -70,8 +70,7 @@ impl<B: Backing, H: BorrowMut<Owned<B>>> Documents<B, H> {
     /// The names of the documents, in no particular order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let heap = self.heap();
-        let is_ours = |stored: Option<RootType>| stored.is_some_and(|stored| stored.layout == root_type().layout);
-        heap.roots().with_types().filter(move |(.., stored)| is_ours(*stored)).map(|(name, ..)| name)
+        heap.roots().with_types().filter(|(.., stored)| is_of_document(*stored)).map(|(name, ..)| name)
     }
 
     /// Whether there is a document of this name, of whatever version and state.
@@ -262,5 +261,9 @@ impl<E> From<HeapError> for Failed<E> {
 }
 
 fn is_document<B: Backing>(heap: &Heap<B>, name: &str) -> bool {
-    heap.root_type(name).is_some_and(|stored| stored.layout == root_type().layout)
+    is_of_document(heap.root_type(name))
+}
+
+fn is_of_document(stored: Option<RootType>) -> bool {
+    stored.is_some_and(|stored| stored.layout == root_type().layout)
 }
