@@ -72,12 +72,18 @@ pub(crate) struct OpenArgs {
     /// How long style and layout may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) place: CacheArgs,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) place: CacheArgs,
 }

@@ -15,8 +15,9 @@ use holdfast_page::{
     Address, Cache, CacheError, LAYOUT_THREAD, Opened, PageError, PageLimits, View, ViewRow, open,
 };
 use holdfast_region::{NameSpace, Places};
+use serde::Serialize;
 
-use args::{CacheArgs, Cli, Command, OpenArgs, RemoveArgs, ShowArgs};
+use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ShowArgs};
 
 /// Exit codes, those of `holdfast`.
 const FOUND: u8 = 1;
@@ -57,10 +58,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
         Command::Open(args) => open_page(args),
-        Command::Ls(args) => list(&args.place),
+        Command::Ls(args) => list(args),
         Command::Show(args) => show(args),
         Command::Rm(args) => remove(args),
-        Command::Stats(args) => stats(&args.place),
+        Command::Stats(args) => stats(args),
     };
     match done {
         Ok(code) => ExitCode::from(code),
@@ -92,7 +93,11 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
         Some(path) => Some(write_png(&opened, path)?),
         None => None,
     };
-    print(&report(&opened, encoded))?;
+    if args.json {
+        print_json(&OpenReport::of(&opened, encoded))?;
+    } else {
+        print(&report(&opened, encoded))?;
+    }
     for note in &opened.notes {
         eprintln!("holdfast-page: {note}");
     }
@@ -135,6 +140,76 @@ fn report(opened: &Opened, encoded: Option<Duration>) -> String {
     line
 }
 
+/// What `open --json` prints; times in milliseconds.
+#[derive(Serialize)]
+struct OpenReport<'a> {
+    tier: String,
+    stale: Option<String>,
+    total_ms: f64,
+    disk_ms: f64,
+    parse_ms: f64,
+    layout_ms: f64,
+    paint_ms: f64,
+    png_ms: Option<f64>,
+    title: &'a str,
+    width: u32,
+    height: u32,
+    scroll: u32,
+    notes: &'a [String],
+}
+
+impl OpenReport<'_> {
+    fn of(opened: &Opened, encoded: Option<Duration>) -> OpenReport<'_> {
+        let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+        let split = opened.split;
+        OpenReport {
+            tier: opened.tier.to_string(),
+            stale: opened.stale.as_ref().map(ToString::to_string),
+            total_ms: ms(split.total()),
+            disk_ms: ms(split.disk),
+            parse_ms: ms(split.parse),
+            layout_ms: ms(split.layout),
+            paint_ms: ms(split.paint),
+            png_ms: encoded.map(ms),
+            title: &opened.title,
+            width: opened.content.0,
+            height: opened.content.1,
+            scroll: opened.scroll,
+            notes: &opened.notes,
+        }
+    }
+}
+
+/// What `ls --json` prints of a view; sizes in bytes, the scale in thousandths.
+#[derive(Serialize)]
+struct ViewReport {
+    address: String,
+    title: String,
+    viewport: (u32, u32),
+    scale_permille: u32,
+    view_bytes: u64,
+    document_bytes: u64,
+    used_s: u64,
+    damage: Option<String>,
+}
+
+/// What `stats --json` prints; sizes in bytes.
+#[derive(Serialize)]
+struct StatsReport {
+    views: u64,
+    view_bytes: u64,
+    documents: u64,
+    document_bytes: u64,
+    quota_bytes: u64,
+    damaged: Vec<String>,
+}
+
+fn print_json(report: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(report)
+        .map_err(|error| Failure { code: OTHER, message: format!("cannot write JSON: {error}") })?;
+    print(&format!("{text}\n"))
+}
+
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -164,8 +239,23 @@ fn line(row: &ViewRow) -> String {
     line
 }
 
-fn list(args: &CacheArgs) -> Result<u8, Failure> {
-    print(&cache(args)?.views()?.iter().map(line).collect::<String>())?;
+fn list(args: &ListArgs) -> Result<u8, Failure> {
+    let rows = cache(&args.place)?.views()?;
+    if args.json {
+        let reports = rows.into_iter().map(|row| ViewReport {
+            viewport: (row.viewport.0, row.viewport.1),
+            scale_permille: row.viewport.2,
+            address: row.address,
+            title: row.title,
+            view_bytes: row.bytes,
+            document_bytes: row.document_bytes,
+            used_s: row.used_s,
+            damage: row.damage.map(|damage| damage.to_string()),
+        });
+        print_json(&reports.collect::<Vec<_>>())?;
+    } else {
+        print(&rows.iter().map(line).collect::<String>())?;
+    }
     Ok(0)
 }
 
@@ -217,17 +307,28 @@ fn remove(args: &RemoveArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn stats(args: &CacheArgs) -> Result<u8, Failure> {
-    let cache = cache(args)?;
-    let stats = cache.stats()?;
+fn stats(args: &ListArgs) -> Result<u8, Failure> {
+    let cache = cache(&args.place)?;
+    let (stats, damaged) = (cache.stats()?, cache.check()?);
+    let code = if damaged.is_empty() { 0 } else { FOUND };
+    if args.json {
+        print_json(&StatsReport {
+            views: stats.views,
+            view_bytes: stats.view_bytes,
+            documents: stats.documents,
+            document_bytes: stats.document_bytes,
+            quota_bytes: stats.quota_bytes,
+            damaged: damaged.into_iter().map(|(name, damage)| format!("{name}: {damage}")).collect(),
+        })?;
+        return Ok(code);
+    }
     let mut text = format!(
         "{} views in {} B, {} documents in {} B; {} B may be kept\n",
         stats.views, stats.view_bytes, stats.documents, stats.document_bytes, stats.quota_bytes
     );
-    let damaged = cache.check()?;
     for (name, damage) in &damaged {
         let _ = writeln!(text, "{name} is damaged: {damage}; it is made anew when it is opened");
     }
     print(&text)?;
-    Ok(if damaged.is_empty() { 0 } else { FOUND })
+    Ok(code)
 }

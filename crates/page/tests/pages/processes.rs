@@ -174,6 +174,13 @@ fn the_program_paints_lists_shows_and_removes() {
     assert!(shown.contains("1 links") && shown.contains("b.html"), "{shown}");
     let ((counted, _), code) = say(&["stats"]);
     assert!(counted.starts_with("1 views in ") && code == 0, "{counted}");
+    let json =
+        |arguments: &[&str]| -> serde_json::Value { serde_json::from_str(&say(arguments).0.0).unwrap() };
+    let report = json(&["open", file, "--viewport", "300x200", "--json"]);
+    assert_eq!((&report["tier"], &report["title"]), (&"display list".into(), &"A page".into()));
+    assert!(report["total_ms"].as_f64().unwrap() > 0.0 && report["png_ms"].is_null(), "{report}");
+    assert_eq!(json(&["ls", "--json"])[0]["viewport"], serde_json::json!([300, 200]));
+    assert_eq!(json(&["stats", "--json"])["views"], 1);
     assert_eq!(say(&["rm", file]).0.0, "1 views removed\n");
     assert_eq!(say(&["rm", file]).1, 3);
     assert_eq!(say(&["ls"]).0.0, "");
