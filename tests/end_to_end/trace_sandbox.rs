@@ -322,6 +322,26 @@ fn a_host_that_is_killed_leaves_what_it_had_recorded_and_the_rest_is_said_to_be_
 }
 
 #[test]
+fn a_host_whose_files_are_limited_keeps_no_record_and_works_on_and_the_view_says_why() {
+    let scratch = scratch();
+    let applet =
+        written(&scratch, "ends.wat", r#"(module (memory (export "memory") 1) (func (export "_start")))"#);
+    let program = program(&scratch);
+    let traced = |limit: &str| {
+        let script = format!("ulimit -f {limit}; exec \"$0\" run \"$1\"");
+        let command = ["sh", "-c", &script, &program, applet.to_str().unwrap()];
+        let told = tell(&mut traced(&scratch, "ptrace", &["--by", "crossing"], &command));
+        assert_eq!(told.status, 0, "{limit}: {}", told.err);
+        told.err.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    // Any byte of the record is one too many.
+    let limited = traced("0");
+    assert!(limited.contains("the size of its files is limited (`ulimit -f`)"), "{limited}");
+    let unlimited = traced("unlimited");
+    assert!(unlimited.contains("Crossings of") && !unlimited.contains("ulimit"), "{unlimited}");
+}
+
+#[test]
 fn no_applet_is_told_of_the_record_and_a_file_with_a_name_is_never_taken_for_it() {
     let scratch = scratch();
     let program = program(&scratch);

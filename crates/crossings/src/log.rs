@@ -13,6 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
+use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use zerocopy::IntoBytes;
 
@@ -43,9 +44,12 @@ struct Inner {
     process: u32,
     gathered: Vec<u8>,
     records: u32,
+    /// When the first of them was marked that has a time; 0 if there is none.
     since_ns: u64,
     sequence: u32,
     written_bytes: u64,
+    /// From so many written bytes on nothing is kept.
+    bytes_max: u64,
     dropped: u64,
     has_failed: bool,
     names: HashMap<String, u32>,
@@ -70,7 +74,12 @@ pub(crate) fn log() -> Option<&'static Log> {
         let file = OpenOptions::new().append(true).open(path).ok()?;
         // Anything else is not the tracer's: it may be a file that somebody wants to keep.
         file.metadata().ok().filter(|file| file.is_file() && file.nlink() == 0)?;
-        let log = Log::new(file);
+        // A write beyond the limit on files ends the process by a signal, and others write to this file: how long it is by then nobody
+        // knows. The view says that such a host keeps no record.
+        if getrlimit(Resource::Fsize).current.is_some() {
+            return None;
+        }
+        let log = Log::new(file, LOG_BYTES_MAX);
         log.own(start_ns);
         Some(log)
     })
@@ -84,7 +93,7 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 impl Log {
-    pub(crate) fn new(file: File) -> Log {
+    pub(crate) fn new(file: File, bytes_max: u64) -> Log {
         let inner = Inner {
             file,
             process: std::process::id(),
@@ -93,6 +102,7 @@ impl Log {
             since_ns: 0,
             sequence: 0,
             written_bytes: 0,
+            bytes_max,
             dropped: 0,
             has_failed: false,
             names: HashMap::with_capacity(64),
@@ -144,12 +154,13 @@ impl Log {
     pub(crate) fn name(&self, text: &str) -> u32 {
         let start_ns = now_ns();
         let mut inner = self.lock();
-        if let Some(number) = inner.names.get(text) {
-            return *number;
-        }
+        let names = inner.names.len();
         let number = inner.number_of(text);
+        let is_new = inner.names.len() > names;
         drop(inner);
-        self.own(start_ns);
+        if is_new {
+            self.own(start_ns);
+        }
         number
     }
 
@@ -209,11 +220,14 @@ impl Inner {
         self.names.clear();
         self.began_ns.clear();
         (self.records, self.sequence, self.applets, self.alive) = (0, 0, 0, 0);
-        (self.dropped, self.written_bytes) = (0, 0);
+        (self.dropped, self.written_bytes, self.since_ns) = (0, 0, 0);
     }
 
     fn number_of(&mut self, text: &str) -> u32 {
         let text = cut(text);
+        if let Some(number) = self.names.get(text) {
+            return *number;
+        }
         let text = if self.names.len() < NAMES_MAX { text } else { OTHER_NAMES };
         if let Some(number) = self.names.get(text) {
             return *number;
@@ -227,11 +241,11 @@ impl Inner {
     fn add(&mut self, record: &Record, at_ns: u64) {
         // A frame that is due may have to wait for who holds the thread's number; there is room for some more.
         let is_full = self.gathered.len() > FRAME_BYTES_MAX - RECORD_BYTES_MAX;
-        if self.has_failed || is_full || self.written_bytes >= LOG_BYTES_MAX {
+        if self.has_failed || is_full || self.written_bytes >= self.bytes_max {
             self.dropped += 1;
             return;
         }
-        if self.records == 0 {
+        if self.since_ns == 0 {
             self.since_ns = at_ns;
         }
         match postcard::to_slice(record, &mut [0; RECORD_BYTES_MAX]) {
@@ -244,7 +258,7 @@ impl Inner {
     }
 
     fn write_if_due(&mut self, thread: u32, now_ns: u64) {
-        let is_old = now_ns.saturating_sub(self.since_ns) > WRITTEN_AFTER_NS && self.since_ns > 0;
+        let is_old = self.since_ns > 0 && now_ns.saturating_sub(self.since_ns) > WRITTEN_AFTER_NS;
         if self.alive == 0 || is_old || self.gathered.len() >= FRAME_BYTES {
             self.write(thread);
         }
@@ -277,7 +291,8 @@ impl Inner {
             Err(_) => self.dropped += u64::from(self.records),
         }
         self.sequence += 1;
-        self.records = 0;
+        // What comes after the last record that is kept is not to be written again and again.
+        (self.records, self.since_ns) = (0, 0);
         self.gathered.clear();
     }
 }

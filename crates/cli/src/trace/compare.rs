@@ -12,7 +12,7 @@ use holdfast_trace::matrix::{self, MatrixError, Plan, Run};
 use holdfast_trace::report::document::{FORMAT, Sleep};
 use holdfast_trace::report::{self, Look, Page, Report, study};
 use holdfast_trace::summary::Summary;
-use holdfast_trace::{Ending, Program, Recording, Settings, StopFlag, Target};
+use holdfast_trace::{Ending, Event, Program, Recording, Settings, StopFlag, Target};
 
 use super::collect::{self, Collector, save};
 use super::measure::{catch, choose};
@@ -35,16 +35,10 @@ pub fn report(options: &TraceReportArgs) -> Result<u8, Failure> {
     // Every call is wanted, so it takes a recording.
     let mut recording = Recording::open(&options.file)?;
     let mut collector = Collector::new(&options.show, recording.about().began_ns, None)?;
-    let mut kept =
-        recording.crossings().map(|_| Kept::new(collect::options(&options.show.sum, Sleep::Measured).scheme));
-    for event in &mut recording {
-        let event = event?;
-        collector.add(&event);
-        kept.iter_mut().for_each(|kept| kept.add(&event));
-    }
-    say_how_it_ends(&options.file, &recording);
+    let scheme = collect::options(&options.show.sum, Sleep::Measured).scheme;
+    let crossings = read(&options.file, &mut recording, scheme, |event| collector.add(event))?;
     let (mut report, lanes) = collector.finish(recording.about().into());
-    report.crossings = crossings(kept, &recording);
+    report.crossings = crossings;
     lanes?;
     collect::show(&report, &options.show, &look, print)?;
     Ok(0)
@@ -68,21 +62,25 @@ fn load(path: &Path, sum: &SumArgs) -> Result<Report, Failure> {
     }
     let mut recording = Recording::open(path)?;
     let mut summary = Summary::new(wanted);
-    let mut kept = recording.crossings().map(|_| Kept::new(wanted.scheme));
-    for event in &mut recording {
-        let event = event?;
-        summary.add(&event);
-        kept.iter_mut().for_each(|kept| kept.add(&event));
-    }
-    say_how_it_ends(path, &recording);
-    let mut report = summary.into_report(recording.about().into());
-    report.crossings = crossings(kept, &recording);
-    Ok(report)
+    let crossings = read(path, &mut recording, wanted.scheme, |event| summary.add(event))?;
+    Ok(Report { crossings, ..summary.into_report(recording.about().into()) })
 }
 
-/// The sandbox view of a recording that was read to its end.
-fn crossings(kept: Option<Kept>, recording: &Recording) -> Option<Crossings> {
-    Some(kept?.join(&mut recording.crossings()?))
+/// Reads a recording to its end, says how that is, and gives the sandbox view.
+fn read(
+    path: &Path,
+    recording: &mut Recording,
+    scheme: Scheme,
+    mut add: impl FnMut(&Event),
+) -> Result<Option<Crossings>, Failure> {
+    let mut kept = recording.crossings().map(|_| Kept::new(scheme));
+    for event in &mut *recording {
+        let event = event?;
+        add(&event);
+        kept.iter_mut().for_each(|kept| kept.add(&event));
+    }
+    say_how_it_ends(path, recording);
+    Ok(kept.zip(recording.crossings()).map(|(kept, mut record)| kept.join(&mut record)))
 }
 
 /// The options by which a report was summed up.

@@ -1,5 +1,6 @@
 //! What is written is read, and nothing else is believed.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read as _, Seek, SeekFrom};
 
@@ -22,7 +23,7 @@ fn bytes_of(file: &mut File) -> Vec<u8> {
 
 fn written(crossings: u32) -> Vec<u8> {
     let mut file = file();
-    let log = Log::new(file.try_clone().unwrap());
+    let log = Log::new(file.try_clone().unwrap(), u64::MAX);
     let applet = log.begin(Kind::Wasm, "an applet");
     let name = log.name("fd_write");
     for at in 0..u64::from(crossings) {
@@ -90,7 +91,7 @@ fn lengths_and_numbers_that_lie_take_no_memory() {
 #[test]
 fn names_are_bounded_in_length_and_number_and_so_is_a_frame() {
     let mut file = file();
-    let log = Log::new(file.try_clone().unwrap());
+    let log = Log::new(file.try_clone().unwrap(), u64::MAX);
     let applet = log.begin(Kind::Native, &"\u{e9}".repeat(5000));
     for number in 0..10_000 {
         let name = log.name(&format!("function {number}"));
@@ -115,9 +116,79 @@ fn names_are_bounded_in_length_and_number_and_so_is_a_frame() {
 }
 
 #[test]
+fn a_name_that_is_too_long_or_one_too_many_is_work_of_the_record_once() {
+    let mut file = file();
+    let log = Log::new(file.try_clone().unwrap(), u64::MAX);
+    let applet = log.begin(Kind::Wasm, "first");
+    for number in 0..5_000 {
+        log.name(&format!("function {number}"));
+    }
+    let long = "long ".repeat(100);
+    let numbers: BTreeSet<_> = (0..1_000).flat_map(|_| [log.name(&long), log.name("one more")]).collect();
+    assert_eq!(numbers.len(), 1, "both are among all others");
+    // One that was known before there were too many is itself.
+    assert_eq!(log.begin(Kind::Wasm, "first"), 2);
+    log.end(applet);
+    log.end(2);
+    let read = read(&mut bytes_of(&mut file).as_slice()).unwrap();
+    let host = &read.hosts[0];
+    let own = host.records.iter().filter(|record| matches!(record, Record::Own { .. })).count();
+    assert!(own <= host.names.len() + 10, "{own} for {} names", host.names.len());
+    let applets = host.records.iter().filter_map(|record| match record {
+        Record::Applet { name, .. } => Some(host.name(*name)),
+        _ => None,
+    });
+    assert_eq!(applets.collect::<Vec<_>>(), ["first", "first"]);
+
+    let log = Log::new(file.try_clone().unwrap(), u64::MAX);
+    let applet = log.begin(Kind::Wasm, "an applet");
+    for _ in 0..1_000 {
+        log.name(&long);
+    }
+    log.end(applet);
+    let read = super::read(&mut bytes_of(&mut file).as_slice()).unwrap();
+    let again = read.hosts[0].records.iter().filter(|record| matches!(record, Record::Own { .. })).count();
+    assert!(again - own < 10, "{again} after {own}");
+}
+
+#[test]
+fn a_host_whose_record_is_as_long_as_it_may_get_writes_no_more_until_its_end() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let mut file = file();
+    let log = Log::new(file.try_clone().unwrap(), 1);
+    let applet = log.begin(Kind::Wasm, "an applet");
+    let add = |at| log.add(&Record::Turn { applet, thread: 1, start_ns: at, end_ns: at }, at);
+    // The first is written as soon as it is old; from then on the record is full.
+    let begin_ns = crate::log::now_ns();
+    (0..1_000).for_each(|seconds| add(begin_ns + seconds * 2 * SECOND_NS));
+    let full_bytes = bytes_of(&mut file).len();
+    assert!(full_bytes > 0 && log.dropped() > 900, "{full_bytes} bytes, {} dropped", log.dropped());
+    log.end(applet);
+    let read = read(&mut bytes_of(&mut file).as_slice()).unwrap();
+    let host = &read.hosts[0];
+    assert_eq!((host.writes.len(), host.is_finished, host.dropped), (2, true, log.dropped()));
+}
+
+#[test]
+fn a_frame_is_old_by_its_first_record_with_a_time() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let mut file = file();
+    let log = Log::new(file.try_clone().unwrap(), u64::MAX);
+    let applet = log.begin(Kind::Wasm, "an applet");
+    let begin_ns = crate::log::now_ns();
+    let add = |at| log.add(&Record::Turn { applet, thread: 1, start_ns: at, end_ns: at }, at);
+    add(begin_ns + 2 * SECOND_NS);
+    let first_bytes = bytes_of(&mut file).len();
+    // The next frame begins with a name, which has no time.
+    log.name("a function");
+    (3..9).for_each(|seconds| add(begin_ns + seconds * 2 * SECOND_NS));
+    assert!(first_bytes > 0 && bytes_of(&mut file).len() > first_bytes, "{first_bytes}");
+}
+
+#[test]
 fn a_host_whose_record_finds_no_room_goes_on_and_counts_what_is_missing() {
     let full = std::fs::OpenOptions::new().append(true).open("/dev/full").unwrap();
-    let log = Log::new(full);
+    let log = Log::new(full, u64::MAX);
     let applet = log.begin(Kind::Wasm, "an applet");
     for at in 0..100_000 {
         log.add(&Record::Turn { applet, thread: 1, start_ns: at, end_ns: at }, at);

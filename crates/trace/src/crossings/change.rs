@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::document::{By, Crossings, When};
+use super::show::crossed_title;
 use crate::diff::Estimate;
 use crate::report::{Look, Table, text};
 
@@ -76,6 +77,16 @@ struct Numbers {
     crossings_ns: u64,
 }
 
+impl Numbers {
+    /// A report in JSON may say any number.
+    fn add(&mut self, more: Numbers) {
+        self.calls = self.calls.saturating_add(more.calls);
+        self.crossings = self.crossings.saturating_add(more.crossings);
+        self.kernel_calls = self.kernel_calls.saturating_add(more.kernel_calls);
+        self.crossings_ns = self.crossings_ns.saturating_add(more.crossings_ns);
+    }
+}
+
 impl CrossingChanges {
     /// Of the runs of two sides, each with what it has. None if no run has anything.
     #[must_use]
@@ -135,14 +146,11 @@ fn numbers(runs: &[Option<&Crossings>]) -> Vec<BTreeMap<Key, Numbers>> {
         for function in run.applets.iter().flat_map(|applet| &applet.functions) {
             let mut add = |part: Option<(String, By)>, crossings, kernel_calls, crossings_ns| {
                 let sum = all.entry((function.name.clone(), part)).or_default();
-                sum.calls += function.calls;
-                sum.crossings += crossings;
-                sum.kernel_calls += kernel_calls;
-                sum.crossings_ns = u64::saturating_add(sum.crossings_ns, crossings_ns);
+                sum.add(Numbers { calls: function.calls, crossings, kernel_calls, crossings_ns });
             };
             add(None, function.crossings, function.kernel_calls, function.crossings_ns);
             for row in &function.crossed {
-                let kernel_calls = row.kernel.iter().map(|row| row.calls).sum();
+                let kernel_calls = row.kernel.iter().map(|row| row.calls).fold(0, u64::saturating_add);
                 add(Some((row.name.clone(), row.by)), row.crossings, kernel_calls, row.wall_ns);
             }
         }
@@ -171,7 +179,8 @@ fn figures(runs: &[BTreeMap<Key, Numbers>], key: &Key) -> CrossingFigures {
 
 fn outside(runs: &[Option<&Crossings>], when: When) -> Estimate {
     let of_run = |run: &&Crossings| {
-        run.outside.iter().filter(|row| row.when == when).map(|row| row.kernel_calls).sum::<u64>() as f64
+        let of_then = run.outside.iter().filter(|row| row.when == when);
+        of_then.map(|row| row.kernel_calls).fold(0, u64::saturating_add) as f64
     };
     Estimate::of(&runs.iter().flatten().map(of_run).collect::<Vec<_>>())
 }
@@ -179,13 +188,12 @@ fn outside(runs: &[Option<&Crossings>], when: When) -> Estimate {
 /// The changes as text.
 #[must_use]
 pub fn change_terminal(changes: &CrossingChanges, look: &Look) -> String {
-    let mut out = String::from("\nCrossings\n");
+    let mut out = text::title("Crossings", look.width, look.colour);
     let mut table = Table::new(&["", "cross A", "B", "each A", "B", "kernel A", "B", "time A", "B"]);
     let count = |of: Estimate| text::count_or_blank(of.value.round() as u64);
     let each = |of: CrossingFigures| match of.calls.value {
         0.0 => "-".to_owned(),
-        _ if of.crossings_per_call.value < 999.95 => format!("{:.1}", of.crossings_per_call.value),
-        _ => text::count(of.crossings_per_call.value.round() as u64),
+        _ => text::mean(of.crossings_per_call.value),
     };
     let mut shown = 0;
     for row in &changes.rows {
@@ -193,12 +201,9 @@ pub fn change_terminal(changes: &CrossingChanges, look: &Look) -> String {
         if shown > look.top {
             continue;
         }
-        let name = match (&row.crossed, row.by) {
-            (Some(name), Some(By::Message | By::Supervisor)) => {
-                format!("  {name} ({})", row.by.map_or("", By::title))
-            }
-            (Some(name), _) => format!("  {name}"),
-            (None, _) => row.function.clone(),
+        let name = match &row.crossed {
+            Some(name) => crossed_title(name, row.by),
+            None => row.function.clone(),
         };
         let cells = [
             name,
@@ -222,8 +227,9 @@ pub fn change_terminal(changes: &CrossingChanges, look: &Look) -> String {
         .collect();
     if !outside.is_empty() {
         let outside = outside.join(", ");
-        out += &super::show::line(&format!("System calls of the host outside of calls: {outside}."), look);
+        let outside = format!("System calls of the host outside of calls: {outside}.");
+        out += &text::paragraph(&outside, look.width);
     }
-    changes.notes.iter().for_each(|note| out += &super::show::line(note, look));
+    changes.notes.iter().for_each(|note| out += &text::paragraph(note, look.width));
     out
 }

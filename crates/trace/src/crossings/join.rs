@@ -19,8 +19,7 @@ impl Kept {
     /// Joins the calls with the hosts' record, which is read to its end.
     #[must_use]
     pub fn join(mut self, record: &mut impl Source) -> Crossings {
-        // Of each thread in order: what its next call was is asked.
-        self.calls.sort_by_key(|call| (call.thread, call.start_ns));
+        self.put_in_order();
         let mut sums = Sums::default();
         let found = match read(record) {
             Ok(found) => found,
@@ -46,8 +45,8 @@ fn notes(found: &Read, kept: &Kept) -> Vec<String> {
     let mut notes = Vec::new();
     if found.hosts.is_empty() {
         notes.push(format!(
-            "No process recorded what crossed: none of them ran applets with this version of Holdfast, or {VARIABLE} was taken out of \
-             its environment."
+            "No process recorded what crossed: none of them ran applets with this version of Holdfast, {VARIABLE} was taken out of \
+             its environment, or the size of its files is limited (`ulimit -f`): a record must not be what reaches the limit."
         ));
     }
     if let Ending::Torn { at_byte } = found.ending {
@@ -77,7 +76,7 @@ fn notes(found: &Read, kept: &Kept) -> Vec<String> {
                 host.dropped
             ));
         }
-        if !kept.calls.iter().any(|call| call.process == process) {
+        if !kept.has(process) {
             notes.push(format!(
                 "No system call of process {process} was seen: it has another number here (a PID name space), or was not traced."
             ));
@@ -148,32 +147,40 @@ impl Join<'_> {
         let kept = self.kept;
         let asked = self.asked();
         let writes = self.writes();
-        for (index, (call, is_told)) in kept.calls.iter().zip(is_told).enumerate() {
-            let Some(kind) = kept.kinds.get(usize::from(call.kind)) else { continue };
-            if call.process == self.host.process {
-                *is_told = true;
-                if writes.contains(&index) || self.at.own.at(call.thread, call.start_ns).is_some() {
-                    self.sums.own_calls += 1;
-                    self.sums.own_ns = self.sums.own_ns.saturating_add(call.wall_ns);
-                } else {
-                    self.add_of_host(call);
-                }
-            } else if let Some((applet, began_ns)) = self.at.processes.get(&call.process).copied() {
-                *is_told = true;
+        let mut tell = |place: usize| is_told.get_mut(place).into_iter().for_each(|is_told| *is_told = true);
+        for (place, call, _) in kept.of(self.host.process) {
+            tell(place);
+            if writes.contains(&place) || self.at.own.at(call.thread, call.start_ns).is_some() {
+                self.sums.own_calls += 1;
+                self.sums.own_ns = self.sums.own_ns.saturating_add(call.wall_ns);
+            } else {
+                self.add_of_host(call);
+            }
+        }
+        let processes = std::mem::take(&mut self.at.processes);
+        for (process, (applet, began_ns)) in &processes {
+            // A record that says that its host is an applet of its own changes nothing.
+            let calls = kept.of(*process).filter(|(_, call, _)| call.process != self.host.process);
+            for (place, call, kind) in calls {
+                tell(place);
                 // It becomes the program by this call, which is the host's last.
-                let is_host = call.start_ns < began_ns || kind.number == Some(libc::SYS_execveat as u32);
-                match asked.get(&index) {
+                let is_host = call.start_ns < *began_ns || kind.number == Some(libc::SYS_execveat as u32);
+                match asked.get(&place) {
                     _ if is_host => self.sums.outside.entry(When::StartUp).or_default().add(call),
                     Some(question) => self.add_asked(*question, call, kind),
-                    None => {
-                        let in_call = self.at.call_at(applet, call.start_ns);
-                        let left_ns = in_call.and_then(|call| self.at.calls.get(call));
-                        let left_ns = left_ns.map_or(u64::MAX, |in_call| in_call.end_ns - call.start_ns);
-                        self.cross(applet, in_call, By::Filter, &kind.name, call.wall_ns.min(left_ns));
-                    }
+                    None => self.add_let_through(*applet, call, kind),
                 }
             }
         }
+        self.at.processes = processes;
+    }
+
+    /// A system call of an applet that the filter let through.
+    fn add_let_through(&mut self, applet: u32, call: &KeptCall, kind: &CallKind) {
+        let in_call = self.at.call_at(applet, call.start_ns);
+        let left_ns = in_call.and_then(|call| self.at.calls.get(call));
+        let left_ns = left_ns.map_or(u64::MAX, |in_call| in_call.end_ns.saturating_sub(call.start_ns));
+        self.cross(applet, in_call, By::Filter, &kind.name, call.wall_ns.min(left_ns));
     }
 
     fn add_of_host(&mut self, call: &KeptCall) {

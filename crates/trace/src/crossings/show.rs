@@ -1,4 +1,4 @@
-//! The view on a terminal, and the differences of two.
+//! The view on a terminal.
 
 use super::document::{AppletCrossings, By, Crossings, Function, Kernel};
 use crate::report::{Align, Look, Table, text};
@@ -22,7 +22,7 @@ pub fn terminal(crossings: &Crossings, look: &Look) -> String {
         }
     }
     if crossings.outside.iter().any(|outside| outside.kernel_calls > 0) {
-        out += &heading("System calls of the host outside of calls", look);
+        out += &text::title("System calls of the host outside of calls", look.width, look.colour);
         let mut table = Table::new(&["", "kernel", "time", "of them"]).aligned(3, Align::Left);
         for outside in &crossings.outside {
             let most = outside.kernel.iter().take(4);
@@ -40,12 +40,10 @@ pub fn terminal(crossings: &Crossings, look: &Look) -> String {
     }
     if crossings.own_calls > 0 {
         let calls = text::count(crossings.own_calls);
-        out += &line(
-            &format!("The record of this took {calls} system calls of the host, which are not in here."),
-            look,
-        );
+        let own = format!("The record of this took {calls} system calls of the host, which are not in here.");
+        out += &text::paragraph(&own, look.width);
     }
-    crossings.notes.iter().for_each(|note| out += &line(note, look));
+    crossings.notes.iter().for_each(|note| out += &text::paragraph(note, look.width));
     out
 }
 
@@ -55,31 +53,15 @@ fn title(applet: &AppletCrossings, look: &Look) -> String {
         started => format!(", started {} times", text::count(started)),
     };
     let name = text::plain(&applet.name);
-    heading(&format!("Crossings of {name} ({}{started})", applet.kind.title()), look)
+    text::title(&format!("Crossings of {name} ({}{started})", applet.kind.title()), look.width, look.colour)
 }
 
-fn heading(title: &str, look: &Look) -> String {
-    let title = text::cut(title, look.width);
-    if look.colour { format!("\n\x1b[1;36m{title}\x1b[0m\n") } else { format!("\n{title}\n") }
-}
-
-/// A sentence, broken between words.
-pub(super) fn line(sentence: &str, look: &Look) -> String {
-    let (mut out, mut width) = (String::new(), 0);
-    for word in text::plain(sentence).split_whitespace() {
-        let word = text::cut(word, look.width);
-        let length = word.chars().count();
-        if width > 0 && width + 1 + length > look.width {
-            out.push('\n');
-            width = 0;
-        } else if width > 0 {
-            out.push(' ');
-            width += 1;
-        }
-        out += &word;
-        width += length;
+/// What crossed, as a row below its function; who let it through where the name alone does not tell.
+pub(super) fn crossed_title(name: &str, by: Option<By>) -> String {
+    match by {
+        None | Some(By::Import | By::Filter) => format!("  {name}"),
+        Some(by @ (By::Message | By::Supervisor)) => format!("  {name} ({})", by.title()),
     }
-    out + "\n"
 }
 
 fn rows(function: &Function, look: &Look, table: &mut Table) {
@@ -100,10 +82,7 @@ fn rows(function: &Function, look: &Look, table: &mut Table) {
     let shown = if look.by.is_some() { usize::MAX } else { look.top };
     for crossed in function.crossed.iter().take(shown) {
         table.row([
-            match crossed.by {
-                By::Import | By::Filter => format!("  {}", crossed.name),
-                By::Message | By::Supervisor => format!("  {} ({})", crossed.name, crossed.by.title()),
-            },
+            crossed_title(&crossed.name, Some(crossed.by)),
             text::count(crossed.crossings),
             each(crossed.crossings, function.calls),
             text::time(crossed.wall_ns),
@@ -136,11 +115,7 @@ fn kernel(row: &Kernel, function: &Function, indent: &str, table: &mut Table) {
 
 /// Of one call.
 fn each(number: u64, calls: u64) -> String {
-    match number as f64 / calls as f64 {
-        _ if calls == 0 => String::new(),
-        each if each < 999.95 => format!("{each:.1}"),
-        each => text::count(each.round() as u64),
-    }
+    if calls == 0 { String::new() } else { text::mean(number as f64 / calls as f64) }
 }
 
 fn summary(function: &Function) -> String {

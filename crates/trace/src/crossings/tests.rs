@@ -226,6 +226,8 @@ fn what_one_side_crosses_and_the_other_does_not_is_beside_each_other() {
     assert_eq!((row(None).a.crossings_per_call.value, row(None).b.crossings_per_call.value), (1.5, 0.5));
     let write = row(Some("fd_write"));
     assert_eq!((write.a.crossings.value, write.b.crossings.value, write.by), (2.0, 0.0, Some(By::Import)));
+    let coloured = change_terminal(&changes, &Look { colour: true, ..Look::default() });
+    assert!(coloured.starts_with("\n\u{1b}[1;36mCrossings\u{1b}[0m\n"), "{coloured:?}");
     let half = CrossingChanges::of(&[Some(&with)], &[None]).unwrap();
     assert!(half.notes[0].contains("B were traced without --sandbox"), "{:?}", half.notes);
     assert_eq!(CrossingChanges::of(&[None], &[None]), None);

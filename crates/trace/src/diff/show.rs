@@ -43,7 +43,7 @@ pub fn terminal(diff: &Diff, look: &Look) -> String {
         if rows.is_empty() {
             continue;
         }
-        out += &format!("\n{title}\n");
+        out += &text::title(title, look.width, look.colour);
         let mut table = Table::new(&[
             "call", "calls A", "calls B", "cost A", "cost B", "", "change", "by calls", "by cost",
         ])

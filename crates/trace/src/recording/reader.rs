@@ -11,7 +11,7 @@ use super::RecordingError;
 use super::format::{FrameHead, Head, Kind, MAGIC, VERSION, VERSION_PLAIN};
 use crate::{About, Event};
 
-/// What is read of hosts' records.
+/// What is read of hosts' records, to within a frame. Who joins them finds that the rest is missing.
 const CROSSINGS_BYTES_MAX: usize = 1 << 30;
 
 /// How a recording ends.
@@ -44,6 +44,8 @@ pub struct Recording {
     ending: Option<Ending>,
     /// What the hosts recorded, if that was asked of them.
     crossings: Option<Vec<u8>>,
+    /// From so many bytes of them on the rest is passed over.
+    crossings_bytes_max: usize,
 }
 
 impl Recording {
@@ -80,6 +82,7 @@ impl Recording {
             left: 0,
             ending: None,
             crossings,
+            crossings_bytes_max: CROSSINGS_BYTES_MAX,
         })
     }
 
@@ -91,7 +94,7 @@ impl Recording {
         }
     }
 
-    /// The hosts' record of what crossed sandboxes, if one was asked for: all of it once there are no more events.
+    /// The hosts' record of what crossed sandboxes, if one was asked for: once there are no more events all of it, or as much as is read of one.
     pub fn crossings(&self) -> Option<&[u8]> {
         self.crossings.as_deref()
     }
@@ -125,8 +128,10 @@ impl Recording {
                 (self.frame, self.consumed, self.left) = (bytes, 0, items);
             }
             Frame::Good { kind: Kind::Crossings, bytes, .. } => match &mut self.crossings {
-                Some(crossings) if crossings.len() < CROSSINGS_BYTES_MAX => crossings.extend(bytes),
-                _ => self.ending = Some(torn),
+                Some(crossings) if crossings.len() < self.crossings_bytes_max => crossings.extend(bytes),
+                // The trace itself is good, and how it ended is still to come.
+                Some(_) => {}
+                None => self.ending = Some(torn),
             },
             Frame::Good { kind: Kind::End, bytes, .. } => {
                 self.ending = Some(account(&bytes).map_or(torn, |about| Ending::Complete(Box::new(about))));
@@ -200,4 +205,41 @@ fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
 /// How many bytes the file had, up to that many.
 fn fill_some(file: &mut impl Read, mut bytes: &mut [u8]) -> io::Result<usize> {
     Ok(io::copy(&mut file.take(bytes.len() as u64), &mut bytes)? as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_crossings::{Record, frame};
+
+    use super::*;
+    use crate::classes::Scheme;
+    use crate::crossings::Kept;
+    use crate::{BackendKind, Recorder, Settings, Target};
+
+    #[test]
+    fn a_recording_with_more_crossings_than_are_read_keeps_its_events_and_its_final_account() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let about = About::before(&Settings::new(Target::Attach(vec![1])), BackendKind::Ptrace);
+        let mut recorder = Recorder::create_with_crossings(file.path(), &about).unwrap();
+        recorder.record(&Event::Lost { events: 3 });
+        // Pieces of 256 KiB, the first of which ends within the host's one frame.
+        let own = Record::Own { thread: 1, start_ns: u64::MAX, end_ns: u64::MAX };
+        let record = frame(100, 0, true, &vec![own; 40_000]);
+        assert!(record.len() > 3 << 18, "{}", record.len());
+        recorder.crossings(&mut record.as_slice());
+        recorder.finish(&About { lost: 3, ..about }).unwrap();
+        let read = |bytes_max| {
+            let mut recording = Recording::open(file.path()).unwrap();
+            recording.crossings_bytes_max = bytes_max;
+            assert_eq!(recording.by_ref().map(Result::unwrap).count(), 1);
+            let is_complete = matches!(recording.ending(), Some(Ending::Complete(_)));
+            assert!(is_complete && recording.about().lost == 3, "{:?}", recording.ending());
+            let mut kept = recording.crossings().unwrap();
+            (kept.len(), Kept::new(Scheme::Paper).join(&mut kept).notes)
+        };
+        let (kept, notes) = read(1);
+        assert!(kept == 1 << 18 && notes.iter().any(|note| note.contains("is damaged")), "{kept}, {notes:?}");
+        let (kept, notes) = read(CROSSINGS_BYTES_MAX);
+        assert!(kept == record.len() && !notes.iter().any(|note| note.contains("is damaged")), "{notes:?}");
+    }
 }

@@ -65,8 +65,13 @@ pub fn terminal(report: &Report, look: &Look) -> String {
     if by(By::Thread) && (!all || report.threads.len() > report.processes.len()) {
         threads(report, &mut out);
     }
-    if let Some(crossings) = report.crossings.as_ref().filter(|_| all || look.by == Some(By::Crossing)) {
-        out.text += &crossings::terminal(crossings, look);
+    match &report.crossings {
+        Some(crossings) if by(By::Crossing) => out.text += &crossings::terminal(crossings, look),
+        None if look.by == Some(By::Crossing) => {
+            out.text.push('\n');
+            out.paragraph("What crosses sandboxes was not recorded; trace with --sandbox.");
+        }
+        _ => {}
     }
     unfinished(report, &mut out);
     closing(report, &mut out);
@@ -80,29 +85,15 @@ struct Out<'a> {
 
 impl Out<'_> {
     fn title(&mut self, title: &str) {
-        let title = text::cut(title, self.look.width);
-        let title = if self.look.colour { format!("\x1b[1;36m{title}\x1b[0m") } else { title };
-        self.text += &format!("\n{title}\n");
+        self.text += &text::title(title, self.look.width, self.look.colour);
     }
 
     fn table(&mut self, table: &Table) {
         self.text += &table.render(self.look.width, self.look.colour);
     }
 
-    /// A paragraph, broken between words.
     fn paragraph(&mut self, words: &str) {
-        let mut line = String::new();
-        for word in text::plain(words).split_whitespace() {
-            let word = text::cut(word, self.look.width);
-            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > self.look.width {
-                self.text += &(std::mem::take(&mut line) + "\n");
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line += &word;
-        }
-        self.text += &(line + "\n");
+        self.text += &text::paragraph(words, self.look.width);
     }
 
     fn tint(&self, text: &str, code: &str) -> String {
@@ -127,8 +118,9 @@ fn heading(report: &Report, out: &mut Out<'_>) {
     let what = text::cut(&what, out.look.width);
     let what = out.tint(&what, "1");
     out.text += &(what + "\n");
-    let threads: u64 = report.threads.iter().map(|row| row.threads).sum();
-    let processes: u64 = report.processes.iter().map(|row| row.processes).sum();
+    // A report that is read from JSON may say any number.
+    let threads = report.threads.iter().map(|row| row.threads).fold(0, u64::saturating_add);
+    let processes = report.processes.iter().map(|row| row.processes).fold(0, u64::saturating_add);
     let many = |count: u64, one: &str, more: &str| {
         format!("{} {}", text::count(count), if count == 1 { one } else { more })
     };
@@ -321,7 +313,7 @@ fn histogram(row: &CallRow, out: &mut Out<'_>) {
             (ns as f64 / whole * length as f64).round() as usize
         };
         let untold = part(bar.time.untold_ns).min(length);
-        let blocked = part(bar.time.blocked_ns() + bar.time.io_wait_ns).min(length - untold);
+        let blocked = part(bar.time.blocked_ns().saturating_add(bar.time.io_wait_ns)).min(length - untold);
         let running = "█".repeat(length - blocked - untold);
         let (running, blocked) = (out.tint(&running, "32"), out.tint(&"▒".repeat(blocked), "33"));
         let untold = "░".repeat(untold);

@@ -1,5 +1,7 @@
 //! What must hold of every form of a report.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::samples::{EVIL, events, report};
@@ -47,6 +49,72 @@ fn the_terminal_has_the_studys_rows_what_was_lost_and_what_did_not_return() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+}
+
+#[test]
+fn whoever_asks_for_crossings_that_were_not_recorded_is_told_so() {
+    let without = Report { crossings: None, ..report() };
+    let text = |by| terminal(&without, &Look { by, ..Look::default() });
+    assert!(text(Some(By::Crossing)).contains("was not recorded; trace with --sandbox"));
+    assert!(!text(None).contains("--sandbox"));
+}
+
+/// Every list of rows twice, and every number of these fields as large as it gets.
+fn swollen(value: &Value, fields: &BTreeSet<String>) -> Value {
+    match value {
+        Value::Object(of) => {
+            let each = of.iter().map(|(name, value)| {
+                let is_one = value.is_u64() && fields.contains(name);
+                (name.clone(), if is_one { Value::from(u64::MAX) } else { swollen(value, fields) })
+            });
+            Value::Object(each.collect())
+        }
+        Value::Array(rows) => {
+            let twice = if rows.iter().all(Value::is_object) { 2 } else { 1 };
+            let rows: Vec<_> = rows.iter().map(|row| swollen(row, fields)).collect();
+            Value::Array(vec![rows; twice].concat())
+        }
+        value => value.clone(),
+    }
+}
+
+fn fields_of(value: &Value, fields: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(of) => of.iter().for_each(|(name, value)| {
+            fields.extend(value.is_u64().then(|| name.clone()));
+            fields_of(value, fields);
+        }),
+        Value::Array(rows) => rows.iter().for_each(|row| fields_of(row, fields)),
+        _ => {}
+    }
+}
+
+#[test]
+fn numbers_in_json_that_no_trace_has_are_shown_and_compared_without_a_panic() {
+    let whole = serde_json::to_value(report()).unwrap();
+    let mut fields = BTreeSet::new();
+    fields_of(&whole, &mut fields);
+    // Some have fewer bits.
+    let read = |fields: &BTreeSet<String>| serde_json::from_value::<Report>(swollen(&whole, fields));
+    fields.retain(|field| read(&BTreeSet::from([field.clone()])).is_ok());
+    assert!(
+        ["calls", "kernel_calls", "wall_ns", "sleep_ns", "threads"]
+            .iter()
+            .all(|field| fields.contains(*field))
+    );
+    let swollen = read(&fields).unwrap();
+    let mut forms = vec![html(Page::Report(&swollen)), tsv(&swollen)];
+    for by in [None, Some(By::Call), Some(By::Thread), Some(By::Process), Some(By::Crossing)] {
+        forms.push(terminal(&swollen, &Look { by, ..Look::default() }));
+    }
+    forms.extend(study::Case::ALL.map(|case| study::beside_report(&swollen, case, 80, false)));
+    forms.extend([Part::Wall, Part::Cpu, Part::Awake].map(|part| folded(&swollen, part)));
+    let runs = |report: &Report| Runs { name: "runs".to_owned(), reports: vec![report.clone()] };
+    for (a, b) in [(&swollen, &swollen), (&swollen, &report()), (&report(), &swollen)] {
+        let diff = Diff::of(&runs(a), &runs(b));
+        forms.extend([crate::diff::terminal(&diff, &Look::default()), html(Page::Diff(&diff))]);
+    }
+    assert!(forms.iter().all(|form| !form.is_empty()));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers and sentences as people read them.
 //!
 //! Invariant: what a name holds never moves the cursor or the layout of a terminal: [`plain`] takes that out.
 
@@ -40,6 +40,12 @@ pub fn count(count: u64) -> String {
 #[must_use]
 pub fn count_or_blank(number: u64) -> String {
     if number == 0 { "-".to_owned() } else { count(number) }
+}
+
+/// How many there are of something for each of something else.
+#[must_use]
+pub fn mean(value: f64) -> String {
+    if value < 999.95 { format!("{value:.1}") } else { count(value.round() as u64) }
 }
 
 /// A percentage, without its sign. What is there and rounds to nothing is told from nothing.
@@ -117,6 +123,33 @@ pub fn cut(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// A title above what it is of, in a line of its own.
+#[must_use]
+pub fn title(title: &str, width: usize, colour: bool) -> String {
+    let title = cut(title, width);
+    if colour { format!("\n\x1b[1;36m{title}\x1b[0m\n") } else { format!("\n{title}\n") }
+}
+
+/// A paragraph, broken between words.
+#[must_use]
+pub fn paragraph(words: &str, width: usize) -> String {
+    let (mut out, mut filled) = (String::new(), 0);
+    for word in plain(words).split_whitespace() {
+        let word = cut(word, width);
+        let length = word.chars().count();
+        if filled > 0 && filled + 1 + length > width {
+            out.push('\n');
+            filled = 0;
+        } else if filled > 0 {
+            out.push(' ');
+            filled += 1;
+        }
+        out += &word;
+        filled += length;
+    }
+    out + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +191,23 @@ mod tests {
         let changes = [0.4, -0.4, 1_500.0, -1_500.0].map(signed_time);
         assert_eq!(changes, ["-", "-", "+1.50 us", "-1.50 us"]);
         assert_eq!((percent_of(1.0, 4.0), percent_of(0.0, 0.0)), (25.0, 0.0));
+    }
+
+    #[test]
+    fn means_have_a_decimal_place_while_it_tells_something() {
+        assert_eq!(
+            [0.04, 1.5, 999.94, 999.95, 12_345.6].map(mean),
+            ["0.0", "1.5", "999.9", "1,000", "12,346"]
+        );
+    }
+
+    #[test]
+    fn paragraphs_break_between_words_and_titles_are_cut() {
+        assert_eq!(paragraph(" one  two three ", 7), "one two\nthree\n");
+        assert_eq!(paragraph("extraordinary a", 7), "extrao…\na\n");
+        assert_eq!(paragraph("", 7), "\n");
+        assert_eq!(title("extraordinary", 7, false), "\nextrao…\n");
+        assert_eq!(title("one", 7, true), "\n\u{1b}[1;36mone\u{1b}[0m\n");
     }
 
     #[test]
