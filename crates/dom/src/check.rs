@@ -29,8 +29,8 @@ impl<'heap> Document<'heap> {
             }
         }
         for attribute in self.attributes {
-            self.name(attribute.name);
-            self.str_at(attribute.value, attribute.length);
+            self.name(attribute.name.into());
+            self.value_of(attribute);
         }
         let mut seen = vec![false; self.nodes.len()];
         let mut checked = Checked::default();
@@ -68,9 +68,6 @@ impl<'heap> Document<'heap> {
                     self.note(Damage::Node { node: id });
                 }
             }
-        }
-        if !kind.is_parent() && record.first_child != NONE {
-            return self.note(Damage::Node { node: id });
         }
         let mut enter = |child: u32, wrong: bool, open: &mut Vec<u32>| {
             match seen.get_mut(child as usize) {

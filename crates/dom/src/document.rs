@@ -12,10 +12,13 @@ use zerocopy::FromBytes;
 
 use crate::error::{Damage, DomError};
 use crate::layout::{
-    AttributeRecord, DOCUMENT, FORMAT_VERSION, Header, Kind, MAGIC, NAME_CLASS, NONE, NameRecord, NodeRecord,
-    Table,
+    AttributeRecord, DOCUMENT, FORMAT_VERSION, Header, Kind, LONG, MAGIC, NAME_CLASS, NONE, NameRecord,
+    NodeRecord, Table,
 };
 use crate::node::Node;
+
+/// Bytes of the word before a long value.
+const LONG_BYTES: u32 = 4;
 
 /// An open document; see the module.
 #[derive(Clone)]
@@ -104,7 +107,7 @@ impl<'heap> Document<'heap> {
             damage: Cell::new(None),
         };
         match document.record(DOCUMENT) {
-            Some(node) if node.kind == Kind::Document as u8 => {}
+            Some(node) if node.is(Kind::Document) => {}
             _ => return Err(damaged(Damage::Node { node: DOCUMENT })),
         }
         if document.names.len() <= NAME_CLASS as usize {
@@ -123,7 +126,7 @@ impl<'heap> Document<'heap> {
     #[must_use]
     pub fn node(&self, id: u32) -> Option<Node<'_>> {
         let record = self.nodes.get(id as usize)?;
-        Kind::parse(record.kind).filter(|_| id != NONE)?;
+        Kind::parse(record.kind()).filter(|_| id != NONE)?;
         Some(Node { document: self, id })
     }
 
@@ -187,7 +190,7 @@ impl<'heap> Document<'heap> {
             return None;
         }
         match self.nodes.get(to as usize) {
-            Some(record) if record.kind != 0 => Some((to, record)),
+            Some(record) if record.kind() != 0 => Some((to, record)),
             _ => {
                 self.note(Damage::Node { node: from });
                 None
@@ -214,19 +217,44 @@ impl<'heap> Document<'heap> {
         })
     }
 
+    /// Where the value of an attribute starts, and its bytes.
+    #[inline]
+    pub(crate) fn place_of(&self, attribute: &AttributeRecord) -> (u32, u32) {
+        if attribute.length != LONG {
+            return (attribute.value, attribute.length.into());
+        }
+        match self.bytes_at(attribute.value, LONG_BYTES).try_into() {
+            // A start that is too large is no text.
+            Ok(length) => (attribute.value.saturating_add(LONG_BYTES), u32::from_le_bytes(length)),
+            Err(_) => (0, 0),
+        }
+    }
+
+    /// The value of an attribute.
+    #[inline]
+    pub(crate) fn value_of(&self, attribute: &AttributeRecord) -> &str {
+        let (start, length) = self.place_of(attribute);
+        self.str_at(start, length)
+    }
+
+    /// The value of an attribute, as bytes.
+    #[inline]
+    pub(crate) fn value_bytes_of(&self, attribute: &AttributeRecord) -> &[u8] {
+        let (start, length) = self.place_of(attribute);
+        self.bytes_at(start, length)
+    }
+
     /// An element's attributes; none, if they are not there.
     #[inline]
     pub(crate) fn attributes_of(&self, record: &NodeRecord) -> &[AttributeRecord] {
-        if record.kind != Kind::Element as u8 || record.attributes == 0 {
+        if !record.is(Kind::Element) || record.attributes() == 0 {
             return &[];
         }
         let start = record.data as usize;
-        self.attributes.get(start..start.saturating_add(usize::from(record.attributes))).unwrap_or_else(
-            || {
-                self.note(Damage::Attribute { attribute: record.data });
-                &[]
-            },
-        )
+        self.attributes.get(start..start.saturating_add(record.attributes() as usize)).unwrap_or_else(|| {
+            self.note(Damage::Attribute { attribute: record.data });
+            &[]
+        })
     }
 
     #[inline]

@@ -69,6 +69,8 @@ pub enum Limit {
     Depth,
     /// Attributes of one element.
     Attributes,
+    /// Different names of elements and attributes.
+    Names,
     /// White space, slashes and quotes in one tag or comment: no tag has more attributes than that.
     TokenParts,
     /// Bytes of text, values and names.
@@ -88,6 +90,7 @@ impl std::fmt::Display for Limit {
             Self::Nodes => "nodes",
             Self::Depth => "levels of elements",
             Self::Attributes => "attributes of one element",
+            Self::Names => "different names of elements and attributes",
             Self::TokenParts => "parts of one tag or comment",
             Self::TextBytes => "bytes of text",
             Self::SelectorBytes => "bytes of a selector",

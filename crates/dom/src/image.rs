@@ -8,7 +8,9 @@ use zerocopy::IntoBytes;
 
 use crate::arena::Arena;
 use crate::error::{DomError, Limit};
-use crate::layout::{AttributeRecord, Header, Kind, NONE, NameRecord, NodeRecord, Room, Table, name_hash};
+use crate::layout::{
+    AttributeRecord, Header, Kind, LONG, NONE, NameRecord, NodeRecord, ORDERED, Room, Table, name_hash,
+};
 use crate::limits::Limits;
 use crate::namespace::Namespace;
 
@@ -52,11 +54,28 @@ impl Blob {
         (start, length)
     }
 
+    /// Where a value is, and [`AttributeRecord::length`] of it.
+    fn add_value(&mut self, text: &[u8]) -> (u32, u16) {
+        match short_length(text) {
+            LONG => {
+                let start = self.push(&(text.len() as u32).to_le_bytes());
+                self.push(text);
+                (start, LONG)
+            }
+            length => (self.add(text).0, length),
+        }
+    }
+
     fn push(&mut self, text: &[u8]) -> u32 {
         let start = self.text.len() as u32;
         self.text.extend_from_slice(text);
         start
     }
+}
+
+/// [`AttributeRecord::length`] of a value.
+pub(crate) fn short_length(value: &[u8]) -> u16 {
+    u16::try_from(value.len()).unwrap_or(LONG)
 }
 
 impl Image {
@@ -92,8 +111,9 @@ impl Image {
         let mut attributes = Vec::with_capacity(arena.attributes.len());
         let mut nodes = Vec::with_capacity(order.len() + 1);
         nodes.push(NodeRecord::default());
-        // The contents of a template follow it.
+        // The contents of a template follow it, and are not in a walk over the document.
         let mut template = NONE;
+        let mut flags = ORDERED;
         for id in order {
             let old = arena.node(id);
             let number = |id: u32| numbers.get(id as usize).copied().unwrap_or(NONE);
@@ -101,22 +121,21 @@ impl Image {
                 parent: number(old.parent),
                 next: number(old.next),
                 previous: number(old.previous),
-                first_child: number(old.first_child),
-                flags: 0,
+                first: number(old.first_child()),
                 ..*old
             };
-            if old.kind == Kind::Element as u8 {
+            if old.is(Kind::Element) {
                 node.data = attributes.len() as u32;
-                node.length = number(old.length);
                 template = number(id);
                 attributes.extend(arena.attributes_of(old).iter().map(|attribute| {
-                    let (value, length) = blob.add(arena.text_at(attribute.value, attribute.length));
-                    AttributeRecord { name: attribute.name, value, length }
+                    let (value, length) = blob.add_value(arena.text_at(attribute.value, attribute.length));
+                    AttributeRecord { name: attribute.name as u16, length, value }
                 }));
-            } else if old.kind == Kind::Fragment as u8 {
-                node.data = template;
-            } else {
-                (node.data, node.length) = blob.add(arena.text_of(old));
+            } else if old.is(Kind::Fragment) {
+                (node.data, flags) = (template, 0);
+            } else if !old.is(Kind::Document) {
+                node.tag = old.kind().into();
+                (node.data, node.first) = blob.add(arena.text_of(old));
             }
             nodes.push(node);
         }
@@ -130,6 +149,7 @@ impl Image {
         for table in [&mut header.nodes, &mut header.attributes, &mut header.names, &mut header.text] {
             table.used = table.room;
         }
+        header.flags = flags;
         Ok(Image { header: header.summed(), bytes, nodes, attributes, names, text: blob.text })
     }
 

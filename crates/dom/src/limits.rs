@@ -11,8 +11,10 @@ pub struct Limits {
     /// Nodes below each other: 2,048. The tree builder looks at all open elements for some tags, so time is the product of this
     /// and the length of the page.
     pub depth: u32,
-    /// Attributes of one element: 4,096. No more than 65,535 count.
+    /// Attributes of one element: 1,023, which is as many as count.
     pub attributes: u32,
+    /// Different names of elements and attributes: 50,000, which is as many as count.
+    pub names: u32,
     /// White space, slashes and quotes within one tag or comment: 100,000. A tokenizer compares each attribute with all before
     /// it.
     pub token_parts: u64,
@@ -26,7 +28,8 @@ impl Default for Limits {
             source_bytes: 64 << 20,
             nodes: 4_000_000,
             depth: 2_048,
-            attributes: 4_096,
+            attributes: ATTRIBUTES_MAX,
+            names: NAMES_MAX,
             token_parts: 100_000,
             text_bytes: 128 << 20,
         }
@@ -40,7 +43,10 @@ pub(crate) const NODES_MAX: u32 = 1 << 30;
 /// Bytes of text that count at most.
 pub(crate) const TEXT_BYTES_MAX: u64 = 1 << 31;
 /// Attributes of one element that count at most.
-pub(crate) const ATTRIBUTES_MAX: u32 = u16::MAX as u32;
+pub(crate) const ATTRIBUTES_MAX: u32 = 1_023;
+/// Names that count at most. A record has 16 bits for their number, and the tag and the piece of a source with which the limit is passed
+/// add fewer than the rest.
+pub(crate) const NAMES_MAX: u32 = 50_000;
 /// Bytes of a selector.
 pub(crate) const SELECTOR_BYTES_MAX: usize = 16 << 10;
 /// Brackets in each other in a selector.
@@ -55,6 +61,7 @@ impl Limits {
             source_bytes: self.source_bytes.min(SOURCE_BYTES_MAX),
             nodes: self.nodes.min(NODES_MAX),
             attributes: self.attributes.min(ATTRIBUTES_MAX),
+            names: self.names.min(NAMES_MAX),
             text_bytes: self.text_bytes.min(TEXT_BYTES_MAX),
             ..self
         }

@@ -51,11 +51,11 @@ impl<'d> Matched<'d> {
     }
 
     fn is_element(&self) -> bool {
-        self.record.kind == Kind::Element as u8
+        self.record.is(Kind::Element)
     }
 
     fn name_record(&self) -> Option<&'d NameRecord> {
-        self.document.name(self.record.name)
+        self.document.name(self.record.name())
     }
 
     fn is_html(&self, name: &str) -> bool {
@@ -71,8 +71,8 @@ impl<'d> Matched<'d> {
 
     fn known_attribute(&self, name: u32) -> Option<&'d [u8]> {
         let attributes = self.document.attributes_of(self.record);
-        let found = attributes.iter().find(|attribute| attribute.name == name)?;
-        Some(self.document.bytes_at(found.value, found.length))
+        let found = attributes.iter().find(|attribute| u32::from(attribute.name) == name)?;
+        Some(self.document.value_bytes_of(found))
     }
 
     fn can_be_disabled(&self) -> bool {
@@ -150,7 +150,7 @@ impl<'d> Element for Matched<'d> {
         let (_, parent) = self.document.follow(self.id, self.record.parent)?;
         let mut at = *self;
         // The first child's previous one is the last.
-        while parent.first_child != at.id {
+        while parent.first_child() != at.id {
             at = at.at(at.record.previous)?;
             if at.is_element() {
                 return Some(at);
@@ -168,7 +168,7 @@ impl<'d> Element for Matched<'d> {
     }
 
     fn first_element_child(&self) -> Option<Self> {
-        let child = self.at(self.record.first_child)?;
+        let child = self.at(self.record.first_child())?;
         if child.is_element() { Some(child) } else { child.next_sibling_element() }
     }
 
@@ -185,7 +185,7 @@ impl<'d> Element for Matched<'d> {
     }
 
     fn is_same_type(&self, other: &Self) -> bool {
-        if self.record.name == other.record.name {
+        if self.record.name() == other.record.name() {
             return true;
         }
         let (Some(a), Some(b)) = (self.name_record(), other.name_record()) else { return false };
@@ -202,14 +202,14 @@ impl<'d> Element for Matched<'d> {
         operation: &AttrSelectorOperation<&Value>,
     ) -> bool {
         self.document.attributes_of(self.record).iter().any(|attribute| {
-            let Some(record) = self.document.name(attribute.name) else { return false };
+            let Some(record) = self.document.name(attribute.name.into()) else { return false };
             let in_namespace = match namespace {
                 NamespaceConstraint::Any => true,
                 NamespaceConstraint::Specific(wanted) => wanted.0 as u8 == record.namespace,
             };
             in_namespace
                 && self.document.is_named(record, local_name)
-                && operation.eval_str(self.document.str_at(attribute.value, attribute.length))
+                && operation.eval_str(self.document.value_of(attribute))
         })
     }
 
@@ -260,9 +260,9 @@ impl<'d> Element for Matched<'d> {
     }
 
     fn is_empty(&self) -> bool {
-        let mut child = self.at(self.record.first_child);
+        let mut child = self.at(self.record.first_child());
         while let Some(at) = child {
-            if at.is_element() || at.record.kind == Kind::Text as u8 && at.record.length > 0 {
+            if at.is_element() || at.record.is(Kind::Text) && at.record.first > 0 {
                 return false;
             }
             child = at.at(at.record.next);
@@ -272,7 +272,7 @@ impl<'d> Element for Matched<'d> {
 
     fn is_root(&self) -> bool {
         let parent = self.document.follow(self.id, self.record.parent);
-        parent.is_some_and(|(_, parent)| parent.kind == Kind::Document as u8)
+        parent.is_some_and(|(_, parent)| parent.is(Kind::Document))
     }
 
     fn ignores_nth_child_selectors(&self) -> bool {

@@ -95,6 +95,7 @@ fn check(arena: &Arena, limits: &Limits) -> Result<(), DomError> {
     let is = [
         (Limit::Nodes, arena.nodes.len() as u64, u64::from(limits.nodes)),
         (Limit::Attributes, u64::from(arena.attributes_most), u64::from(limits.attributes)),
+        (Limit::Names, arena.names.all.len() as u64, u64::from(limits.names)),
         (Limit::TextBytes, arena.text_bytes, limits.text_bytes),
     ];
     match is.into_iter().find(|(_, is, max)| is > max) {

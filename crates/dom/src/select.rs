@@ -1,7 +1,7 @@
 //! Queries: the elements below a node that match a selector, in document order.
 //!
-//! What the rightmost part of a selector asks for (a name, a class, an identifier) is compared first and by number: most
-//! elements of a page are passed over without a look at the selector.
+//! Most selectors become a plan, which one pass over the elements answers. The others are compared element by element by the
+//! `selectors` crate, what their rightmost part asks for (a name, a class, an identifier) first and by number.
 
 use selectors::context::{
     MatchingContext, MatchingForInvalidation, MatchingMode, NeedsSelectorFlags, QuirksMode, SelectorCaches,
@@ -11,10 +11,12 @@ use selectors::parser::{self, Component};
 use selectors::{Element, OpaqueElement};
 
 use crate::document::{Document, Quirks};
-use crate::error::DomError;
-use crate::layout::{Kind, NAME_CLASS, NAME_ID, NodeRecord};
+use crate::error::{Damage, DomError};
+use crate::layout::{DOCUMENT, Kind, NAME_CLASS, NAME_ID, NONE, NodeRecord, ORDERED};
 use crate::matching::Matched;
 use crate::node::Node;
+use crate::pass::Pass;
+use crate::plan::Plan;
 use crate::selector::{Grammar, Selector};
 
 impl<'heap> Document<'heap> {
@@ -82,6 +84,24 @@ impl<'d> Node<'d> {
 
     fn query(self, selector: &Selector, max: usize) -> Result<Vec<Node<'d>>, DomError> {
         let document = self.document;
+        let found = match Plan::of(document, selector) {
+            // Where a path matters, it starts at the document.
+            Some(mut plan) if self.id == DOCUMENT || !plan.needs_path => {
+                let pass = Pass::new(document, &mut plan);
+                if self.id == DOCUMENT && document.header.flags & ORDERED != 0 {
+                    pass.run(document.in_row(), max)
+                } else {
+                    pass.run(document.walk(self.id), max)
+                }
+            }
+            _ => self.compare_each(selector, max),
+        };
+        document.unless_damaged(found)
+    }
+
+    /// The elements below this node that the `selectors` crate says match.
+    fn compare_each(self, selector: &Selector, max: usize) -> Vec<Node<'d>> {
+        let document = self.document;
         let selectors: Vec<_> =
             selector.list.slice().iter().map(|selector| (selector, Wanted::of(document, selector))).collect();
         let scope = document.record(self.id).filter(|_| self.is_element());
@@ -89,14 +109,11 @@ impl<'d> Node<'d> {
         let mut caches = SelectorCaches::default();
         let mut context = context(document, scope, &mut caches);
         let mut found = Vec::new();
-        let (mut last, mut steps_left) = (self.id, document.walk_steps());
-        while let Some(id) = document.after(self.id, last, &mut steps_left) {
-            last = id;
-            let Some(record) = document.record(id) else { break };
+        for (id, record) in document.walk(self.id) {
             if document.damage().is_some() {
                 break;
             }
-            if record.kind != Kind::Element as u8 {
+            if !record.is(Kind::Element) {
                 continue;
             }
             let element = Matched::new(document, id, record);
@@ -110,7 +127,31 @@ impl<'d> Node<'d> {
                 }
             }
         }
-        document.unless_damaged(found)
+        found
+    }
+}
+
+impl<'heap> Document<'heap> {
+    /// The nodes below one, by the links.
+    fn walk(&self, root: u32) -> impl Iterator<Item = (u32, &NodeRecord)> {
+        let (mut last, mut steps_left) = (root, self.walk_steps());
+        std::iter::from_fn(move || {
+            last = self.after(root, last, &mut steps_left)?;
+            Some((last, self.record(last)?))
+        })
+    }
+
+    /// The nodes of a document whose nodes lie in order. A parent that does not come first is damage.
+    fn in_row(&self) -> impl Iterator<Item = (u32, &NodeRecord)> {
+        let behind = DOCUMENT + 1;
+        (behind..).zip(self.nodes.get(behind as usize..).unwrap_or_default()).map_while(|(id, record)| {
+            // Each has a kind, and a parent before it, which has one, too.
+            let is_sound = record.parent < id && record.parent != NONE && record.kind() != 0;
+            if !is_sound {
+                self.note(Damage::Node { node: id });
+            }
+            is_sound.then_some((id, record))
+        })
     }
 }
 
@@ -166,11 +207,12 @@ impl Wanted {
     #[inline]
     fn may_be(&self, document: &Document<'_>, record: &NodeRecord) -> bool {
         if let Some(names) = &self.names
-            && !names.get(record.name as usize).copied().unwrap_or(true)
+            && !names.get(record.name() as usize).copied().unwrap_or(true)
         {
             return false;
         }
-        let has = |name| document.attributes_of(record).iter().any(|attribute| attribute.name == name);
+        let has =
+            |name| document.attributes_of(record).iter().any(|attribute| u32::from(attribute.name) == name);
         (!self.class || has(NAME_CLASS)) && (!self.id || has(NAME_ID))
     }
 }

@@ -31,7 +31,7 @@ impl<'d> Node<'d> {
     /// # Errors
     /// [`DomError::Damaged`].
     pub fn inner_html(self) -> Result<String, DomError> {
-        let name = self.is_element().then(|| Names::new(self.document).qualified(self.record().name));
+        let name = self.is_element().then(|| Names::new(self.document).qualified(self.record().name()));
         self.serialized(TraversalScope::ChildrenOnly(name))
     }
 
@@ -151,7 +151,7 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
         match node.kind() {
             Kind::Document | Kind::Fragment => self.push_children(node, open),
             Kind::Element => {
-                let name = self.names.qualified(record.name);
+                let name = self.names.qualified(record.name());
                 let attributes = document.attributes_of(&record);
                 if attributes.len() > self.attributes_left {
                     document.note(Damage::Attribute { attribute: record.data });
@@ -160,7 +160,7 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
                 self.attributes_left -= attributes.len();
                 let attributes: Vec<(QualName, &str)> = attributes
                     .iter()
-                    .map(|at| (self.names.qualified(at.name), document.str_at(at.value, at.length)))
+                    .map(|at| (self.names.qualified(at.name.into()), document.value_of(at)))
                     .collect();
                 let attributes = attributes.iter().map(|(name, value)| -> AttrRef<'_> { (name, value) });
                 self.serializer.start_elem(name.clone(), attributes)?;
@@ -168,8 +168,8 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
                 self.push_children(node, open);
             }
             kind => {
-                self.text_left = self.text_left.saturating_sub(record.length as usize);
-                if self.text_left == 0 && record.length > 0 {
+                self.text_left = self.text_left.saturating_sub(record.first as usize);
+                if self.text_left == 0 && record.first > 0 {
                     document.note(Damage::Text { start: record.data });
                     return Ok(());
                 }

@@ -67,6 +67,7 @@ impl Sink {
             (Limit::Nodes, arena.nodes.len() as u64, u64::from(limits.nodes)),
             (Limit::Depth, u64::from(arena.depth), u64::from(limits.depth)),
             (Limit::Attributes, u64::from(arena.attributes_most), u64::from(limits.attributes)),
+            (Limit::Names, arena.names.all.len() as u64, u64::from(limits.names)),
             (Limit::TextBytes, arena.text_bytes, limits.text_bytes),
         ];
         if let Some((limit, _, max)) = over.into_iter().find(|(_, is, max)| is > max) {
@@ -95,7 +96,7 @@ impl TreeSink for Sink {
 
     fn elem_name<'a>(&'a self, target: &'a u32) -> Name {
         let arena = self.arena.borrow();
-        let name = &arena.names.all[arena.node(*target).name as usize];
+        let name = &arena.names.all[arena.node(*target).name() as usize];
         Name { namespace: name.ns.clone(), local: name.local.clone() }
     }
 
@@ -141,7 +142,7 @@ impl TreeSink for Sink {
     }
 
     fn get_template_contents(&self, target: &u32) -> u32 {
-        self.arena.borrow().node(*target).length
+        Arena::contents_of(*target)
     }
 
     fn same_node(&self, a: &u32, b: &u32) -> bool {

@@ -130,6 +130,7 @@ fn a_page_that_is_too_much_is_a_typed_error_and_the_older_one_stays() {
         nodes: 1_000,
         depth: 100,
         attributes: 10,
+        names: 40,
         token_parts: 20_000,
         text_bytes: 50_000,
     };
@@ -142,6 +143,7 @@ fn a_page_that_is_too_much_is_a_typed_error_and_the_older_one_stays() {
         (nested, Limit::Depth),
         (format!("<p{many}>"), Limit::Attributes),
         (format!("<body a><body{many}>"), Limit::Attributes),
+        ((0..41).map(|n| format!("<b{n}>")).collect(), Limit::Names),
         (format!("<p{}", " a".repeat(40_000)), Limit::TokenParts),
         (format!("<p><!--{}", "//".repeat(40_000)), Limit::TokenParts),
         ("x".repeat(60_000), Limit::TextBytes),

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{open, parsed};
+use holdfast_dom::layout::NodeRecord;
 use holdfast_dom::{Damage, Document, DomError, Edit, Namespace, Selector};
 use holdfast_testkit::TestMemory;
 
@@ -181,7 +182,7 @@ fn circles_of_nodes_end_every_walk_query_and_change_as_damage() {
         (list, 0, list),
         (item, 3, list),
     ] {
-        let at = nodes + node as usize * 32 + word * 4;
+        let at = nodes + node as usize * size_of::<NodeRecord>() + word * 4;
         let before: [u8; 4] = memory.bytes()[at..at + 4].try_into().unwrap();
         memory.bytes_mut()[at..at + 4].copy_from_slice(&to.to_le_bytes());
         let mut documents = open(memory);
