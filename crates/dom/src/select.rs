@@ -216,3 +216,85 @@ impl Wanted {
         (!self.class || has(NAME_CLASS)) && (!self.id || has(NAME_ID))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents::LoosePage;
+    use crate::parse::ParseOptions;
+
+    const PAGES: [&str; 3] = [
+        "<!DOCTYPE html><body class='a b' id=x><div id=d><p class=a>1<b>2</b><p class='b c'><i>3</i><b title=t>4</b><i>5</i></div>\
+         <ul><li class=a><li><li class=b><a href=http://x>y</a><li><a href='#'>z</a><a title>q</a></ul><svg><a/><g><a/></g></svg>",
+        "<body class='A b' ID=X><div><div><div><p class=A><p id=x><span></span><em></em><span></span></div></div></div>",
+        "<!DOCTYPE html><p>1<template><p class=a>2</template><p class=a>3<b>4</b>",
+    ];
+    const SELECTORS: [&str; 40] = [
+        "*",
+        "p",
+        "P",
+        ".a",
+        ".b.a",
+        "#x",
+        "p.a",
+        "div p",
+        "div > p",
+        "p + p",
+        "p ~ p",
+        "body div b",
+        "body > div > p > b",
+        "div div > p",
+        "i + b + i",
+        "i ~ i",
+        "li:nth-child(2n+1)",
+        "li:nth-child(3)",
+        ":first-child",
+        "i:nth-of-type(2)",
+        "span:first-of-type ~ span",
+        "b:not(.a)",
+        ":not(p)",
+        ":not(p, .a, :nth-child(2))",
+        ":is(b, i)",
+        ":is(b, i):nth-child(3)",
+        "[title]",
+        "[title='']",
+        "[title=t]",
+        "a[href^=http]",
+        "a[href$=x]",
+        "[class~=c]",
+        "[class|=a]",
+        "[class*=' ']",
+        ":root",
+        "svg a",
+        "svg|a",
+        "*|*",
+        "p, b, .a > b",
+        ":where(.a, .b) li",
+    ];
+
+    #[test]
+    fn a_plan_and_the_other_way_to_compare_find_the_same() {
+        let mut planned = 0;
+        for page in PAGES {
+            let page = LoosePage::parse(page.as_bytes(), &ParseOptions::default()).unwrap();
+            let document = page.open().unwrap();
+            for text in SELECTORS {
+                let selector = Selector::parse(text).unwrap();
+                planned += usize::from(Plan::of(&document, &selector).is_some());
+                let elements = std::iter::once(document.root()).chain(document.root().descendants());
+                for below in elements {
+                    let ids = |found: Vec<Node<'_>>| found.iter().map(|node| node.id()).collect::<Vec<_>>();
+                    let expected = ids(below.compare_each(&selector, usize::MAX));
+                    assert_eq!(ids(below.select(&selector).unwrap()), expected, "{text} below {below:?}");
+                    let first = below.select_first(&selector).unwrap();
+                    assert_eq!(
+                        first.map(|node| node.id()),
+                        expected.first().copied(),
+                        "{text} below {below:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!(planned, SELECTORS.len() * PAGES.len());
+    }
+}
