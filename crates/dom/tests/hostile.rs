@@ -21,6 +21,7 @@ const SELECTORS: &[&str] = &[
     "li + li",
     "i",
     "li:nth-child(2n+1) ~ li:nth-child(3n+1)",
+    "li:nth-last-child(2n+1) ~ li:nth-last-child(3n+1)",
 ];
 
 /// A heap with a document, and where that lies.
