@@ -20,7 +20,7 @@ const DOCUMENT: &str = "page";
 const PAGE_BYTES: usize = 1 << 20;
 const SELECTORS: [&str; 4] = ["a", "div a", "a:not([class])", ":nth-child(3)"];
 /// Passes over all selectors in a turn.
-const PASSES: usize = 20;
+const PASSES: usize = 200;
 const READERS_MAX: usize = 4;
 
 /// How many readers there were, and how much more they did at a time than one alone.
