@@ -8,7 +8,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use common::parsed;
-use holdfast_dom::layout::{AttributeRecord, Header, NameRecord, NodeRecord, Room, name_hash};
+use holdfast_dom::layout::{
+    AttributeRecord, Header, LONG, NAME_CLASS, NameRecord, NodeRecord, Room, name_hash,
+};
 use holdfast_dom::{Damage, Document, DomError, Kind, Limit, LoosePage, ParseOptions, Selector};
 use zerocopy::IntoBytes;
 
@@ -18,6 +20,7 @@ struct Made {
     attributes: Vec<AttributeRecord>,
     text: Vec<u8>,
     quirks: u32,
+    flags: u64,
     /// What names 0 to 2 are.
     names: [&'static str; 3],
     hash_of: fn(&str) -> u32,
@@ -33,6 +36,7 @@ impl Made {
             attributes: Vec::new(),
             text: b"idclassb".to_vec(),
             quirks: 0,
+            flags: 0,
             names: ["id", "class", "b"],
             hash_of: name_hash,
             words: Vec::new(),
@@ -58,6 +62,7 @@ impl Made {
         for table in [&mut header.nodes, &mut header.attributes, &mut header.names, &mut header.text] {
             table.used = table.room;
         }
+        header.flags = self.flags;
         self.words = vec![0; bytes.div_ceil(8) as usize];
         let target = self.words.as_mut_bytes();
         for (at, bytes) in [
@@ -74,13 +79,13 @@ impl Made {
 }
 
 fn element(parent: u32, next: u32, previous: u32, first_child: u32) -> NodeRecord {
-    let kind = Kind::Element as u8;
-    NodeRecord { parent, next, previous, first_child, name: NAME_B, kind, ..NodeRecord::default() }
+    let tag = NodeRecord::element(NAME_B, [], false);
+    NodeRecord { parent, next, previous, first: first_child, tag, ..NodeRecord::default() }
 }
 
 /// Node 0, the document with this first child, and the others.
 fn tree(first_child: u32, others: impl IntoIterator<Item = NodeRecord>) -> Vec<NodeRecord> {
-    let document = NodeRecord { kind: Kind::Document as u8, first_child, ..NodeRecord::default() };
+    let document = NodeRecord { tag: Kind::Document as u32, first: first_child, ..NodeRecord::default() };
     [NodeRecord::default(), document].into_iter().chain(others).collect()
 }
 
@@ -266,10 +271,10 @@ fn row(many: u32, element_of: impl Fn() -> NodeRecord, text: (u32, u32)) -> Vec<
         let (node, last) = (3 + at * 2, 1 + many * 2);
         let next = if node == last { 0 } else { node + 2 };
         let previous = if at == 0 { last } else { node - 2 };
-        nodes.push(NodeRecord { parent: 2, next, previous, first_child: node + 1, ..element_of() });
-        let (parent, kind) = (node, Kind::Text as u8);
-        let (data, length) = text;
-        nodes.push(NodeRecord { parent, previous: node + 1, kind, data, length, ..NodeRecord::default() });
+        nodes.push(NodeRecord { parent: 2, next, previous, first: node + 1, ..element_of() });
+        let (parent, tag) = (node, Kind::Text as u32);
+        let (data, first) = text;
+        nodes.push(NodeRecord { parent, previous: node + 1, data, first, tag, ..NodeRecord::default() });
     }
     nodes
 }
@@ -293,15 +298,24 @@ fn nodes_that_claim_the_same_texts_and_attributes_are_found_before_anything_is_c
     made.text.extend(&long);
     assert!(matches!(check(&mut made), DomError::Damaged(Damage::Text { .. })));
 
-    let with = |attributes| move || NodeRecord { attributes, ..element(0, 0, 0, 0) };
-    let attribute = |length| AttributeRecord { name: 1, value: at, length };
+    let with = |many| move || element(0, 0, 0, 0).with_attributes(vec![NAME_CLASS; many]);
+    let attribute = |length| AttributeRecord { name: NAME_CLASS as u16, length, value: at };
     let mut made = Made::of(row(300, with(1_000), (at, 0)));
     made.text.extend(&long);
     made.attributes = vec![attribute(5); 1_000];
     assert!(matches!(check(&mut made), DomError::Damaged(Damage::Attribute { .. })));
     let mut made = Made::of(row(1, with(1_000), (at, 0)));
     made.text.extend(&long);
-    made.attributes = vec![attribute(length); 1_000];
+    made.attributes = vec![attribute(length as u16); 1_000];
+    assert!(matches!(check(&mut made), DomError::Damaged(Damage::Text { .. })));
+    // The same with values whose length is in front of them.
+    let mut made = Made::of(row(1, with(1_000), (at, 0)));
+    made.text.extend(70_000u32.to_le_bytes());
+    made.text.extend(vec![b'x'; 70_000]);
+    made.attributes = vec![attribute(LONG); 1];
+    made.attributes.extend(vec![attribute(0); 999]);
+    assert!(made.open().unwrap().check().is_ok());
+    made.attributes = vec![attribute(LONG); 1_000];
     assert!(matches!(check(&mut made), DomError::Damaged(Damage::Text { .. })));
 }
 
@@ -315,7 +329,7 @@ fn a_check_finds_words_that_would_silently_change_what_queries_find() {
     assert!(damage(Made { names: ["id", "b", "b"], ..made() }).contains("name 1"));
     assert!(damage(Made { quirks: 3, ..made() }).contains("quirks"));
     let mut with_text = made();
-    with_text.nodes[1].length = u32::MAX;
+    with_text.nodes[1].tag |= 1 << 16;
     assert!(damage(with_text).contains("node 1"));
     let mut with_start = made();
     with_start.nodes[1].data = u32::MAX;
