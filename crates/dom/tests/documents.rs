@@ -197,23 +197,25 @@ fn a_source_without_end_ends_at_the_limit() {
 #[test]
 fn a_page_that_is_too_deep_is_refused_long_before_its_end() {
     /// Opens one element in the other, and counts the bytes.
-    struct Deeper(u64);
+    struct Deeper(&'static [u8], u64);
     impl std::io::Read for Deeper {
         fn read(&mut self, target: &mut [u8]) -> std::io::Result<usize> {
             for byte in &mut *target {
-                *byte = b"<div>"[(self.0 % 5) as usize];
-                self.0 += 1;
+                *byte = self.0[self.1 as usize % self.0.len()];
+                self.1 += 1;
             }
             Ok(target.len())
         }
     }
-    let mut source = Deeper(0);
-    // Little enough that a test without the early stop ends, too.
-    let limits = Limits { source_bytes: 200 << 10, ..Limits::default() };
-    let options = ParseOptions { limits, ..ParseOptions::default() };
-    let refused = empty().parse("page", &mut source, &options);
-    assert!(matches!(refused, Err(DomError::Limit { limit: Limit::Depth, .. })), "{refused:?}");
-    assert!(source.0 < 100_000, "{} bytes were read", source.0);
+    for tag in ["<div>", "<template>"] {
+        let mut source = Deeper(tag.as_bytes(), 0);
+        // Little enough that a test without the early stop ends, too.
+        let limits = Limits { source_bytes: 200 << 10, ..Limits::default() };
+        let options = ParseOptions { limits, ..ParseOptions::default() };
+        let refused = empty().parse("page", &mut source, &options);
+        assert!(matches!(refused, Err(DomError::Limit { limit: Limit::Depth, .. })), "{refused:?}");
+        assert!(source.1 < 100_000, "{} bytes of {tag} were read", source.1);
+    }
 }
 
 #[test]
