@@ -50,6 +50,17 @@ impl<'d> Matched<'d> {
         Some(Matched { id, record, hops: self.hops + 1, ..self })
     }
 
+    /// The sibling on one side, which must say the same of the other side: places are counted both ways, and compared.
+    fn sibling(self, to: u32, is_behind: bool) -> Option<Matched<'d>> {
+        let other = self.at(to)?;
+        let back = if is_behind { other.record.previous } else { other.record.next };
+        if back == self.id && other.record.parent == self.record.parent {
+            return Some(other);
+        }
+        self.document.note(Damage::Node { node: self.id });
+        None
+    }
+
     fn is_element(&self) -> bool {
         self.record.is(Kind::Element)
     }
@@ -151,7 +162,7 @@ impl<'d> Element for Matched<'d> {
         let mut at = *self;
         // The first child's previous one is the last.
         while parent.first_child() != at.id {
-            at = at.at(at.record.previous)?;
+            at = at.sibling(at.record.previous, false)?;
             if at.is_element() {
                 return Some(at);
             }
@@ -160,9 +171,9 @@ impl<'d> Element for Matched<'d> {
     }
 
     fn next_sibling_element(&self) -> Option<Self> {
-        let mut at = self.at(self.record.next)?;
+        let mut at = self.sibling(self.record.next, true)?;
         while !at.is_element() {
-            at = at.at(at.record.next)?;
+            at = at.sibling(at.record.next, true)?;
         }
         Some(at)
     }
