@@ -376,6 +376,18 @@ impl<'heap> Document<'heap> {
     }
 }
 
+/// The next node of those that lead to each other.
+fn follow<'d>(
+    next: &mut Option<Node<'d>>,
+    steps_left: &mut usize,
+    to: fn(Node<'d>) -> Option<Node<'d>>,
+) -> Option<Node<'d>> {
+    let node = (*next)?;
+    node.document.step(node.id, steps_left)?;
+    *next = to(node);
+    Some(node)
+}
+
 /// Iterator over siblings; see [`Node::children`].
 #[derive(Clone, Debug)]
 pub struct Siblings<'d> {
@@ -387,10 +399,7 @@ impl<'d> Iterator for Siblings<'d> {
     type Item = Node<'d>;
 
     fn next(&mut self) -> Option<Node<'d>> {
-        let node = self.next?;
-        node.document.step(node.id, &mut self.steps_left)?;
-        self.next = node.next_sibling();
-        Some(node)
+        follow(&mut self.next, &mut self.steps_left, Node::next_sibling)
     }
 }
 
@@ -405,10 +414,7 @@ impl<'d> Iterator for Ancestors<'d> {
     type Item = Node<'d>;
 
     fn next(&mut self) -> Option<Node<'d>> {
-        let node = self.next?;
-        node.document.step(node.id, &mut self.steps_left)?;
-        self.next = node.parent();
-        Some(node)
+        follow(&mut self.next, &mut self.steps_left, Node::parent)
     }
 }
 
