@@ -1,6 +1,6 @@
 //! Looks at every byte of a document that means something: for tools, and before a document of doubtful origin is trusted.
 
-use crate::document::Document;
+use crate::document::{Document, LONG_BYTES};
 use crate::error::{Damage, DomError};
 use crate::image::SHARED_BYTES_MAX;
 use crate::layout::{DOCUMENT, Kind, LONG, NAME_CLASS, NAME_ID, NONE, NodeRecord, ORDERED, name_hash};
@@ -147,10 +147,11 @@ impl<'heap> Document<'heap> {
         for (attribute, number) in attributes.iter().zip(record.data..) {
             let (start, length) = self.place_of(attribute);
             // A word before it is for what has no room for its length.
-            if attribute.length == LONG && length < LONG.into() {
+            let is_long = attribute.length == LONG;
+            if is_long && length < LONG.into() {
                 self.note(Damage::Attribute { attribute: number });
             }
-            left.take_text(self, start, length);
+            left.take_text(self, start, length.saturating_add(if is_long { LONG_BYTES } else { 0 }));
             if self.damage().is_some() {
                 return;
             }

@@ -18,7 +18,7 @@ use crate::layout::{
 use crate::node::Node;
 
 /// Bytes of the word before a long value.
-const LONG_BYTES: u32 = 4;
+pub(crate) const LONG_BYTES: u32 = 4;
 
 /// An open document; see the module.
 #[derive(Clone)]

@@ -231,6 +231,7 @@ impl Wanted {
 mod tests {
     use super::*;
     use crate::documents::LoosePage;
+    use crate::limits::Limits;
     use crate::parse::ParseOptions;
 
     const PAGES: [&str; 3] = [
@@ -306,5 +307,22 @@ mod tests {
             }
         }
         assert_eq!(planned, SELECTORS.len() * PAGES.len());
+    }
+
+    #[test]
+    fn a_list_in_brackets_takes_no_table_for_each_of_many_names() {
+        let many: String = (0..12_000).map(|n| format!("<x-{n}>")).collect();
+        let options =
+            ParseOptions { limits: Limits { depth: 20_000, ..Limits::default() }, ..Default::default() };
+        let page = LoosePage::parse(format!("<svg>{many}<b>").as_bytes(), &options).unwrap();
+        let document = page.open().unwrap();
+        for (parts, has_plan) in [(30, true), (200, false), (2_000, false)] {
+            for of in ["b", "[x]", "svg|b"] {
+                let list = vec![of; parts].join(",");
+                let selector = Selector::parse(&format!(":is({list}), b")).unwrap();
+                assert_eq!(Plan::of(&document, &selector).is_some(), has_plan, "{parts} of {of}");
+                assert_eq!(document.select(&selector).unwrap().len(), 1, "{parts} of {of}");
+            }
+        }
     }
 }
