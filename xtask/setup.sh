@@ -313,6 +313,29 @@ fetch_pages() {
   rm -rf "$folder"
 }
 
+# Real pages of all sizes, for `cargo xtask bench pages`: those that its list names. Nothing fails without them; the suite says
+# which are missing.
+fetch_pages_to_measure() {
+  local list=bench/pages.txt place=${CARGO_TARGET_DIR:-target}/pages/measured folder package name path paths
+  command -v apt-get >/dev/null || return 0
+  mkdir -p "$place"
+  while read -r package; do
+    # As for the video.
+    [ "$(id -u)" -ne 0 ] || refresh_package_lists
+    folder=$(mktemp -d)
+    mapfile -t paths < <(sed -n "s,^[^# ]*  *$package  *,./,p" "$list")
+    { (cd "$folder" && shown apt-get -q -o DPkg::Lock::Timeout=300 download "$package") &&
+      dpkg-deb --fsys-tarfile "$folder/$package"_*.deb | tar -x -C "$folder" "${paths[@]}"; } ||
+      printf 'warning: not all pages of %s can be had; the others are measured\n' "$package" >&2
+    while read -r name _ path; do
+      [ ! -f "$folder/$path" ] || { cp "$folder/$path" "$place/$name.part" && mv "$place/$name.part" "$place/$name.html"; }
+    done < <(grep " $package " "$list")
+    rm -rf "$folder"
+  done < <(grep -v '^#' "$list" | while read -r name package _; do
+    [ -f "$place/$name.html" ] || printf '%s\n' "$package"
+  done | sort -u)
+}
+
 # What ./demo needs.
 set_up_for_running() {
   # shellcheck disable=SC2046 # one word is one package

@@ -11,6 +11,8 @@
 
 pub mod applet;
 pub mod heap;
+#[cfg(feature = "pages")]
+pub mod pages;
 pub mod persistency;
 pub mod pool;
 mod race;

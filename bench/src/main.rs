@@ -9,13 +9,14 @@ use std::process::ExitCode;
 use holdfast_bench::{applet, heap, persistency, pool, report, slice, trace};
 
 const RUNS_DEFAULT: usize = 15;
-const USAGE: &str = "usage: holdfast-bench slice|heap|applet|persistency|pool|slow|sqlite|trace [--json] [--runs N] [--only SECTION]";
+const USAGE: &str = "usage: holdfast-bench slice|heap|applet|pages|persistency|pool|slow|sqlite|trace [--json] [--runs N] [--only SECTION]";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Suite {
     Slice,
     Heap,
     Applet,
+    Pages,
     Persistency,
     Pool,
     Slow,
@@ -27,7 +28,7 @@ struct Arguments {
     suite: Suite,
     json: bool,
     runs: usize,
-    /// A section of the suite `heap`, `applet`, `pool`, `sqlite` or `trace`.
+    /// A section of the suite `heap`, `applet`, `pages`, `pool`, `sqlite` or `trace`.
     only: Option<String>,
 }
 
@@ -39,6 +40,11 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(trace::TIMED) {
         let words: Vec<String> = std::env::args().skip(2).collect();
         return told(trace::timed(&words));
+    }
+    #[cfg(feature = "pages")]
+    if std::env::args().nth(1).as_deref() == Some(holdfast_bench::pages::READER) {
+        let words: Vec<String> = std::env::args().skip(2).collect();
+        return told(holdfast_bench::pages::play(&words));
     }
     #[cfg(feature = "sqlite")]
     if std::env::args().nth(1).as_deref() == Some(holdfast_bench::sqlite::PEER) {
@@ -73,6 +79,13 @@ fn main() -> ExitCode {
             .map(|found| (found.measurements, found.missing)),
         Suite::Applet => applet::run(arguments.runs, arguments.only.as_deref(), &mut progress)
             .map(|found| (found.measurements, found.missing)),
+        #[cfg(feature = "pages")]
+        Suite::Pages => holdfast_bench::pages::run(arguments.runs, arguments.only.as_deref(), &mut progress)
+            .map(|found| (found.measurements, found.missing)),
+        #[cfg(not(feature = "pages"))]
+        Suite::Pages => Err(std::io::Error::other(
+            "this program was built without documents; run `cargo xtask bench pages`",
+        )),
         #[cfg(feature = "slow-memory")]
         Suite::Slow => holdfast_bench::slow::run(arguments.runs, &mut progress)
             .map(|found| (found.measurements, found.missing)),
@@ -137,6 +150,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
         Some("slice") => Suite::Slice,
         Some("heap") => Suite::Heap,
         Some("applet") => Suite::Applet,
+        Some("pages") => Suite::Pages,
         Some("persistency") => Suite::Persistency,
         Some("pool") => Suite::Pool,
         Some("slow") => Suite::Slow,
@@ -178,6 +192,7 @@ mod tests {
         assert_eq!(parsed("sqlite --only paper").unwrap().suite, Suite::Sqlite);
         assert_eq!(parsed("pool --only flush").unwrap().suite, Suite::Pool);
         assert_eq!(parsed("trace --only dd").unwrap().suite, Suite::Trace);
+        assert_eq!(parsed("pages --only query").unwrap().suite, Suite::Pages);
         assert_eq!(parsed("applet --only channel").unwrap().suite, Suite::Applet);
         assert_eq!(parsed("heap --only kv").unwrap().only.as_deref(), Some("kv"));
         assert!(parsed("slice --only kv").is_err() && parsed("heap --only").is_err());

@@ -11,12 +11,23 @@ use crate::release;
 use crate::sqlite_suite;
 use crate::workspace::Workspace;
 
-const SUITES: [&str; 8] =
-    ["slice", PEERS_SUITE, APPLET_SUITE, BYTES_SUITE, POOL_SUITE, SLOW_SUITE, SQLITE_SUITE, TRACE_SUITE];
+const SUITES: [&str; 9] = [
+    "slice",
+    PEERS_SUITE,
+    APPLET_SUITE,
+    PAGES_SUITE,
+    BYTES_SUITE,
+    POOL_SUITE,
+    SLOW_SUITE,
+    SQLITE_SUITE,
+    TRACE_SUITE,
+];
 /// The suite that needs the engines that it compares with.
 const PEERS_SUITE: &str = "heap";
 /// The suite that needs applets and the C library.
 const APPLET_SUITE: &str = "applet";
+/// The suite that needs real pages, and other parsers of HTML.
+const PAGES_SUITE: &str = "pages";
 /// The suite that needs SQLite.
 const BYTES_SUITE: &str = "persistency";
 /// The suite that needs SQLite, our VFS as an extension, and SQLite's own programs.
@@ -57,6 +68,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
         Some(suite) if suite == APPLET_SUITE => with_applets(workspace)?,
         Some(suite) if suite == BYTES_SUITE => with_c(workspace, "sqlite", "build-essential")?,
         Some(suite) if suite == SQLITE_SUITE => with_vfs(workspace)?,
+        Some(suite) if suite == PAGES_SUITE => with_pages(workspace)?,
         Some(suite) if suite == SLOW_SUITE => bench_with(workspace, &["--features", "slow-memory"])?,
         Some(suite) if suite == TRACE_SUITE => {
             let programs = release::build(workspace, &[release::COMMAND])?;
@@ -106,6 +118,16 @@ fn with_applets(workspace: &Workspace) -> Result<Command> {
     c_library::install(workspace, &workspace.c_library())?;
     let mut command = bench_with(workspace, &[])?;
     command.env("HOLDFAST_APPLETS", workspace.applets()).env("HOLDFAST_C_LIBRARY", workspace.c_library());
+    Ok(command)
+}
+
+/// Gets the pages that are not there yet, and builds what measures them. What cannot be had the suite names.
+fn with_pages(workspace: &Workspace) -> Result<Command> {
+    let mut get = Command::new("bash");
+    get.args(["-euo", "pipefail", "-c", ". xtask/setup.sh; fetch_pages_to_measure"]);
+    run(get.env("CARGO_TARGET_DIR", &workspace.target).current_dir(&workspace.root).stdin(Stdio::null()))?;
+    let mut command = bench_with(workspace, &["--features", "pages"])?;
+    command.env("HOLDFAST_PAGES", workspace.target.join("pages/measured"));
     Ok(command)
 }
 

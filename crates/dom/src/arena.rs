@@ -11,15 +11,27 @@ use html5ever::{Attribute, QualName};
 
 use crate::document::Document;
 use crate::layout::{AttributeRecord, DOCUMENT, Kind, NONE, NodeRecord};
+use crate::limits::ATTRIBUTES_MAX;
 use crate::namespace::Namespace;
 
-/// In [`NodeRecord::flags`] here, never in a document: the text is in `extended`, `data` says where.
-const EXTENDED: u8 = 1;
+/// In [`NodeRecord::tag`] of a text here, never in a document: the text is in `extended`, `data` says where.
+const EXTENDED: u32 = 1 << 31;
+
+/// An attribute here.
+#[derive(Clone, Copy)]
+pub(crate) struct Value {
+    /// Number of its name.
+    pub(crate) name: u32,
+    /// Where its value starts in the text.
+    pub(crate) value: u32,
+    /// Bytes of its value.
+    pub(crate) length: u32,
+}
 
 /// See the module.
 pub(crate) struct Arena {
     pub(crate) nodes: Vec<NodeRecord>,
-    pub(crate) attributes: Vec<AttributeRecord>,
+    pub(crate) attributes: Vec<Value>,
     pub(crate) names: Names,
     text: Vec<u8>,
     extended: Vec<Vec<u8>>,
@@ -59,7 +71,7 @@ impl Arena {
         for local in ["id", "class"] {
             names.number(&QualName::new(None, Namespace::None.to_url(), local.into()));
         }
-        let document = NodeRecord { kind: Kind::Document as u8, ..NodeRecord::default() };
+        let document = NodeRecord { tag: Kind::Document as u32, ..NodeRecord::default() };
         Arena {
             nodes: vec![NodeRecord::default(), document],
             attributes: Vec::new(),
@@ -77,6 +89,10 @@ impl Arena {
     /// The tree of a document again. What is wrong in it must have been looked for before.
     pub(crate) fn of(document: &Document<'_>) -> Arena {
         let text = |start, length| document.str_at(start, length);
+        let value = |attribute: &AttributeRecord| {
+            let (value, length) = document.place_of(attribute);
+            Value { name: attribute.name.into(), value, length }
+        };
         let mut names = Names::default();
         for record in document.names {
             let namespace = Namespace::parse(record.namespace).unwrap_or_default();
@@ -86,14 +102,24 @@ impl Arena {
             names.all.push(QualName::new(prefix, namespace.to_url(), local));
         }
         Arena {
-            nodes: document.nodes.iter().map(|node| NodeRecord { flags: 0, ..*node }).collect(),
-            attributes: document.attributes.to_vec(),
+            nodes: document.nodes.iter().map(Arena::node_of).collect(),
+            attributes: document.attributes.iter().map(value).collect(),
             names,
             text: document.text.to_vec(),
             text_bytes: document.text.len() as u64,
             quirks: document.header.quirks,
             ..Arena::new()
         }
+    }
+
+    /// As it is in a document, where nothing has the mark.
+    fn node_of(node: &NodeRecord) -> NodeRecord {
+        if node.is(Kind::Element) { *node } else { NodeRecord { tag: node.kind().into(), ..*node } }
+    }
+
+    /// Of a template its contents: they are made with it.
+    pub(crate) fn contents_of(template: u32) -> u32 {
+        template + 1
     }
 
     pub(crate) fn node(&self, id: u32) -> &NodeRecord {
@@ -122,7 +148,7 @@ impl Arena {
     pub(crate) fn new_text(&mut self, kind: Kind, parts: &[&[u8]]) -> u32 {
         let start = self.text.len() as u32;
         let length = parts.iter().map(|part| self.add_text(part).1).sum();
-        self.push(NodeRecord { kind: kind as u8, data: start, length, ..NodeRecord::default() })
+        self.push(NodeRecord { tag: kind as u32, data: start, first: length, ..NodeRecord::default() })
     }
 
     /// An element that is nowhere.
@@ -132,24 +158,20 @@ impl Arena {
         attributes: &[Attribute],
         is_template: bool,
     ) -> u32 {
-        let contents = match is_template {
-            true => self.push(NodeRecord { kind: Kind::Fragment as u8, ..NodeRecord::default() }),
-            false => NONE,
-        };
         let name = self.name_number(name);
         let data = self.attributes.len() as u32;
-        for attribute in attributes {
-            self.push_attribute(attribute);
-        }
+        // Those beyond are counted, for which the page will be refused.
+        let many = attributes.len().min(ATTRIBUTES_MAX as usize);
+        attributes[..many].iter().for_each(|attribute| self.push_attribute(attribute));
         self.attributes_most = self.attributes_most.max(attributes.len() as u32);
-        self.push(NodeRecord {
-            kind: Kind::Element as u8,
-            name,
-            data,
-            length: contents,
-            attributes: attributes.len().min(usize::from(u16::MAX)) as u16,
-            ..NodeRecord::default()
-        })
+        let names = self.attributes[data as usize..].iter().map(|attribute| attribute.name);
+        let tag = NodeRecord::element(name, names, is_template);
+        let id = self.push(NodeRecord { tag, data, ..NodeRecord::default() });
+        if is_template {
+            let fragment = Kind::Fragment as u32;
+            self.push(NodeRecord { tag: fragment, data: id, ..NodeRecord::default() });
+        }
+        id
     }
 
     fn name_number(&mut self, name: &QualName) -> u32 {
@@ -164,15 +186,17 @@ impl Arena {
     fn push_attribute(&mut self, attribute: &Attribute) {
         let name = self.name_number(&attribute.name);
         let (value, length) = self.add_text(attribute.value.as_bytes());
-        self.attributes.push(AttributeRecord { name, value, length });
+        self.attributes.push(Value { name, value, length });
     }
 
     /// Gives an element those of the attributes that it does not have.
     pub(crate) fn add_attributes(&mut self, id: u32, attributes: &[Attribute]) {
         let node = *self.node(id);
         let old = self.attributes_of(&node).to_vec();
+        self.attributes_most = self.attributes_most.max(attributes.len() as u32);
         let missing: Vec<&Attribute> = attributes
             .iter()
+            .take(ATTRIBUTES_MAX as usize)
             .filter(|attribute| {
                 let name = self.name_number(&attribute.name);
                 old.iter().all(|there| there.name != name)
@@ -186,25 +210,28 @@ impl Arena {
             self.node_mut(id).data = self.attributes.len() as u32;
             self.attributes.extend_from_slice(&old);
         }
-        let many = old.len() + missing.len();
-        missing.into_iter().for_each(|attribute| self.push_attribute(attribute));
-        self.node_mut(id).attributes = many.min(usize::from(u16::MAX)) as u16;
-        self.attributes_most = self.attributes_most.max(many as u32);
+        self.attributes_most = self.attributes_most.max((old.len() + missing.len()) as u32);
+        // As for a new element.
+        let fit = ATTRIBUTES_MAX as usize - old.len();
+        missing.into_iter().take(fit).for_each(|attribute| self.push_attribute(attribute));
+        let node = *self.node(id);
+        let names = self.attributes[node.data as usize..].iter().map(|attribute| attribute.name);
+        *self.node_mut(id) = node.with_attributes(names);
     }
 
-    pub(crate) fn attributes_of(&self, node: &NodeRecord) -> &[AttributeRecord] {
+    pub(crate) fn attributes_of(&self, node: &NodeRecord) -> &[Value] {
         // Of a document again, where the place of none was not looked at.
-        if node.attributes == 0 {
+        if node.attributes() == 0 {
             return &[];
         }
-        &self.attributes[node.data as usize..][..usize::from(node.attributes)]
+        &self.attributes[node.data as usize..][..node.attributes() as usize]
     }
 
     pub(crate) fn text_of(&self, node: &NodeRecord) -> &[u8] {
-        if node.flags & EXTENDED != 0 {
+        if node.tag & EXTENDED != 0 {
             return &self.extended[node.data as usize];
         }
-        self.text_at(node.data, node.length)
+        self.text_at(node.data, node.first)
     }
 
     pub(crate) fn text_at(&self, start: u32, length: u32) -> &[u8] {
@@ -214,24 +241,24 @@ impl Arena {
     fn extend_text(&mut self, id: u32, text: &[u8]) {
         let node = *self.node(id);
         self.text_bytes += text.len() as u64;
-        if node.flags & EXTENDED != 0 {
+        if node.tag & EXTENDED != 0 {
             self.extended[node.data as usize].extend_from_slice(text);
-        } else if node.data as usize + node.length as usize == self.text.len() {
+        } else if node.data as usize + node.first as usize == self.text.len() {
             self.text.extend_from_slice(text);
-            self.node_mut(id).length += text.len() as u32;
+            self.node_mut(id).first += text.len() as u32;
         } else {
             let mut extended = self.text_of(&node).to_vec();
             extended.extend_from_slice(text);
             let record = self.extended.len() as u32;
             self.extended.push(extended);
             let node = self.node_mut(id);
-            (node.flags, node.data) = (EXTENDED, record);
+            (node.tag, node.data) = (node.tag | EXTENDED, record);
         }
     }
 
     /// The last child, or [`NONE`].
     fn last_child(&self, parent: u32) -> u32 {
-        match self.node(parent).first_child {
+        match self.node(parent).first {
             NONE => NONE,
             first => self.node(first).previous,
         }
@@ -241,10 +268,10 @@ impl Arena {
     pub(crate) fn append(&mut self, parent: u32, child: u32) {
         let last = self.last_child(parent);
         if last == NONE {
-            self.node_mut(parent).first_child = child;
+            self.node_mut(parent).first = child;
             self.node_mut(child).previous = child;
         } else {
-            let first = self.node(parent).first_child;
+            let first = self.node(parent).first;
             self.node_mut(last).next = child;
             self.node_mut(child).previous = last;
             self.node_mut(first).previous = child;
@@ -257,12 +284,12 @@ impl Arena {
     /// Puts a node that is nowhere before another, which has a parent.
     pub(crate) fn insert_before(&mut self, sibling: u32, child: u32) {
         let (parent, previous) = (self.node(sibling).parent, self.node(sibling).previous);
-        let is_first = self.node(parent).first_child == sibling;
+        let is_first = self.node(parent).first == sibling;
         let record = self.node_mut(child);
         (record.parent, record.next, record.previous) = (parent, sibling, previous);
         self.node_mut(sibling).previous = child;
         if is_first {
-            self.node_mut(parent).first_child = child;
+            self.node_mut(parent).first = child;
         } else {
             self.node_mut(previous).next = child;
         }
@@ -275,15 +302,14 @@ impl Arena {
         self.depth = self.depth.max(depth);
         // What a template holds is below it, too.
         let node = self.node(child);
-        if node.kind == Kind::Element as u8 && node.length != NONE {
-            let contents = node.length as usize;
-            self.depths[contents] = depth.saturating_add(1);
+        if node.is(Kind::Element) && node.has_contents() {
+            self.depths[Arena::contents_of(child) as usize] = depth.saturating_add(1);
         }
     }
 
     pub(crate) fn append_text(&mut self, parent: u32, text: &[u8]) {
         let last = self.last_child(parent);
-        if last != NONE && self.node(last).kind == Kind::Text as u8 {
+        if last != NONE && self.node(last).is(Kind::Text) {
             return self.extend_text(last, text);
         }
         let node = self.new_text(Kind::Text, &[text]);
@@ -292,8 +318,8 @@ impl Arena {
 
     pub(crate) fn insert_text_before(&mut self, sibling: u32, text: &[u8]) {
         let record = *self.node(sibling);
-        let is_first = self.node(record.parent).first_child == sibling;
-        if !is_first && self.node(record.previous).kind == Kind::Text as u8 {
+        let is_first = self.node(record.parent).first == sibling;
+        if !is_first && self.node(record.previous).is(Kind::Text) {
             return self.extend_text(record.previous, text);
         }
         let node = self.new_text(Kind::Text, &[text]);
@@ -305,9 +331,9 @@ impl Arena {
         if parent == NONE {
             return;
         }
-        let first = self.node(parent).first_child;
+        let first = self.node(parent).first;
         if first == id {
-            self.node_mut(parent).first_child = next;
+            self.node_mut(parent).first = next;
         } else {
             self.node_mut(previous).next = next;
         }
@@ -322,8 +348,8 @@ impl Arena {
     }
 
     pub(crate) fn move_children(&mut self, from: u32, to: u32) {
-        while self.node(from).first_child != NONE {
-            let child = self.node(from).first_child;
+        while self.node(from).first != NONE {
+            let child = self.node(from).first;
             self.detach(child);
             self.append(to, child);
         }
@@ -342,11 +368,11 @@ impl Arena {
             if node.next != NONE {
                 open.push((node.next, depth));
             }
-            if node.first_child != NONE {
-                open.push((node.first_child, depth + 1));
+            if node.first_child() != NONE {
+                open.push((node.first, depth + 1));
             }
-            if node.kind == Kind::Element as u8 && node.length != NONE {
-                open.push((node.length, depth + 1));
+            if node.is(Kind::Element) && node.has_contents() {
+                open.push((Arena::contents_of(id), depth + 1));
             }
         }
         (order, deepest)

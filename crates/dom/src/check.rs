@@ -1,9 +1,9 @@
 //! Looks at every byte of a document that means something: for tools, and before a document of doubtful origin is trusted.
 
-use crate::document::Document;
+use crate::document::{Document, LONG_BYTES};
 use crate::error::{Damage, DomError};
 use crate::image::SHARED_BYTES_MAX;
-use crate::layout::{DOCUMENT, Kind, NAME_CLASS, NAME_ID, NONE, NodeRecord, name_hash};
+use crate::layout::{DOCUMENT, Kind, LONG, NAME_CLASS, NAME_ID, NONE, NodeRecord, ORDERED, name_hash};
 use crate::namespace::Namespace;
 use crate::node::Node;
 
@@ -24,6 +24,9 @@ impl<'heap> Document<'heap> {
     pub fn check(&self) -> Result<Checked, DomError> {
         if self.header.quirks > 2 {
             self.note(Damage::HeaderWord { word: "quirks" });
+        }
+        if self.header.flags & !ORDERED != 0 {
+            self.note(Damage::HeaderWord { word: "flags" });
         }
         let mut left = Left { attributes: self.attributes.len(), text_bytes: self.text.len() };
         for (number, name) in (0..).zip(self.names) {
@@ -59,8 +62,25 @@ impl<'heap> Document<'heap> {
             checked.nodes += 1;
             self.check_node(id, &mut left, &mut seen, &mut open);
         }
+        if self.damage().is_none() && self.header.flags & ORDERED != 0 {
+            self.check_order();
+        }
         checked.removed = (self.nodes.len() as u64).saturating_sub(1 + checked.nodes);
         self.unless_damaged(checked)
+    }
+
+    /// Whether a walk over the document is one over the table of nodes, as the header says.
+    fn check_order(&self) {
+        let mut at = DOCUMENT;
+        for (id, _) in self.walk(DOCUMENT) {
+            at += 1;
+            if id != at {
+                return self.note(Damage::Node { node: id });
+            }
+        }
+        if at as usize + 1 != self.nodes.len() {
+            self.note(Damage::Node { node: at + 1 });
+        }
     }
 
     fn check_node(&self, id: u32, left: &mut Left, seen: &mut [bool], open: &mut Vec<u32>) {
@@ -72,21 +92,21 @@ impl<'heap> Document<'heap> {
                 self.check_attributes(&record, left);
             }
             Kind::Text | Kind::Comment | Kind::Doctype | Kind::ProcessingInstruction => {
-                left.take_text(self, record.data, record.length);
+                left.take_text(self, record.data, record.first);
                 if self.damage().is_some() {
                     return;
                 }
                 let _ = (node.data(), node.doctype());
             }
             Kind::Document | Kind::Fragment => {
-                let has_text = kind == Kind::Document && (record.data, record.length) != (0, 0);
+                let has_text = kind == Kind::Document && record.data != 0;
                 if [record.parent, record.next, record.previous] != [NONE; 3] || has_text {
                     self.note(Damage::Node { node: id });
                 }
             }
         }
-        if !kind.is_parent() && record.first_child != NONE {
-            return self.note(Damage::Node { node: id });
+        if kind != Kind::Element && record.tag != kind as u32 {
+            self.note(Damage::Node { node: id });
         }
         let mut enter = |child: u32, wrong: bool, open: &mut Vec<u32>| {
             match seen.get_mut(child as usize) {
@@ -123,13 +143,25 @@ impl<'heap> Document<'heap> {
             Some(rest) => left.attributes = rest,
             None => return self.note(Damage::Attribute { attribute: record.data }),
         }
-        for attribute in attributes {
-            left.take_text(self, attribute.value, attribute.length);
+        // The numbers come second: there may be none that is one more.
+        for (attribute, number) in attributes.iter().zip(record.data..) {
+            let (start, length) = self.place_of(attribute);
+            // A word before it is for what has no room for its length.
+            let is_long = attribute.length == LONG;
+            if is_long && length < LONG.into() {
+                self.note(Damage::Attribute { attribute: number });
+            }
+            left.take_text(self, start, length.saturating_add(if is_long { LONG_BYTES } else { 0 }));
             if self.damage().is_some() {
                 return;
             }
-            self.name(attribute.name);
-            self.str_at(attribute.value, attribute.length);
+            self.name(attribute.name.into());
+            self.str_at(start, length);
+        }
+        // Queries pass over elements by what this says of their attributes.
+        let names = attributes.iter().map(|attribute| attribute.name.into());
+        if record.with_attributes(names).tag != record.tag {
+            self.note(Damage::Attribute { attribute: record.data });
         }
     }
 }

@@ -12,10 +12,13 @@ use zerocopy::FromBytes;
 
 use crate::error::{Damage, DomError, Limit};
 use crate::layout::{
-    AttributeRecord, DOCUMENT, FORMAT_VERSION, Header, Kind, MAGIC, NAME_CLASS, NONE, NameRecord, NodeRecord,
-    Table,
+    AttributeRecord, DOCUMENT, FORMAT_VERSION, Header, Kind, LONG, MAGIC, NAME_CLASS, NONE, NameRecord,
+    NodeRecord, Table,
 };
 use crate::node::Node;
+
+/// Bytes of the word before a long value.
+pub(crate) const LONG_BYTES: u32 = 4;
 
 /// An open document; see the module.
 #[derive(Clone)]
@@ -107,8 +110,12 @@ impl<'heap> Document<'heap> {
             limit: Cell::new(None),
         };
         match document.record(DOCUMENT) {
-            Some(node) if node.kind == Kind::Document as u8 => {}
+            Some(node) if node.is(Kind::Document) => {}
             _ => return Err(damaged(Damage::Node { node: DOCUMENT })),
+        }
+        // A number of a name has 16 bits.
+        if document.names.len() > usize::from(u16::MAX) + 1 {
+            return Err(damaged(Damage::Table { table: "names" }));
         }
         if document.names.len() <= NAME_CLASS as usize {
             return Err(damaged(Damage::Name { name: NAME_CLASS }));
@@ -126,7 +133,7 @@ impl<'heap> Document<'heap> {
     #[must_use]
     pub fn node(&self, id: u32) -> Option<Node<'_>> {
         let record = self.nodes.get(id as usize).filter(|_| id != NONE)?;
-        if Kind::parse(record.kind).is_none() {
+        if Kind::parse(record.kind()).is_none() {
             self.note(Damage::Node { node: id });
             return None;
         }
@@ -204,7 +211,7 @@ impl<'heap> Document<'heap> {
             return None;
         }
         match self.nodes.get(to as usize) {
-            Some(record) if record.kind != 0 => Some((to, record)),
+            Some(record) if record.kind() != 0 => Some((to, record)),
             _ => {
                 self.note(Damage::Node { node: from });
                 None
@@ -231,19 +238,44 @@ impl<'heap> Document<'heap> {
         })
     }
 
+    /// Where the value of an attribute starts, and its bytes.
+    #[inline]
+    pub(crate) fn place_of(&self, attribute: &AttributeRecord) -> (u32, u32) {
+        if attribute.length != LONG {
+            return (attribute.value, attribute.length.into());
+        }
+        match self.bytes_at(attribute.value, LONG_BYTES).try_into() {
+            // A start that is too large is no text.
+            Ok(length) => (attribute.value.saturating_add(LONG_BYTES), u32::from_le_bytes(length)),
+            Err(_) => (0, 0),
+        }
+    }
+
+    /// The value of an attribute.
+    #[inline]
+    pub(crate) fn value_of(&self, attribute: &AttributeRecord) -> &str {
+        let (start, length) = self.place_of(attribute);
+        self.str_at(start, length)
+    }
+
+    /// The value of an attribute, as bytes.
+    #[inline]
+    pub(crate) fn value_bytes_of(&self, attribute: &AttributeRecord) -> &[u8] {
+        let (start, length) = self.place_of(attribute);
+        self.bytes_at(start, length)
+    }
+
     /// An element's attributes; none, if they are not there.
     #[inline]
     pub(crate) fn attributes_of(&self, record: &NodeRecord) -> &[AttributeRecord] {
-        if record.kind != Kind::Element as u8 || record.attributes == 0 {
+        if !record.is(Kind::Element) || record.attributes() == 0 {
             return &[];
         }
         let start = record.data as usize;
-        self.attributes.get(start..start.saturating_add(usize::from(record.attributes))).unwrap_or_else(
-            || {
-                self.note(Damage::Attribute { attribute: record.data });
-                &[]
-            },
-        )
+        self.attributes.get(start..start.saturating_add(record.attributes() as usize)).unwrap_or_else(|| {
+            self.note(Damage::Attribute { attribute: record.data });
+            &[]
+        })
     }
 
     #[inline]

@@ -12,19 +12,17 @@ use zerocopy::IntoBytes;
 
 use crate::document::Document;
 use crate::error::{ChangeError, Damage, DomError, Limit};
-use crate::layout::{
-    AttributeRecord, Header, Kind, NONE, NameRecord, NodeRecord, Room, Table, name_hash, root_type,
-};
-use crate::limits::{ATTRIBUTES_MAX, NODES_MAX, TEXT_BYTES_MAX};
+use crate::layout::{AttributeRecord, Header, Kind, NONE, NodeRecord, ORDERED, Room, name_hash};
+use crate::limits::ATTRIBUTES_MAX;
 use crate::name::{attribute_name, element_name};
 use crate::namespace::Namespace;
 
 /// A document that is being changed; see [`Documents::edit`](crate::Documents::edit).
 pub struct Edit<'tx, 'heap, B: Backing> {
-    tx: &'tx mut Changes<'heap, B>,
-    name: String,
-    object: Object,
-    header: Header,
+    pub(crate) tx: &'tx mut Changes<'heap, B>,
+    pub(crate) name: String,
+    pub(crate) object: Object,
+    pub(crate) header: Header,
     /// A store failed in the middle of a change.
     failed: bool,
 }
@@ -61,15 +59,15 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         let name = element_name(name, namespace == Namespace::Html)?;
         self.change(|edit| {
             let name = edit.name_number(namespace, &name)?;
-            let element = NodeRecord { kind: Kind::Element as u8, name, ..NodeRecord::default() };
+            let tag = NodeRecord::element(name, [], is_template);
             if !is_template {
-                return edit.push_node(element);
+                return edit.push_node(NodeRecord { tag, ..NodeRecord::default() });
             }
+            // The contents are the next node.
             edit.reserve(Room { nodes: 2, ..Room::default() })?;
-            let contents = edit.header.nodes.used + 1;
-            let template = edit.push_node(NodeRecord { length: contents, ..element })?;
-            let kind = Kind::Fragment as u8;
-            edit.push_node(NodeRecord { kind, data: template, ..NodeRecord::default() })?;
+            let template = edit.push_node(NodeRecord { tag, ..NodeRecord::default() })?;
+            let tag = Kind::Fragment as u32;
+            edit.push_node(NodeRecord { tag, data: template, ..NodeRecord::default() })?;
             Ok(template)
         })
     }
@@ -92,8 +90,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
 
     fn create(&mut self, kind: Kind, text: &str) -> Result<u32, DomError> {
         self.change(|edit| {
-            let (data, length) = edit.push_text(text)?;
-            edit.push_node(NodeRecord { kind: kind as u8, data, length, ..NodeRecord::default() })
+            let (data, first) = edit.push_text(text)?;
+            edit.push_node(NodeRecord { tag: kind as u32, data, first, ..NodeRecord::default() })
         })
     }
 
@@ -144,10 +142,10 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     /// [`ChangeError`] for a node of another kind; no room.
     pub fn set_text(&mut self, node: u32, text: &str) -> Result<(), DomError> {
         let record = self.node(node)?;
-        match Kind::parse(record.kind) {
+        match Kind::parse(record.kind()) {
             Some(Kind::Text | Kind::Comment) => self.change(|edit| {
-                let (data, length) = edit.push_text(text)?;
-                edit.write_node(node, NodeRecord { data, length, ..record })
+                let (data, first) = edit.push_text(text)?;
+                edit.write_node(node, NodeRecord { data, first, ..record })
             }),
             Some(Kind::Element | Kind::Fragment) => self.change(|edit| edit.replace_children(node, text)),
             _ => Err(ChangeError::WrongKind { node, wanted: "text, comment or element" }.into()),
@@ -157,7 +155,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     fn replace_children(&mut self, node: u32, text: &str) -> Result<(), DomError> {
         let mut steps_left = self.header.nodes.used;
         loop {
-            let child = self.node(node)?.first_child;
+            let child = self.node(node)?.first_child();
             if child == NONE {
                 break;
             }
@@ -175,20 +173,20 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     /// lower case.
     ///
     /// # Errors
-    /// [`ChangeError::WrongKind`], [`ChangeError::BadName`]; [`DomError::Limit`] for an element with 65,535 of them; no room.
+    /// [`ChangeError::WrongKind`], [`ChangeError::BadName`]; [`DomError::Limit`] for an element with 1,023 of them; no room.
     pub fn set_attribute(&mut self, node: u32, name: &str, value: &str) -> Result<(), DomError> {
         let (record, name) = self.attribute_place(node, name)?;
         let found = self.find_attribute(&record, &name)?;
-        if found.is_none() && u32::from(record.attributes) >= ATTRIBUTES_MAX {
+        if found.is_none() && record.attributes() >= ATTRIBUTES_MAX {
             return Err(DomError::Limit { limit: Limit::Attributes, max: ATTRIBUTES_MAX.into() });
         }
         self.change(|edit| {
-            let (value, length) = edit.push_text(value)?;
+            let (value, length) = edit.push_value(value)?;
             if let Some((number, old)) = found {
                 return edit.write_attribute(number, AttributeRecord { value, length, ..old });
             }
             let name = edit.name_number(Namespace::None, &name)?;
-            edit.add_attribute(node, record, AttributeRecord { name, value, length })
+            edit.add_attribute(node, record, AttributeRecord { name: name as u16, length, value })
         })
     }
 
@@ -199,13 +197,15 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     pub fn remove_attribute(&mut self, node: u32, name: &str) -> Result<bool, DomError> {
         let (record, name) = self.attribute_place(node, name)?;
         let Some((number, _)) = self.find_attribute(&record, &name)? else { return Ok(false) };
-        let end = record.data + u32::from(record.attributes);
+        let end = record.data + record.attributes();
+        let before = self.attributes(record.data, number)?;
         let behind = self.attributes(number + 1, end)?;
+        let left: Vec<u32> = before.iter().chain(&behind).map(|attribute| attribute.name.into()).collect();
         self.change(|edit| {
             for (number, attribute) in (number..).zip(behind) {
                 edit.write_attribute(number, attribute)?;
             }
-            edit.write_node(node, NodeRecord { attributes: record.attributes - 1, ..record })
+            edit.write_node(node, record.with_attributes(left))
         })?;
         Ok(true)
     }
@@ -222,7 +222,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     fn node(&self, node: u32) -> Result<NodeRecord, DomError> {
         let document = self.document()?;
         match document.record(node) {
-            Some(record) if node != NONE && Kind::parse(record.kind).is_some() => Ok(*record),
+            Some(record) if node != NONE && Kind::parse(record.kind()).is_some() => Ok(*record),
             _ => Err(ChangeError::NoSuchNode { node }.into()),
         }
     }
@@ -234,7 +234,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
 
     /// Whether one node may be put into the other.
     fn check_place(&self, parent: u32, child: u32) -> Result<(), DomError> {
-        let kind = |node| self.node(node).map(|record| Kind::parse(record.kind));
+        let kind = |node| self.node(node).map(|record| Kind::parse(record.kind()));
         let (holder, held) = (kind(parent)?, kind(child)?);
         let fits = holder.is_some_and(Kind::is_parent)
             && match held {
@@ -253,7 +253,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
             }
             let record = self.linked(at)?;
             // From the contents of a template to the template.
-            at = if record.kind == Kind::Fragment as u8 { record.data } else { record.parent };
+            at = if record.is(Kind::Fragment) { record.data } else { record.parent };
             if at == NONE {
                 return Ok(());
             }
@@ -262,14 +262,15 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     }
 
     fn unlink(&mut self, id: u32) -> Result<(), DomError> {
+        self.header.flags &= !ORDERED;
         let record = self.linked(id)?;
         if record.parent == NONE {
             return Ok(());
         }
         let parent = self.linked(record.parent)?;
-        let first = parent.first_child;
+        let first = parent.first_child();
         if first == id {
-            self.write_node(record.parent, NodeRecord { first_child: record.next, ..parent })?;
+            self.write_node(record.parent, NodeRecord { first: record.next, ..parent })?;
         } else {
             let previous = self.linked(record.previous)?;
             self.write_node(record.previous, NodeRecord { next: record.next, ..previous })?;
@@ -285,11 +286,12 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
 
     /// Puts a node that is nowhere before `sibling`, or behind all children.
     fn link(&mut self, parent: u32, id: u32, sibling: u32) -> Result<(), DomError> {
+        self.header.flags &= !ORDERED;
         let holder = self.linked(parent)?;
-        let first = holder.first_child;
+        let first = holder.first_child();
         let record = self.linked(id)?;
         if first == NONE {
-            self.write_node(parent, NodeRecord { first_child: id, ..holder })?;
+            self.write_node(parent, NodeRecord { first: id, ..holder })?;
             return self.write_node(id, NodeRecord { parent, previous: id, ..record });
         }
         // Whose previous one changes: that of the sibling, or at the end that of the first child, which is the last.
@@ -298,7 +300,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         let previous = later_record.previous;
         self.write_node(later, NodeRecord { previous: id, ..later_record })?;
         if sibling == first {
-            self.write_node(parent, NodeRecord { first_child: id, ..holder })?;
+            self.write_node(parent, NodeRecord { first: id, ..holder })?;
         } else {
             let before = self.linked(previous)?;
             self.write_node(previous, NodeRecord { next: id, ..before })?;
@@ -309,11 +311,12 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     /// An element, and the name of an attribute as it has it.
     fn attribute_place(&self, node: u32, name: &str) -> Result<(NodeRecord, String), DomError> {
         let record = self.node(node)?;
-        if record.kind != Kind::Element as u8 {
+        if !record.is(Kind::Element) {
             return Err(ChangeError::WrongKind { node, wanted: "element" }.into());
         }
         let document = self.document()?;
-        let is_html = document.name(record.name).is_some_and(|name| name.namespace == Namespace::Html as u8);
+        let is_html =
+            document.name(record.name()).is_some_and(|name| name.namespace == Namespace::Html as u8);
         Ok((record, attribute_name(name, is_html)?))
     }
 
@@ -324,14 +327,15 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
     ) -> Result<Option<(u32, AttributeRecord)>, DomError> {
         let document = self.document()?;
         let (attributes, hash) = (document.attributes_of(record), name_hash(name));
-        let found = (record.data..).zip(attributes).find(|(_, attribute)| {
-            document.name(attribute.name).is_some_and(|record| {
+        // The numbers come second: there may be none that is one more.
+        let found = attributes.iter().zip(record.data..).find(|(attribute, _)| {
+            document.name(attribute.name.into()).is_some_and(|record| {
                 record.hash == hash
                     && record.namespace == Namespace::None as u8
                     && document.bytes_at(record.local, record.local_length) == name.as_bytes()
             })
         });
-        let found = found.map(|(number, attribute)| (number, *attribute));
+        let found = found.map(|(attribute, number)| (number, *attribute));
         document.unless_damaged(found)
     }
 
@@ -348,143 +352,20 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         record: NodeRecord,
         attribute: AttributeRecord,
     ) -> Result<(), DomError> {
-        let end = record.data.saturating_add(record.attributes.into());
+        let end = record.data.saturating_add(record.attributes());
+        let others = match record.attributes() {
+            0 => Vec::new(),
+            _ => self.attributes(record.data, end)?,
+        };
+        let names: Vec<u32> = others.iter().chain([&attribute]).map(|one| one.name.into()).collect();
         let mut place = record.data;
         if end != self.header.attributes.used {
-            let others = match record.attributes {
-                0 => Vec::new(),
-                _ => self.attributes(record.data, end)?,
-            };
             place = self.header.attributes.used;
             for other in others {
                 self.push_attribute(other)?;
             }
         }
         self.push_attribute(attribute)?;
-        self.write_node(node, NodeRecord { data: place, attributes: record.attributes + 1, ..record })
-    }
-
-    fn name_number(&mut self, namespace: Namespace, local: &str) -> Result<u32, DomError> {
-        let hash = name_hash(local);
-        let document = self.document()?;
-        let known = document.names.iter().position(|name| {
-            name.hash == hash
-                && name.namespace == namespace as u8
-                && name.has_prefix == 0
-                && document.bytes_at(name.local, name.local_length) == local.as_bytes()
-        });
-        if let Some(number) = known {
-            return Ok(number as u32);
-        }
-        let (start, length) = self.push_text(local)?;
-        let record = NameRecord {
-            local: start,
-            local_length: length,
-            namespace: namespace as u8,
-            hash,
-            ..NameRecord::default()
-        };
-        self.reserve(Room { names: 1, ..Room::default() })?;
-        let number = self.header.names.used;
-        self.put_new(self.header.names, record.as_bytes())?;
-        self.header.names.used += 1;
-        Ok(number)
-    }
-
-    fn push_node(&mut self, record: NodeRecord) -> Result<u32, DomError> {
-        self.reserve(Room { nodes: 1, ..Room::default() })?;
-        let number = self.header.nodes.used;
-        self.put_new(self.header.nodes, record.as_bytes())?;
-        self.header.nodes.used += 1;
-        Ok(number)
-    }
-
-    fn push_attribute(&mut self, record: AttributeRecord) -> Result<(), DomError> {
-        self.reserve(Room { attributes: 1, ..Room::default() })?;
-        self.put_new(self.header.attributes, record.as_bytes())?;
-        self.header.attributes.used += 1;
-        Ok(())
-    }
-
-    fn push_text(&mut self, text: &str) -> Result<(u32, u32), DomError> {
-        if text.len() as u64 > TEXT_BYTES_MAX {
-            return Err(DomError::Limit { limit: Limit::TextBytes, max: TEXT_BYTES_MAX });
-        }
-        self.reserve(Room { text: text.len() as u32, ..Room::default() })?;
-        let start = self.header.text.used;
-        self.tx.write_unlogged(self.object, self.header.text.at + u64::from(start), text.as_bytes())?;
-        self.header.text.used += text.len() as u32;
-        Ok((start, text.len() as u32))
-    }
-
-    /// Stores a record behind those in use of its table.
-    fn put_new(&mut self, table: Table, record: &[u8]) -> Result<(), DomError> {
-        let at = table.at + u64::from(table.used) * record.len() as u64;
-        Ok(self.tx.write_unlogged(self.object, at, record)?)
-    }
-
-    fn write_node(&mut self, node: u32, record: NodeRecord) -> Result<(), DomError> {
-        let at = self.header.nodes.at + u64::from(node) * size_of::<NodeRecord>() as u64;
-        Ok(self.tx.write(self.object, at, record.as_bytes())?)
-    }
-
-    fn write_attribute(&mut self, number: u32, record: AttributeRecord) -> Result<(), DomError> {
-        let at = self.header.attributes.at + u64::from(number) * size_of::<AttributeRecord>() as u64;
-        Ok(self.tx.write(self.object, at, record.as_bytes())?)
-    }
-
-    /// Makes room behind what is in use; the document moves when there is none.
-    fn reserve(&mut self, wanted: Room) -> Result<(), DomError> {
-        let header = self.header;
-        let fits = |table: Table, wanted: u32| table.room - table.used >= wanted;
-        if fits(header.nodes, wanted.nodes)
-            && fits(header.attributes, wanted.attributes)
-            && fits(header.names, wanted.names)
-            && fits(header.text, wanted.text)
-        {
-            return Ok(());
-        }
-        let more = |table: Table, wanted: u32, least: u32, limit: Limit, max: u64| {
-            let needed = u64::from(table.used) + u64::from(wanted);
-            if needed > max {
-                return Err(DomError::Limit { limit, max });
-            }
-            // Half as much again, so that many small changes cost few moves.
-            let room = needed + u64::from(table.used / 2).max(u64::from(least));
-            Ok(room.min(max) as u32)
-        };
-        let nodes_max = u64::from(NODES_MAX);
-        let room = Room {
-            nodes: more(header.nodes, wanted.nodes, 16, Limit::Nodes, nodes_max)?,
-            attributes: more(header.attributes, wanted.attributes, 16, Limit::AllAttributes, nodes_max)?,
-            names: more(header.names, wanted.names, 4, Limit::Names, nodes_max)?,
-            text: more(header.text, wanted.text, 1024, Limit::TextBytes, TEXT_BYTES_MAX)?,
-        };
-        let (mut moved, bytes) = Header::with_room(room, header.quirks);
-        let tables = [
-            (header.nodes, &mut moved.nodes, size_of::<NodeRecord>()),
-            (header.attributes, &mut moved.attributes, size_of::<AttributeRecord>()),
-            (header.names, &mut moved.names, size_of::<NameRecord>()),
-            (header.text, &mut moved.text, 1),
-        ];
-        let mut parts = Vec::new();
-        for (from, to, record) in tables {
-            to.used = from.used;
-            parts.push((from.at as usize, to.at as usize, from.used as usize * record));
-        }
-        let moved = moved.summed();
-        // A document that lies where the heap has its names may have changed what this one means by a store of its own.
-        if self.tx.root(&self.name) != Some(self.object) {
-            return Err(DomError::Damaged(Damage::NoHeader));
-        }
-        self.object = self.tx.replace(&self.name, bytes, Some(root_type()), |old, new| {
-            new.fill(0);
-            new[..size_of::<Header>()].copy_from_slice(moved.as_bytes());
-            for (from, to, length) in parts {
-                new[to..to + length].copy_from_slice(&old[from..from + length]);
-            }
-        })?;
-        self.header = moved;
-        Ok(())
+        self.write_node(node, NodeRecord { data: place, ..record.with_attributes(names) })
     }
 }

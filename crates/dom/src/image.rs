@@ -8,7 +8,9 @@ use zerocopy::IntoBytes;
 
 use crate::arena::Arena;
 use crate::error::{DomError, Limit};
-use crate::layout::{AttributeRecord, Header, Kind, NONE, NameRecord, NodeRecord, Room, Table, name_hash};
+use crate::layout::{
+    AttributeRecord, Header, Kind, LONG, NONE, NameRecord, NodeRecord, ORDERED, Room, Table, name_hash,
+};
 use crate::limits::{Limits, TEXT_BYTES_MAX};
 use crate::namespace::Namespace;
 
@@ -52,6 +54,18 @@ impl Blob {
         Ok((start, length))
     }
 
+    /// Where a value is, and [`AttributeRecord::length`] of it.
+    fn add_value(&mut self, text: &[u8]) -> Result<(u32, u16), DomError> {
+        match short_length(text) {
+            LONG => {
+                let start = self.push(&(text.len() as u32).to_le_bytes())?;
+                self.push(text)?;
+                Ok((start, LONG))
+            }
+            length => Ok((self.add(text)?.0, length)),
+        }
+    }
+
     fn push(&mut self, text: &[u8]) -> Result<u32, DomError> {
         let start = self.text.len();
         if (start + text.len()) as u64 > TEXT_BYTES_MAX {
@@ -60,6 +74,11 @@ impl Blob {
         self.text.extend_from_slice(text);
         Ok(start as u32)
     }
+}
+
+/// [`AttributeRecord::length`] of a value.
+pub(crate) fn short_length(value: &[u8]) -> u16 {
+    u16::try_from(value.len()).unwrap_or(LONG)
 }
 
 impl Image {
@@ -95,8 +114,9 @@ impl Image {
         let mut attributes = Vec::with_capacity(arena.attributes.len());
         let mut nodes = Vec::with_capacity(order.len() + 1);
         nodes.push(NodeRecord::default());
-        // The contents of a template follow it.
+        // The contents of a template follow it, and are not in a walk over the document.
         let mut template = NONE;
+        let mut flags = ORDERED;
         for id in order {
             let old = arena.node(id);
             let number = |id: u32| numbers.get(id as usize).copied().unwrap_or(NONE);
@@ -104,22 +124,21 @@ impl Image {
                 parent: number(old.parent),
                 next: number(old.next),
                 previous: number(old.previous),
-                first_child: number(old.first_child),
-                flags: 0,
+                first: number(old.first_child()),
                 ..*old
             };
-            if old.kind == Kind::Element as u8 {
+            if old.is(Kind::Element) {
                 node.data = attributes.len() as u32;
-                node.length = number(old.length);
                 template = number(id);
                 for attribute in arena.attributes_of(old) {
-                    let (value, length) = blob.add(arena.text_at(attribute.value, attribute.length))?;
-                    attributes.push(AttributeRecord { name: attribute.name, value, length });
+                    let (value, length) = blob.add_value(arena.text_at(attribute.value, attribute.length))?;
+                    attributes.push(AttributeRecord { name: attribute.name as u16, length, value });
                 }
-            } else if old.kind == Kind::Fragment as u8 {
-                node.data = template;
-            } else {
-                (node.data, node.length) = blob.add(arena.text_of(old))?;
+            } else if old.is(Kind::Fragment) {
+                (node.data, flags) = (template, 0);
+            } else if !old.is(Kind::Document) {
+                node.tag = old.kind().into();
+                (node.data, node.first) = blob.add(arena.text_of(old))?;
             }
             nodes.push(node);
         }
@@ -133,6 +152,7 @@ impl Image {
         for table in [&mut header.nodes, &mut header.attributes, &mut header.names, &mut header.text] {
             table.used = table.room;
         }
+        header.flags = flags;
         Ok(Image { header: header.summed(), bytes, nodes, attributes, names, text: blob.text })
     }
 

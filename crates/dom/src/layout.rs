@@ -16,6 +16,10 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"HFSTHTML");
 pub const DOCUMENT: u32 = 1;
 /// No node.
 pub const NONE: u32 = 0;
+/// In [`Header::flags`]: the nodes behind the one that does not exist are those of a walk over the document, in its order, and no others.
+pub const ORDERED: u64 = 1;
+/// In [`AttributeRecord::length`]: the length is the word in front of the value.
+pub const LONG: u16 = u16::MAX;
 /// Number of the name `id` without a namespace, in every document.
 pub const NAME_ID: u32 = 0;
 /// Number of the name `class` without a namespace, in every document.
@@ -57,8 +61,10 @@ pub struct Header {
     pub names: Table,
     /// Bytes: texts, values, names.
     pub text: Table,
+    /// [`ORDERED`], or nothing.
+    pub flags: u64,
     /// Zero.
-    pub reserved: [u64; 5],
+    pub reserved: [u64; 4],
     /// xxh3-64 of the bytes before.
     pub sum: u64,
 }
@@ -73,20 +79,82 @@ pub struct NodeRecord {
     pub next: u32,
     /// Previous sibling; of a first child its last sibling (perhaps itself); [`NONE`] without a parent.
     pub previous: u32,
-    /// First child, or [`NONE`].
-    pub first_child: u32,
-    /// Of an element: number of its name.
-    pub name: u32,
+    /// Of a node that may have children: the first, or [`NONE`]; else bytes of its text.
+    pub first: u32,
     /// Of an element: number of its first attribute; of a template's contents: the template; else where its text starts.
     pub data: u32,
-    /// Of an element: its template contents, or [`NONE`]; else bytes of its text.
-    pub length: u32,
-    /// One of the numbers of [`Kind`].
-    pub kind: u8,
-    /// Zero.
-    pub flags: u8,
+    /// From the lowest bit: 3 bits of [`Kind`]; of an element whether the next record is its template's contents (1), whether it has an
+    /// attribute [`NAME_ID`] (1), one [`NAME_CLASS`] (1), how many attributes it has (10), and the number of its name (16).
+    pub tag: u32,
+}
+
+impl NodeRecord {
+    /// [`NodeRecord::tag`] of an element with attributes of these names.
+    pub fn element(name: u32, attributes: impl IntoIterator<Item = u32>, has_contents: bool) -> u32 {
+        let tag = Kind::Element as u32 | u32::from(has_contents) << 3 | name << 16;
+        attributes.into_iter().fold(tag, |tag, name| (tag | NodeRecord::mark(name)) + (1 << 6))
+    }
+
+    /// The bit of [`NodeRecord::tag`] that says that there is an attribute of this name; none for most.
+    #[inline]
+    #[must_use]
+    pub const fn mark(name: u32) -> u32 {
+        match name {
+            NAME_ID => 1 << 4,
+            NAME_CLASS => 1 << 5,
+            _ => 0,
+        }
+    }
+
+    /// The number of its kind.
+    #[inline]
+    #[must_use]
+    pub const fn kind(&self) -> u8 {
+        (self.tag & 7) as u8
+    }
+
+    /// Whether it is of this kind.
+    #[inline]
+    #[must_use]
+    pub const fn is(&self, kind: Kind) -> bool {
+        self.kind() == kind as u8
+    }
+
+    /// Its first child, if it may have one, or [`NONE`].
+    #[inline]
+    #[must_use]
+    pub const fn first_child(&self) -> u32 {
+        const PARENTS: u32 =
+            1 << Kind::Document as u32 | 1 << Kind::Element as u32 | 1 << Kind::Fragment as u32;
+        if PARENTS >> self.kind() & 1 == 1 { self.first } else { NONE }
+    }
+
+    /// Of an element: number of its name.
+    #[inline]
+    #[must_use]
+    pub const fn name(&self) -> u32 {
+        self.tag >> 16
+    }
+
     /// Of an element: how many attributes.
-    pub attributes: u16,
+    #[inline]
+    #[must_use]
+    pub const fn attributes(&self) -> u32 {
+        self.tag >> 6 & 0x3FF
+    }
+
+    /// Of an element: whether the next record is that of its template's contents.
+    #[inline]
+    #[must_use]
+    pub const fn has_contents(&self) -> bool {
+        self.tag & 8 != 0
+    }
+
+    /// The same element with other attributes.
+    #[must_use]
+    pub fn with_attributes(self, names: impl IntoIterator<Item = u32>) -> NodeRecord {
+        NodeRecord { tag: NodeRecord::element(self.name(), names, self.has_contents()), ..self }
+    }
 }
 
 /// An attribute.
@@ -94,11 +162,11 @@ pub struct NodeRecord {
 #[repr(C)]
 pub struct AttributeRecord {
     /// Number of its name.
-    pub name: u32,
+    pub name: u16,
+    /// Bytes of its value, or [`LONG`].
+    pub length: u16,
     /// Where its value starts in the text.
     pub value: u32,
-    /// Bytes of its value.
-    pub length: u32,
 }
 
 /// A name of elements or attributes.
@@ -197,7 +265,8 @@ impl Header {
             attributes: table(room.attributes, size_of::<AttributeRecord>()),
             names: table(room.names, size_of::<NameRecord>()),
             text: table(room.text, 1),
-            reserved: [0; 5],
+            flags: 0,
+            reserved: [0; 4],
             sum: 0,
         };
         (header, end)
@@ -237,8 +306,8 @@ pub fn name_hash(local: &str) -> u32 {
 
 const _: () = {
     assert!(size_of::<Header>() == 128);
-    assert!(size_of::<NodeRecord>() == 32 && align_of::<NodeRecord>() == 4);
-    assert!(size_of::<AttributeRecord>() == 12);
+    assert!(size_of::<NodeRecord>() == 24 && align_of::<NodeRecord>() == 4);
+    assert!(size_of::<AttributeRecord>() == 8);
     assert!(size_of::<NameRecord>() == 20);
     assert!(cfg!(target_endian = "little"));
 };

@@ -7,8 +7,8 @@
 //! - `sink`, `arena`: the tree while html5ever builds it. `tokens`, `parse`: pieces of a source, and when it is too much. `image`: the
 //!   bytes of a document from that.
 //! - [`Document`]: a document in its bytes. [`Node`]: its nodes. `serialize`: HTML again. `check`: all of it.
-//! - [`Selector`], `matching`, `select`: queries.
-//! - [`Documents`]: the documents of a heap. [`Edit`], `name`: changes.
+//! - [`Selector`], `plan`, `pass`, `matching`, `select`: queries.
+//! - [`Documents`]: the documents of a heap. [`Edit`], `name`: changes; `append`: what they store.
 //!
 //! The invariant that all of it serves: **no byte of a document is believed.** Each number is looked up in a table whose place is
 //! known to lie in the document; what is wrong reads as nothing and is noted, and a whole answer is an error then.
@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod append;
 mod arena;
 mod check;
 mod document;
@@ -31,6 +32,8 @@ mod name;
 mod namespace;
 mod node;
 mod parse;
+mod pass;
+mod plan;
 mod select;
 mod selector;
 mod serialize;

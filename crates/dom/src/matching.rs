@@ -83,7 +83,7 @@ impl<'d> Matched<'d> {
         let sound = sooner.record.next == later.id
             && later.record.previous == sooner.id
             && later.record.parent == parent
-            && document.record(parent).is_some_and(|parent| parent.first_child != later.id);
+            && document.record(parent).is_some_and(|parent| parent.first_child() != later.id);
         if !sound {
             document.note(Damage::Node { node: sooner.id });
         }
@@ -95,7 +95,7 @@ impl<'d> Matched<'d> {
     }
 
     fn first_child(&self) -> Option<Matched<'d>> {
-        let child = self.at(self.record.first_child, Direction::Forward)?;
+        let child = self.at(self.record.first_child(), Direction::Forward)?;
         if child.record.parent != self.id {
             self.document.note(Damage::Node { node: self.id });
             return None;
@@ -111,11 +111,11 @@ impl<'d> Matched<'d> {
     }
 
     fn is_element(&self) -> bool {
-        self.record.kind == Kind::Element as u8
+        self.record.is(Kind::Element)
     }
 
     fn name_record(&self) -> Option<&'d NameRecord> {
-        self.document.name(self.record.name)
+        self.document.name(self.record.name())
     }
 
     fn is_html(&self, name: &str) -> bool {
@@ -131,8 +131,8 @@ impl<'d> Matched<'d> {
 
     fn known_attribute(&self, name: u32) -> Option<&'d [u8]> {
         let attributes = self.document.attributes_of(self.record);
-        let found = attributes.iter().find(|attribute| attribute.name == name)?;
-        Some(self.document.bytes_at(found.value, found.length))
+        let found = attributes.iter().find(|attribute| u32::from(attribute.name) == name)?;
+        Some(self.document.value_bytes_of(found))
     }
 
     fn can_be_disabled(&self) -> bool {
@@ -215,7 +215,7 @@ impl<'d> Element for Matched<'d> {
         let (_, parent) = self.document.follow(self.id, self.record.parent)?;
         let mut at = *self;
         // The first child's previous one is the last.
-        while parent.first_child != at.id {
+        while parent.first_child() != at.id {
             let previous = at.at(at.record.previous, Direction::Back)?;
             if !Matched::are_siblings(&previous, &at) {
                 return None;
@@ -259,7 +259,7 @@ impl<'d> Element for Matched<'d> {
     }
 
     fn is_same_type(&self, other: &Self) -> bool {
-        if self.record.name == other.record.name {
+        if self.record.name() == other.record.name() {
             return true;
         }
         let (Some(a), Some(b)) = (self.name_record(), other.name_record()) else { return false };
@@ -276,14 +276,14 @@ impl<'d> Element for Matched<'d> {
         operation: &AttrSelectorOperation<&Value>,
     ) -> bool {
         self.document.attributes_of(self.record).iter().any(|attribute| {
-            let Some(record) = self.document.name(attribute.name) else { return false };
+            let Some(record) = self.document.name(attribute.name.into()) else { return false };
             let in_namespace = match namespace {
                 NamespaceConstraint::Any => true,
                 NamespaceConstraint::Specific(wanted) => wanted.0 as u8 == record.namespace,
             };
             in_namespace
                 && self.document.is_named(record, local_name)
-                && operation.eval_str(self.document.str_at(attribute.value, attribute.length))
+                && operation.eval_str(self.document.value_of(attribute))
         })
     }
 
@@ -336,7 +336,7 @@ impl<'d> Element for Matched<'d> {
     fn is_empty(&self) -> bool {
         let mut child = self.first_child();
         while let Some(at) = child {
-            if at.is_element() || at.record.kind == Kind::Text as u8 && at.record.length > 0 {
+            if at.is_element() || at.record.is(Kind::Text) && at.record.first > 0 {
                 return false;
             }
             child = at.next_sibling();
@@ -346,7 +346,7 @@ impl<'d> Element for Matched<'d> {
 
     fn is_root(&self) -> bool {
         let parent = self.document.follow(self.id, self.record.parent);
-        parent.is_some_and(|(_, parent)| parent.kind == Kind::Document as u8)
+        parent.is_some_and(|(_, parent)| parent.is(Kind::Document))
     }
 
     fn ignores_nth_child_selectors(&self) -> bool {

@@ -78,7 +78,7 @@ impl<'d> Node<'d> {
     /// What it is. A node of a kind that there is not reads as a comment, and is damage.
     #[must_use]
     pub fn kind(self) -> Kind {
-        Kind::parse(self.record().kind).unwrap_or_else(|| {
+        Kind::parse(self.record().kind()).unwrap_or_else(|| {
             self.document.note(Damage::Node { node: self.id });
             Kind::Comment
         })
@@ -87,7 +87,7 @@ impl<'d> Node<'d> {
     /// Whether it is an element.
     #[must_use]
     pub fn is_element(self) -> bool {
-        self.record().kind == Kind::Element as u8
+        self.record().is(Kind::Element)
     }
 
     /// Its parent.
@@ -99,7 +99,7 @@ impl<'d> Node<'d> {
     /// Its first child.
     #[must_use]
     pub fn first_child(self) -> Option<Node<'d>> {
-        self.at(self.record().first_child)
+        self.at(self.record().first_child())
     }
 
     /// Its last child.
@@ -120,14 +120,23 @@ impl<'d> Node<'d> {
     pub fn previous_sibling(self) -> Option<Node<'d>> {
         let record = self.record();
         let parent = self.at(record.parent)?;
-        if parent.record().first_child == self.id { None } else { self.at(record.previous) }
+        if parent.record().first_child() == self.id { None } else { self.at(record.previous) }
     }
 
     /// What a template holds: its nodes are not its children, and in no walk over the document.
     #[must_use]
     pub fn template_contents(self) -> Option<Node<'d>> {
         let record = self.record();
-        if record.kind == Kind::Element as u8 { self.at(record.length) } else { None }
+        if !record.is(Kind::Element) || !record.has_contents() {
+            return None;
+        }
+        let contents = self.at(self.id.saturating_add(1))?;
+        let inner = contents.record();
+        if inner.is(Kind::Fragment) && inner.data == self.id {
+            return Some(contents);
+        }
+        self.document.note(Damage::Node { node: self.id });
+        None
     }
 
     /// Its children.
@@ -151,14 +160,14 @@ impl<'d> Node<'d> {
     /// An element's local name, in lower case if it is of HTML.
     #[must_use]
     pub fn name(self) -> Option<&'d str> {
-        let record = self.document.name(self.element()?.name)?;
+        let record = self.document.name(self.element()?.name())?;
         Some(self.document.str_at(record.local, record.local_length))
     }
 
     /// An element's namespace.
     #[must_use]
     pub fn namespace(self) -> Option<Namespace> {
-        let name = self.element()?.name;
+        let name = self.element()?.name();
         let namespace = Namespace::parse(self.document.name(name)?.namespace);
         if namespace.is_none() {
             self.document.note(Damage::Name { name });
@@ -168,7 +177,7 @@ impl<'d> Node<'d> {
 
     fn element(self) -> Option<NodeRecord> {
         let record = self.record();
-        (record.kind == Kind::Element as u8).then_some(record)
+        record.is(Kind::Element).then_some(record)
     }
 
     /// An element's attributes, in the order of the source.
@@ -193,13 +202,13 @@ impl<'d> Node<'d> {
         let (document, hash) = (self.document, name_hash(name));
         let attributes = document.attributes_of(document.record(self.id)?);
         let found = attributes.iter().find(|attribute| {
-            document.name(attribute.name).is_some_and(|record| {
+            document.name(attribute.name.into()).is_some_and(|record| {
                 record.hash == hash
                     && record.namespace == namespace as u8
                     && document.bytes_at(record.local, record.local_length) == name.as_bytes()
             })
         })?;
-        Some(document.str_at(found.value, found.length))
+        Some(document.value_of(found))
     }
 
     /// The attribute `id`.
@@ -216,16 +225,16 @@ impl<'d> Node<'d> {
     pub(crate) fn known_attribute(self, name: u32) -> Option<&'d str> {
         let document = self.document;
         let attributes = document.attributes_of(document.record(self.id)?);
-        let found = attributes.iter().find(|attribute| attribute.name == name)?;
-        Some(document.str_at(found.value, found.length))
+        let found = attributes.iter().find(|attribute| u32::from(attribute.name) == name)?;
+        Some(document.value_of(found))
     }
 
     /// The text of a text or comment, and the data of a processing instruction.
     #[must_use]
     pub fn data(self) -> Option<&'d str> {
         let record = self.record();
-        match Kind::parse(record.kind)? {
-            Kind::Text | Kind::Comment => Some(self.document.str_at(record.data, record.length)),
+        match Kind::parse(record.kind())? {
+            Kind::Text | Kind::Comment => Some(self.document.str_at(record.data, record.first)),
             Kind::ProcessingInstruction => self.instruction().map(|(_, data)| data),
             _ => None,
         }
@@ -239,12 +248,12 @@ impl<'d> Node<'d> {
 
     fn instruction(self) -> Option<(&'d str, &'d str)> {
         let record = self.record();
-        if record.kind != Kind::ProcessingInstruction as u8 {
+        if !record.is(Kind::ProcessingInstruction) {
             return None;
         }
         let [target] = self.lengths(&record)?;
         let start = record.data + 4;
-        let rest = record.length.checked_sub(4)?.checked_sub(target);
+        let rest = record.first.checked_sub(4)?.checked_sub(target);
         let Some(rest) = rest else {
             self.document.note(Damage::Text { start: record.data });
             return None;
@@ -256,13 +265,12 @@ impl<'d> Node<'d> {
     #[must_use]
     pub fn doctype(self) -> Option<Doctype<'d>> {
         let record = self.record();
-        if record.kind != Kind::Doctype as u8 {
+        if !record.is(Kind::Doctype) {
             return None;
         }
         let [name, public] = self.lengths(&record)?;
         let document = self.document;
-        let system =
-            record.length.checked_sub(8).and_then(|rest| rest.checked_sub(name)?.checked_sub(public));
+        let system = record.first.checked_sub(8).and_then(|rest| rest.checked_sub(name)?.checked_sub(public));
         let Some(system) = system else {
             document.note(Damage::Text { start: record.data });
             return None;
@@ -277,7 +285,7 @@ impl<'d> Node<'d> {
 
     /// The words before a text of several parts.
     fn lengths<const COUNT: usize>(self, record: &NodeRecord) -> Option<[u32; COUNT]> {
-        let text = self.document.bytes_at(record.data, record.length);
+        let text = self.document.bytes_at(record.data, record.first);
         let mut words = text.chunks_exact(4).map(|word| word.try_into().map_or(0, u32::from_le_bytes));
         let mut lengths = [0; COUNT];
         for length in &mut lengths {
@@ -295,13 +303,13 @@ impl<'d> Node<'d> {
     /// [`DomError::Damaged`].
     pub fn text(self) -> Result<String, DomError> {
         let mut text = String::new();
-        if self.record().kind == Kind::Text as u8 {
+        if self.record().is(Kind::Text) {
             text.push_str(self.data().unwrap_or_default());
         }
         for node in self.descendants() {
             let record = node.record();
-            if record.kind == Kind::Text as u8 {
-                text.push_str(self.document.str_at(record.data, record.length));
+            if record.is(Kind::Text) {
+                text.push_str(self.document.str_at(record.data, record.first));
                 if text.len() > self.document.text_bytes_max() {
                     self.document.note(Damage::Text { start: record.data });
                     break;
@@ -314,16 +322,16 @@ impl<'d> Node<'d> {
 
 impl<'heap> Document<'heap> {
     pub(crate) fn attribute(&self, record: &AttributeRecord) -> AttributeRef<'_> {
-        let name = self.name(record.name).copied().unwrap_or_default();
+        let name = self.name(record.name.into()).copied().unwrap_or_default();
         let namespace = Namespace::parse(name.namespace).unwrap_or_else(|| {
-            self.note(Damage::Name { name: record.name });
+            self.note(Damage::Name { name: record.name.into() });
             Namespace::None
         });
         AttributeRef {
             namespace,
             prefix: (name.has_prefix != 0).then(|| self.str_at(name.prefix, name.prefix_length.into())),
             name: self.str_at(name.local, name.local_length),
-            value: self.str_at(record.value, record.length),
+            value: self.value_of(record),
         }
     }
 
@@ -338,7 +346,7 @@ impl<'heap> Document<'heap> {
     pub(crate) fn after(&self, root: u32, last: u32, steps_left: &mut usize) -> Option<u32> {
         let mut id = last;
         let record = self.record(id)?;
-        if let Some((child, _)) = self.follow(id, record.first_child) {
+        if let Some((child, _)) = self.follow(id, record.first_child()) {
             return self.step(child, steps_left);
         }
         while id != root {
@@ -368,6 +376,18 @@ impl<'heap> Document<'heap> {
     }
 }
 
+/// The next node of those that lead to each other.
+fn follow<'d>(
+    next: &mut Option<Node<'d>>,
+    steps_left: &mut usize,
+    to: fn(Node<'d>) -> Option<Node<'d>>,
+) -> Option<Node<'d>> {
+    let node = (*next)?;
+    node.document.step(node.id, steps_left)?;
+    *next = to(node);
+    Some(node)
+}
+
 /// Iterator over siblings; see [`Node::children`].
 #[derive(Clone, Debug)]
 pub struct Siblings<'d> {
@@ -379,10 +399,7 @@ impl<'d> Iterator for Siblings<'d> {
     type Item = Node<'d>;
 
     fn next(&mut self) -> Option<Node<'d>> {
-        let node = self.next?;
-        node.document.step(node.id, &mut self.steps_left)?;
-        self.next = node.next_sibling();
-        Some(node)
+        follow(&mut self.next, &mut self.steps_left, Node::next_sibling)
     }
 }
 
@@ -397,10 +414,7 @@ impl<'d> Iterator for Ancestors<'d> {
     type Item = Node<'d>;
 
     fn next(&mut self) -> Option<Node<'d>> {
-        let node = self.next?;
-        node.document.step(node.id, &mut self.steps_left)?;
-        self.next = node.parent();
-        Some(node)
+        follow(&mut self.next, &mut self.steps_left, Node::parent)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Queries: the elements below a node that match a selector, in document order.
 //!
-//! What the rightmost part of a selector asks for (a name, a class, an identifier) is compared first and by number: most
-//! elements of a page are passed over without a look at the selector.
+//! Most selectors become a plan, which one pass over the elements answers. The others are compared element by element by the
+//! `selectors` crate, what their rightmost part asks for (a name, a class, an identifier) first and by number.
 
 use selectors::context::{
     MatchingContext, MatchingForInvalidation, MatchingMode, NeedsSelectorFlags, QuirksMode, SelectorCaches,
@@ -11,10 +11,12 @@ use selectors::parser::{self, Component};
 use selectors::{Element, OpaqueElement};
 
 use crate::document::{Document, Quirks};
-use crate::error::DomError;
-use crate::layout::{Kind, NAME_CLASS, NAME_ID, NodeRecord};
+use crate::error::{Damage, DomError};
+use crate::layout::{DOCUMENT, Kind, NAME_CLASS, NAME_ID, NONE, NodeRecord, ORDERED};
 use crate::matching::Matched;
 use crate::node::Node;
+use crate::pass::Pass;
+use crate::plan::Plan;
 use crate::selector::{Grammar, Selector};
 
 impl<'heap> Document<'heap> {
@@ -82,6 +84,28 @@ impl<'d> Node<'d> {
 
     fn query(self, selector: &Selector, max: usize) -> Result<Vec<Node<'d>>, DomError> {
         let document = self.document;
+        // With damage there is no answer.
+        if document.damage().is_some() {
+            return document.unless_damaged(Vec::new());
+        }
+        let found = match Plan::of(document, selector) {
+            // Where a path matters, it starts at the document.
+            Some(mut plan) if self.id == DOCUMENT || !plan.needs_path => {
+                let pass = Pass::new(document, &mut plan);
+                if self.id == DOCUMENT && document.header.flags & ORDERED != 0 {
+                    pass.run(document.in_row(), max)
+                } else {
+                    pass.run(document.walk(self.id), max)
+                }
+            }
+            _ => self.compare_each(selector, max),
+        };
+        document.unless_damaged(found)
+    }
+
+    /// The elements below this node that the `selectors` crate says match.
+    fn compare_each(self, selector: &Selector, max: usize) -> Vec<Node<'d>> {
+        let document = self.document;
         let list = selector.list.slice();
         let by_number = document.names.len().saturating_mul(list.len()) <= WANTED_NAMES_MAX;
         let selectors: Vec<_> =
@@ -91,14 +115,11 @@ impl<'d> Node<'d> {
         let mut caches = SelectorCaches::default();
         let mut context = context(document, scope, &mut caches);
         let mut found = Vec::new();
-        let (mut last, mut steps_left) = (self.id, document.walk_steps());
-        while let Some(id) = document.after(self.id, last, &mut steps_left) {
-            last = id;
-            let Some(record) = document.record(id) else { break };
+        for (id, record) in document.walk(self.id) {
             if document.damage().is_some() || document.limit().is_some() {
                 break;
             }
-            if record.kind != Kind::Element as u8 {
+            if !record.is(Kind::Element) {
                 continue;
             }
             let element = Matched::new(document, id, record);
@@ -112,7 +133,31 @@ impl<'d> Node<'d> {
                 }
             }
         }
-        document.unless_damaged(found)
+        found
+    }
+}
+
+impl<'heap> Document<'heap> {
+    /// The nodes below one, by the links.
+    pub(crate) fn walk(&self, root: u32) -> impl Iterator<Item = (u32, &NodeRecord)> {
+        let (mut last, mut steps_left) = (root, self.walk_steps());
+        std::iter::from_fn(move || {
+            last = self.after(root, last, &mut steps_left)?;
+            Some((last, self.record(last)?))
+        })
+    }
+
+    /// The nodes of a document whose nodes lie in order. A parent that does not come first is damage.
+    fn in_row(&self) -> impl Iterator<Item = (u32, &NodeRecord)> {
+        let behind = DOCUMENT + 1;
+        (behind..).zip(self.nodes.get(behind as usize..).unwrap_or_default()).map_while(|(id, record)| {
+            // Each has a kind, and a parent before it, which has one, too.
+            let is_sound = record.parent < id && record.parent != NONE && record.kind() != 0;
+            if !is_sound {
+                self.note(Damage::Node { node: id });
+            }
+            is_sound.then_some((id, record))
+        })
     }
 }
 
@@ -172,11 +217,112 @@ impl Wanted {
     #[inline]
     fn may_be(&self, document: &Document<'_>, record: &NodeRecord) -> bool {
         if let Some(names) = &self.names
-            && !names.get(record.name as usize).copied().unwrap_or(true)
+            && !names.get(record.name() as usize).copied().unwrap_or(true)
         {
             return false;
         }
-        let has = |name| document.attributes_of(record).iter().any(|attribute| attribute.name == name);
+        let has =
+            |name| document.attributes_of(record).iter().any(|attribute| u32::from(attribute.name) == name);
         (!self.class || has(NAME_CLASS)) && (!self.id || has(NAME_ID))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents::LoosePage;
+    use crate::limits::Limits;
+    use crate::parse::ParseOptions;
+
+    const PAGES: [&str; 3] = [
+        "<!DOCTYPE html><body class='a b' id=x><div id=d><p class=a>1<b>2</b><p class='b c'><i>3</i><b title=t>4</b><i>5</i></div>\
+         <ul><li class=a><li><li class=b><a href=http://x>y</a><li><a href='#'>z</a><a title>q</a></ul><svg><a/><g><a/></g></svg>",
+        "<body class='A b' ID=X><div><div><div><p class=A><p id=x><span></span><em></em><span></span></div></div></div>",
+        "<!DOCTYPE html><p>1<template><p class=a>2</template><p class=a>3<b>4</b>",
+    ];
+    const SELECTORS: [&str; 40] = [
+        "*",
+        "p",
+        "P",
+        ".a",
+        ".b.a",
+        "#x",
+        "p.a",
+        "div p",
+        "div > p",
+        "p + p",
+        "p ~ p",
+        "body div b",
+        "body > div > p > b",
+        "div div > p",
+        "i + b + i",
+        "i ~ i",
+        "li:nth-child(2n+1)",
+        "li:nth-child(3)",
+        ":first-child",
+        "i:nth-of-type(2)",
+        "span:first-of-type ~ span",
+        "b:not(.a)",
+        ":not(p)",
+        ":not(p, .a, :nth-child(2))",
+        ":is(b, i)",
+        ":is(b, i):nth-child(3)",
+        "[title]",
+        "[title='']",
+        "[title=t]",
+        "a[href^=http]",
+        "a[href$=x]",
+        "[class~=c]",
+        "[class|=a]",
+        "[class*=' ']",
+        ":root",
+        "svg a",
+        "svg|a",
+        "*|*",
+        "p, b, .a > b",
+        ":where(.a, .b) li",
+    ];
+
+    #[test]
+    fn a_plan_and_the_other_way_to_compare_find_the_same() {
+        let mut planned = 0;
+        for page in PAGES {
+            let page = LoosePage::parse(page.as_bytes(), &ParseOptions::default()).unwrap();
+            let document = page.open().unwrap();
+            for text in SELECTORS {
+                let selector = Selector::parse(text).unwrap();
+                planned += usize::from(Plan::of(&document, &selector).is_some());
+                let elements = std::iter::once(document.root()).chain(document.root().descendants());
+                for below in elements {
+                    let ids = |found: Vec<Node<'_>>| found.iter().map(|node| node.id()).collect::<Vec<_>>();
+                    let expected = ids(below.compare_each(&selector, usize::MAX));
+                    assert_eq!(ids(below.select(&selector).unwrap()), expected, "{text} below {below:?}");
+                    let first = below.select_first(&selector).unwrap();
+                    assert_eq!(
+                        first.map(|node| node.id()),
+                        expected.first().copied(),
+                        "{text} below {below:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!(planned, SELECTORS.len() * PAGES.len());
+    }
+
+    #[test]
+    fn a_list_in_brackets_takes_no_table_for_each_of_many_names() {
+        let many: String = (0..12_000).map(|n| format!("<x-{n}>")).collect();
+        let options =
+            ParseOptions { limits: Limits { depth: 20_000, ..Limits::default() }, ..Default::default() };
+        let page = LoosePage::parse(format!("<svg>{many}<b>").as_bytes(), &options).unwrap();
+        let document = page.open().unwrap();
+        for (parts, has_plan) in [(30, true), (200, false), (2_000, false)] {
+            for of in ["b", "[x]", "svg|b"] {
+                let list = vec![of; parts].join(",");
+                let selector = Selector::parse(&format!(":is({list}), b")).unwrap();
+                assert_eq!(Plan::of(&document, &selector).is_some(), has_plan, "{parts} of {of}");
+                assert_eq!(document.select(&selector).unwrap().len(), 1, "{parts} of {of}");
+            }
+        }
     }
 }

@@ -34,7 +34,7 @@ impl<'d> Node<'d> {
     /// # Errors
     /// [`DomError::Damaged`].
     pub fn inner_html(self) -> Result<String, DomError> {
-        let name = self.is_element().then(|| Names::new(self.document).qualified(self.record().name));
+        let name = self.is_element().then(|| Names::new(self.document).qualified(self.record().name()));
         self.serialized(TraversalScope::ChildrenOnly(name))
     }
 
@@ -191,10 +191,10 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
             Kind::Document | Kind::Fragment => self.push_children(node, open),
             Kind::Element => {
                 // At its start and at its end.
-                if !self.take_name(document, record.name) || !self.take_name(document, record.name) {
+                if !self.take_name(document, record.name()) || !self.take_name(document, record.name()) {
                     return Ok(());
                 }
-                let name = self.names.qualified(record.name);
+                let name = self.names.qualified(record.name());
                 let attributes = document.attributes_of(&record);
                 if attributes.len() > self.attributes_left {
                     document.note(Damage::Attribute { attribute: record.data });
@@ -202,15 +202,16 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
                 }
                 self.attributes_left -= attributes.len();
                 for attribute in attributes {
-                    if !self.take_name(document, attribute.name)
-                        || !self.take_text(document, attribute.value, attribute.length)
+                    let (start, length) = document.place_of(attribute);
+                    if !self.take_name(document, attribute.name.into())
+                        || !self.take_text(document, start, length)
                     {
                         return Ok(());
                     }
                 }
                 let attributes: Vec<(QualName, &str)> = attributes
                     .iter()
-                    .map(|at| (self.names.qualified(at.name), document.str_at(at.value, at.length)))
+                    .map(|at| (self.names.qualified(at.name.into()), document.value_of(at)))
                     .collect();
                 let attributes = attributes.iter().map(|(name, value)| -> AttrRef<'_> { (name, value) });
                 self.serializer.start_elem(name.clone(), attributes)?;
@@ -218,7 +219,7 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
                 self.push_children(node, open);
             }
             kind => {
-                if !self.take_text(document, record.data, record.length) {
+                if !self.take_text(document, record.data, record.first) {
                     return Ok(());
                 }
                 match kind {

@@ -95,7 +95,7 @@ impl TreeSink for Sink {
 
     fn elem_name<'a>(&'a self, target: &'a u32) -> Name {
         let arena = self.arena.borrow();
-        let name = &arena.names.all[arena.node(*target).name as usize];
+        let name = &arena.names.all[arena.node(*target).name() as usize];
         Name { namespace: name.ns.clone(), local: name.local.clone() }
     }
 
@@ -141,7 +141,7 @@ impl TreeSink for Sink {
     }
 
     fn get_template_contents(&self, target: &u32) -> u32 {
-        self.arena.borrow().node(*target).length
+        Arena::contents_of(*target)
     }
 
     fn same_node(&self, a: &u32, b: &u32) -> bool {

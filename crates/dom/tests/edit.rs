@@ -276,3 +276,75 @@ fn random_changes_are_those_of_a_plain_tree() {
     documents = reopened(&documents);
     assert_eq!(body(&documents), html(&plain, 0));
 }
+
+#[test]
+fn a_query_of_a_changed_document_finds_what_is_there_in_its_new_order() {
+    let mut documents = parsed("<ul><li id=a>1<li id=b>2</ul><ol></ol>");
+    let found = |documents: &Documents<TestMemory>, selector: &str| -> Vec<String> {
+        let page = documents.open("page").unwrap();
+        let found = page.select(&Selector::parse(selector).unwrap()).unwrap();
+        found.iter().map(|node| node.html_id().unwrap_or("new").to_owned()).collect()
+    };
+    assert_eq!(found(&documents, "li"), ["a", "b"]);
+    let change = |work: fn(&mut Change<'_, '_>) -> Result<(), DomError>,
+                  documents: &mut Documents<TestMemory>| {
+        documents.edit("page", work).unwrap();
+    };
+    change(
+        |edit| {
+            let (a, b) = (id(&edit.document()?, "#a"), id(&edit.document()?, "#b"));
+            edit.insert_before(a, b)
+        },
+        &mut documents,
+    );
+    assert_eq!(found(&documents, "li"), ["b", "a"]);
+    assert_eq!(found(&documents, "ul > li + li"), ["a"]);
+    documents.compact("page").unwrap();
+    change(
+        |edit| {
+            let a = id(&edit.document()?, "#a");
+            edit.remove(a)
+        },
+        &mut documents,
+    );
+    assert_eq!(found(&documents, "li"), ["b"]);
+    documents.compact("page").unwrap();
+    // A new element that is nowhere is not found.
+    change(|edit| edit.create_element(Namespace::Html, "li").map(drop), &mut documents);
+    assert_eq!(found(&documents, "li"), ["b"]);
+    documents.compact("page").unwrap();
+    change(
+        |edit| {
+            let list = id(&edit.document()?, "ol");
+            edit.set_attribute(list, "class", "x")?;
+            edit.set_attribute(list, "id", "list")?;
+            edit.remove_attribute(list, "class").map(drop)
+        },
+        &mut documents,
+    );
+    assert_eq!(found(&documents, "#list"), ["list"]);
+    assert!(found(&documents, ".x").is_empty());
+}
+
+#[test]
+fn values_of_attributes_of_any_length_are_whole() {
+    for length in [0, 1, 64, 65, 65_534, 65_535, 65_536, 200_000] {
+        let value: String = "0123456789".chars().cycle().take(length).collect();
+        let mut documents = parsed(&format!("<p title='{value}'><b>"));
+        let bold = id(&documents.open("page").unwrap(), "b");
+        documents.edit("page", |edit| edit.set_attribute(bold, "title", &value)).unwrap();
+        for compacted in [false, true] {
+            let again = reopened(&documents);
+            let page = again.open("page").unwrap();
+            page.check().unwrap();
+            let found = page.select(&Selector::parse(&format!("p[title='{value:.1000}']")).unwrap()).unwrap();
+            assert_eq!(found.len(), usize::from(length <= 1000));
+            let found = page.select(&Selector::parse("p[title], b[title]").unwrap()).unwrap();
+            let values: Vec<_> = found.iter().map(|node| node.attribute("title").unwrap()).collect();
+            assert!(values == [&value, &value], "{length} {compacted}");
+            if !compacted {
+                documents.compact("page").unwrap();
+            }
+        }
+    }
+}

@@ -8,7 +8,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use common::parsed;
-use holdfast_dom::layout::{AttributeRecord, Header, NameRecord, NodeRecord, Room, name_hash};
+use holdfast_dom::layout::{
+    AttributeRecord, Header, LONG, NAME_CLASS, NAME_ID, NameRecord, NodeRecord, ORDERED, Room, name_hash,
+};
 use holdfast_dom::{Damage, Document, DomError, Kind, Limit, LoosePage, ParseOptions, Selector};
 use zerocopy::IntoBytes;
 
@@ -18,8 +20,8 @@ struct Made {
     attributes: Vec<AttributeRecord>,
     text: Vec<u8>,
     quirks: u32,
-    /// What names 0 to 2 are.
-    names: [&'static str; 3],
+    flags: u64,
+    names: Vec<&'static str>,
     hash_of: fn(&str) -> u32,
     words: Vec<u64>,
 }
@@ -33,7 +35,8 @@ impl Made {
             attributes: Vec::new(),
             text: b"idclassb".to_vec(),
             quirks: 0,
-            names: ["id", "class", "b"],
+            flags: 0,
+            names: vec!["id", "class", "b"],
             hash_of: name_hash,
             words: Vec::new(),
         }
@@ -47,7 +50,7 @@ impl Made {
             hash: (self.hash_of)(text),
             ..NameRecord::default()
         };
-        let names = self.names.map(name);
+        let names: Vec<NameRecord> = self.names.iter().map(|text| name(text)).collect();
         let room = Room {
             nodes: self.nodes.len() as u32,
             attributes: self.attributes.len() as u32,
@@ -58,6 +61,7 @@ impl Made {
         for table in [&mut header.nodes, &mut header.attributes, &mut header.names, &mut header.text] {
             table.used = table.room;
         }
+        header.flags = self.flags;
         self.words = vec![0; bytes.div_ceil(8) as usize];
         let target = self.words.as_mut_bytes();
         for (at, bytes) in [
@@ -74,13 +78,13 @@ impl Made {
 }
 
 fn element(parent: u32, next: u32, previous: u32, first_child: u32) -> NodeRecord {
-    let kind = Kind::Element as u8;
-    NodeRecord { parent, next, previous, first_child, name: NAME_B, kind, ..NodeRecord::default() }
+    let tag = NodeRecord::element(NAME_B, [], false);
+    NodeRecord { parent, next, previous, first: first_child, tag, ..NodeRecord::default() }
 }
 
 /// Node 0, the document with this first child, and the others.
 fn tree(first_child: u32, others: impl IntoIterator<Item = NodeRecord>) -> Vec<NodeRecord> {
-    let document = NodeRecord { kind: Kind::Document as u8, first_child, ..NodeRecord::default() };
+    let document = NodeRecord { tag: Kind::Document as u32, first: first_child, ..NodeRecord::default() };
     [NodeRecord::default(), document].into_iter().chain(others).collect()
 }
 
@@ -266,10 +270,10 @@ fn row(many: u32, element_of: impl Fn() -> NodeRecord, text: (u32, u32)) -> Vec<
         let (node, last) = (3 + at * 2, 1 + many * 2);
         let next = if node == last { 0 } else { node + 2 };
         let previous = if at == 0 { last } else { node - 2 };
-        nodes.push(NodeRecord { parent: 2, next, previous, first_child: node + 1, ..element_of() });
-        let (parent, kind) = (node, Kind::Text as u8);
-        let (data, length) = text;
-        nodes.push(NodeRecord { parent, previous: node + 1, kind, data, length, ..NodeRecord::default() });
+        nodes.push(NodeRecord { parent: 2, next, previous, first: node + 1, ..element_of() });
+        let (parent, tag) = (node, Kind::Text as u32);
+        let (data, first) = text;
+        nodes.push(NodeRecord { parent, previous: node + 1, data, first, tag, ..NodeRecord::default() });
     }
     nodes
 }
@@ -293,15 +297,24 @@ fn nodes_that_claim_the_same_texts_and_attributes_are_found_before_anything_is_c
     made.text.extend(&long);
     assert!(matches!(check(&mut made), DomError::Damaged(Damage::Text { .. })));
 
-    let with = |attributes| move || NodeRecord { attributes, ..element(0, 0, 0, 0) };
-    let attribute = |length| AttributeRecord { name: 1, value: at, length };
+    let with = |many| move || element(0, 0, 0, 0).with_attributes(vec![NAME_CLASS; many]);
+    let attribute = |length| AttributeRecord { name: NAME_CLASS as u16, length, value: at };
     let mut made = Made::of(row(300, with(1_000), (at, 0)));
     made.text.extend(&long);
     made.attributes = vec![attribute(5); 1_000];
     assert!(matches!(check(&mut made), DomError::Damaged(Damage::Attribute { .. })));
     let mut made = Made::of(row(1, with(1_000), (at, 0)));
     made.text.extend(&long);
-    made.attributes = vec![attribute(length); 1_000];
+    made.attributes = vec![attribute(length as u16); 1_000];
+    assert!(matches!(check(&mut made), DomError::Damaged(Damage::Text { .. })));
+    // The same with values whose length is in front of them.
+    let mut made = Made::of(row(1, with(1_000), (at, 0)));
+    made.text.extend(70_000u32.to_le_bytes());
+    made.text.extend(vec![b'x'; 70_000]);
+    made.attributes = vec![attribute(LONG); 1];
+    made.attributes.extend(vec![attribute(0); 999]);
+    assert!(made.open().unwrap().check().is_ok());
+    made.attributes = vec![attribute(LONG); 1_000];
     assert!(matches!(check(&mut made), DomError::Damaged(Damage::Text { .. })));
 }
 
@@ -311,15 +324,43 @@ fn a_check_finds_words_that_would_silently_change_what_queries_find() {
     assert!(made().open().unwrap().check().is_ok());
     let damage = |mut made: Made| made.open().unwrap().check().unwrap_err().to_string();
     assert!(damage(Made { hash_of: |name| name_hash(name) ^ 1, ..made() }).contains("name 0"));
-    assert!(damage(Made { names: ["class", "id", "b"], ..made() }).contains("name 0"));
-    assert!(damage(Made { names: ["id", "b", "b"], ..made() }).contains("name 1"));
+    assert!(damage(Made { names: vec!["class", "id", "b"], ..made() }).contains("name 0"));
+    assert!(damage(Made { names: vec!["id", "b", "b"], ..made() }).contains("name 1"));
     assert!(damage(Made { quirks: 3, ..made() }).contains("quirks"));
-    let mut with_text = made();
-    with_text.nodes[1].length = u32::MAX;
-    assert!(damage(with_text).contains("node 1"));
+    let mut with_name = made();
+    with_name.nodes[1].tag |= 1 << 16;
+    assert!(damage(with_name).contains("node 1"));
     let mut with_start = made();
     with_start.nodes[1].data = u32::MAX;
     assert!(damage(with_start).contains("node 1"));
+    // Bits beside the kind, of what is no element.
+    let mut with_text = Made::of(row(1, || element(0, 0, 0, 0), (0, 2)));
+    with_text.nodes[4].tag |= 1 << 4;
+    assert!(damage(with_text).contains("node 4"));
+    // An attribute that the element has, as queries see it, and one that it has not.
+    let marked = |names: [u32; 1]| {
+        let mut made = Made::of(tree(2, [element(1, 0, 2, 0).with_attributes(names)]));
+        made.attributes = vec![AttributeRecord { name: NAME_CLASS as u16, length: 1, value: 0 }];
+        made
+    };
+    assert!(marked([NAME_CLASS]).open().unwrap().check().is_ok());
+    assert!(damage(marked([NAME_ID])).contains("attribute 0"));
+    assert!(damage(marked([NAME_B])).contains("attribute 0"));
+    // A word in front of a value that needs none.
+    let mut long = marked([NAME_CLASS]);
+    long.attributes[0] = AttributeRecord { length: LONG, value: 8, ..long.attributes[0] };
+    long.text.extend([1, 0, 0, 0, b'x']);
+    assert!(damage(long).contains("attribute 0"));
+    // The order that a pass goes by.
+    assert!(damage(Made { flags: 2, ..made() }).contains("flags"));
+    let in_order = |nodes| Made { flags: ORDERED, ..Made::of(nodes) };
+    let child = element(2, 0, 3, 0);
+    assert!(in_order(tree(2, [element(1, 0, 2, 3), child])).open().unwrap().check().is_ok());
+    assert!(
+        damage(in_order(tree(2, [element(1, 4, 3, 0), element(1, 0, 4, 0), element(1, 3, 2, 0)])))
+            .contains("node 4")
+    );
+    assert!(damage(in_order(tree(2, [element(1, 0, 2, 0), element(0, 0, 0, 0)]))).contains("node 3"));
 }
 
 #[test]
@@ -337,6 +378,10 @@ fn a_long_name_that_many_elements_have_is_not_written_without_end() {
 
 #[test]
 fn a_list_of_selectors_takes_no_table_of_names_that_a_document_only_claims() {
+    let with_names = |many| Made { names: vec!["b"; many], ..Made::of(tree(2, [element(1, 0, 2, 0)])) };
+    assert!(with_names(65_536).open().is_ok());
+    let refused = with_names(65_537).open().unwrap_err().to_string();
+    assert!(refused.contains("table of names"), "{refused}");
     let documents = parsed("<p class=x><i>1</i><b>2</b>");
     let page = documents.open("page").unwrap();
     // So many that names are no longer compared by number; what is found is the same.

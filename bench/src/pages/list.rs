@@ -1,0 +1,69 @@
+//! The pages: those that `bench/pages.txt` names, as `xtask/setup.sh` got them.
+
+use std::fs;
+use std::io::{self, Error};
+use std::path::PathBuf;
+
+/// Names, packages and paths, from small to large.
+const LIST: &str = include_str!("../../pages.txt");
+/// Where they are.
+const FOLDER: &str = "HOLDFAST_PAGES";
+
+/// A page.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) name: &'static str,
+    pub(super) source: Vec<u8>,
+}
+
+/// The pages that are there, by size, and what is said of those that are not.
+///
+/// # Errors
+/// When there is none.
+pub(super) fn pages() -> io::Result<(Vec<Page>, Vec<String>)> {
+    let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default());
+    let (mut pages, mut missing) = (Vec::new(), Vec::new());
+    for (name, package) in listed() {
+        match fs::read(folder.join(name).with_extension("html")) {
+            Ok(source) => pages.push(Page { name, source }),
+            Err(_) => missing.push(format!("the page {name} of the package {package}")),
+        }
+    }
+    if pages.is_empty() {
+        return Err(Error::other(
+            "there are no pages; `cargo xtask bench pages` gets them where there is apt-get, and says where they are",
+        ));
+    }
+    pages.sort_by_key(|page| page.source.len());
+    Ok((pages, missing))
+}
+
+fn listed() -> impl Iterator<Item = (&'static str, &'static str)> {
+    LIST.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?, words.next()?))
+    })
+}
+
+/// Names and sizes, for a person.
+pub(super) fn told(pages: &[Page]) -> String {
+    let told: Vec<String> =
+        pages.iter().map(|page| format!("{} {:.0} KB", page.name, page.source.len() as f64 / 1e3)).collect();
+    told.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_of_the_list_has_a_name_of_its_own_a_package_and_a_path() {
+        let mut names: Vec<&str> = listed().map(|(name, _)| name).collect();
+        assert!(names.len() >= 10);
+        names.sort_unstable();
+        names.dedup();
+        let lines: Vec<&str> = LIST.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(names.len(), lines.len());
+        assert!(lines.iter().all(|line| line.split_whitespace().count() == 3 && line.ends_with(".html")));
+    }
+}

@@ -1,0 +1,126 @@
+//! Queries: all matches of a selector in the mapped document, and in scraper's parsed tree. Both collect what they find, the
+//! selectors are parsed before, and nobody's parsing of the page is in the time.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::io::{self, Error};
+
+use holdfast_dom::{Document, Selector};
+use scraper::Html;
+
+use super::Shelf;
+use super::list::Page;
+use crate::heap::ground::{Ground, Store};
+use crate::race::{Side, race};
+use crate::timing::processor_ns;
+
+const OURS: &str = "holdfast";
+const SCRAPER: &str = "scraper";
+/// Short queries are repeated as long in a turn.
+const TURN_NS: f64 = 500_000.0;
+const REPEATS_MAX: f64 = 1000.0;
+
+/// Kinds of selectors; CLASS is the class that most elements of the page have, ID is the identifier in the middle of the page.
+const KINDS: [(&str, &str); 14] = [
+    ("tag", "a"),
+    ("class", ".CLASS"),
+    ("id", "#ID"),
+    ("tag_class", "span.CLASS"),
+    ("descendant", "div a"),
+    ("descendants", "body div .CLASS"),
+    ("child", "div > a"),
+    ("sibling", "a + *"),
+    ("attribute", "[title]"),
+    ("attribute_prefix", "a[href^=http]"),
+    ("not", "a:not([class])"),
+    ("nth_child", ":nth-child(3)"),
+    ("nth_of_type", "a:nth-of-type(2n+1)"),
+    ("list", "h1, h2, h3, h4"),
+];
+
+/// What a kind of selectors came to, with a value for each page.
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    /// Their time for one of ours.
+    pub(super) ratios: Vec<f64>,
+    pub(super) ns_per_node: Vec<f64>,
+}
+
+pub(super) fn run(ground: &Ground, pages: &[Page], rounds: usize) -> io::Result<Vec<Kind>> {
+    let home = ground.home(Store::Memory)?;
+    let mut shelf = Shelf::create(&home, "pages")?;
+    for page in pages {
+        shelf.parse(page)?;
+    }
+    shelf.close()?;
+    let shelf = Shelf::open_to_read(&home, "pages")?;
+    let mut kinds: Vec<Kind> =
+        KINDS.iter().map(|(name, _)| Kind { name, ratios: Vec::new(), ns_per_node: Vec::new() }).collect();
+    for page in pages {
+        let document = shelf.documents.open(page.name).map_err(Error::other)?;
+        let source = std::str::from_utf8(&page.source).map_err(Error::other)?;
+        let html = Html::parse_document(source);
+        for ((_, text), kind) in KINDS.iter().zip(&mut kinds) {
+            let text = of_page(text, &document);
+            let (ours, ratio) = compare(&document, &html, &text, rounds)
+                .map_err(|error| Error::other(format!("{} in {}: {error}", text, page.name)))?;
+            kind.ratios.push(ratio);
+            kind.ns_per_node.push(ours / f64::from(document.size().nodes));
+        }
+    }
+    shelf.close()?;
+    Ok(kinds)
+}
+
+/// The selector with names that the page has.
+pub(super) fn of_page(selector: &str, document: &Document<'_>) -> String {
+    let mut many: HashMap<&str, usize> = HashMap::new();
+    let mut ids = Vec::new();
+    // Names that mean the same in a selector.
+    let plain = |name: &&str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    for node in document.root().descendants() {
+        node.classes().filter(plain).for_each(|class| *many.entry(class).or_default() += 1);
+        ids.extend(node.html_id().filter(plain));
+    }
+    let class =
+        many.into_iter().max_by_key(|(class, many)| (*many, *class)).map_or("none", |(class, _)| class);
+    let id = ids.get(ids.len() / 2).copied().unwrap_or("none");
+    selector.replace("CLASS", class).replace("ID", id)
+}
+
+/// Our nanoseconds for a query, and the median of their time for one of ours.
+fn compare(document: &Document<'_>, html: &Html, text: &str, rounds: usize) -> io::Result<(f64, f64)> {
+    let selector = Selector::parse(text).map_err(Error::other)?;
+    let other = scraper::Selector::parse(text).map_err(|error| Error::other(error.to_string()))?;
+    let ours = || document.select(black_box(&selector)).map(|found| found.len()).map_err(Error::other);
+    let theirs = || html.select(black_box(&other)).collect::<Vec<_>>().len();
+    let started_ns = processor_ns();
+    let found = (ours()?, theirs());
+    if found.0 != found.1 {
+        return Err(Error::other(format!(
+            "{} matches in the heap and {} in the other tree",
+            found.0, found.1
+        )));
+    }
+    let repeats = (TURN_NS / (processor_ns() - started_ns)).clamp(1.0, REPEATS_MAX) as usize;
+    let our_side = Side::new(OURS, || {
+        let started_ns = processor_ns();
+        for _ in 0..repeats {
+            black_box(ours()?);
+        }
+        Ok((processor_ns() - started_ns) / repeats as f64)
+    });
+    let their_side = Side::new(SCRAPER, || {
+        let started_ns = processor_ns();
+        for _ in 0..repeats {
+            black_box(theirs());
+        }
+        Ok((processor_ns() - started_ns) / repeats as f64)
+    });
+    let times = race(rounds, vec![our_side, their_side])?;
+    let ratio = times.ratio(SCRAPER, OURS).unwrap_or_default().median();
+    Ok((times.of(OURS).map_or(f64::NAN, crate::stats::Series::median), ratio))
+}

@@ -1,0 +1,267 @@
+//! One pass over the elements of a document that answers a [`Plan`]: which parts of the selector an element is follows from what its
+//! parent, its ancestors and its siblings are, and each element is looked at once.
+//!
+//! Invariants:
+//! - Elements come in document order, each behind its parent: who comes elsewhere is damage. So no link is followed twice, and a
+//!   pass takes no more steps than nodes, parts and attributes are, whatever the document says.
+//! - All values together are no longer than those of a sound document of this size.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use crate::document::Document;
+use crate::error::Damage;
+use crate::image::SHARED_BYTES_MAX;
+use crate::layout::{AttributeRecord, DOCUMENT, Kind, NONE, NodeRecord};
+use crate::node::Node;
+use crate::plan::{Check, Part, Plan, Test};
+
+/// See the module.
+pub(crate) struct Pass<'p, 'd> {
+    document: &'d Document<'d>,
+    plan: &'p mut Plan,
+    /// The elements around the next one, with the document below them.
+    path: Vec<Frame>,
+    /// The last element, which is not in the path before one of its children comes.
+    last: Frame,
+    /// How many elements of a name a parent had so far.
+    types: HashMap<(u32, u32), i32, RandomState>,
+    left: Left,
+}
+
+/// What may still be looked at.
+struct Left {
+    attributes: usize,
+    value_bytes: usize,
+}
+
+/// An element whose children may come.
+struct Frame {
+    id: u32,
+    /// The parts that it is.
+    is: u64,
+    /// The parts that it or an ancestor is.
+    above: u64,
+    /// The parts that its last child is.
+    child_before: u64,
+    /// The parts that any of its children is.
+    children_before: u64,
+    /// How many of its children came.
+    children: i32,
+}
+
+impl Frame {
+    fn new(id: u32, is: u64, above: u64) -> Frame {
+        Frame { id, is, above: above | is, child_before: 0, children_before: 0, children: 0 }
+    }
+}
+
+/// The element that is looked at.
+struct Place<'d> {
+    record: &'d NodeRecord,
+    attributes: &'d [AttributeRecord],
+    number: i32,
+    number_of_type: i32,
+}
+
+impl<'p, 'd> Pass<'p, 'd> {
+    pub(crate) fn new(document: &'d Document<'d>, plan: &'p mut Plan) -> Pass<'p, 'd> {
+        let values = plan.tests.iter().map(|tests| values(tests)).sum::<usize>();
+        let shared = (document.nodes.len() + document.attributes.len()) * SHARED_BYTES_MAX;
+        let left = Left {
+            attributes: document.attributes.len(),
+            value_bytes: (document.text.len() + shared).saturating_mul(values),
+        };
+        let path = vec![Frame::new(DOCUMENT, 0, 0)];
+        Pass { document, plan, path, last: Frame::new(NONE, 0, 0), types: HashMap::default(), left }
+    }
+
+    /// The elements that match, `max` at most; with damage noted, some of them.
+    pub(crate) fn run(
+        mut self,
+        nodes: impl Iterator<Item = (u32, &'d NodeRecord)>,
+        max: usize,
+    ) -> Vec<Node<'d>> {
+        let mut found = Vec::new();
+        let (document, rightmost) = (self.document, self.plan.last);
+        if !self.plan.needs_path {
+            let marks = self.plan.marks;
+            for (id, record) in nodes {
+                if !record.is(Kind::Element) || marks != 0 && record.tag & marks == 0 {
+                    continue;
+                }
+                match self.alone(record) {
+                    Some(0) => {}
+                    Some(_) => {
+                        found.push(Node { document, id });
+                        if found.len() >= max {
+                            break;
+                        }
+                    }
+                    None => {
+                        document.note(Damage::Node { node: id });
+                        break;
+                    }
+                }
+            }
+            return found;
+        }
+        for (id, record) in nodes {
+            if !record.is(Kind::Element) {
+                continue;
+            }
+            match self.step(id, record) {
+                Some(is) if is & rightmost == 0 => {}
+                Some(_) => {
+                    found.push(Node { document, id });
+                    if found.len() >= max {
+                        break;
+                    }
+                }
+                None => {
+                    document.note(Damage::Node { node: id });
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// The parts that an element is where nothing but itself matters.
+    #[inline]
+    fn alone(&mut self, record: &'d NodeRecord) -> Option<u64> {
+        let may_be = *self.plan.names.get(record.name() as usize)?;
+        if may_be == 0 { Some(0) } else { self.parts(may_be, record, 0, 0) }
+    }
+
+    /// The parts that an element is, which becomes one of the path.
+    fn step(&mut self, id: u32, record: &'d NodeRecord) -> Option<u64> {
+        if record.parent == self.last.id {
+            let last = std::mem::replace(&mut self.last, Frame::new(NONE, 0, 0));
+            self.path.push(last);
+        } else {
+            while self.path.last()?.id != record.parent {
+                self.path.pop();
+            }
+        }
+        let plan = &*self.plan;
+        let parent = self.path.last_mut()?;
+        let below = plan.below;
+        let fits = plan.first
+            | (parent.is << 1) & below.child
+            | (parent.above << 1) & below.descendant
+            | (parent.child_before << 1) & below.next
+            | (parent.children_before << 1) & below.later;
+        parent.children = parent.children.saturating_add(1);
+        let (number, above) = (parent.children, parent.above);
+        let named = *plan.names.get(record.name() as usize)?;
+        let mut number_of_type = 0;
+        if named & plan.typed != 0 {
+            let many = self.types.entry((record.parent, record.name())).or_default();
+            *many = many.saturating_add(1);
+            number_of_type = *many;
+        }
+        let is = self.parts(fits & named, record, number, number_of_type)?;
+        let parent = self.path.last_mut()?;
+        parent.child_before = is;
+        parent.children_before |= is;
+        self.last = Frame::new(id, is, above);
+        Some(is)
+    }
+
+    /// Which of these parts an element is.
+    #[inline]
+    fn parts(
+        &mut self,
+        may_be: u64,
+        record: &'d NodeRecord,
+        number: i32,
+        number_of_type: i32,
+    ) -> Option<u64> {
+        let (mut is, mut rest) = (may_be & !self.plan.tested, may_be & self.plan.tested);
+        if rest == 0 {
+            return Some(is);
+        }
+        let attributes = self.document.attributes_of(record);
+        self.left.attributes = self.left.attributes.checked_sub(attributes.len())?;
+        let place = Place { record, attributes, number, number_of_type };
+        while rest != 0 {
+            let part = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            if pass_all(self.document, &mut self.plan.tests[part], &place, &mut self.left)? {
+                is |= 1 << part;
+            }
+        }
+        Some(is)
+    }
+}
+
+/// Tests of a value among these, those in brackets included.
+fn values(tests: &[Test]) -> usize {
+    let of = |test: &Test| match test {
+        Test::Attribute(..) => 1,
+        Test::Any { parts, .. } => parts.iter().map(|part| values(&part.tests)).sum(),
+        Test::Never | Test::Root | Test::Place { .. } => 0,
+    };
+    tests.iter().map(of).sum()
+}
+
+/// Whether an element passes all of these; `None` when more was looked at than there can be.
+fn pass_all(document: &Document<'_>, tests: &mut [Test], place: &Place<'_>, left: &mut Left) -> Option<bool> {
+    for test in tests {
+        let passes = match test {
+            Test::Attribute(name, check) => {
+                let mark = NodeRecord::mark((*name).into());
+                if mark != 0 && place.record.tag & mark == 0 {
+                    return Some(false);
+                }
+                match place.attributes.iter().find(|attribute| attribute.name == *name) {
+                    Some(attribute) => pass(document, check, attribute, left)?,
+                    None => false,
+                }
+            }
+            Test::Never => false,
+            Test::Root => place.record.parent == DOCUMENT,
+            Test::Place { of_type, places } => {
+                places.matches_index(if *of_type { place.number_of_type } else { place.number })
+            }
+            Test::Any { parts, wanted } => any(document, parts, place, left)? == *wanted,
+        };
+        if !passes {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+#[inline]
+fn pass(
+    document: &Document<'_>,
+    check: &mut Check,
+    attribute: &AttributeRecord,
+    left: &mut Left,
+) -> Option<bool> {
+    if check.is_of_anything() {
+        return Some(true);
+    }
+    if let Some(passes) = check.known(attribute) {
+        return Some(passes);
+    }
+    let (passes, bytes) = check.look(document, attribute);
+    left.value_bytes = left.value_bytes.checked_sub(bytes)?;
+    Some(passes)
+}
+
+fn any(document: &Document<'_>, parts: &mut [Part], place: &Place<'_>, left: &mut Left) -> Option<bool> {
+    for part in parts {
+        let named = match &part.names {
+            Some(names) => *names.get(place.record.name() as usize)?,
+            None => true,
+        };
+        if named && pass_all(document, &mut part.tests, place, left)? {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
