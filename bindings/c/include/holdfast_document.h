@@ -84,7 +84,7 @@ typedef struct nv_doc_limits {
     uint64_t source_bytes; /* 64 MiB; at most 1 GiB */
     uint64_t nodes;        /* 4 million */
     uint64_t depth;        /* 2048 nodes below each other */
-    uint64_t attributes;   /* 4096 of one element; at most 65535 */
+    uint64_t attributes;   /* 1023 of one element, which is the most */
     uint64_t text_bytes;   /* 128 MiB of text and values; at most 2 GiB */
 } nv_doc_limits;
 

@@ -168,7 +168,9 @@ impl<'d, S: Serializer> Walk<'d, '_, S> {
 
     /// Whether this name may still be written.
     fn take_name(&mut self, document: &Document<'_>, name: u32) -> bool {
-        let length = document.name(name).map_or(0, |record| record.local_length as usize);
+        // As many as there are: one that does not lie in the document is damage, whatever length it claims.
+        let length =
+            document.name(name).map_or(0, |name| document.bytes_at(name.local, name.local_length).len());
         if length <= SHARED_BYTES_MAX {
             return true;
         }

@@ -23,6 +23,7 @@ struct Made {
     flags: u64,
     names: Vec<&'static str>,
     hash_of: fn(&str) -> u32,
+    length_of: fn(&str) -> u32,
     words: Vec<u64>,
 }
 
@@ -38,6 +39,7 @@ impl Made {
             flags: 0,
             names: vec!["id", "class", "b"],
             hash_of: name_hash,
+            length_of: |name| name.len() as u32,
             words: Vec::new(),
         }
     }
@@ -45,7 +47,7 @@ impl Made {
     fn open(&mut self) -> Result<Document<'_>, DomError> {
         let name = |text: &str| NameRecord {
             local: "idclassb".find(text).unwrap() as u32,
-            local_length: text.len() as u32,
+            local_length: (self.length_of)(text),
             namespace: u8::from(text == "b"),
             hash: (self.hash_of)(text),
             ..NameRecord::default()
@@ -374,6 +376,10 @@ fn a_long_name_that_many_elements_have_is_not_written_without_end() {
     let part = page.select_first(&Selector::parse("p b").unwrap()).unwrap().unwrap();
     assert!(part.html().unwrap().len() > name.len());
     assert_eq!(page.damage(), None);
+    // One that is as long only by its own account is damage.
+    let mut made = Made { length_of: |_| u32::MAX, ..Made::of(tree(2, [element(1, 0, 2, 0)])) };
+    let written = made.open().unwrap().root().html();
+    assert!(matches!(written, Err(DomError::Damaged(Damage::Text { .. }))), "{written:?}");
 }
 
 #[test]
