@@ -147,6 +147,32 @@ fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
     std::fs::remove_file(&font).unwrap();
     let (said, notes) = open();
     assert!(said.starts_with("document") && notes.contains("there are no fonts"), "{said}{notes}");
+
+    // Behind a link in the folder, and in a folder that a file beside the configuration names.
+    let more = place.write("conf.d", "").with_file_name("more");
+    std::fs::create_dir(&more).unwrap();
+    std::fs::remove_file(more.with_file_name("conf.d")).unwrap();
+    std::fs::create_dir(more.with_file_name("conf.d")).unwrap();
+    let link = font.with_file_name("link");
+    let named = format!("<fontconfig><dir>{}</dir></fontconfig>", more.display());
+    for is_link in [true, false] {
+        if is_link {
+            std::os::unix::fs::symlink(&more, &link).unwrap();
+        } else {
+            std::fs::remove_file(&link).unwrap();
+            place.write("conf.d/50-more.conf", &named);
+            let text = std::fs::read_to_string(&configuration).unwrap();
+            let include = "<fontconfig><include>conf.d</include>";
+            std::fs::write(&configuration, text.replacen("<fontconfig>", include, 1)).unwrap();
+        }
+        let hidden = more.join("hidden.ttf");
+        std::fs::write(&hidden, &bytes).unwrap();
+        open();
+        assert!(open().0.starts_with("display list"), "{is_link}");
+        std::fs::remove_file(&hidden).unwrap();
+        let (said, notes) = open();
+        assert!(said.starts_with("document") && notes.contains("there are no fonts"), "{said}{notes}");
+    }
 }
 
 #[test]
