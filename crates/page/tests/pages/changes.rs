@@ -67,8 +67,22 @@ fn a_page_that_another_build_kept_is_made_anew() {
     place.spoil(|heap| {
         let bytes = of_another_build(heap.bytes(&name).unwrap());
         heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), 0, &bytes)).unwrap();
+        // Its document, too, is of that build, which may have parsed the page otherwise.
+        let old = heap.heap().roots().map(|(name, _)| name.to_owned()).find(|name| name.starts_with("dom:"));
+        let document = heap.bytes(old.as_ref().unwrap()).unwrap().to_vec();
+        let made_from = xxhash_rust::xxh3::xxh3_128(&bytes[24..56]);
+        let new = format!("dom:{made_from:032x}:{:016x}", xxhash_rust::xxh3::xxh3_64(&document));
+        let kind = Some(holdfast_dom::layout::root_type());
+        heap.transaction(|tx| -> Result<(), holdfast_heap::HeapError> {
+            tx.remove(old.as_ref().unwrap())?;
+            tx.create(&new, document.len() as u64, kind, |to| to.copy_from_slice(&document)).map(drop)
+        })
+        .unwrap();
     });
-    assert_eq!(is_made_anew(&place, &page).stale, Some(Stale::Engine));
+    assert!(place.cache().views().unwrap()[0].document_bytes > 0, "it has a document, of its build");
+    let opened = is_made_anew(&place, &page);
+    assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(Stale::Engine)));
+    assert_eq!(place.cache().stats().unwrap().documents, 1, "the other build's went with its view");
 }
 
 #[test]
