@@ -47,6 +47,23 @@ fn a_page_that_changed_or_whose_style_or_image_did_is_made_anew() {
     assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(Stale::Source)));
 }
 
+#[test]
+fn a_page_that_was_kept_without_a_picture_for_this_place_is_kept_anew_when_its_style_changed() {
+    let place = Place::new();
+    let body = "<p>text".repeat(100);
+    let page =
+        place.write("a.html", format!("<!doctype html><link rel=stylesheet href=a.css><h1>A</h1>{body}"));
+    let style = place.write("a.css", "h1 { position: fixed }");
+    let (top, below) = (view(300, 200), view(300, 200).scrolled(150));
+    place.open(&page, top);
+    assert_eq!(place.open(&page, below).stale, Some(Stale::ScrollBound));
+    place.write("a.css", "h1 { color: red }");
+    assert_eq!(place.open(&page, below).stale, Some(Stale::Resource(style)));
+    let opened = place.open(&page, below);
+    assert_eq!((opened.tier, &opened.stale), (Tier::List, &None));
+    assert_eq!(opened.pixels, anew(&page, below));
+}
+
 /// The same entry as another build would have stored it: the sum of the header is right.
 fn of_another_build(entry: &[u8]) -> Vec<u8> {
     let mut bytes = entry.to_vec();
