@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use holdfast_page::{Opened, Stale, Tier};
+use holdfast_page::{Opened, PageLimits, Stale, Tier, open};
 
-use crate::{HEADER_BYTES, Place, anew, png, view};
+use crate::{HEADER_BYTES, Place, address, anew, limits, png, view};
 
 const PAGE: &str = "<!doctype html><link rel=stylesheet href=a.css><h1>Page</h1><img src=a.png><p>text";
 
@@ -62,6 +62,31 @@ fn a_page_that_was_kept_without_a_picture_for_this_place_is_kept_anew_when_its_s
     let opened = place.open(&page, below);
     assert_eq!((opened.tier, &opened.stale), (Tier::List, &None));
     assert_eq!(opened.pixels, anew(&page, below));
+}
+
+#[test]
+fn a_page_with_more_files_than_are_read_is_served_from_its_list_until_one_changes() {
+    let place = Place::new();
+    let page = place.write(
+        "a.html",
+        "<!doctype html><link rel=stylesheet href=a.css><link rel=stylesheet href=b.css><p>text",
+    );
+    place.write("a.css", format!("p {{ color: red }}{:600}", ""));
+    let second = place.write("b.css", format!("p {{ color: tan }}{:600}", ""));
+    let limits = PageLimits { resources_bytes: 1_000, ..limits() };
+    let cache = place.cache();
+    let shown = || {
+        let mut opened = open(&address(&page), view(300, 200), &limits, Some(&cache)).unwrap();
+        if let Some(to_keep) = opened.to_keep.take() {
+            to_keep.keep(&cache).unwrap();
+        }
+        (opened.tier, opened.stale)
+    };
+    assert_eq!(shown(), (Tier::Nothing, None));
+    assert_eq!(shown(), (Tier::List, None));
+    std::fs::remove_file(&second).unwrap();
+    assert_eq!(shown(), (Tier::Document, Some(Stale::Resource(second))));
+    assert_eq!(shown(), (Tier::List, None));
 }
 
 /// The same entry as another build would have stored it: the sum of the header is right.
