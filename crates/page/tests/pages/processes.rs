@@ -176,6 +176,32 @@ fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
 }
 
 #[test]
+fn what_a_page_says_does_not_steer_the_terminal() {
+    let place = Place::new();
+    let evil = "\u{1b}]0;x\u{7}";
+    let style = "<link rel=stylesheet href='a%1b]0;x%07.css'>";
+    let link = format!("<a href='{evil}'>link</a>");
+    let page = place.write("a.html", format!("<!doctype html><title>{evil}</title>{style}{link}"));
+    let mut said = run(&place, &page);
+    place.write(&format!("a{evil}.css"), "a { color: red }");
+    let (again, notes) = run(&place, &page);
+    assert!(again.contains("\\u{1b}]0;x\\u{7}") && notes.contains("\\u{1b}]0;x\\u{7}"), "{again}{notes}");
+    said.0 += &again;
+    said.1 += &notes;
+    let missing = place.folder.path().join(format!("{evil}.html"));
+    for arguments in
+        [vec!["ls"], vec!["show", page.to_str().unwrap()], vec!["open", missing.to_str().unwrap()]]
+    {
+        let (lines, notes) = out(&place.program().args(&arguments).output().unwrap());
+        assert!(format!("{lines}{notes}").contains("\\u{1b}]0;x\\u{7}"), "{arguments:?}: {lines}{notes}");
+        said.0 += &lines;
+        said.1 += &notes;
+    }
+    let steers = |c: char| c.is_control() && c != '\n';
+    assert!(!said.0.contains(steers) && !said.1.contains(steers), "{said:?}");
+}
+
+#[test]
 fn the_program_paints_lists_shows_and_removes() {
     let place = Place::new();
     place.write("a.png", png(30, 30, [1, 200, 3, 255]));
