@@ -1,13 +1,15 @@
-//! Names the build: a kept picture is that of one build, and whoever has another makes it anew. What draws is this crate's source
-//! and the versions of what it links.
+//! Names the build: a kept picture is that of one build, and whoever has another makes it anew. What draws is this crate's source,
+//! that of the parser, and the versions and features of what they link.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 fn main() {
-    let mut files = vec![PathBuf::from("../../Cargo.lock"), PathBuf::from("Cargo.toml")];
+    let manifests = ["../../Cargo.lock", "../../Cargo.toml", "../dom/Cargo.toml", "Cargo.toml"];
+    let mut files = manifests.map(PathBuf::from).to_vec();
     collect(Path::new("src"), &mut files);
+    collect(Path::new("../dom/src"), &mut files);
     files.sort();
     let mut hasher = DefaultHasher::new();
     for file in &files {
@@ -20,6 +22,7 @@ fn main() {
         std::env::var(variable).unwrap_or_default().hash(&mut hasher);
     }
     println!("cargo::rerun-if-changed=src");
+    println!("cargo::rerun-if-changed=../dom/src");
     println!("cargo::rustc-env=HOLDFAST_PAGE_BUILD={:016x}", hasher.finish());
 }
 

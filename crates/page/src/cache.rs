@@ -1,5 +1,5 @@
 //! The cache: one heap of pages. Each view of a page is a root (`view:` and the sum of address and viewport), each document
-//! another (`dom:`, the sum of the source and that of the document's bytes).
+//! another (`dom:`, the sum of the source and the build that parsed it, and that of the document's bytes).
 //!
 //! Invariants:
 //! - An entry comes in one transaction with its document: a kill leaves the old one or the new one.
@@ -20,7 +20,7 @@ use zerocopy::little_endian::U64;
 use crate::about::About;
 use crate::entry::{Entry, Header, Part, USED_AT};
 use crate::error::{CacheError, EntryDamage};
-use crate::picture::Kept;
+use crate::picture::{Kept, engine_build};
 use crate::view::View;
 
 const VIEW: &str = "view:";
@@ -62,7 +62,6 @@ pub struct ViewRow {
     pub used_s: u64,
     /// What is wrong with it.
     pub damage: Option<EntryDamage>,
-    source: [u8; 16],
 }
 
 /// How full the cache is.
@@ -86,12 +85,14 @@ pub(crate) fn view_name(address: &str, view: View) -> String {
     format!("{VIEW}{:032x}", xxh3_128(text.as_bytes()))
 }
 
-fn dom_prefix(source: &[u8; 16]) -> String {
-    format!("{DOM}{:032x}:", u128::from_le_bytes(*source))
+/// Of the document that a build made of a source: another build may make another one.
+fn dom_prefix(source: &[u8; 16], engine: &[u8; 16]) -> String {
+    format!("{DOM}{:032x}:", xxh3_128([*source, *engine].as_flattened()))
 }
 
+/// Of a document of this build.
 fn dom_name(source: u128, bytes: &[u8]) -> String {
-    format!("{}{:016x}", dom_prefix(&source.to_le_bytes()), xxh3_64(bytes))
+    format!("{}{:016x}", dom_prefix(&source.to_le_bytes(), &engine_build()), xxh3_64(bytes))
 }
 
 impl Cache {
@@ -246,9 +247,9 @@ impl Cache {
     }
 }
 
-/// The document of a source, if it is there and what was stored.
+/// The document that this build made of a source, if it is there and what was stored.
 pub(crate) fn document(heap: &Heap, source: u128) -> Option<Result<&[u8], EntryDamage>> {
-    let prefix = dom_prefix(&source.to_le_bytes());
+    let prefix = dom_prefix(&source.to_le_bytes(), &engine_build());
     let (name, _) = heap.heap().roots().find(|(name, _)| name.starts_with(&prefix))?;
     let bytes = heap.bytes(name)?;
     let is_right = dom_name(source, bytes) == name && Document::from_bytes(bytes).is_ok();
@@ -316,21 +317,21 @@ fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
         document_bytes: 0,
         used_s: 0,
         damage: None,
-        source: [0; 16],
     };
+    let mut prefix = None;
     let read = Header::read(bytes).and_then(|header| {
         let [width, height] = header.viewport;
         row.viewport = (width.get(), height.get(), header.scale_permille.get());
-        (row.used_s, row.source) = (header.used_s.get(), header.source);
+        row.used_s = header.used_s.get();
+        prefix = Some(dom_prefix(&header.source, &header.engine));
         About::read(Entry::open(bytes)?.part(Part::About)?)
     });
     match read {
         Ok(about) => (row.address, row.title) = (about.address, about.title),
         Err(damage) => row.damage = Some(damage),
     }
-    let prefix = dom_prefix(&row.source);
-    row.document_bytes =
-        documents.iter().find(|(name, _)| name.starts_with(&prefix)).map_or(0, |(_, bytes)| *bytes);
+    let is_its = |name: &str| prefix.as_ref().is_some_and(|prefix| name.starts_with(prefix));
+    row.document_bytes = documents.iter().find(|(name, _)| is_its(name)).map_or(0, |(_, bytes)| *bytes);
     row
 }
 
@@ -379,7 +380,7 @@ fn drop_lonely(heap: &mut Heap, but: &str) -> Result<u64, CacheError> {
     let wanted: HashSet<String> = views
         .iter()
         .filter_map(|name| Header::read(heap.bytes(name)?).ok())
-        .map(|header| dom_prefix(&header.source))
+        .map(|header| dom_prefix(&header.source, &header.engine))
         .collect();
     let mut dropped = 0;
     for name in names(heap, DOM) {

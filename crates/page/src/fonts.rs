@@ -1,9 +1,11 @@
 //! Which fonts there are, and which file a font came from.
 //!
 //! A page is laid out with the fonts that are there: one more or one less can change every line. So an entry keeps the state of the
-//! folders of fonts, and of each font that it uses the file and its sum.
+//! folders of fonts, and of each font that it uses the file and its sum. What a folder that is not looked into has counts as brought by
+//! the page, and is never looked at again: so every folder that fontconfig looks into is to be in here.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::hash::Hasher;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -18,10 +20,18 @@ const FOLDERS_MAX: usize = 10_000;
 /// Bytes of a font.
 pub(crate) const FONT_BYTES_MAX: u64 = 256 << 20;
 
+/// Bytes of a file of fontconfig.
+const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
+/// What fontconfig takes the languages of the user from, and where else it looks: other fonts are chosen with another value.
+const VARIABLES: [&str; 6] =
+    ["FC_LANG", "LC_ALL", "LC_CTYPE", "LANG", "FONTCONFIG_PATH", "FONTCONFIG_SYSROOT"];
+
 /// The folders of fonts and the files that say which they are.
 pub(crate) struct Folders {
     roots: Vec<PathBuf>,
     configurations: Vec<PathBuf>,
+    /// Of [`VARIABLES`]; empty, where there is none.
+    variables: Vec<PathBuf>,
 }
 
 impl Folders {
@@ -34,56 +44,68 @@ impl Folders {
         let home = variable("HOME").unwrap_or_default();
         let data = variable("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"));
         let settings = variable("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config"));
-        let file = variable("FONTCONFIG_FILE").unwrap_or_else(|| PathBuf::from("/etc/fonts/fonts.conf"));
-        let text = read_file(&file, 1 << 20).unwrap_or_default();
-        let mut roots = named_folders(&String::from_utf8_lossy(&text), &home, &data);
+        let file = main_configuration(&variable);
+        let own = settings.join("fontconfig");
+        let beside = file.parent().map(|folder| folder.join("conf.d"));
+        let mut configurations = vec![file];
+        beside.into_iter().for_each(|folder| push_with_files(folder, &mut configurations));
+        configurations.push(own.join("fonts.conf"));
+        push_with_files(own.join("conf.d"), &mut configurations);
+        let mut roots = Vec::new();
+        for configuration in &configurations {
+            let text = read_file(configuration, CONFIGURATION_BYTES_MAX).unwrap_or_default();
+            roots.extend(named_folders(&String::from_utf8_lossy(&text), &home, &data));
+        }
         if roots.is_empty() {
             roots = ["/usr/share/fonts", "/usr/local/share/fonts"].map(PathBuf::from).to_vec();
             roots.extend([data.join("fonts"), home.join(".fonts")]);
         }
-        let beside = file.parent().map(|folder| folder.join("conf.d"));
-        let own = settings.join("fontconfig");
-        let configurations =
-            std::iter::once(file).chain(beside).chain([own.join("fonts.conf"), own.join("conf.d")]);
-        Folders { roots, configurations: configurations.collect() }
+        let variables = VARIABLES.iter().map(|name| variable(name).unwrap_or_default()).collect();
+        Folders { roots, configurations, variables }
     }
 
-    /// A number that changes when a font comes, goes or is replaced, or the configuration changes.
+    /// A number that changes when a font comes, goes or is replaced, or the configuration or the user's language changes.
     pub(crate) fn stamp(&self) -> u64 {
         let mut sum = Xxh3::new();
-        let mut add = |path: &Path| {
-            let Ok(about) = std::fs::metadata(path) else { return };
-            sum.write(path.as_os_str().as_bytes());
-            sum.write_i64(about.mtime());
-            sum.write_i64(about.mtime_nsec());
-        };
-        self.configurations.iter().for_each(|path| add(path));
-        self.all().iter().for_each(|path| add(path));
+        self.variables.iter().for_each(|value| add_text(&mut sum, value.as_os_str()));
+        self.configurations.iter().for_each(|path| add_state(&mut sum, path));
+        for (folder, names) in self.all() {
+            add_state(&mut sum, &folder);
+            // What came and went between two ticks of the clock that the times are taken from shows in the names alone.
+            sum.write_u64(names.len() as u64);
+            names.iter().for_each(|name| add_text(&mut sum, name));
+        }
         sum.finish()
     }
 
-    /// The folders and all below them.
-    fn all(&self) -> BTreeSet<PathBuf> {
-        let mut found = BTreeSet::new();
+    /// The folders and all below them, also behind links, as fontconfig goes; with what is in each, in order.
+    fn all(&self) -> BTreeMap<PathBuf, Vec<OsString>> {
+        let mut found = BTreeMap::new();
         let mut next = self.roots.clone();
         while let Some(folder) = next.pop() {
-            if found.len() >= FOLDERS_MAX || found.contains(&folder) {
+            // Without links in it a folder has one name: so circles end.
+            let Ok(folder) = folder.canonicalize() else { continue };
+            if found.len() >= FOLDERS_MAX || found.contains_key(&folder) {
                 continue;
             }
             let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-            // No links: they can lead in a circle. The fonts in what they lead to are the library's to find.
-            let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            next.extend(below.map(|entry| entry.path()));
-            found.insert(folder);
+            let mut names = Vec::new();
+            for entry in entries.flatten() {
+                if is_folder(&entry) {
+                    next.push(entry.path());
+                }
+                names.push(entry.file_name());
+            }
+            names.sort();
+            found.insert(folder, names);
         }
         found
     }
 
     /// The file that has these bytes, if one has.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<PathBuf> {
-        for folder in self.all() {
-            let Ok(entries) = std::fs::read_dir(folder) else { continue };
-            for path in entries.flatten().map(|entry| entry.path()) {
+        for (folder, names) in self.all() {
+            for path in names.iter().map(|name| folder.join(name)) {
                 let same_size = std::fs::metadata(&path)
                     .is_ok_and(|about| about.is_file() && about.len() == bytes.len() as u64);
                 if same_size && read_file(&path, FONT_BYTES_MAX).is_ok_and(|there| there == bytes) {
@@ -96,15 +118,52 @@ impl Folders {
 
     /// Whether there is any font at all.
     pub(crate) fn has_fonts(&self) -> bool {
-        let is_font = |path: &Path| {
-            let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+        let is_font = |name: &OsString| {
+            let extension = Path::new(name).extension().unwrap_or_default().to_ascii_lowercase();
             ["ttf", "otf", "ttc", "otc"].iter().any(|known| extension == *known)
         };
-        self.all().iter().any(|folder| {
-            std::fs::read_dir(folder)
-                .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| is_font(&entry.path()))))
-        })
+        self.all().values().any(|names| names.iter().any(is_font))
     }
+}
+
+/// The file that fontconfig begins with: a name without a folder is looked for in the folders of `FONTCONFIG_PATH`, and then in the
+/// system's.
+fn main_configuration(variable: &impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
+    let is_set = |path: &PathBuf| !path.as_os_str().is_empty();
+    let file = variable("FONTCONFIG_FILE").filter(is_set).unwrap_or_else(|| PathBuf::from("fonts.conf"));
+    let folders = variable("FONTCONFIG_PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&folders).filter(is_set);
+    let mut found = folders.map(|folder| folder.join(&file)).filter(|path| path.exists());
+    // An absolute name stays what it is.
+    found.next().unwrap_or_else(|| Path::new("/etc/fonts").join(file))
+}
+
+/// A folder of configurations, and those that are in it, in order.
+fn push_with_files(folder: PathBuf, configurations: &mut Vec<PathBuf>) {
+    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "conf"));
+    files.sort();
+    configurations.push(folder);
+    configurations.extend(files);
+}
+
+/// Whether it is a folder, or a link to one.
+fn is_folder(entry: &std::fs::DirEntry) -> bool {
+    entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink() && entry.path().is_dir())
+}
+
+fn add_text(sum: &mut Xxh3, text: &OsStr) {
+    sum.write_u64(text.len() as u64);
+    sum.write(text.as_bytes());
+}
+
+/// A path and its time of change, if there is something.
+fn add_state(sum: &mut Xxh3, path: &Path) {
+    let Ok(about) = std::fs::metadata(path) else { return };
+    add_text(sum, path.as_os_str());
+    sum.write_i64(about.mtime());
+    sum.write_i64(about.mtime_nsec());
 }
 
 /// The folders in a configuration: `<dir>/usr/share/fonts</dir>`, `<dir prefix="xdg">fonts</dir>`, `<dir>~/.fonts</dir>`.
@@ -197,14 +256,54 @@ mod tests {
         std::fs::create_dir_all(&fonts).unwrap();
         std::fs::write(&file, format!("<dir>{}</dir>", folder.path().join("fonts").display())).unwrap();
         let folders = || Folders::from(|name| (name == "FONTCONFIG_FILE").then(|| file.clone()));
+        let changed = std::fs::metadata(&fonts).unwrap().modified().unwrap();
         let before = folders().stamp();
         assert_eq!(before, folders().stamp());
         assert!(!folders().has_fonts());
         std::fs::write(fonts.join("a.ttf"), b"a font").unwrap();
-        let after = folders().stamp();
-        assert_ne!(before, after);
+        // As if the clock that the times are taken from had not moved.
+        std::fs::File::open(&fonts).unwrap().set_modified(changed).unwrap();
+        assert_ne!(before, folders().stamp());
         assert!(folders().has_fonts());
-        assert_eq!(folders().find(b"a font"), Some(fonts.join("a.ttf")));
+        assert_eq!(folders().find(b"a font"), Some(fonts.canonicalize().unwrap().join("a.ttf")));
         assert_eq!(folders().find(b"a fond"), None);
+    }
+
+    #[test]
+    fn the_stamp_changes_with_the_users_language() {
+        let of = |set: &str, value: &str| {
+            Folders::from(|name| (name == set).then(|| PathBuf::from(value))).stamp()
+        };
+        let none = of("", "");
+        assert_eq!(none, of("LANG", ""));
+        for name in VARIABLES {
+            assert_ne!(none, of(name, "ja_JP.UTF-8"), "{name}");
+        }
+        assert_ne!(of("LC_ALL", "ja"), of("LC_CTYPE", "ja"));
+        assert_ne!(of("LANG", "ja"), of("LANG", "zh"));
+    }
+
+    #[test]
+    fn the_configuration_and_folders_behind_links_are_found_as_fontconfig_finds_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["other", "beside/conf.d", "behind", "named", "fonts"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        let dir = |name: &str| format!("<fontconfig><dir>{}</dir></fontconfig>", at(name).display());
+        std::fs::write(at("beside/fonts.conf"), dir("fonts")).unwrap();
+        std::fs::write(at("beside/conf.d/50-more.conf"), dir("named")).unwrap();
+        std::os::unix::fs::symlink(at("behind"), at("fonts/link")).unwrap();
+        std::os::unix::fs::symlink(at("fonts"), at("behind/back")).unwrap();
+        std::fs::write(at("behind/a.ttf"), b"behind a link").unwrap();
+        std::fs::write(at("named/b.ttf"), b"named beside").unwrap();
+        let path = std::env::join_paths([at("other"), at("beside")]).unwrap();
+        let folders = Folders::from(|name| (name == "FONTCONFIG_PATH").then(|| PathBuf::from(&path)));
+        assert_eq!(folders.configurations[0], at("beside/fonts.conf"));
+        for name in ["behind/a.ttf", "named/b.ttf"] {
+            let bytes = std::fs::read(at(name)).unwrap();
+            assert_eq!(folders.find(&bytes), Some(at(name).canonicalize().unwrap()));
+        }
+        assert_eq!(folders.all().len(), 3, "a circle ends");
     }
 }

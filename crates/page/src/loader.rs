@@ -141,9 +141,12 @@ impl Loader {
             "file" => {
                 let path = url.to_file_path().ok()?;
                 let read = read_file(&path, left);
-                let found = read.as_deref().map_or(Found::Nothing, Found::of);
                 // Of a file that changes while the page is made, the first look counts: the next opening sees another.
                 if !state.files.contains_key(&path) {
+                    // One that only finds no room beside the others is there for a later opening, which looks at each by itself.
+                    let found = read
+                        .as_deref()
+                        .map_or_else(|_| Found::at(&path, self.limits.resource_bytes), Found::of);
                     state.files.insert(path.clone(), found);
                     state.order.push(path);
                 }

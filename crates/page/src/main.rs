@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod shown;
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -18,6 +19,7 @@ use holdfast_region::{NameSpace, Places};
 use serde::Serialize;
 
 use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ShowArgs};
+use shown::shown;
 
 /// Exit codes, those of `holdfast`.
 const FOUND: u8 = 1;
@@ -66,7 +68,8 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("holdfast-page: {}", failure.message);
+            // The engine's words can be the page's.
+            eprintln!("holdfast-page: {}", shown(&failure.message));
             ExitCode::from(failure.code)
         }
     }
@@ -99,7 +102,7 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
         print(&report(&opened, encoded))?;
     }
     for note in &opened.notes {
-        eprintln!("holdfast-page: {note}");
+        eprintln!("holdfast-page: {}", shown(note));
     }
     if let (Some(to_keep), Some(cache)) = (opened.to_keep.take(), &cache) {
         match to_keep.keep(cache) {
@@ -136,7 +139,7 @@ fn report(opened: &Opened, encoded: Option<Duration>) -> String {
         let _ = write!(line, ", PNG {} ms", ms(encoded));
     }
     let (width, height) = opened.content;
-    let _ = writeln!(line, "; page {width}x{height}, from {}: {}", opened.scroll, opened.title);
+    let _ = writeln!(line, "; page {width}x{height}, from {}: {}", opened.scroll, shown(&opened.title));
     line
 }
 
@@ -232,7 +235,7 @@ fn line(row: &ViewRow) -> String {
             let _ = write!(line, "  damaged: {damage}");
         }
         None => {
-            let _ = write!(line, "  {}  {}", row.address, row.title);
+            let _ = write!(line, "  {}  {}", shown(&row.address), shown(&row.title));
         }
     }
     line.push('\n');
@@ -280,7 +283,7 @@ fn show(args: &ShowArgs) -> Result<u8, Failure> {
                 let _ = writeln!(text, "  {} elements, {} links", places.boxes.len(), places.links.len());
                 for link in places.links {
                     let [x0, y0, x1, y1] = link.place.map(f32::round);
-                    let _ = writeln!(text, "  {x0},{y0} {x1},{y1}  {}", link.href);
+                    let _ = writeln!(text, "  {x0},{y0} {x1},{y1}  {}", shown(&link.href));
                 }
             }
             Some(Err(damage)) => {

@@ -197,16 +197,6 @@ impl<'heap> Kept<'heap> {
         if header.source != source.to_le_bytes() {
             return Err(Stale::Source);
         }
-        if header.flags.get() & NO_PICTURE != 0 {
-            return Err(Stale::NoPicture);
-        }
-        let (scroll, lines) = (view.scroll_within(header.content[1].get()), header.height.get());
-        if header.flags.get() & SCROLL_BOUND != 0 && scroll != 0 {
-            return Err(Stale::ScrollBound);
-        }
-        if scroll.saturating_add(view.height) > lines {
-            return Err(Stale::Beyond { lines });
-        }
         if header.fonts.get() != folders.stamp() {
             return Err(Stale::Fonts);
         }
@@ -219,6 +209,17 @@ impl<'heap> Kept<'heap> {
             if crate::loader::Found::at(&resource.path, resource_bytes_max) != resource.found {
                 return Err(Stale::Resource(resource.path.clone()));
             }
+        }
+        // Last: none of this is kept anew, and a page that changed is.
+        if header.flags.get() & NO_PICTURE != 0 {
+            return Err(Stale::NoPicture);
+        }
+        let (scroll, lines) = (view.scroll_within(header.content[1].get()), header.height.get());
+        if header.flags.get() & SCROLL_BOUND != 0 && scroll != 0 {
+            return Err(Stale::ScrollBound);
+        }
+        if scroll.saturating_add(view.height) > lines {
+            return Err(Stale::Beyond { lines });
         }
         Ok(())
     }

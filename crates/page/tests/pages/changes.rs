@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use holdfast_page::{Opened, Stale, Tier};
+use holdfast_page::{Opened, PageLimits, Stale, Tier, open};
 
-use crate::{HEADER_BYTES, Place, anew, png, view};
+use crate::{HEADER_BYTES, Place, address, anew, limits, png, view};
 
 const PAGE: &str = "<!doctype html><link rel=stylesheet href=a.css><h1>Page</h1><img src=a.png><p>text";
 
@@ -47,6 +47,48 @@ fn a_page_that_changed_or_whose_style_or_image_did_is_made_anew() {
     assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(Stale::Source)));
 }
 
+#[test]
+fn a_page_that_was_kept_without_a_picture_for_this_place_is_kept_anew_when_its_style_changed() {
+    let place = Place::new();
+    let body = "<p>text".repeat(100);
+    let page =
+        place.write("a.html", format!("<!doctype html><link rel=stylesheet href=a.css><h1>A</h1>{body}"));
+    let style = place.write("a.css", "h1 { position: fixed }");
+    let (top, below) = (view(300, 200), view(300, 200).scrolled(150));
+    place.open(&page, top);
+    assert_eq!(place.open(&page, below).stale, Some(Stale::ScrollBound));
+    place.write("a.css", "h1 { color: red }");
+    assert_eq!(place.open(&page, below).stale, Some(Stale::Resource(style)));
+    let opened = place.open(&page, below);
+    assert_eq!((opened.tier, &opened.stale), (Tier::List, &None));
+    assert_eq!(opened.pixels, anew(&page, below));
+}
+
+#[test]
+fn a_page_with_more_files_than_are_read_is_served_from_its_list_until_one_changes() {
+    let place = Place::new();
+    let page = place.write(
+        "a.html",
+        "<!doctype html><link rel=stylesheet href=a.css><link rel=stylesheet href=b.css><p>text",
+    );
+    place.write("a.css", format!("p {{ color: red }}{:600}", ""));
+    let second = place.write("b.css", format!("p {{ color: tan }}{:600}", ""));
+    let limits = PageLimits { resources_bytes: 1_000, ..limits() };
+    let cache = place.cache();
+    let shown = || {
+        let mut opened = open(&address(&page), view(300, 200), &limits, Some(&cache)).unwrap();
+        if let Some(to_keep) = opened.to_keep.take() {
+            to_keep.keep(&cache).unwrap();
+        }
+        (opened.tier, opened.stale)
+    };
+    assert_eq!(shown(), (Tier::Nothing, None));
+    assert_eq!(shown(), (Tier::List, None));
+    std::fs::remove_file(&second).unwrap();
+    assert_eq!(shown(), (Tier::Document, Some(Stale::Resource(second))));
+    assert_eq!(shown(), (Tier::List, None));
+}
+
 /// The same entry as another build would have stored it: the sum of the header is right.
 fn of_another_build(entry: &[u8]) -> Vec<u8> {
     let mut bytes = entry.to_vec();
@@ -67,8 +109,22 @@ fn a_page_that_another_build_kept_is_made_anew() {
     place.spoil(|heap| {
         let bytes = of_another_build(heap.bytes(&name).unwrap());
         heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), 0, &bytes)).unwrap();
+        // Its document, too, is of that build, which may have parsed the page otherwise.
+        let old = heap.heap().roots().map(|(name, _)| name.to_owned()).find(|name| name.starts_with("dom:"));
+        let document = heap.bytes(old.as_ref().unwrap()).unwrap().to_vec();
+        let made_from = xxhash_rust::xxh3::xxh3_128(&bytes[24..56]);
+        let new = format!("dom:{made_from:032x}:{:016x}", xxhash_rust::xxh3::xxh3_64(&document));
+        let kind = Some(holdfast_dom::layout::root_type());
+        heap.transaction(|tx| -> Result<(), holdfast_heap::HeapError> {
+            tx.remove(old.as_ref().unwrap())?;
+            tx.create(&new, document.len() as u64, kind, |to| to.copy_from_slice(&document)).map(drop)
+        })
+        .unwrap();
     });
-    assert_eq!(is_made_anew(&place, &page).stale, Some(Stale::Engine));
+    assert!(place.cache().views().unwrap()[0].document_bytes > 0, "it has a document, of its build");
+    let opened = is_made_anew(&place, &page);
+    assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(Stale::Engine)));
+    assert_eq!(place.cache().stats().unwrap().documents, 1, "the other build's went with its view");
 }
 
 #[test]

@@ -84,7 +84,7 @@ fn a_pipe_or_a_folder_in_the_place_of_a_style_sheet_is_not_waited_for() {
 #[test]
 fn a_page_that_takes_too_long_is_given_up() {
     let place = Place::new();
-    let page = place.write("a.html", format!("<!doctype html>{}", "<p>text <b>bold</b>".repeat(20_000)));
+    let page = place.write("a.html", format!("<!doctype html>{}", "<p>text <b>bold</b>".repeat(2_000)));
     let short = PageLimits { time: Duration::from_millis(1), ..limits() };
     let opened = open(&address(&page), view(300, 200), &short, None);
     assert!(matches!(opened, Err(PageError::TimeOut { .. })), "{opened:?}");

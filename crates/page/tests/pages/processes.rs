@@ -147,6 +147,58 @@ fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
     std::fs::remove_file(&font).unwrap();
     let (said, notes) = open();
     assert!(said.starts_with("document") && notes.contains("there are no fonts"), "{said}{notes}");
+
+    // Behind a link in the folder, and in a folder that a file beside the configuration names.
+    let more = place.write("conf.d", "").with_file_name("more");
+    std::fs::create_dir(&more).unwrap();
+    std::fs::remove_file(more.with_file_name("conf.d")).unwrap();
+    std::fs::create_dir(more.with_file_name("conf.d")).unwrap();
+    let link = font.with_file_name("link");
+    let named = format!("<fontconfig><dir>{}</dir></fontconfig>", more.display());
+    for is_link in [true, false] {
+        if is_link {
+            std::os::unix::fs::symlink(&more, &link).unwrap();
+        } else {
+            std::fs::remove_file(&link).unwrap();
+            place.write("conf.d/50-more.conf", &named);
+            let text = std::fs::read_to_string(&configuration).unwrap();
+            let include = "<fontconfig><include>conf.d</include>";
+            std::fs::write(&configuration, text.replacen("<fontconfig>", include, 1)).unwrap();
+        }
+        let hidden = more.join("hidden.ttf");
+        std::fs::write(&hidden, &bytes).unwrap();
+        open();
+        assert!(open().0.starts_with("display list"), "{is_link}");
+        std::fs::remove_file(&hidden).unwrap();
+        let (said, notes) = open();
+        assert!(said.starts_with("document") && notes.contains("there are no fonts"), "{said}{notes}");
+    }
+}
+
+#[test]
+fn what_a_page_says_does_not_steer_the_terminal() {
+    let place = Place::new();
+    let evil = "\u{1b}]0;x\u{7}";
+    let style = "<link rel=stylesheet href='a%1b]0;x%07.css'>";
+    let link = format!("<a href='{evil}'>link</a>");
+    let page = place.write("a.html", format!("<!doctype html><title>{evil}</title>{style}{link}"));
+    let mut said = run(&place, &page);
+    place.write(&format!("a{evil}.css"), "a { color: red }");
+    let (again, notes) = run(&place, &page);
+    assert!(again.contains("\\u{1b}]0;x\\u{7}") && notes.contains("\\u{1b}]0;x\\u{7}"), "{again}{notes}");
+    said.0 += &again;
+    said.1 += &notes;
+    let missing = place.folder.path().join(format!("{evil}.html"));
+    for arguments in
+        [vec!["ls"], vec!["show", page.to_str().unwrap()], vec!["open", missing.to_str().unwrap()]]
+    {
+        let (lines, notes) = out(&place.program().args(&arguments).output().unwrap());
+        assert!(format!("{lines}{notes}").contains("\\u{1b}]0;x\\u{7}"), "{arguments:?}: {lines}{notes}");
+        said.0 += &lines;
+        said.1 += &notes;
+    }
+    let steers = |c: char| c.is_control() && c != '\n';
+    assert!(!said.0.contains(steers) && !said.1.contains(steers), "{said:?}");
 }
 
 #[test]
