@@ -112,7 +112,8 @@ impl Refusal {
                 py,
                 Class::Closed,
                 format!(
-                    "the document {name:?} was parsed again, compacted, removed or rolled back since; open it anew with Document.open"
+                    "the document {name:?} was parsed again, compacted, removed or rolled back since; open it anew with \
+                     Document.open, or after Document.compact ask it for the node again"
                 ),
                 (),
             ),

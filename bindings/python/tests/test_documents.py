@@ -281,7 +281,7 @@ def test_what_was_closed_is_refused_and_never_crashes(places: Places) -> None:
 
 def test_a_node_of_a_page_that_was_parsed_again_is_refused(places: Places) -> None:
     with holdfast.Heap("pages", atomic=True, **places) as heap:
-        for ending in ["parse", "compact", "remove", "rollback"]:
+        for ending in ["parse", "compact", "compact elsewhere", "remove", "rollback"]:
             page = Document.parse(PAGE, heap=heap, name="page")
             link = one(page, "a")
             heap.commit("process")
@@ -289,6 +289,8 @@ def test_a_node_of_a_page_that_was_parsed_again_is_refused(places: Places) -> No
                 case "parse":
                     Document.parse("<p>", heap=heap, name="page")
                 case "compact":
+                    page.compact()
+                case "compact elsewhere":
                     Document.open("page", heap=heap).compact()
                 case "remove":
                     del heap["page"]
@@ -298,6 +300,7 @@ def test_a_node_of_a_page_that_was_parsed_again_is_refused(places: Places) -> No
                 link["href"]
             with pytest.raises(holdfast.Closed, match="Document.open"):
                 link["href"] = "/"
+            assert repr(link) == "<holdfast.Element of a closed document>"
         page = Document.parse(PAGE, heap=heap, name="page")
         with pytest.raises(holdfast.TransactionError, match="replacing"):
             with heap.transaction():
@@ -317,6 +320,47 @@ def test_a_node_of_a_page_that_was_parsed_again_is_refused(places: Places) -> No
             with pytest.raises(holdfast.Closed, match="Document.open"):
                 gone.select("a")
         assert one(Document.open("page", heap=heap), "a")["href"] == "/1"
+
+
+def test_a_node_from_before_compact_is_refused_and_never_another_one(kept: Document) -> None:
+    one(kept, "title").decompose()
+    link, text, bold = one(kept, "a"), one(kept, "b").string, one(kept, "b")
+    assert text is not None
+    link_text, made, made_text = link.text, kept.new_tag("li"), kept.new_string("x")
+    # What was begun before yields nothing of after.
+    begun: list[Iterator[Any]] = [
+        iter(kept), kept.descendants, kept.strings, bold.parents, bold.next_siblings, link.previous_siblings
+    ]
+    for nodes in begun:
+        next(nodes)
+    kept.compact()
+    html = kept.html
+    body, new = one(kept, "body"), one(kept, "a")
+    uses: list[Callable[[], object]] = [
+        lambda: link.name, lambda: link["href"], lambda: link.html, lambda: link.select("b"), lambda: link.find_all("b"),
+        lambda: link.contents, lambda: link.parent, lambda: link.matches("a"), lambda: len(link), lambda: list(link.descendants),
+        lambda: link_text(), lambda: text.parent, lambda: text.next_sibling, lambda: text.extract(),
+        lambda: link.append("x"), lambda: link.append(new), lambda: link.append(body), lambda: link.insert_before("x"),
+        lambda: link.insert_after("x"), lambda: link.replace_with("x"), lambda: link.clear(), lambda: link.decompose(),
+        lambda: link.__setitem__("href", "/9"), lambda: link.__delitem__("href"), lambda: setattr(link, "string", "x"),
+        lambda: body.append(link), lambda: body.append(text), lambda: body.append(made), lambda: body.append(made_text),
+        lambda: new.insert_before(link), lambda: new.insert_after(link), lambda: new.replace_with(link),
+        lambda: body.extend(["x", link]),
+    ]
+    for use in uses:
+        with pytest.raises(holdfast.Closed, match="compacted.*ask"):
+            use()
+        assert kept.html == html
+    for nodes in begun:
+        with pytest.raises(holdfast.Closed, match="compacted.*ask"):
+            for node in nodes:
+                node.parent
+    assert link not in list(kept) and all(node != made for node in kept) and kept == kept
+    assert str(text) == "two" and "closed" in repr(link)
+    # Those that are asked for now are as good as before.
+    body.append(new)
+    assert body.contents[-1] == one(kept, "body > a") and new.parent == body
+    kept.check()
 
 
 def test_a_document_has_no_memory_to_look_at(kept: Document) -> None:

@@ -31,9 +31,8 @@ class Document(Element):
     raises `Closed`.
     """
 
-    __slots__ = ("_native", "_heap", "_owns_heap", "_name")
+    __slots__ = ("_heap", "_owns_heap", "_name")
 
-    _native: _Document
     _heap: Heap | None
     _owns_heap: bool
     _name: str | None
@@ -205,14 +204,16 @@ class Document(Element):
 
     def __iter__(self) -> Iterator[Element]:
         """Its elements, in their order; not what templates hold."""
-        for number in self._native.elements(ROOT, None):
-            yield Element(self, number)
+        native = self._native
+        for number in native.elements(ROOT, None):
+            yield Element(self, native, number)
 
     @property
     def root(self) -> Element | None:
         """The element that holds all others: `html`."""
-        kinds = self._native.children(ROOT)
-        return next((Element(self, number) for number, kind in kinds if kind == ELEMENT), None)
+        native = self._native
+        kinds = native.children(ROOT)
+        return next((Element(self, native, number) for number, kind in kinds if kind == ELEMENT), None)
 
     @property
     def head(self) -> Element | None:
@@ -255,16 +256,19 @@ class Document(Element):
         both: dict[str, Any] = {**attrs, **attributes}
         if "class_" in both:
             both["class"] = both.pop("class_")
-        return Element(self, self._native.create_element(name, list(both.items())))
+        native = self._native
+        return Element(self, native, native.create_element(name, list(both.items())))
 
     def new_string(self, text: str) -> Text:
         """Makes a text that is nowhere yet."""
-        return Text._of(self, self._native.create_text(text))
+        native = self._native
+        return Text._of(self, native, native.create_text(text))
 
     def compact(self) -> None:
-        """Gives back the room of what changes have removed or replaced. Nodes that were asked for before are others now."""
-        self._native, old = self._native.compact(), self._native
-        old.close()
+        """Gives back the room of what changes have removed or replaced. The document is asked as before; nodes that it gave before
+        raise `Closed`: ask it for them again."""
+        # The old one is not closed: it refuses, and says why.
+        self._native = self._native.compact()
 
     def commit(self, level: Any = "power") -> None:
         """Makes everything that was stored in its heap so far survive; see `Heap.commit`."""
@@ -275,13 +279,16 @@ class Document(Element):
         """A transaction for several. (One is a transaction by itself, and being refused does not end that around it.)"""
         return nullcontext() if len(nodes) == 1 else self.transaction()
 
-    def _place(self, node: Element | Text | str, parent: int | None, sibling: int | None) -> None:
-        """Puts a node of this document, or a text that becomes one, into a parent or before a sibling."""
+    def _place(self, native: _Document, node: Element | Text | str, parent: int | None, sibling: int | None) -> None:
+        """Puts a node of this document, or a text that becomes one, into a parent or before a sibling, which are of this edition."""
         if isinstance(node, (Element, Text)):
             if node._document is not self:
                 raise DocumentError("the node belongs to another document; parse or make it in this one")
-            self._native.place(node._id, None, parent, sibling)
+            if node._native is not native:
+                # One of them is of before `compact`: its number means another node here.
+                node._native.kind(node._id)
+            native.place(node._id, None, parent, sibling)
         elif isinstance(node, str):
-            self._native.place(None, node, parent, sibling)
+            native.place(None, node, parent, sibling)
         else:
             raise TypeError(f"what is put into a document is an Element or a str, not {type(node).__name__}")

@@ -2,6 +2,9 @@
 
 A node is a number in an open document. Each question is answered by the document where it lies; nothing is kept but the
 content of a text, which is that of the moment when it was asked for.
+
+Invariant: a node keeps the edition of the document that it is a number of, and what is found from there is of that edition.
+After `Document.compact`, where numbers mean other nodes, those of before are refused.
 """
 
 from __future__ import annotations
@@ -9,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from ._errors import Closed
 from ._find import Query
 
 if TYPE_CHECKING:
     from ._document import Document
+    from ._holdfast import _Document
 
 #: The kinds of nodes, as the format numbers them.
 DOCUMENT, DOCTYPE, ELEMENT, TEXT, COMMENT, INSTRUCTION, FRAGMENT = range(1, 8)
@@ -36,19 +41,19 @@ LISTS = {
 }
 
 
-def wrap(document: Document, found: tuple[int, int]) -> Element | Text:
-    """The node of this number and kind."""
+def wrap(document: Document, native: _Document, found: tuple[int, int]) -> Element | Text:
+    """The node of this number and kind in an edition of a document."""
     number, kind = found
     if kind == DOCUMENT:
         return document
     if kind in (ELEMENT, FRAGMENT):
-        return Element(document, number)
+        return Element(document, native, number)
     classes: dict[int, type[Text]] = {TEXT: Text, COMMENT: Comment}
-    return classes.get(kind, _Other)._of(document, number)
+    return classes.get(kind, _Other)._of(document, native, number)
 
 
-def _wrap_any(document: Document, found: tuple[int, int] | None) -> Element | Text | None:
-    return None if found is None else wrap(document, found)
+def _wrap_any(document: Document, native: _Document, found: tuple[int, int] | None) -> Element | Text | None:
+    return None if found is None else wrap(document, native, found)
 
 
 class _Linked:
@@ -57,6 +62,8 @@ class _Linked:
     __slots__ = ()
 
     _page: Document
+    #: The edition that it is in; of a document, which lasts longer, the newest.
+    _native: _Document
     _id: int
 
     @property
@@ -66,73 +73,75 @@ class _Linked:
     @property
     def parent(self) -> Element | None:
         """The element around it, or the document."""
-        found = self._document._native.parent(self._id)
-        node = _wrap_any(self._document, found)
+        node = _wrap_any(self._document, self._native, self._native.parent(self._id))
         return node if isinstance(node, Element) else None
 
     @property
     def parents(self) -> Iterator[Element]:
         """The element around it, the one around that, and so on, up to the document."""
-        for found in self._document._native.ancestors(self._id):
-            node = wrap(self._document, found)
+        native = self._native
+        for found in native.ancestors(self._id):
+            node = wrap(self._document, native, found)
             if isinstance(node, Element):
                 yield node
 
     @property
     def next_sibling(self) -> Element | Text | None:
         """The node behind it."""
-        return _wrap_any(self._document, self._document._native.next_sibling(self._id))
+        return _wrap_any(self._document, self._native, self._native.next_sibling(self._id))
 
     @property
     def previous_sibling(self) -> Element | Text | None:
         """The node before it."""
-        return _wrap_any(self._document, self._document._native.previous_sibling(self._id))
+        return _wrap_any(self._document, self._native, self._native.previous_sibling(self._id))
 
     @property
     def next_siblings(self) -> Iterator[Element | Text]:
         """The nodes behind it."""
-        siblings, at = self._siblings()
-        yield from (wrap(self._document, one) for one in siblings[at + 1 :])
+        native = self._native
+        siblings, at = self._siblings(native)
+        yield from (wrap(self._document, native, one) for one in siblings[at + 1 :])
 
     @property
     def previous_siblings(self) -> Iterator[Element | Text]:
         """The nodes before it, the nearest first."""
-        siblings, at = self._siblings()
-        yield from (wrap(self._document, one) for one in reversed(siblings[:at]))
+        native = self._native
+        siblings, at = self._siblings(native)
+        yield from (wrap(self._document, native, one) for one in reversed(siblings[:at]))
 
-    def _siblings(self) -> tuple[list[tuple[int, int]], int]:
+    def _siblings(self, native: _Document) -> tuple[list[tuple[int, int]], int]:
         """All that is in its parent, and its place there."""
-        native = self._document._native
         parent = native.parent(self._id)
         siblings = [(self._id, native.kind(self._id))] if parent is None else native.children(parent[0])
         return siblings, [number for number, _ in siblings].index(self._id)
 
     def extract(self) -> Self:
         """Takes the node, with what is in it, out of the tree, and returns it. It can be put elsewhere."""
-        self._document._native.detach(self._id)
+        self._native.detach(self._id)
         return self
 
     def decompose(self) -> None:
         """Takes the node, with what is in it, out of the tree. Its room comes back with `Document.compact`."""
-        self._document._native.detach(self._id)
+        self._native.detach(self._id)
 
     def insert_before(self, *nodes: Element | Text | str) -> None:
         """Puts nodes, or new texts, before this one: all of them, or none."""
+        native = self._native
         with self._document._together(nodes):
             for node in nodes:
-                self._document._place(node, None, self._id)
+                self._document._place(native, node, None, self._id)
 
     def insert_after(self, *nodes: Element | Text | str) -> None:
         """Puts nodes, or new texts, behind this one: all of them, or none."""
-        native = self._document._native
+        native = self._native
         with self._document._together(nodes):
             for node in reversed(nodes):
                 parent, behind = native.parent(self._id), native.next_sibling(self._id)
                 if parent is not None and behind is None:
-                    self._document._place(node, parent[0], None)
+                    self._document._place(native, node, parent[0], None)
                 else:
                     # Before itself, what has no parent is refused.
-                    self._document._place(node, None, self._id if behind is None else behind[0])
+                    self._document._place(native, node, None, self._id if behind is None else behind[0])
 
     def replace_with(self, *nodes: Element | Text | str) -> Self:
         """Puts nodes, or new texts, in the place of this one, and returns this one."""
@@ -145,9 +154,10 @@ class Text(_Linked, str):
     """A text in a document: a `str` with neighbours. It is what the text was when it was asked for."""
 
     @classmethod
-    def _of(cls, document: Document, number: int, content: str | None = None) -> Self:
-        text = cls(document._native.data(number) or "" if content is None else content)
+    def _of(cls, document: Document, native: _Document, number: int, content: str | None = None) -> Self:
+        text = cls(native.data(number) or "" if content is None else content)
         text._page = document
+        text._native = native
         text._id = number
         return text
 
@@ -183,7 +193,7 @@ class TextOf(str):
         """All text in the element, scripts included; `deep=False`: its own alone; `separator`: between texts; `strip`: white space
         around each taken away."""
         element = self._element
-        native = element._document._native
+        native = element._native
         if deep:
             return _joined((text for _, text in native.texts(element._id, [])), separator, strip)
         own = [number for number, kind in native.children(element._id) if kind == TEXT]
@@ -200,16 +210,17 @@ def _joined(texts: Iterable[str], separator: str, strip: bool) -> str:
 class Element(_Linked):
     """An element of a document. Equal to another one if it is the same node of the same document."""
 
-    __slots__ = ("_id", "_page", "__weakref__")
+    __slots__ = ("_id", "_native", "_page", "__weakref__")
 
-    def __init__(self, document: Document, number: int) -> None:
+    def __init__(self, document: Document, native: _Document, number: int) -> None:
         self._page = document
+        self._native = native
         self._id = number
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Element):
             return NotImplemented
-        return self._id == other._id and self._document is other._document
+        return self._id == other._id and self._native is other._native
 
     def __hash__(self) -> int:
         return hash((id(self._document), self._id))
@@ -220,7 +231,7 @@ class Element(_Linked):
     @property
     def name(self) -> str | None:
         """Its name, in lower case if it is of HTML."""
-        return self._document._native.name(self._id)
+        return self._native.name(self._id)
 
     @property
     def tag(self) -> str | None:
@@ -230,14 +241,14 @@ class Element(_Linked):
     @property
     def namespace(self) -> str | None:
         """The address of its namespace."""
-        return self._document._native.namespace(self._id)
+        return self._native.namespace(self._id)
 
     # Attributes.
 
     @property
     def attributes(self) -> dict[str, str]:
         """Its attributes as they are now, each one text, as a copy."""
-        return dict(self._document._native.attributes(self._id))
+        return dict(self._native.attributes(self._id))
 
     @property
     def attrs(self) -> dict[str, str | list[str]]:
@@ -267,17 +278,18 @@ class Element(_Linked):
 
     def __setitem__(self, name: str, value: str | Iterable[str]) -> None:
         text = value if isinstance(value, str) else " ".join(value)
-        self._document._native.set_attribute(self._id, name, text)
+        self._native.set_attribute(self._id, name, text)
 
     def __delitem__(self, name: str) -> None:
-        self._document._native.remove_attribute(self._id, name)
+        self._native.remove_attribute(self._id, name)
 
     # The tree.
 
     @property
     def contents(self) -> list[Element | Text]:
         """What is directly in it."""
-        return [wrap(self._document, found) for found in self._document._native.children(self._id)]
+        native = self._native
+        return [wrap(self._document, native, found) for found in native.children(self._id)]
 
     @property
     def children(self) -> Iterator[Element | Text]:
@@ -288,7 +300,7 @@ class Element(_Linked):
         return self.children
 
     def __len__(self) -> int:
-        return len(self._document._native.children(self._id))
+        return len(self._native.children(self._id))
 
     def __contains__(self, node: object) -> bool:
         return any(node is one or node == one for one in self.contents)
@@ -296,13 +308,14 @@ class Element(_Linked):
     @property
     def descendants(self) -> Iterator[Element | Text]:
         """What is in it, in the order of the document; not what templates hold."""
-        for found in self._document._native.descendants(self._id):
-            yield wrap(self._document, found)
+        native = self._native
+        for found in native.descendants(self._id):
+            yield wrap(self._document, native, found)
 
     @property
     def template_contents(self) -> Element | None:
         """What a template holds."""
-        node = _wrap_any(self._document, self._document._native.template_contents(self._id))
+        node = _wrap_any(self._document, self._native, self._native.template_contents(self._id))
         return node if isinstance(node, Element) else None
 
     # Text.
@@ -310,7 +323,7 @@ class Element(_Linked):
     def get_text(self, separator: str = "", strip: bool = False) -> str:
         """The text in it, but not that of scripts and styles in it; `separator`: between texts; `strip`: white space around each taken
         away, and what is empty then left out."""
-        texts = self._document._native.texts(self._id, UNSEEN)
+        texts = self._native.texts(self._id, UNSEEN)
         return _joined((text for _, text in texts), separator, strip)
 
     @property
@@ -323,13 +336,14 @@ class Element(_Linked):
     @property
     def strings(self) -> Iterator[Text]:
         """The texts in it, but not those of scripts and styles in it."""
-        for number, text in self._document._native.texts(self._id, UNSEEN):
-            yield Text._of(self._document, number, text)
+        native = self._native
+        for number, text in native.texts(self._id, UNSEEN):
+            yield Text._of(self._document, native, number, text)
 
     @property
     def stripped_strings(self) -> Iterator[str]:
         """The texts in it without white space around them, but for those that are empty then."""
-        for _, text in self._document._native.texts(self._id, UNSEEN):
+        for _, text in self._native.texts(self._id, UNSEEN):
             stripped = text.strip()
             if stripped:
                 yield stripped
@@ -347,7 +361,7 @@ class Element(_Linked):
 
     @string.setter
     def string(self, text: str) -> None:
-        self._document._native.set_text(self._id, text)
+        self._native.set_text(self._id, text)
 
     # Searching.
 
@@ -356,8 +370,9 @@ class Element(_Linked):
 
         Raises `SelectorError`, which says where.
         """
-        found = self._document._native.select(self._id, selector, limit == 1)
-        return [Element(self._document, number) for number in found[:limit]]
+        native = self._native
+        found = native.select(self._id, selector, limit == 1)
+        return [Element(self._document, native, number) for number in found[:limit]]
 
     def select_one(self, selector: str) -> Element | None:
         """The first element in it that matches."""
@@ -383,12 +398,12 @@ class Element(_Linked):
 
     def matches(self, selector: str) -> bool:
         """Whether this element matches."""
-        return self._document._native.closest(self._id, selector) == self._id
+        return self._native.closest(self._id, selector) == self._id
 
     def closest(self, selector: str) -> Element | None:
         """This element, or the nearest around it, that matches."""
-        number = self._document._native.closest(self._id, selector)
-        return None if number is None else Element(self._document, number)
+        number = self._native.closest(self._id, selector)
+        return None if number is None else Element(self._document, self._native, number)
 
     def find_all(
         self,
@@ -406,14 +421,14 @@ class Element(_Linked):
         gets the element.
         """
         query = Query(name, attrs, keywords)
-        native, names = self._document._native, query.names()
+        native, names = self._native, query.names()
         if recursive:
             numbers = native.elements(self._id, names)
         else:
             numbers = [number for number, kind in native.children(self._id) if kind == ELEMENT]
         found = []
         for number in numbers:
-            element = Element(self._document, number)
+            element = Element(self._document, native, number)
             if query.takes(element, recursive and names is not None):
                 found.append(element)
                 if limit is not None and len(found) >= limit:
@@ -436,12 +451,12 @@ class Element(_Linked):
     @property
     def html(self) -> str:
         """It and what is in it as HTML, as browsers write it."""
-        return self._document._native.html(self._id, False)
+        return self._native.html(self._id, False)
 
     @property
     def inner_html(self) -> str:
         """What is in it as HTML."""
-        return self._document._native.html(self._id, True)
+        return self._native.html(self._id, True)
 
     def decode(self) -> str:
         """As `html`."""
@@ -459,16 +474,17 @@ class Element(_Linked):
         return self.html
 
     def __repr__(self) -> str:
-        if self._document.closed:
+        try:
+            attributes = "".join(f" {name}={value!r}" for name, value in self.attributes.items())
+            return f"<holdfast.Element {self.name}{attributes}>"
+        except Closed:
             return "<holdfast.Element of a closed document>"
-        attributes = "".join(f" {name}={value!r}" for name, value in self.attributes.items())
-        return f"<holdfast.Element {self.name}{attributes}>"
 
     # Changes.
 
     def append(self, node: Element | Text | str) -> None:
         """Puts a node, or a new text, behind all that is in it."""
-        self._document._place(node, self._id, None)
+        self._document._place(self._native, node, self._id, None)
 
     def extend(self, nodes: Iterable[Element | Text | str]) -> None:
         """Puts several there: all of them, or none."""
@@ -479,4 +495,4 @@ class Element(_Linked):
 
     def clear(self) -> None:
         """Takes out all that is in it."""
-        self._document._native.set_text(self._id, "")
+        self._native.set_text(self._id, "")
