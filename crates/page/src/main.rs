@@ -16,6 +16,7 @@ use holdfast_page::{
     Address, Cache, CacheError, LAYOUT_THREAD, Opened, PageError, PageLimits, View, ViewRow, open,
 };
 use holdfast_region::{NameSpace, Places};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
 use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ShowArgs};
@@ -26,6 +27,9 @@ const FOUND: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_FOUND: u8 = 3;
 const OTHER: u8 = 7;
+
+/// Data of the process: no limit on a page bounds what the engine makes of it. Heaps and the addresses they reserve do not count.
+const DATA_BYTES_MAX: u64 = 4 << 30;
 
 struct Failure {
     code: u8,
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
             usual(panic);
         }
     }));
+    bound_memory();
     let cli = Cli::parse();
     let done = match &cli.command {
         Command::Open(args) => open_page(args),
@@ -73,6 +78,14 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// Takes no more data than [`DATA_BYTES_MAX`], or the lower limit that there is: what needs more ends the program.
+fn bound_memory() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Data);
+    let bounded = current.map_or(DATA_BYTES_MAX, |current| current.min(DATA_BYTES_MAX));
+    // A limit can always be lowered; where a filter forbids even that, whoever set the filter bounds the program.
+    let _ = setrlimit(Resource::Data, Rlimit { current: Some(bounded), maximum });
 }
 
 fn cache(args: &CacheArgs) -> Result<Cache, CacheError> {

@@ -202,6 +202,47 @@ fn what_a_page_says_does_not_steer_the_terminal() {
 }
 
 #[test]
+fn a_page_that_takes_memory_without_end_ends_the_program_and_leaves_the_cache_whole() {
+    let place = Place::new();
+    let good = place.write("good.html", "<!doctype html><p>text");
+    run(&place, &good);
+    let greedy = "u { text-decoration: underline dashed; letter-spacing: 1e9px }";
+    let page = place.write("a.html", format!("<!doctype html><style>{greedy}</style><u>ab</u>"));
+    let mut child = opening(&place, &page).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let limits = format!("/proc/{}/limits", child.id());
+    let is_bounded = || {
+        let text = std::fs::read_to_string(&limits).unwrap_or_default();
+        let soft = text.lines().find_map(|line| line.strip_prefix("Max data size"));
+        soft.is_some_and(|line| line.trim_start().starts_with("4294967296 "))
+    };
+    let started = Instant::now();
+    let mut bounded = is_bounded();
+    while !bounded && child.try_wait().unwrap().is_none() && started.elapsed().as_secs() < 30 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        bounded = is_bounded();
+    }
+    // It may have ended.
+    let _ = child.kill();
+    child.wait().unwrap();
+    assert!(bounded, "nothing bounds its memory");
+
+    // A lower limit stays, and is soon met.
+    let command = "ulimit -d 500000 && exec \"$0\" open \"$1\" --timeout 300";
+    let opening = place.program();
+    let program = opening.get_program();
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", command])
+        .arg(program)
+        .arg(&page)
+        .envs(opening.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    let ended = shell.stdin(Stdio::null()).output().unwrap();
+    assert!(!ended.status.success() && out(&ended).1.contains("memory allocation"), "{ended:?}");
+    assert_eq!(place.cache().check().unwrap(), []);
+    assert!(run(&place, &good).0.starts_with("display list"));
+}
+
+#[test]
 fn the_program_paints_lists_shows_and_removes() {
     let place = Place::new();
     place.write("a.png", png(30, 30, [1, 200, 3, 255]));
