@@ -74,7 +74,10 @@ static int numbers(holdfast_call *call, void *context) {
         if (holdfast_cancelled(call)) return holdfast_fail(call, "cancelled");
         char chunk[16];
         int length = snprintf(chunk, sizeof chunk, "%lu", number);
-        if (holdfast_send(call, chunk, (size_t)length)) return holdfast_fail(call, nv_message());
+        int status = holdfast_send(call, chunk, (size_t)length);
+        /* Or while this waits for room. */
+        if (status == NV_CANCELLED) return holdfast_fail(call, "cancelled");
+        if (status) return holdfast_fail(call, nv_message());
     }
     return 0;
 }
