@@ -335,7 +335,7 @@ fn a_host_whose_files_are_limited_keeps_no_record_and_works_on_and_the_view_says
         told.err.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let unlimited = traced("unlimited");
-    assert!(unlimited.contains("Crossings of") && !unlimited.contains("ulimit"), "{unlimited}");
+    assert!(unlimited.contains("Crossings of") && !unlimited.contains("files is limited"), "{unlimited}");
     // The places of heaps are there now, so any byte of the record would be the first one too many.
     let limited = traced("0");
     assert!(limited.contains("the size of its files is limited (`ulimit -f`)"), "{limited}");
