@@ -83,37 +83,28 @@ impl<'p, 'd> Pass<'p, 'd> {
         nodes: impl Iterator<Item = (u32, &'d NodeRecord)>,
         max: usize,
     ) -> Vec<Node<'d>> {
-        let mut found = Vec::new();
-        let (document, rightmost) = (self.document, self.plan.last);
-        if !self.plan.needs_path {
-            let marks = self.plan.marks;
-            for (id, record) in nodes {
-                if !record.is(Kind::Element) || marks != 0 && record.tag & marks == 0 {
-                    continue;
-                }
-                match self.alone(record) {
-                    Some(0) => {}
-                    Some(_) => {
-                        found.push(Node { document, id });
-                        if found.len() >= max {
-                            break;
-                        }
-                    }
-                    None => {
-                        document.note(Damage::Node { node: id });
-                        break;
-                    }
-                }
-            }
-            return found;
+        let (marks, rightmost) = (self.plan.marks, self.plan.last);
+        if self.plan.needs_path {
+            return self
+                .collect(nodes, max, |pass, id, record| Some(pass.step(id, record)? & rightmost != 0));
         }
-        for (id, record) in nodes {
-            if !record.is(Kind::Element) {
-                continue;
-            }
-            match self.step(id, record) {
-                Some(is) if is & rightmost == 0 => {}
-                Some(_) => {
+        let nodes = nodes.filter(|(_, record)| marks == 0 || record.tag & marks != 0);
+        self.collect(nodes, max, |pass, _, record| Some(pass.alone(record)? != 0))
+    }
+
+    /// The elements of which `is` says so, until it says that there is damage.
+    #[inline]
+    fn collect(
+        &mut self,
+        nodes: impl Iterator<Item = (u32, &'d NodeRecord)>,
+        max: usize,
+        mut is: impl FnMut(&mut Self, u32, &'d NodeRecord) -> Option<bool>,
+    ) -> Vec<Node<'d>> {
+        let (document, mut found) = (self.document, Vec::new());
+        for (id, record) in nodes.filter(|(_, record)| record.is(Kind::Element)) {
+            match is(self, id, record) {
+                Some(false) => {}
+                Some(true) => {
                     found.push(Node { document, id });
                     if found.len() >= max {
                         break;

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod shown;
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -16,11 +15,11 @@ use holdfast_page::{
     Address, Cache, CacheError, LAYOUT_THREAD, Opened, PageError, PageLimits, View, ViewRow, open,
 };
 use holdfast_region::{NameSpace, Places};
+use holdfast_sys::terminal::Shown;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
 use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ShowArgs};
-use shown::shown;
 
 /// Exit codes, those of `holdfast`.
 const FOUND: u8 = 1;
@@ -74,7 +73,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             // The engine's words can be the page's.
-            eprintln!("holdfast-page: {}", shown(&failure.message));
+            eprintln!("holdfast-page: {}", Shown(&failure.message));
             ExitCode::from(failure.code)
         }
     }
@@ -115,7 +114,7 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
         print(&report(&opened, encoded))?;
     }
     for note in &opened.notes {
-        eprintln!("holdfast-page: {}", shown(note));
+        eprintln!("holdfast-page: {}", Shown(note));
     }
     if let (Some(to_keep), Some(cache)) = (opened.to_keep.take(), &cache) {
         match to_keep.keep(cache) {
@@ -152,7 +151,7 @@ fn report(opened: &Opened, encoded: Option<Duration>) -> String {
         let _ = write!(line, ", PNG {} ms", ms(encoded));
     }
     let (width, height) = opened.content;
-    let _ = writeln!(line, "; page {width}x{height}, from {}: {}", opened.scroll, shown(&opened.title));
+    let _ = writeln!(line, "; page {width}x{height}, from {}: {}", opened.scroll, Shown(&opened.title));
     line
 }
 
@@ -248,7 +247,7 @@ fn line(row: &ViewRow) -> String {
             let _ = write!(line, "  damaged: {damage}");
         }
         None => {
-            let _ = write!(line, "  {}  {}", shown(&row.address), shown(&row.title));
+            let _ = write!(line, "  {}  {}", Shown(&row.address), Shown(&row.title));
         }
     }
     line.push('\n');
@@ -296,7 +295,7 @@ fn show(args: &ShowArgs) -> Result<u8, Failure> {
                 let _ = writeln!(text, "  {} elements, {} links", places.boxes.len(), places.links.len());
                 for link in places.links {
                     let [x0, y0, x1, y1] = link.place.map(f32::round);
-                    let _ = writeln!(text, "  {x0},{y0} {x1},{y1}  {}", shown(&link.href));
+                    let _ = writeln!(text, "  {x0},{y0} {x1},{y1}  {}", Shown(&link.href));
                 }
             }
             Some(Err(damage)) => {

@@ -28,6 +28,7 @@ pub mod seccomp;
 pub mod shared_memory;
 #[cfg(target_arch = "x86_64")]
 pub mod spawn;
+pub mod terminal;
 pub mod window;
 pub mod write_out;
 pub mod zeroed;
