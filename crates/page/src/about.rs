@@ -16,6 +16,8 @@ use crate::loader::{Found, Resource};
 pub(crate) struct About {
     pub(crate) address: String,
     pub(crate) title: String,
+    /// What addresses in the page are relative to: where it was found at last.
+    pub(crate) base: String,
     pub(crate) resources: Vec<Resource>,
     /// What was not read though the page asks for it, and why.
     pub(crate) left_out: Vec<String>,
@@ -45,9 +47,10 @@ impl About {
         let mut to = Writer::default();
         to.block(self.address.as_bytes());
         to.block(self.title.as_bytes());
+        to.block(self.base.as_bytes());
         to.u32(self.resources.len() as u32);
         for resource in &self.resources {
-            to.block(resource.path.as_os_str().as_bytes());
+            to.block(resource.url.as_bytes());
             match resource.found {
                 Found::Nothing => to.u8(0),
                 Found::Bytes { hash, bytes } => {
@@ -90,16 +93,20 @@ impl About {
 
     pub(crate) fn read(bytes: &[u8]) -> Result<About, EntryDamage> {
         let from = &mut Reader::new(bytes, "description");
-        let mut about =
-            About { address: from.text()?.to_owned(), title: from.text()?.to_owned(), ..About::default() };
+        let mut about = About {
+            address: from.text()?.to_owned(),
+            title: from.text()?.to_owned(),
+            base: from.text()?.to_owned(),
+            ..About::default()
+        };
         for _ in 0..from.count(5)? {
-            let path = path(from)?;
+            let url = from.text()?.to_owned();
             let found = match from.u8()? {
                 0 => Found::Nothing,
                 1 => Found::Bytes { hash: from.u128()?, bytes: from.u64()? },
                 _ => return Err(from.wrong()),
             };
-            about.resources.push(Resource { path, found });
+            about.resources.push(Resource { url, found });
         }
         for _ in 0..from.count(4)? {
             about.left_out.push(from.text()?.to_owned());

@@ -17,8 +17,9 @@ use holdfast_dom::{Document, DomError, Kind};
 use zerocopy::IntoBytes;
 
 use crate::error::PageError;
+use crate::fetch::Fetch;
 use crate::limits::{PageLimits, ROUNDS_MAX, STACK_BYTES};
-use crate::loader::{Loader, Resource};
+use crate::loader::{Loader, Reach, Resource};
 use crate::pixels::{Pixels, direct};
 use crate::record::{self, Taken};
 use crate::tree::{self, Pair};
@@ -52,6 +53,9 @@ pub(crate) struct Job {
     pub(crate) base_url: String,
     pub(crate) view: View,
     pub(crate) limits: PageLimits,
+    /// What the page may ask for, and who gives it.
+    pub(crate) reach: Reach,
+    pub(crate) from: Arc<dyn Fetch>,
     /// Whether the whole page is recorded, to be kept.
     pub(crate) record: bool,
 }
@@ -142,7 +146,7 @@ fn make(job: &Job) -> Result<Made, PageError> {
     let started = Instant::now();
     let document = Document::from_bytes(job.dom.bytes())?;
     check_depth(&document, &job.limits)?;
-    let loader = Arc::new(Loader::new(job.limits));
+    let loader = Arc::new(Loader::new(job.limits, job.reach, Arc::clone(&job.from)));
     let view = job.view;
     let mut engine = BaseDocument::new(DocumentConfig {
         viewport: Some(Viewport::new(view.width, view.height, view.scale_factor(), ColorScheme::Light)),

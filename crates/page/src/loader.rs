@@ -2,30 +2,30 @@
 //!
 //! Invariants: everything that was asked for is in the list that [`Loader::finish`] gives, with what was found, so that a later
 //! opening can tell whether it would find the same; nothing is read but regular files, within the limits; the engine always gets an
-//! answer, since it waits for style sheets.
+//! answer, since it waits for style sheets. A page from the network gets nothing of this machine; a page of this machine gets nothing
+//! from the network, unless that is wanted.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Cursor, Read};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::io::Cursor;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use blitz_traits::net::{Bytes, NetHandler, NetProvider, Request, Url};
 use data_url::DataUrl;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::fetch::{Answer, Fetch, FetchError, Purpose, Wanted};
 use crate::limits::PageLimits;
 
-/// A file that a page asked for.
+/// What a page asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
-    /// Where it is.
-    pub(crate) path: PathBuf,
+    /// Its address, without a place in it.
+    pub(crate) url: String,
     /// What was found.
     pub(crate) found: Found,
 }
 
-/// What was found of a file.
+/// What was found at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// These bytes.
@@ -40,10 +40,11 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// What is there now, of a file of which no more than `bytes_max` count.
+    /// What is there now, of which no more than `bytes_max` count.
     #[must_use]
-    pub(crate) fn at(path: &Path, bytes_max: u64) -> Found {
-        read_file(path, bytes_max).map_or(Found::Nothing, |bytes| Found::of(&bytes))
+    pub(crate) fn at(url: &str, bytes_max: u64, from: &dyn Fetch) -> Found {
+        let bytes = Url::parse(url).ok().and_then(|url| bytes_of(&url, bytes_max, from).ok());
+        bytes.map_or(Found::Nothing, |bytes| Found::of(&bytes))
     }
 
     pub(crate) fn of(bytes: &[u8]) -> Found {
@@ -51,25 +52,18 @@ impl Found {
     }
 }
 
-/// Reads a regular file of no more than `bytes_max` bytes.
-pub(crate) fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Asked first: opening a pipe waits for its other end.
-    let about = std::fs::metadata(path)?;
-    if !about.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+fn bytes_of(url: &Url, bytes_max: u64, from: &dyn Fetch) -> Result<Vec<u8>, FetchError> {
+    match from.fetch(&Wanted { url, bytes_max, purpose: Purpose::Part, known: None, anew: false })? {
+        Answer::Bytes(fetched) => Ok(fetched.bytes),
+        Answer::Unchanged(_) => Err(FetchError::NotFound),
     }
-    let mut bytes = Vec::with_capacity(about.len().min(bytes_max) as usize + 1);
-    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > bytes_max {
-        let message = format!("it has more than {bytes_max} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-    }
-    Ok(bytes)
 }
 
 /// See the module.
 pub(crate) struct Loader {
     limits: PageLimits,
+    page: Reach,
+    from: Arc<dyn Fetch>,
     state: Mutex<State>,
 }
 
@@ -78,8 +72,8 @@ struct State {
     requests: u32,
     bytes: u64,
     pixels: u64,
-    files: HashMap<PathBuf, Found>,
-    order: Vec<PathBuf>,
+    found: HashMap<String, Found>,
+    order: Vec<String>,
     left_out: Vec<String>,
 }
 
@@ -90,12 +84,34 @@ pub(crate) struct Loaded {
     pub(crate) left_out: Vec<String>,
 }
 
+/// What a page may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// A page of this machine: files.
+    Files,
+    /// A page of this machine: files, and servers.
+    FilesAndNetwork,
+    /// A page from the network: servers alone. Whoever wrote it learns nothing of this machine's files.
+    Network,
+}
+
+impl Reach {
+    fn allows(self, scheme: &str) -> Result<(), &'static str> {
+        match (scheme, self) {
+            ("file", Reach::Network) => Err("a page from the network gets no files"),
+            ("http" | "https", Reach::Files) => Err("the network is not asked; allow it by --network"),
+            ("file" | "http" | "https", _) => Ok(()),
+            _ => Err("only files and addresses of http: and https: are read"),
+        }
+    }
+}
+
 /// Sentences about what was left out that are kept.
 const LEFT_OUT_MAX: usize = 20;
 
 impl Loader {
-    pub(crate) fn new(limits: PageLimits) -> Loader {
-        Loader { limits, state: Mutex::new(State::default()) }
+    pub(crate) fn new(limits: PageLimits, page: Reach, from: Arc<dyn Fetch>) -> Loader {
+        Loader { limits, page, from, state: Mutex::new(State::default()) }
     }
 
     /// How often it was asked.
@@ -108,7 +124,7 @@ impl Loader {
         let order = std::mem::take(&mut state.order);
         let resources = order
             .into_iter()
-            .map(|path| Resource { found: state.files.remove(&path).unwrap_or(Found::Nothing), path })
+            .map(|url| Resource { found: state.found.remove(&url).unwrap_or(Found::Nothing), url })
             .collect();
         Loaded { resources, left_out: std::mem::take(&mut state.left_out) }
     }
@@ -138,23 +154,25 @@ impl Loader {
                 let decoded = DataUrl::process(url.as_str()).ok().and_then(|data| data.decode_to_vec().ok());
                 decoded.map(|(bytes, _)| bytes).filter(|bytes| bytes.len() as u64 <= left)
             }
-            "file" => {
-                let path = url.to_file_path().ok()?;
-                let read = read_file(&path, left);
-                // Of a file that changes while the page is made, the first look counts: the next opening sees another.
-                if !state.files.contains_key(&path) {
-                    // One that only finds no room beside the others is there for a later opening, which looks at each by itself.
-                    let found = read
-                        .as_deref()
-                        .map_or_else(|_| Found::at(&path, self.limits.resource_bytes), Found::of);
-                    state.files.insert(path.clone(), found);
-                    state.order.push(path);
+            scheme => {
+                if let Err(why) = self.page.allows(scheme) {
+                    leave_out(&mut state, why);
+                    return None;
+                }
+                let mut url = url.clone();
+                url.set_fragment(None);
+                let read = bytes_of(&url, left, &*self.from);
+                // Of what changes while the page is made, the first look counts: the next opening sees another.
+                if !state.found.contains_key(url.as_str()) {
+                    // What only finds no room beside the others is there for a later opening, which looks at each by itself.
+                    let found = read.as_deref().map_or_else(
+                        |_| Found::at(url.as_str(), self.limits.resource_bytes, &*self.from),
+                        Found::of,
+                    );
+                    state.found.insert(url.as_str().to_owned(), found);
+                    state.order.push(url.into());
                 }
                 read.map_err(|error| leave_out(&mut state, &error.to_string())).ok()
-            }
-            _ => {
-                leave_out(&mut state, "only files are read");
-                None
             }
         }?;
         state.bytes += bytes.len() as u64;

@@ -38,7 +38,7 @@ struct Failure {
 impl From<PageError> for Failure {
     fn from(error: PageError) -> Failure {
         let code = match &error {
-            PageError::Read { error, .. } if error.kind() == ErrorKind::NotFound => NOT_FOUND,
+            PageError::Fetch { error, .. } if error.is_not_found() => NOT_FOUND,
             PageError::Address { .. } | PageError::Range { .. } => USAGE,
             _ => OTHER,
         };

@@ -4,21 +4,22 @@
 //! kept. A tier that does not fit says why, and the next one is taken.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use blitz_traits::net::Url;
 use holdfast_dom::{Limits, LoosePage, ParseOptions};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::about::{read_boxes, read_links};
+use crate::address::Address;
 use crate::cache::{self, Cache};
 use crate::engine::{self, DomBytes, Job, Link, Made, NodeBox};
 use crate::entry::Part;
 use crate::error::{CacheError, PageError};
+use crate::fetch::{Answer, Fetch, FetchError, Files, Purpose, Wanted};
 use crate::fonts::Folders;
 use crate::limits::PageLimits;
-use crate::loader::read_file;
+use crate::loader::{Found as Was, Reach};
 use crate::picture::{Kept, Origin, Stale, to_entry};
 use crate::pixels::Pixels;
 use crate::view::View;
@@ -95,6 +96,7 @@ pub struct ToKeep {
     dom: DomBytes,
     made: Made,
     address: String,
+    base: String,
     view: View,
     fonts: u64,
     folders: Folders,
@@ -129,6 +131,7 @@ impl ToKeep {
         };
         let origin = Origin {
             address: &self.address,
+            base: &self.base,
             source: self.source,
             view: self.view,
             fonts: self.fonts,
@@ -142,73 +145,91 @@ impl ToKeep {
     }
 }
 
-/// A page in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    path: PathBuf,
-    url: Url,
+/// How a page is opened.
+#[derive(Clone)]
+pub struct Opening<'a> {
+    /// What is looked at.
+    pub view: View,
+    /// How much is taken.
+    pub limits: PageLimits,
+    /// What was kept, and where what is made is kept.
+    pub cache: Option<&'a Cache>,
+    /// Who gives the page and what it asks for.
+    pub from: Arc<dyn Fetch>,
+    /// Whether a page of this machine may ask servers. A page from the network may, and gets no files.
+    pub network: bool,
 }
 
-impl Address {
-    /// A file's name, or its address (`file:///...`).
-    ///
-    /// # Errors
-    /// [`PageError::Address`], [`PageError::Read`].
-    pub fn parse(text: &str) -> Result<Address, PageError> {
-        let wrong = |reason| PageError::Address { address: text.to_owned(), reason };
-        let path = match Url::parse(text) {
-            Ok(url) if url.scheme() == "file" => {
-                url.to_file_path().map_err(|()| wrong("it does not name a file of this machine"))?
-            }
-            Ok(url) if matches!(url.scheme(), "http" | "https") => {
-                return Err(wrong("only files are opened; save the page first (`curl -o page.html ...`)"));
-            }
-            _ => PathBuf::from(text),
-        };
-        let read = |error| PageError::Read { path: path.clone(), error };
-        let path = std::path::absolute(&path).map_err(read)?;
-        if path.is_dir() {
-            return Err(wrong("it is a folder; name a page in it"));
-        }
-        let url = Url::from_file_path(&path).map_err(|()| wrong("it is no absolute path"))?;
-        Ok(Address { path, url })
-    }
-
-    /// As an address.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        self.url.as_str()
-    }
-
-    /// The file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+impl fmt::Debug for Opening<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opening")
+            .field("view", &self.view)
+            .field("network", &self.network)
+            .finish_non_exhaustive()
     }
 }
 
-/// Opens a page.
+impl<'a> Opening<'a> {
+    /// The usual one, from whoever gives the pages.
+    #[must_use]
+    pub fn new(
+        view: View,
+        limits: &PageLimits,
+        cache: Option<&'a Cache>,
+        from: Arc<dyn Fetch>,
+    ) -> Opening<'a> {
+        Opening { view, limits: *limits, cache, from, network: false }
+    }
+}
+
+/// Opens a page of this machine, which asks no server.
 ///
 /// # Errors
-/// [`PageError`]. Whatever is wrong with the cache is a note, and no error.
+/// As [`open_with`].
 pub fn open(
     address: &Address,
     view: View,
     limits: &PageLimits,
     cache: Option<&Cache>,
 ) -> Result<Opened, PageError> {
+    open_with(address, &Opening::new(view, limits, cache, Arc::new(Files)))
+}
+
+/// Opens a page.
+///
+/// # Errors
+/// [`PageError`]. Whatever is wrong with the cache is a note, and no error.
+pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, PageError> {
     let started = Instant::now();
-    let text = address.url.as_str();
-    let source = read_file(&address.path, limits.source_bytes)
-        .map_err(|error| PageError::Read { path: address.path.clone(), error })?;
-    let hash = xxh3_128(&source);
+    let Opening { view, limits, cache, .. } = opening;
+    let (view, from) = (*view, &opening.from);
+    let text = address.as_str();
+    let reach = match (address.is_of_network(), opening.network) {
+        (true, _) => Reach::Network,
+        (false, true) => Reach::FilesAndNetwork,
+        (false, false) => Reach::Files,
+    };
+    let failed = |error| PageError::Fetch { address: address.to_string(), error };
+    let wanted = Wanted {
+        url: address.url(),
+        bytes_max: limits.source_bytes,
+        purpose: Purpose::Page,
+        known: None,
+        anew: false,
+    };
+    let fetched = match from.fetch(&wanted).map_err(failed)? {
+        Answer::Bytes(fetched) => fetched,
+        Answer::Unchanged(_) => return Err(failed(FetchError::NotFound)),
+    };
+    let source = &fetched.bytes;
+    let hash = xxh3_128(source);
     let folders = Folders::of_system();
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let name = cache::view_name(text, view);
     let mut notes = Vec::new();
     let mut found = Found::default();
     if let Some(cache) = cache {
-        let looked = cache.read(|heap| look(heap, &name, hash, view, &folders, limits, started));
+        let looked = cache.read(|heap| look(heap, &name, hash, view, &folders, limits, &**from, started));
         match looked {
             Ok(looked) => found = looked.unwrap_or_default(),
             Err(error) => notes.push(format!("the cache cannot be used: {error}")),
@@ -229,15 +250,23 @@ pub fn open(
     let tier = if found.dom.is_some() { Tier::Document } else { Tier::Nothing };
     let dom = match found.dom.take() {
         Some(dom) => dom,
-        None => parse(&source, limits)?,
+        None => parse(source, limits)?,
     };
     let parsed = Instant::now();
     // What was kept stays as good as it was for whoever does not scroll.
     let record = cache.is_some()
         && !matches!(found.stale, Some(Stale::NoPicture | Stale::ScrollBound | Stale::Beyond { .. }));
     let fonts = folders.stamp();
-    let base_url = text.to_owned();
-    let job = Job { dom: DomBytes::copy(dom.bytes()), base_url, view, limits: *limits, record };
+    let base: String = fetched.url.into();
+    let job = Job {
+        dom: DomBytes::copy(dom.bytes()),
+        base_url: base.clone(),
+        view,
+        limits: *limits,
+        reach,
+        from: Arc::clone(from),
+        record,
+    };
     let mut made = engine::run(job)?;
     if !folders.has_fonts() {
         notes.push(
@@ -258,6 +287,7 @@ pub fn open(
         dom,
         made,
         address: text.to_owned(),
+        base,
         view,
         fonts,
         folders,
@@ -282,12 +312,13 @@ fn look(
     view: View,
     folders: &Folders,
     limits: &PageLimits,
+    from: &dyn Fetch,
     started: Instant,
 ) -> Found {
     let mut found = Found::default();
     if let Some(bytes) = heap.bytes(name) {
         let shown = Kept::open(bytes).map_err(Stale::from).and_then(|kept| {
-            kept.check(source, view, folders, limits.resource_bytes)?;
+            kept.check(source, view, folders, &|url| Was::at(url, limits.resource_bytes, from))?;
             let read = Instant::now();
             let pixels = kept.paint(view)?;
             let header = &kept.entry.header;

@@ -14,11 +14,13 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
 use crate::about::{About, ImageRecord, write_boxes, write_links};
+use crate::address::shown_text;
 use crate::engine::{Made, Recorded};
 use crate::entry::{Entry, Header, NO_PICTURE, Part, SCROLL_BOUND, assemble};
 use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
 use crate::list::{self, CommandRecord, List, Supply, Tables};
+use crate::loader::Found;
 use crate::pixels::{Pixels, rasterize};
 use crate::view::View;
 
@@ -30,8 +32,8 @@ pub enum Stale {
     #[error("the page changed")]
     Source,
     /// A style sheet or an image changed.
-    #[error("{} changed, came or went", .0.display())]
-    Resource(PathBuf),
+    #[error("{} changed, came or went", shown_text(.0))]
+    Resource(String),
     /// A font is gone, or another one.
     #[error("the font {} is gone or changed", .0.display())]
     Font(PathBuf),
@@ -77,6 +79,7 @@ pub(crate) fn engine_build() -> [u8; 16] {
 /// What an entry is made from, besides what the engine made.
 pub(crate) struct Origin<'a> {
     pub(crate) address: &'a str,
+    pub(crate) base: &'a str,
     pub(crate) source: u128,
     pub(crate) view: View,
     /// The state of the fonts before the page was laid out.
@@ -132,6 +135,7 @@ pub(crate) fn to_entry(made: &Made, recorded: &Recorded, origin: &Origin<'_>) ->
     let about = About {
         address: origin.address.to_owned(),
         title: made.title.clone(),
+        base: origin.base.to_owned(),
         resources: made.resources.clone(),
         left_out: made.left_out.clone(),
         fonts,
@@ -188,7 +192,7 @@ impl<'heap> Kept<'heap> {
         source: u128,
         view: View,
         folders: &Folders,
-        resource_bytes_max: u64,
+        found: &dyn Fn(&str) -> Found,
     ) -> Result<(), Stale> {
         let header = &self.entry.header;
         if header.engine != engine_build() {
@@ -206,8 +210,8 @@ impl<'heap> Kept<'heap> {
             }
         }
         for resource in &self.about.resources {
-            if crate::loader::Found::at(&resource.path, resource_bytes_max) != resource.found {
-                return Err(Stale::Resource(resource.path.clone()));
+            if found(&resource.url) != resource.found {
+                return Err(Stale::Resource(resource.url.clone()));
             }
         }
         // Last: none of this is kept anew, and a page that changed is.
