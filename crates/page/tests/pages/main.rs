@@ -4,9 +4,12 @@
 mod alike;
 mod changes;
 mod damage;
+mod folders;
 mod hostile;
+mod network;
 mod processes;
 mod quota;
+mod server;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
