@@ -61,15 +61,16 @@ fn declared(bytes: &[u8]) -> Option<&'static Encoding> {
         } else if rest.first() == Some(&b'<')
             && (begins_tag(rest, 1) || rest.get(1) == Some(&b'/') && begins_tag(rest, 2))
         {
+            let is_meta = rest.len() > 5
+                && rest[..5].eq_ignore_ascii_case(b"<meta")
+                && (rest[5].is_ascii_whitespace() || rest[5] == b'/');
             let end = rest.iter().position(|byte| byte.is_ascii_whitespace() || *byte == b'>');
-            let (name, after) = rest.split_at(end.unwrap_or(rest.len()));
-            let mut attributes = Attributes { rest: after };
-            if name.eq_ignore_ascii_case(b"<meta") && after.first() != Some(&b'>') {
-                if let Some(encoding) = of_meta(&mut attributes) {
-                    return Some(encoding);
-                }
-            } else {
+            let after = if is_meta { 5 } else { end.unwrap_or(rest.len()) };
+            let mut attributes = Attributes { rest: &rest[after..] };
+            if !is_meta {
                 attributes.by_ref().for_each(drop);
+            } else if let Some(encoding) = of_meta(&mut attributes) {
+                return Some(encoding);
             }
             rest = attributes.rest;
         } else if rest.starts_with(b"<!") || rest.starts_with(b"</") || rest.starts_with(b"<?") {

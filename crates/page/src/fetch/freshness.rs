@@ -54,7 +54,7 @@ mod tests {
         let mut headers = Headers::default();
         fields.iter().for_each(|(name, value)| headers.add(name, value));
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let mut is_fresh_at = |seconds: u64| is_fresh(&headers, at, at + Duration::from_secs(seconds));
+        let is_fresh_at = |seconds: u64| is_fresh(&headers, at, at + Duration::from_secs(seconds));
         assert!(!is_fresh(&headers, at, at - Duration::from_secs(1)), "the clock was set back");
         (0..2_000).step_by(100).take_while(|seconds| is_fresh_at(*seconds)).count() as u64 * 100
     }

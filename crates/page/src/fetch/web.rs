@@ -4,6 +4,7 @@
 //! an error. A server leads to no files. What is known is told only to the address that said it.
 
 use std::io::Read;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use blitz_traits::net::Url;
@@ -33,7 +34,11 @@ impl Web {
     #[must_use]
     pub fn new(patience: Duration) -> Web {
         // The roots that the user's system trusts, so that a user's own count as well.
-        let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::PlatformVerifier)
+            .unversioned_rustls_crypto_provider(provider)
+            .build();
         let config = Agent::config_builder()
             .user_agent(concat!("holdfast-page/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls)

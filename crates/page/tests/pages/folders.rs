@@ -10,7 +10,7 @@ fn a_folder_is_shown_as_its_index_or_as_a_list_that_follows_it() {
     let folder = place.write("x", "").with_file_name("folder");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("a.txt"), "text").unwrap();
-    let view = view(600, 200);
+    let view = view(800, 400);
     let list = place.open(&folder, view);
     assert!(is_drawn(&list.pixels) && list.title.ends_with("/folder/"), "{}", list.title);
     let again = place.open(&folder, view);
@@ -23,7 +23,8 @@ fn a_folder_is_shown_as_its_index_or_as_a_list_that_follows_it() {
 
     std::fs::write(folder.join("i.css"), "p { color: red }").unwrap();
     let index = folder.join("index.html");
-    std::fs::write(&index, "<!doctype html><title>I</title><link rel=stylesheet href=i.css><p>index").unwrap();
+    std::fs::write(&index, "<!doctype html><title>I</title><link rel=stylesheet href=i.css><p>index")
+        .unwrap();
     let opened = place.open(&folder, view);
     assert_eq!((opened.title.as_str(), opened.stale), ("I", Some(Stale::Source)));
     assert_eq!(opened.pixels, anew(&index, view), "what it asks for is beside it");

@@ -4,6 +4,7 @@
 mod alike;
 mod changes;
 mod damage;
+mod faulty;
 mod folders;
 mod hostile;
 mod network;

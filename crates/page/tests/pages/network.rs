@@ -7,14 +7,15 @@ use holdfast_page::{
     Address, Asking, FetchError, Opened, Opening, PageError, Pixels, Stale, Tier, View, Web, open_with,
 };
 
-use crate::server::{Reply, Server, Way};
+use crate::server::{Reply, Server};
 use crate::{Place, limits, png, view};
 
-const PAGE: &str = "<!doctype html><title>T</title><link rel=stylesheet href=/a.css><h1>Page</h1><img src=a.png><p>text";
+const PAGE: &str =
+    "<!doctype html><title>T</title><link rel=stylesheet href=/a.css><h1>Page</h1><img src=a.png><p>text";
 
 impl Place {
     /// Opens a page of a server and keeps it.
-    fn visit(&self, url: &str, view: View, asking: Asking) -> Result<Opened, PageError> {
+    pub(crate) fn visit(&self, url: &str, view: View, asking: Asking) -> Result<Opened, PageError> {
         let cache = self.cache();
         let limits = limits();
         let web = Arc::new(Web::new(Duration::from_secs(60)));
@@ -26,22 +27,22 @@ impl Place {
         Ok(opened)
     }
 
-    fn usual(&self, url: &str) -> Opened {
+    pub(crate) fn usual(&self, url: &str) -> Opened {
         self.visit(url, view(300, 200), Asking::Usual).unwrap()
     }
 }
 
 /// As it looks without a cache.
-fn anew(url: &str, view: View) -> Pixels {
+pub(crate) fn anew(url: &str, view: View) -> Pixels {
     try_anew(url, view, Duration::from_secs(60)).unwrap().pixels
 }
 
-fn try_anew(url: &str, view: View, patience: Duration) -> Result<Opened, PageError> {
+pub(crate) fn try_anew(url: &str, view: View, patience: Duration) -> Result<Opened, PageError> {
     let opening = Opening::new(view, &limits(), None, Arc::new(Web::new(patience)));
     open_with(&Address::parse(url).unwrap(), &opening)
 }
 
-fn error_of(opened: Result<Opened, PageError>) -> Arc<FetchError> {
+pub(crate) fn error_of(opened: Result<Opened, PageError>) -> Arc<FetchError> {
     match opened {
         Err(PageError::Fetch { error, .. }) => error,
         other => panic!("{other:?}"),
@@ -49,7 +50,7 @@ fn error_of(opened: Result<Opened, PageError>) -> Arc<FetchError> {
 }
 
 /// A server with a page, a style sheet and an image, each with these headers.
-fn server(headers: &[(&str, &str)]) -> Server {
+pub(crate) fn server(headers: &[(&str, &str)]) -> Server {
     let server = Server::new();
     let with = |reply: Reply| headers.iter().fold(reply, |reply, (name, value)| reply.with(name, value));
     server.say("/a.html", with(Reply::html(PAGE)));
@@ -62,7 +63,10 @@ const ALL: [&str; 3] = ["/a.css", "/a.html", "/a.png"];
 
 #[test]
 fn a_server_that_says_that_nothing_changed_has_the_kept_picture_shown() {
-    for (said, asked) in [(("ETag", "\"one\""), "if-none-match"), (("Last-Modified", "Tue, 14 Nov 2023 22:13:20 GMT"), "if-modified-since")] {
+    for (said, asked) in [
+        (("ETag", "\"one\""), "if-none-match"),
+        (("Last-Modified", "Tue, 14 Nov 2023 22:13:20 GMT"), "if-modified-since"),
+    ] {
         let (place, server) = (Place::new(), server(&[said]));
         let url = server.url("/a.html");
         let cold = place.usual(&url);
@@ -96,12 +100,21 @@ fn nobody_is_asked_as_long_as_the_server_said_and_a_new_word_of_it_counts() {
     assert!(requests.iter().all(|(_, headers)| headers["cache-control"] == "no-cache"));
 
     // It is as old already when it comes.
-    let old = Reply::html("<!doctype html><p>old").with("Cache-Control", "max-age=100").with("Age", "200").with("ETag", "\"o\"");
+    let old = Reply::html("<!doctype html><p>old")
+        .with("Cache-Control", "max-age=100")
+        .with("Age", "200")
+        .with("ETag", "\"o\"");
     server.say("/old.html", old.clone());
     let url = server.url("/old.html");
     place.usual(&url);
     server.asked();
-    server.say("/old.html", Reply { headers: vec![("ETag".into(), "\"o\"".into()), ("Cache-Control".into(), "max-age=1000".into())], ..old });
+    server.say(
+        "/old.html",
+        Reply {
+            headers: vec![("ETag".into(), "\"o\"".into()), ("Cache-Control".into(), "max-age=1000".into())],
+            ..old
+        },
+    );
     assert_eq!(place.usual(&url).tier, Tier::List);
     assert_eq!(server.paths(), ["/old.html"]);
     assert_eq!(place.usual(&url).tier, Tier::List);
@@ -160,7 +173,11 @@ fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
     drop(gone);
     let opened = place.usual(&url);
     assert_eq!((opened.tier, opened.pixels == first.pixels), (Tier::List, true));
-    assert!(opened.notes.iter().any(|note| note.contains("as it was kept") && note.contains("cannot be reached")), "{:?}", opened.notes);
+    assert!(
+        opened.notes.iter().any(|note| note.contains("as it was kept") && note.contains("cannot be reached")),
+        "{:?}",
+        opened.notes
+    );
     let opened = place.visit(&url, view(200, 200), Asking::Usual).unwrap();
     assert_eq!(opened.tier, Tier::Document);
     for unreachable in [&strict, &other] {
@@ -186,98 +203,6 @@ fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
 }
 
 #[test]
-fn half_of_an_answer_is_never_kept_as_all_of_it() {
-    let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000"), ("ETag", "\"one\"")]));
-    let url = server.url("/a.html");
-    let long = format!("h1 {{ color: red }} {:9999} h1 {{ color: blue }}", "");
-    let whole = Reply::css(&long).with("Cache-Control", "max-age=1000");
-    server.say("/a.css", whole.clone().on(Way::Half));
-    let opened = place.usual(&url);
-    assert!(opened.notes.iter().any(|note| note.contains("only a part")), "{:?}", opened.notes);
-    server.say("/a.css", whole);
-    let opened = place.usual(&url);
-    assert_eq!(opened.stale, Some(Stale::Resource(server.url("/a.css"))));
-    assert_eq!(opened.pixels, anew(&url, view(300, 200)));
-
-    let page = Reply::html(format!("<!doctype html>{}", "<p>text".repeat(1_000)));
-    let gzip = Reply::html(gzip(&page.body)).with("Content-Encoding", "gzip");
-    let longer = page.clone().with("Content-Length", &(page.body.len() + 1).to_string());
-    let chunked = Reply::html("ff\r\nonly this").with("Transfer-Encoding", "chunked").with("Content-Length", "");
-    for broken in [page.on(Way::Half), gzip.on(Way::Half), longer, chunked] {
-        server.say("/half.html", broken.clone());
-        let error = error_of(place.visit(&server.url("/half.html"), view(300, 200), Asking::Usual));
-        assert!(matches!(*error, FetchError::Cut { .. } | FetchError::Protocol { .. }), "{error:?} {:?}", broken.headers);
-    }
-    assert_eq!(place.cache().views().unwrap().len(), 1);
-}
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut to = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    std::io::Write::write_all(&mut to, bytes).unwrap();
-    to.finish().unwrap()
-}
-
-#[test]
-fn a_page_comes_compressed_as_it_is_asked_for() {
-    let server = Server::new();
-    let page = "<!doctype html><p>text";
-    server.say("/plain.html", Reply::html(page));
-    server.say("/gzip.html", Reply::html(gzip(page.as_bytes())).with("Content-Encoding", "gzip"));
-    let view = view(300, 200);
-    assert_eq!(anew(&server.url("/gzip.html"), view), anew(&server.url("/plain.html"), view));
-    assert!(server.asked()[0].1["accept-encoding"].contains("gzip"));
-}
-
-#[test]
-fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
-    let server = Server::new();
-    let bomb = gzip(&vec![b'x'; 200 << 20]);
-    assert!(bomb.len() < 2 << 20);
-    let html = Reply::html;
-    type Is = fn(&FetchError) -> bool;
-    let cases: [(&str, Reply, Is); 16] = [
-        ("endless", html([b'x'; 65_536]).on(Way::Endless), |e| matches!(e, FetchError::TooLarge { .. })),
-        ("bomb", html(bomb).with("Content-Encoding", "gzip"), |e| matches!(e, FetchError::TooLarge { .. })),
-        ("long", html("x").with("Content-Length", "99999999999"), |e| matches!(e, FetchError::TooLarge { .. })),
-        ("stuck", html("x").on(Way::Stuck), |e| matches!(e, FetchError::Slow | FetchError::TimeOut { .. })),
-        ("circle", Reply::redirect("/circle"), |e| matches!(e, FetchError::Redirects { .. })),
-        ("file", Reply::redirect("file:///etc/hostname"), |e| matches!(e, FetchError::Refused(_))),
-        ("nowhere", Reply::status(302), |e| matches!(e, FetchError::Refused(_))),
-        ("missing", Reply::status(404), |e| matches!(e, FetchError::NotFound)),
-        ("fault", Reply::status(500), |e| matches!(e, FetchError::Status { status: 500 })),
-        ("secret", Reply::status(401), |e| matches!(e, FetchError::Status { status: 401 })),
-        ("part", Reply::status(206), |e| matches!(e, FetchError::Status { status: 206 })),
-        ("unasked", Reply::status(304).with("Content-Length", "0"), |e| matches!(e, FetchError::Status { status: 304 })),
-        ("image", Reply::new("image/png", "x"), |e| matches!(e, FetchError::NotHtml { .. })),
-        ("other", html("x").with("Content-Encoding", "zstd"), |e| matches!(e, FetchError::Encoding { .. })),
-        ("no-http", html("").on(Way::Raw(b"220 mail.example.org\r\n".to_vec())), |e| matches!(e, FetchError::Protocol { .. })),
-        ("nothing", html("").on(Way::Raw(Vec::new())), |e| matches!(e, FetchError::Unreachable(_) | FetchError::Protocol { .. })),
-    ];
-    for (name, reply, is_right) in cases {
-        let path = format!("/{name}");
-        server.say(&path, reply);
-        let patience = Duration::from_secs(if name == "stuck" { 1 } else { 60 });
-        let error = error_of(try_anew(&server.url(&path), view(300, 200), patience));
-        assert!(is_right(&error), "{name}: {error:?}");
-        assert!(error.to_string().len() > 20, "{name}: {error}");
-    }
-    assert!(server.asked().iter().filter(|(path, _)| path == "/circle").count() < 20);
-    let error = error_of(try_anew("http://no-such-name.invalid/", view(300, 200), Duration::from_secs(60)));
-    assert!(matches!(*error, FetchError::HostNotFound | FetchError::Unreachable(_) | FetchError::TimeOut { .. }), "{error:?}");
-}
-
-#[test]
-fn a_server_that_cannot_show_who_it_is_is_not_asked() {
-    let plain = Server::new();
-    for address in [crate::server::self_made_tls(), plain.address()] {
-        let opened = try_anew(&format!("https://localhost:{}/", address.port()), view(300, 200), Duration::from_secs(60));
-        let error = error_of(opened);
-        assert!(matches!(*error, FetchError::Tls { .. }), "{error:?}");
-    }
-    assert!(plain.asked().iter().all(|(path, _)| path.is_empty() || !path.starts_with('/')), "nothing was asked of it");
-}
-
-#[test]
 fn what_must_not_be_kept_is_not_and_that_is_said() {
     let (place, server) = (Place::new(), server(&[]));
     server.say("/secret.html", Reply::html("<!doctype html><p>secret").with("Cache-Control", "no-store"));
@@ -287,7 +212,11 @@ fn what_must_not_be_kept_is_not_and_that_is_said() {
         for _ in 0..2 {
             let opened = place.usual(&server.url(path));
             assert_eq!(opened.tier, Tier::Nothing);
-            assert!(opened.notes.iter().any(|note| note.contains("not kept: the server of")), "{:?}", opened.notes);
+            assert!(
+                opened.notes.iter().any(|note| note.contains("not kept: the server of")),
+                "{:?}",
+                opened.notes
+            );
         }
     }
     assert_eq!(place.cache().views().unwrap(), []);
@@ -310,7 +239,15 @@ fn a_page_from_a_server_gets_no_files_and_a_file_asks_no_server_unless_it_may() 
     let page = place.write("a.html", page);
     let may = |network: bool| {
         let cache = place.cache();
-        let opening = Opening { network, ..Opening::new(view(300, 200), &limits(), Some(&cache), Arc::new(Web::new(Duration::from_secs(60)))) };
+        let opening = Opening {
+            network,
+            ..Opening::new(
+                view(300, 200),
+                &limits(),
+                Some(&cache),
+                Arc::new(Web::new(Duration::from_secs(60))),
+            )
+        };
         let mut opened = open_with(&crate::address(&page), &opening).unwrap();
         if let Some(to_keep) = opened.to_keep.take() {
             to_keep.keep(&cache).unwrap();
@@ -330,7 +267,9 @@ fn a_page_from_a_server_gets_no_files_and_a_file_asks_no_server_unless_it_may() 
 fn a_page_that_was_found_elsewhere_is_asked_for_where_it_was_named_and_is_relative_to_where_it_was_found() {
     let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000"), ("ETag", "\"one\"")]));
     server.say("/moved", Reply::redirect("/sub/page.html#x"));
-    let page = Reply::html("<!doctype html><link rel=stylesheet href=b.css><p>x").with("Cache-Control", "max-age=1000").with("ETag", "\"one\"");
+    let page = Reply::html("<!doctype html><link rel=stylesheet href=b.css><p>x")
+        .with("Cache-Control", "max-age=1000")
+        .with("ETag", "\"one\"");
     server.say("/sub/page.html", page.clone());
     server.say("/sub/b.css", Reply::css("p { color: red }").with("Cache-Control", "max-age=1000"));
     let url = server.url("/moved");
@@ -363,7 +302,8 @@ fn pages_in_other_letters_look_as_those_in_utf_8() {
     // The server takes its word back: the same bytes are other letters.
     server.say("/koi8-r.html", Reply::new("text/html; charset=KOI8-U", &bytes));
     assert_eq!(place.usual(&server.url("/koi8-r.html")).stale, Some(Stale::Source));
-    let meta = [b"<!doctype html><meta charset=koi8-r>".as_slice(), &bytes["<!doctype html>".len()..]].concat();
+    let meta =
+        [b"<!doctype html><meta charset=koi8-r>".as_slice(), &bytes["<!doctype html>".len()..]].concat();
     let file = place.write("a.html", meta);
     assert_eq!(place.open(&file, view(300, 200)).pixels, right);
 }
@@ -388,7 +328,12 @@ fn what_servers_sent_counts_against_the_quota_goes_with_its_page_and_is_believed
     assert_eq!((narrow.tier, narrow.pixels), (Tier::Document, anew(&server.url("/a.html"), view(200, 200))));
     // What was said rots: it is asked for again.
     place.spoil(|heap| {
-        let answers: Vec<String> = heap.heap().roots().map(|(name, _)| name.to_owned()).filter(|name| name.starts_with("http:")).collect();
+        let answers: Vec<String> = heap
+            .heap()
+            .roots()
+            .map(|(name, _)| name.to_owned())
+            .filter(|name| name.starts_with("http:"))
+            .collect();
         for name in answers {
             heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), 9, &[0xee])).unwrap();
         }
@@ -405,9 +350,12 @@ fn what_servers_sent_counts_against_the_quota_goes_with_its_page_and_is_believed
 fn a_place_in_a_page_is_where_it_is_shown_from_the_list_as_well() {
     let (place, server) = (Place::new(), Server::new());
     let text = "<p>text".repeat(50);
-    server.say("/a.html", Reply::html(format!(
-        "<!doctype html>{text}<h2 id='c d'>There</h2>{text}<a name=e></a><p>E</p>{text}<p id=last>{text}"
-    )));
+    server.say(
+        "/a.html",
+        Reply::html(format!(
+            "<!doctype html>{text}<h2 id='c d'>There</h2>{text}<a name=e></a><p>E</p>{text}<p id=last>{text}"
+        )),
+    );
     let url = server.url("/a.html");
     let top = place.usual(&url);
     let mut places = vec![];
@@ -423,6 +371,9 @@ fn a_place_in_a_page_is_where_it_is_shown_from_the_list_as_well() {
     for fragment in ["", "#", "#no-such-place", "#top"] {
         assert_eq!(place.usual(&format!("{url}{fragment}")).scroll, 0, "{fragment}");
     }
-    assert_eq!(place.visit(&format!("{url}#e"), view(300, 200).scrolled(7), Asking::Usual).unwrap().scroll, 7);
+    assert_eq!(
+        place.visit(&format!("{url}#e"), view(300, 200).scrolled(7), Asking::Usual).unwrap().scroll,
+        7
+    );
     assert!(place.usual(&url).pixels == top.pixels);
 }
