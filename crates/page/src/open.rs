@@ -293,7 +293,7 @@ impl Visit<'_> {
 
     /// Says of when the page is, if nobody was asked.
     fn note_age(&self, notes: &mut Vec<String>) {
-        notes.extend(self.sources.silences());
+        notes.extend(self.sources.silences(self.address.as_str()));
         let there = self.sources.there(self.address.as_str());
         if let (Asking::Offline, Some(said)) = (self.asking, there.and_then(|there| there.said)) {
             let at = humantime::format_rfc3339_seconds(said.at);

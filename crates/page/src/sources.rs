@@ -7,6 +7,7 @@
 //!   came in part are as good as none.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -70,6 +71,8 @@ struct State {
     /// What is kept, and would have to be asked for.
     kept: HashMap<String, Said>,
     there: HashMap<String, There>,
+    /// Servers that were not to be reached.
+    unreachable: Vec<(String, Arc<FetchError>)>,
 }
 
 /// Whether somebody is asked over a network for it.
@@ -165,13 +168,32 @@ impl Sources {
         there
     }
 
+    /// Asks, unless its server was not to be reached a moment ago.
     fn one(&self, url: &Url, purpose: Purpose, bytes_max: u64, kept: Option<&Said>) -> There {
+        let server = url.origin().ascii_serialization();
+        let known = self
+            .state()
+            .unreachable
+            .iter()
+            .find(|(known, _)| *known == server)
+            .map(|(_, error)| Arc::clone(error));
+        if let Some(error) = known {
+            return silent(error, kept);
+        }
+        let there = self.ask_server(url, purpose, bytes_max, kept);
+        if let Some(error) = there.error.as_ref().filter(|error| error.is_of_server()) {
+            self.state().unreachable.push((server, Arc::clone(error)));
+        }
+        there
+    }
+
+    fn ask_server(&self, url: &Url, purpose: Purpose, bytes_max: u64, kept: Option<&Said>) -> There {
         let nothing = |error| There { said: None, bytes: None, error: Some(Arc::new(error)), is_new: false };
         if self.asking == Asking::Offline {
             return nothing(FetchError::Offline);
         }
         if Instant::now() >= self.end {
-            return silent(FetchError::Late, kept);
+            return silent(Arc::new(FetchError::Late), kept);
         }
         let is_reload = self.asking == Asking::Reload;
         let known = kept.filter(|_| !is_reload).map(|said| Known { url: &said.url, headers: &said.headers });
@@ -180,7 +202,11 @@ impl Sources {
             Purpose::Part => bytes_max.min(self.bytes_left.load(Ordering::Relaxed)),
         };
         let wanted = Wanted { url, bytes_max, purpose, known, anew: is_reload };
-        let (said, bytes) = match (self.from.fetch(&wanted), kept) {
+        // Who gives the bytes is not of this crate, and its panic no end of the program.
+        let fetched = catch_unwind(AssertUnwindSafe(|| self.from.fetch(&wanted))).unwrap_or_else(|_| {
+            Err(FetchError::Protocol { message: "asking it failed in this program".to_owned() })
+        });
+        let (said, bytes) = match (fetched, kept) {
             (Ok(Answer::Bytes(fetched)), _) => {
                 if purpose == Purpose::Part {
                     let length = fetched.bytes.len() as u64;
@@ -202,7 +228,7 @@ impl Sources {
                 (Said { headers, at: SystemTime::now(), ..kept.clone() }, None)
             }
             (Ok(Answer::Unchanged(_)), None) => return nothing(FetchError::Status { status: 304 }),
-            (Err(error), kept) if error.is_silence() => return silent(error, kept),
+            (Err(error), kept) if error.is_silence() => return silent(Arc::new(error), kept),
             (Err(error), _) => return nothing(error),
         };
         There { said: Some(said), bytes, error: None, is_new: true }
@@ -246,17 +272,24 @@ impl Sources {
         there.bytes.ok_or_else(|| there.error.unwrap_or_else(none))
     }
 
-    /// Whoever could not be asked, for people.
-    pub(crate) fn silences(&self) -> Vec<String> {
+    /// That a server was silent, for people; `page` is the page's address.
+    pub(crate) fn silences(&self, page: &str) -> Vec<String> {
         let state = self.state();
-        let mut silences: Vec<String> = state
+        let mut silent: Vec<(&String, &FetchError)> = state
             .there
             .iter()
             .filter(|(_, there)| there.said.is_some())
-            .filter_map(|(url, there)| Some(format!("{url} is as it was kept: {}", there.error.as_ref()?)))
+            .filter_map(|(url, there)| Some((url, there.error.as_deref()?)))
             .collect();
-        silences.sort();
-        silences
+        silent.sort_by_key(|(url, _)| (*url != page, *url));
+        let mut notes = Vec::new();
+        if let Some((url, error)) = silent.first() {
+            notes.push(format!("{url} is as it was kept: {error}"));
+        }
+        if silent.len() > 1 {
+            notes.push(format!("and so are {} other parts of the page", silent.len() - 1));
+        }
+        notes
     }
 
     /// What was said in this opening, with the bytes that came; to be kept.
@@ -286,7 +319,7 @@ impl Sources {
 }
 
 /// Nobody answered: what is kept counts, unless it was said that it must not.
-fn silent(error: FetchError, kept: Option<&Said>) -> There {
+fn silent(error: Arc<FetchError>, kept: Option<&Said>) -> There {
     let said = kept.filter(|said| !freshness::must_ask(&said.headers)).cloned();
-    There { said, bytes: None, error: Some(Arc::new(error)), is_new: false }
+    There { said, bytes: None, error: Some(error), is_new: false }
 }

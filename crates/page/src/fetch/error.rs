@@ -110,6 +110,18 @@ impl FetchError {
         }
     }
 
+    /// Whether it is so of all that the server has.
+    #[must_use]
+    pub(crate) fn is_of_server(&self) -> bool {
+        matches!(
+            self,
+            FetchError::HostNotFound
+                | FetchError::Unreachable(_)
+                | FetchError::TimeOut { .. }
+                | FetchError::Tls { .. }
+        )
+    }
+
     /// Whether it says nothing of what is there: whoever would know was not reached, or is out of order.
     #[must_use]
     pub(crate) fn is_silence(&self) -> bool {

@@ -162,6 +162,22 @@ fn another_viewport_takes_the_document_and_the_parts_that_are_kept() {
 }
 
 #[test]
+fn a_page_whose_document_is_gone_is_asked_for_again_though_it_has_not_changed() {
+    let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
+    let url = server.url("/a.html");
+    place.usual(&url);
+    place.spoil(|heap| {
+        let names: Vec<String> = heap.heap().roots().map(|(name, _)| name.to_owned()).collect();
+        let document = names.iter().find(|name| name.starts_with("dom:")).unwrap();
+        heap.transaction(|tx| tx.remove(document)).unwrap();
+    });
+    server.asked();
+    let opened = place.visit(&url, view(200, 200), Asking::Usual).unwrap();
+    assert_eq!((opened.tier, opened.pixels), (Tier::Nothing, anew(&url, view(200, 200))));
+    assert_eq!(place.usual(&url).tier, Tier::List);
+}
+
+#[test]
 fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
     let (place, gone) = (Place::new(), server(&[("ETag", "\"one\"")]));
     let url = gone.url("/a.html");
@@ -178,6 +194,7 @@ fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
         "{:?}",
         opened.notes
     );
+    assert_eq!(opened.notes.len(), 2, "one word for all: {:?}", opened.notes);
     let opened = place.visit(&url, view(200, 200), Asking::Usual).unwrap();
     assert_eq!(opened.tier, Tier::Document);
     for unreachable in [&strict, &other] {

@@ -248,3 +248,17 @@ pub(crate) fn self_made_tls() -> SocketAddr {
     });
     address
 }
+
+/// Takes what is TLS for a bad request, as servers do that talk none.
+pub(crate) fn plain_at_the_port_of_tls() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().take(4).flatten() {
+            let _ = stream.set_read_timeout(Some(Duration::from_secs(60)));
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    address
+}
