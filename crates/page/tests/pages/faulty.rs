@@ -66,7 +66,7 @@ fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
     assert!(bomb.len() < 2 << 20);
     let html = |body: &str| Reply::html(body);
     type Is = fn(&FetchError) -> bool;
-    let cases: [(&str, Reply, Is); 16] = [
+    let cases: [(&str, Reply, Is); 18] = [
         ("endless", html(&"x".repeat(65_536)).on(Way::Endless), |e| matches!(e, FetchError::TooLarge { .. })),
         ("bomb", Reply::html(bomb).with("Content-Encoding", "gzip"), |e| {
             matches!(e, FetchError::TooLarge { .. })
@@ -75,6 +75,10 @@ fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
             matches!(e, FetchError::TooLarge { .. })
         }),
         ("stuck", html("x").on(Way::Stuck), |e| matches!(e, FetchError::Slow | FetchError::TimeOut { .. })),
+        ("drop", html(&"x".repeat(5_000)).on(Way::Drop), |e| {
+            matches!(e, FetchError::Slow | FetchError::TimeOut { .. })
+        }),
+        ("mute", html("x").on(Way::Mute), |e| matches!(e, FetchError::TimeOut { .. })),
         ("circle", Reply::redirect("/circle"), |e| matches!(e, FetchError::Redirects { .. })),
         ("file", Reply::redirect("file:///etc/hostname"), |e| matches!(e, FetchError::Refused(_))),
         ("nowhere", Reply::status(302), |e| matches!(e, FetchError::Refused(_))),
@@ -97,7 +101,7 @@ fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
     for (name, reply, is_right) in cases {
         let path = format!("/{name}");
         server.say(&path, reply);
-        let patience = Duration::from_secs(if name == "stuck" { 1 } else { 60 });
+        let patience = Duration::from_secs(if ["stuck", "drop", "mute"].contains(&name) { 1 } else { 60 });
         let error = error_of(try_anew(&server.url(&path), view(300, 200), patience));
         assert!(is_right(&error), "{name}: {error:?}");
         assert!(error.to_string().len() > 20, "{name}: {error}");
@@ -108,6 +112,27 @@ fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
         matches!(*error, FetchError::HostNotFound | FetchError::Unreachable(_) | FetchError::TimeOut { .. }),
         "{error:?}"
     );
+}
+
+#[test]
+fn a_server_that_is_mute_is_not_waited_for_by_each_part_of_a_page() {
+    let (server, mute) = (Server::new(), Server::new());
+    let styles: String = (0..40)
+        .map(|n| {
+            let path = format!("/{n}.css");
+            mute.say(&path, Reply::css("").on(Way::Mute));
+            format!("<link rel=stylesheet href='{}'>", mute.url(&path))
+        })
+        .collect();
+    server.say("/a.html", Reply::html(format!("<!doctype html>{styles}<p>text")));
+    let opened = try_anew(&server.url("/a.html"), view(300, 200), Duration::from_secs(2)).unwrap();
+    assert!(
+        opened.notes.iter().any(|note| note.contains("has not answered within 2 s")),
+        "{:?}",
+        opened.notes
+    );
+    let asked = mute.asked().len();
+    assert!((1..20).contains(&asked), "{asked}");
 }
 
 #[test]

@@ -18,6 +18,10 @@ pub(crate) enum Way {
     Endless,
     /// The head, then nothing for as long as the test takes.
     Stuck,
+    /// The head, then a byte now and then.
+    Drop,
+    /// Nothing for as long as the test takes.
+    Mute,
     /// These bytes, and nothing of HTTP about them.
     Raw(Vec<u8>),
 }
@@ -182,6 +186,13 @@ fn answer(
         stream.write_all(bytes)?;
         return Ok(false);
     }
+    let rest = || std::thread::sleep(Duration::from_millis(20));
+    if matches!(reply.way, Way::Mute) {
+        while !shared.ends.load(Ordering::SeqCst) {
+            rest();
+        }
+        return Ok(false);
+    }
     let is_known = |said: &str, known: &str| {
         asked.get(known).is_some_and(|known| reply.header(said).is_some_and(|said| said == known))
     };
@@ -211,10 +222,16 @@ fn answer(
         }
         Way::Stuck => {
             while !shared.ends.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(20));
+                rest();
             }
         }
-        Way::Whole | Way::Raw(_) => {
+        Way::Drop => {
+            for byte in &reply.body {
+                stream.write_all(&[*byte])?;
+                rest();
+            }
+        }
+        Way::Whole | Way::Raw(_) | Way::Mute => {
             stream.write_all(&reply.body)?;
             // What is said of the length may not be so.
             return Ok(reply.header("Content-Length").is_none());
