@@ -56,7 +56,7 @@ impl Web {
 
     fn ask(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
         let end = Instant::now() + self.patience;
-        let mut url = wanted.url.clone();
+        let mut url = nameless(wanted.url.clone());
         for _ in 0..=REDIRECTS_MAX {
             let mut response = self.call(&url, wanted, end)?;
             let status = response.status().as_u16();
@@ -162,6 +162,13 @@ fn headers_of(response: &http::Response<Body>) -> Headers {
     headers
 }
 
+/// Without a name and password, which are never given.
+fn nameless(mut url: Url) -> Url {
+    // Whoever has a host can be without both.
+    let _ = url.set_username("").and_then(|()| url.set_password(None));
+    url
+}
+
 /// Where a redirect leads.
 fn target(from: &Url, response: &http::Response<Body>) -> Result<Url, FetchError> {
     let said = response.headers().get(http::header::LOCATION).and_then(|value| value.to_str().ok());
@@ -177,7 +184,7 @@ fn target(from: &Url, response: &http::Response<Body>) -> Result<Url, FetchError
         ));
     }
     url.set_fragment(None);
-    Ok(url)
+    Ok(nameless(url))
 }
 
 /// Pages are HTML; a server that does not say what it sends is not asked twice.

@@ -323,6 +323,13 @@ fn pages_in_other_letters_look_as_those_in_utf_8() {
         [b"<!doctype html><meta charset=koi8-r>".as_slice(), &bytes["<!doctype html>".len()..]].concat();
     let file = place.write("a.html", meta);
     assert_eq!(place.open(&file, view(300, 200)).pixels, right);
+    // A style sheet of which one byte is no letter is one all the same.
+    let style = |bytes: &[u8]| {
+        server.say("/a.css", Reply::css(bytes));
+        server.say("/styled.html", Reply::html("<!doctype html><link rel=stylesheet href=a.css><p>x"));
+        anew(&server.url("/styled.html"), view(300, 200))
+    };
+    assert_eq!(style(b"/* \xe9 */ p { color: red }"), style(b"p { color: red }"));
 }
 
 #[test]
