@@ -4,9 +4,13 @@
 mod alike;
 mod changes;
 mod damage;
+mod faulty;
+mod folders;
 mod hostile;
+mod network;
 mod processes;
 mod quota;
+mod server;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
