@@ -49,10 +49,12 @@ pub(crate) enum Part {
     Fonts,
     Links,
     Boxes,
+    /// What is written where.
+    Text,
 }
 
 /// How many parts there are.
-pub(crate) const PARTS: usize = 11;
+pub(crate) const PARTS: usize = 12;
 
 /// The beginning of an entry.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -89,7 +91,7 @@ pub(crate) struct Header {
 pub(crate) const HEADER_BYTES: usize = size_of::<Header>();
 /// Where the header keeps when it was used.
 pub(crate) const USED_AT: u64 = (HEADER_BYTES - size_of::<u64>()) as u64;
-const _: () = assert!(HEADER_BYTES == 304);
+const _: () = assert!(HEADER_BYTES == 320);
 const SUMMED_BYTES: usize = HEADER_BYTES - 2 * size_of::<u64>();
 
 impl Header {
@@ -237,5 +239,6 @@ fn name(part: Part) -> &'static str {
         Part::Fonts => "font",
         Part::Links => "links",
         Part::Boxes => "boxes",
+        Part::Text => "text",
     }
 }

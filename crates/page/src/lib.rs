@@ -5,6 +5,7 @@
 //! - `limits`, `error`, `view`: what everything else is told in.
 //! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`: the layout engine, at arm's length.
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
+//! - [`Places`]: what is where, taken from the engine or from an entry; finding text.
 //! - `picture`: an entry from what the engine made, and pixels from an entry.
 //! - [`Cache`]: the heap with the entries. [`open`]: all of it.
 //!
@@ -28,6 +29,7 @@ mod list;
 mod loader;
 mod open;
 mod picture;
+mod places;
 mod pixels;
 mod record;
 mod tree;
@@ -35,11 +37,12 @@ mod view;
 
 pub use address::Address;
 pub use cache::{Cache, CacheStats, ViewRow};
-pub use engine::{LAYOUT_THREAD, Link, NodeBox};
+pub use engine::LAYOUT_THREAD;
 pub use error::{CacheError, EntryDamage, PageError};
 pub use fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Purpose, Url, Wanted};
 pub use limits::{PageLimits, VIEWPORT_MAX};
-pub use open::{KeptReport, Opened, Opening, Places, Split, Tier, ToKeep, open, open_with};
+pub use open::{KeptReport, Opened, Opening, Split, Tier, ToKeep, Want, open, open_with};
 pub use picture::Stale;
 pub use pixels::Pixels;
+pub use places::{FindOptions, Link, Match, NodeBox, Place, Places, TextAt, TextBlock, TextLine};
 pub use view::View;

@@ -10,17 +10,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use holdfast_dom::{Limits, LoosePage, ParseOptions};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::about::{read_boxes, read_links};
 use crate::address::Address;
 use crate::cache::{self, Cache};
-use crate::engine::{self, DomBytes, Job, Link, Made, NodeBox};
-use crate::entry::Part;
+use crate::engine::{self, DomBytes, Job, Made};
 use crate::error::{CacheError, PageError};
 use crate::fetch::{Answer, Fetch, FetchError, Files, Purpose, Wanted};
 use crate::fonts::Folders;
 use crate::limits::PageLimits;
 use crate::loader::{Found as Was, Reach};
 use crate::picture::{Kept, Origin, Stale, to_entry};
+use crate::places::Places;
 use crate::pixels::Pixels;
 use crate::view::View;
 
@@ -29,6 +28,8 @@ use crate::view::View;
 pub enum Tier {
     /// Its display list was painted.
     List,
+    /// Its layout was there, which was asked for what is where; nothing was laid out or painted.
+    Layout,
     /// Its document was there; it was laid out.
     Document,
     /// It was parsed and laid out.
@@ -39,6 +40,7 @@ impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Tier::List => "display list",
+            Tier::Layout => "layout",
             Tier::Document => "document",
             Tier::Nothing => "cold",
         })
@@ -85,8 +87,20 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// How long it took.
     pub split: Split,
+    /// What is where, if that was wanted.
+    pub places: Option<Places>,
     /// What is to be kept of it.
     pub to_keep: Option<ToKeep>,
+}
+
+/// What a page is opened for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Want {
+    /// To be looked at.
+    #[default]
+    Picture,
+    /// To be asked what is where. There are no pixels if the layout was kept.
+    Places,
 }
 
 /// What is kept of a page; made while it was opened, so that it can be shown first.
@@ -95,6 +109,7 @@ pub struct ToKeep {
     source: u128,
     dom: DomBytes,
     made: Made,
+    places: Places,
     address: String,
     base: String,
     view: View,
@@ -121,6 +136,12 @@ pub struct KeptReport {
 }
 
 impl ToKeep {
+    /// What is where on the page.
+    #[must_use]
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
     /// Puts it into the cache.
     ///
     /// # Errors
@@ -138,7 +159,7 @@ impl ToKeep {
             folders: &self.folders,
             now_s: self.now_s,
         };
-        let entry = to_entry(&self.made, recorded, &origin);
+        let entry = to_entry(&self.made, recorded, &self.places, &origin);
         let evicted = cache.keep(&self.name, self.source, &entry, self.dom.bytes())?;
         let document_bytes = self.dom.bytes().len() as u64;
         Ok(KeptReport { view_bytes: entry.len() as u64, document_bytes, evicted })
@@ -158,6 +179,8 @@ pub struct Opening<'a> {
     pub from: Arc<dyn Fetch>,
     /// Whether a page of this machine may ask servers. A page from the network may, and gets no files.
     pub network: bool,
+    /// What it is opened for.
+    pub want: Want,
 }
 
 impl fmt::Debug for Opening<'_> {
@@ -178,7 +201,7 @@ impl<'a> Opening<'a> {
         cache: Option<&'a Cache>,
         from: Arc<dyn Fetch>,
     ) -> Opening<'a> {
-        Opening { view, limits: *limits, cache, from, network: false }
+        Opening { view, limits: *limits, cache, from, network: false, want: Want::Picture }
     }
 }
 
@@ -229,7 +252,7 @@ pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, Pag
     let mut notes = Vec::new();
     let mut found = Found::default();
     if let Some(cache) = cache {
-        let looked = cache.read(|heap| look(heap, &name, hash, view, &folders, limits, &**from, started));
+        let looked = cache.read(|heap| look(heap, &name, hash, &folders, opening, started));
         match looked {
             Ok(looked) => found = looked.unwrap_or_default(),
             Err(error) => notes.push(format!("the cache cannot be used: {error}")),
@@ -266,6 +289,7 @@ pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, Pag
         reach,
         from: Arc::clone(from),
         record,
+        places: record || opening.want == Want::Places,
     };
     let mut made = engine::run(job)?;
     if !folders.has_fonts() {
@@ -281,11 +305,14 @@ pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, Pag
     let empty = Pixels { width: 0, height: 0, bytes: Vec::new() };
     let pixels = std::mem::replace(&mut made.pixels, empty);
     let (title, content, scroll) = (made.title.clone(), made.content, made.scroll);
-    let to_keep = record.then(|| ToKeep {
+    let places = made.places.take();
+    let wanted = places.as_ref().filter(|_| opening.want == Want::Places).cloned();
+    let to_keep = places.filter(|_| record).map(|places| ToKeep {
         name,
         source: hash,
         dom,
         made,
+        places,
         address: text.to_owned(),
         base,
         view,
@@ -293,7 +320,8 @@ pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, Pag
         folders,
         now_s,
     });
-    Ok(Opened { pixels, title, content, scroll, tier, stale: found.stale, notes, split, to_keep })
+    let stale = found.stale;
+    Ok(Opened { pixels, title, content, scroll, tier, stale, notes, split, places: wanted, to_keep })
 }
 
 /// What the cache has of a page.
@@ -309,18 +337,24 @@ fn look(
     heap: &holdfast_heap::Owned<holdfast_native_heap::RegionBacking>,
     name: &str,
     source: u128,
-    view: View,
     folders: &Folders,
-    limits: &PageLimits,
-    from: &dyn Fetch,
+    opening: &Opening<'_>,
     started: Instant,
 ) -> Found {
+    let view = opening.view;
+    let now = |url: &str| Was::at(url, opening.limits.resource_bytes, &*opening.from);
     let mut found = Found::default();
     if let Some(bytes) = heap.bytes(name) {
         let shown = Kept::open(bytes).map_err(Stale::from).and_then(|kept| {
-            kept.check(source, view, folders, &|url| Was::at(url, limits.resource_bytes, from))?;
+            kept.check(source, folders, &now)?;
             let read = Instant::now();
-            let pixels = kept.paint(view)?;
+            let (pixels, places) = match opening.want {
+                Want::Picture => {
+                    kept.check_picture(view)?;
+                    (kept.paint(view)?, None)
+                }
+                Want::Places => (Pixels { width: 0, height: 0, bytes: Vec::new() }, Some(kept.places()?)),
+            };
             let header = &kept.entry.header;
             let content = (header.content[0].get(), header.content[1].get());
             let opened = Opened {
@@ -328,10 +362,11 @@ fn look(
                 title: kept.about.title.clone(),
                 content,
                 scroll: view.scroll_within(content.1),
-                tier: Tier::List,
+                tier: if places.is_some() { Tier::Layout } else { Tier::List },
                 stale: None,
                 notes: kept.about.left_out.iter().map(|text| format!("left out: {text}")).collect(),
                 split: Split { disk: read - started, paint: read.elapsed(), ..Split::default() },
+                places,
                 to_keep: None,
             };
             Ok((opened, header.used_s.get()))
@@ -363,15 +398,6 @@ fn parse(source: &[u8], limits: &PageLimits) -> Result<DomBytes, PageError> {
     Ok(DomBytes::copy(page.bytes()))
 }
 
-/// What can be clicked on, and where everything is, of a view in the cache.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Places {
-    /// Links.
-    pub links: Vec<Link>,
-    /// Elements.
-    pub boxes: Vec<NodeBox>,
-}
-
 impl Cache {
     /// The links and boxes of a view; `None`, if there is no such view.
     ///
@@ -382,11 +408,7 @@ impl Cache {
         view: &str,
     ) -> Result<Option<Result<Places, crate::error::EntryDamage>>, CacheError> {
         let look = |heap: &holdfast_heap::Owned<_>| {
-            heap.bytes(view).map(|bytes| {
-                let kept = Kept::open(bytes)?;
-                let links = read_links(kept.entry.part(Part::Links)?)?;
-                Ok(Places { links, boxes: read_boxes(kept.entry.part(Part::Boxes)?)? })
-            })
+            heap.bytes(view).map(|bytes| Kept::open(bytes).and_then(|kept| kept.places()))
         };
         Ok(self.read(look)?.flatten())
     }

@@ -13,15 +13,18 @@ use peniko::{Blob, FontData, ImageData};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use crate::about::{About, ImageRecord, write_boxes, write_links};
+use crate::about::{About, ImageRecord};
 use crate::address::shown_text;
-use crate::engine::{Made, Recorded};
+use crate::engine::Made;
 use crate::entry::{Entry, Header, NO_PICTURE, Part, SCROLL_BOUND, assemble};
 use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
 use crate::list::{self, CommandRecord, List, Supply, Tables};
 use crate::loader::Found;
+use crate::places::wire::{read_boxes, read_links, read_text, write_boxes, write_links, write_text};
+use crate::places::Places;
 use crate::pixels::{Pixels, rasterize};
+use crate::record::Taken;
 use crate::view::View;
 
 /// Why a kept page is not shown as it was kept.
@@ -89,8 +92,7 @@ pub(crate) struct Origin<'a> {
 }
 
 /// The bytes of an entry. One without a picture says what the page was made from, and keeps its document alive.
-pub(crate) fn to_entry(made: &Made, recorded: &Recorded, origin: &Origin<'_>) -> Vec<u8> {
-    let taken = &recorded.taken;
+pub(crate) fn to_entry(made: &Made, taken: &Taken, places: &Places, origin: &Origin<'_>) -> Vec<u8> {
     let height = taken.strips.last().map_or(0, |last| last.end);
     let is_enough = height >= origin.view.height;
     let list = is_enough.then(|| list::capture(&taken.strips).ok()).flatten();
@@ -163,8 +165,9 @@ pub(crate) fn to_entry(made: &Made, recorded: &Recorded, origin: &Origin<'_>) ->
             &list.payload,
             &image_pixels,
             &kept_fonts,
-            &write_links(&recorded.links),
-            &write_boxes(&recorded.boxes),
+            &write_links(&places.links),
+            &write_boxes(&places.boxes),
+            &write_text(&places.text),
         ],
     )
 }
@@ -190,7 +193,6 @@ impl<'heap> Kept<'heap> {
     pub(crate) fn check(
         &self,
         source: u128,
-        view: View,
         folders: &Folders,
         found: &dyn Fn(&str) -> Found,
     ) -> Result<(), Stale> {
@@ -214,7 +216,12 @@ impl<'heap> Kept<'heap> {
                 return Err(Stale::Resource(resource.url.clone()));
             }
         }
-        // Last: none of this is kept anew, and a page that changed is.
+        Ok(())
+    }
+
+    /// Whether there is a picture of what is looked at. Asked last: none of this is kept anew, and a page that changed is.
+    pub(crate) fn check_picture(&self, view: View) -> Result<(), Stale> {
+        let header = &self.entry.header;
         if header.flags.get() & NO_PICTURE != 0 {
             return Err(Stale::NoPicture);
         }
@@ -226,6 +233,15 @@ impl<'heap> Kept<'heap> {
             return Err(Stale::Beyond { lines });
         }
         Ok(())
+    }
+
+    /// What is where.
+    pub(crate) fn places(&self) -> Result<Places, EntryDamage> {
+        Ok(Places {
+            links: read_links(self.entry.part(Part::Links)?)?,
+            boxes: read_boxes(self.entry.part(Part::Boxes)?)?,
+            text: read_text(self.entry.part(Part::Text)?)?,
+        })
     }
 
     /// Paints the viewport.

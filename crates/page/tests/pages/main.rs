@@ -24,7 +24,7 @@ struct Place {
 
 const CACHE: &str = "page-cache";
 /// Of an entry: docs/format.md has its fields.
-const HEADER_BYTES: usize = 304;
+const HEADER_BYTES: usize = 320;
 const QUOTA: u64 = 64 << 20;
 
 fn limits() -> PageLimits {
