@@ -5,6 +5,7 @@
 //!   so is a page that takes too long (its thread is left to itself then, and ends with the process at the latest).
 //! - Nothing of the engine leaves the thread: its nodes hold addresses.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -20,8 +21,8 @@ use crate::error::PageError;
 use crate::fetch::Fetch;
 use crate::limits::{PageLimits, ROUNDS_MAX, STACK_BYTES};
 use crate::loader::{Loader, Reach, Resource};
-use crate::places::{self, Places};
 use crate::pixels::{Pixels, direct};
+use crate::places::{self, Places};
 use crate::record::{self, Taken};
 use crate::tree;
 use crate::view::View;
@@ -44,6 +45,12 @@ impl DomBytes {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.words.as_bytes()[..self.bytes]
+    }
+}
+
+impl fmt::Debug for DomBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DomBytes").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
 

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod ask;
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -64,6 +65,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
         Command::Open(args) => open_page(args),
+        Command::Find(args) => ask::find(args),
+        Command::Boxes(args) => ask::boxes(args),
         Command::Ls(args) => list(args),
         Command::Show(args) => show(args),
         Command::Rm(args) => remove(args),
@@ -116,7 +119,13 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     for note in &opened.notes {
         eprintln!("holdfast-page: {}", Shown(note));
     }
-    if let (Some(to_keep), Some(cache)) = (opened.to_keep.take(), &cache) {
+    keep(&mut opened, cache.as_ref());
+    Ok(0)
+}
+
+/// Keeps what was made.
+fn keep(opened: &mut Opened, cache: Option<&Cache>) {
+    if let (Some(to_keep), Some(cache)) = (opened.to_keep.take(), cache) {
         match to_keep.keep(cache) {
             Ok(kept) if kept.evicted > 0 => {
                 eprintln!("holdfast-page: {} views that were used longer ago had to go", kept.evicted);
@@ -125,7 +134,6 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
             Err(error) => eprintln!("holdfast-page: the page is not kept: {error}"),
         }
     }
-    Ok(0)
 }
 
 fn write_png(opened: &Opened, path: &Path) -> Result<Duration, PageError> {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use holdfast_dom::{Limits, LoosePage, ParseOptions};
+use holdfast_dom::{Document, DomError, Limits, LoosePage, ParseOptions, Selector};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::address::Address;
@@ -19,8 +19,8 @@ use crate::fonts::Folders;
 use crate::limits::PageLimits;
 use crate::loader::{Found as Was, Reach};
 use crate::picture::{Kept, Origin, Stale, to_entry};
-use crate::places::Places;
 use crate::pixels::Pixels;
+use crate::places::{NodeBox, Places};
 use crate::view::View;
 
 /// What served a page.
@@ -91,6 +91,22 @@ pub struct Opened {
     pub places: Option<Places>,
     /// What is to be kept of it.
     pub to_keep: Option<ToKeep>,
+    /// Its document, if it was wanted what is where.
+    document: Option<DomBytes>,
+}
+
+impl Opened {
+    /// Where the elements that match a selector are, in the order of the document. Those that are nowhere to be seen are left out.
+    ///
+    /// # Errors
+    /// When the selector is none, or the document is damaged. Of a page that was not opened for it ([`Want::Places`]) nothing is known.
+    pub fn boxes_of(&self, selector: &str) -> Result<Vec<NodeBox>, DomError> {
+        let selector = Selector::parse(selector)?;
+        let (Some(places), Some(bytes)) = (&self.places, &self.document) else { return Ok(Vec::new()) };
+        let document = Document::from_bytes(bytes.bytes())?;
+        let found = document.select(&selector)?;
+        Ok(found.into_iter().filter_map(|node| places.box_of(node.id()).copied()).collect())
+    }
 }
 
 /// What a page is opened for.
@@ -257,8 +273,11 @@ pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, Pag
             Ok(looked) => found = looked.unwrap_or_default(),
             Err(error) => notes.push(format!("the cache cannot be used: {error}")),
         }
-        if let Some((opened, used_s)) = found.opened.take() {
+        if let Some((mut opened, used_s)) = found.opened.take() {
             cache.note_use(&name, used_s, now_s);
+            if opening.want == Want::Places {
+                opened.document = Some(found.dom.take().map_or_else(|| parse(source, limits), Ok)?);
+            }
             return Ok(opened);
         }
     }
@@ -306,6 +325,7 @@ pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, Pag
     let pixels = std::mem::replace(&mut made.pixels, empty);
     let (title, content, scroll) = (made.title.clone(), made.content, made.scroll);
     let places = made.places.take();
+    let document = (opening.want == Want::Places).then(|| DomBytes::copy(dom.bytes()));
     let wanted = places.as_ref().filter(|_| opening.want == Want::Places).cloned();
     let to_keep = places.filter(|_| record).map(|places| ToKeep {
         name,
@@ -321,7 +341,19 @@ pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, Pag
         now_s,
     });
     let stale = found.stale;
-    Ok(Opened { pixels, title, content, scroll, tier, stale, notes, split, places: wanted, to_keep })
+    Ok(Opened {
+        pixels,
+        title,
+        content,
+        scroll,
+        tier,
+        stale,
+        notes,
+        split,
+        places: wanted,
+        to_keep,
+        document,
+    })
 }
 
 /// What the cache has of a page.
@@ -368,13 +400,16 @@ fn look(
                 split: Split { disk: read - started, paint: read.elapsed(), ..Split::default() },
                 places,
                 to_keep: None,
+                document: None,
             };
             Ok((opened, header.used_s.get()))
         });
         match shown {
             Ok(opened) => {
                 found.opened = Some(opened);
-                return found;
+                if opening.want == Want::Picture {
+                    return found;
+                }
             }
             Err(stale) => found.stale = Some(stale),
         }

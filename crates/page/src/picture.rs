@@ -21,9 +21,9 @@ use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
 use crate::list::{self, CommandRecord, List, Supply, Tables};
 use crate::loader::Found;
-use crate::places::wire::{read_boxes, read_links, read_text, write_boxes, write_links, write_text};
-use crate::places::Places;
 use crate::pixels::{Pixels, rasterize};
+use crate::places::Places;
+use crate::places::wire::{read_boxes, read_links, read_text, write_boxes, write_links, write_text};
 use crate::record::Taken;
 use crate::view::View;
 

@@ -61,7 +61,13 @@ pub(crate) fn find(blocks: &[TextBlock], needle: &str, options: FindOptions) -> 
             match whole.filter(|_| !places.is_empty()) {
                 Some(range) => {
                     from = start + needle.len();
-                    matches.push(Match { places, fixed: block.fixed, node: block.node, block: number, range });
+                    matches.push(Match {
+                        places,
+                        fixed: block.fixed,
+                        node: block.node,
+                        block: number,
+                        range,
+                    });
                 }
                 None => from = start + folded.text[start..].chars().next().map_or(1, char::len_utf8),
             }
@@ -92,7 +98,8 @@ struct Unit {
 
 impl Folded {
     fn of(text: &str, case: bool) -> Folded {
-        let mut folded = Folded { text: String::with_capacity(text.len()), units: Vec::with_capacity(text.len()) };
+        let mut folded =
+            Folded { text: String::with_capacity(text.len()), units: Vec::with_capacity(text.len()) };
         for (start, one) in text.char_indices() {
             let end = (start + one.len_utf8()) as u32;
             if one.is_whitespace() {
@@ -155,7 +162,15 @@ mod tests {
             let (top, end) = (line as f32 * 20.0, at + part.len() as u32);
             let line = line as u32;
             let bottom = top + 20.0;
-            pieces.push(Piece { line, range: at..end, left: 0.0, top, bottom, baseline: top + 15.0, clusters });
+            pieces.push(Piece {
+                line,
+                range: at..end,
+                left: 0.0,
+                top,
+                bottom,
+                baseline: top + 15.0,
+                clusters,
+            });
             at = end;
         }
         let placed = [1.0, 0.0, 0.0, 1.0, 100.0, 1000.0];
@@ -170,7 +185,10 @@ mod tests {
     #[test]
     fn text_is_found_however_it_is_written() {
         assert_eq!(ranges("Straße STRASSE strasse", "straSSe", false), [0..7, 8..15, 16..23]);
-        assert_eq!(ranges("\u{3a3}\u{399}\u{3a3} \u{3c3}\u{3b9}\u{3c2}", "\u{3c3}\u{3b9}\u{3c3}", false), [0..6, 7..13]);
+        assert_eq!(
+            ranges("\u{3a3}\u{399}\u{3a3} \u{3c3}\u{3b9}\u{3c2}", "\u{3c3}\u{3b9}\u{3c3}", false),
+            [0..6, 7..13]
+        );
         assert_eq!(ranges("caf\u{e9} cafe\u{301} CAF\u{c9}", "cafe\u{301}", false), [0..5, 6..12, 13..18]);
         assert_eq!(ranges("a \n\t b a\u{a0}b ab", "a b", false), [0..7, 8..12]);
         assert_eq!(ranges("hy\u{ad}phen\u{200b}ated", "hyphenated", false), [0..15]);

@@ -59,7 +59,8 @@ impl Taking<'_> {
         }
         for node in chain.into_iter().rev() {
             let around = node.containing_block().and_then(|id| self.engine.get_node(id));
-            let scrolled = around.map_or((0.0, 0.0), |around| (around.scroll_offset().x, around.scroll_offset().y));
+            let scrolled =
+                around.map_or((0.0, 0.0), |around| (around.scroll_offset().x, around.scroll_offset().y));
             let at = node.final_layout().location;
             let offset = (f64::from(at.x) - scrolled.0, f64::from(at.y) - scrolled.1);
             let is_root = |around: &Node| around.containing_block().is_none();
@@ -120,11 +121,15 @@ impl Taking<'_> {
         while let Some(node) = next.pop().and_then(|id| self.engine.get_node(id)) {
             next.extend(node.layout_children.borrow().iter().flatten().rev());
             let Some(element) = node.element_data() else { continue };
-            let input = element.text_input_data().filter(|_| node.attr(blitz_dom::local_name!("type")) != Some("password"));
+            let input = element
+                .text_input_data()
+                .filter(|_| node.attr(blitz_dom::local_name!("type")) != Some("password"));
             let (text, layout, x, y) = if let Some(input) = input {
                 let Some(layout) = input.editor.try_layout() else { continue };
                 (input.editor.raw_text(), layout, 0.0, node.text_input_v_centering_offset(self.scale))
-            } else if let Some(lines) = element.inline_layout_data.as_deref().filter(|_| node.flags.is_inline_root()) {
+            } else if let Some(lines) =
+                element.inline_layout_data.as_deref().filter(|_| node.flags.is_inline_root())
+            {
                 (&*lines.text, &lines.layout, 0.0, f64::from(lines.block_offset))
             } else {
                 continue;
@@ -133,13 +138,16 @@ impl Taking<'_> {
                 continue;
             }
             let placed = self.placed(node.id);
-            let is_hidden = |style: &Node| style.primary_styles().is_some_and(|style| style.clone_visibility() != Visibility::Visible);
+            let is_hidden = |style: &Node| {
+                style.primary_styles().is_some_and(|style| style.clone_visibility() != Visibility::Visible)
+            };
             if placed.gone || is_hidden(node) {
                 continue;
             }
             let inset = node.final_layout().padding + node.final_layout().border;
             let origin = (f64::from(inset.left) + x, f64::from(inset.top) + y);
-            let transform = placed.transform * Affine::translate((origin.0 * self.scale, origin.1 * self.scale));
+            let transform =
+                placed.transform * Affine::translate((origin.0 * self.scale, origin.1 * self.scale));
             let mut breaks: Vec<u32> = layout
                 .inline_boxes()
                 .filter(|one| one.kind == parley::InlineBoxKind::InFlow)
@@ -192,7 +200,8 @@ fn pieces(layout: &Layout<TextBrush>, text_bytes: usize) -> Vec<Piece> {
                 Cluster { start: range.start as u32, end: range.end as u32, right }
             });
             let clusters: Vec<Cluster> = clusters.collect();
-            let ends = clusters.iter().map(|one| one.start).min().zip(clusters.iter().map(|one| one.end).max());
+            let ends =
+                clusters.iter().map(|one| one.start).min().zip(clusters.iter().map(|one| one.end).max());
             let Some((start, end)) = ends.filter(|(_, end)| *end as usize <= text_bytes) else { continue };
             pieces.push(Piece {
                 line: number,

@@ -229,7 +229,8 @@ mod tests {
     use super::*;
 
     fn piece(line: u32, range: std::ops::Range<u32>, clusters: &[(u32, u32, f32)]) -> Piece {
-        let clusters = clusters.iter().map(|(start, end, right)| Cluster { start: *start, end: *end, right: *right });
+        let clusters =
+            clusters.iter().map(|(start, end, right)| Cluster { start: *start, end: *end, right: *right });
         let clusters = clusters.collect();
         Piece { line, range, left: 10.0, top: 1.0, bottom: 21.5, baseline: 17.25, clusters }
     }
@@ -282,8 +283,8 @@ mod tests {
                 other[at] ^= change;
                 let Ok(text) = read_text(&other) else { continue };
                 let places = crate::places::Places { text, ..Default::default() };
-                places.find("e", crate::places::FindOptions::default());
-                places.text_at(15.0, 1e6 + 5.0, 0);
+                let _ = places.find("e", crate::places::FindOptions::default());
+                let _ = places.text_at(15.0, 1e6 + 5.0, 0);
                 places.text.iter().for_each(|block| drop(block.lines()));
             }
             assert!(read_text(&bytes[..at]).is_err(), "{at}");

@@ -5,6 +5,7 @@ mod alike;
 mod changes;
 mod damage;
 mod hostile;
+mod places;
 mod processes;
 mod quota;
 

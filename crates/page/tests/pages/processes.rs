@@ -9,7 +9,7 @@ use holdfast_page::Tier;
 use crate::{Place, anew, png, view};
 
 impl Place {
-    fn program(&self) -> Command {
+    pub(crate) fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast-page"));
         command.env("HOLDFAST_HOME", self.home()).env("HOLDFAST_POOL", self.pool()).stdin(Stdio::null());
         command
