@@ -19,6 +19,7 @@ use crate::engine::Made;
 use crate::entry::{Entry, Header, NO_PICTURE, Part, SCROLL_BOUND, assemble};
 use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
+use crate::list::stays::{Scrolls, slip};
 use crate::list::{self, CommandRecord, List, Supply, Tables};
 use crate::loader::Found;
 use crate::pixels::{Pixels, rasterize};
@@ -257,10 +258,16 @@ impl<'heap> Kept<'heap> {
         let chosen = tables.chosen(scroll..scroll.saturating_add(view.height));
         // As the engine computes it, so that the same bits come out.
         let scale = view.scale_factor_f64();
-        let shift = Affine::translate((0.0, 0.0 - f64::from(scroll) / scale * scale));
+        let up = Affine::translate((0.0, 0.0 - f64::from(scroll) / scale * scale));
+        let nearly = Affine::translate((0.0, slip(view, scroll)));
+        let shift = |scrolls| match scrolls {
+            Scrolls::Moves => up,
+            Scrolls::Stays => Affine::IDENTITY,
+            Scrolls::Nearly => nearly,
+        };
         let mut painted = Ok(());
         let pixels = catch_unwind(AssertUnwindSafe(|| {
-            rasterize(view, |painter| painted = self.replay(tables.commands, &chosen, shift, painter))
+            rasterize(view, |painter| painted = self.replay(tables.commands, &chosen, &shift, painter))
         }));
         painted?;
         pixels.map_err(|_| Stale::Undrawable)
@@ -270,7 +277,7 @@ impl<'heap> Kept<'heap> {
         &self,
         records: &[CommandRecord],
         chosen: &[u32],
-        shift: Affine,
+        shift: &dyn Fn(Scrolls) -> Affine,
         painter: &mut impl anyrender::PaintScene,
     ) -> Result<(), Stale> {
         let mut depth = 0;
@@ -294,13 +301,13 @@ impl<'heap> Kept<'heap> {
         &self,
         records: &[CommandRecord],
         number: u32,
-        shift: Affine,
+        shift: &dyn Fn(Scrolls) -> Affine,
         depth: &mut u32,
         painter: &mut impl anyrender::PaintScene,
     ) -> Result<(), Stale> {
         let record = records.get(number as usize).ok_or(EntryDamage::Outside { what: "command" })?;
-        let bytes = self.entry.piece(Part::Payload, record.at.get().into(), record.bytes.get().into())?;
-        list::paint(bytes, shift, depth, self, painter)
+        let bytes = self.entry.piece(Part::Payload, record.at.get().into(), record.length().into())?;
+        list::paint(bytes, shift(record.scrolls()), depth, self, painter)
     }
 }
 

@@ -49,6 +49,7 @@ impl Taking<'_> {
         let mut chain = Vec::new();
         let mut placed = Placed { transform: Affine::IDENTITY, fixed: false, gone: false };
         let mut next = Some(id);
+        let root = self.engine.try_root_element().map(|root| root.id);
         while let Some(node) = next.and_then(|id| self.engine.get_node(id)) {
             if let Some(known) = self.known.get(&node.id) {
                 placed = *known;
@@ -63,8 +64,8 @@ impl Taking<'_> {
                 around.map_or((0.0, 0.0), |around| (around.scroll_offset().x, around.scroll_offset().y));
             let at = node.final_layout().location;
             let offset = (f64::from(at.x) - scrolled.0, f64::from(at.y) - scrolled.1);
-            let is_root = |around: &Node| around.containing_block().is_none();
-            let is_fixed = node.taffy_position() == taffy::Position::Fixed && around.is_some_and(is_root);
+            let is_fixed =
+                node.taffy_position() == taffy::Position::Fixed && around.map(|around| around.id) == root;
             let is_clear = node.primary_styles().is_some_and(|style| style.get_effects().opacity == 0.0);
             placed = Placed {
                 transform: placed.transform

@@ -4,6 +4,7 @@
 mod alike;
 mod changes;
 mod damage;
+mod fixed;
 mod hostile;
 mod places;
 mod processes;
