@@ -8,7 +8,7 @@ use peniko::{ImageAlphaType, ImageFormat};
 use crate::error::EntryDamage;
 use crate::fonts::{FontPlace, FontRecord};
 use crate::list::wire::{Reader, Writer};
-use crate::loader::{Found, Resource};
+use crate::loader::{Found, Reach, Resource};
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(crate) struct About {
     pub(crate) title: String,
     /// What addresses in the page are relative to: where it was found at last.
     pub(crate) base: String,
+    /// What it might ask for, if it asked for something of the network.
+    pub(crate) reach: Option<Reach>,
     pub(crate) resources: Vec<Resource>,
     /// What was not read though the page asks for it, and why.
     pub(crate) left_out: Vec<String>,
@@ -47,6 +49,7 @@ impl About {
         to.block(self.address.as_bytes());
         to.block(self.title.as_bytes());
         to.block(self.base.as_bytes());
+        to.u8(self.reach.map_or(0, Reach::number));
         to.u32(self.resources.len() as u32);
         for resource in &self.resources {
             to.block(resource.url.as_bytes());
@@ -96,6 +99,10 @@ impl About {
             address: from.text()?.to_owned(),
             title: from.text()?.to_owned(),
             base: from.text()?.to_owned(),
+            reach: match from.u8()? {
+                0 => None,
+                number => Some(Reach::of(number).ok_or(from.wrong())?),
+            },
             ..About::default()
         };
         for _ in 0..from.count(5)? {

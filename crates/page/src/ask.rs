@@ -1,15 +1,13 @@
 //! `find` and `boxes`: what is where on a page, from its kept layout or a new one.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
-use std::time::Duration;
 
-use holdfast_page::{Address, Files, FindOptions, Opened, Opening, PageLimits, Place, View, Want, open_with};
+use holdfast_page::{Address, FindOptions, Opened, Opening, Place, View, Want, open_with};
 use holdfast_sys::terminal::Shown;
 use serde::Serialize;
 
 use crate::args::{AskArgs, BoxesArgs, FindArgs};
-use crate::{FOUND, Failure, USAGE, cache, keep, print, print_json};
+use crate::{FOUND, Failure, USAGE, cache, keep, limits, opening, print, print_json};
 
 /// What `find --json` prints of each match; pixels of the page.
 #[derive(Serialize)]
@@ -94,10 +92,9 @@ fn ask(args: &AskArgs) -> Result<Opened, Failure> {
     let address = Address::parse(&args.page)?;
     let (width, height) = args.viewport;
     let view = View::new(width, height, args.scale)?;
-    let limits = PageLimits { time: Duration::from_secs(args.timeout), ..PageLimits::default() };
+    let limits = limits(args.timeout, &args.servers);
     let cache = if args.no_cache { None } else { cache(&args.place).ok() };
-    let opening =
-        Opening { want: Want::Places, ..Opening::new(view, &limits, cache.as_ref(), Arc::new(Files)) };
+    let opening = Opening { want: Want::Places, ..opening(view, &limits, cache.as_ref(), &args.servers) };
     let mut opened = open_with(&address, &opening)?;
     for note in &opened.notes {
         eprintln!("holdfast-page: {}", Shown(note));

@@ -18,12 +18,13 @@ use holdfast_dom::{Document, DomError};
 use zerocopy::IntoBytes;
 
 use crate::error::PageError;
-use crate::fetch::Fetch;
 use crate::limits::{PageLimits, ROUNDS_MAX, STACK_BYTES};
 use crate::loader::{Loader, Reach, Resource};
 use crate::pixels::{Pixels, direct};
+use crate::place;
 use crate::places::{self, Places};
 use crate::record::{self, Taken};
+use crate::sources::Sources;
 use crate::tree;
 use crate::view::View;
 
@@ -63,7 +64,9 @@ pub(crate) struct Job {
     pub(crate) limits: PageLimits,
     /// What the page may ask for, and who gives it.
     pub(crate) reach: Reach,
-    pub(crate) from: Arc<dyn Fetch>,
+    pub(crate) sources: Arc<Sources>,
+    /// What is to be at the top of the viewport.
+    pub(crate) fragment: Option<String>,
     /// Whether the whole page is recorded, to be kept.
     pub(crate) record: bool,
     /// Whether it is told what is where.
@@ -81,6 +84,8 @@ pub(crate) struct Made {
     /// The whole page, to be kept.
     pub(crate) recorded: Option<Taken>,
     pub(crate) places: Option<Places>,
+    /// Whether the page asked for something of the network.
+    pub(crate) wants_network: bool,
     pub(crate) times: Times,
 }
 
@@ -97,7 +102,9 @@ pub(crate) struct Times {
 /// # Errors
 /// [`PageError::Engine`], [`PageError::TimeOut`], [`PageError::Dom`], [`PageError::Thread`].
 pub(crate) fn run(job: Job) -> Result<Made, PageError> {
-    guarded(job.limits.time, move || make(&job))
+    // One that is asked at the last moment takes its time as well.
+    let network = if job.reach == Reach::Files { Duration::ZERO } else { job.limits.network * 2 };
+    guarded(job.limits.time + network, move || make(&job))
 }
 
 /// Runs `work` in a thread of its own, for so long.
@@ -133,7 +140,7 @@ fn make(job: &Job) -> Result<Made, PageError> {
     let started = Instant::now();
     let document = Document::from_bytes(job.dom.bytes())?;
     check_depth(&document, &job.limits)?;
-    let loader = Arc::new(Loader::new(job.limits, job.reach, Arc::clone(&job.from)));
+    let loader = Arc::new(Loader::new(job.limits, job.reach, Arc::clone(&job.sources)));
     let view = job.view;
     let mut engine = BaseDocument::new(DocumentConfig {
         viewport: Some(Viewport::new(view.width, view.height, view.scale_factor(), ColorScheme::Light)),
@@ -150,22 +157,29 @@ fn make(job: &Job) -> Result<Made, PageError> {
     // A style sheet may ask for images and fonts, which are there at once, and change the layout.
     for _ in 0..ROUNDS_MAX {
         let before = loader.requests();
+        loader.deliver();
         engine.resolve(0.0);
         if loader.requests() == before {
             break;
         }
     }
+    loader.deliver();
     engine.resolve(0.0);
     let laid_out = Instant::now();
 
     let content = content_size(&engine, view);
+    let take = |engine: &BaseDocument| places::take::take(engine, &document, &pairs, view);
+    let of_fragment = job.fragment.as_ref().map(|fragment| (fragment, take(&engine)));
+    let at =
+        of_fragment.as_ref().and_then(|(fragment, places)| place::of(&document, &places.boxes, fragment));
+    let view = at.map_or(view, |at| view.scrolled(at));
     let scroll = view.scroll_within(content.1);
     engine.set_viewport_scroll(Point { x: 0.0, y: f64::from(scroll) / view.scale_factor_f64() });
     let pixels = direct(&mut engine, view);
     let painted = Instant::now();
 
     engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
-    let places = job.places.then(|| places::take::take(&engine, &document, &pairs, view));
+    let places = job.places.then(|| of_fragment.map_or_else(|| take(&engine), |(_, places)| places));
     let recorded = job.record.then(|| record::whole_page(&mut engine, view, content.1));
     let loaded = loader.finish();
     Ok(Made {
@@ -175,6 +189,7 @@ fn make(job: &Job) -> Result<Made, PageError> {
         scroll,
         resources: loaded.resources,
         left_out: loaded.left_out,
+        wants_network: loaded.wants_network,
         recorded,
         places,
         times: Times { layout: laid_out - started, paint: painted - laid_out },

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::fetch::FetchError;
 use holdfast_dom::DomError;
@@ -19,7 +20,7 @@ pub enum PageError {
         /// Its address, or the name of its file.
         address: String,
         /// Why.
-        error: FetchError,
+        error: Arc<FetchError>,
     },
     /// What is asked for is no address of a page.
     #[error("{address:?} cannot be opened: {reason}")]

@@ -1,4 +1,4 @@
-//! `holdfast-page`: pages from files to pictures, and what is kept of them. `holdfast page open` and its like start it.
+//! `holdfast-page`: pages from files and servers to pictures, and what is kept of them. `holdfast page open` and its like start it.
 
 #![forbid(unsafe_code)]
 
@@ -9,18 +9,20 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use holdfast_page::{
-    Address, Cache, CacheError, LAYOUT_THREAD, Opened, PageError, PageLimits, View, ViewRow, open,
+    Address, Asking, Cache, CacheError, LAYOUT_THREAD, Opened, Opening, PageError, PageLimits, View, ViewRow,
+    Web, open_with,
 };
 use holdfast_region::{NameSpace, Places};
 use holdfast_sys::terminal::Shown;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
-use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ShowArgs};
+use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ServerArgs, ShowArgs};
 
 /// Exit codes, those of `holdfast`.
 const FOUND: u8 = 1;
@@ -99,14 +101,15 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     let address = Address::parse(&args.page)?;
     let (width, height) = args.viewport;
     let view = View::new(width, height, args.scale)?.scrolled(args.scroll);
-    let limits = PageLimits { time: Duration::from_secs(args.timeout), ..PageLimits::default() };
+    let limits = limits(args.timeout, &args.servers);
     let cache = match args.no_cache.then_some(()) {
         Some(()) => None,
         None => {
             cache(&args.place).inspect_err(|error| eprintln!("holdfast-page: nothing is kept: {error}")).ok()
         }
     };
-    let mut opened = open(&address, view, &limits, cache.as_ref())?;
+    let opening = opening(view, &limits, cache.as_ref(), &args.servers);
+    let mut opened = open_with(&address, &opening)?;
     let encoded = match &args.png {
         Some(path) => Some(write_png(&opened, path)?),
         None => None,
@@ -121,6 +124,29 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     }
     keep(&mut opened, cache.as_ref());
     Ok(0)
+}
+
+/// How long things may take.
+fn limits(timeout_s: u64, servers: &ServerArgs) -> PageLimits {
+    let usual = PageLimits::default();
+    let network = usual.network.max(Duration::from_secs(servers.patience));
+    PageLimits { time: Duration::from_secs(timeout_s), network, ..usual }
+}
+
+/// From files and servers.
+fn opening<'a>(
+    view: View,
+    limits: &PageLimits,
+    cache: Option<&'a Cache>,
+    servers: &ServerArgs,
+) -> Opening<'a> {
+    let asking = match (servers.reload, servers.offline) {
+        (true, _) => Asking::Reload,
+        (false, true) => Asking::Offline,
+        (false, false) => Asking::Usual,
+    };
+    let from = Arc::new(Web::new(Duration::from_secs(servers.patience)));
+    Opening { network: servers.network, asking, ..Opening::new(view, limits, cache, from) }
 }
 
 /// Keeps what was made.
@@ -223,6 +249,7 @@ struct StatsReport {
     view_bytes: u64,
     documents: u64,
     document_bytes: u64,
+    answers_bytes: u64,
     quota_bytes: u64,
     damaged: Vec<String>,
 }
@@ -340,14 +367,20 @@ fn stats(args: &ListArgs) -> Result<u8, Failure> {
             view_bytes: stats.view_bytes,
             documents: stats.documents,
             document_bytes: stats.document_bytes,
+            answers_bytes: stats.answers_bytes,
             quota_bytes: stats.quota_bytes,
             damaged: damaged.into_iter().map(|(name, damage)| format!("{name}: {damage}")).collect(),
         })?;
         return Ok(code);
     }
     let mut text = format!(
-        "{} views in {} B, {} documents in {} B; {} B may be kept\n",
-        stats.views, stats.view_bytes, stats.documents, stats.document_bytes, stats.quota_bytes
+        "{} views in {} B, {} documents in {} B, answers of servers in {} B; {} B may be kept\n",
+        stats.views,
+        stats.view_bytes,
+        stats.documents,
+        stats.document_bytes,
+        stats.answers_bytes,
+        stats.quota_bytes
     );
     for (name, damage) in &damaged {
         let _ = writeln!(text, "{name} is damaged: {damage}; it is made anew when it is opened");

@@ -21,10 +21,10 @@ use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
 use crate::list::stays::{Scrolls, slip};
 use crate::list::{self, CommandRecord, List, Supply, Tables};
-use crate::loader::Found;
+use crate::loader::{Found, Reach};
 use crate::pixels::{Pixels, rasterize};
-use crate::places::Places;
 use crate::places::wire::{read_boxes, read_links, read_text, write_boxes, write_links, write_text};
+use crate::places::{NodeBox, Places};
 use crate::record::Taken;
 use crate::view::View;
 
@@ -41,6 +41,9 @@ pub enum Stale {
     /// A font is gone, or another one.
     #[error("the font {} is gone or changed", .0.display())]
     Font(PathBuf),
+    /// It asks for something of the network, which it may now, and might not then, or the other way round.
+    #[error("whether it may ask the network has changed")]
+    Network,
     /// Fonts came or went.
     #[error("the fonts of the system changed")]
     Fonts,
@@ -84,6 +87,7 @@ pub(crate) fn engine_build() -> [u8; 16] {
 pub(crate) struct Origin<'a> {
     pub(crate) address: &'a str,
     pub(crate) base: &'a str,
+    pub(crate) reach: Reach,
     pub(crate) source: u128,
     pub(crate) view: View,
     /// The state of the fonts before the page was laid out.
@@ -139,6 +143,7 @@ pub(crate) fn to_entry(made: &Made, taken: &Taken, places: &Places, origin: &Ori
         address: origin.address.to_owned(),
         title: made.title.clone(),
         base: origin.base.to_owned(),
+        reach: made.wants_network.then_some(origin.reach),
         resources: made.resources.clone(),
         left_out: made.left_out.clone(),
         fonts,
@@ -195,6 +200,7 @@ impl<'heap> Kept<'heap> {
         &self,
         source: u128,
         folders: &Folders,
+        reach: Reach,
         found: &dyn Fn(&str) -> Found,
     ) -> Result<(), Stale> {
         let header = &self.entry.header;
@@ -203,6 +209,9 @@ impl<'heap> Kept<'heap> {
         }
         if header.source != source.to_le_bytes() {
             return Err(Stale::Source);
+        }
+        if self.about.reach.is_some_and(|kept| kept != reach) {
+            return Err(Stale::Network);
         }
         if header.fonts.get() != folders.stamp() {
             return Err(Stale::Fonts);
@@ -220,8 +229,8 @@ impl<'heap> Kept<'heap> {
         Ok(())
     }
 
-    /// Whether there is a picture of what is looked at. Asked last: none of this is kept anew, and a page that changed is.
-    pub(crate) fn check_picture(&self, view: View) -> Result<(), Stale> {
+    /// Whether this place of it is kept as it looks. To be asked last: none of this is kept anew, and a page that changed is.
+    pub(crate) fn check_view(&self, view: View) -> Result<(), Stale> {
         let header = &self.entry.header;
         if header.flags.get() & NO_PICTURE != 0 {
             return Err(Stale::NoPicture);
@@ -240,9 +249,14 @@ impl<'heap> Kept<'heap> {
     pub(crate) fn places(&self) -> Result<Places, EntryDamage> {
         Ok(Places {
             links: read_links(self.entry.part(Part::Links)?)?,
-            boxes: read_boxes(self.entry.part(Part::Boxes)?)?,
+            boxes: self.boxes()?,
             text: read_text(self.entry.part(Part::Text)?)?,
         })
+    }
+
+    /// Where elements are.
+    pub(crate) fn boxes(&self) -> Result<Vec<NodeBox>, EntryDamage> {
+        read_boxes(self.entry.part(Part::Boxes)?)
     }
 
     /// Paints the viewport.

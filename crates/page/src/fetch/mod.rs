@@ -5,6 +5,8 @@
 mod error;
 mod files;
 mod folder;
+pub(crate) mod freshness;
+mod web;
 
 use std::time::SystemTime;
 
@@ -12,6 +14,8 @@ pub use blitz_traits::net::Url;
 pub use error::FetchError;
 pub use files::Files;
 pub(crate) use files::read_file;
+pub(crate) use web::CONNECTIONS;
+pub use web::Web;
 
 /// Gives the bytes of addresses. It is asked from several threads at once.
 pub trait Fetch: Send + Sync {
@@ -32,9 +36,18 @@ pub struct Wanted<'a> {
     /// What for.
     pub purpose: Purpose,
     /// What was said of it when it was asked for last, if its bytes are there still: they need not come again then.
-    pub known: Option<&'a Headers>,
+    pub known: Option<Known<'a>>,
     /// Whether an answer from a store on the way is no answer.
     pub anew: bool,
+}
+
+/// What was said of an address before.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Where the bytes were found at last.
+    pub url: &'a Url,
+    /// What was said of them there.
+    pub headers: &'a Headers,
 }
 
 /// What something is wanted for.
@@ -51,7 +64,7 @@ pub enum Purpose {
 pub enum Answer {
     /// The bytes.
     Bytes(Fetched),
-    /// They are those that are known; and what is said of them now, where it was said.
+    /// They are those that are known; and what is said of them now.
     Unchanged(Headers),
 }
 

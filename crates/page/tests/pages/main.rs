@@ -4,11 +4,15 @@
 mod alike;
 mod changes;
 mod damage;
+mod faulty;
 mod fixed;
+mod folders;
 mod hostile;
+mod network;
 mod places;
 mod processes;
 mod quota;
+mod server;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -46,7 +46,7 @@ fn ink(path: &Path, view: View) -> Corners {
             found = Some([x0.min(x), y0.min(y), x1.max(x + 1), y1.max(y + 1)]);
         }
     }
-    found.expect("nothing is red").map(|at| at as f32)
+    found.unwrap_or_else(|| panic!("nothing is red in {}", path.display())).map(|at| at as f32)
 }
 
 /// Whether a place has the ink, and not much more: no letter reaches far beyond, and none is missing at either end.

@@ -16,7 +16,7 @@ impl Place {
     }
 }
 
-fn out(output: &Output) -> (String, String) {
+pub(crate) fn out(output: &Output) -> (String, String) {
     (
         String::from_utf8_lossy(&output.stdout).into_owned(),
         String::from_utf8_lossy(&output.stderr).into_owned(),
