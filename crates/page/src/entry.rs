@@ -23,6 +23,8 @@ pub(crate) const CHUNK_BYTES: usize = 16 << 10;
 pub(crate) const SCROLL_BOUND: u32 = 1;
 /// There is no display list.
 pub(crate) const NO_PICTURE: u32 = 2;
+/// There was one, for which there was no room any more.
+pub(crate) const PICTURE_EVICTED: u32 = 4;
 
 /// Where a part of the entry is.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -97,6 +99,25 @@ const SUMMED_BYTES: usize = HEADER_BYTES - 2 * size_of::<u64>();
 impl Header {
     pub(crate) fn new() -> Header {
         Header { magic: MAGIC, version: FORMAT_VERSION.into(), ..Header::new_zeroed() }
+    }
+
+    /// Whether there is anything to be painted.
+    pub(crate) fn has_picture(&self) -> bool {
+        self.flags.get() & (NO_PICTURE | PICTURE_EVICTED) == 0
+    }
+
+    /// Bytes of what is painted.
+    pub(crate) fn picture_bytes(&self) -> u64 {
+        self.bytes_of(Part::Commands as usize..=Part::Fonts as usize)
+    }
+
+    /// Bytes of what is where.
+    pub(crate) fn layout_bytes(&self) -> u64 {
+        self.bytes_of(Part::Links as usize..=Part::Text as usize)
+    }
+
+    fn bytes_of(&self, parts: std::ops::RangeInclusive<usize>) -> u64 {
+        self.parts[parts].iter().fold(0, |all, part| all.saturating_add(part.bytes.get()))
     }
 
     fn computed_sum(&self) -> u64 {

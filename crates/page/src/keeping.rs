@@ -52,6 +52,8 @@ pub struct KeptReport {
     pub document_bytes: u64,
     /// Views of other pages that had to go.
     pub evicted: u64,
+    /// Pictures of other pages that had to go.
+    pub pictures_evicted: u64,
 }
 
 impl ToKeep {
@@ -66,7 +68,7 @@ impl ToKeep {
     /// # Errors
     /// [`CacheError`]: the cache has what it had, perhaps fewer of the oldest views.
     pub fn keep(self, cache: &Cache) -> Result<KeptReport, CacheError> {
-        let nothing = KeptReport { view_bytes: 0, document_bytes: 0, evicted: 0 };
+        let nothing = KeptReport { view_bytes: 0, document_bytes: 0, evicted: 0, pictures_evicted: 0 };
         let Some(new) = &self.view else {
             cache.note_news(&self.news);
             return Ok(nothing);
@@ -86,6 +88,11 @@ impl ToKeep {
         let roots = answers::roots(&self.news, &self.address);
         let evicted = cache.keep(&new.name, new.source, &entry, new.dom.bytes(), &roots)?;
         let document_bytes = new.dom.bytes().len() as u64;
-        Ok(KeptReport { view_bytes: entry.len() as u64, document_bytes, evicted })
+        Ok(KeptReport {
+            view_bytes: entry.len() as u64,
+            document_bytes,
+            evicted: evicted.views,
+            pictures_evicted: evicted.pictures,
+        })
     }
 }

@@ -7,7 +7,7 @@
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
 //! - [`Places`]: what is where, taken from the engine or from an entry; finding text.
 //! - `picture`: an entry from what the engine made, and pixels from an entry.
-//! - [`Cache`]: the heap with the entries. [`open`]: all of it.
+//! - [`Cache`]: the heap with the entries. `evict`: what goes when it is full. [`open`]: all of it.
 //!
 //! The invariant that all of it serves: **what is shown from the cache is what would be made anew**, bit by bit; and when that cannot be
 //! told, it is made anew.
@@ -24,6 +24,7 @@ mod decode;
 mod engine;
 mod entry;
 mod error;
+mod evict;
 mod fetch;
 mod fonts;
 mod keeping;

@@ -153,8 +153,11 @@ fn opening<'a>(
 fn keep(opened: &mut Opened, cache: Option<&Cache>) {
     if let (Some(to_keep), Some(cache)) = (opened.to_keep.take(), cache) {
         match to_keep.keep(cache) {
-            Ok(kept) if kept.evicted > 0 => {
-                eprintln!("holdfast-page: {} views that were used longer ago had to go", kept.evicted);
+            Ok(kept) if kept.evicted + kept.pictures_evicted > 0 => {
+                let (views, pictures) = (kept.evicted, kept.pictures_evicted);
+                eprintln!(
+                    "holdfast-page: {pictures} pictures and {views} whole views that were used longer ago had to go"
+                );
             }
             Ok(_) => {}
             Err(error) => eprintln!("holdfast-page: the page is not kept: {error}"),
@@ -237,6 +240,8 @@ struct ViewReport {
     viewport: (u32, u32),
     scale_permille: u32,
     view_bytes: u64,
+    picture_bytes: u64,
+    layout_bytes: u64,
     document_bytes: u64,
     used_s: u64,
     damage: Option<String>,
@@ -247,6 +252,8 @@ struct ViewReport {
 struct StatsReport {
     views: u64,
     view_bytes: u64,
+    picture_bytes: u64,
+    layout_bytes: u64,
     documents: u64,
     document_bytes: u64,
     answers_bytes: u64,
@@ -275,8 +282,10 @@ fn line(row: &ViewRow) -> String {
     let (width, height, scale) = row.viewport;
     let (factor, rest) = (scale / 1000, scale % 1000);
     let scale = if rest == 0 { factor.to_string() } else { format!("{factor}.{rest:03}") };
-    let mut line =
-        format!("{width}x{height}@{scale}  view {} B  document {} B", row.bytes, row.document_bytes);
+    let mut line = format!(
+        "{width}x{height}@{scale}  view {} B (picture {} B, layout {} B)  document {} B",
+        row.bytes, row.picture_bytes, row.layout_bytes, row.document_bytes
+    );
     match row.damage {
         Some(damage) => {
             let _ = write!(line, "  damaged: {damage}");
@@ -298,6 +307,8 @@ fn list(args: &ListArgs) -> Result<u8, Failure> {
             address: row.address,
             title: row.title,
             view_bytes: row.bytes,
+            picture_bytes: row.picture_bytes,
+            layout_bytes: row.layout_bytes,
             document_bytes: row.document_bytes,
             used_s: row.used_s,
             damage: row.damage.map(|damage| damage.to_string()),
@@ -365,6 +376,8 @@ fn stats(args: &ListArgs) -> Result<u8, Failure> {
         print_json(&StatsReport {
             views: stats.views,
             view_bytes: stats.view_bytes,
+            picture_bytes: stats.picture_bytes,
+            layout_bytes: stats.layout_bytes,
             documents: stats.documents,
             document_bytes: stats.document_bytes,
             answers_bytes: stats.answers_bytes,
@@ -374,9 +387,11 @@ fn stats(args: &ListArgs) -> Result<u8, Failure> {
         return Ok(code);
     }
     let mut text = format!(
-        "{} views in {} B, {} documents in {} B, answers of servers in {} B; {} B may be kept\n",
+        "{} views in {} B (pictures {} B, layouts {} B), {} documents in {} B, answers of servers in {} B; {} B may be kept\n",
         stats.views,
         stats.view_bytes,
+        stats.picture_bytes,
+        stats.layout_bytes,
         stats.documents,
         stats.document_bytes,
         stats.answers_bytes,

@@ -16,11 +16,11 @@ use zerocopy::little_endian::U32;
 use crate::about::{About, ImageRecord};
 use crate::address::shown_text;
 use crate::engine::Made;
-use crate::entry::{Entry, Header, NO_PICTURE, Part, SCROLL_BOUND, assemble};
+use crate::entry::{Entry, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, Part, SCROLL_BOUND, assemble};
 use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
 use crate::list::stays::{Scrolls, slip};
-use crate::list::{self, CommandRecord, List, Supply, Tables};
+use crate::list::{self, CommandRecord, List, Open, Supply, Tables};
 use crate::loader::{Found, Reach};
 use crate::pixels::{Pixels, rasterize};
 use crate::places::wire::{read_boxes, read_links, read_text, write_boxes, write_links, write_text};
@@ -53,6 +53,9 @@ pub enum Stale {
     /// The page is too long, or paints what a display list cannot have.
     #[error("only its document is kept, since its picture cannot be")]
     NoPicture,
+    /// There was no room for its picture any more.
+    #[error("its picture had to go to make room, and its layout is kept")]
+    PictureEvicted,
     /// The list ends above: the engine cannot paint so much of the page at once.
     #[error("only the first {lines} lines of it are kept as they look")]
     Beyond {
@@ -178,6 +181,26 @@ pub(crate) fn to_entry(made: &Made, taken: &Taken, places: &Places, origin: &Ori
     )
 }
 
+/// The bytes of an entry without what is painted: what it was made from, and what is where. A byte that is not what was stored is an
+/// error.
+pub(crate) fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
+    let kept = Kept::open(bytes)?;
+    let mut about = kept.about;
+    // Files are looked at still; what the page brought went with the picture.
+    about.fonts.retain(|font| matches!(font.place, FontPlace::File { .. }));
+    about.images.clear();
+    let mut header = kept.entry.header;
+    header.flags = (header.flags.get() & !SCROLL_BOUND | PICTURE_EVICTED).into();
+    header.height = 0.into();
+    let about = about.write();
+    let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
+    parts[Part::About as usize] = &about;
+    for part in [Part::Links, Part::Boxes, Part::Text] {
+        parts[part as usize] = kept.entry.part(part)?;
+    }
+    Ok(assemble(header, parts))
+}
+
 /// A page of the cache, where it lies.
 pub(crate) struct Kept<'heap> {
     pub(crate) entry: Entry<'heap>,
@@ -234,6 +257,9 @@ impl<'heap> Kept<'heap> {
         let header = &self.entry.header;
         if header.flags.get() & NO_PICTURE != 0 {
             return Err(Stale::NoPicture);
+        }
+        if header.flags.get() & PICTURE_EVICTED != 0 {
+            return Err(Stale::PictureEvicted);
         }
         let (scroll, lines) = (view.scroll_within(header.content[1].get()), header.height.get());
         if header.flags.get() & SCROLL_BOUND != 0 && scroll != 0 {
@@ -294,21 +320,20 @@ impl<'heap> Kept<'heap> {
         shift: &dyn Fn(Scrolls) -> Affine,
         painter: &mut impl anyrender::PaintScene,
     ) -> Result<(), Stale> {
-        let mut depth = 0;
+        let mut open = Open::default();
         let mut painted = Ok(());
         for number in chosen {
-            painted = self.one(records, *number, shift, &mut depth, painter);
+            painted = self.one(records, *number, shift, &mut open, painter);
             if painted.is_err() {
                 break;
             }
         }
         // The rasterizer wants every layer closed, also of a picture that is thrown away.
-        let open = depth;
-        for _ in 0..open {
+        for _ in 0..open.layers {
             painter.pop_layer();
         }
         painted?;
-        if open == 0 { Ok(()) } else { Err(EntryDamage::Value { what: "layer" }.into()) }
+        if open.layers == 0 { Ok(()) } else { Err(EntryDamage::Value { what: "layer" }.into()) }
     }
 
     fn one(
@@ -316,12 +341,12 @@ impl<'heap> Kept<'heap> {
         records: &[CommandRecord],
         number: u32,
         shift: &dyn Fn(Scrolls) -> Affine,
-        depth: &mut u32,
+        open: &mut Open,
         painter: &mut impl anyrender::PaintScene,
     ) -> Result<(), Stale> {
         let record = records.get(number as usize).ok_or(EntryDamage::Outside { what: "command" })?;
         let bytes = self.entry.piece(Part::Payload, record.at.get().into(), record.length().into())?;
-        list::paint(bytes, shift(record.scrolls()), depth, self, painter)
+        list::paint(bytes, shift(record.scrolls()), open, self, painter)
     }
 }
 

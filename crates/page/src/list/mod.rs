@@ -3,6 +3,7 @@
 //! The page is cut into bands of [`BAND_HEIGHT`] lines. Each has the numbers of the commands that may paint in it, in the order of
 //! painting, with the layers around them; what goes through many bands is in a list of its own. A viewport is the commands of its bands.
 
+mod cost;
 mod extent;
 mod read;
 pub(crate) mod stays;
@@ -16,7 +17,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use extent::Extents;
-pub(crate) use read::{Supply, paint};
+pub(crate) use read::{Open, Supply, paint};
 use stays::Scrolls;
 use wire::Writer;
 pub(crate) use write::Shared;
