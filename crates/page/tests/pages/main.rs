@@ -5,9 +5,11 @@ mod alike;
 mod changes;
 mod damage;
 mod faulty;
+mod fixed;
 mod folders;
 mod hostile;
 mod network;
+mod places;
 mod processes;
 mod quota;
 mod server;
@@ -28,7 +30,7 @@ struct Place {
 
 const CACHE: &str = "page-cache";
 /// Of an entry: docs/format.md has its fields.
-const HEADER_BYTES: usize = 304;
+const HEADER_BYTES: usize = 320;
 const QUOTA: u64 = 64 << 20;
 
 fn limits() -> PageLimits {
