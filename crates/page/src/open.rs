@@ -20,7 +20,7 @@ use crate::decode::{decoded, encoding_of};
 use crate::engine::{self, DomBytes, Job, Made};
 use crate::entry::Part;
 use crate::error::PageError;
-use crate::fetch::{Answer, FetchError, Files, Purpose, Url, Wanted};
+use crate::fetch::{self, Answer, FetchError, Files, Purpose, Url, Wanted};
 use crate::fonts::Folders;
 use crate::keeping::{NewView, ToKeep};
 use crate::limits::PageLimits;
@@ -164,7 +164,7 @@ impl Visit<'_> {
     fn of_file(&self) -> Result<PageNow, PageError> {
         let (url, purpose, bytes_max) = self.wanted_page();
         let wanted = Wanted { url: &url, bytes_max, purpose, known: None, anew: false };
-        match self.sources.from().fetch(&wanted).map_err(|error| self.failed(error))? {
+        match fetch::ask(self.sources.from(), &wanted).map_err(|error| self.failed(error))? {
             Answer::Bytes(fetched) => {
                 let encoding = encoding_of(&fetched.bytes, fetched.headers.get("content-type"));
                 let source = source_of(xxh3_128(&fetched.bytes), encoding);

@@ -7,7 +7,6 @@
 //!   came in part are as good as none.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -19,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::answers::{self, Said};
 use crate::cache::Cache;
-use crate::fetch::{Answer, CONNECTIONS, Fetch, FetchError, Known, Purpose, Wanted, freshness};
+use crate::fetch::{self, Answer, CONNECTIONS, Fetch, FetchError, Known, Purpose, Wanted, freshness};
 use crate::limits::PageLimits;
 use crate::loader::Found;
 
@@ -202,11 +201,7 @@ impl Sources {
             Purpose::Part => bytes_max.min(self.bytes_left.load(Ordering::Relaxed)),
         };
         let wanted = Wanted { url, bytes_max, purpose, known, anew: is_reload };
-        // Who gives the bytes is not of this crate, and its panic no end of the program.
-        let fetched = catch_unwind(AssertUnwindSafe(|| self.from.fetch(&wanted))).unwrap_or_else(|_| {
-            Err(FetchError::Protocol { message: "asking it failed in this program".to_owned() })
-        });
-        let (said, bytes) = match (fetched, kept) {
+        let (said, bytes) = match (fetch::ask(&*self.from, &wanted), kept) {
             (Ok(Answer::Bytes(fetched)), _) => {
                 if purpose == Purpose::Part {
                     let length = fetched.bytes.len() as u64;

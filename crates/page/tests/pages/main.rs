@@ -6,6 +6,7 @@ mod changes;
 mod damage;
 mod faulty;
 mod folders;
+mod givers;
 mod hostile;
 mod network;
 mod processes;
