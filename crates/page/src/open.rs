@@ -246,7 +246,9 @@ impl Visit<'_> {
         source: u128,
     ) -> Result<(Opened, u64), Stale> {
         let bytes_max = self.limits.resource_bytes;
-        kept.check(source, &self.folders, self.reach, &|url| self.sources.found(url, bytes_max))?;
+        kept.check(source, &self.folders, self.reach, &|resource| {
+            self.sources.found_since(resource, bytes_max)
+        })?;
         let view = self.view_of_place(heap, kept, source)?;
         kept.check_view(view)?;
         let read = Instant::now();

@@ -20,7 +20,7 @@ use crate::entry::{Entry, Header, NO_PICTURE, Part, SCROLL_BOUND, assemble};
 use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
 use crate::list::{self, CommandRecord, List, Supply, Tables};
-use crate::loader::{Found, Reach};
+use crate::loader::{Found, Reach, Resource};
 use crate::pixels::{Pixels, rasterize};
 use crate::view::View;
 
@@ -197,7 +197,7 @@ impl<'heap> Kept<'heap> {
         source: u128,
         folders: &Folders,
         reach: Reach,
-        found: &dyn Fn(&str) -> Found,
+        found: &dyn Fn(&Resource) -> Found,
     ) -> Result<(), Stale> {
         let header = &self.entry.header;
         if header.engine != engine_build() {
@@ -218,7 +218,7 @@ impl<'heap> Kept<'heap> {
             }
         }
         for resource in &self.about.resources {
-            if found(&resource.url) != resource.found {
+            if found(resource) != resource.found {
                 return Err(Stale::Resource(resource.url.clone()));
             }
         }
