@@ -14,7 +14,7 @@ use data_url::DataUrl;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::decode::style_in_utf_8;
-use crate::fetch::{Answer, Fetch, FetchError, Purpose, Wanted};
+use crate::fetch::{self, Answer, Fetch, FetchError, Purpose, Wanted};
 use crate::limits::PageLimits;
 use crate::sources::{Sources, is_of_network};
 
@@ -55,7 +55,7 @@ impl Found {
 }
 
 fn bytes_of(url: &Url, bytes_max: u64, from: &dyn Fetch) -> Result<Vec<u8>, FetchError> {
-    match from.fetch(&Wanted { url, bytes_max, purpose: Purpose::Part, known: None, anew: false })? {
+    match fetch::ask(from, &Wanted { url, bytes_max, purpose: Purpose::Part, known: None, anew: false })? {
         Answer::Bytes(fetched) => Ok(fetched.bytes),
         Answer::Unchanged(_) => Err(FetchError::NotFound),
     }
