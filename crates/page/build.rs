@@ -7,7 +7,8 @@ mod sum;
 use std::path::Path;
 
 fn main() {
-    let manifests = ["../../Cargo.lock", "../../Cargo.toml", "../dom/Cargo.toml", "Cargo.toml"].map(Path::new);
+    let manifests =
+        ["../../Cargo.lock", "../../Cargo.toml", "../dom/Cargo.toml", "Cargo.toml"].map(Path::new);
     let folders = ["src", "../dom/src"].map(Path::new);
     let variables = ["TARGET", "PROFILE", "OPT_LEVEL"].map(|name| std::env::var(name).unwrap_or_default());
     let (sum, files) = sum::of(&manifests, &folders, &variables);

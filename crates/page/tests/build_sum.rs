@@ -12,7 +12,9 @@ fn another_source_manifest_or_target_is_another_build() {
     let at = |name: &str| folder.path().join(name);
     std::fs::create_dir_all(at("src/in")).unwrap();
     let manifest = at("Cargo.toml");
-    for (name, text) in [("Cargo.toml", "one"), ("src/lib.rs", "two"), ("src/in/deep.rs", "three"), ("src/notes.txt", "four")] {
+    for (name, text) in
+        [("Cargo.toml", "one"), ("src/lib.rs", "two"), ("src/in/deep.rs", "three"), ("src/notes.txt", "four")]
+    {
         std::fs::write(at(name), text).unwrap();
     }
     let sum = |word: &str| sum::of(&[&manifest], &[&at("src")], &[word.to_owned()]).0;

@@ -83,6 +83,22 @@ fn what_stays_is_in_every_band_with_the_layers_around_it() {
 }
 
 #[test]
+fn what_stays_in_a_layer_that_goes_with_the_page_is_cut_by_it_wherever_that_is() {
+    let place = Place::new();
+    let style = "section { opacity: .9; height: 220px; background: #cfc } \
+        nav { position: fixed; z-index: 5; top: 20px; left: 30px; width: 200px; height: 120px; background: orange }";
+    let page = page(&place, "a.html", style, "<section>layer<nav>inside of it</nav></section>");
+    for scale in [1_000, 1_500] {
+        compare(
+            &place,
+            &page,
+            View::new(500, 250, scale).unwrap(),
+            &[0, 60, 150, 230, 300, 555, 1_300, 1_000_000],
+        );
+    }
+}
+
+#[test]
 fn fixed_parts_of_what_is_transformed_go_with_it() {
     let place = Place::new();
     let style = "section { transform: translateX(9px); height: 200px; background: #ddf } nav { position: fixed; top: 20px; background: red }";

@@ -78,7 +78,7 @@ fn what_is_found_is_where_the_ink_is() {
         ("nav { position: fixed; bottom: 9px; right: 5px }", "<nav>x <u>needle</u></nav><p>text"),
         (
             "p { position: relative; top: 31px; left: 12px; z-index: 3 }",
-            "<div style='opacity: .99'><p>z <u>needle</u></p></div>",
+            "<div style='opacity: .99; padding: 40px'><p>z <u>needle</u></p></div>",
         ),
         ("", "<table><tr><td>one<td>two <u>needle</u><tr><td>3</table>"),
         (
