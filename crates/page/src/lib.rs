@@ -33,6 +33,7 @@ mod list;
 mod loader;
 mod open;
 mod opened;
+mod page_now;
 mod picture;
 mod pixels;
 mod place;

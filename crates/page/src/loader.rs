@@ -107,10 +107,12 @@ pub(crate) enum Reach {
     FilesAndNetwork,
     /// A page from the network: servers alone. Whoever wrote it learns nothing of this machine's files.
     Network,
+    /// A page that came safely: what comes safely alone, or else anybody on the way could change how it looks.
+    SafeNetwork,
 }
 
 impl Reach {
-    const ALL: [Reach; 3] = [Reach::Files, Reach::FilesAndNetwork, Reach::Network];
+    const ALL: [Reach; 4] = [Reach::Files, Reach::FilesAndNetwork, Reach::Network, Reach::SafeNetwork];
 
     /// As it is kept.
     pub(crate) fn number(self) -> u8 {
@@ -123,7 +125,10 @@ impl Reach {
 
     fn allows(self, scheme: &str) -> Result<(), &'static str> {
         match (scheme, self) {
-            ("file", Reach::Network) => Err("a page from the network gets no files"),
+            ("file", Reach::Network | Reach::SafeNetwork) => Err("a page from the network gets no files"),
+            ("http", Reach::SafeNetwork) => {
+                Err("a page of https: gets nothing by http:, which anybody can change")
+            }
             ("http" | "https", Reach::Files) => Err("the network is not asked; allow it by --network"),
             ("data" | "file" | "http" | "https", _) => Ok(()),
             _ => Err("only files and addresses of http: and https: are read"),
@@ -259,6 +264,7 @@ impl Loader {
                 .map(|one| (one.url.clone(), Purpose::Part, self.limits.resource_bytes))
                 .collect();
             self.sources.ask(&urls);
+            self.sources.fetch_kept(urls.iter().map(|(url, ..)| url));
             for Pending { url, asked, handler } in pending {
                 let bytes = self.get(&url).unwrap_or_default();
                 // A style sheet asks for more in here.
@@ -302,4 +308,23 @@ fn pixels(bytes: &[u8]) -> Option<u64> {
     let (width, height) =
         image::ImageReader::with_format(Cursor::new(bytes), format).into_dimensions().ok()?;
     Some(u64::from(width) * u64::from(height))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_page_may_ask_for_depends_on_where_it_is_from() {
+        let schemes = ["data", "file", "http", "https", "ftp"];
+        let allowed = |reach: Reach| schemes.map(|scheme| reach.allows(scheme).is_ok());
+        assert_eq!(allowed(Reach::Files), [true, true, false, false, false]);
+        assert_eq!(allowed(Reach::FilesAndNetwork), [true, true, true, true, false]);
+        assert_eq!(allowed(Reach::Network), [true, false, true, true, false]);
+        assert_eq!(allowed(Reach::SafeNetwork), [true, false, false, true, false]);
+        for reach in Reach::ALL {
+            assert_eq!(Reach::of(reach.number()), Some(reach));
+        }
+        assert_eq!(Reach::of(5), None);
+    }
 }

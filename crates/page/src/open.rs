@@ -7,23 +7,22 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use encoding_rs::{Encoding, UTF_8};
 use holdfast_dom::{Document, Limits, LoosePage, ParseOptions};
 use holdfast_heap::Owned;
 use holdfast_native_heap::RegionBacking;
-use xxhash_rust::xxh3::xxh3_128;
 
 use crate::address::Address;
 use crate::cache::{self, Cache};
-use crate::decode::{decoded, encoding_of};
+use crate::decode::decoded;
 use crate::engine::{self, DomBytes, Job, Made};
 use crate::error::PageError;
-use crate::fetch::{self, Answer, FetchError, Files, Purpose, Url, Wanted};
+use crate::fetch::{FetchError, Files, Purpose, Url};
 use crate::fonts::Folders;
 use crate::keeping::{NewView, ToKeep};
 use crate::limits::PageLimits;
 use crate::loader::Reach;
 use crate::opened::{Opened, Opening, Split, Tier, Want};
+use crate::page_now::PageNow;
 use crate::picture::{Kept, Stale};
 use crate::pixels::Pixels;
 use crate::place;
@@ -48,6 +47,27 @@ pub fn open(
 
 /// Opens a page.
 ///
+/// ```no_run
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use holdfast_page::{Address, Cache, Opening, PageLimits, View, Web, open_with};
+/// use holdfast_region::{NameSpace, Places, RegionName};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let cache = Cache::new(NameSpace::new(Places::from_env()?), RegionName::parse("page-cache")?, "default", 512 << 20);
+/// let limits = PageLimits::default();
+/// let web = Arc::new(Web::new(Duration::from_secs(30)));
+/// let opening = Opening::new(View::new(1280, 800, 1000)?, &limits, Some(&cache), web);
+/// let mut page = open_with(&Address::parse("https://example.org/")?, &opening)?;
+/// std::fs::write("page.png", page.pixels.to_png()?)?;
+/// if let Some(to_keep) = page.to_keep.take() {
+///     to_keep.keep(&cache)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// [`PageError`]. Whatever is wrong with the cache is a note, and no error.
 pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, PageError> {
@@ -58,6 +78,7 @@ pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, Pag
         view: *view,
         limits,
         reach: match (address.is_of_network(), network) {
+            (true, _) if address.url().scheme() == "https" => Reach::SafeNetwork,
             (true, _) => Reach::Network,
             (false, true) => Reach::FilesAndNetwork,
             (false, false) => Reach::Files,
@@ -70,16 +91,6 @@ pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, Pag
         name: cache::view_name(address.as_str(), *view),
     };
     visit.open(*cache)
-}
-
-/// A page as it is now.
-struct PageNow {
-    /// The sum of its bytes, and of the name of their encoding unless that is UTF-8.
-    source: u128,
-    encoding: &'static Encoding,
-    /// None, if a server says that they are those that were kept.
-    bytes: Option<Arc<Vec<u8>>>,
-    base: Url,
 }
 
 /// What the cache has of a page.
@@ -170,34 +181,12 @@ impl Visit<'_> {
     }
 
     fn of_file(&self) -> Result<PageNow, PageError> {
-        let (url, purpose, bytes_max) = self.wanted_page();
-        let wanted = Wanted { url: &url, bytes_max, purpose, known: None, anew: false };
-        match fetch::ask(self.sources.from(), &wanted).map_err(|error| self.failed(error))? {
-            Answer::Bytes(fetched) => {
-                let encoding = encoding_of(&fetched.bytes, fetched.headers.get("content-type"));
-                let source = source_of(xxh3_128(&fetched.bytes), encoding);
-                Ok(PageNow { source, encoding, bytes: Some(Arc::new(fetched.bytes)), base: fetched.url })
-            }
-            Answer::Unchanged(_) => Err(self.failed(FetchError::NotFound)),
-        }
+        let (url, _, bytes_max) = self.wanted_page();
+        PageNow::of_file(&url, bytes_max, self.sources.from()).map_err(|error| self.failed(error))
     }
 
-    /// The page as its server has it, which was asked.
     fn of_server(&self) -> Result<PageNow, PageError> {
-        let url = self.address.as_str();
-        let there = self.sources.there(url).ok_or_else(|| self.failed(FetchError::NotFound))?;
-        let Some(said) = there.said else {
-            return Err(self.failed(there.error.unwrap_or_else(|| Arc::new(FetchError::NotFound))));
-        };
-        let encoding = match &there.bytes {
-            Some(bytes) => {
-                let encoding = encoding_of(bytes, said.headers.get("content-type"));
-                self.sources.note_encoding(url, encoding.name());
-                encoding
-            }
-            None => Encoding::for_label(said.encoding.as_bytes()).unwrap_or(UTF_8),
-        };
-        Ok(PageNow { source: source_of(said.hash, encoding), encoding, bytes: there.bytes, base: said.url })
+        PageNow::of_server(self.address.as_str(), &self.sources).map_err(|error| self.failed(error))
     }
 
     fn look(&self, heap: &Owned<RegionBacking>, page: Option<&PageNow>) -> Result<Look, PageError> {
@@ -432,14 +421,4 @@ impl Visit<'_> {
         let parsed = LoosePage::parse(&*source, &ParseOptions { limits, ..ParseOptions::default() })?;
         Ok(DomBytes::copy(parsed.bytes()))
     }
-}
-
-/// Of bytes in another encoding another document is made.
-fn source_of(hash: u128, encoding: &'static Encoding) -> u128 {
-    if encoding == UTF_8 {
-        return hash;
-    }
-    let mut bytes = hash.to_le_bytes().to_vec();
-    bytes.extend_from_slice(encoding.name().as_bytes());
-    xxh3_128(&bytes)
 }

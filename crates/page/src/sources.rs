@@ -67,6 +67,7 @@ pub(crate) struct Sources {
     now: SystemTime,
     /// Of parts that come from servers, all together.
     bytes_left: AtomicU64,
+    bodies_max: u64,
     end: Instant,
     state: Mutex<State>,
 }
@@ -76,6 +77,8 @@ struct State {
     /// What is kept, and would have to be asked for.
     kept: HashMap<String, Said>,
     there: HashMap<String, There>,
+    /// Kept bytes, by their sums.
+    bodies: HashMap<u128, Arc<Vec<u8>>>,
     /// Servers that were not to be reached.
     unreachable: Vec<(String, Arc<FetchError>)>,
 }
@@ -98,6 +101,7 @@ impl Sources {
             cache,
             asking,
             now: SystemTime::now(),
+            bodies_max: limits.resources_bytes,
             bytes_left: AtomicU64::new(limits.resources_bytes),
             end: Instant::now() + limits.network,
             state: Mutex::default(),
@@ -262,6 +266,30 @@ impl Sources {
         }
     }
 
+    /// Reads from the cache, in one go, the bytes that did not have to come; no more than a page may have.
+    pub(crate) fn fetch_kept<'u>(&self, urls: impl Iterator<Item = &'u Url>) {
+        let Some(cache) = &self.cache else { return };
+        let mut state = self.state();
+        let of =
+            |url: &Url| state.there.get(url.as_str()).filter(|there| there.bytes.is_none())?.said.as_ref();
+        let mut hashes: Vec<u128> = urls.filter_map(|url| Some(of(url)?.hash)).collect();
+        hashes.retain(|hash| !state.bodies.contains_key(hash));
+        if hashes.is_empty() {
+            return;
+        }
+        // What cannot be read is asked for.
+        let _ = cache.read(|heap| {
+            for hash in hashes {
+                let there: u64 = state.bodies.values().map(|bytes| bytes.len() as u64).sum();
+                if let Some(bytes) =
+                    answers::body(heap, hash).filter(|bytes| there + bytes.len() as u64 <= self.bodies_max)
+                {
+                    state.bodies.insert(hash, Arc::new(bytes.to_vec()));
+                }
+            }
+        });
+    }
+
     /// The bytes of what was asked for: those that came, or those that are kept.
     pub(crate) fn bytes(
         &self,
@@ -275,11 +303,11 @@ impl Sources {
         if let Some(bytes) = &there.bytes {
             return Ok(Arc::clone(bytes));
         }
-        let kept = self.cache.as_ref().and_then(|cache| {
-            cache.read(|heap| answers::body(heap, said.hash).map(<[u8]>::to_vec)).ok().flatten().flatten()
-        });
-        if let Some(bytes) = kept {
-            return Ok(Arc::new(bytes));
+        if !self.state().bodies.contains_key(&said.hash) {
+            self.fetch_kept(std::iter::once(url));
+        }
+        if let Some(bytes) = self.state().bodies.get(&said.hash) {
+            return Ok(Arc::clone(bytes));
         }
         // It went, or it rotted.
         let there = self.ask_anew(url, purpose, bytes_max);
