@@ -85,17 +85,33 @@ fn what_stays_is_in_every_band_with_the_layers_around_it() {
 #[test]
 fn what_stays_in_a_layer_that_goes_with_the_page_is_cut_by_it_wherever_that_is() {
     let place = Place::new();
-    let style = "section { opacity: .9; height: 220px; background: #cfc } \
-        nav { position: fixed; z-index: 5; top: 20px; left: 30px; width: 200px; height: 120px; background: orange }";
-    let page = page(&place, "a.html", style, "<section>layer<nav>inside of it</nav></section>");
-    for scale in [1_000, 1_500] {
-        compare(
-            &place,
-            &page,
-            View::new(500, 250, scale).unwrap(),
-            &[0, 60, 150, 230, 300, 555, 1_300, 1_000_000],
-        );
+    let nav =
+        "nav { position: fixed; top: 20px; left: 30px; width: 200px; height: 120px; background: orange }";
+    for (name, style) in [
+        ("root", "html { opacity: .9; height: 220px; background: #cfc }"),
+        ("section", "section { opacity: .9; height: 220px; background: #cfc } nav { z-index: 5 }"),
+    ] {
+        let body = "<section>layer<nav>inside of it</nav></section>";
+        let page = page(&place, &format!("{name}.html"), &format!("{nav} {style}"), body);
+        for scale in [1_000, 1_500] {
+            let view = View::new(500, 250, scale).unwrap();
+            compare(&place, &page, view, &[0, 60, 150, 230, 300, 600, 1_300, 1_000_000]);
+        }
     }
+}
+
+#[test]
+fn what_stays_as_nearly_as_single_precision_lets_it_is_where_the_engine_has_it_far_down_a_page() {
+    let place = Place::new();
+    let style = "main { height: 600000px; background: linear-gradient(red, blue) } nav { position: fixed; z-index: 5; top: 20px;
+        left: 30px; width: 200px; height: 120px; background: black; color: white }";
+    let page = page(&place, "a.html", style, "<nav>above</nav>");
+    compare(
+        &place,
+        &page,
+        View::new(500, 250, 1_500).unwrap(),
+        &[0, 5, 77_777, 600_001, 800_000, 800_002, 880_001],
+    );
 }
 
 #[test]
