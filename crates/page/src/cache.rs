@@ -27,8 +27,9 @@ use crate::view::View;
 
 const VIEW: &str = "view:";
 const DOM: &str = "dom:";
-/// How long it is waited for somebody else who writes.
+/// How long it is waited for somebody else who writes, and by whoever has no page to show meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
 /// That a page was used is noted if the last note is older.
 const NOTE_AFTER_S: u64 = 60;
 /// Room beyond the quota for what replaces something: the old and the new are there together.
@@ -43,6 +44,10 @@ pub struct Cache {
     region: RegionName,
     key: String,
     quota_bytes: u64,
+    /// Views that were used since are not let go.
+    spared_since_s: u64,
+    /// How long it is waited for somebody else who writes.
+    patience: Duration,
 }
 
 /// A view of a page in the cache.
@@ -103,13 +108,27 @@ impl Cache {
     /// The cache in the heap of this name, of which `key` is the owner's; it is made when something is kept.
     #[must_use]
     pub fn new(names: NameSpace, region: RegionName, key: &str, quota_bytes: u64) -> Cache {
-        Cache { names, region, key: key.to_owned(), quota_bytes }
+        Cache {
+            names,
+            region,
+            key: key.to_owned(),
+            quota_bytes,
+            spared_since_s: u64::MAX,
+            patience: PATIENCE,
+        }
+    }
+
+    /// The same cache, for whoever keeps many pages: those that were used since a moment (in seconds since 1970) are not let go for
+    /// another one. Where that leaves no room, keeping one more is [`CacheError::Full`].
+    #[must_use]
+    pub(crate) fn sparing(&self, since_s: u64) -> Cache {
+        Cache { spared_since_s: since_s, patience: LONG_PATIENCE, ..self.clone() }
     }
 
     /// Runs `work` with the heap, to read; `None` when there is no cache yet.
     pub(crate) fn read<R>(&self, work: impl FnOnce(&Heap) -> R) -> Result<Option<R>, CacheError> {
         let Some(key) = OwnerKey::load(self.names.places(), &self.key)? else { return Ok(None) };
-        let region = match wait(|| self.names.open_read_only(&self.region, &key)) {
+        let region = match wait(self.patience, || self.names.open_read_only(&self.region, &key)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             region => region?,
         };
@@ -120,7 +139,7 @@ impl Cache {
     fn write<R>(&self, work: impl FnOnce(&mut Heap) -> Result<R, CacheError>) -> Result<R, CacheError> {
         let key = OwnerKey::load_or_create(self.names.places(), &self.key)?;
         let limit = self.quota_bytes.saturating_add(self.quota_bytes / 4).saturating_add(ROOM);
-        let region = wait(|| self.names.open_or_create(&self.region, &key, limit))?;
+        let region = wait(self.patience, || self.names.open_or_create(&self.region, &key, limit))?;
         with_heap(region, work)
     }
 
@@ -141,7 +160,8 @@ impl Cache {
             return Err(CacheError::TooLarge { bytes: needed, quota_bytes: self.quota_bytes });
         }
         self.write(|heap| {
-            let mut evicted = make_room(heap, name, &dom_name, self.quota_bytes - needed)?;
+            let mut evicted =
+                make_room(heap, name, &dom_name, self.quota_bytes - needed, self.spared_since_s)?;
             loop {
                 let stored = heap.transaction(|tx| -> Result<(), HeapError> {
                     if tx.root(name).is_some() {
@@ -164,7 +184,9 @@ impl Cache {
                 });
                 match stored {
                     // What is free is in pieces.
-                    Err(HeapError::OutOfMemory { .. }) if evict_oldest(heap, name)? => evicted += 1,
+                    Err(HeapError::OutOfMemory { .. }) if evict_oldest(heap, name, self.spared_since_s)? => {
+                        evicted += 1
+                    }
                     stored => {
                         stored?;
                         drop_lonely(heap, &dom_name)?;
@@ -207,6 +229,24 @@ impl Cache {
                 Ok(())
             })
         });
+    }
+
+    /// Notes that views were used.
+    ///
+    /// # Errors
+    /// When the heap cannot be opened or changed.
+    pub(crate) fn touch(&self, views: &[String], now_s: u64) -> Result<(), CacheError> {
+        self.write(|heap| {
+            heap.transaction(|tx| {
+                for name in views {
+                    if let Some(object) = tx.root(name) {
+                        tx.write(object, USED_AT, U64::new(now_s).as_bytes())?;
+                    }
+                }
+                Ok::<(), HeapError>(())
+            })?;
+            Ok(())
+        })
     }
 
     /// The views, the one that was used last first.
@@ -325,8 +365,8 @@ where
 }
 
 /// Waits for whoever has the region to be done with it.
-fn wait(open: impl Fn() -> Result<Region, RegionError>) -> Result<Region, RegionError> {
-    let end = Instant::now() + PATIENCE;
+fn wait(patience: Duration, open: impl Fn() -> Result<Region, RegionError>) -> Result<Region, RegionError> {
+    let end = Instant::now() + patience;
     loop {
         match open() {
             Err(error) if error.kind() == ErrorKind::Held && Instant::now() < end => {
@@ -389,7 +429,13 @@ fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
 }
 
 /// Lets views go until no more than `bytes_max` are left, besides those of these names, which are replaced.
-fn make_room(heap: &mut Heap, view: &str, dom: &str, bytes_max: u64) -> Result<u64, CacheError> {
+fn make_room(
+    heap: &mut Heap,
+    view: &str,
+    dom: &str,
+    bytes_max: u64,
+    spared_since_s: u64,
+) -> Result<u64, CacheError> {
     let mut evicted = 0;
     loop {
         let roots = heap.heap().roots();
@@ -400,23 +446,24 @@ fn make_room(heap: &mut Heap, view: &str, dom: &str, bytes_max: u64) -> Result<u
         }
         let lonely = drop_lonely(heap, dom)?;
         if lonely == 0 {
-            if !evict_oldest(heap, view)? {
-                return Ok(evicted);
+            if !evict_oldest(heap, view, spared_since_s)? {
+                let is_spared = names(heap, VIEW).iter().any(|name| name != view);
+                return if is_spared { Err(CacheError::Full) } else { Ok(evicted) };
             }
             evicted += 1;
         }
     }
 }
 
-/// Removes the view that was not used for the longest time, and what is damaged first of all.
-fn evict_oldest(heap: &mut Heap, but: &str) -> Result<bool, CacheError> {
+/// Removes the view that was not used for the longest time, and what is damaged first of all; none that was used since a moment.
+fn evict_oldest(heap: &mut Heap, but: &str, spared_since_s: u64) -> Result<bool, CacheError> {
     let used = |name: &String| {
         let header = heap.bytes(name).ok_or(EntryDamage::NoHeader).and_then(Header::read);
         header.map_or(0, |header| header.used_s.get())
     };
     let oldest = names(heap, VIEW)
         .into_iter()
-        .filter(|name| name != but)
+        .filter(|name| name != but && used(name) < spared_since_s)
         .min_by_key(|name| (used(name), name.clone()));
     let Some(oldest) = oldest else { return Ok(false) };
     heap.transaction(|tx| tx.remove(&oldest))?;

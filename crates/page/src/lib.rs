@@ -6,7 +6,7 @@
 //! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`: the layout engine, at arm's length.
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
 //! - `picture`: an entry from what the engine made, and pixels from an entry.
-//! - [`Cache`]: the heap with the entries. [`open`]: all of it.
+//! - [`Cache`]: the heap with the entries. [`open`]: all of it. [`Import`]: all of it, for many pages.
 //!
 //! The invariant that all of it serves: **what is shown from the cache is what would be made anew**, bit by bit; and when that cannot be
 //! told, it is made anew.
@@ -25,6 +25,7 @@ mod entry;
 mod error;
 mod fetch;
 mod fonts;
+mod import;
 mod keeping;
 mod limits;
 mod list;
@@ -45,6 +46,9 @@ pub use cache::{Cache, CacheStats, ViewRow};
 pub use engine::{LAYOUT_THREAD, Link, NodeBox};
 pub use error::{CacheError, EntryDamage, PageError};
 pub use fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Known, Purpose, Url, Wanted, Web};
+pub use import::{
+    End, Event, Import, ImportError, Imported, JOBS_MAX, Only, Outcome, Plan, Trouble, page_sum,
+};
 pub use keeping::{KeptReport, ToKeep};
 pub use limits::{PageLimits, VIEWPORT_MAX};
 pub use open::{open, open_with};

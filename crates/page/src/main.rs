@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod importing;
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -27,6 +28,8 @@ use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ShowArgs};
 const FOUND: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_FOUND: u8 = 3;
+const BAD_FILE: u8 = 5;
+const NO_ROOM: u8 = 6;
 const OTHER: u8 = 7;
 
 /// Data of the process: no limit on a page bounds what the engine makes of it. Heaps and the addresses they reserve do not count.
@@ -62,10 +65,14 @@ fn main() -> ExitCode {
             usual(panic);
         }
     }));
-    bound_memory();
     let cli = Cli::parse();
+    bound_memory(match &cli.command {
+        Command::Import(args) if args.part => importing::data_bytes_max(args),
+        _ => DATA_BYTES_MAX,
+    });
     let done = match &cli.command {
         Command::Open(args) => open_page(args),
+        Command::Import(args) => importing::import(args),
         Command::Ls(args) => list(args),
         Command::Show(args) => show(args),
         Command::Rm(args) => remove(args),
@@ -81,10 +88,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Takes no more data than [`DATA_BYTES_MAX`], or the lower limit that there is: what needs more ends the program.
-fn bound_memory() {
+/// Takes no more data than this, or the lower limit that there is: what needs more ends the program.
+fn bound_memory(bytes: u64) {
     let Rlimit { current, maximum } = getrlimit(Resource::Data);
-    let bounded = current.map_or(DATA_BYTES_MAX, |current| current.min(DATA_BYTES_MAX));
+    let bounded = current.map_or(bytes, |current| current.min(bytes));
     // A limit can always be lowered; where a filter forbids even that, whoever set the filter bounds the program.
     let _ = setrlimit(Resource::Data, Rlimit { current: Some(bounded), maximum });
 }

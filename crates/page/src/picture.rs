@@ -96,7 +96,7 @@ pub(crate) struct Origin<'a> {
 pub(crate) fn to_entry(made: &Made, recorded: &Recorded, origin: &Origin<'_>) -> Vec<u8> {
     let taken = &recorded.taken;
     let height = taken.strips.last().map_or(0, |last| last.end);
-    let is_enough = height >= origin.view.height;
+    let is_enough = height > 0 && height >= origin.view.height;
     let list = is_enough.then(|| list::capture(&taken.strips).ok()).flatten();
     let is_right = |list: &List| {
         let mut images = list.shared.images.iter();
