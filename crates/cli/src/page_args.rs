@@ -13,6 +13,7 @@ Examples:
   holdfast page query index.html 'a[href]' --attr href
   holdfast page open index.html --png page.png              # laid out once, then painted from what is kept
   holdfast page open https://example.org/ --png page.png    # the server is asked whether it changed
+  holdfast page import crawl.warc.gz                        # all pages that a crawler kept, several at once
   holdfast page keep index.html --heap pages --name start   # parse once ...
   holdfast page query pages '#news li' --text               # ... and query as often as you like, without parsing";
 
@@ -42,6 +43,9 @@ pub enum PageCommand {
     /// Open a page and paint it; it is kept, and opens without being laid out the next time
     #[command(disable_help_flag = true)]
     Open(PagePassedArgs),
+    /// Fill the cache with the pages of a folder or of a WARC file
+    #[command(disable_help_flag = true)]
+    Import(PagePassedArgs),
     /// List the pages that `open` has kept
     #[command(disable_help_flag = true)]
     Ls(PagePassedArgs),

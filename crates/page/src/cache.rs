@@ -7,6 +7,7 @@
 //! - Views and documents together stay below the quota: what was used longest ago goes, and a document with its last view.
 
 use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use holdfast_dom::Document;
@@ -48,6 +49,8 @@ pub struct Cache {
     spared_since_s: u64,
     /// How long it is waited for somebody else who writes.
     patience: Duration,
+    /// A process has a heap once; of its threads one after the other has this one.
+    turn: Arc<Mutex<()>>,
 }
 
 /// A view of a page in the cache.
@@ -115,6 +118,7 @@ impl Cache {
             quota_bytes,
             spared_since_s: u64::MAX,
             patience: PATIENCE,
+            turn: Arc::default(),
         }
     }
 
@@ -125,9 +129,14 @@ impl Cache {
         Cache { spared_since_s: since_s, patience: LONG_PATIENCE, ..self.clone() }
     }
 
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Runs `work` with the heap, to read; `None` when there is no cache yet.
     pub(crate) fn read<R>(&self, work: impl FnOnce(&Heap) -> R) -> Result<Option<R>, CacheError> {
         let Some(key) = OwnerKey::load(self.names.places(), &self.key)? else { return Ok(None) };
+        let _turn = self.turn();
         let region = match wait(self.patience, || self.names.open_read_only(&self.region, &key)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             region => region?,
@@ -136,9 +145,13 @@ impl Cache {
     }
 
     /// Runs `work` with the heap, to change it.
-    fn write<R>(&self, work: impl FnOnce(&mut Heap) -> Result<R, CacheError>) -> Result<R, CacheError> {
+    pub(crate) fn write<R>(
+        &self,
+        work: impl FnOnce(&mut Heap) -> Result<R, CacheError>,
+    ) -> Result<R, CacheError> {
         let key = OwnerKey::load_or_create(self.names.places(), &self.key)?;
         let limit = self.quota_bytes.saturating_add(self.quota_bytes / 4).saturating_add(ROOM);
+        let _turn = self.turn();
         let region = wait(self.patience, || self.names.open_or_create(&self.region, &key, limit))?;
         with_heap(region, work)
     }
@@ -203,6 +216,7 @@ impl Cache {
             return;
         }
         let Ok(Some(key)) = OwnerKey::load(self.names.places(), &self.key) else { return };
+        let _turn = self.turn();
         let Ok(region) = self.names.open(&self.region, &key) else { return };
         // A note that is not made costs nothing but a page that goes too early.
         let _ = with_heap(region, |heap| {
@@ -216,6 +230,7 @@ impl Cache {
     /// Notes what servers said of what is kept, unless somebody else has the cache: then they are asked again.
     pub(crate) fn note_news(&self, news: &[(String, There)]) {
         let Ok(Some(key)) = OwnerKey::load(self.names.places(), &self.key) else { return };
+        let _turn = self.turn();
         let Ok(region) = self.names.open(&self.region, &key) else { return };
         let _ = with_heap(region, |heap| {
             heap.transaction(|tx| -> Result<(), HeapError> {
@@ -229,24 +244,6 @@ impl Cache {
                 Ok(())
             })
         });
-    }
-
-    /// Notes that views were used.
-    ///
-    /// # Errors
-    /// When the heap cannot be opened or changed.
-    pub(crate) fn touch(&self, views: &[String], now_s: u64) -> Result<(), CacheError> {
-        self.write(|heap| {
-            heap.transaction(|tx| {
-                for name in views {
-                    if let Some(object) = tx.root(name) {
-                        tx.write(object, USED_AT, U64::new(now_s).as_bytes())?;
-                    }
-                }
-                Ok::<(), HeapError>(())
-            })?;
-            Ok(())
-        })
     }
 
     /// The views, the one that was used last first.

@@ -2,7 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use holdfast_heap::HeapError;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
 use crate::cache::Cache;
+use crate::entry::USED_AT;
 use crate::error::{CacheError, PageError};
 use crate::import::pages::Made;
 use crate::import::{End, Outcome};
@@ -61,7 +66,17 @@ impl Writer {
         }
         let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // A note that is not made costs nothing but a page that goes too early.
-        let _ = self.cache.touch(&self.touched, now_s);
+        let _ = self.cache.write(|heap| {
+            heap.transaction(|tx| {
+                for name in &self.touched {
+                    if let Some(object) = tx.root(name) {
+                        tx.write(object, USED_AT, U64::new(now_s).as_bytes())?;
+                    }
+                }
+                Ok::<(), HeapError>(())
+            })?;
+            Ok(())
+        });
         self.touched.clear();
     }
 }

@@ -8,6 +8,7 @@ mod faulty;
 mod folders;
 mod givers;
 mod hostile;
+mod importing;
 mod network;
 mod processes;
 mod quota;
