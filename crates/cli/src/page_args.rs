@@ -20,10 +20,13 @@ Examples:
 const QUERY_HELP: &str = "\
 Examples:
   holdfast page query index.html 'a[href]' --attr href
+  holdfast page query https://example.org/ h2 --text         # as `import` or `open` has kept it
   curl -s https://example.org | holdfast page query - title --text
   holdfast page query pages 'table tr:nth-child(2n) > td' --name start --json
 
-What contains a slash, and what is a file here, is a file; `-` is standard input; all else is the name of a heap. Without a word \
+What begins with http: or https: is looked for in the cache of pages, where `open` or `import` has kept it: the document of the view \
+that was used last, and no server is asked. What contains a slash, and what is a file here, is a file; `-` is standard input; all else is \
+the name of a heap. Without a word \
 of what to print, it is the HTML of each match, one match a line if it has one. Exit code 1: nothing matches.";
 
 const KEEP_HELP: &str = "\
@@ -70,8 +73,8 @@ pub struct PagePassedArgs {
 
 #[derive(Debug, Args)]
 pub struct PageQueryArgs {
-    /// An HTML file, `-`, or a heap that has pages
-    #[arg(value_name = "FILE|HEAP")]
+    /// An HTML file, `-`, the address of a kept page, or a heap that has pages
+    #[arg(value_name = "FILE|ADDRESS|HEAP")]
     pub source: String,
     /// What to look for: a CSS selector
     pub selector: String,

@@ -48,6 +48,9 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Remove pages from the cache
     Rm(RemoveArgs),
+    /// Print the name of a page's document in the cache, for `holdfast page query`
+    #[command(hide = true)]
+    Document(ShowArgs),
     /// Tell how full the cache is, and look at every byte of it
     Stats(ListArgs),
 }

@@ -329,6 +329,13 @@ pub(crate) fn document(heap: &Heap, source: u128) -> Option<Result<&[u8], EntryD
     Some(if is_right { Ok(bytes) } else { Err(EntryDamage::Value { what: "document" }) })
 }
 
+/// The name of the document of a view, under the same conditions.
+pub(crate) fn document_of_view(heap: &Heap, view: &str) -> Option<String> {
+    let header = Header::read(heap.bytes(view)?).ok().filter(|header| header.engine == engine_build())?;
+    let bytes = document(heap, u128::from_le_bytes(header.source))?.ok()?;
+    Some(dom_name(u128::from_le_bytes(header.source), bytes))
+}
+
 /// What counts against the quota.
 fn is_counted(name: &str) -> bool {
     [VIEW, DOM, answers::ANSWER, answers::BODY].iter().any(|kind| name.starts_with(kind))
@@ -383,7 +390,7 @@ fn names(heap: &Heap, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-fn rows(heap: &Heap) -> Vec<ViewRow> {
+pub(crate) fn rows(heap: &Heap) -> Vec<ViewRow> {
     let documents: Vec<(String, u64)> = heap
         .heap()
         .roots()

@@ -30,6 +30,7 @@ mod keeping;
 mod limits;
 mod list;
 mod loader;
+mod lookup;
 mod open;
 mod opened;
 mod page_now;

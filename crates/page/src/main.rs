@@ -75,6 +75,7 @@ fn main() -> ExitCode {
         Command::Import(args) => importing::import(args),
         Command::Ls(args) => list(args),
         Command::Show(args) => show(args),
+        Command::Document(args) => document(args),
         Command::Rm(args) => remove(args),
         Command::Stats(args) => stats(args),
     };
@@ -264,8 +265,8 @@ fn line(row: &ViewRow) -> String {
     let (width, height, scale) = row.viewport;
     let (factor, rest) = (scale / 1000, scale % 1000);
     let scale = if rest == 0 { factor.to_string() } else { format!("{factor}.{rest:03}") };
-    let mut line =
-        format!("{width}x{height}@{scale}  view {} B  document {} B", row.bytes, row.document_bytes);
+    let looked_at = if width == 0 { "document only".to_owned() } else { format!("{width}x{height}@{scale}") };
+    let mut line = format!("{looked_at}  view {} B  document {} B", row.bytes, row.document_bytes);
     match row.damage {
         Some(damage) => {
             let _ = write!(line, "  damaged: {damage}");
@@ -329,6 +330,15 @@ fn show(args: &ShowArgs) -> Result<u8, Failure> {
         }
     }
     print(&text)?;
+    Ok(0)
+}
+
+fn document(args: &ShowArgs) -> Result<u8, Failure> {
+    let address = Address::parse(&args.page)?;
+    let message = || format!("the cache has no document of {address}; open or import the page first");
+    let found = cache(&args.place)?.document_of(address.as_str())?;
+    let name = found.ok_or_else(|| Failure { code: NOT_FOUND, message: message() })?;
+    print(&format!("{name}\n"))?;
     Ok(0)
 }
 
