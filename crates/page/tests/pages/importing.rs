@@ -17,15 +17,18 @@ fn pages(place: &Place, count: usize) -> PathBuf {
     std::fs::create_dir_all(folder.join("deep")).unwrap();
     std::fs::write(folder.join("style.css"), "h1 { color: red }").unwrap();
     for number in 0..count {
-        let name =
-            if number % 2 == 0 { format!("{number:03}.html") } else { format!("deep/{number:03}.html") };
+        let name = if number.is_multiple_of(2) {
+            format!("{number:03}.html")
+        } else {
+            format!("deep/{number:03}.html")
+        };
         std::fs::write(folder.join(&name), page(number)).unwrap();
     }
     folder
 }
 
 fn page(number: usize) -> String {
-    let style = if number % 2 == 0 { "style.css" } else { "../style.css" };
+    let style = if number.is_multiple_of(2) { "style.css" } else { "../style.css" };
     let rest = "<p>text of a page that many others are like".repeat(40);
     format!("<!doctype html><title>{number}</title><link rel=stylesheet href={style}><h1>{number}</h1>{rest}")
 }

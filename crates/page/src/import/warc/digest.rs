@@ -80,7 +80,7 @@ impl<R: Read> Summing<R> {
     }
 
     /// Reads the rest; whether all of it has the sum that was said.
-    pub(crate) fn is_right(mut self) -> io::Result<bool> {
+    pub(crate) fn ends_right(mut self) -> io::Result<bool> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(self.hasher.is_none_or(|(said, hasher)| hasher.end() == said))
     }
@@ -97,6 +97,7 @@ impl<R: Read> Read for Summing<R> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
     use super::*;
 

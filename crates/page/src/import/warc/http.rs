@@ -216,6 +216,7 @@ impl<R: BufRead> Read for Chunks<R> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
     use std::io::Write as _;
 
