@@ -113,8 +113,9 @@ packages_for_buses() {
   command -v dbus-daemon >/dev/null || echo dbus
 }
 
-# What pages are laid out with: a font, and the library that finds it, which is looked for when it is needed.
+# What pages are laid out with: a font, and the library that finds it, which is looked for when it is needed. And a crawler that keeps them.
 packages_for_pages() {
+  command -v wget >/dev/null || echo wget
   [ -f /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf ] || echo fonts-dejavu-core
   [ -n "$(find /usr/lib /lib -name 'libfontconfig.so.1' -print -quit 2>/dev/null)" ] || echo libfontconfig1
 }

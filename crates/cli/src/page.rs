@@ -6,7 +6,7 @@ use std::path::Path;
 
 use holdfast_dom::{Document, Documents, DomError, LoosePage, Node, ParseOptions, Selector};
 use holdfast_heap::Backing;
-use holdfast_native_heap::{OpenHeapError, open_data_heap};
+use holdfast_native_heap::{OpenHeapError, RegionBacking, open_data_heap};
 use holdfast_region::RegionName;
 use serde::Serialize;
 
@@ -16,6 +16,9 @@ use crate::output::{print, print_each, print_json, print_json_each, with_progres
 use crate::page_args::{PageCommand, PageForm, PageKeepArgs, PageQueryArgs};
 use crate::page_program;
 use crate::size::show_size;
+
+/// Where `holdfast page open` and `import` keep pages.
+const PAGE_CACHE: &str = "page-cache";
 
 /// What `--json` prints of a match.
 #[derive(Serialize)]
@@ -41,6 +44,7 @@ pub fn run(command: &PageCommand) -> Result<u8, Failure> {
         PageCommand::Query(args) => query(args),
         PageCommand::Keep(args) => keep(args),
         PageCommand::Open(args) => Err(page_program::become_it("open", &args.arguments)),
+        PageCommand::Import(args) => Err(page_program::become_it("import", &args.arguments)),
         PageCommand::Ls(args) => Err(page_program::become_it("ls", &args.arguments)),
         PageCommand::Show(args) => Err(page_program::become_it("show", &args.arguments)),
         PageCommand::Rm(args) => Err(page_program::become_it("rm", &args.arguments)),
@@ -51,6 +55,9 @@ pub fn run(command: &PageCommand) -> Result<u8, Failure> {
 fn query(args: &PageQueryArgs) -> Result<u8, Failure> {
     let selector = Selector::parse(&args.selector)?;
     let path = Path::new(&args.source);
+    if args.source.starts_with("http://") || args.source.starts_with("https://") {
+        return query_kept(args, &selector);
+    }
     if args.source == "-" || args.source.contains('/') || path.is_file() {
         if args.name.is_some() || args.key.is_some() {
             return Err(Failure::new(
@@ -69,16 +76,38 @@ fn query(args: &PageQueryArgs) -> Result<u8, Failure> {
     let heap = RegionName::parse(&args.source).map_err(|_| {
         Failure::new(NOT_FOUND, format!("there is no file {:?}, and no heap can have this name", args.source))
     })?;
+    with_documents(&heap, args.key.as_deref(), |documents| {
+        let name = chosen(documents, &heap, args.name.as_deref())?;
+        show(&documents.open(&name)?, &selector, &args.form)
+    })
+}
+
+/// Queries what the cache of pages has of an address. Nobody is asked whether it is as it was.
+fn query_kept(args: &PageQueryArgs, selector: &Selector) -> Result<u8, Failure> {
+    if args.name.is_some() {
+        return Err(Failure::new(USAGE, "an address has one document; leave --name out"));
+    }
+    let key = args.key.as_deref();
+    let name = page_program::document_of(&args.source, PAGE_CACHE, key.unwrap_or(DEFAULT_KEY))?;
+    let cache = RegionName::parse(PAGE_CACHE).map_err(|error| Failure::new(OTHER, error))?;
+    with_documents(&cache, key, |documents| show(&documents.open(&name)?, selector, &args.form))
+}
+
+/// Runs `work` with the documents of a heap.
+fn with_documents<R>(
+    heap: &RegionName,
+    owner: Option<&str>,
+    work: impl FnOnce(&Documents<RegionBacking>) -> Result<R, Failure>,
+) -> Result<R, Failure> {
     let names = name_space()?;
-    let key = key(&names, args.key.as_deref().unwrap_or(DEFAULT_KEY), Some(&heap))?;
-    let region = names.open_read_only(&heap, &key)?;
+    let key = key(&names, owner.unwrap_or(DEFAULT_KEY), Some(heap))?;
+    let region = names.open_read_only(heap, &key)?;
     let (heap_of_pages, region) = open_data_heap(region)?;
     let documents = Documents::new(heap_of_pages);
-    let shown = chosen(&documents, &heap, args.name.as_deref())
-        .and_then(|name| show(&documents.open(&name)?, &selector, &args.form));
+    let result = work(&documents);
     drop(documents.into_heap().close());
     region.close()?;
-    shown
+    result
 }
 
 /// The document that is meant.

@@ -13,16 +13,20 @@ Examples:
   holdfast page query index.html 'a[href]' --attr href
   holdfast page open index.html --png page.png              # laid out once, then painted from what is kept
   holdfast page open https://example.org/ --png page.png    # the server is asked whether it changed
+  holdfast page import crawl.warc.gz                        # all pages that a crawler kept, several at once
   holdfast page keep index.html --heap pages --name start   # parse once ...
   holdfast page query pages '#news li' --text               # ... and query as often as you like, without parsing";
 
 const QUERY_HELP: &str = "\
 Examples:
   holdfast page query index.html 'a[href]' --attr href
+  holdfast page query https://example.org/ h2 --text         # as `import` or `open` has kept it
   curl -s https://example.org | holdfast page query - title --text
   holdfast page query pages 'table tr:nth-child(2n) > td' --name start --json
 
-What contains a slash, and what is a file here, is a file; `-` is standard input; all else is the name of a heap. Without a word \
+What begins with http: or https: is looked for in the cache of pages, where `open` or `import` has kept it: the document of the view \
+that was used last, and no server is asked. What contains a slash, and what is a file here, is a file; `-` is standard input; all else is \
+the name of a heap. Without a word \
 of what to print, it is the HTML of each match, one match a line if it has one. Exit code 1: nothing matches.";
 
 const KEEP_HELP: &str = "\
@@ -42,6 +46,9 @@ pub enum PageCommand {
     /// Open a page and paint it; it is kept, and opens without being laid out the next time
     #[command(disable_help_flag = true)]
     Open(PagePassedArgs),
+    /// Fill the cache with the pages of a folder or of a WARC file
+    #[command(disable_help_flag = true)]
+    Import(PagePassedArgs),
     /// List the pages that `open` has kept
     #[command(disable_help_flag = true)]
     Ls(PagePassedArgs),
@@ -66,8 +73,8 @@ pub struct PagePassedArgs {
 
 #[derive(Debug, Args)]
 pub struct PageQueryArgs {
-    /// An HTML file, `-`, or a heap that has pages
-    #[arg(value_name = "FILE|HEAP")]
+    /// An HTML file, `-`, the address of a kept page, or a heap that has pages
+    #[arg(value_name = "FILE|ADDRESS|HEAP")]
     pub source: String,
     /// What to look for: a CSS selector
     pub selector: String,

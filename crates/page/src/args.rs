@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use holdfast_native_heap::parse_size;
 use holdfast_region::RegionName;
 
@@ -16,8 +16,18 @@ Examples:
   holdfast-page open https://example.org/#news --png page.png     # the server is asked whether it changed
   holdfast-page open https://example.org/ --png page.png --offline
   holdfast-page open . --png folder.png                           # a folder: its index.html, or a list
+  holdfast-page import crawl.warc.gz                              # all pages that a crawler kept
   holdfast-page ls
   holdfast-page rm --all";
+
+const IMPORT_HELP: &str = "\
+Examples:
+  holdfast-page import /usr/share/doc/debian-reference
+  holdfast-page import crawl.warc.gz --only document --jobs 4
+  holdfast-page import crawl.warc.gz --match 'https://example.org/*' --limit 1000 --json
+
+What the cache has as it is there is skipped, so an import that was ended goes on where it was. It stops when the cache is full of its own \
+pages. Exit code 1: some pages or records could not be taken, which are named; 6: there is no more room; 130: it was stopped.";
 
 /// Pages that open without being laid out again
 #[derive(Debug, Parser)]
@@ -31,6 +41,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Open a page and paint it
     Open(OpenArgs),
+    /// Fill the cache with the pages of a folder or of a WARC file, several at once
+    #[command(after_help = IMPORT_HELP)]
+    Import(ImportArgs),
     /// List the pages in the cache, the one that was used last first
     Ls(ListArgs),
     /// Find a text on a page: where it is, also over the ends of lines. Exits with 1 if it is not there
@@ -41,6 +54,9 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Remove pages from the cache
     Rm(RemoveArgs),
+    /// Print the name of a page's document in the cache, for `holdfast page query`
+    #[command(hide = true)]
+    Document(ShowArgs),
     /// Tell how full the cache is, and look at every byte of it
     Stats(ListArgs),
 }
@@ -156,6 +172,54 @@ pub(crate) struct ServerArgs {
     /// How long to wait for a server's answer, and for all of it, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) patience: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// A folder with HTML files, or a WARC file (plain, or with each record packed by gzip)
+    #[arg(value_name = "DIR|WARC")]
+    pub(crate) from: PathBuf,
+    /// Width and height of the viewport, in pixels
+    #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "1280x800", value_parser = parse_viewport)]
+    pub(crate) viewport: (u32, u32),
+    /// Pixels for one of the page
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_scale)]
+    pub(crate) scale: u32,
+    /// How many pages are laid out at once [default: as many as there are processors, at most 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub(crate) jobs: Option<u64>,
+    /// Keep only this: `document` parses the pages for queries and lays nothing out
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) only: Option<OnlyArg>,
+    /// Only pages whose name in the folder, or whose address in the file, matches (`*` also matches `/`)
+    #[arg(long = "match", value_name = "GLOB", value_parser = glob::Pattern::new)]
+    pub(crate) matching: Option<glob::Pattern>,
+    /// Only the first N of these
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// Also hidden files and folders
+    #[arg(long)]
+    pub(crate) hidden: bool,
+    /// How long style and layout of a page may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do a part of it, for a process that reads what came of it
+    #[arg(long, hide = true)]
+    pub(crate) part: bool,
+    #[command(flatten)]
+    pub(crate) place: CacheArgs,
+}
+
+/// What is kept of each page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnlyArg {
+    /// Its document
+    Document,
+    /// Its document and how it looks, as without this option
+    List,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@
 //! - Whoever shows a page only reads: any number of processes at once. That a page was used is noted when nobody else is there.
 //! - Views and documents together stay below the quota: what was used longest ago goes, its picture first, and a document with its last view.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use holdfast_dom::Document;
@@ -27,8 +28,9 @@ use crate::view::View;
 
 pub(crate) const VIEW: &str = "view:";
 pub(crate) const DOM: &str = "dom:";
-/// How long it is waited for somebody else who writes.
+/// How long it is waited for somebody else who writes, and by whoever has no page to show meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
 /// That a page was used is noted if the last note is older.
 const NOTE_AFTER_S: u64 = 60;
 /// Room beyond the quota for what replaces something: the old and the new are there together.
@@ -43,6 +45,12 @@ pub struct Cache {
     region: RegionName,
     key: String,
     quota_bytes: u64,
+    /// Views that were used since are not let go.
+    spared_since_s: u64,
+    /// How long it is waited for somebody else who writes.
+    patience: Duration,
+    /// A process has a heap once; of its threads one after the other has this one.
+    turn: Arc<Mutex<()>>,
 }
 
 /// A view of a page in the cache.
@@ -111,13 +119,33 @@ impl Cache {
     /// The cache in the heap of this name, of which `key` is the owner's; it is made when something is kept.
     #[must_use]
     pub fn new(names: NameSpace, region: RegionName, key: &str, quota_bytes: u64) -> Cache {
-        Cache { names, region, key: key.to_owned(), quota_bytes }
+        Cache {
+            names,
+            region,
+            key: key.to_owned(),
+            quota_bytes,
+            spared_since_s: u64::MAX,
+            patience: PATIENCE,
+            turn: Arc::default(),
+        }
+    }
+
+    /// The same cache, for whoever keeps many pages: those that were used since a moment (in seconds since 1970) are not let go for
+    /// another one. Where that leaves no room, keeping one more is [`CacheError::Full`].
+    #[must_use]
+    pub(crate) fn sparing(&self, since_s: u64) -> Cache {
+        Cache { spared_since_s: since_s, patience: LONG_PATIENCE, ..self.clone() }
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `work` with the heap, to read; `None` when there is no cache yet.
     pub(crate) fn read<R>(&self, work: impl FnOnce(&Heap) -> R) -> Result<Option<R>, CacheError> {
         let Some(key) = OwnerKey::load(self.names.places(), &self.key)? else { return Ok(None) };
-        let region = match wait(|| self.names.open_read_only(&self.region, &key)) {
+        let _turn = self.turn();
+        let region = match wait(self.patience, || self.names.open_read_only(&self.region, &key)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             region => region?,
         };
@@ -125,10 +153,14 @@ impl Cache {
     }
 
     /// Runs `work` with the heap, to change it.
-    fn write<R>(&self, work: impl FnOnce(&mut Heap) -> Result<R, CacheError>) -> Result<R, CacheError> {
+    pub(crate) fn write<R>(
+        &self,
+        work: impl FnOnce(&mut Heap) -> Result<R, CacheError>,
+    ) -> Result<R, CacheError> {
         let key = OwnerKey::load_or_create(self.names.places(), &self.key)?;
         let limit = self.quota_bytes.saturating_add(self.quota_bytes / 4).saturating_add(ROOM);
-        let region = wait(|| self.names.open_or_create(&self.region, &key, limit))?;
+        let _turn = self.turn();
+        let region = wait(self.patience, || self.names.open_or_create(&self.region, &key, limit))?;
         with_heap(region, work)
     }
 
@@ -149,7 +181,8 @@ impl Cache {
             return Err(CacheError::TooLarge { bytes: needed, quota_bytes: self.quota_bytes });
         }
         self.write(|heap| {
-            let mut evicted = make_room(heap, name, &dom_name, self.quota_bytes - needed)?;
+            let mut evicted =
+                make_room(heap, name, &dom_name, self.quota_bytes - needed, self.spared_since_s)?;
             loop {
                 let stored = heap.transaction(|tx| -> Result<(), HeapError> {
                     if tx.root(name).is_some() {
@@ -172,7 +205,8 @@ impl Cache {
                 });
                 match stored {
                     // What is free is in pieces.
-                    Err(HeapError::OutOfMemory { .. }) if evict_oldest(heap, name, &mut evicted)? => {}
+                    Err(HeapError::OutOfMemory { .. })
+                        if evict_oldest(heap, name, self.spared_since_s, &mut evicted)? => {}
                     stored => {
                         stored?;
                         drop_lonely(heap, &dom_name)?;
@@ -189,6 +223,7 @@ impl Cache {
             return;
         }
         let Ok(Some(key)) = OwnerKey::load(self.names.places(), &self.key) else { return };
+        let _turn = self.turn();
         let Ok(region) = self.names.open(&self.region, &key) else { return };
         // A note that is not made costs nothing but a page that goes too early.
         let _ = with_heap(region, |heap| {
@@ -202,6 +237,7 @@ impl Cache {
     /// Notes what servers said of what is kept, unless somebody else has the cache: then they are asked again.
     pub(crate) fn note_news(&self, news: &[(String, There)]) {
         let Ok(Some(key)) = OwnerKey::load(self.names.places(), &self.key) else { return };
+        let _turn = self.turn();
         let Ok(region) = self.names.open(&self.region, &key) else { return };
         let _ = with_heap(region, |heap| {
             heap.transaction(|tx| -> Result<(), HeapError> {
@@ -304,6 +340,13 @@ pub(crate) fn document(heap: &Heap, source: u128) -> Option<Result<&[u8], EntryD
     Some(if is_right { Ok(bytes) } else { Err(EntryDamage::Value { what: "document" }) })
 }
 
+/// The name of the document of a view, under the same conditions.
+pub(crate) fn document_of_view(heap: &Heap, view: &str) -> Option<String> {
+    let header = Header::read(heap.bytes(view)?).ok().filter(|header| header.engine == engine_build())?;
+    let bytes = document(heap, u128::from_le_bytes(header.source))?.ok()?;
+    Some(dom_name(u128::from_le_bytes(header.source), bytes))
+}
+
 /// What counts against the quota.
 pub(crate) fn is_counted(name: &str) -> bool {
     [VIEW, DOM, answers::ANSWER, answers::BODY].iter().any(|kind| name.starts_with(kind))
@@ -337,8 +380,8 @@ where
 }
 
 /// Waits for whoever has the region to be done with it.
-fn wait(open: impl Fn() -> Result<Region, RegionError>) -> Result<Region, RegionError> {
-    let end = Instant::now() + PATIENCE;
+fn wait(patience: Duration, open: impl Fn() -> Result<Region, RegionError>) -> Result<Region, RegionError> {
+    let end = Instant::now() + patience;
     loop {
         match open() {
             Err(error) if error.kind() == ErrorKind::Held && Instant::now() < end => {
@@ -358,7 +401,7 @@ pub(crate) fn names(heap: &Heap, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-fn rows(heap: &Heap) -> Vec<ViewRow> {
+pub(crate) fn rows(heap: &Heap) -> Vec<ViewRow> {
     let documents: Vec<(String, u64)> = heap
         .heap()
         .roots()

@@ -225,7 +225,7 @@ fn check_depth(document: &Document<'_>, limits: &PageLimits) -> Result<(), PageE
     }
 }
 
-fn title_of(document: &Document<'_>) -> String {
+pub(crate) fn title_of(document: &Document<'_>) -> String {
     let title = document.root().descendants().find(|node| node.name() == Some("title"));
     let text = title.and_then(|title| title.text().ok()).unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(500).collect()

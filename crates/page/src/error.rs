@@ -95,6 +95,9 @@ pub enum CacheError {
     /// The document cannot be kept.
     #[error(transparent)]
     Dom(#[from] DomError),
+    /// All that the cache holds was kept or used since a moment, and is not let go.
+    #[error("the cache is full of pages that were just kept or used; raise --quota to keep more of them")]
+    Full,
     /// The page takes more than the cache may hold.
     #[error("the page takes {bytes} bytes, and the cache may hold {quota_bytes}; raise --quota to keep it")]
     TooLarge {

@@ -21,12 +21,17 @@ pub(crate) struct Evicted {
     pub(crate) pictures: u64,
 }
 
-/// Lets pictures and views go until no more than `bytes_max` are left, besides what is called so, which is replaced.
+/// Lets pictures and views go until no more than `bytes_max` are left, besides what is called so, which is replaced. Nothing goes that was
+/// used since a moment, in seconds since 1970.
+///
+/// # Errors
+/// [`CacheError::Full`], when only what was used since is left.
 pub(crate) fn make_room(
     heap: &mut Heap,
     view: &str,
     dom: &str,
     bytes_max: u64,
+    spared_since_s: u64,
 ) -> Result<Evicted, CacheError> {
     let mut evicted = Evicted::default();
     loop {
@@ -36,14 +41,20 @@ pub(crate) fn make_room(
         if used <= bytes_max {
             return Ok(evicted);
         }
-        if drop_lonely(heap, dom)? == 0 && !evict_oldest(heap, view, &mut evicted)? {
-            return Ok(evicted);
+        if drop_lonely(heap, dom)? == 0 && !evict_oldest(heap, view, spared_since_s, &mut evicted)? {
+            let is_spared = names(heap, VIEW).iter().any(|name| name != view);
+            return if is_spared { Err(CacheError::Full) } else { Ok(evicted) };
         }
     }
 }
 
 /// Lets one picture or one view go, and what is damaged first of all; `false`, if there is none.
-pub(crate) fn evict_oldest(heap: &mut Heap, but: &str, evicted: &mut Evicted) -> Result<bool, CacheError> {
+pub(crate) fn evict_oldest(
+    heap: &mut Heap,
+    but: &str,
+    spared_since_s: u64,
+    evicted: &mut Evicted,
+) -> Result<bool, CacheError> {
     let mut views: Vec<(u64, bool, String)> = names(heap, VIEW)
         .into_iter()
         .filter(|name| name != but)
@@ -52,6 +63,7 @@ pub(crate) fn evict_oldest(heap: &mut Heap, but: &str, evicted: &mut Evicted) ->
             header
                 .map_or((0, false, name.clone()), |header| (header.used_s.get(), header.has_picture(), name))
         })
+        .filter(|(used_s, ..)| *used_s < spared_since_s)
         .collect();
     views.sort();
     let older = &views[..views.len().div_ceil(2)];

@@ -7,7 +7,7 @@
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
 //! - [`Places`]: what is where, taken from the engine or from an entry; finding text.
 //! - `picture`: an entry from what the engine made, and pixels from an entry.
-//! - [`Cache`]: the heap with the entries. `evict`: what goes when it is full. [`open`]: all of it.
+//! - [`Cache`]: the heap with the entries. `evict`: what goes when it is full. [`open`]: all of it. [`Import`]: all of it, for many pages.
 //!
 //! The invariant that all of it serves: **what is shown from the cache is what would be made anew**, bit by bit; and when that cannot be
 //! told, it is made anew.
@@ -27,10 +27,12 @@ mod error;
 mod evict;
 mod fetch;
 mod fonts;
+mod import;
 mod keeping;
 mod limits;
 mod list;
 mod loader;
+mod lookup;
 mod open;
 mod opened;
 mod page_now;
@@ -48,6 +50,9 @@ pub use cache::{Cache, CacheStats, ViewRow};
 pub use engine::LAYOUT_THREAD;
 pub use error::{CacheError, EntryDamage, PageError};
 pub use fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Known, Purpose, Url, Wanted, Web};
+pub use import::{
+    End, Event, Import, ImportError, Imported, JOBS_MAX, Only, Outcome, Plan, Trouble, page_sum,
+};
 pub use keeping::{KeptReport, ToKeep};
 pub use limits::{PageLimits, VIEWPORT_MAX};
 pub use open::{open, open_with};

@@ -4,6 +4,7 @@
 
 mod args;
 mod ask;
+mod importing;
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -28,6 +29,8 @@ use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ServerArgs, 
 const FOUND: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_FOUND: u8 = 3;
+const BAD_FILE: u8 = 5;
+const NO_ROOM: u8 = 6;
 const OTHER: u8 = 7;
 
 /// Data of the process: no limit on a page bounds what the engine makes of it. Heaps and the addresses they reserve do not count.
@@ -63,14 +66,19 @@ fn main() -> ExitCode {
             usual(panic);
         }
     }));
-    bound_memory();
     let cli = Cli::parse();
+    bound_memory(match &cli.command {
+        Command::Import(args) if args.part => importing::data_bytes_max(args),
+        _ => DATA_BYTES_MAX,
+    });
     let done = match &cli.command {
         Command::Open(args) => open_page(args),
         Command::Find(args) => ask::find(args),
         Command::Boxes(args) => ask::boxes(args),
+        Command::Import(args) => importing::import(args),
         Command::Ls(args) => list(args),
         Command::Show(args) => show(args),
+        Command::Document(args) => document(args),
         Command::Rm(args) => remove(args),
         Command::Stats(args) => stats(args),
     };
@@ -84,10 +92,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Takes no more data than [`DATA_BYTES_MAX`], or the lower limit that there is: what needs more ends the program.
-fn bound_memory() {
+/// Takes no more data than this, or the lower limit that there is: what needs more ends the program.
+fn bound_memory(bytes: u64) {
     let Rlimit { current, maximum } = getrlimit(Resource::Data);
-    let bounded = current.map_or(DATA_BYTES_MAX, |current| current.min(DATA_BYTES_MAX));
+    let bounded = current.map_or(bytes, |current| current.min(bytes));
     // A limit can always be lowered; where a filter forbids even that, whoever set the filter bounds the program.
     let _ = setrlimit(Resource::Data, Rlimit { current: Some(bounded), maximum });
 }
@@ -282,8 +290,9 @@ fn line(row: &ViewRow) -> String {
     let (width, height, scale) = row.viewport;
     let (factor, rest) = (scale / 1000, scale % 1000);
     let scale = if rest == 0 { factor.to_string() } else { format!("{factor}.{rest:03}") };
+    let looked_at = if width == 0 { "document only".to_owned() } else { format!("{width}x{height}@{scale}") };
     let mut line = format!(
-        "{width}x{height}@{scale}  view {} B (picture {} B, layout {} B)  document {} B",
+        "{looked_at}  view {} B (picture {} B, layout {} B)  document {} B",
         row.bytes, row.picture_bytes, row.layout_bytes, row.document_bytes
     );
     match row.damage {
@@ -351,6 +360,15 @@ fn show(args: &ShowArgs) -> Result<u8, Failure> {
         }
     }
     print(&text)?;
+    Ok(0)
+}
+
+fn document(args: &ShowArgs) -> Result<u8, Failure> {
+    let address = Address::parse(&args.page)?;
+    let message = || format!("the cache has no document of {address}; open or import the page first");
+    let found = cache(&args.place)?.document_of(address.as_str())?;
+    let name = found.ok_or_else(|| Failure { code: NOT_FOUND, message: message() })?;
+    print(&format!("{name}\n"))?;
     Ok(0)
 }
 

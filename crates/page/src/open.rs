@@ -4,6 +4,8 @@
 //! kept. A tier that does not fit says why, and the next one is taken. What servers are asked for is asked between two looks at the cache:
 //! nobody waits for a server with the cache open.
 
+mod document;
+
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -28,6 +30,8 @@ use crate::pixels::Pixels;
 use crate::place;
 use crate::sources::{Asking, Sources, is_of_network};
 use crate::view::View;
+
+pub(crate) use document::open_document;
 
 /// How often the cache is looked into, since somebody else may change it while servers are asked.
 const LOOKS_MAX: u32 = 3;
@@ -71,26 +75,7 @@ pub fn open(
 /// # Errors
 /// [`PageError`]. Whatever is wrong with the cache is a note, and no error.
 pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, PageError> {
-    let Opening { view, limits, cache, from, asking, network, want } = opening;
-    let visit = Visit {
-        started: Instant::now(),
-        address,
-        view: *view,
-        limits,
-        reach: match (address.is_of_network(), network) {
-            (true, _) if address.url().scheme() == "https" => Reach::SafeNetwork,
-            (true, _) => Reach::Network,
-            (false, true) => Reach::FilesAndNetwork,
-            (false, false) => Reach::Files,
-        },
-        asking: *asking,
-        want: *want,
-        sources: Arc::new(Sources::new(Arc::clone(from), cache.cloned(), *asking, limits)),
-        folders: Folders::of_system(),
-        now_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        name: cache::view_name(address.as_str(), *view),
-    };
-    visit.open(*cache)
+    Visit::of(address, opening, opening.view).open(opening.cache)
 }
 
 /// What the cache has of a page.
@@ -124,7 +109,29 @@ struct Visit<'a> {
     name: String,
 }
 
-impl Visit<'_> {
+impl<'a> Visit<'a> {
+    fn of(address: &'a Address, opening: &'a Opening<'_>, view: View) -> Visit<'a> {
+        let Opening { limits, cache, from, asking, network, want, .. } = opening;
+        Visit {
+            started: Instant::now(),
+            address,
+            view,
+            limits,
+            reach: match (address.is_of_network(), network) {
+                (true, _) if address.url().scheme() == "https" => Reach::SafeNetwork,
+                (true, _) => Reach::Network,
+                (false, true) => Reach::FilesAndNetwork,
+                (false, false) => Reach::Files,
+            },
+            asking: *asking,
+            want: *want,
+            sources: Arc::new(Sources::new(Arc::clone(from), cache.cloned(), *asking, limits)),
+            folders: Folders::of_system(),
+            now_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            name: cache::view_name(address.as_str(), view),
+        }
+    }
+
     fn open(self, cache: Option<&Cache>) -> Result<Opened, PageError> {
         let mut notes = Vec::new();
         // A file is read at once: that is the cheapest way to ask it.

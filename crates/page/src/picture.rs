@@ -102,7 +102,7 @@ pub(crate) struct Origin<'a> {
 /// The bytes of an entry. One without a picture says what the page was made from, and keeps its document alive.
 pub(crate) fn to_entry(made: &Made, taken: &Taken, places: &Places, origin: &Origin<'_>) -> Vec<u8> {
     let height = taken.strips.last().map_or(0, |last| last.end);
-    let is_enough = height >= origin.view.height;
+    let is_enough = height > 0 && height >= origin.view.height;
     let list = is_enough.then(|| list::capture(&taken.strips).ok()).flatten();
     let is_right = |list: &List| {
         let mut images = list.shared.images.iter();

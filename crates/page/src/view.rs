@@ -16,6 +16,9 @@ pub struct View {
 const SCALE_PERMILLE: std::ops::RangeInclusive<u32> = 100..=10_000;
 
 impl View {
+    /// No viewport at all: what is kept of a page that was only parsed.
+    pub(crate) const DOCUMENT: View = View { width: 0, height: 0, scale_permille: 0, scroll: 0 };
+
     /// A viewport of `width` x `height` pixels, of which `scale_permille` thousandths are one pixel of CSS.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod fixed;
 mod folders;
 mod givers;
 mod hostile;
+mod importing;
 mod network;
 mod places;
 mod processes;

@@ -1,0 +1,277 @@
+//! Fills the cache with the pages of a folder or of a WARC file, several at once.
+//!
+//! Workers take the pages in order; each lays one out (in a thread of the engine's) and makes its entry. One writer puts the entries into
+//! the cache. Between them there is a channel as long as there are workers, so that what waits is bounded.
+//!
+//! Invariants:
+//! - Every page comes to an end that is told: kept, unchanged, failed with a reason.
+//! - An import lets no page go that it has just kept: it stops when the cache is full of them.
+//! - What is kept is whole: an entry comes in one transaction, and an import that was killed is done again at the cost of what it
+//!   had not kept yet.
+
+mod error;
+mod folder;
+mod keep;
+mod pages;
+mod warc;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::address::Address;
+use crate::cache::Cache;
+use crate::error::{CacheError, PageError};
+use crate::limits::PageLimits;
+use crate::view::View;
+
+pub use error::ImportError;
+use keep::Writer;
+use pages::{Made, Pages};
+pub use warc::Trouble;
+
+/// The most pages that are laid out at once.
+pub const JOBS_MAX: usize = 64;
+
+/// What is kept of each page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Only {
+    /// Its document, and how it looks.
+    All,
+    /// Its document, for queries: nothing is laid out.
+    Document,
+}
+
+/// An import.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// A folder, or a WARC file.
+    pub from: PathBuf,
+    /// How the pages are looked at.
+    pub view: View,
+    /// How much of a page is taken.
+    pub limits: PageLimits,
+    /// What is kept.
+    pub only: Only,
+    /// How many pages are laid out at once.
+    pub jobs: usize,
+    /// Which pages: their names in the folder, or their addresses.
+    pub matching: Option<glob::Pattern>,
+    /// The first so many of these.
+    pub limit: Option<u64>,
+    /// Also hidden files.
+    pub hidden: bool,
+    /// Pages (by [`page_sum`]) that are done already.
+    pub done: Vec<u64>,
+    /// Pages that are tried alone, one after the other, before all others.
+    pub alone: Vec<u64>,
+    /// When the import began, in seconds since 1970: what was used since is not let go.
+    pub since_s: u64,
+}
+
+/// What a page is named by in [`Import::done`].
+#[must_use]
+pub fn page_sum(address: &str) -> u64 {
+    xxh3_64(address.as_bytes())
+}
+
+/// What came of a page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was kept.
+    Kept {
+        /// Bytes in the cache.
+        bytes: u64,
+        /// Views of other pages that had to go.
+        evicted: u64,
+    },
+    /// The cache had it.
+    Unchanged,
+    /// It was not kept.
+    Failed {
+        /// Why, for people.
+        why: String,
+    },
+}
+
+/// What an import tells while it runs; from several threads.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// It looks what there is: so many bytes of a file are read.
+    Looking {
+        /// So far.
+        bytes: u64,
+        /// Of.
+        of: u64,
+    },
+    /// It knows what there is.
+    Planned(&'a Plan),
+    /// A page is begun.
+    Begun {
+        /// Its address.
+        address: &'a str,
+    },
+    /// A page is done.
+    Done {
+        /// Its address.
+        address: &'a str,
+        /// What came of it.
+        outcome: &'a Outcome,
+    },
+}
+
+/// What there is to import.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Pages to do.
+    pub pages: u64,
+    /// Pages that were not asked for.
+    pub left_out: u64,
+    /// Hidden files and folders that were not looked at.
+    pub hidden: u64,
+    /// Links that lead out of the folder.
+    pub outside: u64,
+    /// Records that are damaged, files and folders that cannot be read.
+    pub damaged: u64,
+    /// What is wrong with these, the first of them.
+    pub troubles: Vec<Trouble>,
+}
+
+/// How an import ended.
+#[derive(Debug)]
+pub enum End {
+    /// All pages are done.
+    Done,
+    /// It was to stop.
+    Stopped,
+    /// The cache is full of its own pages.
+    Full,
+    /// The cache cannot be written.
+    Cache(CacheError),
+    /// So many pages took too long, whose threads run on, that another process had better do the rest.
+    Weary,
+}
+
+/// What it came to, besides what was told.
+#[derive(Debug)]
+pub struct Imported {
+    /// Why there is no more.
+    pub end: End,
+    /// Responses whose bytes have not the sum that the file says.
+    pub wrong_sums: u64,
+}
+
+impl Import {
+    /// Does it. `stop` ends it after the pages that are begun.
+    ///
+    /// # Errors
+    /// [`ImportError`], when there is nothing to import from. What is wrong with a page is told of that page.
+    pub fn run(
+        &self,
+        cache: &Cache,
+        stop: &AtomicBool,
+        tell: &(dyn Fn(Event<'_>) + Sync),
+    ) -> Result<Imported, ImportError> {
+        let pages = Pages::find(self, stop, tell)?;
+        tell(Event::Planned(&pages.plan));
+        let shared = Shared {
+            import: self,
+            pages: &pages,
+            cache,
+            stop,
+            tell,
+            next: AtomicUsize::new(0),
+            end: Mutex::new(None),
+            late: AtomicUsize::new(0),
+        };
+        let (alone, rest) = pages.addresses.split_at(pages.alone);
+        shared.go(alone, 1)?;
+        shared.go(rest, self.jobs.clamp(1, JOBS_MAX))?;
+        let end = shared.end.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let stopped = || if stop.load(Ordering::Relaxed) { End::Stopped } else { End::Done };
+        Ok(Imported { end: end.unwrap_or_else(stopped), wrong_sums: pages.wrong_sums() })
+    }
+}
+
+struct Shared<'a> {
+    import: &'a Import,
+    pages: &'a Pages,
+    cache: &'a Cache,
+    stop: &'a AtomicBool,
+    tell: &'a (dyn Fn(Event<'_>) + Sync),
+    next: AtomicUsize,
+    end: Mutex<Option<End>>,
+    /// Pages that took too long.
+    late: AtomicUsize,
+}
+
+impl Shared<'_> {
+    /// Does these pages, so many at once.
+    fn go(&self, pages: &[String], jobs: usize) -> Result<(), ImportError> {
+        self.next.store(0, Ordering::Relaxed);
+        let (sender, receiver) = sync_channel(jobs);
+        thread::scope(|scope| {
+            for number in 0..jobs.min(pages.len()) {
+                let sender = sender.clone();
+                let work = move || {
+                    while let Some(address) = self.take(pages) {
+                        (self.tell)(Event::Begun { address });
+                        let made = self.make(address);
+                        if sender.send((address, made)).is_err() {
+                            break;
+                        }
+                    }
+                };
+                let worker = thread::Builder::new().name(format!("import {number}"));
+                worker.spawn_scoped(scope, work).map_err(|error| {
+                    self.finish(End::Stopped);
+                    ImportError::Thread(error)
+                })?;
+            }
+            drop(sender);
+            let mut writer = Writer::new(self.cache, self.import.since_s);
+            for (address, made) in receiver {
+                let outcome = match writer.write(made) {
+                    Ok(outcome) => outcome,
+                    Err(end) => {
+                        // Those that are begun come still, and are let go; they are done the next time.
+                        self.finish(end);
+                        continue;
+                    }
+                };
+                (self.tell)(Event::Done { address, outcome: &outcome });
+            }
+            Ok(())
+        })
+    }
+
+    fn take<'p>(&self, pages: &'p [String]) -> Option<&'p String> {
+        let over = self.end.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if over || self.stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        pages.get(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The first reason counts.
+    fn finish(&self, end: End) {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
+    }
+
+    fn make(&self, address: &str) -> Result<Made, PageError> {
+        let made = Address::parse(address)
+            .and_then(|address| pages::make(self.import, self.cache, &self.pages.from, &address));
+        if matches!(made, Err(PageError::TimeOut { .. }))
+            && self.late.fetch_add(1, Ordering::Relaxed) + 1 >= self.import.jobs
+        {
+            self.finish(End::Weary);
+        }
+        made
+    }
+}

@@ -1,0 +1,162 @@
+//! Which pages there are to import, and what is made of one.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::address::Address;
+use crate::cache::{self, Cache};
+use crate::error::PageError;
+use crate::fetch::{Fetch, Files, Url};
+use crate::import::warc::{Trouble, Warc};
+use crate::import::{Event, Import, ImportError, Only, Plan, folder, page_sum};
+use crate::keeping::ToKeep;
+use crate::open::{open_document, open_with};
+use crate::opened::{Opening, Tier};
+use crate::picture::Stale;
+use crate::sources::Asking;
+use crate::view::View;
+
+/// See the module.
+pub(crate) struct Pages {
+    /// Who has them, and what they ask for.
+    pub(crate) from: Arc<dyn Fetch>,
+    /// Those to try alone first.
+    pub(crate) addresses: Vec<String>,
+    /// How many these are.
+    pub(crate) alone: usize,
+    pub(crate) plan: Plan,
+    warc: Option<Arc<Warc>>,
+}
+
+/// What was made of a page.
+pub(crate) enum Made {
+    /// What the cache had is as it would be made.
+    Unchanged {
+        view: String,
+    },
+    Entry(Box<ToKeep>),
+    /// It was made, and is not to be kept.
+    Refused {
+        why: String,
+    },
+}
+
+impl Pages {
+    /// Looks what there is.
+    pub(crate) fn find(
+        import: &Import,
+        stop: &AtomicBool,
+        tell: &(dyn Fn(Event<'_>) + Sync),
+    ) -> Result<Pages, ImportError> {
+        let mut pages = if import.from.is_dir() {
+            Pages::of_folder(import, stop)?
+        } else {
+            Pages::of_warc(&import.from, import, stop, tell)?
+        };
+        let before = pages.addresses.len();
+        pages
+            .addresses
+            .truncate(import.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX));
+        pages.plan.left_out += (before - pages.addresses.len()) as u64;
+        let sums = |sums: &[u64]| sums.iter().copied().collect::<HashSet<u64>>();
+        let (done, alone) = (sums(&import.done), sums(&import.alone));
+        pages.addresses.retain(|address| !done.contains(&page_sum(address)));
+        let (first, rest): (Vec<_>, Vec<_>) =
+            pages.addresses.drain(..).partition(|address| alone.contains(&page_sum(address)));
+        pages.alone = first.len();
+        pages.addresses = first.into_iter().chain(rest).collect();
+        pages.plan.pages = pages.addresses.len() as u64;
+        Ok(pages)
+    }
+
+    fn of_folder(import: &Import, stop: &AtomicBool) -> Result<Pages, ImportError> {
+        let read = |error| ImportError::Read { path: import.from.clone(), error };
+        let walked =
+            folder::walk(&import.from, import.hidden, stop).map_err(read)?.ok_or(ImportError::Stopped)?;
+        if walked.is_cut {
+            return Err(ImportError::TooManyFiles { path: import.from.clone() });
+        }
+        let root = import.from.canonicalize().map_err(read)?;
+        let mut plan = Plan {
+            hidden: walked.hidden,
+            outside: walked.outside,
+            damaged: walked.failed,
+            ..Plan::default()
+        };
+        plan.troubles =
+            walked.troubles.into_iter().map(|what| Trouble { at: None, url: None, what }).collect();
+        let mut addresses = Vec::new();
+        for path in &walked.pages {
+            if !import.matches(&path.strip_prefix(&root).unwrap_or(path).to_string_lossy()) {
+                plan.left_out += 1;
+                continue;
+            }
+            if let Ok(url) = Url::from_file_path(path) {
+                addresses.push(url.into());
+            }
+        }
+        Ok(Pages { from: Arc::new(Files), addresses, alone: 0, plan, warc: None })
+    }
+
+    fn of_warc(
+        path: &Path,
+        import: &Import,
+        stop: &AtomicBool,
+        tell: &(dyn Fn(Event<'_>) + Sync),
+    ) -> Result<Pages, ImportError> {
+        let of = std::fs::metadata(path).map_or(0, |about| about.len());
+        let warc = Arc::new(Warc::open(path, stop, &mut |bytes| tell(Event::Looking { bytes, of }))?);
+        let mut addresses = warc.pages();
+        let before = addresses.len();
+        addresses.retain(|address| import.matches(address));
+        let plan = Plan {
+            left_out: (before - addresses.len()) as u64,
+            damaged: warc.damaged(),
+            troubles: warc.troubles().to_vec(),
+            ..Plan::default()
+        };
+        Ok(Pages { from: Arc::clone(&warc) as Arc<dyn Fetch>, addresses, alone: 0, plan, warc: Some(warc) })
+    }
+
+    pub(crate) fn wrong_sums(&self) -> u64 {
+        self.warc.as_ref().map_or(0, |warc| warc.wrong_sums())
+    }
+}
+
+impl Import {
+    fn matches(&self, name: &str) -> bool {
+        self.matching.as_ref().is_none_or(|pattern| pattern.matches(name))
+    }
+}
+
+/// Makes what is to be kept of a page.
+pub(crate) fn make(
+    import: &Import,
+    cache: &Cache,
+    from: &Arc<dyn Fetch>,
+    address: &Address,
+) -> Result<Made, PageError> {
+    // What is kept may have been said to be good still; here it counts what there is to import.
+    let usual = Opening::new(import.view, &import.limits, Some(cache), Arc::clone(from));
+    let opening = Opening { asking: Asking::Reload, ..usual };
+    if import.only == Only::Document {
+        let view = cache::view_name(address.as_str(), View::DOCUMENT);
+        let to_keep = open_document(address, &opening)?;
+        return Ok(to_keep.map_or(Made::Unchanged { view }, |to_keep| Made::Entry(Box::new(to_keep))));
+    }
+    let mut opened = open_with(address, &opening)?;
+    let is_new = |to_keep: &ToKeep| to_keep.view.is_some();
+    if let Some(to_keep) = opened.to_keep.take().filter(is_new) {
+        return Ok(Made::Entry(Box::new(to_keep)));
+    }
+    // A page whose picture cannot be kept is laid out each time, and nothing of it is new.
+    let is_kept =
+        opened.tier == Tier::List || matches!(opened.stale, Some(Stale::NoPicture | Stale::Beyond { .. }));
+    if is_kept {
+        return Ok(Made::Unchanged { view: cache::view_name(address.as_str(), import.view) });
+    }
+    let why = opened.notes.into_iter().rfind(|note| note.starts_with("not kept"));
+    Ok(Made::Refused { why: why.unwrap_or_else(|| "not kept".to_owned()) })
+}

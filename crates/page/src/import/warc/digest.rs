@@ -1,0 +1,116 @@
+//! The sums that crawlers put beside what they keep: `sha1:` in base 32 as a rule.
+
+use std::io::{self, Read};
+
+use data_encoding::{BASE32_NOPAD, HEXLOWER};
+use sha1::{Digest as _, Sha1};
+use sha2::Sha256;
+
+/// A sum that a record says its payload has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Digest {
+    Sha1([u8; 20]),
+    Sha256([u8; 32]),
+}
+
+impl Digest {
+    /// `ALGORITHM:VALUE`, in base 32 or 16; `None` if it is another one.
+    pub(crate) fn parse(text: &str) -> Option<Digest> {
+        let (algorithm, value) = text.split_once(':')?;
+        let value = value.trim_end_matches('=');
+        let bytes = |count: usize| {
+            if value.len() == count * 2 {
+                HEXLOWER.decode(value.to_ascii_lowercase().as_bytes()).ok()
+            } else {
+                BASE32_NOPAD.decode(value.to_ascii_uppercase().as_bytes()).ok()
+            }
+        };
+        match algorithm.to_ascii_lowercase().as_str() {
+            "sha1" | "sha-1" => Some(Digest::Sha1(bytes(20)?.try_into().ok()?)),
+            "sha256" | "sha-256" => Some(Digest::Sha256(bytes(32)?.try_into().ok()?)),
+            _ => None,
+        }
+    }
+
+    fn hasher(self) -> Hasher {
+        match self {
+            Digest::Sha1(_) => Hasher::Sha1(Sha1::new()),
+            Digest::Sha256(_) => Hasher::Sha256(Sha256::new()),
+        }
+    }
+
+    /// Whether these bytes have this sum.
+    pub(crate) fn is_of(self, bytes: &[u8]) -> bool {
+        let mut hasher = self.hasher();
+        hasher.update(bytes);
+        hasher.end() == self
+    }
+}
+
+enum Hasher {
+    Sha1(Sha1),
+    Sha256(Sha256),
+}
+
+impl Hasher {
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Hasher::Sha1(hasher) => hasher.update(bytes),
+            Hasher::Sha256(hasher) => hasher.update(bytes),
+        }
+    }
+
+    fn end(self) -> Digest {
+        match self {
+            Hasher::Sha1(hasher) => Digest::Sha1(hasher.finalize().into()),
+            Hasher::Sha256(hasher) => Digest::Sha256(hasher.finalize().into()),
+        }
+    }
+}
+
+/// Passes bytes on and adds them up.
+pub(crate) struct Summing<R> {
+    inner: R,
+    hasher: Option<(Digest, Hasher)>,
+}
+
+impl<R: Read> Summing<R> {
+    pub(crate) fn new(inner: R, said: Option<Digest>) -> Summing<R> {
+        Summing { inner, hasher: said.map(|said| (said, said.hasher())) }
+    }
+
+    /// Reads the rest; whether all of it has the sum that was said.
+    pub(crate) fn ends_right(mut self) -> io::Result<bool> {
+        io::copy(&mut self, &mut io::sink())?;
+        Ok(self.hasher.is_none_or(|(said, hasher)| hasher.end() == said))
+    }
+}
+
+impl<R: Read> Read for Summing<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(to)?;
+        if let Some((_, hasher)) = &mut self.hasher {
+            hasher.update(&to[..read]);
+        }
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_read_in_base_32_and_16_and_others_are_none() {
+        // The sum of nothing, as the standard's examples write it.
+        let empty = Digest::parse("sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ").unwrap();
+        assert!(empty.is_of(b"") && !empty.is_of(b"a"));
+        assert_eq!(Digest::parse("SHA1:da39a3ee5e6b4b0d3255bfef95601890afd80709"), Some(empty));
+        let long = "sha256:E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855";
+        assert!(Digest::parse(long).unwrap().is_of(b""));
+        for other in ["md5:d41d8cd98f00b204e9800998ecf8427e", "sha1:", "sha1", "sha1:3I42", "sha1:\u{e9}"] {
+            assert_eq!(Digest::parse(other), None, "{other}");
+        }
+    }
+}

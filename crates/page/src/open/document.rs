@@ -1,0 +1,68 @@
+//! A page that is only parsed: its document is kept, for queries and for whoever lays it out later.
+
+use holdfast_dom::Document;
+
+use crate::address::Address;
+use crate::engine::{Made, Times, title_of};
+use crate::error::PageError;
+use crate::fetch::FetchError;
+use crate::keeping::{NewView, ToKeep};
+use crate::opened::Opening;
+use crate::picture::Stale;
+use crate::pixels::Pixels;
+use crate::places::Places;
+use crate::record::Taken;
+use crate::view::View;
+
+use super::{Look, Visit};
+
+/// Reads and parses a page; `None`, if the cache has its document.
+///
+/// # Errors
+/// As [`super::open_with`].
+pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<Option<ToKeep>, PageError> {
+    let visit = Visit::of(address, opening, View::DOCUMENT);
+    let mut page = if address.is_of_network() {
+        visit.sources.ask(&[visit.wanted_page()]);
+        visit.of_server()?
+    } else {
+        visit.of_file()?
+    };
+    if let Some(cache) = opening.cache
+        && let Ok(Some(Ok(Look::Found(found)))) = cache.read(|heap| visit.look(heap, Some(&page)))
+        && let (Some(Stale::NoPicture), Some(_)) = (found.stale, found.dom)
+    {
+        return Ok(None);
+    }
+    let dom = visit.parse(&mut page)?;
+    if visit.sources.unkeepable().is_some() {
+        return Err(visit.failed(FetchError::Refused("its server does not want it to be kept")));
+    }
+    let title = title_of(&Document::from_bytes(dom.bytes())?);
+    let made = Made {
+        pixels: Pixels { width: 0, height: 0, bytes: Vec::new() },
+        title,
+        content: (0, 0),
+        scroll: 0,
+        resources: Vec::new(),
+        left_out: Vec::new(),
+        wants_network: false,
+        recorded: Some(Taken { strips: Vec::new(), scroll_bound: false }),
+        places: None,
+        times: Times::default(),
+    };
+    let view = NewView {
+        name: visit.name,
+        source: page.source,
+        dom,
+        made,
+        places: Places::default(),
+        base: page.base.into(),
+        reach: visit.reach,
+        view: View::DOCUMENT,
+        fonts: visit.folders.stamp(),
+        folders: visit.folders,
+        now_s: visit.now_s,
+    };
+    Ok(Some(ToKeep { address: address.as_str().to_owned(), news: visit.sources.news(), view: Some(view) }))
+}
