@@ -12,6 +12,7 @@ pub const PAGE_HELP: &str = "\
 Examples:
   holdfast page query index.html 'a[href]' --attr href
   holdfast page open index.html --png page.png              # laid out once, then painted from what is kept
+  holdfast page open https://example.org/ --png page.png    # the server is asked whether it changed
   holdfast page keep index.html --heap pages --name start   # parse once ...
   holdfast page query pages '#news li' --text               # ... and query as often as you like, without parsing";
 

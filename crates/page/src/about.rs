@@ -9,13 +9,17 @@ use crate::engine::{Link, NodeBox};
 use crate::error::EntryDamage;
 use crate::fonts::{FontPlace, FontRecord};
 use crate::list::wire::{Reader, Writer};
-use crate::loader::{Found, Resource};
+use crate::loader::{Found, Reach, Resource};
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) address: String,
     pub(crate) title: String,
+    /// What addresses in the page are relative to: where it was found at last.
+    pub(crate) base: String,
+    /// What it might ask for, if it asked for something of the network.
+    pub(crate) reach: Option<Reach>,
     pub(crate) resources: Vec<Resource>,
     /// What was not read though the page asks for it, and why.
     pub(crate) left_out: Vec<String>,
@@ -45,9 +49,11 @@ impl About {
         let mut to = Writer::default();
         to.block(self.address.as_bytes());
         to.block(self.title.as_bytes());
+        to.block(self.base.as_bytes());
+        to.u8(self.reach.map_or(0, Reach::number));
         to.u32(self.resources.len() as u32);
         for resource in &self.resources {
-            to.block(resource.path.as_os_str().as_bytes());
+            to.block(resource.url.as_bytes());
             match resource.found {
                 Found::Nothing => to.u8(0),
                 Found::Bytes { hash, bytes } => {
@@ -90,16 +96,24 @@ impl About {
 
     pub(crate) fn read(bytes: &[u8]) -> Result<About, EntryDamage> {
         let from = &mut Reader::new(bytes, "description");
-        let mut about =
-            About { address: from.text()?.to_owned(), title: from.text()?.to_owned(), ..About::default() };
+        let mut about = About {
+            address: from.text()?.to_owned(),
+            title: from.text()?.to_owned(),
+            base: from.text()?.to_owned(),
+            reach: match from.u8()? {
+                0 => None,
+                number => Some(Reach::of(number).ok_or(from.wrong())?),
+            },
+            ..About::default()
+        };
         for _ in 0..from.count(5)? {
-            let path = path(from)?;
+            let url = from.text()?.to_owned();
             let found = match from.u8()? {
                 0 => Found::Nothing,
                 1 => Found::Bytes { hash: from.u128()?, bytes: from.u64()? },
                 _ => return Err(from.wrong()),
             };
-            about.resources.push(Resource { path, found });
+            about.resources.push(Resource { url, found });
         }
         for _ in 0..from.count(4)? {
             about.left_out.push(from.text()?.to_owned());

@@ -11,6 +11,9 @@ Examples:
   holdfast-page open index.html --png page.png                    # laid out, painted, and kept
   holdfast-page open index.html --png page.png                    # painted from what was kept
   holdfast-page open index.html --png page.png --scroll 2000
+  holdfast-page open https://example.org/#news --png page.png     # the server is asked whether it changed
+  holdfast-page open https://example.org/ --png page.png --offline
+  holdfast-page open . --png folder.png                           # a folder: its index.html, or a list
   holdfast-page ls
   holdfast-page rm --all";
 
@@ -51,8 +54,8 @@ pub(crate) struct CacheArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct OpenArgs {
-    /// An HTML file, or its `file://` address
-    #[arg(value_name = "FILE")]
+    /// An HTML file, a folder, or an address (`file:`, `http:`, `https:`), perhaps with a `#place` in it
+    #[arg(value_name = "PAGE")]
     pub(crate) page: String,
     /// Width and height of the viewport, in pixels
     #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "1280x800", value_parser = parse_viewport)]
@@ -66,6 +69,8 @@ pub(crate) struct OpenArgs {
     /// Write the picture here
     #[arg(long, value_name = "FILE")]
     pub(crate) png: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) servers: ServerArgs,
     /// Neither look into the cache nor keep anything
     #[arg(long)]
     pub(crate) no_cache: bool,
@@ -79,6 +84,23 @@ pub(crate) struct OpenArgs {
     pub(crate) place: CacheArgs,
 }
 
+/// How servers are asked.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Ask for all of it again, also for what is good still
+    #[arg(long, conflicts_with = "offline")]
+    pub(crate) reload: bool,
+    /// Ask nobody: show what is kept, and say since when
+    #[arg(long, conflicts_with = "no_cache")]
+    pub(crate) offline: bool,
+    /// Let a page of this machine have what it asks for from the network; a page from the network may, and gets no files
+    #[arg(long)]
+    pub(crate) network: bool,
+    /// How long to wait for a server's answer, and for all of it, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) patience: u64,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// Print JSON
@@ -90,8 +112,8 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// An HTML file, or its `file://` address
-    #[arg(value_name = "FILE")]
+    /// An HTML file, a folder, or an address
+    #[arg(value_name = "PAGE")]
     pub(crate) page: String,
     #[command(flatten)]
     pub(crate) place: CacheArgs,
@@ -99,8 +121,8 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RemoveArgs {
-    /// HTML files, or their `file://` addresses
-    #[arg(value_name = "FILE", required_unless_present = "all")]
+    /// HTML files, folders, or addresses
+    #[arg(value_name = "PAGE", required_unless_present = "all")]
     pub(crate) pages: Vec<String>,
     /// Remove all of them
     #[arg(long, conflicts_with = "pages")]

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use holdfast_dom::Document;
-use holdfast_heap::{HeapError, Owned};
+use holdfast_heap::{Changes, HeapError, Owned};
 use holdfast_native_heap::{RegionBacking, open_data_heap};
 use holdfast_region::{ErrorKind, NameSpace, OwnerKey, Region, RegionError, RegionName};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
@@ -18,9 +18,11 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
 use crate::about::About;
+use crate::answers;
 use crate::entry::{Entry, Header, Part, USED_AT};
 use crate::error::{CacheError, EntryDamage};
 use crate::picture::{Kept, engine_build};
+use crate::sources::There;
 use crate::view::View;
 
 const VIEW: &str = "view:";
@@ -35,7 +37,7 @@ const ROOM: u64 = 64 << 20;
 type Heap = Owned<RegionBacking>;
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Cache {
     names: NameSpace,
     region: RegionName,
@@ -75,7 +77,9 @@ pub struct CacheStats {
     pub documents: u64,
     /// Their bytes.
     pub document_bytes: u64,
-    /// What both may have together.
+    /// Bytes of what servers said and sent.
+    pub answers_bytes: u64,
+    /// What all of it may have together.
     pub quota_bytes: u64,
 }
 
@@ -121,9 +125,18 @@ impl Cache {
     }
 
     /// Keeps a page's view and its document, in the place of what was there; returns how many views went for it.
-    pub(crate) fn keep(&self, name: &str, source: u128, entry: &[u8], dom: &[u8]) -> Result<u64, CacheError> {
+    /// With `others`, what servers said.
+    pub(crate) fn keep(
+        &self,
+        name: &str,
+        source: u128,
+        entry: &[u8],
+        dom: &[u8],
+        others: &[(String, Vec<u8>)],
+    ) -> Result<u64, CacheError> {
         let dom_name = dom_name(source, dom);
-        let needed = entry.len() as u64 + dom.len() as u64;
+        let said: u64 = others.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let needed = entry.len() as u64 + dom.len() as u64 + said;
         if needed > self.quota_bytes {
             return Err(CacheError::TooLarge { bytes: needed, quota_bytes: self.quota_bytes });
         }
@@ -135,6 +148,9 @@ impl Cache {
                         tx.remove(name)?;
                     }
                     tx.create(name, entry.len() as u64, None, |to| to.copy_from_slice(entry))?;
+                    for (name, bytes) in others {
+                        put(tx, name, bytes)?;
+                    }
                     let there = tx.root(&dom_name);
                     if there.and_then(|there| tx.bytes(there)) != Some(dom) {
                         // The name has the sum of what was stored; the bytes may have rotted since.
@@ -171,6 +187,24 @@ impl Cache {
             heap.transaction(|tx| match tx.root(name) {
                 Some(object) => tx.write(object, USED_AT, U64::new(now_s).as_bytes()),
                 None => Ok(()),
+            })
+        });
+    }
+
+    /// Notes what servers said of what is kept, unless somebody else has the cache: then they are asked again.
+    pub(crate) fn note_news(&self, news: &[(String, There)]) {
+        let Ok(Some(key)) = OwnerKey::load(self.names.places(), &self.key) else { return };
+        let Ok(region) = self.names.open(&self.region, &key) else { return };
+        let _ = with_heap(region, |heap| {
+            heap.transaction(|tx| -> Result<(), HeapError> {
+                for (url, there) in news {
+                    let name = answers::answer_name(url);
+                    // One that is not there has gone with its page.
+                    if let (Some(said), Some(_)) = (&there.said, tx.root(&name)) {
+                        put(tx, &name, &said.write())?;
+                    }
+                }
+                Ok(())
             })
         });
     }
@@ -239,6 +273,8 @@ impl Cache {
                 } else if name.starts_with(DOM) {
                     stats.documents += 1;
                     stats.document_bytes += root.bytes;
+                } else if is_counted(name) {
+                    stats.answers_bytes += root.bytes;
                 }
             }
             stats
@@ -254,6 +290,23 @@ pub(crate) fn document(heap: &Heap, source: u128) -> Option<Result<&[u8], EntryD
     let bytes = heap.bytes(name)?;
     let is_right = dom_name(source, bytes) == name && Document::from_bytes(bytes).is_ok();
     Some(if is_right { Ok(bytes) } else { Err(EntryDamage::Value { what: "document" }) })
+}
+
+/// What counts against the quota.
+fn is_counted(name: &str) -> bool {
+    [VIEW, DOM, answers::ANSWER, answers::BODY].iter().any(|kind| name.starts_with(kind))
+}
+
+/// Stores bytes under a name, unless they are there.
+fn put(tx: &mut Changes<'_, RegionBacking>, name: &str, bytes: &[u8]) -> Result<(), HeapError> {
+    let there = tx.root(name);
+    if there.and_then(|there| tx.bytes(there)) == Some(bytes) {
+        return Ok(());
+    }
+    if there.is_some() {
+        tx.remove(name)?;
+    }
+    tx.create(name, bytes.len() as u64, None, |to| to.copy_from_slice(bytes)).map(drop)
 }
 
 /// Runs `work` with the heap in a region, and closes both.
@@ -341,10 +394,7 @@ fn make_room(heap: &mut Heap, view: &str, dom: &str, bytes_max: u64) -> Result<u
     loop {
         let roots = heap.heap().roots();
         let counted = roots.filter(|(name, _)| *name != view && *name != dom);
-        let used: u64 = counted
-            .filter(|(name, _)| name.starts_with(VIEW) || name.starts_with(DOM))
-            .map(|(_, root)| root.bytes)
-            .sum();
+        let used: u64 = counted.filter(|(name, _)| is_counted(name)).map(|(_, root)| root.bytes).sum();
         if used <= bytes_max {
             return Ok(evicted);
         }
@@ -374,7 +424,7 @@ fn evict_oldest(heap: &mut Heap, but: &str) -> Result<bool, CacheError> {
     Ok(true)
 }
 
-/// Removes documents of which there is no view; returns how many.
+/// Removes documents of which there is no view, and what servers said that no view asks for; returns how many.
 fn drop_lonely(heap: &mut Heap, but: &str) -> Result<u64, CacheError> {
     let views = names(heap, VIEW);
     let wanted: HashSet<String> = views
@@ -383,6 +433,10 @@ fn drop_lonely(heap: &mut Heap, but: &str) -> Result<u64, CacheError> {
         .map(|header| dom_prefix(&header.source, &header.engine))
         .collect();
     let mut dropped = 0;
+    for name in answers::lonely(heap, &views) {
+        heap.transaction(|tx| tx.remove(&name))?;
+        dropped += 1;
+    }
     for name in names(heap, DOM) {
         let is_wanted = name.rfind(':').is_some_and(|end| wanted.contains(&name[..=end]));
         if !is_wanted && name != but {

@@ -18,9 +18,11 @@ use zerocopy::IntoBytes;
 
 use crate::error::PageError;
 use crate::limits::{PageLimits, ROUNDS_MAX, STACK_BYTES};
-use crate::loader::{Loader, Resource};
+use crate::loader::{Loader, Reach, Resource};
 use crate::pixels::{Pixels, direct};
+use crate::place;
 use crate::record::{self, Taken};
+use crate::sources::Sources;
 use crate::tree::{self, Pair};
 use crate::view::View;
 
@@ -52,6 +54,11 @@ pub(crate) struct Job {
     pub(crate) base_url: String,
     pub(crate) view: View,
     pub(crate) limits: PageLimits,
+    /// What the page may ask for, and who gives it.
+    pub(crate) reach: Reach,
+    pub(crate) sources: Arc<Sources>,
+    /// What is to be at the top of the viewport.
+    pub(crate) fragment: Option<String>,
     /// Whether the whole page is recorded, to be kept.
     pub(crate) record: bool,
 }
@@ -64,6 +71,8 @@ pub(crate) struct Made {
     pub(crate) scroll: u32,
     pub(crate) resources: Vec<Resource>,
     pub(crate) left_out: Vec<String>,
+    /// Whether the page asked for something of the network.
+    pub(crate) wants_network: bool,
     pub(crate) recorded: Option<Recorded>,
     pub(crate) times: Times,
 }
@@ -106,7 +115,9 @@ pub(crate) struct Times {
 /// # Errors
 /// [`PageError::Engine`], [`PageError::TimeOut`], [`PageError::Dom`], [`PageError::Thread`].
 pub(crate) fn run(job: Job) -> Result<Made, PageError> {
-    guarded(job.limits.time, move || make(&job))
+    // One that is asked at the last moment takes its time as well.
+    let network = if job.reach == Reach::Files { Duration::ZERO } else { job.limits.network * 2 };
+    guarded(job.limits.time + network, move || make(&job))
 }
 
 /// Runs `work` in a thread of its own, for so long.
@@ -142,7 +153,7 @@ fn make(job: &Job) -> Result<Made, PageError> {
     let started = Instant::now();
     let document = Document::from_bytes(job.dom.bytes())?;
     check_depth(&document, &job.limits)?;
-    let loader = Arc::new(Loader::new(job.limits));
+    let loader = Arc::new(Loader::new(job.limits, job.reach, Arc::clone(&job.sources)));
     let view = job.view;
     let mut engine = BaseDocument::new(DocumentConfig {
         viewport: Some(Viewport::new(view.width, view.height, view.scale_factor(), ColorScheme::Light)),
@@ -159,15 +170,22 @@ fn make(job: &Job) -> Result<Made, PageError> {
     // A style sheet may ask for images and fonts, which are there at once, and change the layout.
     for _ in 0..ROUNDS_MAX {
         let before = loader.requests();
+        loader.deliver();
         engine.resolve(0.0);
         if loader.requests() == before {
             break;
         }
     }
+    loader.deliver();
     engine.resolve(0.0);
     let laid_out = Instant::now();
 
     let content = content_size(&engine, view);
+    let at = job
+        .fragment
+        .as_ref()
+        .and_then(|fragment| place::of(&document, &boxes(&engine, &pairs, view), fragment));
+    let view = at.map_or(view, |at| view.scrolled(at));
     let scroll = view.scroll_within(content.1);
     engine.set_viewport_scroll(Point { x: 0.0, y: f64::from(scroll) / view.scale_factor_f64() });
     let pixels = direct(&mut engine, view);
@@ -186,6 +204,7 @@ fn make(job: &Job) -> Result<Made, PageError> {
         scroll,
         resources: loaded.resources,
         left_out: loaded.left_out,
+        wants_network: loaded.wants_network,
         recorded,
         times: Times { layout: laid_out - started, paint: painted - laid_out },
     })

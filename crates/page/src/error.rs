@@ -2,7 +2,9 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use crate::fetch::FetchError;
 use holdfast_dom::DomError;
 use holdfast_heap::HeapError;
 use holdfast_native_heap::OpenHeapError;
@@ -12,15 +14,15 @@ use holdfast_region::{KeyError, PlaceError, RegionError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PageError {
-    /// The page cannot be read.
-    #[error("cannot read {}: {error}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
+    /// The page cannot be had.
+    #[error("cannot read {address}: {error}")]
+    Fetch {
+        /// Its address, or the name of its file.
+        address: String,
+        /// Why.
+        error: Arc<FetchError>,
     },
-    /// What is asked for is no page of a file.
+    /// What is asked for is no address of a page.
     #[error("{address:?} cannot be opened: {reason}")]
     Address {
         /// As it was given.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use crate::loader::read_file;
+use crate::fetch::read_file;
 
 /// Folders that are looked into.
 const FOLDERS_MAX: usize = 10_000;

@@ -3,7 +3,7 @@
 //!
 //! A tour, bottom up:
 //! - `limits`, `error`, `view`: what everything else is told in.
-//! - `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`: the layout engine, at arm's length.
+//! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`: the layout engine, at arm's length.
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
 //! - `picture`: an entry from what the engine made, and pixels from an entry.
 //! - [`Cache`]: the heap with the entries. [`open`]: all of it.
@@ -16,26 +16,39 @@
 #![forbid(unsafe_code)]
 
 mod about;
+mod address;
+mod answers;
 mod cache;
+mod decode;
 mod engine;
 mod entry;
 mod error;
+mod fetch;
 mod fonts;
+mod keeping;
 mod limits;
 mod list;
 mod loader;
 mod open;
+mod opened;
 mod picture;
 mod pixels;
+mod place;
 mod record;
+mod sources;
 mod tree;
 mod view;
 
+pub use address::Address;
 pub use cache::{Cache, CacheStats, ViewRow};
 pub use engine::{LAYOUT_THREAD, Link, NodeBox};
 pub use error::{CacheError, EntryDamage, PageError};
+pub use fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Known, Purpose, Url, Wanted, Web};
+pub use keeping::{KeptReport, ToKeep};
 pub use limits::{PageLimits, VIEWPORT_MAX};
-pub use open::{Address, KeptReport, Opened, Places, Split, Tier, ToKeep, open};
+pub use open::{open, open_with};
+pub use opened::{Opened, Opening, Places, Split, Tier};
 pub use picture::Stale;
 pub use pixels::Pixels;
+pub use sources::Asking;
 pub use view::View;

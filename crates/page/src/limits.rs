@@ -22,6 +22,8 @@ pub struct PageLimits {
     pub image_pixels: u64,
     /// How long style and layout may take: 60 s.
     pub time: Duration,
+    /// How long servers are asked for the page and what it asks for: 60 s. What was not asked for by then is left out.
+    pub network: Duration,
 }
 
 impl Default for PageLimits {
@@ -35,6 +37,7 @@ impl Default for PageLimits {
             resources_bytes: 128 << 20,
             image_pixels: 64_000_000,
             time: Duration::from_secs(60),
+            network: Duration::from_secs(60),
         }
     }
 }

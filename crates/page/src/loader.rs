@@ -2,30 +2,32 @@
 //!
 //! Invariants: everything that was asked for is in the list that [`Loader::finish`] gives, with what was found, so that a later
 //! opening can tell whether it would find the same; nothing is read but regular files, within the limits; the engine always gets an
-//! answer, since it waits for style sheets.
+//! answer, since it waits for style sheets. A page from the network gets nothing of this machine; a page of this machine gets nothing
+//! from the network, unless that is wanted.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Cursor, Read};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::io::Cursor;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blitz_traits::net::{Bytes, NetHandler, NetProvider, Request, Url};
 use data_url::DataUrl;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::decode::style_in_utf_8;
+use crate::fetch::{self, Answer, Fetch, FetchError, Purpose, Wanted};
 use crate::limits::PageLimits;
+use crate::sources::{Sources, is_of_network};
 
-/// A file that a page asked for.
+/// What a page asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
-    /// Where it is.
-    pub(crate) path: PathBuf,
+    /// Its address, without a place in it.
+    pub(crate) url: String,
     /// What was found.
     pub(crate) found: Found,
 }
 
-/// What was found of a file.
+/// What was found at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// These bytes.
@@ -40,10 +42,11 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// What is there now, of a file of which no more than `bytes_max` count.
+    /// What is there now, of which no more than `bytes_max` count.
     #[must_use]
-    pub(crate) fn at(path: &Path, bytes_max: u64) -> Found {
-        read_file(path, bytes_max).map_or(Found::Nothing, |bytes| Found::of(&bytes))
+    pub(crate) fn at(url: &str, bytes_max: u64, from: &dyn Fetch) -> Found {
+        let bytes = Url::parse(url).ok().and_then(|url| bytes_of(&url, bytes_max, from).ok());
+        bytes.map_or(Found::Nothing, |bytes| Found::of(&bytes))
     }
 
     pub(crate) fn of(bytes: &[u8]) -> Found {
@@ -51,25 +54,18 @@ impl Found {
     }
 }
 
-/// Reads a regular file of no more than `bytes_max` bytes.
-pub(crate) fn read_file(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Asked first: opening a pipe waits for its other end.
-    let about = std::fs::metadata(path)?;
-    if !about.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+fn bytes_of(url: &Url, bytes_max: u64, from: &dyn Fetch) -> Result<Vec<u8>, FetchError> {
+    match fetch::ask(from, &Wanted { url, bytes_max, purpose: Purpose::Part, known: None, anew: false })? {
+        Answer::Bytes(fetched) => Ok(fetched.bytes),
+        Answer::Unchanged(_) => Err(FetchError::NotFound),
     }
-    let mut bytes = Vec::with_capacity(about.len().min(bytes_max) as usize + 1);
-    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > bytes_max {
-        let message = format!("it has more than {bytes_max} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-    }
-    Ok(bytes)
 }
 
 /// See the module.
 pub(crate) struct Loader {
     limits: PageLimits,
+    page: Reach,
+    sources: Arc<Sources>,
     state: Mutex<State>,
 }
 
@@ -78,9 +74,19 @@ struct State {
     requests: u32,
     bytes: u64,
     pixels: u64,
-    files: HashMap<PathBuf, Found>,
-    order: Vec<PathBuf>,
+    found: HashMap<String, Found>,
+    order: Vec<String>,
     left_out: Vec<String>,
+    wants_network: bool,
+    pending: Vec<Pending>,
+}
+
+/// What a server is going to be asked for.
+struct Pending {
+    url: Url,
+    /// As it was asked for.
+    asked: String,
+    handler: Box<dyn NetHandler>,
 }
 
 /// What came of reading.
@@ -88,79 +94,119 @@ pub(crate) struct Loaded {
     pub(crate) resources: Vec<Resource>,
     /// What was not read though it is asked for, and why, for people.
     pub(crate) left_out: Vec<String>,
+    /// Whether it asked for something of the network, got or not.
+    pub(crate) wants_network: bool,
+}
+
+/// What a page may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// A page of this machine: files.
+    Files,
+    /// A page of this machine: files, and servers.
+    FilesAndNetwork,
+    /// A page from the network: servers alone. Whoever wrote it learns nothing of this machine's files.
+    Network,
+}
+
+impl Reach {
+    const ALL: [Reach; 3] = [Reach::Files, Reach::FilesAndNetwork, Reach::Network];
+
+    /// As it is kept.
+    pub(crate) fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    pub(crate) fn of(number: u8) -> Option<Reach> {
+        Reach::ALL.into_iter().find(|reach| reach.number() == number)
+    }
+
+    fn allows(self, scheme: &str) -> Result<(), &'static str> {
+        match (scheme, self) {
+            ("file", Reach::Network) => Err("a page from the network gets no files"),
+            ("http" | "https", Reach::Files) => Err("the network is not asked; allow it by --network"),
+            ("data" | "file" | "http" | "https", _) => Ok(()),
+            _ => Err("only files and addresses of http: and https: are read"),
+        }
+    }
 }
 
 /// Sentences about what was left out that are kept.
 const LEFT_OUT_MAX: usize = 20;
 
 impl Loader {
-    pub(crate) fn new(limits: PageLimits) -> Loader {
-        Loader { limits, state: Mutex::new(State::default()) }
+    pub(crate) fn new(limits: PageLimits, page: Reach, sources: Arc<Sources>) -> Loader {
+        Loader { limits, page, sources, state: Mutex::new(State::default()) }
     }
 
     /// How often it was asked.
     pub(crate) fn requests(&self) -> u32 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).requests
+        self.state().requests
     }
 
     pub(crate) fn finish(&self) -> Loaded {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let order = std::mem::take(&mut state.order);
         let resources = order
             .into_iter()
-            .map(|path| Resource { found: state.files.remove(&path).unwrap_or(Found::Nothing), path })
+            .map(|url| Resource { found: state.found.remove(&url).unwrap_or(Found::Nothing), url })
             .collect();
-        Loaded { resources, left_out: std::mem::take(&mut state.left_out) }
+        let left_out = std::mem::take(&mut state.left_out);
+        Loaded { resources, left_out, wants_network: state.wants_network }
     }
 
-    /// The bytes of an address; none, if there are none to be had.
-    fn get(&self, url: &Url) -> Option<Vec<u8>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that an address is asked for, and whether it is given at all.
+    fn admit(&self, url: &Url) -> bool {
+        let mut state = self.state();
         state.requests += 1;
-        let leave_out = |state: &mut State, why: &str| {
-            if state.left_out.len() < LEFT_OUT_MAX {
-                let shown: String = url.as_str().chars().take(200).collect();
-                state.left_out.push(format!("{shown}: {why}"));
-            }
-        };
         if state.requests > self.limits.resources {
             if state.requests == self.limits.resources + 1 {
-                leave_out(
-                    &mut state,
-                    "the page asks for more than is read; this and what follows is left out",
-                );
+                let why = "the page asks for more than is read; this and what follows is left out";
+                state.leave_out(url, why);
             }
-            return None;
+            return false;
         }
+        match self.page.allows(url.scheme()) {
+            Ok(()) => true,
+            Err(why) => {
+                state.leave_out(url, why);
+                state.wants_network |= is_of_network(url.as_str());
+                false
+            }
+        }
+    }
+
+    /// The bytes within an address, of a file, or of what servers were asked for; none, if there are none to be had.
+    fn get(&self, url: &Url) -> Option<Vec<u8>> {
+        let mut state = self.state();
         let left = self.limits.resources_bytes.saturating_sub(state.bytes).min(self.limits.resource_bytes);
-        let bytes = match url.scheme() {
-            "data" => {
-                let decoded = DataUrl::process(url.as_str()).ok().and_then(|data| data.decode_to_vec().ok());
-                decoded.map(|(bytes, _)| bytes).filter(|bytes| bytes.len() as u64 <= left)
+        let bytes = if url.scheme() == "data" {
+            let decoded = DataUrl::process(url.as_str()).ok().and_then(|data| data.decode_to_vec().ok());
+            decoded.map(|(bytes, _)| bytes).filter(|bytes| bytes.len() as u64 <= left)?
+        } else {
+            let is_of_network = is_of_network(url.as_str());
+            let read = if is_of_network { self.of_server(url, left) } else { self.of_file(url, left) };
+            // Of what changes while the page is made, the first look counts: the next opening sees another.
+            if !state.found.contains_key(url.as_str()) {
+                let found = match &read {
+                    Ok(bytes) if !is_of_network => Found::of(bytes),
+                    // What only finds no room beside the others is there for a later opening, which looks at each by itself.
+                    _ => self.found(url.as_str()),
+                };
+                state.found.insert(url.as_str().to_owned(), found);
+                state.order.push(url.as_str().to_owned());
             }
-            "file" => {
-                let path = url.to_file_path().ok()?;
-                let read = read_file(&path, left);
-                // Of a file that changes while the page is made, the first look counts: the next opening sees another.
-                if !state.files.contains_key(&path) {
-                    // One that only finds no room beside the others is there for a later opening, which looks at each by itself.
-                    let found = read
-                        .as_deref()
-                        .map_or_else(|_| Found::at(&path, self.limits.resource_bytes), Found::of);
-                    state.files.insert(path.clone(), found);
-                    state.order.push(path);
-                }
-                read.map_err(|error| leave_out(&mut state, &error.to_string())).ok()
-            }
-            _ => {
-                leave_out(&mut state, "only files are read");
-                None
-            }
-        }?;
+            state.wants_network |= is_of_network;
+            read.map(|bytes| self.in_utf_8(url, bytes)).map_err(|why| state.leave_out(url, &why)).ok()?
+        };
         state.bytes += bytes.len() as u64;
         match pixels(&bytes) {
             Some(pixels) if state.pixels.saturating_add(pixels) > self.limits.image_pixels => {
-                leave_out(&mut state, "the page's images have more pixels than are taken");
+                state.leave_out(url, "the page's images have more pixels than are taken");
                 None
             }
             pixels => {
@@ -169,12 +215,84 @@ impl Loader {
             }
         }
     }
+
+    fn of_file(&self, url: &Url, bytes_max: u64) -> Result<Vec<u8>, String> {
+        bytes_of(url, bytes_max, self.sources.from()).map_err(|error| error.to_string())
+    }
+
+    fn of_server(&self, url: &Url, bytes_max: u64) -> Result<Vec<u8>, String> {
+        let bytes = self
+            .sources
+            .bytes(url, Purpose::Part, self.limits.resource_bytes)
+            .map_err(|error| error.to_string())?;
+        if bytes.len() as u64 > bytes_max {
+            return Err(FetchError::TooLarge { bytes_max }.to_string());
+        }
+        Ok(bytes.to_vec())
+    }
+
+    /// A style sheet in other letters; the engine takes those of UTF-8 alone. Anything else is as it is.
+    fn in_utf_8(&self, url: &Url, bytes: Vec<u8>) -> Vec<u8> {
+        let there = self.sources.there(url.as_str()).and_then(|there| there.said);
+        let said = there.as_ref().and_then(|said| said.headers.get("content-type"));
+        let is_style = match said {
+            Some(said) => said.starts_with("text/css"),
+            None => url.path().ends_with(".css"),
+        };
+        if is_style && std::str::from_utf8(&bytes).is_err() { style_in_utf_8(&bytes, said) } else { bytes }
+    }
+
+    fn found(&self, url: &str) -> Found {
+        self.sources.found(url, self.limits.resource_bytes)
+    }
+
+    /// Asks servers for all that was asked for since the last time, several at a time, and hands it to the engine in the order in
+    /// which that asked.
+    pub(crate) fn deliver(&self) {
+        loop {
+            let pending = std::mem::take(&mut self.state().pending);
+            if pending.is_empty() {
+                return;
+            }
+            let urls: Vec<_> = pending
+                .iter()
+                .map(|one| (one.url.clone(), Purpose::Part, self.limits.resource_bytes))
+                .collect();
+            self.sources.ask(&urls);
+            for Pending { url, asked, handler } in pending {
+                let bytes = self.get(&url).unwrap_or_default();
+                // A style sheet asks for more in here.
+                handler.bytes(asked, Bytes::from(bytes));
+            }
+        }
+    }
+}
+
+impl State {
+    fn leave_out(&mut self, url: &Url, why: &str) {
+        if self.left_out.len() < LEFT_OUT_MAX {
+            let shown: String = url.as_str().chars().take(200).collect();
+            self.left_out.push(format!("{shown}: {why}"));
+        }
+    }
 }
 
 impl NetProvider for Loader {
     fn fetch(&self, _document: usize, request: Request, handler: Box<dyn NetHandler>) {
-        let bytes = self.get(&request.url).unwrap_or_default();
-        handler.bytes(request.url.to_string(), Bytes::from(bytes));
+        let asked = request.url.to_string();
+        if !self.admit(&request.url) {
+            return handler.bytes(asked, Bytes::new());
+        }
+        let mut url = request.url;
+        if url.scheme() != "data" {
+            url.set_fragment(None);
+        }
+        if is_of_network(url.as_str()) {
+            self.state().pending.push(Pending { url, asked, handler });
+            return;
+        }
+        let bytes = self.get(&url).unwrap_or_default();
+        handler.bytes(asked, Bytes::from(bytes));
     }
 }
 

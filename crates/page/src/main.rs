@@ -1,4 +1,4 @@
-//! `holdfast-page`: pages from files to pictures, and what is kept of them. `holdfast page open` and its like start it.
+//! `holdfast-page`: pages from files and servers to pictures, and what is kept of them. `holdfast page open` and its like start it.
 
 #![forbid(unsafe_code)]
 
@@ -8,11 +8,13 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use holdfast_page::{
-    Address, Cache, CacheError, LAYOUT_THREAD, Opened, PageError, PageLimits, View, ViewRow, open,
+    Address, Asking, Cache, CacheError, LAYOUT_THREAD, Opened, Opening, PageError, PageLimits, View, ViewRow,
+    Web, open_with,
 };
 use holdfast_region::{NameSpace, Places};
 use holdfast_sys::terminal::Shown;
@@ -38,7 +40,7 @@ struct Failure {
 impl From<PageError> for Failure {
     fn from(error: PageError) -> Failure {
         let code = match &error {
-            PageError::Read { error, .. } if error.kind() == ErrorKind::NotFound => NOT_FOUND,
+            PageError::Fetch { error, .. } if error.is_not_found() => NOT_FOUND,
             PageError::Address { .. } | PageError::Range { .. } => USAGE,
             _ => OTHER,
         };
@@ -96,14 +98,28 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     let address = Address::parse(&args.page)?;
     let (width, height) = args.viewport;
     let view = View::new(width, height, args.scale)?.scrolled(args.scroll);
-    let limits = PageLimits { time: Duration::from_secs(args.timeout), ..PageLimits::default() };
+    let patience = Duration::from_secs(args.servers.patience);
+    let limits = PageLimits {
+        time: Duration::from_secs(args.timeout),
+        network: PageLimits::default().network.max(patience),
+        ..PageLimits::default()
+    };
     let cache = match args.no_cache.then_some(()) {
         Some(()) => None,
         None => {
             cache(&args.place).inspect_err(|error| eprintln!("holdfast-page: nothing is kept: {error}")).ok()
         }
     };
-    let mut opened = open(&address, view, &limits, cache.as_ref())?;
+    let opening = Opening {
+        network: args.servers.network,
+        asking: match (args.servers.reload, args.servers.offline) {
+            (true, _) => Asking::Reload,
+            (false, true) => Asking::Offline,
+            (false, false) => Asking::Usual,
+        },
+        ..Opening::new(view, &limits, cache.as_ref(), Arc::new(Web::new(patience)))
+    };
+    let mut opened = open_with(&address, &opening)?;
     let encoded = match &args.png {
         Some(path) => Some(write_png(&opened, path)?),
         None => None,
@@ -215,6 +231,7 @@ struct StatsReport {
     view_bytes: u64,
     documents: u64,
     document_bytes: u64,
+    answers_bytes: u64,
     quota_bytes: u64,
     damaged: Vec<String>,
 }
@@ -332,14 +349,20 @@ fn stats(args: &ListArgs) -> Result<u8, Failure> {
             view_bytes: stats.view_bytes,
             documents: stats.documents,
             document_bytes: stats.document_bytes,
+            answers_bytes: stats.answers_bytes,
             quota_bytes: stats.quota_bytes,
             damaged: damaged.into_iter().map(|(name, damage)| format!("{name}: {damage}")).collect(),
         })?;
         return Ok(code);
     }
     let mut text = format!(
-        "{} views in {} B, {} documents in {} B; {} B may be kept\n",
-        stats.views, stats.view_bytes, stats.documents, stats.document_bytes, stats.quota_bytes
+        "{} views in {} B, {} documents in {} B, answers of servers in {} B; {} B may be kept\n",
+        stats.views,
+        stats.view_bytes,
+        stats.documents,
+        stats.document_bytes,
+        stats.answers_bytes,
+        stats.quota_bytes
     );
     for (name, damage) in &damaged {
         let _ = writeln!(text, "{name} is damaged: {damage}; it is made anew when it is opened");

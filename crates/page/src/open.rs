@@ -1,269 +1,86 @@
 //! Opening a page: from the cache where it can be, by the engine where it must be.
 //!
 //! The tiers, quickest first: the kept display list (nothing is parsed, styled or laid out); the kept document (not parsed); nothing
-//! kept. A tier that does not fit says why, and the next one is taken.
+//! kept. A tier that does not fit says why, and the next one is taken. What servers are asked for is asked between two looks at the cache:
+//! nobody waits for a server with the cache open.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use blitz_traits::net::Url;
-use holdfast_dom::{Limits, LoosePage, ParseOptions};
+use encoding_rs::{Encoding, UTF_8};
+use holdfast_dom::{Document, Limits, LoosePage, ParseOptions};
+use holdfast_heap::Owned;
+use holdfast_native_heap::RegionBacking;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::about::{read_boxes, read_links};
+use crate::about::read_boxes;
+use crate::address::Address;
 use crate::cache::{self, Cache};
-use crate::engine::{self, DomBytes, Job, Link, Made, NodeBox};
+use crate::decode::{decoded, encoding_of};
+use crate::engine::{self, DomBytes, Job, Made};
 use crate::entry::Part;
-use crate::error::{CacheError, PageError};
+use crate::error::PageError;
+use crate::fetch::{self, Answer, FetchError, Files, Purpose, Url, Wanted};
 use crate::fonts::Folders;
+use crate::keeping::{NewView, ToKeep};
 use crate::limits::PageLimits;
-use crate::loader::read_file;
-use crate::picture::{Kept, Origin, Stale, to_entry};
+use crate::loader::Reach;
+use crate::opened::{Opened, Opening, Split, Tier};
+use crate::picture::{Kept, Stale};
 use crate::pixels::Pixels;
+use crate::place;
+use crate::sources::{Asking, Sources, is_of_network};
 use crate::view::View;
 
-/// What served a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tier {
-    /// Its display list was painted.
-    List,
-    /// Its document was there; it was laid out.
-    Document,
-    /// It was parsed and laid out.
-    Nothing,
-}
+/// How often the cache is looked into, since somebody else may change it while servers are asked.
+const LOOKS_MAX: u32 = 3;
 
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Tier::List => "display list",
-            Tier::Document => "document",
-            Tier::Nothing => "cold",
-        })
-    }
-}
-
-/// How long it took.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Split {
-    /// Reading the page, what it was made from, and the cache.
-    pub disk: Duration,
-    /// Parsing.
-    pub parse: Duration,
-    /// The engine's tree, style sheets, images, style and layout.
-    pub layout: Duration,
-    /// From the display list or the layout to pixels.
-    pub paint: Duration,
-}
-
-impl Split {
-    /// All of it.
-    #[must_use]
-    pub fn total(&self) -> Duration {
-        self.disk + self.parse + self.layout + self.paint
-    }
-}
-
-/// A page that is open.
-#[derive(Debug)]
-pub struct Opened {
-    /// What it looks like.
-    pub pixels: Pixels,
-    /// Its title.
-    pub title: String,
-    /// Width and height of all of it.
-    pub content: (u32, u32),
-    /// How far down the viewport is.
-    pub scroll: u32,
-    /// What served it.
-    pub tier: Tier,
-    /// Why it was not the tier above, if there was something in the cache.
-    pub stale: Option<Stale>,
-    /// What was not shown of it, why it was not found in the cache, and the like, for people.
-    pub notes: Vec<String>,
-    /// How long it took.
-    pub split: Split,
-    /// What is to be kept of it.
-    pub to_keep: Option<ToKeep>,
-}
-
-/// What is kept of a page; made while it was opened, so that it can be shown first.
-pub struct ToKeep {
-    name: String,
-    source: u128,
-    dom: DomBytes,
-    made: Made,
-    address: String,
-    view: View,
-    fonts: u64,
-    folders: Folders,
-    now_s: u64,
-}
-
-impl fmt::Debug for ToKeep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToKeep").field("address", &self.address).finish_non_exhaustive()
-    }
-}
-
-/// What keeping came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptReport {
-    /// Bytes of the view.
-    pub view_bytes: u64,
-    /// Bytes of the document.
-    pub document_bytes: u64,
-    /// Views of other pages that had to go.
-    pub evicted: u64,
-}
-
-impl ToKeep {
-    /// Puts it into the cache.
-    ///
-    /// # Errors
-    /// [`CacheError`]: the cache has what it had, perhaps fewer of the oldest views.
-    pub fn keep(self, cache: &Cache) -> Result<KeptReport, CacheError> {
-        let Some(recorded) = &self.made.recorded else {
-            return Ok(KeptReport { view_bytes: 0, document_bytes: 0, evicted: 0 });
-        };
-        let origin = Origin {
-            address: &self.address,
-            source: self.source,
-            view: self.view,
-            fonts: self.fonts,
-            folders: &self.folders,
-            now_s: self.now_s,
-        };
-        let entry = to_entry(&self.made, recorded, &origin);
-        let evicted = cache.keep(&self.name, self.source, &entry, self.dom.bytes())?;
-        let document_bytes = self.dom.bytes().len() as u64;
-        Ok(KeptReport { view_bytes: entry.len() as u64, document_bytes, evicted })
-    }
-}
-
-/// A page in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    path: PathBuf,
-    url: Url,
-}
-
-impl Address {
-    /// A file's name, or its address (`file:///...`).
-    ///
-    /// # Errors
-    /// [`PageError::Address`], [`PageError::Read`].
-    pub fn parse(text: &str) -> Result<Address, PageError> {
-        let wrong = |reason| PageError::Address { address: text.to_owned(), reason };
-        let path = match Url::parse(text) {
-            Ok(url) if url.scheme() == "file" => {
-                url.to_file_path().map_err(|()| wrong("it does not name a file of this machine"))?
-            }
-            Ok(url) if matches!(url.scheme(), "http" | "https") => {
-                return Err(wrong("only files are opened; save the page first (`curl -o page.html ...`)"));
-            }
-            _ => PathBuf::from(text),
-        };
-        let read = |error| PageError::Read { path: path.clone(), error };
-        let path = std::path::absolute(&path).map_err(read)?;
-        if path.is_dir() {
-            return Err(wrong("it is a folder; name a page in it"));
-        }
-        let url = Url::from_file_path(&path).map_err(|()| wrong("it is no absolute path"))?;
-        Ok(Address { path, url })
-    }
-
-    /// As an address.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        self.url.as_str()
-    }
-
-    /// The file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-/// Opens a page.
+/// Opens a page of this machine, which asks no server.
 ///
 /// # Errors
-/// [`PageError`]. Whatever is wrong with the cache is a note, and no error.
+/// As [`open_with`].
 pub fn open(
     address: &Address,
     view: View,
     limits: &PageLimits,
     cache: Option<&Cache>,
 ) -> Result<Opened, PageError> {
-    let started = Instant::now();
-    let text = address.url.as_str();
-    let source = read_file(&address.path, limits.source_bytes)
-        .map_err(|error| PageError::Read { path: address.path.clone(), error })?;
-    let hash = xxh3_128(&source);
-    let folders = Folders::of_system();
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let name = cache::view_name(text, view);
-    let mut notes = Vec::new();
-    let mut found = Found::default();
-    if let Some(cache) = cache {
-        let looked = cache.read(|heap| look(heap, &name, hash, view, &folders, limits, started));
-        match looked {
-            Ok(looked) => found = looked.unwrap_or_default(),
-            Err(error) => notes.push(format!("the cache cannot be used: {error}")),
-        }
-        if let Some((opened, used_s)) = found.opened.take() {
-            cache.note_use(&name, used_s, now_s);
-            return Ok(opened);
-        }
-    }
-    if let Some(stale) = &found.stale {
-        notes.push(format!("not as it was kept: {stale}"));
-    }
-    if found.document_is_damaged {
-        notes.push("its document in the cache is damaged; it is parsed again".to_owned());
-    }
-    let read = Instant::now();
+    open_with(address, &Opening::new(view, limits, cache, Arc::new(Files)))
+}
 
-    let tier = if found.dom.is_some() { Tier::Document } else { Tier::Nothing };
-    let dom = match found.dom.take() {
-        Some(dom) => dom,
-        None => parse(&source, limits)?,
+/// Opens a page.
+///
+/// # Errors
+/// [`PageError`]. Whatever is wrong with the cache is a note, and no error.
+pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, PageError> {
+    let Opening { view, limits, cache, from, asking, network } = opening;
+    let visit = Visit {
+        started: Instant::now(),
+        address,
+        view: *view,
+        limits,
+        reach: match (address.is_of_network(), network) {
+            (true, _) => Reach::Network,
+            (false, true) => Reach::FilesAndNetwork,
+            (false, false) => Reach::Files,
+        },
+        asking: *asking,
+        sources: Arc::new(Sources::new(Arc::clone(from), cache.cloned(), *asking, limits)),
+        folders: Folders::of_system(),
+        now_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        name: cache::view_name(address.as_str(), *view),
     };
-    let parsed = Instant::now();
-    // What was kept stays as good as it was for whoever does not scroll.
-    let record = cache.is_some()
-        && !matches!(found.stale, Some(Stale::NoPicture | Stale::ScrollBound | Stale::Beyond { .. }));
-    let fonts = folders.stamp();
-    let base_url = text.to_owned();
-    let job = Job { dom: DomBytes::copy(dom.bytes()), base_url, view, limits: *limits, record };
-    let mut made = engine::run(job)?;
-    if !folders.has_fonts() {
-        notes.push(
-            "there are no fonts on this machine, so there is no text; install some (`fonts-dejavu-core`)"
-                .to_owned(),
-        );
-    }
-    notes.extend(made.left_out.iter().map(|text| format!("left out: {text}")));
-    let times = made.times;
-    let split =
-        Split { disk: read - started, parse: parsed - read, layout: times.layout, paint: times.paint };
-    let empty = Pixels { width: 0, height: 0, bytes: Vec::new() };
-    let pixels = std::mem::replace(&mut made.pixels, empty);
-    let (title, content, scroll) = (made.title.clone(), made.content, made.scroll);
-    let to_keep = record.then(|| ToKeep {
-        name,
-        source: hash,
-        dom,
-        made,
-        address: text.to_owned(),
-        view,
-        fonts,
-        folders,
-        now_s,
-    });
-    Ok(Opened { pixels, title, content, scroll, tier, stale: found.stale, notes, split, to_keep })
+    visit.open(*cache)
+}
+
+/// A page as it is now.
+struct PageNow {
+    /// The sum of its bytes, and of the name of their encoding unless that is UTF-8.
+    source: u128,
+    encoding: &'static Encoding,
+    /// None, if a server says that they are those that were kept.
+    bytes: Option<Arc<Vec<u8>>>,
+    base: Url,
 }
 
 /// What the cache has of a page.
@@ -275,88 +92,317 @@ struct Found {
     document_is_damaged: bool,
 }
 
-fn look(
-    heap: &holdfast_heap::Owned<holdfast_native_heap::RegionBacking>,
-    name: &str,
-    source: u128,
-    view: View,
-    folders: &Folders,
-    limits: &PageLimits,
+/// A look into the cache.
+enum Look {
+    /// These have to be asked for first.
+    Ask(Vec<(Url, Purpose, u64)>),
+    Found(Box<Found>),
+}
+
+/// One opening.
+struct Visit<'a> {
     started: Instant,
-) -> Found {
-    let mut found = Found::default();
-    if let Some(bytes) = heap.bytes(name) {
-        let shown = Kept::open(bytes).map_err(Stale::from).and_then(|kept| {
-            kept.check(source, view, folders, limits.resource_bytes)?;
-            let read = Instant::now();
-            let pixels = kept.paint(view)?;
-            let header = &kept.entry.header;
-            let content = (header.content[0].get(), header.content[1].get());
-            let opened = Opened {
-                pixels,
-                title: kept.about.title.clone(),
-                content,
-                scroll: view.scroll_within(content.1),
-                tier: Tier::List,
-                stale: None,
-                notes: kept.about.left_out.iter().map(|text| format!("left out: {text}")).collect(),
-                split: Split { disk: read - started, paint: read.elapsed(), ..Split::default() },
-                to_keep: None,
-            };
-            Ok((opened, header.used_s.get()))
-        });
-        match shown {
-            Ok(opened) => {
-                found.opened = Some(opened);
-                return found;
+    address: &'a Address,
+    view: View,
+    limits: &'a PageLimits,
+    reach: Reach,
+    asking: Asking,
+    sources: Arc<Sources>,
+    folders: Folders,
+    now_s: u64,
+    name: String,
+}
+
+impl Visit<'_> {
+    fn open(self, cache: Option<&Cache>) -> Result<Opened, PageError> {
+        let mut notes = Vec::new();
+        // A file is read at once: that is the cheapest way to ask it.
+        let mut page = if self.address.is_of_network() { None } else { Some(self.of_file()?) };
+        let mut found = Found::default();
+        for _ in 0..LOOKS_MAX {
+            let Some(cache) = cache else { break };
+            match cache.read(|heap| self.look(heap, page.as_ref())) {
+                Ok(Some(Ok(Look::Ask(urls)))) => {
+                    self.sources.ask(&urls);
+                    continue;
+                }
+                Ok(Some(Ok(Look::Found(looked)))) => found = *looked,
+                Ok(Some(Err(error))) => return Err(error),
+                Ok(None) => {}
+                Err(error) => notes.push(format!("the cache cannot be used: {error}")),
             }
-            Err(stale) => found.stale = Some(stale),
+            break;
+        }
+        if let (Some((opened, used_s)), Some(cache)) = (found.opened.take(), cache) {
+            cache.note_use(&self.name, used_s, self.now_s);
+            return Ok(opened);
+        }
+        if let Some(stale) = &found.stale {
+            notes.push(format!("not as it was kept: {stale}"));
+        }
+        if found.document_is_damaged {
+            notes.push("its document in the cache is damaged; it is parsed again".to_owned());
+        }
+        if page.is_none() {
+            self.sources.ask(&[self.wanted_page()]);
+            page = Some(self.of_server()?);
+        }
+        match page {
+            Some(page) => self.make(page, found, notes, cache.is_some()),
+            None => Err(self.failed(FetchError::NotFound)),
         }
     }
-    match cache::document(heap, source) {
-        Some(Ok(bytes)) => found.dom = Some(DomBytes::copy(bytes)),
-        Some(Err(_)) => found.document_is_damaged = true,
-        None => {}
+
+    fn failed(&self, error: impl Into<Arc<FetchError>>) -> PageError {
+        PageError::Fetch { address: self.address.to_string(), error: error.into() }
     }
-    found
-}
 
-fn parse(source: &[u8], limits: &PageLimits) -> Result<DomBytes, PageError> {
-    let limits = Limits {
-        source_bytes: limits.source_bytes,
-        nodes: limits.nodes,
-        depth: limits.depth,
-        ..Limits::default()
-    };
-    let page = LoosePage::parse(source, &ParseOptions { limits, ..ParseOptions::default() })?;
-    Ok(DomBytes::copy(page.bytes()))
-}
+    fn wanted_page(&self) -> (Url, Purpose, u64) {
+        (self.address.url().clone(), Purpose::Page, self.limits.source_bytes)
+    }
 
-/// What can be clicked on, and where everything is, of a view in the cache.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Places {
-    /// Links.
-    pub links: Vec<Link>,
-    /// Elements.
-    pub boxes: Vec<NodeBox>,
-}
+    fn of_file(&self) -> Result<PageNow, PageError> {
+        let (url, purpose, bytes_max) = self.wanted_page();
+        let wanted = Wanted { url: &url, bytes_max, purpose, known: None, anew: false };
+        match fetch::ask(self.sources.from(), &wanted).map_err(|error| self.failed(error))? {
+            Answer::Bytes(fetched) => {
+                let encoding = encoding_of(&fetched.bytes, fetched.headers.get("content-type"));
+                let source = source_of(xxh3_128(&fetched.bytes), encoding);
+                Ok(PageNow { source, encoding, bytes: Some(Arc::new(fetched.bytes)), base: fetched.url })
+            }
+            Answer::Unchanged(_) => Err(self.failed(FetchError::NotFound)),
+        }
+    }
 
-impl Cache {
-    /// The links and boxes of a view; `None`, if there is no such view.
-    ///
-    /// # Errors
-    /// When the heap cannot be opened. What is wrong with the entry is inside.
-    pub fn places(
-        &self,
-        view: &str,
-    ) -> Result<Option<Result<Places, crate::error::EntryDamage>>, CacheError> {
-        let look = |heap: &holdfast_heap::Owned<_>| {
-            heap.bytes(view).map(|bytes| {
-                let kept = Kept::open(bytes)?;
-                let links = read_links(kept.entry.part(Part::Links)?)?;
-                Ok(Places { links, boxes: read_boxes(kept.entry.part(Part::Boxes)?)? })
-            })
+    /// The page as its server has it, which was asked.
+    fn of_server(&self) -> Result<PageNow, PageError> {
+        let url = self.address.as_str();
+        let there = self.sources.there(url).ok_or_else(|| self.failed(FetchError::NotFound))?;
+        let Some(said) = there.said else {
+            return Err(self.failed(there.error.unwrap_or_else(|| Arc::new(FetchError::NotFound))));
         };
-        Ok(self.read(look)?.flatten())
+        let encoding = match &there.bytes {
+            Some(bytes) => {
+                let encoding = encoding_of(bytes, said.headers.get("content-type"));
+                self.sources.note_encoding(url, encoding.name());
+                encoding
+            }
+            None => Encoding::for_label(said.encoding.as_bytes()).unwrap_or(UTF_8),
+        };
+        Ok(PageNow { source: source_of(said.hash, encoding), encoding, bytes: there.bytes, base: said.url })
     }
+
+    fn look(&self, heap: &Owned<RegionBacking>, page: Option<&PageNow>) -> Result<Look, PageError> {
+        let kept = heap.bytes(&self.name).map(Kept::open);
+        let mut ask = Vec::new();
+        if self.address.is_of_network() && !self.sources.learn(heap, self.address.as_str()) {
+            ask.push(self.wanted_page());
+        }
+        if let Some(Ok(kept)) = &kept
+            && self.reach != Reach::Files
+        {
+            let of_network = kept.about.resources.iter().filter(|resource| is_of_network(&resource.url));
+            for resource in of_network {
+                if let (false, Ok(url)) = (self.sources.learn(heap, &resource.url), Url::parse(&resource.url))
+                {
+                    ask.push((url, Purpose::Part, self.limits.resource_bytes));
+                }
+            }
+        }
+        if !ask.is_empty() {
+            return Ok(Look::Ask(ask));
+        }
+        let of_server;
+        let source = match page {
+            Some(page) => page.source,
+            None => {
+                of_server = self.of_server()?;
+                of_server.source
+            }
+        };
+        let mut found = Found::default();
+        let kept = kept.map(|kept| kept.map_err(Stale::from).and_then(|kept| self.show(heap, &kept, source)));
+        match kept {
+            Some(Ok(opened)) => {
+                found.opened = Some(opened);
+                return Ok(Look::Found(Box::new(found)));
+            }
+            Some(Err(stale)) => found.stale = Some(stale),
+            None => {}
+        }
+        match cache::document(heap, source) {
+            Some(Ok(bytes)) => found.dom = Some(DomBytes::copy(bytes)),
+            Some(Err(_)) => found.document_is_damaged = true,
+            None => {}
+        }
+        Ok(Look::Found(Box::new(found)))
+    }
+
+    /// Paints what is kept, if that is what would be made.
+    fn show(
+        &self,
+        heap: &Owned<RegionBacking>,
+        kept: &Kept<'_>,
+        source: u128,
+    ) -> Result<(Opened, u64), Stale> {
+        let bytes_max = self.limits.resource_bytes;
+        kept.check(source, &self.folders, self.reach, &|resource| {
+            self.sources.found_since(resource, bytes_max)
+        })?;
+        let view = self.view_of_place(heap, kept, source)?;
+        kept.check_view(view)?;
+        let read = Instant::now();
+        let pixels = kept.paint(view)?;
+        let header = &kept.entry.header;
+        let content = (header.content[0].get(), header.content[1].get());
+        let mut notes: Vec<String> =
+            kept.about.left_out.iter().map(|text| format!("left out: {text}")).collect();
+        self.note_age(&mut notes);
+        let news = self.sources.news();
+        let address = self.address.as_str().to_owned();
+        let opened = Opened {
+            pixels,
+            base: kept.about.base.clone(),
+            title: kept.about.title.clone(),
+            content,
+            scroll: view.scroll_within(content.1),
+            tier: Tier::List,
+            stale: None,
+            notes,
+            split: Split { disk: read - self.started, paint: read.elapsed(), ..Split::default() },
+            to_keep: (!news.is_empty()).then_some(ToKeep { address, news, view: None }),
+        };
+        Ok((opened, header.used_s.get()))
+    }
+
+    /// The viewport at the place that the address names, unless it is scrolled.
+    fn view_of_place(
+        &self,
+        heap: &Owned<RegionBacking>,
+        kept: &Kept<'_>,
+        source: u128,
+    ) -> Result<View, Stale> {
+        let Some(fragment) = self.fragment() else { return Ok(self.view) };
+        let Some(Ok(bytes)) = cache::document(heap, source) else { return Ok(self.view) };
+        let Ok(document) = Document::from_bytes(bytes) else { return Ok(self.view) };
+        let boxes = read_boxes(kept.entry.part(Part::Boxes)?)?;
+        Ok(place::of(&document, &boxes, &fragment).map_or(self.view, |at| self.view.scrolled(at)))
+    }
+
+    fn fragment(&self) -> Option<String> {
+        self.address.fragment().filter(|_| self.view.scroll == 0).map(str::to_owned)
+    }
+
+    /// Says of when the page is, if nobody was asked.
+    fn note_age(&self, notes: &mut Vec<String>) {
+        notes.extend(self.sources.silences(self.address.as_str()));
+        let there = self.sources.there(self.address.as_str());
+        if let (Asking::Offline, Some(said)) = (self.asking, there.and_then(|there| there.said)) {
+            let at = humantime::format_rfc3339_seconds(said.at);
+            notes.push(format!("nobody was asked: the page is as it was at {at}"));
+        }
+    }
+
+    /// Parses what is not parsed, and lays the page out.
+    fn make(
+        self,
+        mut page: PageNow,
+        mut found: Found,
+        mut notes: Vec<String>,
+        is_kept: bool,
+    ) -> Result<Opened, PageError> {
+        let read = Instant::now();
+        let dom = match found.dom.take() {
+            Some(dom) => (dom, Tier::Document),
+            None => (self.parse(&mut page)?, Tier::Nothing),
+        };
+        let (dom, tier) = dom;
+        let parsed = Instant::now();
+        // What was kept stays as good as it was for whoever does not scroll.
+        let mut record = is_kept
+            && !matches!(found.stale, Some(Stale::NoPicture | Stale::ScrollBound | Stale::Beyond { .. }));
+        let fonts = self.folders.stamp();
+        let base: String = page.base.into();
+        let job = Job {
+            dom: DomBytes::copy(dom.bytes()),
+            base_url: base.clone(),
+            view: self.view,
+            limits: *self.limits,
+            reach: self.reach,
+            sources: Arc::clone(&self.sources),
+            fragment: self.fragment(),
+            record,
+        };
+        let mut made = engine::run(job)?;
+        if !self.folders.has_fonts() {
+            notes.push(
+                "there are no fonts on this machine, so there is no text; install some (`fonts-dejavu-core`)"
+                    .to_owned(),
+            );
+        }
+        notes.extend(made.left_out.iter().map(|text| format!("left out: {text}")));
+        self.note_age(&mut notes);
+        if let (true, Some(url)) = (record, self.sources.unkeepable()) {
+            record = false;
+            notes.push(format!("not kept: the server of {url} does not want it to be"));
+        }
+        let times = made.times;
+        let split = Split {
+            disk: read - self.started,
+            parse: parsed - read,
+            layout: times.layout,
+            paint: times.paint,
+        };
+        let empty = Pixels { width: 0, height: 0, bytes: Vec::new() };
+        let pixels = std::mem::replace(&mut made.pixels, empty);
+        let Made { title, content, scroll, .. } = &made;
+        let (title, content, scroll) = (title.clone(), *content, *scroll);
+        let to_keep = record.then(|| ToKeep {
+            address: self.address.as_str().to_owned(),
+            news: self.sources.news(),
+            view: Some(NewView {
+                name: self.name,
+                source: page.source,
+                dom,
+                made,
+                base: base.clone(),
+                reach: self.reach,
+                view: self.view,
+                fonts,
+                folders: self.folders,
+                now_s: self.now_s,
+            }),
+        });
+        let stale = found.stale;
+        Ok(Opened { pixels, base, title, content, scroll, tier, stale, notes, split, to_keep })
+    }
+
+    /// Parses the page, of which the bytes may have to be asked for again: they are not kept, since their document is.
+    fn parse(&self, page: &mut PageNow) -> Result<DomBytes, PageError> {
+        if page.bytes.is_none() {
+            let (url, purpose, bytes_max) = self.wanted_page();
+            self.sources.bytes(&url, purpose, bytes_max).map_err(|error| self.failed(error))?;
+            *page = self.of_server()?;
+        }
+        let bytes = page.bytes.as_ref().ok_or_else(|| self.failed(FetchError::NotFound))?;
+        let source = decoded(bytes, page.encoding);
+        let limits = Limits {
+            source_bytes: self.limits.source_bytes.max(source.len() as u64),
+            nodes: self.limits.nodes,
+            depth: self.limits.depth,
+            ..Limits::default()
+        };
+        let parsed = LoosePage::parse(&*source, &ParseOptions { limits, ..ParseOptions::default() })?;
+        Ok(DomBytes::copy(parsed.bytes()))
+    }
+}
+
+/// Of bytes in another encoding another document is made.
+fn source_of(hash: u128, encoding: &'static Encoding) -> u128 {
+    if encoding == UTF_8 {
+        return hash;
+    }
+    let mut bytes = hash.to_le_bytes().to_vec();
+    bytes.extend_from_slice(encoding.name().as_bytes());
+    xxh3_128(&bytes)
 }

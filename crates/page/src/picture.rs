@@ -14,11 +14,13 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
 use crate::about::{About, ImageRecord, write_boxes, write_links};
+use crate::address::shown_text;
 use crate::engine::{Made, Recorded};
 use crate::entry::{Entry, Header, NO_PICTURE, Part, SCROLL_BOUND, assemble};
 use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
 use crate::list::{self, CommandRecord, List, Supply, Tables};
+use crate::loader::{Found, Reach, Resource};
 use crate::pixels::{Pixels, rasterize};
 use crate::view::View;
 
@@ -30,11 +32,14 @@ pub enum Stale {
     #[error("the page changed")]
     Source,
     /// A style sheet or an image changed.
-    #[error("{} changed, came or went", .0.display())]
-    Resource(PathBuf),
+    #[error("{} changed, came or went", shown_text(.0))]
+    Resource(String),
     /// A font is gone, or another one.
     #[error("the font {} is gone or changed", .0.display())]
     Font(PathBuf),
+    /// It asks for something of the network, which it may now, and might not then, or the other way round.
+    #[error("whether it may ask the network has changed")]
+    Network,
     /// Fonts came or went.
     #[error("the fonts of the system changed")]
     Fonts,
@@ -77,6 +82,8 @@ pub(crate) fn engine_build() -> [u8; 16] {
 /// What an entry is made from, besides what the engine made.
 pub(crate) struct Origin<'a> {
     pub(crate) address: &'a str,
+    pub(crate) base: &'a str,
+    pub(crate) reach: Reach,
     pub(crate) source: u128,
     pub(crate) view: View,
     /// The state of the fonts before the page was laid out.
@@ -132,6 +139,8 @@ pub(crate) fn to_entry(made: &Made, recorded: &Recorded, origin: &Origin<'_>) ->
     let about = About {
         address: origin.address.to_owned(),
         title: made.title.clone(),
+        base: origin.base.to_owned(),
+        reach: made.wants_network.then_some(origin.reach),
         resources: made.resources.clone(),
         left_out: made.left_out.clone(),
         fonts,
@@ -186,9 +195,9 @@ impl<'heap> Kept<'heap> {
     pub(crate) fn check(
         &self,
         source: u128,
-        view: View,
         folders: &Folders,
-        resource_bytes_max: u64,
+        reach: Reach,
+        found: &dyn Fn(&Resource) -> Found,
     ) -> Result<(), Stale> {
         let header = &self.entry.header;
         if header.engine != engine_build() {
@@ -196,6 +205,9 @@ impl<'heap> Kept<'heap> {
         }
         if header.source != source.to_le_bytes() {
             return Err(Stale::Source);
+        }
+        if self.about.reach.is_some_and(|kept| kept != reach) {
+            return Err(Stale::Network);
         }
         if header.fonts.get() != folders.stamp() {
             return Err(Stale::Fonts);
@@ -206,11 +218,16 @@ impl<'heap> Kept<'heap> {
             }
         }
         for resource in &self.about.resources {
-            if crate::loader::Found::at(&resource.path, resource_bytes_max) != resource.found {
-                return Err(Stale::Resource(resource.path.clone()));
+            if found(resource) != resource.found {
+                return Err(Stale::Resource(resource.url.clone()));
             }
         }
-        // Last: none of this is kept anew, and a page that changed is.
+        Ok(())
+    }
+
+    /// Whether this place of it is kept as it looks. To be asked last: none of this is kept anew, and a page that changed is.
+    pub(crate) fn check_view(&self, view: View) -> Result<(), Stale> {
+        let header = &self.entry.header;
         if header.flags.get() & NO_PICTURE != 0 {
             return Err(Stale::NoPicture);
         }

@@ -8,6 +8,11 @@ use crate::{HEADER_BYTES, Place, address, anew, limits, png, view};
 
 const PAGE: &str = "<!doctype html><link rel=stylesheet href=a.css><h1>Page</h1><img src=a.png><p>text";
 
+/// What is said of a file that changed.
+fn changed(file: &Path) -> Stale {
+    Stale::Resource(address(file).as_str().to_owned())
+}
+
 /// Opens a page that is kept, and was changed in some way: it must be made anew as if there were no cache, and be kept again.
 fn is_made_anew(place: &Place, page: &Path) -> Opened {
     let view = view(300, 200);
@@ -30,17 +35,17 @@ fn a_page_that_changed_or_whose_style_or_image_did_is_made_anew() {
     let before = place.open(&page, view(300, 200)).pixels;
     place.write("a.css", "h1 { color: tan }");
     let opened = is_made_anew(&place, &page);
-    assert_eq!((opened.tier, opened.stale), (Tier::Document, Some(Stale::Resource(style.clone()))));
+    assert_eq!((opened.tier, opened.stale), (Tier::Document, Some(changed(&style))));
     assert_ne!(opened.pixels, before);
 
     let image = place.write("a.png", png(20, 20, [9, 99, 9, 255]));
-    assert_eq!(is_made_anew(&place, &page).stale, Some(Stale::Resource(image.clone())), "an image came");
+    assert_eq!(is_made_anew(&place, &page).stale, Some(changed(&image)), "an image came");
     place.write("a.png", png(20, 20, [99, 9, 9, 255]));
-    assert_eq!(is_made_anew(&place, &page).stale, Some(Stale::Resource(image.clone())), "it changed");
+    assert_eq!(is_made_anew(&place, &page).stale, Some(changed(&image)), "it changed");
     std::fs::remove_file(&image).unwrap();
-    assert_eq!(is_made_anew(&place, &page).stale, Some(Stale::Resource(image)), "it went");
+    assert_eq!(is_made_anew(&place, &page).stale, Some(changed(&image)), "it went");
     std::fs::remove_file(&style).unwrap();
-    assert_eq!(is_made_anew(&place, &page).stale, Some(Stale::Resource(style)));
+    assert_eq!(is_made_anew(&place, &page).stale, Some(changed(&style)));
 
     place.write("a.html", PAGE.replace("text", "test"));
     let opened = is_made_anew(&place, &page);
@@ -58,7 +63,7 @@ fn a_page_that_was_kept_without_a_picture_for_this_place_is_kept_anew_when_its_s
     place.open(&page, top);
     assert_eq!(place.open(&page, below).stale, Some(Stale::ScrollBound));
     place.write("a.css", "h1 { color: red }");
-    assert_eq!(place.open(&page, below).stale, Some(Stale::Resource(style)));
+    assert_eq!(place.open(&page, below).stale, Some(changed(&style)));
     let opened = place.open(&page, below);
     assert_eq!((opened.tier, &opened.stale), (Tier::List, &None));
     assert_eq!(opened.pixels, anew(&page, below));
@@ -85,7 +90,7 @@ fn a_page_with_more_files_than_are_read_is_served_from_its_list_until_one_change
     assert_eq!(shown(), (Tier::Nothing, None));
     assert_eq!(shown(), (Tier::List, None));
     std::fs::remove_file(&second).unwrap();
-    assert_eq!(shown(), (Tier::Document, Some(Stale::Resource(second))));
+    assert_eq!(shown(), (Tier::Document, Some(changed(&second))));
     assert_eq!(shown(), (Tier::List, None));
 }
 

@@ -41,7 +41,7 @@ fn what_is_too_much_is_an_error_or_left_out_and_said() {
         open(&address(&page), view(300, 200), &small, None)
     };
     let long = try_open(&"x".repeat(1_001));
-    assert!(matches!(&long, Err(PageError::Read { .. })), "{long:?}");
+    assert!(matches!(&long, Err(PageError::Fetch { .. })), "{long:?}");
     let many = try_open(&"<b>".repeat(60));
     assert!(matches!(&many, Err(PageError::Dom(_))), "{many:?}");
     let asking = try_open(

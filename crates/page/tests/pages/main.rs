@@ -4,9 +4,14 @@
 mod alike;
 mod changes;
 mod damage;
+mod faulty;
+mod folders;
+mod givers;
 mod hostile;
+mod network;
 mod processes;
 mod quota;
+mod server;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -9,14 +9,14 @@ use holdfast_page::Tier;
 use crate::{Place, anew, png, view};
 
 impl Place {
-    fn program(&self) -> Command {
+    pub(crate) fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast-page"));
         command.env("HOLDFAST_HOME", self.home()).env("HOLDFAST_POOL", self.pool()).stdin(Stdio::null());
         command
     }
 }
 
-fn out(output: &Output) -> (String, String) {
+pub(crate) fn out(output: &Output) -> (String, String) {
     (
         String::from_utf8_lossy(&output.stdout).into_owned(),
         String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -278,7 +278,7 @@ fn the_program_paints_lists_shows_and_removes() {
     assert_eq!(say(&["rm", file]).1, 3);
     assert_eq!(say(&["ls"]).0.0, "");
     assert_eq!(say(&["open", "no-such-page.html"]).1, 3);
-    assert_eq!(say(&["open", "https://example.org/"]).1, 2);
+    assert_eq!(say(&["open", "ftp://example.org/"]).1, 2);
     assert_eq!(say(&["open", file, "--viewport", "0x5"]).1, 2);
     let ((said, _), _) = say(&["open", file, "--no-cache"]);
     assert!(said.starts_with("cold"), "{said}");

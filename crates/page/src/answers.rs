@@ -1,0 +1,181 @@
+//! What servers said, in the cache: for each address a root `http:` with the headers of its last answer and the sum of its bytes, and
+//! for each part of a page that came from a server a root `body:` with the bytes.
+//!
+//! Invariants: no byte is believed: an answer has a sum, a body is named by its own. Both go with the last view of a page that asks for
+//! them.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use blitz_traits::net::Url;
+use holdfast_heap::Owned;
+use holdfast_native_heap::RegionBacking;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use crate::about::About;
+use crate::entry::{Entry, Part};
+use crate::error::EntryDamage;
+use crate::fetch::Headers;
+use crate::list::wire::{Reader, Writer};
+use crate::loader::Found;
+use crate::sources::There;
+
+pub(crate) const ANSWER: &str = "http:";
+pub(crate) const BODY: &str = "body:";
+const MAGIC: &[u8; 8] = b"HFHTTP\x01\n";
+
+type Heap = Owned<RegionBacking>;
+
+/// What a server said of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    /// Where the bytes were found at last.
+    pub(crate) url: Url,
+    pub(crate) headers: Headers,
+    /// When it was asked last.
+    pub(crate) at: SystemTime,
+    /// The sum of the bytes, and how many they are.
+    pub(crate) hash: u128,
+    pub(crate) bytes: u64,
+    /// Of a page: the name of the encoding that it was read in.
+    pub(crate) encoding: String,
+}
+
+impl Said {
+    pub(crate) fn found(&self) -> Found {
+        Found::Bytes { hash: self.hash, bytes: self.bytes }
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        to.bytes.extend_from_slice(MAGIC);
+        to.u128(self.hash);
+        to.u64(self.bytes);
+        to.u64(self.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
+        to.block(self.url.as_str().as_bytes());
+        to.block(self.encoding.as_bytes());
+        to.u32(self.headers.iter().len() as u32);
+        for (name, value) in self.headers.iter() {
+            to.block(name.as_bytes());
+            to.block(value.as_bytes());
+        }
+        let sum = xxh3_64(&to.bytes);
+        to.u64(sum);
+        to.bytes
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Result<Said, EntryDamage> {
+        let (bytes, sum) = bytes.split_last_chunk::<8>().ok_or(EntryDamage::NoHeader)?;
+        if !bytes.starts_with(MAGIC) {
+            return Err(EntryDamage::NoHeader);
+        }
+        if xxh3_64(bytes) != u64::from_le_bytes(*sum) {
+            return Err(EntryDamage::HeaderSum);
+        }
+        let from = &mut Reader::new(&bytes[MAGIC.len()..], "answer of a server");
+        let (hash, length, seconds) = (from.u128()?, from.u64()?, from.u64()?);
+        let at = UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).ok_or(from.wrong())?;
+        let url = Url::parse(from.text()?).map_err(|_| from.wrong())?;
+        let encoding = from.text()?.to_owned();
+        let mut headers = Headers::default();
+        for _ in 0..from.count(8)? {
+            let (name, value) = (from.text()?, from.text()?);
+            headers.add(name, value);
+        }
+        from.end()?;
+        Ok(Said { url, headers, at, hash, bytes: length, encoding })
+    }
+}
+
+/// The name of the answer for an address.
+pub(crate) fn answer_name(url: &str) -> String {
+    format!("{ANSWER}{:032x}", xxh3_128(url.as_bytes()))
+}
+
+/// The name of bytes with this sum.
+pub(crate) fn body_name(hash: u128) -> String {
+    format!("{BODY}{hash:032x}")
+}
+
+/// What a server said of an address when it was asked last, if that is kept and whole.
+pub(crate) fn said(heap: &Heap, url: &str) -> Option<Said> {
+    Said::read(heap.bytes(&answer_name(url))?).ok()
+}
+
+/// Kept bytes, if they are what their name says.
+pub(crate) fn body(heap: &Heap, hash: u128) -> Option<&[u8]> {
+    heap.bytes(&body_name(hash)).filter(|bytes| xxh3_128(bytes) == hash)
+}
+
+/// What is to be kept of what servers said, by name; of the page itself no bytes, since its document is.
+pub(crate) fn roots(news: &[(String, There)], page: &str) -> Vec<(String, Vec<u8>)> {
+    let mut roots = Vec::new();
+    for (url, there) in news {
+        let Some(said) = &there.said else { continue };
+        roots.push((answer_name(url), said.write()));
+        if let Some(bytes) = there.bytes.as_ref().filter(|_| url != page) {
+            roots.push((body_name(said.hash), bytes.to_vec()));
+        }
+    }
+    roots.sort();
+    roots.dedup();
+    roots
+}
+
+/// Answers and bodies that no view of these asks for.
+pub(crate) fn lonely(heap: &Heap, views: &[String]) -> Vec<String> {
+    let is_ours = |name: &&str| name.starts_with(ANSWER) || name.starts_with(BODY);
+    let ours: Vec<String> =
+        heap.heap().roots().map(|(name, _)| name).filter(is_ours).map(str::to_owned).collect();
+    if ours.is_empty() {
+        return ours;
+    }
+    let mut wanted = HashSet::new();
+    for name in views {
+        let Some(bytes) = heap.bytes(name) else { continue };
+        let about = Entry::open(bytes).and_then(|entry| About::read(entry.part(Part::About)?));
+        let Ok(about) = about else { continue };
+        wanted.insert(answer_name(&about.address));
+        for resource in &about.resources {
+            wanted.insert(answer_name(&resource.url));
+            if let Found::Bytes { hash, .. } = resource.found {
+                wanted.insert(body_name(hash));
+            }
+        }
+    }
+    ours.into_iter().filter(|name| !wanted.contains(name)).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_said_is_read_as_it_was_written_and_every_flipped_bit_is_found() {
+        let mut headers = Headers::default();
+        headers.add("ETag", "\"a\"");
+        headers.add("Set-Cookie", "not kept");
+        headers.add("cache-control", "max-age=5");
+        headers.add("Cache-Control", "private");
+        assert_eq!(headers.get("cache-control"), Some("max-age=5, private"));
+        let said = Said {
+            url: Url::parse("http://example.org/a").unwrap(),
+            headers,
+            at: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+            hash: 7,
+            bytes: 9,
+            encoding: "KOI8-R".to_owned(),
+        };
+        let bytes = said.write();
+        assert_eq!(Said::read(&bytes), Ok(said));
+        for bit in 0..bytes.len() * 8 {
+            let mut spoiled = bytes.clone();
+            spoiled[bit / 8] ^= 1 << (bit % 8);
+            assert!(Said::read(&spoiled).is_err(), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            assert!(Said::read(&bytes[..length]).is_err(), "{length} bytes");
+        }
+    }
+}

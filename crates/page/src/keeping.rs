@@ -1,0 +1,83 @@
+//! What is kept of a page that was opened.
+
+use std::fmt;
+
+use crate::answers;
+use crate::cache::Cache;
+use crate::engine::{DomBytes, Made};
+use crate::error::CacheError;
+use crate::fonts::Folders;
+use crate::loader::Reach;
+use crate::picture::{Origin, to_entry};
+use crate::sources::There;
+use crate::view::View;
+
+/// What is kept of a page; made while it was opened, so that it can be shown first.
+pub struct ToKeep {
+    pub(crate) address: String,
+    /// What servers said.
+    pub(crate) news: Vec<(String, There)>,
+    /// What was made; none, if the page is kept already.
+    pub(crate) view: Option<NewView>,
+}
+
+/// A view that was made.
+pub(crate) struct NewView {
+    pub(crate) name: String,
+    pub(crate) source: u128,
+    pub(crate) dom: DomBytes,
+    pub(crate) made: Made,
+    pub(crate) base: String,
+    pub(crate) reach: Reach,
+    pub(crate) view: View,
+    pub(crate) fonts: u64,
+    pub(crate) folders: Folders,
+    pub(crate) now_s: u64,
+}
+
+impl fmt::Debug for ToKeep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToKeep").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// What keeping came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptReport {
+    /// Bytes of the view.
+    pub view_bytes: u64,
+    /// Bytes of the document.
+    pub document_bytes: u64,
+    /// Views of other pages that had to go.
+    pub evicted: u64,
+}
+
+impl ToKeep {
+    /// Puts it into the cache.
+    ///
+    /// # Errors
+    /// [`CacheError`]: the cache has what it had, perhaps fewer of the oldest views.
+    pub fn keep(self, cache: &Cache) -> Result<KeptReport, CacheError> {
+        let nothing = KeptReport { view_bytes: 0, document_bytes: 0, evicted: 0 };
+        let Some(new) = &self.view else {
+            cache.note_news(&self.news);
+            return Ok(nothing);
+        };
+        let Some(recorded) = &new.made.recorded else { return Ok(nothing) };
+        let origin = Origin {
+            address: &self.address,
+            base: &new.base,
+            reach: new.reach,
+            source: new.source,
+            view: new.view,
+            fonts: new.fonts,
+            folders: &new.folders,
+            now_s: new.now_s,
+        };
+        let entry = to_entry(&new.made, recorded, &origin);
+        let roots = answers::roots(&self.news, &self.address);
+        let evicted = cache.keep(&new.name, new.source, &entry, new.dom.bytes(), &roots)?;
+        let document_bytes = new.dom.bytes().len() as u64;
+        Ok(KeptReport { view_bytes: entry.len() as u64, document_bytes, evicted })
+    }
+}

@@ -1,0 +1,153 @@
+//! What opening a page takes, and what comes of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::about::{read_boxes, read_links};
+use crate::cache::Cache;
+use crate::engine::{Link, NodeBox};
+use crate::entry::Part;
+use crate::error::CacheError;
+use crate::fetch::Fetch;
+use crate::keeping::ToKeep;
+use crate::limits::PageLimits;
+use crate::picture::{Kept, Stale};
+use crate::pixels::Pixels;
+use crate::sources::Asking;
+use crate::view::View;
+
+/// What served a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Its display list was painted.
+    List,
+    /// Its document was there; it was laid out.
+    Document,
+    /// It was parsed and laid out.
+    Nothing,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tier::List => "display list",
+            Tier::Document => "document",
+            Tier::Nothing => "cold",
+        })
+    }
+}
+
+/// How long it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Split {
+    /// Reading the page, what it was made from, and the cache.
+    pub disk: Duration,
+    /// Parsing.
+    pub parse: Duration,
+    /// The engine's tree, style sheets, images, style and layout.
+    pub layout: Duration,
+    /// From the display list or the layout to pixels.
+    pub paint: Duration,
+}
+
+impl Split {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.disk + self.parse + self.layout + self.paint
+    }
+}
+
+/// A page that is open.
+#[derive(Debug)]
+pub struct Opened {
+    /// What it looks like.
+    pub pixels: Pixels,
+    /// Where it was found at last; addresses in it are relative to this.
+    pub base: String,
+    /// Its title.
+    pub title: String,
+    /// Width and height of all of it.
+    pub content: (u32, u32),
+    /// How far down the viewport is.
+    pub scroll: u32,
+    /// What served it.
+    pub tier: Tier,
+    /// Why it was not the tier above, if there was something in the cache.
+    pub stale: Option<Stale>,
+    /// What was not shown of it, why it was not found in the cache, and the like, for people.
+    pub notes: Vec<String>,
+    /// How long it took.
+    pub split: Split,
+    /// What is to be kept of it.
+    pub to_keep: Option<ToKeep>,
+}
+
+/// How a page is opened.
+#[derive(Clone)]
+pub struct Opening<'a> {
+    /// What is looked at.
+    pub view: View,
+    /// How much is taken.
+    pub limits: PageLimits,
+    /// What was kept, and where what is made is kept.
+    pub cache: Option<&'a Cache>,
+    /// Who gives the page and what it asks for.
+    pub from: Arc<dyn Fetch>,
+    /// Whether a page of this machine may ask servers. A page from the network may, and gets no files.
+    pub network: bool,
+    /// Whether servers are asked for what is kept.
+    pub asking: Asking,
+}
+
+impl fmt::Debug for Opening<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opening")
+            .field("view", &self.view)
+            .field("network", &self.network)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Opening<'a> {
+    /// The usual one, from whoever gives the pages.
+    #[must_use]
+    pub fn new(
+        view: View,
+        limits: &PageLimits,
+        cache: Option<&'a Cache>,
+        from: Arc<dyn Fetch>,
+    ) -> Opening<'a> {
+        Opening { view, limits: *limits, cache, from, network: false, asking: Asking::Usual }
+    }
+}
+
+/// What can be clicked on, and where everything is, of a view in the cache.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Places {
+    /// Links.
+    pub links: Vec<Link>,
+    /// Elements.
+    pub boxes: Vec<NodeBox>,
+}
+
+impl Cache {
+    /// The links and boxes of a view; `None`, if there is no such view.
+    ///
+    /// # Errors
+    /// When the heap cannot be opened. What is wrong with the entry is inside.
+    pub fn places(
+        &self,
+        view: &str,
+    ) -> Result<Option<Result<Places, crate::error::EntryDamage>>, CacheError> {
+        let look = |heap: &holdfast_heap::Owned<_>| {
+            heap.bytes(view).map(|bytes| {
+                let kept = Kept::open(bytes)?;
+                let links = read_links(kept.entry.part(Part::Links)?)?;
+                Ok(Places { links, boxes: read_boxes(kept.entry.part(Part::Boxes)?)? })
+            })
+        };
+        Ok(self.read(look)?.flatten())
+    }
+}

@@ -1,0 +1,345 @@
+//! What there is at addresses, during one opening of a page: each server is asked no more than once for each address, and
+//! not at all for what it said to be good still.
+//!
+//! Invariants:
+//! - What was found first at an address counts for the whole opening, so that the picture and what is kept of it are of one state.
+//! - A server's silence (no connection, too slow, out of order) is no change: what is kept counts then, and it is told. Bytes that
+//!   came in part are as good as none.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use blitz_traits::net::Url;
+use holdfast_heap::Owned;
+use holdfast_native_heap::RegionBacking;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::answers::{self, Said};
+use crate::cache::Cache;
+use crate::fetch::{self, Answer, CONNECTIONS, Fetch, FetchError, Known, Purpose, Wanted, freshness};
+use crate::limits::PageLimits;
+use crate::loader::{Found, Resource};
+
+/// Whether servers are asked for what is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Asking {
+    /// If it is not good still, as they said.
+    #[default]
+    Usual,
+    /// For all of it, and all its bytes.
+    Reload,
+    /// Nobody is asked.
+    Offline,
+}
+
+/// What there is at an address.
+#[derive(Clone, Debug)]
+pub(crate) struct There {
+    /// What was said of it; none, if there is nothing.
+    pub(crate) said: Option<Said>,
+    /// Its bytes, if they came with this opening.
+    pub(crate) bytes: Option<Arc<Vec<u8>>>,
+    /// Why there is nothing, or why nobody could be asked.
+    pub(crate) error: Option<Arc<FetchError>>,
+    /// Whether something was said in this opening.
+    pub(crate) is_new: bool,
+    /// Whether what is kept of it counts, since nobody answered.
+    is_as_kept: bool,
+}
+
+impl There {
+    fn nothing(error: Arc<FetchError>) -> There {
+        There { said: None, bytes: None, error: Some(error), is_new: false, is_as_kept: false }
+    }
+
+    pub(crate) fn found(&self) -> Found {
+        self.said.as_ref().map_or(Found::Nothing, Said::found)
+    }
+}
+
+/// See the module.
+pub(crate) struct Sources {
+    from: Arc<dyn Fetch>,
+    cache: Option<Cache>,
+    asking: Asking,
+    now: SystemTime,
+    /// Of parts that come from servers, all together.
+    bytes_left: AtomicU64,
+    end: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What is kept, and would have to be asked for.
+    kept: HashMap<String, Said>,
+    there: HashMap<String, There>,
+    /// Servers that were not to be reached.
+    unreachable: Vec<(String, Arc<FetchError>)>,
+}
+
+/// Whether somebody is asked over a network for it.
+pub(crate) fn is_of_network(url: &str) -> bool {
+    url.starts_with("http:") || url.starts_with("https:")
+}
+
+impl Sources {
+    /// Within these limits.
+    pub(crate) fn new(
+        from: Arc<dyn Fetch>,
+        cache: Option<Cache>,
+        asking: Asking,
+        limits: &PageLimits,
+    ) -> Sources {
+        Sources {
+            from,
+            cache,
+            asking,
+            now: SystemTime::now(),
+            bytes_left: AtomicU64::new(limits.resources_bytes),
+            end: Instant::now() + limits.network,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes from the cache what was said of an address; whether nobody needs to be asked.
+    pub(crate) fn learn(&self, heap: &Owned<RegionBacking>, url: &str) -> bool {
+        let mut state = self.state();
+        if state.there.contains_key(url) {
+            return true;
+        }
+        let Some(said) = answers::said(heap, url) else { return false };
+        let is_good = match self.asking {
+            Asking::Usual => {
+                freshness::is_fresh(&said.headers, said.at, self.now) && said.url.as_str() == url
+            }
+            Asking::Reload => false,
+            Asking::Offline => true,
+        };
+        if is_good {
+            let there =
+                There { said: Some(said), bytes: None, error: None, is_new: false, is_as_kept: false };
+            state.there.insert(url.to_owned(), there);
+        } else {
+            state.kept.insert(url.to_owned(), said);
+        }
+        is_good
+    }
+
+    /// What there is at an address that was asked for.
+    pub(crate) fn there(&self, url: &str) -> Option<There> {
+        self.state().there.get(url).cloned()
+    }
+
+    /// Finds out what there is at each of these addresses, several at a time.
+    pub(crate) fn ask(&self, urls: &[(Url, Purpose, u64)]) {
+        let mut unknown: Vec<&(Url, Purpose, u64)> = Vec::new();
+        for one in urls {
+            let is_known = self.state().there.contains_key(one.0.as_str());
+            if !is_known && !unknown.iter().any(|other| other.0 == one.0) {
+                unknown.push(one);
+            }
+        }
+        if let (Some(cache), false) = (&self.cache, unknown.is_empty()) {
+            // What cannot be read is asked for.
+            let _ = cache.read(|heap| unknown.retain(|(url, ..)| !self.learn(heap, url.as_str())));
+        }
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some((url, purpose, bytes_max)) = unknown.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let kept = self.state().kept.get(url.as_str()).cloned();
+                let there = self.one(url, *purpose, *bytes_max, kept.as_ref());
+                self.state().there.insert(url.as_str().to_owned(), there);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..unknown.len().min(CONNECTIONS) {
+                // Without another thread this one does it all.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+    }
+
+    /// Asks for the bytes, whatever is known.
+    fn ask_anew(&self, url: &Url, purpose: Purpose, bytes_max: u64) -> There {
+        let there = self.one(url, purpose, bytes_max, None);
+        self.state().there.insert(url.as_str().to_owned(), there.clone());
+        there
+    }
+
+    /// Asks, unless its server was not to be reached a moment ago.
+    fn one(&self, url: &Url, purpose: Purpose, bytes_max: u64, kept: Option<&Said>) -> There {
+        let server = url.origin().ascii_serialization();
+        let known = self
+            .state()
+            .unreachable
+            .iter()
+            .find(|(known, _)| *known == server)
+            .map(|(_, error)| Arc::clone(error));
+        if let Some(error) = known {
+            return silent(error, purpose, kept);
+        }
+        let there = self.ask_server(url, purpose, bytes_max, kept);
+        if let Some(error) = there.error.as_ref().filter(|error| error.is_of_server()) {
+            self.state().unreachable.push((server, Arc::clone(error)));
+        }
+        there
+    }
+
+    fn ask_server(&self, url: &Url, purpose: Purpose, bytes_max: u64, kept: Option<&Said>) -> There {
+        let nothing = |error| There::nothing(Arc::new(error));
+        if self.asking == Asking::Offline {
+            return nothing(FetchError::Offline);
+        }
+        if Instant::now() >= self.end {
+            return silent(Arc::new(FetchError::Late), purpose, kept);
+        }
+        let is_reload = self.asking == Asking::Reload;
+        let known = kept.filter(|_| !is_reload).map(|said| Known { url: &said.url, headers: &said.headers });
+        let bytes_max = match purpose {
+            Purpose::Page => bytes_max,
+            Purpose::Part => bytes_max.min(self.bytes_left.load(Ordering::Relaxed)),
+        };
+        let wanted = Wanted { url, bytes_max, purpose, known, anew: is_reload };
+        let (said, bytes) = match (fetch::ask(&*self.from, &wanted), kept) {
+            (Ok(Answer::Bytes(fetched)), _) => {
+                if purpose == Purpose::Part {
+                    let length = fetched.bytes.len() as u64;
+                    let less = |left: u64| Some(left.saturating_sub(length));
+                    let _ = self.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+                }
+                let said = Said {
+                    hash: xxh3_128(&fetched.bytes),
+                    bytes: fetched.bytes.len() as u64,
+                    url: fetched.url,
+                    headers: fetched.headers,
+                    at: fetched.at,
+                    encoding: String::new(),
+                };
+                (said, Some(Arc::new(fetched.bytes)))
+            }
+            (Ok(Answer::Unchanged(now)), Some(kept)) => {
+                let headers = kept.headers.renewed_by(&now);
+                (Said { headers, at: SystemTime::now(), ..kept.clone() }, None)
+            }
+            (Ok(Answer::Unchanged(_)), None) => return nothing(FetchError::Status { status: 304 }),
+            (Err(error), kept) if error.is_silence() => return silent(Arc::new(error), purpose, kept),
+            (Err(error), _) => return nothing(error),
+        };
+        There { said: Some(said), bytes, error: None, is_new: true, is_as_kept: false }
+    }
+
+    /// Whoever gives what is of this machine.
+    pub(crate) fn from(&self) -> &dyn Fetch {
+        &*self.from
+    }
+
+    /// What there is now of a part of a kept view: what was there, if nobody answers.
+    pub(crate) fn found_since(&self, resource: &Resource, bytes_max: u64) -> Found {
+        if let Some(there) = self.state().there.get_mut(&resource.url)
+            && there.said.is_none()
+            && there.error.as_ref().is_some_and(|error| error.is_silence())
+        {
+            there.is_as_kept = resource.found != Found::Nothing;
+            return resource.found;
+        }
+        self.found(&resource.url, bytes_max)
+    }
+
+    /// What there is now at an address.
+    pub(crate) fn found(&self, url: &str, bytes_max: u64) -> Found {
+        if is_of_network(url) {
+            self.there(url).map_or(Found::Nothing, |there| there.found())
+        } else {
+            Found::at(url, bytes_max, &*self.from)
+        }
+    }
+
+    /// The bytes of what was asked for: those that came, or those that are kept.
+    pub(crate) fn bytes(
+        &self,
+        url: &Url,
+        purpose: Purpose,
+        bytes_max: u64,
+    ) -> Result<Arc<Vec<u8>>, Arc<FetchError>> {
+        let none = || Arc::new(FetchError::NotFound);
+        let there = self.there(url.as_str()).ok_or_else(none)?;
+        let Some(said) = &there.said else { return Err(there.error.unwrap_or_else(none)) };
+        if let Some(bytes) = &there.bytes {
+            return Ok(Arc::clone(bytes));
+        }
+        let kept = self.cache.as_ref().and_then(|cache| {
+            cache.read(|heap| answers::body(heap, said.hash).map(<[u8]>::to_vec)).ok().flatten().flatten()
+        });
+        if let Some(bytes) = kept {
+            return Ok(Arc::new(bytes));
+        }
+        // It went, or it rotted.
+        let there = self.ask_anew(url, purpose, bytes_max);
+        there.bytes.ok_or_else(|| there.error.unwrap_or_else(none))
+    }
+
+    /// That a server was silent, for people; `page` is the page's address.
+    pub(crate) fn silences(&self, page: &str) -> Vec<String> {
+        let state = self.state();
+        let mut silent: Vec<(&String, &FetchError)> = state
+            .there
+            .iter()
+            .filter(|(_, there)| there.is_as_kept)
+            .filter_map(|(url, there)| Some((url, there.error.as_deref()?)))
+            .collect();
+        silent.sort_by_key(|(url, _)| (*url != page, *url));
+        let mut notes = Vec::new();
+        if let Some((url, error)) = silent.first() {
+            notes.push(format!("{url} is as it was kept: {error}"));
+        }
+        if silent.len() > 1 {
+            notes.push(format!("and so are {} other parts of the page", silent.len() - 1));
+        }
+        notes
+    }
+
+    /// What was said in this opening, with the bytes that came; to be kept.
+    pub(crate) fn news(&self) -> Vec<(String, There)> {
+        let state = self.state();
+        let is_news = |(url, there): &(&String, &There)| there.is_new && is_of_network(url);
+        let mut news: Vec<(String, There)> =
+            state.there.iter().filter(is_news).map(|(url, there)| (url.clone(), there.clone())).collect();
+        news.sort_by(|one, other| one.0.cmp(&other.0));
+        news
+    }
+
+    /// An address whose server wants nothing of it to be kept.
+    pub(crate) fn unkeepable(&self) -> Option<String> {
+        let state = self.state();
+        let is_so =
+            |there: &There| there.said.as_ref().is_some_and(|said| !freshness::may_be_kept(&said.headers));
+        state.there.iter().filter(|(_, there)| is_so(there)).map(|(url, _)| url.clone()).min()
+    }
+
+    /// Notes the encoding that a page was read in.
+    pub(crate) fn note_encoding(&self, url: &str, name: &str) {
+        if let Some(said) = self.state().there.get_mut(url).and_then(|there| there.said.as_mut()) {
+            name.clone_into(&mut said.encoding);
+        }
+    }
+}
+
+/// Nobody answered: what is kept counts, unless it is a page of which it was said that it must not. Without its parts a page would be
+/// shown, and kept, as nobody has seen it.
+fn silent(error: Arc<FetchError>, purpose: Purpose, kept: Option<&Said>) -> There {
+    let said = match kept {
+        Some(said) if purpose == Purpose::Page && freshness::must_ask(&said.headers) => {
+            return There::nothing(Arc::new(FetchError::MustAsk { error }));
+        }
+        kept => kept.cloned(),
+    };
+    There { is_as_kept: said.is_some(), said, bytes: None, error: Some(error), is_new: false }
+}

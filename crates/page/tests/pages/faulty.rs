@@ -1,0 +1,207 @@
+//! Servers that do wrong, and two programs at one: typed errors within bounds, and nothing kept that is not whole.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::Duration;
+
+use holdfast_page::{Asking, FetchError, Stale};
+
+use crate::network::{anew, error_of, server, try_anew};
+use crate::processes::out;
+use crate::server::{Reply, Server, Way, plain_at_the_port_of_tls, self_made_tls};
+use crate::{Place, view};
+
+#[test]
+fn half_of_an_answer_is_never_kept_as_all_of_it() {
+    let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000"), ("ETag", "\"one\"")]));
+    let url = server.url("/a.html");
+    let long = format!("h1 {{ color: red }} {:9999} h1 {{ color: blue }}", "");
+    let whole = Reply::css(&long).with("Cache-Control", "max-age=1000");
+    server.say("/a.css", whole.clone().on(Way::Half));
+    let opened = place.usual(&url);
+    assert!(opened.notes.iter().any(|note| note.contains("only a part")), "{:?}", opened.notes);
+    server.say("/a.css", whole);
+    let opened = place.usual(&url);
+    assert_eq!(opened.stale, Some(Stale::Resource(server.url("/a.css"))));
+    assert_eq!(opened.pixels, anew(&url, view(300, 200)));
+
+    let page = Reply::html(format!("<!doctype html>{}", "<p>text".repeat(1_000)));
+    let gzip = Reply::html(gzip(&page.body)).with("Content-Encoding", "gzip");
+    let longer = page.clone().with("Content-Length", &(page.body.len() + 1).to_string());
+    let chunked =
+        Reply::html("ff\r\nonly this").with("Transfer-Encoding", "chunked").with("Content-Length", "");
+    for broken in [page.on(Way::Half), gzip.on(Way::Half), longer, chunked] {
+        server.say("/half.html", broken.clone());
+        let error = error_of(place.visit(&server.url("/half.html"), view(300, 200), Asking::Usual));
+        assert!(
+            matches!(*error, FetchError::Cut { .. } | FetchError::Protocol { .. }),
+            "{error:?} {:?}",
+            broken.headers
+        );
+    }
+    assert_eq!(place.cache().views().unwrap().len(), 1);
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut to = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    to.write_all(bytes).unwrap();
+    to.finish().unwrap()
+}
+
+#[test]
+fn a_page_comes_compressed_as_it_is_asked_for() {
+    let server = Server::new();
+    let page = "<!doctype html><p>text";
+    server.say("/plain.html", Reply::html(page));
+    server.say("/gzip.html", Reply::html(gzip(page.as_bytes())).with("Content-Encoding", "gzip"));
+    let view = view(300, 200);
+    assert_eq!(anew(&server.url("/gzip.html"), view), anew(&server.url("/plain.html"), view));
+    assert!(server.asked()[0].1["accept-encoding"].contains("gzip"));
+}
+
+#[test]
+fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
+    let server = Server::new();
+    let bomb = gzip(&vec![b'x'; 200 << 20]);
+    assert!(bomb.len() < 2 << 20);
+    let html = |body: &str| Reply::html(body);
+    type Is = fn(&FetchError) -> bool;
+    let cases: [(&str, Reply, Is); 18] = [
+        ("endless", html(&"x".repeat(65_536)).on(Way::Endless), |e| matches!(e, FetchError::TooLarge { .. })),
+        ("bomb", Reply::html(bomb).with("Content-Encoding", "gzip"), |e| {
+            matches!(e, FetchError::TooLarge { .. })
+        }),
+        ("long", html("x").with("Content-Length", "99999999999"), |e| {
+            matches!(e, FetchError::TooLarge { .. })
+        }),
+        ("stuck", html("x").on(Way::Stuck), |e| matches!(e, FetchError::Slow | FetchError::TimeOut { .. })),
+        ("drop", html(&"x".repeat(5_000)).on(Way::Drop), |e| {
+            matches!(e, FetchError::Slow | FetchError::TimeOut { .. })
+        }),
+        ("mute", html("x").on(Way::Mute), |e| matches!(e, FetchError::TimeOut { .. })),
+        ("circle", Reply::redirect("/circle"), |e| matches!(e, FetchError::Redirects { .. })),
+        ("file", Reply::redirect("file:///etc/hostname"), |e| matches!(e, FetchError::Refused(_))),
+        ("nowhere", Reply::status(302), |e| matches!(e, FetchError::Refused(_))),
+        ("missing", Reply::status(404), |e| matches!(e, FetchError::NotFound)),
+        ("fault", Reply::status(500), |e| matches!(e, FetchError::Status { status: 500 })),
+        ("secret", Reply::status(401), |e| matches!(e, FetchError::Status { status: 401 })),
+        ("part", Reply::status(206), |e| matches!(e, FetchError::Status { status: 206 })),
+        ("unasked", Reply::status(304).with("Content-Length", "0"), |e| {
+            matches!(e, FetchError::Status { status: 304 })
+        }),
+        ("image", Reply::new("image/png", "x"), |e| matches!(e, FetchError::NotHtml { .. })),
+        ("other", html("x").with("Content-Encoding", "zstd"), |e| matches!(e, FetchError::Encoding { .. })),
+        ("no-http", html("").on(Way::Raw(b"220 mail.example.org\r\n".to_vec())), |e| {
+            matches!(e, FetchError::Protocol { .. })
+        }),
+        ("nothing", html("").on(Way::Raw(Vec::new())), |e| {
+            matches!(e, FetchError::Unreachable(_) | FetchError::Protocol { .. })
+        }),
+    ];
+    for (name, reply, is_right) in cases {
+        let path = format!("/{name}");
+        server.say(&path, reply);
+        let patience = Duration::from_secs(if ["stuck", "drop", "mute"].contains(&name) { 1 } else { 60 });
+        let error = error_of(try_anew(&server.url(&path), view(300, 200), patience));
+        assert!(is_right(&error), "{name}: {error:?}");
+        assert!(error.to_string().len() > 20, "{name}: {error}");
+    }
+    assert!(server.asked().iter().filter(|(path, _)| path == "/circle").count() < 20);
+    let error = error_of(try_anew("http://no-such-name.invalid/", view(300, 200), Duration::from_secs(60)));
+    assert!(
+        matches!(*error, FetchError::HostNotFound | FetchError::Unreachable(_) | FetchError::TimeOut { .. }),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn a_server_that_is_mute_is_not_waited_for_by_each_part_of_a_page() {
+    let (server, mute) = (Server::new(), Server::new());
+    let styles: String = (0..40)
+        .map(|n| {
+            let path = format!("/{n}.css");
+            mute.say(&path, Reply::css("").on(Way::Mute));
+            format!("<link rel=stylesheet href='{}'>", mute.url(&path))
+        })
+        .collect();
+    server.say("/a.html", Reply::html(format!("<!doctype html>{styles}<p>text")));
+    let opened = try_anew(&server.url("/a.html"), view(300, 200), Duration::from_secs(2)).unwrap();
+    assert!(
+        opened.notes.iter().any(|note| note.contains("has not answered within 2 s")),
+        "{:?}",
+        opened.notes
+    );
+    let asked = mute.asked().len();
+    assert!((1..20).contains(&asked), "{asked}");
+}
+
+#[test]
+fn a_server_that_cannot_show_who_it_is_is_not_asked() {
+    for address in [self_made_tls("<p>x").0, plain_at_the_port_of_tls()] {
+        let url = format!("https://localhost:{}/", address.port());
+        let error = error_of(try_anew(&url, view(300, 200), Duration::from_secs(60)));
+        assert!(matches!(*error, FetchError::Tls { .. }), "{error:?}");
+        assert!(error.to_string().contains("not trusted"), "{error}");
+    }
+}
+
+#[test]
+fn a_server_for_which_the_users_certificates_vouch_is_trusted() {
+    let place = Place::new();
+    let (address, certificate) = self_made_tls("<!doctype html><title>Safe</title><p>text");
+    let trusted = place.write("trusted.pem", certificate);
+    let url = format!("https://localhost:{}/", address.port());
+    let open = |file: &std::path::Path| {
+        let mut command = place.program();
+        command
+            .args(["open", &url, "--viewport", "300x200"])
+            .env("SSL_CERT_FILE", file)
+            .env_remove("SSL_CERT_DIR");
+        command.output().unwrap()
+    };
+    let output = open(&trusted);
+    assert!(output.status.success() && out(&output).0.ends_with("Safe\n"), "{output:?}");
+    let (_, other) = self_made_tls("");
+    let output = open(&place.write("other.pem", other));
+    assert!(out(&output).1.contains("not trusted"), "{output:?}");
+}
+
+#[test]
+fn several_programs_show_a_page_of_one_server_from_one_cache() {
+    let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
+    let url = server.url("/a.html");
+    let open = |more: &[&str]| {
+        let mut command = place.program();
+        command.args(["open", &url, "--viewport", "300x200", "--timeout", "300"]).args(more);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    for round in 0..3 {
+        if round == 1 {
+            server.say("/a.css", Reply::css("h1 { color: tan }").with("ETag", "\"two\""));
+        }
+        let children: Vec<_> = (0..5).map(|_| open(&[]).spawn().unwrap()).collect();
+        for child in children {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "round {round}: {output:?}");
+        }
+    }
+    let picture = place.folder.path().join("a.png");
+    let output = open(&["--png", picture.to_str().unwrap()]).output().unwrap();
+    assert!(out(&output).0.starts_with("display list: "), "{output:?}");
+    assert_eq!(std::fs::read(&picture).unwrap(), anew(&url, view(300, 200)).to_png().unwrap());
+    assert_eq!(place.cache().check().unwrap(), []);
+    server.asked();
+    let output = open(&["--reload"]).output().unwrap();
+    assert!(out(&output).0.starts_with("display list: ") && server.paths().len() == 3, "{output:?}");
+    drop(server);
+    let output = open(&["--offline"]).output().unwrap();
+    assert!(output.status.success() && out(&output).1.contains("nobody was asked"), "{output:?}");
+    let output = open(&["--no-cache"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert!(out(&output).1.contains("cannot be reached"), "{output:?}");
+    let output = place.program().args(["rm", &url]).output().unwrap();
+    assert_eq!(out(&output).0, "1 views removed\n");
+    let output = open(&["--offline"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}

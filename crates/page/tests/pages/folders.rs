@@ -1,0 +1,34 @@
+//! Folders as pages.
+
+use holdfast_page::{Stale, Tier};
+
+use crate::{Place, anew, is_drawn, view};
+
+#[test]
+fn a_folder_is_shown_as_its_index_or_as_a_list_that_follows_it() {
+    let place = Place::new();
+    let folder = place.write("x", "").with_file_name("folder");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("a.txt"), "text").unwrap();
+    let view = view(800, 400);
+    let list = place.open(&folder, view);
+    assert!(is_drawn(&list.pixels) && list.title.ends_with("/folder/"), "{}", list.title);
+    let again = place.open(&folder, view);
+    assert_eq!((again.tier, again.pixels == list.pixels), (Tier::List, true));
+    std::fs::write(folder.join("b.txt"), "text").unwrap();
+    let changed = place.open(&folder, view);
+    assert_eq!((changed.stale, changed.pixels == list.pixels), (Some(Stale::Source), false));
+    let rows = place.cache().views().unwrap();
+    assert!(place.cache().places(&rows[0].name).unwrap().unwrap().unwrap().links.len() >= 3);
+
+    std::fs::write(folder.join("i.css"), "p { color: red }").unwrap();
+    let index = folder.join("index.html");
+    std::fs::write(&index, "<!doctype html><title>I</title><link rel=stylesheet href=i.css><p>index")
+        .unwrap();
+    let opened = place.open(&folder, view);
+    assert_eq!((opened.title.as_str(), opened.stale), ("I", Some(Stale::Source)));
+    assert_eq!(opened.pixels, anew(&index, view), "what it asks for is beside it");
+    // Nobody may look into it.
+    let missing = place.try_open(&folder.join("none"), view);
+    assert!(missing.is_err());
+}

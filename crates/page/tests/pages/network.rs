@@ -1,0 +1,417 @@
+//! Pages from a server: shown from what is kept when the server says that it is so still, made anew when not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_page::{
+    Address, Asking, FetchError, Opened, Opening, PageError, Pixels, Stale, Tier, View, Web, open_with,
+};
+
+use crate::server::{Reply, Server};
+use crate::{Place, limits, png, view};
+
+const PAGE: &str =
+    "<!doctype html><title>T</title><link rel=stylesheet href=/a.css><h1>Page</h1><img src=a.png><p>text";
+
+impl Place {
+    /// Opens a page of a server and keeps it.
+    pub(crate) fn visit(&self, url: &str, view: View, asking: Asking) -> Result<Opened, PageError> {
+        let cache = self.cache();
+        let limits = limits();
+        let web = Arc::new(Web::new(Duration::from_secs(60)));
+        let opening = Opening { asking, ..Opening::new(view, &limits, Some(&cache), web) };
+        let mut opened = open_with(&Address::parse(url).unwrap(), &opening)?;
+        if let Some(to_keep) = opened.to_keep.take() {
+            to_keep.keep(&cache).unwrap();
+        }
+        Ok(opened)
+    }
+
+    pub(crate) fn usual(&self, url: &str) -> Opened {
+        self.visit(url, view(300, 200), Asking::Usual).unwrap()
+    }
+}
+
+/// As it looks without a cache.
+pub(crate) fn anew(url: &str, view: View) -> Pixels {
+    try_anew(url, view, Duration::from_secs(60)).unwrap().pixels
+}
+
+pub(crate) fn try_anew(url: &str, view: View, patience: Duration) -> Result<Opened, PageError> {
+    let opening = Opening::new(view, &limits(), None, Arc::new(Web::new(patience)));
+    open_with(&Address::parse(url).unwrap(), &opening)
+}
+
+pub(crate) fn error_of(opened: Result<Opened, PageError>) -> Arc<FetchError> {
+    match opened {
+        Err(PageError::Fetch { error, .. }) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A server with a page, a style sheet and an image, each with these headers.
+pub(crate) fn server(headers: &[(&str, &str)]) -> Server {
+    let server = Server::new();
+    let with = |reply: Reply| headers.iter().fold(reply, |reply, (name, value)| reply.with(name, value));
+    server.say("/a.html", with(Reply::html(PAGE)));
+    server.say("/a.css", with(Reply::css("h1 { color: red }")));
+    server.say("/a.png", with(Reply::new("image/png", png(20, 20, [9, 99, 9, 255]))));
+    server
+}
+
+const ALL: [&str; 3] = ["/a.css", "/a.html", "/a.png"];
+
+#[test]
+fn a_server_that_says_that_nothing_changed_has_the_kept_picture_shown() {
+    for (said, asked) in [
+        (("ETag", "\"one\""), "if-none-match"),
+        (("Last-Modified", "Tue, 14 Nov 2023 22:13:20 GMT"), "if-modified-since"),
+    ] {
+        let (place, server) = (Place::new(), server(&[said]));
+        let url = server.url("/a.html");
+        let cold = place.usual(&url);
+        assert_eq!((cold.tier, cold.title.as_str(), cold.base.as_str()), (Tier::Nothing, "T", url.as_str()));
+        assert_eq!(server.paths(), ALL);
+        let again = place.usual(&url);
+        assert_eq!((again.tier, again.pixels == cold.pixels, again.notes), (Tier::List, true, vec![]));
+        let requests = server.asked();
+        assert_eq!(requests.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ALL);
+        for (path, headers) in requests {
+            assert_eq!(headers.get(asked).map(String::as_str), Some(said.1), "{path}");
+            assert!(headers["user-agent"].starts_with("holdfast-page/") && !headers.contains_key("cookie"));
+        }
+        assert_eq!(anew(&url, view(300, 200)), cold.pixels);
+    }
+}
+
+#[test]
+fn nobody_is_asked_as_long_as_the_server_said_and_a_new_word_of_it_counts() {
+    let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000")]));
+    let url = server.url("/a.html");
+    place.usual(&url);
+    assert_eq!(server.paths().len(), 3);
+    assert_eq!(place.usual(&url).tier, Tier::List);
+    // In another viewport as well.
+    assert_eq!(place.visit(&url, view(200, 200), Asking::Usual).unwrap().tier, Tier::Document);
+    assert_eq!(server.paths(), [""; 0], "all of it is good still");
+    assert_eq!(place.visit(&url, view(300, 200), Asking::Reload).unwrap().tier, Tier::List);
+    let requests = server.asked();
+    assert_eq!(requests.len(), 3, "all of it is asked for by a reload");
+    assert!(requests.iter().all(|(_, headers)| headers["cache-control"] == "no-cache"));
+
+    // It is as old already when it comes.
+    let old = Reply::html("<!doctype html><p>old")
+        .with("Cache-Control", "max-age=100")
+        .with("Age", "200")
+        .with("ETag", "\"o\"");
+    server.say("/old.html", old.clone());
+    let url = server.url("/old.html");
+    place.usual(&url);
+    server.asked();
+    server.say(
+        "/old.html",
+        Reply {
+            headers: vec![("ETag".into(), "\"o\"".into()), ("Cache-Control".into(), "max-age=1000".into())],
+            ..old
+        },
+    );
+    assert_eq!(place.usual(&url).tier, Tier::List);
+    assert_eq!(server.paths(), ["/old.html"]);
+    assert_eq!(place.usual(&url).tier, Tier::List);
+    assert_eq!(server.paths(), [""; 0], "it was renewed by the answer that nothing had changed");
+}
+
+#[test]
+fn what_changed_on_the_server_is_made_anew_and_told() {
+    let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
+    let url = server.url("/a.html");
+    let view = view(300, 200);
+    let first = place.usual(&url);
+    server.say("/a.css", Reply::css("h1 { color: tan }").with("ETag", "\"two\""));
+    let opened = place.usual(&url);
+    assert_eq!((opened.tier, opened.stale), (Tier::Document, Some(Stale::Resource(server.url("/a.css")))));
+    assert!(opened.pixels != first.pixels && opened.pixels == anew(&url, view));
+    server.say("/a.html", Reply::html(PAGE.replace("text", "test")).with("ETag", "\"three\""));
+    let opened = place.usual(&url);
+    assert_eq!((opened.tier, opened.stale), (Tier::Nothing, Some(Stale::Source)));
+    assert_eq!(opened.pixels, anew(&url, view));
+    server.say("/a.png", Reply::status(404));
+    let opened = place.usual(&url);
+    assert_eq!(opened.stale, Some(Stale::Resource(server.url("/a.png"))));
+    assert_eq!(opened.pixels, anew(&url, view));
+    // Other words for the same bytes.
+    server.say("/a.html", Reply::html(PAGE.replace("text", "test")).with("ETag", "\"four\""));
+    server.asked();
+    let opened = place.usual(&url);
+    assert_eq!((opened.tier, opened.pixels), (Tier::List, anew(&url, view)));
+}
+
+#[test]
+fn another_viewport_takes_the_document_and_the_parts_that_are_kept() {
+    let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
+    let url = server.url("/a.html");
+    place.usual(&url);
+    // Whoever asks without a tag gets nothing from here on.
+    for path in ALL {
+        server.say(path, Reply::status(404).with("ETag", "\"one\""));
+    }
+    let opened = place.visit(&url, view(200, 200), Asking::Usual).unwrap();
+    assert_eq!((opened.tier, opened.notes), (Tier::Document, vec![]));
+    let whole = self::server(&[]);
+    assert_eq!(opened.pixels, anew(&whole.url("/a.html"), view(200, 200)));
+}
+
+#[test]
+fn a_page_whose_document_is_gone_is_asked_for_again_though_it_has_not_changed() {
+    let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
+    let url = server.url("/a.html");
+    place.usual(&url);
+    place.spoil(|heap| {
+        let names: Vec<String> = heap.heap().roots().map(|(name, _)| name.to_owned()).collect();
+        let document = names.iter().find(|name| name.starts_with("dom:")).unwrap();
+        heap.transaction(|tx| tx.remove(document)).unwrap();
+    });
+    server.asked();
+    let opened = place.visit(&url, view(200, 200), Asking::Usual).unwrap();
+    assert_eq!((opened.tier, opened.pixels), (Tier::Nothing, anew(&url, view(200, 200))));
+    assert_eq!(place.usual(&url).tier, Tier::List);
+}
+
+#[test]
+fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
+    let (place, gone) = (Place::new(), server(&[("ETag", "\"one\"")]));
+    let url = gone.url("/a.html");
+    let first = place.usual(&url);
+    gone.say("/strict.html", Reply::html("<!doctype html><p>strict").with("Cache-Control", "no-cache"));
+    let (strict, other) = (gone.url("/strict.html"), gone.url("/other.html"));
+    place.usual(&strict);
+    let address = gone.address();
+    drop(gone);
+    let opened = place.usual(&url);
+    assert_eq!((opened.tier, opened.pixels == first.pixels), (Tier::List, true));
+    assert!(
+        opened.notes.iter().any(|note| note.contains("as it was kept") && note.contains("cannot be reached")),
+        "{:?}",
+        opened.notes
+    );
+    assert_eq!(opened.notes.len(), 2, "one word for all: {:?}", opened.notes);
+    let opened = place.visit(&url, view(200, 200), Asking::Usual).unwrap();
+    assert_eq!(opened.tier, Tier::Document);
+    let error = error_of(place.visit(&other, view(300, 200), Asking::Usual));
+    assert!(matches!(*error, FetchError::Unreachable(_)), "{error:?}");
+    let error = error_of(place.visit(&strict, view(300, 200), Asking::Usual));
+    assert!(
+        matches!(&*error, FetchError::MustAsk { .. }) && error.to_string().contains("--offline"),
+        "{error:?}"
+    );
+    let opened = place.visit(&strict, view(300, 200), Asking::Offline).unwrap();
+    assert_eq!(opened.tier, Tier::List, "whoever asks for it so knows");
+    assert!(opened.notes.iter().any(|note| note.contains("nobody was asked")), "{:?}", opened.notes);
+    let error = error_of(place.visit(&other, view(300, 200), Asking::Offline));
+    assert!(matches!(*error, FetchError::Offline), "{error:?}");
+
+    // What was said of the parts is lost as well: the picture is what it was, and not one without them.
+    place.spoil(|heap| {
+        let names: Vec<String> = heap.heap().roots().map(|(name, _)| name.to_owned()).collect();
+        let page = format!("http:{:032x}", xxhash_rust::xxh3::xxh3_128(url.as_bytes()));
+        for name in names.iter().filter(|name| name.starts_with("http:") && **name != page) {
+            heap.transaction(|tx| tx.remove(name)).unwrap();
+        }
+    });
+    let opened = place.usual(&url);
+    assert_eq!((opened.tier, opened.pixels == first.pixels, opened.notes.len()), (Tier::List, true, 2));
+
+    // One with a fault is as good as gone; one that is back counts.
+    let back = Server::at(&address.to_string());
+    for path in ALL {
+        back.say(path, Reply::status(503));
+    }
+    let opened = place.usual(&url);
+    assert_eq!((opened.tier, opened.pixels == first.pixels), (Tier::List, true));
+    assert!(opened.notes.iter().any(|note| note.contains("503")), "{:?}", opened.notes);
+    back.say("/a.html", Reply::html("<!doctype html><p>back"));
+    assert_eq!(place.usual(&url).stale, Some(Stale::Source));
+}
+
+#[test]
+fn what_must_not_be_kept_is_not_and_that_is_said() {
+    let (place, server) = (Place::new(), server(&[]));
+    server.say("/secret.html", Reply::html("<!doctype html><p>secret").with("Cache-Control", "no-store"));
+    server.say("/secret.css", Reply::css("p { color: red }").with("Cache-Control", "private, no-store"));
+    server.say("/beside.html", Reply::html("<!doctype html><link rel=stylesheet href=secret.css><p>x"));
+    for path in ["/secret.html", "/beside.html"] {
+        for _ in 0..2 {
+            let opened = place.usual(&server.url(path));
+            assert_eq!(opened.tier, Tier::Nothing);
+            assert!(
+                opened.notes.iter().any(|note| note.contains("not kept: the server of")),
+                "{:?}",
+                opened.notes
+            );
+        }
+    }
+    assert_eq!(place.cache().views().unwrap(), []);
+    assert_eq!(place.cache().stats().unwrap().answers_bytes, 0);
+}
+
+#[test]
+fn a_page_from_a_server_gets_no_files_and_a_file_asks_no_server_unless_it_may() {
+    let (place, server) = (Place::new(), server(&[]));
+    let style = place.write("evil.css", "h1 { color: red }");
+    let link = format!("<!doctype html><link rel=stylesheet href='file://{}'><h1>x</h1>", style.display());
+    server.say("/evil.html", Reply::html(&link));
+    let opened = place.usual(&server.url("/evil.html"));
+    assert!(opened.notes.iter().any(|note| note.contains("gets no files")), "{:?}", opened.notes);
+    server.say("/evil.html", Reply::html("<!doctype html><h1>x</h1>"));
+    assert_eq!(opened.pixels, anew(&server.url("/evil.html"), view(300, 200)));
+
+    server.asked();
+    let page = format!("<!doctype html><link rel=stylesheet href='{}'><h1>x</h1>", server.url("/a.css"));
+    let page = place.write("a.html", page);
+    let may = |network: bool| {
+        let cache = place.cache();
+        let opening = Opening {
+            network,
+            ..Opening::new(
+                view(300, 200),
+                &limits(),
+                Some(&cache),
+                Arc::new(Web::new(Duration::from_secs(60))),
+            )
+        };
+        let mut opened = open_with(&crate::address(&page), &opening).unwrap();
+        if let Some(to_keep) = opened.to_keep.take() {
+            to_keep.keep(&cache).unwrap();
+        }
+        opened
+    };
+    let without = may(false);
+    assert!(without.notes.iter().any(|note| note.contains("--network")), "{:?}", without.notes);
+    assert_eq!((may(false).tier, server.paths()), (Tier::List, vec![]));
+    let with = may(true);
+    assert_eq!((&with.stale, server.paths()), (&Some(Stale::Network), vec!["/a.css".to_owned()]));
+    assert_ne!(with.pixels, without.pixels);
+    assert_eq!((may(true).tier, may(false).stale), (Tier::List, Some(Stale::Network)));
+}
+
+#[test]
+fn a_page_that_was_found_elsewhere_is_asked_for_where_it_was_named_and_is_relative_to_where_it_was_found() {
+    let (place, server) = (Place::new(), server(&[("Cache-Control", "max-age=1000"), ("ETag", "\"one\"")]));
+    server.say("/moved", Reply::redirect("/sub/page.html#x"));
+    let page = Reply::html("<!doctype html><link rel=stylesheet href=b.css><p>x")
+        .with("Cache-Control", "max-age=1000")
+        .with("ETag", "\"one\"");
+    server.say("/sub/page.html", page.clone());
+    server.say("/sub/b.css", Reply::css("p { color: red }").with("Cache-Control", "max-age=1000"));
+    let url = server.url("/moved");
+    let opened = place.usual(&url);
+    assert_eq!(opened.base, server.url("/sub/page.html"));
+    assert_eq!(server.paths(), ["/moved", "/sub/b.css", "/sub/page.html"]);
+    assert_eq!(place.usual(&url).tier, Tier::List);
+    let requests = server.asked();
+    assert_eq!(requests.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ["/moved", "/sub/page.html"]);
+    assert!(!requests[0].1.contains_key("if-none-match"), "the tag is the other address's");
+    assert!(requests[1].1.contains_key("if-none-match"));
+    // The same tag at another place says nothing.
+    server.say("/sub/other.html", Reply { body: b"<!doctype html><p>other".to_vec(), ..page });
+    server.say("/moved", Reply::redirect("/sub/other.html"));
+    assert_eq!(place.usual(&url).stale, Some(Stale::Source));
+}
+
+#[test]
+fn pages_in_other_letters_look_as_those_in_utf_8() {
+    let (place, server) = (Place::new(), Server::new());
+    let text = "<!doctype html><p>\u{43f}\u{440}\u{438}\u{432}\u{435}\u{442}";
+    let (bytes, ..) = encoding_rs::KOI8_R.encode(text);
+    server.say("/utf-8.html", Reply::html(text));
+    server.say("/koi8-r.html", Reply::new("text/html; charset=KOI8-R", &bytes));
+    let right = anew(&server.url("/utf-8.html"), view(300, 200));
+    let opened = place.usual(&server.url("/koi8-r.html"));
+    assert_eq!(opened.pixels, right);
+    let again = place.usual(&server.url("/koi8-r.html"));
+    assert_eq!((again.tier, again.pixels), (Tier::List, right.clone()));
+    // The server takes its word back: the same bytes are other letters.
+    server.say("/koi8-r.html", Reply::new("text/html; charset=KOI8-U", &bytes));
+    assert_eq!(place.usual(&server.url("/koi8-r.html")).stale, Some(Stale::Source));
+    let meta =
+        [b"<!doctype html><meta charset=koi8-r>".as_slice(), &bytes["<!doctype html>".len()..]].concat();
+    let file = place.write("a.html", meta);
+    assert_eq!(place.open(&file, view(300, 200)).pixels, right);
+    // A style sheet of which one byte is no letter is one all the same.
+    let style = |bytes: &[u8]| {
+        server.say("/a.css", Reply::css(bytes));
+        server.say("/styled.html", Reply::html("<!doctype html><link rel=stylesheet href=a.css><p>x"));
+        anew(&server.url("/styled.html"), view(300, 200))
+    };
+    assert_eq!(style(b"/* \xe9 */ p { color: red }"), style(b"p { color: red }"));
+}
+
+#[test]
+fn what_servers_sent_counts_against_the_quota_goes_with_its_page_and_is_believed_only_by_its_sum() {
+    let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
+    server.say("/b.html", Reply::html(PAGE.replace("T<", "B<")).with("ETag", "\"b\""));
+    place.usual(&server.url("/a.html"));
+    let one = place.cache().stats().unwrap();
+    assert!(one.answers_bytes > 0);
+    place.usual(&server.url("/b.html"));
+    let both = place.cache().stats().unwrap();
+    assert!(both.answers_bytes < one.answers_bytes + 1_000, "parts are shared: {one:?} {both:?}");
+
+    // The bytes of the style sheet rot: it is asked for again, whole.
+    place.spoil(|heap| {
+        let name = format!("body:{:032x}", xxhash_rust::xxh3::xxh3_128(b"h1 { color: red }"));
+        heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), 0, b"x")).unwrap();
+    });
+    let narrow = place.visit(&server.url("/a.html"), view(200, 200), Asking::Usual).unwrap();
+    assert_eq!((narrow.tier, narrow.pixels), (Tier::Document, anew(&server.url("/a.html"), view(200, 200))));
+    // What was said rots: it is asked for again.
+    place.spoil(|heap| {
+        let answers: Vec<String> = heap
+            .heap()
+            .roots()
+            .map(|(name, _)| name.to_owned())
+            .filter(|name| name.starts_with("http:"))
+            .collect();
+        for name in answers {
+            heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), 9, &[0xee])).unwrap();
+        }
+    });
+    let opened = place.usual(&server.url("/a.html"));
+    assert_eq!((opened.tier, opened.pixels), (Tier::List, anew(&server.url("/a.html"), view(300, 200))));
+
+    let views: Vec<String> = place.cache().views().unwrap().into_iter().map(|row| row.name).collect();
+    assert_eq!(place.cache().remove(&views).unwrap(), 3);
+    assert_eq!(place.cache().stats().unwrap().answers_bytes, 0);
+}
+
+#[test]
+fn a_place_in_a_page_is_where_it_is_shown_from_the_list_as_well() {
+    let (place, server) = (Place::new(), Server::new());
+    let text = "<p>text".repeat(50);
+    server.say(
+        "/a.html",
+        Reply::html(format!(
+            "<!doctype html>{text}<h2 id='c d'>There</h2>{text}<a name=e></a><p>E</p>{text}<p id=last>{text}"
+        )),
+    );
+    let url = server.url("/a.html");
+    let top = place.usual(&url);
+    let mut places = vec![];
+    for fragment in ["c%20d", "e", "last"] {
+        let url = format!("{url}#{fragment}");
+        let kept = place.usual(&url);
+        assert_eq!(kept.tier, Tier::List, "a place in a page is the same page");
+        let made = try_anew(&url, view(300, 200), Duration::from_secs(60)).unwrap();
+        assert_eq!((made.scroll, made.pixels == kept.pixels), (kept.scroll, true), "{fragment}");
+        places.push(kept.scroll);
+    }
+    assert!(places[0] > 1_000 && places.is_sorted_by(|one, other| one < other), "{places:?}");
+    for fragment in ["", "#", "#no-such-place", "#top"] {
+        assert_eq!(place.usual(&format!("{url}{fragment}")).scroll, 0, "{fragment}");
+    }
+    assert_eq!(
+        place.visit(&format!("{url}#e"), view(300, 200).scrolled(7), Asking::Usual).unwrap().scroll,
+        7
+    );
+    assert!(place.usual(&url).pixels == top.pixels);
+}
