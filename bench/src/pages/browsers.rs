@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::list::{self, Page};
 use super::ours::{COLD, LIST, Ours, fresh};
 use super::process::{Running, find};
-use super::screen::{self, LIMIT, STILL, Screen, shows_something};
+use super::screen::{self, HEIGHT, LIMIT, STILL, Screen, shows_something};
 use super::server::{ASK, FRESH, Server};
 use crate::heap::Outcome;
 use crate::heap::ground::Ground;
@@ -27,8 +27,11 @@ const SURELY_STILL: Duration = Duration::from_millis(1500);
 const LARGE_BYTES: usize = 1 << 20;
 /// Chromium takes part in one of so many rounds.
 const ROUNDS_OF_CHROMIUM: usize = 5;
-/// Its preferences without scripts.
+/// Chromium's preferences without scripts.
 const NO_SCRIPTS: &str = r#"{"profile":{"default_content_setting_values":{"javascript":2}}}"#;
+/// Our window has a scroll bar and a status line beside the page; with them it is as large as the others.
+const PAGE_IN_WINDOW: &str = "1264x770";
+const LINES_IN_WINDOW: usize = 770;
 const OPTIONS: [&str; 9] = [
     "--no-sandbox",
     "--disable-gpu",
@@ -123,6 +126,9 @@ impl Bench {
         let mut sides = self.ours(page)?;
         if let (Some(program), Some(screen)) = (&self.dillo, &self.screen) {
             sides.push(self.dillo(program, screen, page)?);
+        }
+        if let Some(screen) = &self.screen {
+            sides.push(self.our_window(screen, page)?);
         }
         if let Some(program) = &self.chromium {
             let of_chromium = |round: usize| round % ROUNDS_OF_CHROMIUM == 1;
@@ -219,18 +225,57 @@ impl Bench {
         let turn = move || -> Turn {
             if wanted.is_none() {
                 let (running, before) = start()?;
-                wanted = Some(self.reference(screen, &running, before)?);
+                wanted = Some(self.reference(screen, &running, HEIGHT, before)?);
             }
             let (running, _) = start()?;
-            let seen = screen.watch(&running, STILL, wanted.as_deref())?;
+            let seen = screen.watch(&running, STILL, HEIGHT, wanted.as_deref())?;
             Ok(vec![("dillo", seen.content_ms), ("dillo_whole", seen.whole_ms)])
         };
         Ok(Side { name: "dillo", takes_part: Box::new(|_| true), turn: Box::new(turn) })
     }
 
+    /// Ours in a window, without a cache and then from one that has the page.
+    fn our_window<'a>(&'a self, screen: &'a Screen, page: &Page) -> io::Result<Side<'a>> {
+        let address = self.server.address(FRESH, page.path);
+        let cache = self.memory.join("cache-of-window");
+        fresh(&cache)?;
+        let start = move |address: &str, cache: &Path, options: &[&str]| {
+            screen.wait_until_empty()?;
+            let mut command = self.ours.in_window(address, options, cache);
+            command.args(["--viewport", PAGE_IN_WINDOW]).env("DISPLAY", &screen.display);
+            quiet(&mut command);
+            let before = self.server.answers();
+            Ok::<_, Error>((Running::start(&mut command, LIMIT * 2)?, before))
+        };
+        let mut wanted: Option<Vec<u8>> = None;
+        let turn = move || -> Turn {
+            if wanted.is_none() {
+                let (running, before) = start(&address, &cache, &[])?;
+                wanted = Some(self.reference(screen, &running, LINES_IN_WINDOW, before)?);
+                drop(running);
+                let picture = self.memory.join("page.png");
+                self.ours.open(&address, &["--viewport", PAGE_IN_WINDOW], &cache, &picture)?.served(LIST)?;
+            }
+            let mut times = Vec::new();
+            for (name, options) in [("ours_window_cold", &["--no-cache"][..]), ("ours_window_warm", &[])] {
+                let (running, _) = start(&address, &cache, options)?;
+                let seen = screen.watch(&running, STILL, LINES_IN_WINDOW, wanted.as_deref())?;
+                times.push((name, seen.content_ms));
+            }
+            Ok(times)
+        };
+        Ok(Side { name: "our window", takes_part: Box::new(|_| true), turn: Box::new(turn) })
+    }
+
     /// What a browser shows when it has all the time.
-    fn reference(&self, screen: &Screen, running: &Running, answers_before: u64) -> io::Result<Vec<u8>> {
-        let seen = screen.watch(running, SURELY_STILL, None)?;
+    fn reference(
+        &self,
+        screen: &Screen,
+        running: &Running,
+        lines: usize,
+        answers_before: u64,
+    ) -> io::Result<Vec<u8>> {
+        let seen = screen.watch(running, SURELY_STILL, lines, None)?;
         if self.server.answers() == answers_before {
             return Err(Error::other("it did not ask for the page"));
         }
@@ -305,13 +350,13 @@ impl Bench {
         if wanted.borrow().is_none() {
             empty_profile(&profile)?;
             let (running, before) = start()?;
-            *wanted.borrow_mut() = Some(self.reference(screen, &running, before)?);
+            *wanted.borrow_mut() = Some(self.reference(screen, &running, HEIGHT, before)?);
         }
         empty_profile(&profile)?;
         let mut times = Vec::new();
         for name in ["chromium_window_cold", "chromium_window_warm"] {
             let (running, _) = start()?;
-            let seen = screen.watch(&running, STILL, wanted.borrow().as_deref())?;
+            let seen = screen.watch(&running, STILL, HEIGHT, wanted.borrow().as_deref())?;
             times.push((name, seen.content_ms));
         }
         Ok(times)

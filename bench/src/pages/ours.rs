@@ -72,6 +72,20 @@ impl Ours {
         Err(Error::other("there is no program that opens pages; `cargo xtask bench pages` builds it"))
     }
 
+    fn command(&self, page: &str, options: &[&str], cache: &Path) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["open", page]).args(options);
+        command.env("HOLDFAST_HOME", cache.join("home")).env("HOLDFAST_POOL", cache.join("pool"));
+        command
+    }
+
+    /// What shows a page in a window, with the cache in a folder.
+    pub(super) fn in_window(&self, page: &str, options: &[&str], cache: &Path) -> Command {
+        let mut command = self.command(page, options, cache);
+        command.arg("--window");
+        command
+    }
+
     /// Opens a page with the cache in a folder; the picture goes to `picture`.
     pub(super) fn open(
         &self,
@@ -80,12 +94,11 @@ impl Ours {
         cache: &Path,
         picture: &Path,
     ) -> io::Result<Opened> {
-        let mut command = Command::new(&self.program);
-        command.args(["open", page, "--json", "--png"]).arg(picture).args(options);
+        let mut command = self.command(page, options, cache);
+        command.args(["--json", "--png"]).arg(picture);
         if !options.contains(&"--viewport") {
             command.args(["--viewport", VIEWPORT]);
         }
-        command.env("HOLDFAST_HOME", cache.join("home")).env("HOLDFAST_POOL", cache.join("pool"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = Running::start(&mut command, LIMIT)?;
         let (mut said, mut pixels_ms) = (Vec::new(), 0.0);

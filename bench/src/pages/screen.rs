@@ -100,15 +100,16 @@ impl Screen {
         Ok(())
     }
 
-    /// Looks at what a program shows, until it is `wanted` and stays as it is; without something that is wanted, until it shows
-    /// something that stays for that long.
+    /// Looks at the first `lines` of what a program shows, until they are `wanted` and stay as they are; without something that is
+    /// wanted, until it shows something that stays for that long.
     pub(super) fn watch(
         &self,
         program: &Running,
         still: Duration,
+        lines: usize,
         wanted: Option<&[u8]>,
     ) -> io::Result<Seen> {
-        let mut looked = Looked::new();
+        let mut looked = Looked::new(lines);
         let (mut content, mut whole) = (None, None);
         loop {
             let now = Instant::now();
@@ -122,7 +123,8 @@ impl Screen {
             if let (Some(content), Some(whole)) = (content, whole)
                 && now.duration_since(whole) >= still
             {
-                let picture = self.picture()?;
+                let mut picture = self.picture()?;
+                picture.truncate(lines * WIDTH * PIXEL_BYTES);
                 if wanted.is_none_or(|wanted| wanted == picture) {
                     let ms = |then: Instant| then.duration_since(program.started).as_secs_f64() * 1e3;
                     return Ok(Seen { content_ms: ms(content), whole_ms: ms(whole), picture });
@@ -163,9 +165,9 @@ struct Changed {
 
 impl Looked {
     /// As they are on an empty screen.
-    fn new() -> Looked {
+    fn new(lines: usize) -> Looked {
         let line = vec![0; WIDTH * PIXEL_BYTES];
-        Looked { lines: vec![0; line.len() * (HEIGHT / LINES_A_LOOK)], line }
+        Looked { lines: vec![0; line.len() * (lines / LINES_A_LOOK)], line }
     }
 
     fn look(&mut self, screen: &Screen) -> io::Result<Changed> {

@@ -5,6 +5,7 @@
 //! - `limits`, `error`, `view`: what everything else is told in.
 //! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`: the layout engine, at arm's length.
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
+//! - `ahead`: what painting needs, made ready meanwhile.
 //! - `picture`: an entry from what the engine made, and pixels from an entry.
 //! - [`Cache`]: the heap with the entries. [`open`]: all of it.
 //!
@@ -17,6 +18,7 @@
 
 mod about;
 mod address;
+mod ahead;
 mod answers;
 mod cache;
 mod decode;

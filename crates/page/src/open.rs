@@ -246,6 +246,7 @@ impl Visit<'_> {
         source: u128,
     ) -> Result<(Opened, u64), Stale> {
         let bytes_max = self.limits.resource_bytes;
+        kept.begin(self.view);
         kept.check(source, &self.folders, self.reach, &|resource| {
             self.sources.found_since(resource, bytes_max)
         })?;
