@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::list::{self, Page};
 use super::ours::{COLD, LIST, Ours, fresh};
 use super::process::{Running, find};
-use super::screen::{self, HEIGHT, LIMIT, STILL, Screen, shows_something};
+use super::screen::{HEIGHT, LIMIT, STILL, Screen, WIDTH, shows_something};
 use super::server::{ASK, FRESH, Server};
 use crate::heap::Outcome;
 use crate::heap::ground::Ground;
@@ -215,7 +215,7 @@ impl Bench {
         let start = move || {
             screen.wait_until_empty()?;
             let mut command = Command::new(program);
-            command.args(["-f", "-g", &format!("{}x{}+0+0", screen::WIDTH, screen::HEIGHT), &address]);
+            command.args(["-f", "-g", &format!("{}x{}+0+0", WIDTH, HEIGHT), &address]);
             command.env("HOME", &home).env("DISPLAY", &screen.display);
             quiet(&mut command);
             let before = self.server.answers();
@@ -364,7 +364,7 @@ impl Bench {
 
     fn chromium(&self, program: &Path, profile: &Path) -> Command {
         let mut command = Command::new(program);
-        command.args(OPTIONS).arg(format!("--window-size={},{}", screen::WIDTH, screen::HEIGHT));
+        command.args(OPTIONS).arg(format!("--window-size={},{}", WIDTH, HEIGHT));
         command.arg(format!("--user-data-dir={}", profile.display()));
         command.env("HOME", &self.memory);
         command
