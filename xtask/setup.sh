@@ -314,27 +314,36 @@ fetch_pages() {
   rm -rf "$folder"
 }
 
-# Real pages of all sizes, for `cargo xtask bench pages`: those that its list names. Nothing fails without them; the suite says
-# which are missing.
+# Real pages of all sizes, for `cargo xtask bench pages`: those that its list names, where they lie in their packages, with the style
+# sheets, images and fonts of these, and of packages that they need. Nothing fails without them; the suite says which are missing.
 fetch_pages_to_measure() {
-  local list=bench/pages.txt place=${CARGO_TARGET_DIR:-target}/pages/measured folder package name path paths
+  local list=bench/pages.txt place=${CARGO_TARGET_DIR:-target}/pages/site folder package path
   command -v apt-get >/dev/null || return 0
   mkdir -p "$place"
   while read -r package; do
     # As for the video.
     [ "$(id -u)" -ne 0 ] || refresh_package_lists
     folder=$(mktemp -d)
-    mapfile -t paths < <(sed -n "s,^[^# ]*  *$package  *,./,p" "$list")
+    # Pages come last: one that is there has what it asks for beside it.
     { (cd "$folder" && shown apt-get -q -o DPkg::Lock::Timeout=300 download "$package") &&
-      dpkg-deb --fsys-tarfile "$folder/$package"_*.deb | tar -x -C "$folder" "${paths[@]}"; } ||
-      printf 'warning: not all pages of %s can be had; the others are measured\n' "$package" >&2
-    while read -r name _ path; do
-      [ ! -f "$folder/$path" ] || { cp "$folder/$path" "$place/$name.part" && mv "$place/$name.part" "$place/$name.html"; }
-    done < <(grep " $package " "$list")
+      dpkg-deb --fsys-tarfile "$folder/$package"_*.deb >"$folder/content.tar" &&
+      tar -x -C "$place" -f "$folder/content.tar" --no-same-owner --wildcards --no-anchored \
+        '*.css' '*.png' '*.jpg' '*.jpeg' '*.gif' '*.svg' '*.ico' '*.woff' '*.woff2' '*.ttf' '*.otf' 'html/*/fonts' 2>/dev/null ||
+      true; }
+    while read -r path; do
+      mkdir -p "$place/${path%/*}"
+      tar -x -O -f "$folder/content.tar" "./$path" >"$place/$path.part" && mv "$place/$path.part" "$place/$path" ||
+        { rm -f "$place/$path.part"; printf 'warning: there is no %s of %s; the others are measured\n' "$path" "$package" >&2; }
+    done < <(sed -n "s,^[^# ]*  *$package  *,,p" "$list")
     rm -rf "$folder"
-  done < <(grep -v '^#' "$list" | while read -r name package _; do
-    [ -f "$place/$name.html" ] || printf '%s\n' "$package"
-  done | sort -u)
+  done < <({
+    [ -f "$place/usr/share/fonts-font-awesome/css/font-awesome.min.css" ] || printf '%s\n' fonts-font-awesome
+    [ -f "$place/usr/share/javascript/highlight.js/styles/default.css" ] || printf '%s\n' libjs-highlight.js
+    [ -f "$place/usr/share/debian-reference/images/note.png" ] || printf '%s\n' debian-reference-common
+    grep -v '^#' "$list" | while read -r _ package path; do
+      [ -f "$place/$path" ] || printf '%s\n' "$package"
+    done
+  } | sort -u)
 }
 
 # What ./demo needs.

@@ -1,14 +1,20 @@
 //! The suite `pages`: what persistent documents cost, on real pages: opening one, parsing a page into a heap, its size, queries,
-//! and several readers at a time. `bench/README.md` says what each key means.
+//! and several readers at a time; and what it takes to show a page again, against our own first time and other browsers. `bench/README.md` says what each key means.
 //!
 //! Invariants: both sides parse the same bytes with scripts on, and their results are compared; a page that is not there is named,
 //! and its keys are not in the output.
 
+mod browsers;
 mod list;
 mod open;
+mod ours;
 mod parse;
+mod process;
 mod query;
 mod readers;
+mod reopen;
+mod screen;
+mod server;
 mod sizes;
 
 use std::io::{self, Error};
@@ -32,12 +38,14 @@ const LIMIT_BYTES: u64 = 256 << 20;
 /// A part of the suite.
 type Section = (&'static str, fn(&Ground, &[Page], usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 5] = [
+const SECTIONS: [Section; 7] = [
     ("open", opens),
     ("parse", parses),
     ("size", document_sizes),
     ("query", queries),
     ("readers", several_readers),
+    ("reopen", reopen::run),
+    ("browsers", browsers::run),
 ];
 
 /// Runs the suite, or the section with the name `only`; `progress` is told what comes next.

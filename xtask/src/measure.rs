@@ -26,8 +26,10 @@ const SUITES: [&str; 9] = [
 const PEERS_SUITE: &str = "heap";
 /// The suite that needs applets and the C library.
 const APPLET_SUITE: &str = "applet";
-/// The suite that needs real pages, and other parsers of HTML.
+/// The suite that needs real pages, other parsers of HTML, and the program that opens pages.
 const PAGES_SUITE: &str = "pages";
+/// Package and program that opens pages.
+const PAGE_PROGRAM: &str = "holdfast-page";
 /// The suite that needs SQLite.
 const BYTES_SUITE: &str = "persistency";
 /// The suite that needs SQLite, our VFS as an extension, and SQLite's own programs.
@@ -126,8 +128,11 @@ fn with_pages(workspace: &Workspace) -> Result<Command> {
     let mut get = Command::new("bash");
     get.args(["-euo", "pipefail", "-c", ". xtask/setup.sh; fetch_pages_to_measure"]);
     run(get.env("CARGO_TARGET_DIR", &workspace.target).current_dir(&workspace.root).stdin(Stdio::null()))?;
+    let mut build = cargo(&workspace.root);
+    run(build.args(["build", "--release", "-p", PAGE_PROGRAM]))?;
     let mut command = bench_with(workspace, &["--features", "pages"])?;
-    command.env("HOLDFAST_PAGES", workspace.target.join("pages/measured"));
+    command.env("HOLDFAST_PAGES", workspace.target.join("pages/site"));
+    command.env("HOLDFAST_PAGE_PROGRAM", workspace.target.join("release").join(PAGE_PROGRAM));
     Ok(command)
 }
 

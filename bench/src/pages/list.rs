@@ -1,4 +1,5 @@
-//! The pages: those that `bench/pages.txt` names, as `xtask/setup.sh` got them.
+//! The pages: those that `bench/pages.txt` names, as `xtask/setup.sh` got them: with the style sheets and images of their packages, each
+//! where it lies in its package.
 
 use std::fs;
 use std::io::{self, Error};
@@ -6,14 +7,21 @@ use std::path::PathBuf;
 
 /// Names, packages and paths, from small to large.
 const LIST: &str = include_str!("../../pages.txt");
-/// Where they are.
+/// Where the contents of the packages are.
 const FOLDER: &str = "HOLDFAST_PAGES";
 
 /// A page.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) name: &'static str,
+    /// Below [`site`].
+    pub(super) path: &'static str,
     pub(super) source: Vec<u8>,
+}
+
+/// The folder that has the pages, and what they ask for.
+pub(super) fn site() -> PathBuf {
+    PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default())
 }
 
 /// The pages that are there, by size, and what is said of those that are not.
@@ -21,11 +29,11 @@ pub(super) struct Page {
 /// # Errors
 /// When there is none.
 pub(super) fn pages() -> io::Result<(Vec<Page>, Vec<String>)> {
-    let folder = PathBuf::from(std::env::var_os(FOLDER).unwrap_or_default());
+    let site = site();
     let (mut pages, mut missing) = (Vec::new(), Vec::new());
-    for (name, package) in listed() {
-        match fs::read(folder.join(name).with_extension("html")) {
-            Ok(source) => pages.push(Page { name, source }),
+    for (name, package, path) in listed() {
+        match fs::read(site.join(path)) {
+            Ok(source) => pages.push(Page { name, path, source }),
             Err(_) => missing.push(format!("the page {name} of the package {package}")),
         }
     }
@@ -38,10 +46,10 @@ pub(super) fn pages() -> io::Result<(Vec<Page>, Vec<String>)> {
     Ok((pages, missing))
 }
 
-fn listed() -> impl Iterator<Item = (&'static str, &'static str)> {
+fn listed() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     LIST.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut words = line.split_whitespace();
-        Some((words.next()?, words.next()?))
+        Some((words.next()?, words.next()?, words.next()?))
     })
 }
 
@@ -58,7 +66,7 @@ mod tests {
 
     #[test]
     fn every_page_of_the_list_has_a_name_of_its_own_a_package_and_a_path() {
-        let mut names: Vec<&str> = listed().map(|(name, _)| name).collect();
+        let mut names: Vec<&str> = listed().map(|(name, ..)| name).collect();
         assert!(names.len() >= 10);
         names.sort_unstable();
         names.dedup();

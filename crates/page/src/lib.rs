@@ -6,6 +6,7 @@
 //! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`: the layout engine, at arm's length.
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
 //! - [`Places`]: what is where, taken from the engine or from an entry; finding text.
+//! - `ahead`: what painting needs, made ready meanwhile.
 //! - `picture`: an entry from what the engine made, and pixels from an entry.
 //! - [`Cache`]: the heap with the entries. `evict`: what goes when it is full. [`open`]: all of it. [`Import`]: all of it, for many pages.
 //!
@@ -18,6 +19,7 @@
 
 mod about;
 mod address;
+mod ahead;
 mod answers;
 mod cache;
 mod decode;

@@ -252,6 +252,7 @@ impl<'a> Visit<'a> {
         source: u128,
     ) -> Result<(Opened, u64), Stale> {
         let bytes_max = self.limits.resource_bytes;
+        kept.begin(self.view);
         kept.check(source, &self.folders, self.reach, &|resource| {
             self.sources.found_since(resource, bytes_max)
         })?;

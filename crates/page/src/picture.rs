@@ -15,6 +15,7 @@ use zerocopy::little_endian::U32;
 
 use crate::about::{About, ImageRecord};
 use crate::address::shown_text;
+use crate::ahead::Ahead;
 use crate::engine::Made;
 use crate::entry::{Entry, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, Part, SCROLL_BOUND, assemble};
 use crate::error::EntryDamage;
@@ -207,6 +208,7 @@ pub(crate) struct Kept<'heap> {
     pub(crate) about: About,
     fonts: RefCell<Vec<Option<Blob<u8>>>>,
     images: RefCell<Vec<Option<ImageData>>>,
+    ahead: Ahead,
 }
 
 impl<'heap> Kept<'heap> {
@@ -215,7 +217,12 @@ impl<'heap> Kept<'heap> {
         let about = About::read(entry.part(Part::About)?)?;
         let fonts = RefCell::new(vec![None; about.fonts.len()]);
         let images = RefCell::new(vec![None; about.images.len()]);
-        Ok(Kept { entry, about, fonts, images })
+        Ok(Kept { entry, about, fonts, images, ahead: Ahead::default() })
+    }
+
+    /// Begins to make ready what painting needs.
+    pub(crate) fn begin(&self, view: View) {
+        self.ahead.begin(view, &self.about.fonts);
     }
 
     /// Whether the page would be laid out as it was.
@@ -307,7 +314,9 @@ impl<'heap> Kept<'heap> {
         };
         let mut painted = Ok(());
         let pixels = catch_unwind(AssertUnwindSafe(|| {
-            rasterize(view, |painter| painted = self.replay(tables.commands, &chosen, &shift, painter))
+            rasterize(view, self.ahead.room(), |painter| {
+                painted = self.replay(tables.commands, &chosen, &shift, painter)
+            })
         }));
         painted?;
         pixels.map_err(|_| Stale::Undrawable)
@@ -357,6 +366,13 @@ impl Supply for Kept<'_> {
         let mut fonts = self.fonts.borrow_mut();
         let number = number as usize;
         let outside = EntryDamage::Outside { what: "font" };
+        while fonts.get(number).is_some_and(Option::is_none)
+            && let Some((ready, bytes)) = self.ahead.next_font()
+        {
+            if let (Some(slot), Some(bytes)) = (fonts.get_mut(ready), bytes) {
+                *slot = Some(Blob::new(Arc::new(bytes)));
+            }
+        }
         let (slot, record) = fonts.get_mut(number).zip(self.about.fonts.get(number)).ok_or(outside)?;
         let blob = match slot {
             Some(blob) => blob.clone(),

@@ -20,10 +20,13 @@ pub struct Pixels {
     pub bytes: Vec<u8>,
 }
 
-/// Paints on white, as paper is.
-pub(crate) fn rasterize(view: View, paint: impl FnOnce(&mut VelloCpuScenePainter)) -> Pixels {
+/// Paints on white, as paper is; into `bytes`, if they are as many as are needed.
+pub(crate) fn rasterize(
+    view: View,
+    mut bytes: Vec<u8>,
+    paint: impl FnOnce(&mut VelloCpuScenePainter),
+) -> Pixels {
     let mut renderer = VelloCpuImageRenderer::new(view.width, view.height);
-    let mut bytes = Vec::new();
     renderer.render_to_vec(
         |painter| {
             let all = Rect::new(0.0, 0.0, f64::from(view.width), f64::from(view.height));
@@ -37,7 +40,7 @@ pub(crate) fn rasterize(view: View, paint: impl FnOnce(&mut VelloCpuScenePainter
 
 /// The viewport of a page that is laid out.
 pub(crate) fn direct(engine: &mut BaseDocument, view: View) -> Pixels {
-    rasterize(view, |painter| {
+    rasterize(view, Vec::new(), |painter| {
         blitz_paint::paint_scene(painter, engine, view.scale_factor_f64(), view.width, view.height, 0, 0);
     })
 }
@@ -52,7 +55,7 @@ impl Pixels {
         let mut encoder = png::Encoder::new(&mut file, self.width, self.height);
         encoder.set_color(png::ColorType::Rgba);
         encoder.set_depth(png::BitDepth::Eight);
-        encoder.set_compression(png::Compression::Fast);
+        encoder.set_compression(png::Compression::Fastest);
         let mut writer = encoder.write_header()?;
         writer.write_image_data(&self.bytes)?;
         writer.finish()?;

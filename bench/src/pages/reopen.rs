@@ -1,0 +1,196 @@
+//! Opening a page again, against our own first opening: whole processes, from the start to the pixels.
+//!
+//! Invariants: the cache has one page, and is made anew in each round; the pictures of all openings in one viewport are the same, byte
+//! for byte; an opening that was not served as it should be is an error of its page, which has no keys then.
+
+use std::io::{self, Error};
+use std::path::{Path, PathBuf};
+
+use super::list::{self, Page};
+use super::ours::{COLD, DOCUMENT, LIST, Opened, Ours, fresh};
+use crate::heap::Outcome;
+use crate::heap::ground::Ground;
+use crate::report::Goal;
+use crate::stats::Series;
+
+/// A viewport in which nothing was kept, so that only the document is of use.
+const OTHER_VIEWPORT: &str = "1280x801";
+/// Larger pages are opened in fewer rounds.
+const LARGE_BYTES: usize = 1 << 20;
+const PARTS: [&str; 5] = ["disk", "parse", "layout", "paint", "png"];
+const GOAL_MEDIAN: Goal = Goal::AtLeast(85.0);
+const GOAL_PAGE: Goal = Goal::AtLeast(60.0);
+
+/// The ways in which a page is opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Without a cache.
+    Cold,
+    /// To be kept.
+    Kept,
+    /// From the document.
+    Document,
+    /// From the display list, with everything in memory.
+    List,
+    /// The same, with the cache on the disk.
+    ListOnDisk,
+}
+
+const WAYS: [(Way, &str); 5] = [
+    (Way::Cold, "cold"),
+    (Way::Kept, "kept"),
+    (Way::Document, "document"),
+    (Way::List, "list"),
+    (Way::ListOnDisk, "list_on_disk"),
+];
+
+/// What came of a page, by round.
+struct Rounds(Vec<Vec<Opened>>);
+
+impl Rounds {
+    fn of(&self, way: Way) -> &[Opened] {
+        WAYS.iter().position(|(known, _)| *known == way).map_or(&[], |index| &self.0[index])
+    }
+
+    fn series(&self, way: Way, value: impl Fn(&Opened) -> f64) -> Series {
+        self.of(way).iter().map(value).collect()
+    }
+
+    /// How much less time, in percent, `one` took than `other`.
+    fn saving(&self, one: Way, other: Way, value: impl Fn(&Opened) -> f64 + Copy) -> Series {
+        self.series(one, value).over(&self.series(other, value)).map(|ratio| (1.0 - ratio) * 100.0)
+    }
+}
+
+/// Runs the section.
+pub(super) fn run(ground: &Ground, pages: &[Page], runs: usize, outcome: &mut Outcome) -> io::Result<()> {
+    let ours = Ours::find()?;
+    let bench = Bench {
+        ours: &ours,
+        memory: ground.in_memory("cache")?,
+        disk: ground.on_disk("cache")?,
+        pictures: ground.in_memory("pictures")?,
+    };
+    let mut all = Vec::new();
+    for page in pages {
+        let rounds = if page.source.len() > LARGE_BYTES { super::fewer(runs) } else { runs };
+        match bench.page(page, rounds) {
+            Ok(found) => all.push((page.name, found)),
+            Err(error) => outcome.missing.push(format!("the page {} opened again: {error}", page.name)),
+        }
+    }
+    tell(&all, outcome);
+    Ok(())
+}
+
+struct Bench<'a> {
+    ours: &'a Ours,
+    memory: PathBuf,
+    disk: PathBuf,
+    pictures: PathBuf,
+}
+
+impl Bench<'_> {
+    fn page(&self, page: &Page, rounds: usize) -> io::Result<Rounds> {
+        let path = list::site().join(page.path);
+        let address = path.to_str().ok_or_else(|| Error::other("its path is no text"))?;
+        fresh(&self.disk)?;
+        self.open(address, &[], &self.disk)?.served(COLD)?;
+        let mut found = Rounds(vec![Vec::new(); WAYS.len()]);
+        for round in 0..=rounds {
+            fresh(&self.memory)?;
+            // What is kept comes before what is found; the way without a cache is first and last in turns.
+            let mut order = WAYS.map(|(way, _)| way);
+            order.rotate_left(round % 2);
+            let mut opened: Vec<(Way, Opened)> = Vec::new();
+            for way in order {
+                opened.push((way, self.one(address, way)?));
+            }
+            let picture = |wanted: Way| {
+                opened.iter().find(|(way, _)| *way == wanted).map(|(_, opened)| &opened.picture)
+            };
+            for way in [Way::Kept, Way::List, Way::ListOnDisk] {
+                if picture(way) != picture(Way::Cold) {
+                    return Err(Error::other("its pictures differ"));
+                }
+            }
+            // The first time is that of cold caches.
+            for (way, mut opened) in opened.into_iter().filter(|_| round > 0) {
+                opened.picture = Vec::new();
+                let index = WAYS.iter().position(|(known, _)| *known == way).unwrap_or_default();
+                found.0[index].push(opened);
+            }
+        }
+        Ok(found)
+    }
+
+    fn one(&self, address: &str, way: Way) -> io::Result<Opened> {
+        match way {
+            Way::Cold => self.open(address, &["--no-cache"], &self.memory)?.served(COLD),
+            Way::Kept => self.open(address, &[], &self.memory)?.served(COLD),
+            Way::Document => {
+                self.open(address, &["--viewport", OTHER_VIEWPORT], &self.memory)?.served(DOCUMENT)
+            }
+            Way::List => self.open(address, &[], &self.memory)?.served(LIST),
+            Way::ListOnDisk => self.open(address, &[], &self.disk)?.served(LIST),
+        }
+    }
+
+    fn open(&self, address: &str, options: &[&str], cache: &Path) -> io::Result<Opened> {
+        self.ours.open(address, options, cache, &self.pictures.join("page.png"))
+    }
+}
+
+fn tell(all: &[(&str, Rounds)], outcome: &mut Outcome) {
+    if all.is_empty() {
+        return;
+    }
+    let pixels = |opened: &Opened| opened.pixels_ms;
+    let without_png = Opened::without_png_ms;
+    let mut saving = |key: &str, one: Way, other: Way, value: &dyn Fn(&Opened) -> f64, has_goal: bool| {
+        let of_page: Vec<(&str, Series)> =
+            all.iter().map(|(name, found)| (*name, found.saving(one, other, value))).collect();
+        let medians = of_page.iter().map(|(_, series)| series.median()).collect();
+        outcome.add(key.to_owned(), Some(medians), "%", has_goal.then_some(GOAL_MEDIAN));
+        for (name, series) in of_page.into_iter().filter(|_| has_goal) {
+            outcome.add(format!("{key}/{name}"), Some(series), "%", Some(GOAL_PAGE));
+        }
+    };
+    saving("reopen_saving_pct", Way::List, Way::Cold, &pixels, true);
+    saving("reopen_saving_without_png_pct", Way::List, Way::Cold, &without_png, true);
+    saving("reopen_saving_of_kept_pct", Way::List, Way::Kept, &pixels, false);
+    saving("reopen_saving_on_disk_pct", Way::ListOnDisk, Way::Cold, &pixels, false);
+    saving("document_saving_of_kept_pct", Way::Document, Way::Kept, &pixels, false);
+
+    let keeping =
+        all.iter().map(|(_, found)| found.series(Way::Kept, |kept| kept.end_ms - kept.pixels_ms).median());
+    outcome.add("keep_ms", Some(keeping.collect()), "ms", None);
+    for (way, name) in WAYS {
+        let medians = all.iter().map(|(_, found)| found.series(way, pixels).median()).collect();
+        outcome.add(format!("start_to_pixels_ms/{name}"), Some(medians), "ms", None);
+        for (page, found) in all {
+            outcome.add(
+                format!("start_to_pixels_ms/{name}/{page}"),
+                Some(found.series(way, pixels)),
+                "ms",
+                None,
+            );
+        }
+    }
+    for (way, name) in [(Way::Cold, "cold"), (Way::Document, "document"), (Way::List, "list")] {
+        let mut split = |part: &str, value: &dyn Fn(&Opened) -> f64| {
+            let key = format!("split_ms/{name}/{part}");
+            let medians: Series = all.iter().map(|(_, found)| found.series(way, value).median()).collect();
+            if medians.max() > 0.0 {
+                outcome.add(key.clone(), Some(medians), "ms", None);
+                for (page, found) in all {
+                    outcome.add(format!("{key}/{page}"), Some(found.series(way, value)), "ms", None);
+                }
+            }
+        };
+        for part in PARTS {
+            split(part, &|opened| opened.part_ms(part));
+        }
+        split("start", &Opened::rest_ms);
+    }
+}
