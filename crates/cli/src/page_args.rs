@@ -42,6 +42,12 @@ pub enum PageCommand {
     /// Open a page and paint it; it is kept, and opens without being laid out the next time
     #[command(disable_help_flag = true)]
     Open(PagePassedArgs),
+    /// Find a text on a page: where it is
+    #[command(disable_help_flag = true)]
+    Find(PagePassedArgs),
+    /// Tell where on a page the elements are that match a selector
+    #[command(disable_help_flag = true)]
+    Boxes(PagePassedArgs),
     /// List the pages that `open` has kept
     #[command(disable_help_flag = true)]
     Ls(PagePassedArgs),
