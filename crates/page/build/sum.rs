@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// The sum of these files, of all sources in these folders, and of these words; and which files that are.
-pub fn of(files: &[&Path], folders: &[&Path], words: &[String]) -> (u64, Vec<PathBuf>) {
+pub(crate) fn of(files: &[&Path], folders: &[&Path], words: &[String]) -> (u64, Vec<PathBuf>) {
     let mut all: Vec<PathBuf> = files.iter().map(|file| file.to_path_buf()).collect();
     folders.iter().for_each(|folder| collect(folder, &mut all));
     all.sort();

@@ -28,6 +28,18 @@ pub(crate) fn decoded<'a>(bytes: &'a [u8], encoding: &'static Encoding) -> Cow<'
     }
 }
 
+/// A style sheet that is not in UTF-8 (CSS Syntax, 3.2): the encoding is that of its first bytes, or its server says it, or it does.
+pub(crate) fn style_in_utf_8(bytes: &[u8], content_type: Option<&str>) -> Vec<u8> {
+    let declared = || {
+        let rest = bytes.strip_prefix(b"@charset \"")?;
+        Encoding::for_label(&rest[..rest.iter().take(PRESCAN_BYTES).position(|byte| *byte == b'"')?])
+    };
+    let of_first = Encoding::for_bom(bytes).map(|(encoding, _)| encoding);
+    let said = || content_type.and_then(|said| label_after(said.as_bytes()).and_then(Encoding::for_label));
+    let encoding = of_first.or_else(said).or_else(declared).unwrap_or(UTF_8);
+    encoding.decode(bytes).0.into_owned().into_bytes()
+}
+
 /// What `charset=` is followed by.
 fn label_after(text: &[u8]) -> Option<&[u8]> {
     let mut rest = text;
@@ -206,5 +218,11 @@ mod tests {
         assert_eq!(of(late.as_bytes(), None), "UTF-8", "only the first bytes are looked at");
         assert_eq!(&*decoded(b"\xd0\xd2", encoding_of(b"", Some("x; charset=koi8-r"))), "пр".as_bytes());
         assert_eq!(&*decoded(b"\xff\xfea\0", UTF_16LE), b"a");
+        assert_eq!(
+            style_in_utf_8(b"@charset \"koi8-r\"; \xd0", None),
+            "@charset \"koi8-r\"; \u{43f}".as_bytes()
+        );
+        assert_eq!(style_in_utf_8(b"\xd0", Some("text/css; charset=koi8-r")), "\u{43f}".as_bytes());
+        assert_eq!(style_in_utf_8(b"a\xff", None), "a\u{fffd}".as_bytes(), "the rest of it counts");
     }
 }

@@ -13,8 +13,8 @@ use blitz_traits::net::{Bytes, NetHandler, NetProvider, Request, Url};
 use data_url::DataUrl;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::decode::{decoded, encoding_of};
-use crate::fetch::{Answer, Fetch, FetchError, Purpose, Wanted};
+use crate::decode::style_in_utf_8;
+use crate::fetch::{self, Answer, Fetch, FetchError, Purpose, Wanted};
 use crate::limits::PageLimits;
 use crate::sources::{Sources, is_of_network};
 
@@ -55,7 +55,7 @@ impl Found {
 }
 
 fn bytes_of(url: &Url, bytes_max: u64, from: &dyn Fetch) -> Result<Vec<u8>, FetchError> {
-    match from.fetch(&Wanted { url, bytes_max, purpose: Purpose::Part, known: None, anew: false })? {
+    match fetch::ask(from, &Wanted { url, bytes_max, purpose: Purpose::Part, known: None, anew: false })? {
         Answer::Bytes(fetched) => Ok(fetched.bytes),
         Answer::Unchanged(_) => Err(FetchError::NotFound),
     }
@@ -201,7 +201,7 @@ impl Loader {
                 state.order.push(url.as_str().to_owned());
             }
             state.wants_network |= is_of_network;
-            read.map_err(|why| state.leave_out(url, &why)).ok()?
+            read.map(|bytes| self.in_utf_8(url, bytes)).map_err(|why| state.leave_out(url, &why)).ok()?
         };
         state.bytes += bytes.len() as u64;
         match pixels(&bytes) {
@@ -228,22 +228,18 @@ impl Loader {
         if bytes.len() as u64 > bytes_max {
             return Err(FetchError::TooLarge { bytes_max }.to_string());
         }
-        Ok(self.in_utf_8(url, &bytes))
+        Ok(bytes.to_vec())
     }
 
     /// A style sheet in other letters; the engine takes those of UTF-8 alone. Anything else is as it is.
-    fn in_utf_8(&self, url: &Url, bytes: &[u8]) -> Vec<u8> {
-        let there = self.sources.there(url.as_str());
-        let said = there
-            .as_ref()
-            .and_then(|there| there.said.as_ref())
-            .and_then(|said| said.headers.get("content-type"));
-        match said {
-            Some(said) if said.starts_with("text/css") && std::str::from_utf8(bytes).is_err() => {
-                decoded(bytes, encoding_of(b"", Some(said))).into_owned()
-            }
-            _ => bytes.to_vec(),
-        }
+    fn in_utf_8(&self, url: &Url, bytes: Vec<u8>) -> Vec<u8> {
+        let there = self.sources.there(url.as_str()).and_then(|there| there.said);
+        let said = there.as_ref().and_then(|said| said.headers.get("content-type"));
+        let is_style = match said {
+            Some(said) => said.starts_with("text/css"),
+            None => url.path().ends_with(".css"),
+        };
+        if is_style && std::str::from_utf8(&bytes).is_err() { style_in_utf_8(&bytes, said) } else { bytes }
     }
 
     fn found(&self, url: &str) -> Found {

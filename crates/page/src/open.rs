@@ -18,7 +18,7 @@ use crate::cache::{self, Cache};
 use crate::decode::{decoded, encoding_of};
 use crate::engine::{self, DomBytes, Job, Made};
 use crate::error::PageError;
-use crate::fetch::{Answer, FetchError, Files, Purpose, Url, Wanted};
+use crate::fetch::{self, Answer, FetchError, Files, Purpose, Url, Wanted};
 use crate::fonts::Folders;
 use crate::keeping::{NewView, ToKeep};
 use crate::limits::PageLimits;
@@ -172,7 +172,7 @@ impl Visit<'_> {
     fn of_file(&self) -> Result<PageNow, PageError> {
         let (url, purpose, bytes_max) = self.wanted_page();
         let wanted = Wanted { url: &url, bytes_max, purpose, known: None, anew: false };
-        match self.sources.from().fetch(&wanted).map_err(|error| self.failed(error))? {
+        match fetch::ask(self.sources.from(), &wanted).map_err(|error| self.failed(error))? {
             Answer::Bytes(fetched) => {
                 let encoding = encoding_of(&fetched.bytes, fetched.headers.get("content-type"));
                 let source = source_of(xxh3_128(&fetched.bytes), encoding);
@@ -256,7 +256,9 @@ impl Visit<'_> {
         source: u128,
     ) -> Result<(Opened, u64), Stale> {
         let bytes_max = self.limits.resource_bytes;
-        kept.check(source, &self.folders, self.reach, &|url| self.sources.found(url, bytes_max))?;
+        kept.check(source, &self.folders, self.reach, &|resource| {
+            self.sources.found_since(resource, bytes_max)
+        })?;
         let view = self.view_of_place(heap, kept, source)?;
         if self.want == Want::Picture {
             kept.check_view(view)?;

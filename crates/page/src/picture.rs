@@ -21,7 +21,7 @@ use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
 use crate::list::stays::Scrolls;
 use crate::list::{self, CommandRecord, List, Open, Supply, Tables};
-use crate::loader::{Found, Reach};
+use crate::loader::{Found, Reach, Resource};
 use crate::pixels::{Pixels, rasterize};
 use crate::places::wire::{read_boxes, read_links, read_text, write_boxes, write_links, write_text};
 use crate::places::{NodeBox, Places};
@@ -224,7 +224,7 @@ impl<'heap> Kept<'heap> {
         source: u128,
         folders: &Folders,
         reach: Reach,
-        found: &dyn Fn(&str) -> Found,
+        found: &dyn Fn(&Resource) -> Found,
     ) -> Result<(), Stale> {
         let header = &self.entry.header;
         if header.engine != engine_build() {
@@ -245,7 +245,7 @@ impl<'heap> Kept<'heap> {
             }
         }
         for resource in &self.about.resources {
-            if found(&resource.url) != resource.found {
+            if found(resource) != resource.found {
                 return Err(Stale::Resource(resource.url.clone()));
             }
         }

@@ -7,7 +7,6 @@
 //!   came in part are as good as none.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -19,9 +18,9 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::answers::{self, Said};
 use crate::cache::Cache;
-use crate::fetch::{Answer, CONNECTIONS, Fetch, FetchError, Known, Purpose, Wanted, freshness};
+use crate::fetch::{self, Answer, CONNECTIONS, Fetch, FetchError, Known, Purpose, Wanted, freshness};
 use crate::limits::PageLimits;
-use crate::loader::Found;
+use crate::loader::{Found, Resource};
 
 /// Whether servers are asked for what is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,9 +45,15 @@ pub(crate) struct There {
     pub(crate) error: Option<Arc<FetchError>>,
     /// Whether something was said in this opening.
     pub(crate) is_new: bool,
+    /// Whether what is kept of it counts, since nobody answered.
+    is_as_kept: bool,
 }
 
 impl There {
+    fn nothing(error: Arc<FetchError>) -> There {
+        There { said: None, bytes: None, error: Some(error), is_new: false, is_as_kept: false }
+    }
+
     pub(crate) fn found(&self) -> Found {
         self.said.as_ref().map_or(Found::Nothing, Said::found)
     }
@@ -118,7 +123,8 @@ impl Sources {
             Asking::Offline => true,
         };
         if is_good {
-            let there = There { said: Some(said), bytes: None, error: None, is_new: false };
+            let there =
+                There { said: Some(said), bytes: None, error: None, is_new: false, is_as_kept: false };
             state.there.insert(url.to_owned(), there);
         } else {
             state.kept.insert(url.to_owned(), said);
@@ -178,7 +184,7 @@ impl Sources {
             .find(|(known, _)| *known == server)
             .map(|(_, error)| Arc::clone(error));
         if let Some(error) = known {
-            return silent(error, kept);
+            return silent(error, purpose, kept);
         }
         let there = self.ask_server(url, purpose, bytes_max, kept);
         if let Some(error) = there.error.as_ref().filter(|error| error.is_of_server()) {
@@ -188,12 +194,12 @@ impl Sources {
     }
 
     fn ask_server(&self, url: &Url, purpose: Purpose, bytes_max: u64, kept: Option<&Said>) -> There {
-        let nothing = |error| There { said: None, bytes: None, error: Some(Arc::new(error)), is_new: false };
+        let nothing = |error| There::nothing(Arc::new(error));
         if self.asking == Asking::Offline {
             return nothing(FetchError::Offline);
         }
         if Instant::now() >= self.end {
-            return silent(Arc::new(FetchError::Late), kept);
+            return silent(Arc::new(FetchError::Late), purpose, kept);
         }
         let is_reload = self.asking == Asking::Reload;
         let known = kept.filter(|_| !is_reload).map(|said| Known { url: &said.url, headers: &said.headers });
@@ -202,11 +208,7 @@ impl Sources {
             Purpose::Part => bytes_max.min(self.bytes_left.load(Ordering::Relaxed)),
         };
         let wanted = Wanted { url, bytes_max, purpose, known, anew: is_reload };
-        // Who gives the bytes is not of this crate, and its panic no end of the program.
-        let fetched = catch_unwind(AssertUnwindSafe(|| self.from.fetch(&wanted))).unwrap_or_else(|_| {
-            Err(FetchError::Protocol { message: "asking it failed in this program".to_owned() })
-        });
-        let (said, bytes) = match (fetched, kept) {
+        let (said, bytes) = match (fetch::ask(&*self.from, &wanted), kept) {
             (Ok(Answer::Bytes(fetched)), _) => {
                 if purpose == Purpose::Part {
                     let length = fetched.bytes.len() as u64;
@@ -228,15 +230,27 @@ impl Sources {
                 (Said { headers, at: SystemTime::now(), ..kept.clone() }, None)
             }
             (Ok(Answer::Unchanged(_)), None) => return nothing(FetchError::Status { status: 304 }),
-            (Err(error), kept) if error.is_silence() => return silent(Arc::new(error), kept),
+            (Err(error), kept) if error.is_silence() => return silent(Arc::new(error), purpose, kept),
             (Err(error), _) => return nothing(error),
         };
-        There { said: Some(said), bytes, error: None, is_new: true }
+        There { said: Some(said), bytes, error: None, is_new: true, is_as_kept: false }
     }
 
     /// Whoever gives what is of this machine.
     pub(crate) fn from(&self) -> &dyn Fetch {
         &*self.from
+    }
+
+    /// What there is now of a part of a kept view: what was there, if nobody answers.
+    pub(crate) fn found_since(&self, resource: &Resource, bytes_max: u64) -> Found {
+        if let Some(there) = self.state().there.get_mut(&resource.url)
+            && there.said.is_none()
+            && there.error.as_ref().is_some_and(|error| error.is_silence())
+        {
+            there.is_as_kept = resource.found != Found::Nothing;
+            return resource.found;
+        }
+        self.found(&resource.url, bytes_max)
     }
 
     /// What there is now at an address.
@@ -278,7 +292,7 @@ impl Sources {
         let mut silent: Vec<(&String, &FetchError)> = state
             .there
             .iter()
-            .filter(|(_, there)| there.said.is_some())
+            .filter(|(_, there)| there.is_as_kept)
             .filter_map(|(url, there)| Some((url, there.error.as_deref()?)))
             .collect();
         silent.sort_by_key(|(url, _)| (*url != page, *url));
@@ -318,8 +332,14 @@ impl Sources {
     }
 }
 
-/// Nobody answered: what is kept counts, unless it was said that it must not.
-fn silent(error: Arc<FetchError>, kept: Option<&Said>) -> There {
-    let said = kept.filter(|said| !freshness::must_ask(&said.headers)).cloned();
-    There { said, bytes: None, error: Some(error), is_new: false }
+/// Nobody answered: what is kept counts, unless it is a page of which it was said that it must not. Without its parts a page would be
+/// shown, and kept, as nobody has seen it.
+fn silent(error: Arc<FetchError>, purpose: Purpose, kept: Option<&Said>) -> There {
+    let said = match kept {
+        Some(said) if purpose == Purpose::Page && freshness::must_ask(&said.headers) => {
+            return There::nothing(Arc::new(FetchError::MustAsk { error }));
+        }
+        kept => kept.cloned(),
+    };
+    There { is_as_kept: said.is_some(), said, bytes: None, error: Some(error), is_new: false }
 }

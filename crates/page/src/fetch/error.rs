@@ -1,6 +1,7 @@
 //! Why there is nothing to be had at an address.
 
 use std::io;
+use std::sync::Arc;
 
 /// Why there is nothing to be had at an address.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +81,12 @@ pub enum FetchError {
         /// Why.
         message: String,
     },
+    /// Its server was not reached, and had said before that it must be asked.
+    #[error("{error}; its server wants to be asked each time, but --offline shows what is kept all the same")]
+    MustAsk {
+        /// Why it could not be asked.
+        error: Arc<FetchError>,
+    },
     /// Nobody was asked, and nothing of it is kept.
     #[error("nothing of it is kept, and with --offline nobody is asked")]
     Offline,
@@ -106,6 +113,7 @@ impl FetchError {
         match self {
             FetchError::Read(error) => error.kind() == io::ErrorKind::NotFound,
             FetchError::NotFound | FetchError::HostNotFound | FetchError::Offline => true,
+            FetchError::MustAsk { error } => error.is_not_found(),
             _ => false,
         }
     }
@@ -113,8 +121,12 @@ impl FetchError {
     /// Whether it is so of all that the server has.
     #[must_use]
     pub(crate) fn is_of_server(&self) -> bool {
+        let error = match self {
+            FetchError::MustAsk { error } => error,
+            error => error,
+        };
         matches!(
-            self,
+            error,
             FetchError::HostNotFound
                 | FetchError::Unreachable(_)
                 | FetchError::TimeOut { .. }

@@ -75,6 +75,33 @@ mod tests {
     }
 
     #[test]
+    fn words_without_sense_are_no_end_of_the_program() {
+        let values = [
+            "",
+            "-1",
+            "18446744073709551615",
+            "99999999999999999999999",
+            "9999999999",
+            "max-age",
+            "max-age=",
+            "\"",
+            "max-age=18446744073709551615",
+            "Fri, 31 Dec 9999 23:59:59 GMT",
+            "Sat, 01 Jan 0000 00:00:00 GMT",
+            "*",
+            ",,,=,",
+            "\u{e9}",
+        ];
+        for name in crate::fetch::NAMES {
+            for value in values {
+                for beside in ["max-age=5", "public"] {
+                    assert!(fresh_for(&[("cache-control", beside), (name, value)]) <= 2_000);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_is_not_to_be_kept_is_told_apart() {
         let of = |value: &str| {
             let mut headers = Headers::default();

@@ -8,6 +8,7 @@ mod folder;
 pub(crate) mod freshness;
 mod web;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
 pub use blitz_traits::net::Url;
@@ -24,6 +25,19 @@ pub trait Fetch: Send + Sync {
     /// # Errors
     /// [`FetchError`]. Half of what there is is an error, not less of it.
     fn fetch(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError>;
+}
+
+/// Asks somebody, and believes neither that it heeds the bound nor that it never panics: it need not be of this crate.
+pub(crate) fn ask(from: &dyn Fetch, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
+    let asked = catch_unwind(AssertUnwindSafe(|| from.fetch(wanted)));
+    let answer = asked
+        .map_err(|_| FetchError::Protocol { message: "asking it failed in this program".to_owned() })??;
+    match &answer {
+        Answer::Bytes(fetched) if fetched.bytes.len() as u64 > wanted.bytes_max => {
+            Err(FetchError::TooLarge { bytes_max: wanted.bytes_max })
+        }
+        _ => Ok(answer),
+    }
 }
 
 /// What is wanted.

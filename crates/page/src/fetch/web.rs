@@ -3,7 +3,8 @@
 //! Invariants: everything has an end: redirects, bytes (as they come and as they are without compression), time; half an answer is
 //! an error. A server leads to no files. What is known is told only to the address that said it.
 
-use std::io::Read;
+use std::io::{self, Read};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -55,7 +56,7 @@ impl Web {
 
     fn ask(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
         let end = Instant::now() + self.patience;
-        let mut url = wanted.url.clone();
+        let mut url = nameless(wanted.url.clone());
         for _ in 0..=REDIRECTS_MAX {
             let mut response = self.call(&url, wanted, end)?;
             let status = response.status().as_u16();
@@ -82,28 +83,38 @@ impl Web {
     }
 
     fn call(&self, url: &Url, wanted: &Wanted<'_>, end: Instant) -> Result<http::Response<Body>, FetchError> {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if Instant::now() >= end {
             return Err(FetchError::TimeOut { seconds: self.patience.as_secs() });
         }
         let accept = match wanted.purpose {
             Purpose::Page => "text/html,application/xhtml+xml;q=0.9,*/*;q=0.1",
             Purpose::Part => "*/*",
         };
-        let mut request = self.agent.get(url.as_str()).header("Accept", accept);
-        if wanted.anew {
-            request = request.header("Cache-Control", "no-cache");
-        }
-        // Another address may have said the same of other bytes.
-        if let Some(known) = wanted.known.filter(|known| known.url == url) {
-            let pairs = [("etag", "If-None-Match"), ("last-modified", "If-Modified-Since")];
-            for (said, asked) in pairs {
-                if let Some(value) = known.headers.get(said) {
-                    request = request.header(asked, value);
+        let ask = || {
+            let mut request = self.agent.get(url.as_str()).header("Accept", accept);
+            if wanted.anew {
+                request = request.header("Cache-Control", "no-cache");
+            }
+            // Another address may have said the same of other bytes.
+            if let Some(known) = wanted.known.filter(|known| known.url == url) {
+                for (said, asked) in [("etag", "If-None-Match"), ("last-modified", "If-Modified-Since")] {
+                    if let Some(value) = known.headers.get(said) {
+                        request = request.header(asked, value);
+                    }
                 }
             }
-        }
-        let called = request.config().timeout_global(Some(left)).build().call();
+            let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            let mut config = request.config().timeout_global(Some(left));
+            if is_this_machine(url) {
+                config = config.proxy(None);
+            }
+            config.build().call()
+        };
+        let called = match ask() {
+            // A connection that was kept open may have been closed at the other end just now.
+            Err(ureq::Error::Io(error)) if is_hang_up(&error) => ask(),
+            called => called,
+        };
         called.map_err(|error| self.error_of(error))
     }
 
@@ -129,6 +140,18 @@ impl Fetch for Web {
     }
 }
 
+/// No proxy is asked for what is here.
+fn is_this_machine(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || host.ends_with(".localhost") || address.is_ok_and(|address| address.is_loopback())
+}
+
+fn is_hang_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
 fn headers_of(response: &http::Response<Body>) -> Headers {
     let mut headers = Headers::default();
     for (name, value) in response.headers() {
@@ -137,6 +160,13 @@ fn headers_of(response: &http::Response<Body>) -> Headers {
         }
     }
     headers
+}
+
+/// Without a name and password, which are never given.
+fn nameless(mut url: Url) -> Url {
+    // Whoever has a host can be without both.
+    let _ = url.set_username("").and_then(|()| url.set_password(None));
+    url
 }
 
 /// Where a redirect leads.
@@ -154,7 +184,7 @@ fn target(from: &Url, response: &http::Response<Body>) -> Result<Url, FetchError
         ));
     }
     url.set_fragment(None);
-    Ok(url)
+    Ok(nameless(url))
 }
 
 /// Pages are HTML; a server that does not say what it sends is not asked twice.
@@ -194,16 +224,16 @@ fn body(response: &mut http::Response<Body>, bytes_max: u64) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-fn of_body(error: &std::io::Error) -> FetchError {
+fn of_body(error: &io::Error) -> FetchError {
     match error.kind() {
-        std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => FetchError::Slow,
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => FetchError::Slow,
         _ => FetchError::Cut { message: error.to_string() },
     }
 }
 
-fn of_io(error: std::io::Error, patience: Duration) -> FetchError {
+fn of_io(error: io::Error, patience: Duration) -> FetchError {
     match error.kind() {
-        std::io::ErrorKind::TimedOut => FetchError::TimeOut { seconds: patience.as_secs() },
+        io::ErrorKind::TimedOut => FetchError::TimeOut { seconds: patience.as_secs() },
         _ => match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(tls) => FetchError::Tls { message: tls.to_string() },
             None => FetchError::Unreachable(error),

@@ -124,7 +124,7 @@ pub(crate) fn capture(strips: &[Strip]) -> Result<List, Uncapturable> {
             };
             list.commands.push(CommandRecord {
                 at: at.into(),
-                bytes: (end - at | said).into(),
+                bytes: ((end - at) | said).into(),
                 first: first.into(),
                 last: last.into(),
             });

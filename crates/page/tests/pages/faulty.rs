@@ -66,7 +66,7 @@ fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
     assert!(bomb.len() < 2 << 20);
     let html = |body: &str| Reply::html(body);
     type Is = fn(&FetchError) -> bool;
-    let cases: [(&str, Reply, Is); 16] = [
+    let cases: [(&str, Reply, Is); 18] = [
         ("endless", html(&"x".repeat(65_536)).on(Way::Endless), |e| matches!(e, FetchError::TooLarge { .. })),
         ("bomb", Reply::html(bomb).with("Content-Encoding", "gzip"), |e| {
             matches!(e, FetchError::TooLarge { .. })
@@ -75,6 +75,10 @@ fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
             matches!(e, FetchError::TooLarge { .. })
         }),
         ("stuck", html("x").on(Way::Stuck), |e| matches!(e, FetchError::Slow | FetchError::TimeOut { .. })),
+        ("drop", html(&"x".repeat(5_000)).on(Way::Drop), |e| {
+            matches!(e, FetchError::Slow | FetchError::TimeOut { .. })
+        }),
+        ("mute", html("x").on(Way::Mute), |e| matches!(e, FetchError::TimeOut { .. })),
         ("circle", Reply::redirect("/circle"), |e| matches!(e, FetchError::Redirects { .. })),
         ("file", Reply::redirect("file:///etc/hostname"), |e| matches!(e, FetchError::Refused(_))),
         ("nowhere", Reply::status(302), |e| matches!(e, FetchError::Refused(_))),
@@ -97,7 +101,7 @@ fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
     for (name, reply, is_right) in cases {
         let path = format!("/{name}");
         server.say(&path, reply);
-        let patience = Duration::from_secs(if name == "stuck" { 1 } else { 60 });
+        let patience = Duration::from_secs(if ["stuck", "drop", "mute"].contains(&name) { 1 } else { 60 });
         let error = error_of(try_anew(&server.url(&path), view(300, 200), patience));
         assert!(is_right(&error), "{name}: {error:?}");
         assert!(error.to_string().len() > 20, "{name}: {error}");
@@ -111,13 +115,55 @@ fn what_servers_do_wrong_is_a_typed_error_within_bounds() {
 }
 
 #[test]
+fn a_server_that_is_mute_is_not_waited_for_by_each_part_of_a_page() {
+    let (server, mute) = (Server::new(), Server::new());
+    let styles: String = (0..40)
+        .map(|n| {
+            let path = format!("/{n}.css");
+            mute.say(&path, Reply::css("").on(Way::Mute));
+            format!("<link rel=stylesheet href='{}'>", mute.url(&path))
+        })
+        .collect();
+    server.say("/a.html", Reply::html(format!("<!doctype html>{styles}<p>text")));
+    let opened = try_anew(&server.url("/a.html"), view(300, 200), Duration::from_secs(2)).unwrap();
+    assert!(
+        opened.notes.iter().any(|note| note.contains("has not answered within 2 s")),
+        "{:?}",
+        opened.notes
+    );
+    let asked = mute.asked().len();
+    assert!((1..20).contains(&asked), "{asked}");
+}
+
+#[test]
 fn a_server_that_cannot_show_who_it_is_is_not_asked() {
-    for address in [self_made_tls(), plain_at_the_port_of_tls()] {
+    for address in [self_made_tls("<p>x").0, plain_at_the_port_of_tls()] {
         let url = format!("https://localhost:{}/", address.port());
         let error = error_of(try_anew(&url, view(300, 200), Duration::from_secs(60)));
         assert!(matches!(*error, FetchError::Tls { .. }), "{error:?}");
         assert!(error.to_string().contains("not trusted"), "{error}");
     }
+}
+
+#[test]
+fn a_server_for_which_the_users_certificates_vouch_is_trusted() {
+    let place = Place::new();
+    let (address, certificate) = self_made_tls("<!doctype html><title>Safe</title><p>text");
+    let trusted = place.write("trusted.pem", certificate);
+    let url = format!("https://localhost:{}/", address.port());
+    let open = |file: &std::path::Path| {
+        let mut command = place.program();
+        command
+            .args(["open", &url, "--viewport", "300x200"])
+            .env("SSL_CERT_FILE", file)
+            .env_remove("SSL_CERT_DIR");
+        command.output().unwrap()
+    };
+    let output = open(&trusted);
+    assert!(output.status.success() && out(&output).0.ends_with("Safe\n"), "{output:?}");
+    let (_, other) = self_made_tls("");
+    let output = open(&place.write("other.pem", other));
+    assert!(out(&output).1.contains("not trusted"), "{output:?}");
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn a_ground_that_stays_in_the_viewport_is_laid_out_again_when_it_is_scrolled() {
             for scroll in [0, 1, 90, 777, 1_000_000] {
                 let there = view.scrolled(scroll);
                 let opened = place.open(&page, there);
-                assert_eq!(opened.pixels == anew(&page, there), true, "{style} from {scroll}");
+                assert!(opened.pixels == anew(&page, there), "{style} from {scroll}");
                 let is_told = matches!(
                     (opened.tier, &opened.stale),
                     (Tier::List, None) | (Tier::Document, Some(Stale::ScrollBound))

@@ -7,6 +7,7 @@ mod damage;
 mod faulty;
 mod fixed;
 mod folders;
+mod givers;
 mod hostile;
 mod network;
 mod places;

@@ -197,15 +197,29 @@ fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
     assert_eq!(opened.notes.len(), 2, "one word for all: {:?}", opened.notes);
     let opened = place.visit(&url, view(200, 200), Asking::Usual).unwrap();
     assert_eq!(opened.tier, Tier::Document);
-    for unreachable in [&strict, &other] {
-        let error = error_of(place.visit(unreachable, view(300, 200), Asking::Usual));
-        assert!(matches!(*error, FetchError::Unreachable(_)), "{error:?}");
-    }
+    let error = error_of(place.visit(&other, view(300, 200), Asking::Usual));
+    assert!(matches!(*error, FetchError::Unreachable(_)), "{error:?}");
+    let error = error_of(place.visit(&strict, view(300, 200), Asking::Usual));
+    assert!(
+        matches!(&*error, FetchError::MustAsk { .. }) && error.to_string().contains("--offline"),
+        "{error:?}"
+    );
     let opened = place.visit(&strict, view(300, 200), Asking::Offline).unwrap();
     assert_eq!(opened.tier, Tier::List, "whoever asks for it so knows");
     assert!(opened.notes.iter().any(|note| note.contains("nobody was asked")), "{:?}", opened.notes);
     let error = error_of(place.visit(&other, view(300, 200), Asking::Offline));
     assert!(matches!(*error, FetchError::Offline), "{error:?}");
+
+    // What was said of the parts is lost as well: the picture is what it was, and not one without them.
+    place.spoil(|heap| {
+        let names: Vec<String> = heap.heap().roots().map(|(name, _)| name.to_owned()).collect();
+        let page = format!("http:{:032x}", xxhash_rust::xxh3::xxh3_128(url.as_bytes()));
+        for name in names.iter().filter(|name| name.starts_with("http:") && **name != page) {
+            heap.transaction(|tx| tx.remove(name)).unwrap();
+        }
+    });
+    let opened = place.usual(&url);
+    assert_eq!((opened.tier, opened.pixels == first.pixels, opened.notes.len()), (Tier::List, true, 2));
 
     // One with a fault is as good as gone; one that is back counts.
     let back = Server::at(&address.to_string());
@@ -323,6 +337,13 @@ fn pages_in_other_letters_look_as_those_in_utf_8() {
         [b"<!doctype html><meta charset=koi8-r>".as_slice(), &bytes["<!doctype html>".len()..]].concat();
     let file = place.write("a.html", meta);
     assert_eq!(place.open(&file, view(300, 200)).pixels, right);
+    // A style sheet of which one byte is no letter is one all the same.
+    let style = |bytes: &[u8]| {
+        server.say("/a.css", Reply::css(bytes));
+        server.say("/styled.html", Reply::html("<!doctype html><link rel=stylesheet href=a.css><p>x"));
+        anew(&server.url("/styled.html"), view(300, 200))
+    };
+    assert_eq!(style(b"/* \xe9 */ p { color: red }"), style(b"p { color: red }"));
 }
 
 #[test]

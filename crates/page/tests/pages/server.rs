@@ -18,6 +18,10 @@ pub(crate) enum Way {
     Endless,
     /// The head, then nothing for as long as the test takes.
     Stuck,
+    /// The head, then a byte now and then.
+    Drop,
+    /// Nothing for as long as the test takes.
+    Mute,
     /// These bytes, and nothing of HTTP about them.
     Raw(Vec<u8>),
 }
@@ -182,6 +186,13 @@ fn answer(
         stream.write_all(bytes)?;
         return Ok(false);
     }
+    let rest = || std::thread::sleep(Duration::from_millis(20));
+    if matches!(reply.way, Way::Mute) {
+        while !shared.ends.load(Ordering::SeqCst) {
+            rest();
+        }
+        return Ok(false);
+    }
     let is_known = |said: &str, known: &str| {
         asked.get(known).is_some_and(|known| reply.header(said).is_some_and(|said| said == known))
     };
@@ -211,10 +222,16 @@ fn answer(
         }
         Way::Stuck => {
             while !shared.ends.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(20));
+                rest();
             }
         }
-        Way::Whole | Way::Raw(_) => {
+        Way::Drop => {
+            for byte in &reply.body {
+                stream.write_all(&[*byte])?;
+                rest();
+            }
+        }
+        Way::Whole | Way::Raw(_) | Way::Mute => {
             stream.write_all(&reply.body)?;
             // What is said of the length may not be so.
             return Ok(reply.header("Content-Length").is_none());
@@ -223,9 +240,9 @@ fn answer(
     Ok(false)
 }
 
-/// Talks TLS with a certificate that nobody has signed but itself, and then says nothing.
-pub(crate) fn self_made_tls() -> SocketAddr {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+/// Talks TLS with a certificate that nobody has signed but itself, and says the same of everything; the certificate in PEM.
+pub(crate) fn self_made_tls(page: &'static str) -> (SocketAddr, String) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -242,11 +259,15 @@ pub(crate) fn self_made_tls() -> SocketAddr {
             let _ = stream.set_read_timeout(Some(Duration::from_secs(60)));
             if let Ok(connection) = rustls::ServerConnection::new(Arc::clone(&config)) {
                 let mut stream = rustls::StreamOwned::new(connection, stream);
-                let _ = stream.read(&mut [0; 64]);
+                if stream.read(&mut [0; 4096]).is_ok() {
+                    let length = page.len();
+                    let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{page}");
+                    let _ = stream.flush();
+                }
             }
         }
     });
-    address
+    (address, made.cert.pem())
 }
 
 /// Takes what is TLS for a bad request, as servers do that talk none.

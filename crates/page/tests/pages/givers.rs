@@ -1,0 +1,62 @@
+//! Whatever gives bytes can give pages.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use holdfast_page::{
+    Address, Answer, Asking, Fetch, FetchError, Fetched, Opening, PageError, PageLimits, Tier, Wanted,
+    open_with,
+};
+
+use crate::{Place, is_drawn, limits, view};
+
+/// Pages in memory; one address is more than anybody wants, at another it panics.
+struct Memory(HashMap<&'static str, &'static str>);
+
+impl Fetch for Memory {
+    fn fetch(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
+        match wanted.url.path() {
+            "/panic" => panic!("as a giver may"),
+            "/much" => {
+                Ok(Answer::Bytes(Fetched::new(wanted.url.clone(), vec![b'x'; wanted.bytes_max as usize + 1])))
+            }
+            path => {
+                let bytes = self.0.get(path).ok_or(FetchError::NotFound)?.as_bytes().to_vec();
+                Ok(Answer::Bytes(Fetched::new(wanted.url.clone(), bytes)))
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_comes_from_anything_that_gives_bytes_and_neither_its_panics_nor_its_excess_get_through() {
+    let place = Place::new();
+    let pages = HashMap::from([
+        ("/a.html", "<!doctype html><link rel=stylesheet href=a.css><p>text<img src=/panic><img src=/much>"),
+        ("/a.css", "p { background: red }"),
+    ]);
+    let cache = place.cache();
+    let memory = Arc::new(Memory(pages));
+    let limits = PageLimits { resource_bytes: 1 << 20, source_bytes: 1 << 20, ..limits() };
+    let open = |path: &str| {
+        let asking = Asking::Reload;
+        let opening =
+            Opening { asking, ..Opening::new(view(300, 200), &limits, Some(&cache), memory.clone()) };
+        let address = Address::parse(&format!("http://archive.invalid{path}")).unwrap();
+        let mut opened = open_with(&address, &opening)?;
+        if let Some(to_keep) = opened.to_keep.take() {
+            to_keep.keep(&cache).unwrap();
+        }
+        Ok::<_, PageError>(opened)
+    };
+    let opened = open("/a.html").unwrap();
+    assert!(is_drawn(&opened.pixels));
+    for said in ["/panic: the server does not answer", "/much: it has more than 1048576 bytes"] {
+        assert!(opened.notes.iter().any(|note| note.contains(said)), "{said}: {:?}", opened.notes);
+    }
+    assert_eq!(open("/a.html").unwrap().tier, Tier::List);
+    for refused in ["/panic", "/much", "/none"] {
+        let refused = open(refused);
+        assert!(matches!(refused, Err(PageError::Fetch { .. })), "{refused:?}");
+    }
+}
