@@ -45,6 +45,8 @@ pub fn run(command: &PageCommand) -> Result<u8, Failure> {
         PageCommand::Keep(args) => keep(args),
         PageCommand::Open(args) => Err(page_program::become_it("open", &args.arguments)),
         PageCommand::Import(args) => Err(page_program::become_it("import", &args.arguments)),
+        PageCommand::Find(args) => Err(page_program::become_it("find", &args.arguments)),
+        PageCommand::Boxes(args) => Err(page_program::become_it("boxes", &args.arguments)),
         PageCommand::Ls(args) => Err(page_program::become_it("ls", &args.arguments)),
         PageCommand::Show(args) => Err(page_program::become_it("show", &args.arguments)),
         PageCommand::Rm(args) => Err(page_program::become_it("rm", &args.arguments)),

@@ -49,6 +49,12 @@ pub enum PageCommand {
     /// Fill the cache with the pages of a folder or of a WARC file
     #[command(disable_help_flag = true)]
     Import(PagePassedArgs),
+    /// Find a text on a page: where it is
+    #[command(disable_help_flag = true)]
+    Find(PagePassedArgs),
+    /// Tell where on a page the elements are that match a selector
+    #[command(disable_help_flag = true)]
+    Boxes(PagePassedArgs),
     /// List the pages that `open` has kept
     #[command(disable_help_flag = true)]
     Ls(PagePassedArgs),

@@ -20,7 +20,7 @@ use crate::engine::Made;
 use crate::entry::{Entry, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, Part, SCROLL_BOUND, assemble};
 use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
-use crate::list::stays::{Scrolls, slip};
+use crate::list::stays::Scrolls;
 use crate::list::{self, CommandRecord, List, Open, Supply, Tables};
 use crate::loader::{Found, Reach, Resource};
 use crate::pixels::{Pixels, rasterize};
@@ -306,11 +306,9 @@ impl<'heap> Kept<'heap> {
         // As the engine computes it, so that the same bits come out.
         let scale = view.scale_factor_f64();
         let up = Affine::translate((0.0, 0.0 - f64::from(scroll) / scale * scale));
-        let nearly = Affine::translate((0.0, slip(view, scroll)));
         let shift = |scrolls| match scrolls {
             Scrolls::Moves => up,
             Scrolls::Stays => Affine::IDENTITY,
-            Scrolls::Nearly => nearly,
         };
         let mut painted = Ok(());
         let pixels = catch_unwind(AssertUnwindSafe(|| {

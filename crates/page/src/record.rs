@@ -68,7 +68,7 @@ fn rule(
     view: View,
     content_height: u32,
     whole: &Scene,
-    mut scrolls: Vec<Scrolls>,
+    scrolls: Vec<Scrolls>,
     has_room: bool,
 ) -> Option<Vec<Scrolls>> {
     if scrolls.iter().all(|one| *one == Scrolls::Moves) {
@@ -77,19 +77,10 @@ fn rule(
     let last = content_height.saturating_sub(view.height);
     let mut explains = |scroll| {
         let seen = lines(engine, view, scroll, view.height);
-        stays::explains(whole, &mut scrolls, &seen, view, scroll)
+        stays::explains(whole, &scrolls, &seen, view, scroll)
     };
-    let holds = has_room && [0, last / 2, last].into_iter().all(|near| explains(telling(view, near)));
+    let holds = has_room && [0, last / 2, last].into_iter().all(&mut explains);
     holds.then_some(scrolls)
-}
-
-/// A place near one, where what stays exactly and what stays nearly are told apart best.
-fn telling(view: View, near: u32) -> u32 {
-    let slip = |scroll: &u32| stays::slip(view, *scroll).abs();
-    (near.saturating_sub(15)..=near)
-        .rev()
-        .max_by(|one, other| slip(one).total_cmp(&slip(other)))
-        .unwrap_or(near)
 }
 
 /// What the engine paints of some lines of the page, the first of which is at the top.

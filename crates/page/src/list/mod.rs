@@ -33,7 +33,7 @@ const TALL_BANDS: u32 = 32;
 pub(crate) struct CommandRecord {
     /// Where its bytes are.
     pub(crate) at: U32,
-    /// How many they are, and [`STAYS`], [`NEARLY`].
+    /// How many they are, and [`STAYS`].
     pub(crate) bytes: U32,
     /// The first and last of the bands that it may paint in.
     pub(crate) first: U32,
@@ -42,20 +42,14 @@ pub(crate) struct CommandRecord {
 
 /// It is not moved when the page is scrolled.
 pub(crate) const STAYS: u32 = 1 << 31;
-/// It stays as nearly as single precision lets it.
-pub(crate) const NEARLY: u32 = 1 << 30;
 
 impl CommandRecord {
     pub(crate) fn length(&self) -> u32 {
-        self.bytes.get() & !(STAYS | NEARLY)
+        self.bytes.get() & !STAYS
     }
 
     pub(crate) fn scrolls(&self) -> Scrolls {
-        match self.bytes.get() & (STAYS | NEARLY) {
-            0 => Scrolls::Moves,
-            STAYS => Scrolls::Stays,
-            _ => Scrolls::Nearly,
-        }
+        if self.bytes.get() & STAYS == 0 { Scrolls::Moves } else { Scrolls::Stays }
     }
 }
 
@@ -118,7 +112,7 @@ pub(crate) fn capture(strips: &[Strip]) -> Result<List, Uncapturable> {
             let at = payload.bytes.len();
             write::write(one, &mut payload, &mut list.shared)?;
             let (at, end) = match (u32::try_from(at), u32::try_from(payload.bytes.len())) {
-                (Ok(at), Ok(end)) if end - at < NEARLY => (at, end),
+                (Ok(at), Ok(end)) if end - at < STAYS => (at, end),
                 _ => return Err(Uncapturable),
             };
             let first = (top.max(f64::from(strip.first)) as u32 / BAND_HEIGHT).min(bands - 1);
@@ -126,7 +120,6 @@ pub(crate) fn capture(strips: &[Strip]) -> Result<List, Uncapturable> {
             let number = U32::new(list.commands.len() as u32);
             let said = match strip.scrolls.get(place) {
                 Some(Scrolls::Stays) => STAYS,
-                Some(Scrolls::Nearly) => STAYS | NEARLY,
                 Some(Scrolls::Moves) | None => 0,
             };
             list.commands.push(CommandRecord {

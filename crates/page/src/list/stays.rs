@@ -19,14 +19,10 @@ pub(crate) enum Scrolls {
     Moves,
     /// It stays.
     Stays,
-    /// It stays as nearly as the engine's single precision lets it.
-    Nearly,
 }
 
 /// Of a pixel: what double precision loses.
 const NOTHING: f64 = 1e-6;
-/// What single precision loses is told apart from that from here on.
-const SOMETHING: f64 = 1e-5;
 
 /// Told of a page that is scrolled down by no line and by one; nothing, if something does neither.
 pub(crate) fn classify(whole: &Scene, shifted: &Scene) -> Option<Vec<Scrolls>> {
@@ -60,21 +56,8 @@ pub(crate) fn classify(whole: &Scene, shifted: &Scene) -> Option<Vec<Scrolls>> {
     Some(found)
 }
 
-/// How far what stays nearly is from where it was, when the page is scrolled down by so many lines.
-pub(crate) fn slip(view: View, scroll: u32) -> f64 {
-    let css = f64::from(scroll) / view.scale_factor_f64();
-    f64::from(css as f32) * view.scale_factor_f64() - css * view.scale_factor_f64()
-}
-
-/// Whether a viewport as the engine paints it, so far down, is what the whole page says. What stays nearly is found out here.
-pub(crate) fn explains(
-    whole: &Scene,
-    scrolls: &mut [Scrolls],
-    seen: &Scene,
-    view: View,
-    scroll: u32,
-) -> bool {
-    let slip = slip(view, scroll);
+/// Whether a viewport as the engine paints it, so far down, is what the whole page says.
+pub(crate) fn explains(whole: &Scene, scrolls: &[Scrolls], seen: &Scene, view: View, scroll: u32) -> bool {
     let mut next = seen.commands.iter().enumerate().peekable();
     // For each layer that is open, whether the viewport has it.
     let mut open: Vec<bool> = Vec::new();
@@ -91,13 +74,7 @@ pub(crate) fn explains(
         let is_there = there.is_some_and(|there| match *scrolls {
             Scrolls::Moves if number == 0 && is_ground(one, there, view) => true,
             Scrolls::Moves => is_moved(one, there, f64::from(scroll)),
-            Scrolls::Stays if is_moved(one, there, 0.0) => true,
-            _ if slip.abs() > SOMETHING && is_moved(one, there, -slip) => {
-                *scrolls = Scrolls::Nearly;
-                true
-            }
-            Scrolls::Nearly => slip.abs() <= SOMETHING && is_moved(one, there, 0.0),
-            Scrolls::Stays => false,
+            Scrolls::Stays => is_moved(one, there, 0.0),
         });
         if is_there {
             next.next();

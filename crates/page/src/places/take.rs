@@ -49,7 +49,7 @@ impl Taking<'_> {
         let mut chain = Vec::new();
         let mut placed = Placed { transform: Affine::IDENTITY, fixed: false, gone: false };
         let mut next = Some(id);
-        let root = self.engine.try_root_element().map(|root| root.id);
+        let root = self.engine.try_root_element();
         while let Some(node) = next.and_then(|id| self.engine.get_node(id)) {
             if let Some(known) = self.known.get(&node.id) {
                 placed = *known;
@@ -64,8 +64,7 @@ impl Taking<'_> {
                 around.map_or((0.0, 0.0), |around| (around.scroll_offset().x, around.scroll_offset().y));
             let at = node.final_layout().location;
             let offset = (f64::from(at.x) - scrolled.0, f64::from(at.y) - scrolled.1);
-            let is_fixed =
-                node.taffy_position() == taffy::Position::Fixed && around.map(|around| around.id) == root;
+            let is_fixed = node.taffy_position() == taffy::Position::Fixed && is_child_of(node.id, root);
             let is_clear = node.primary_styles().is_some_and(|style| style.get_effects().opacity == 0.0);
             placed = Placed {
                 transform: placed.transform
@@ -178,6 +177,11 @@ impl Taking<'_> {
         }
         0
     }
+}
+
+/// Whether a box is painted as a child of the root: the only ones that the engine keeps in place. One with a `z-index` goes with the page.
+fn is_child_of(id: NodeId, root: Option<&Node>) -> bool {
+    root.is_some_and(|root| root.paint_children.borrow().iter().flatten().any(|child| *child == id))
 }
 
 /// The pieces of all lines, by where they are in the text.

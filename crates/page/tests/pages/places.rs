@@ -111,6 +111,35 @@ fn what_is_found_is_where_the_ink_is() {
 }
 
 #[test]
+fn what_stays_in_the_viewport_is_told_as_the_engine_paints_it() {
+    let place = Place::new();
+    let tall = "<main style='height: 2000px'></main>";
+    // This engine lets what is fixed and has a `z-index` go with the page: then that is where it is.
+    for style in ["", "z-index: 5", "transform: rotate(2deg)", "overflow: hidden"] {
+        for around in ["section", "section style='transform: translateX(9px)'"] {
+            let nav = format!(
+                "<{around}><nav style='position: fixed; top: 70px; {style}'><u>needle</u></nav></section>"
+            );
+            let file = place.write("a.html", page("", &format!("{nav}{tall}")));
+            let view = view(300, 200);
+            let found = place.places(&file, view).find("needle", FindOptions::default()).remove(0);
+            let scroll = 31;
+            let mut there = found.places[0];
+            if !found.fixed {
+                there[1] -= scroll as f32;
+                there[3] -= scroll as f32;
+            }
+            assert_holds(
+                there,
+                ink(&file, view.scrolled(scroll)),
+                12.0,
+                &format!("{style} in {around}: {}", found.fixed),
+            );
+        }
+    }
+}
+
+#[test]
 fn a_match_over_the_end_of_a_line_is_two_places_and_white_space_counts_as_it_is_laid_out() {
     let place = Place::new();
     let file = place.write(
