@@ -133,6 +133,34 @@ fn a_warc_file_is_imported_under_its_addresses_with_what_its_pages_ask_for() {
     assert!(String::from_utf8_lossy(&listed.stdout).contains("http://a.invalid/page  Kept"));
 }
 
+#[test]
+fn the_document_of_an_address_is_that_of_the_view_that_was_used_last() {
+    let place = Place::new();
+    let document = |address: &str| {
+        let output = place.program().args(["document", address]).output().unwrap();
+        (String::from_utf8_lossy(&output.stdout).trim().to_owned(), output.status.code())
+    };
+    assert_eq!(document("http://a.invalid/").1, Some(3));
+    let file = place.write("crawl.warc", warc(&[("http://a.invalid/", HTML, b"<!doctype html><p>older")]));
+    ended(importing(&place, &file).args(["--only", "document"]));
+    let (older, code) = document("http://a.invalid/#place");
+    assert!(older.starts_with("dom:") && code == Some(0), "{older}");
+    let name = place.cache().views().unwrap()[0].name.clone();
+    place.spoil(|heap| {
+        let used = crate::HEADER_BYTES as u64 - 8;
+        heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), used, &1_000u64.to_le_bytes())).unwrap();
+    });
+    place.write("crawl.warc", warc(&[("http://a.invalid/", HTML, b"<!doctype html><p>newer")]));
+    ended(&mut importing(&place, &file));
+    let (newer, _) = document("http://a.invalid/");
+    assert!(newer.starts_with("dom:") && newer != older, "{newer}");
+    assert_eq!(place.cache().document_of("http://a.invalid/").unwrap().as_ref(), Some(&newer));
+    place.spoil(|heap| {
+        heap.transaction(|tx| tx.write(tx.root(&newer).unwrap(), 100, &[0xff; 8])).unwrap();
+    });
+    assert_eq!(document("http://a.invalid/").0, older, "what has rotted is not handed out");
+}
+
 /// Answers that nothing changed to whoever knows the validator of the archive.
 fn unchanged_server() -> (u16, std::sync::mpsc::Receiver<String>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
