@@ -1,5 +1,6 @@
 //! `holdfast keeper`: what a person types, with a keeper and without one.
 
+use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,13 @@ struct Running(Child);
 
 impl Running {
     fn start(scratch: &Scratch, arguments: &[&str]) -> Running {
+        Running::start_telling(scratch, arguments, Stdio::null())
+    }
+
+    /// What it tells people goes there.
+    fn start_telling(scratch: &Scratch, arguments: &[&str], there: Stdio) -> Running {
         let mut command = scratch.holdfast();
-        command.args(["keeper", "run"]).args(arguments).stderr(Stdio::null());
+        command.args(["keeper", "run"]).args(arguments).stderr(there);
         let running = Running(command.spawn().unwrap());
         let started = Instant::now();
         while status(scratch)["keeper"].is_null() {
@@ -85,6 +91,30 @@ fn a_keeper_checkpoints_what_a_program_left_and_ends_when_it_is_told_to() {
     assert!(succeed(scratch.holdfast().args(["keeper", "metrics"])).contains("holdfast_flushes_total 1\n"));
     let killed = Command::new("kill").args(["-TERM", &keeper.0.id().to_string()]).status().unwrap();
     assert!(killed.success() && keeper.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_keeper_whose_notices_nobody_takes_saves_and_serves_on() {
+    let scratch = with_unsaved_heap();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let nobody = std::io::pipe().unwrap().1;
+    for there in [Stdio::from(full), Stdio::from(nobody)] {
+        let mut keeper = Running::start_telling(&scratch, &[], there);
+        let pid = keeper.0.id().to_string();
+        let signal = |name: &str| {
+            assert!(Command::new("kill").args([name, pid.as_str()]).status().unwrap().success(), "{name}")
+        };
+        signal("-PWR");
+        let started = Instant::now();
+        while !succeed(scratch.holdfast().args(["keeper", "metrics"])).contains("holdfast_flushes_total 1\n")
+        {
+            assert!(started.elapsed() < Duration::from_secs(20), "nothing was saved");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(status(&scratch)["keeper"].as_u64(), Some(keeper.0.id().into()));
+        signal("-TERM");
+        assert!(keeper.0.wait().unwrap().success());
+    }
 }
 
 #[test]

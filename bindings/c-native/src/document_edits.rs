@@ -22,6 +22,9 @@ pub struct DocLimits {
     depth: u64,
     attributes: u64,
     text_bytes: u64,
+    all_attributes: u64,
+    names: u64,
+    token_parts: u64,
 }
 
 /// # Safety
@@ -41,7 +44,9 @@ unsafe fn options(limits: *const DocLimits) -> ParseOptions {
         depth: or_short(limits.depth, default.depth),
         attributes: or_short(limits.attributes, default.attributes),
         text_bytes: or(limits.text_bytes, default.text_bytes),
-        ..default
+        all_attributes: or_short(limits.all_attributes, default.all_attributes),
+        names: or_short(limits.names, default.names),
+        token_parts: or(limits.token_parts, default.token_parts),
     };
     ParseOptions { limits, ..ParseOptions::default() }
 }

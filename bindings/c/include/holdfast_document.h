@@ -86,6 +86,9 @@ typedef struct nv_doc_limits {
     uint64_t depth;        /* 2048 nodes below each other */
     uint64_t attributes;   /* 1023 of one element, which is the most */
     uint64_t text_bytes;   /* 128 MiB of text and values; at most 2 GiB */
+    uint64_t all_attributes; /* 4 million of all elements and tags together */
+    uint64_t names;          /* 16384 different names of elements and attributes; at most 50000 */
+    uint64_t token_parts;    /* 100000 spaces, slashes and quotes within one tag or comment */
 } nv_doc_limits;
 
 /* An attribute, where it lies. */

@@ -114,7 +114,8 @@ fn node_of<'d>(document: &'d Document<'_>, id: u32) -> Result<Node<'d>, DomError
 impl NativeDocument {
     /// Parses a page into plain memory: bytes, or a file.
     #[staticmethod]
-    #[pyo3(signature = (data, path, *, scripting, source_bytes, nodes, depth, attributes, text_bytes))]
+    #[pyo3(signature = (data, path, *, scripting, source_bytes, nodes, depth, attributes, text_bytes, all_attributes, names,
+        token_parts))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn parse(
         py: Python<'_>,
@@ -126,6 +127,9 @@ impl NativeDocument {
         depth: Option<u32>,
         attributes: Option<u32>,
         text_bytes: Option<u64>,
+        all_attributes: Option<u32>,
+        names: Option<u32>,
+        token_parts: Option<u64>,
     ) -> PyResult<NativeDocument> {
         let default = Limits::default();
         let limits = Limits {
@@ -134,7 +138,9 @@ impl NativeDocument {
             depth: depth.unwrap_or(default.depth),
             attributes: attributes.unwrap_or(default.attributes),
             text_bytes: text_bytes.unwrap_or(default.text_bytes),
-            ..default
+            all_attributes: all_attributes.unwrap_or(default.all_attributes),
+            names: names.unwrap_or(default.names),
+            token_parts: token_parts.unwrap_or(default.token_parts),
         };
         let options = ParseOptions { limits, scripting, fragment_of: None };
         let parsed = match (data, path) {

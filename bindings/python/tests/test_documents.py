@@ -392,9 +392,14 @@ def test_errors_say_what_to_do_and_leave_what_was_there(kept: Document, places: 
     assert one(kept, "a")["href"] == "/1"
     assert len(Document.parse(deep, max_depth=4000).select("div")) == 3000
     options: list[Any] = [{"max_source_bytes": 10}, {"max_nodes": 10}, {"max_attributes": 1}, {"max_text_bytes": 1}]
+    options += [{"max_all_attributes": 1}, {"max_names": 2}]
     for limits in options:
         with pytest.raises(holdfast.DocumentTooLarge, match="raise the limit"):
             Document.parse(PAGE, **limits)
+    wide = "<p" + " " * 200_000
+    with pytest.raises(holdfast.DocumentTooLarge, match="raise the limit"):
+        Document.parse(wide)
+    assert Document.parse(wide, max_token_parts=1_000_000).select("body")
     with pytest.raises(FileNotFoundError, match="none.html"):
         Document.parse(tmp_path / "none.html", heap=heap)
     with pytest.raises(holdfast.DocumentNotFound, match="other"):

@@ -9,7 +9,7 @@ use holdfast_applet::{Applet, Call, CallError, Stdio};
 use crate::args::CallArgs;
 use crate::exit::{FOUND, Failure};
 use crate::granted::{host, prepare, usage};
-use crate::output::print;
+use crate::output::{print, say};
 use crate::run::{explain, show_metrics};
 
 /// Captured output of an applet that is called, which has no streams of its own.
@@ -32,9 +32,9 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     };
     match applet.weaker().len() {
         0 => {}
-        count => eprintln!(
-            "holdfast: {count} layers of the sandbox are missing or incomplete here; `holdfast doctor` says which"
-        ),
+        count => say(format_args!(
+            "{count} layers of the sandbox are missing or incomplete here; `holdfast doctor` says which"
+        )),
     }
     let done = match &args.function {
         None => list(&applet),

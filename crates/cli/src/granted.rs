@@ -10,7 +10,7 @@ use holdfast_region::{
 use crate::applet_args::AppletArgs;
 use crate::exit::{Failure, HOST_FAILED, NO_APPLET, USAGE};
 use crate::heap::key_for_new;
-use crate::output::with_progress;
+use crate::output::{say, with_progress};
 use crate::size::show_size;
 
 /// The command for an applet, without arguments and streams, and its heap.
@@ -24,9 +24,9 @@ pub fn prepare(
     }
     let places = Places::from_env().map_err(host);
     if places.as_ref().is_ok_and(Places::is_emulated) {
-        eprintln!(
-            "holdfast: the pool is emulated (HOLDFAST_EMULATE_DAX=1): commits at level system end with the machine"
-        );
+        say(format_args!(
+            "the pool is emulated (HOLDFAST_EMULATE_DAX=1): commits at level system end with the machine"
+        ));
     }
     let mut limits = Limits::default();
     limits.memory_bytes = args.memory;
@@ -168,7 +168,7 @@ impl Granted {
         if self.made_now
             && let Err(error) = self.names.remove(&self.name, &self.key)
         {
-            eprintln!("holdfast: the new heap {} could not be removed again: {error}", self.name);
+            say(format_args!("the new heap {} could not be removed again: {error}", self.name));
         }
     }
 }

@@ -5,6 +5,7 @@
 //! in one message that says what to do, and in one of the documented exit codes ([`exit`]).
 
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 #![allow(unreachable_pub, reason = "a program: what its modules share is public inside of it")]
 
 mod applet_args;

@@ -1,8 +1,10 @@
 //! What people and programs see: tables, JSON, and a sign of life when something takes long.
 
+use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::Duration;
 
+use holdfast_sys::terminal::notice;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Serialize, Serializer};
 
@@ -100,8 +102,8 @@ pub fn print_beside(text: &str) -> Result<(), Failure> {
 }
 
 /// Tells the person something on standard error. Where that cannot be written there is nobody to tell, and no reason to end.
-pub fn say(text: &str) {
-    let _ = io::stderr().write_all(format!("holdfast: {text}\n").as_bytes());
+pub fn say(text: impl Display) {
+    notice(format_args!("holdfast: {text}"));
 }
 
 /// Why results cannot be printed.

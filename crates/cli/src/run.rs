@@ -9,7 +9,7 @@ use holdfast_applet::{
 use crate::args::RunArgs;
 use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, VIOLATION};
 use crate::granted::{Granted, host, prepare};
-use crate::output::with_progress;
+use crate::output::{say, with_progress};
 use crate::size::show_size;
 
 pub fn run(args: RunArgs) -> Result<u8, Failure> {
@@ -24,10 +24,10 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
             let done = finish(outcome, metrics)?;
             // A program says that a file is not there, and not why.
             if is_native && status != 0 && !has_files {
-                eprintln!(
-                    "holdfast: it ended with status {status}, and had no files but the system's libraries; if it looked for \
+                say(format_args!(
+                    "it ended with status {status}, and had no files but the system's libraries; if it looked for \
                      some, grant their directory with --dir"
-                );
+                ));
             }
             Ok(done)
         }
@@ -42,7 +42,7 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
 
 fn finish(outcome: Outcome, metrics: bool) -> Result<u8, Failure> {
     for note in &outcome.notes {
-        eprintln!("holdfast: {note}");
+        say(format_args!("{note}"));
     }
     let mut cost = outcome.metrics;
     let closed = outcome.region.map(|region| {
@@ -57,7 +57,7 @@ fn finish(outcome: Outcome, metrics: bool) -> Result<u8, Failure> {
         show_metrics(&cost);
     }
     if let Some(error) = &outcome.heap_error {
-        eprintln!("holdfast: {error}");
+        say(format_args!("{error}"));
     }
     closed.transpose().map_err(host)?;
     Ok(u8::try_from(outcome.exit_status).unwrap_or(u8::MAX))
@@ -110,12 +110,12 @@ pub fn show_metrics(metrics: &Metrics) {
             let how = if metrics.compiled { "compiled" } else { "from the cache" };
             let (engine, load) = (ms(metrics.engine_time), ms(metrics.load_time));
             let start = ms(metrics.instantiate_time);
-            eprintln!(
-                "holdfast: engine {engine:.2} ms, load {load:.2} ms ({how}), start {start:.2} ms, run {run:.2} ms (CPU \
+            say(format_args!(
+                "engine {engine:.2} ms, load {load:.2} ms ({how}), start {start:.2} ms, run {run:.2} ms (CPU \
                  {cpu:.2} ms)"
-            );
+            ));
         }
-        _ => eprintln!("holdfast: start {start:.2} ms, run {run:.2} ms (CPU with the start {cpu:.2} ms)"),
+        _ => say(format_args!("start {start:.2} ms, run {run:.2} ms (CPU with the start {cpu:.2} ms)")),
     }
     let fuel = metrics.fuel_used.map(|fuel| format!(", fuel {fuel}")).unwrap_or_default();
     let messages = match metrics.messages {
@@ -124,10 +124,10 @@ pub fn show_metrics(metrics: &Metrics) {
             format!(", {} calls, {messages} messages of {}", metrics.calls, show_size(metrics.message_bytes))
         }
     };
-    eprintln!(
-        "holdfast: volatile memory {} at most, heap {}{}{fuel}{messages}",
+    say(format_args!(
+        "volatile memory {} at most, heap {}{}{fuel}{messages}",
         show_size(metrics.peak_memory_bytes),
         show_size(metrics.heap_backed_bytes),
         if metrics.heap_dirty { ", changed" } else { ", unchanged" },
-    );
+    ));
 }

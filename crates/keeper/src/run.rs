@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use holdfast_sys::terminal::notice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -152,7 +153,7 @@ impl Keeper {
         let Some(says) = logind.says() else { return };
         let words = says.map_or_else(|why| format!("none: {why}"), |()| "held".to_owned());
         if self.shutdown_lock.as_ref() != Some(&words) {
-            eprintln!("holdfast keeper: lock that has a shutdown wait: {words}");
+            notice(format_args!("holdfast keeper: lock that has a shutdown wait: {words}"));
             self.shutdown_lock = Some(words);
         }
     }
@@ -164,7 +165,7 @@ impl Keeper {
         let ms = report.milliseconds;
         let left = if left.is_empty() { String::new() } else { format!("; not saved: {}", left.join(", ")) };
         let databases = if databases == 0 { String::new() } else { format!(" and {databases} databases") };
-        eprintln!("holdfast keeper: {cause:?}: {heaps} heaps{databases} saved in {ms} ms{left}");
+        notice(format_args!("holdfast keeper: {cause:?}: {heaps} heaps{databases} saved in {ms} ms{left}"));
         notify(&format!("STATUS=saved {heaps} heaps{databases} in {ms} ms{left}"));
     }
 

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use peniko::{ImageAlphaType, ImageFormat};
 
-use crate::engine::{Link, NodeBox};
 use crate::error::EntryDamage;
 use crate::fonts::{FontPlace, FontRecord};
 use crate::list::wire::{Reader, Writer};
@@ -148,44 +147,4 @@ impl About {
 
 fn path(from: &mut Reader<'_>) -> Result<PathBuf, EntryDamage> {
     Ok(PathBuf::from(std::ffi::OsString::from_vec(from.block()?.to_vec())))
-}
-
-pub(crate) fn write_links(links: &[Link]) -> Vec<u8> {
-    let mut to = Writer::default();
-    to.u32(links.len() as u32);
-    for link in links {
-        to.f32s(&link.place);
-        to.block(link.href.as_bytes());
-    }
-    to.bytes
-}
-
-pub(crate) fn read_links(bytes: &[u8]) -> Result<Vec<Link>, EntryDamage> {
-    let from = &mut Reader::new(bytes, "links");
-    let mut links = Vec::new();
-    for _ in 0..from.count(20)? {
-        links.push(Link { place: from.f32s()?, href: from.text()?.to_owned() });
-    }
-    from.end()?;
-    Ok(links)
-}
-
-pub(crate) fn write_boxes(boxes: &[NodeBox]) -> Vec<u8> {
-    let mut to = Writer::default();
-    to.u32(boxes.len() as u32);
-    for one in boxes {
-        to.u32(one.node);
-        to.f32s(&one.place);
-    }
-    to.bytes
-}
-
-pub(crate) fn read_boxes(bytes: &[u8]) -> Result<Vec<NodeBox>, EntryDamage> {
-    let from = &mut Reader::new(bytes, "boxes");
-    let mut boxes = Vec::new();
-    for _ in 0..from.count(20)? {
-        boxes.push(NodeBox { node: from.u32()?, place: from.f32s()? });
-    }
-    from.end()?;
-    Ok(boxes)
 }

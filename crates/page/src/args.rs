@@ -11,6 +11,8 @@ Examples:
   holdfast-page open index.html --png page.png                    # laid out, painted, and kept
   holdfast-page open index.html --png page.png                    # painted from what was kept
   holdfast-page open index.html --png page.png --scroll 2000
+  holdfast-page find index.html 'some words' --json
+  holdfast-page boxes index.html 'h2 > a'
   holdfast-page open https://example.org/#news --png page.png     # the server is asked whether it changed
   holdfast-page open https://example.org/ --png page.png --offline
   holdfast-page open . --png folder.png                           # a folder: its index.html, or a list
@@ -31,6 +33,10 @@ pub(crate) enum Command {
     Open(OpenArgs),
     /// List the pages in the cache, the one that was used last first
     Ls(ListArgs),
+    /// Find a text on a page: where it is, also over the ends of lines. Exits with 1 if it is not there
+    Find(FindArgs),
+    /// Tell where the elements are that match a selector. Exits with 1 if there are none
+    Boxes(BoxesArgs),
     /// Show what the cache has of a page: views, links
     Show(ShowArgs),
     /// Remove pages from the cache
@@ -82,6 +88,57 @@ pub(crate) struct OpenArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) place: CacheArgs,
+}
+
+/// A page that is asked what is where: its kept layout answers, or a new one.
+#[derive(Debug, Args)]
+pub(crate) struct AskArgs {
+    /// An HTML file, or its `file://` address
+    #[arg(value_name = "PAGE")]
+    pub(crate) page: String,
+    /// Width and height of the viewport, in pixels
+    #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "1280x800", value_parser = parse_viewport)]
+    pub(crate) viewport: (u32, u32),
+    /// Pixels for one of the page
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_scale)]
+    pub(crate) scale: u32,
+    /// Neither look into the cache nor keep anything
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+    /// How long style and layout may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) servers: ServerArgs,
+    #[command(flatten)]
+    pub(crate) place: CacheArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FindArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// What is looked for
+    #[arg(value_name = "TEXT")]
+    pub(crate) text: String,
+    /// Capitals differ from small letters
+    #[arg(long)]
+    pub(crate) case: bool,
+    /// How many matches are told at most
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    pub(crate) max: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BoxesArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+    /// A selector of CSS
+    #[arg(value_name = "SELECTOR")]
+    pub(crate) selector: String,
 }
 
 /// How servers are asked.

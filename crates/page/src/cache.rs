@@ -4,9 +4,8 @@
 //! Invariants:
 //! - An entry comes in one transaction with its document: a kill leaves the old one or the new one.
 //! - Whoever shows a page only reads: any number of processes at once. That a page was used is noted when nobody else is there.
-//! - Views and documents together stay below the quota: what was used longest ago goes, and a document with its last view.
+//! - Views and documents together stay below the quota: what was used longest ago goes, its picture first, and a document with its last view.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use holdfast_dom::Document;
@@ -21,12 +20,13 @@ use crate::about::About;
 use crate::answers;
 use crate::entry::{Entry, Header, Part, USED_AT};
 use crate::error::{CacheError, EntryDamage};
+use crate::evict::{Evicted, drop_lonely, evict_oldest, make_room};
 use crate::picture::{Kept, engine_build};
 use crate::sources::There;
 use crate::view::View;
 
-const VIEW: &str = "view:";
-const DOM: &str = "dom:";
+pub(crate) const VIEW: &str = "view:";
+pub(crate) const DOM: &str = "dom:";
 /// How long it is waited for somebody else who writes.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// That a page was used is noted if the last note is older.
@@ -34,7 +34,7 @@ const NOTE_AFTER_S: u64 = 60;
 /// Room beyond the quota for what replaces something: the old and the new are there together.
 const ROOM: u64 = 64 << 20;
 
-type Heap = Owned<RegionBacking>;
+pub(crate) type Heap = Owned<RegionBacking>;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -58,6 +58,10 @@ pub struct ViewRow {
     pub viewport: (u32, u32, u32),
     /// Bytes of the view.
     pub bytes: u64,
+    /// Bytes of it that are what is painted; 0 if that had to go.
+    pub picture_bytes: u64,
+    /// Bytes of it that say what is where.
+    pub layout_bytes: u64,
     /// Bytes of the page's document; 0 if it is not there.
     pub document_bytes: u64,
     /// When it was used last, in seconds since 1970.
@@ -73,6 +77,10 @@ pub struct CacheStats {
     pub views: u64,
     /// Their bytes.
     pub view_bytes: u64,
+    /// Those of them that are what is painted.
+    pub picture_bytes: u64,
+    /// Those of them that say what is where.
+    pub layout_bytes: u64,
     /// Documents.
     pub documents: u64,
     /// Their bytes.
@@ -90,7 +98,7 @@ pub(crate) fn view_name(address: &str, view: View) -> String {
 }
 
 /// Of the document that a build made of a source: another build may make another one.
-fn dom_prefix(source: &[u8; 16], engine: &[u8; 16]) -> String {
+pub(crate) fn dom_prefix(source: &[u8; 16], engine: &[u8; 16]) -> String {
     format!("{DOM}{:032x}:", xxh3_128([*source, *engine].as_flattened()))
 }
 
@@ -124,7 +132,7 @@ impl Cache {
         with_heap(region, work)
     }
 
-    /// Keeps a page's view and its document, in the place of what was there; returns how many views went for it.
+    /// Keeps a page's view and its document, in the place of what was there; returns what went for it.
     /// With `others`, what servers said.
     pub(crate) fn keep(
         &self,
@@ -133,7 +141,7 @@ impl Cache {
         entry: &[u8],
         dom: &[u8],
         others: &[(String, Vec<u8>)],
-    ) -> Result<u64, CacheError> {
+    ) -> Result<Evicted, CacheError> {
         let dom_name = dom_name(source, dom);
         let said: u64 = others.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         let needed = entry.len() as u64 + dom.len() as u64 + said;
@@ -164,7 +172,7 @@ impl Cache {
                 });
                 match stored {
                     // What is free is in pieces.
-                    Err(HeapError::OutOfMemory { .. }) if evict_oldest(heap, name)? => evicted += 1,
+                    Err(HeapError::OutOfMemory { .. }) if evict_oldest(heap, name, &mut evicted)? => {}
                     stored => {
                         stored?;
                         drop_lonely(heap, &dom_name)?;
@@ -270,6 +278,10 @@ impl Cache {
                 if name.starts_with(VIEW) {
                     stats.views += 1;
                     stats.view_bytes += root.bytes;
+                    if let Some(Ok(header)) = heap.bytes(name).map(Header::read) {
+                        stats.picture_bytes += header.picture_bytes();
+                        stats.layout_bytes += header.layout_bytes();
+                    }
                 } else if name.starts_with(DOM) {
                     stats.documents += 1;
                     stats.document_bytes += root.bytes;
@@ -293,7 +305,7 @@ pub(crate) fn document(heap: &Heap, source: u128) -> Option<Result<&[u8], EntryD
 }
 
 /// What counts against the quota.
-fn is_counted(name: &str) -> bool {
+pub(crate) fn is_counted(name: &str) -> bool {
     [VIEW, DOM, answers::ANSWER, answers::BODY].iter().any(|kind| name.starts_with(kind))
 }
 
@@ -337,7 +349,7 @@ fn wait(open: impl Fn() -> Result<Region, RegionError>) -> Result<Region, Region
     }
 }
 
-fn names(heap: &Heap, prefix: &str) -> Vec<String> {
+pub(crate) fn names(heap: &Heap, prefix: &str) -> Vec<String> {
     heap.heap()
         .roots()
         .map(|(name, _)| name)
@@ -367,6 +379,8 @@ fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
         title: String::new(),
         viewport: (0, 0, 0),
         bytes: bytes.len() as u64,
+        picture_bytes: 0,
+        layout_bytes: 0,
         document_bytes: 0,
         used_s: 0,
         damage: None,
@@ -376,6 +390,7 @@ fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
         let [width, height] = header.viewport;
         row.viewport = (width.get(), height.get(), header.scale_permille.get());
         row.used_s = header.used_s.get();
+        (row.picture_bytes, row.layout_bytes) = (header.picture_bytes(), header.layout_bytes());
         prefix = Some(dom_prefix(&header.source, &header.engine));
         About::read(Entry::open(bytes)?.part(Part::About)?)
     });
@@ -386,63 +401,4 @@ fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
     let is_its = |name: &str| prefix.as_ref().is_some_and(|prefix| name.starts_with(prefix));
     row.document_bytes = documents.iter().find(|(name, _)| is_its(name)).map_or(0, |(_, bytes)| *bytes);
     row
-}
-
-/// Lets views go until no more than `bytes_max` are left, besides those of these names, which are replaced.
-fn make_room(heap: &mut Heap, view: &str, dom: &str, bytes_max: u64) -> Result<u64, CacheError> {
-    let mut evicted = 0;
-    loop {
-        let roots = heap.heap().roots();
-        let counted = roots.filter(|(name, _)| *name != view && *name != dom);
-        let used: u64 = counted.filter(|(name, _)| is_counted(name)).map(|(_, root)| root.bytes).sum();
-        if used <= bytes_max {
-            return Ok(evicted);
-        }
-        let lonely = drop_lonely(heap, dom)?;
-        if lonely == 0 {
-            if !evict_oldest(heap, view)? {
-                return Ok(evicted);
-            }
-            evicted += 1;
-        }
-    }
-}
-
-/// Removes the view that was not used for the longest time, and what is damaged first of all.
-fn evict_oldest(heap: &mut Heap, but: &str) -> Result<bool, CacheError> {
-    let used = |name: &String| {
-        let header = heap.bytes(name).ok_or(EntryDamage::NoHeader).and_then(Header::read);
-        header.map_or(0, |header| header.used_s.get())
-    };
-    let oldest = names(heap, VIEW)
-        .into_iter()
-        .filter(|name| name != but)
-        .min_by_key(|name| (used(name), name.clone()));
-    let Some(oldest) = oldest else { return Ok(false) };
-    heap.transaction(|tx| tx.remove(&oldest))?;
-    drop_lonely(heap, "")?;
-    Ok(true)
-}
-
-/// Removes documents of which there is no view, and what servers said that no view asks for; returns how many.
-fn drop_lonely(heap: &mut Heap, but: &str) -> Result<u64, CacheError> {
-    let views = names(heap, VIEW);
-    let wanted: HashSet<String> = views
-        .iter()
-        .filter_map(|name| Header::read(heap.bytes(name)?).ok())
-        .map(|header| dom_prefix(&header.source, &header.engine))
-        .collect();
-    let mut dropped = 0;
-    for name in answers::lonely(heap, &views) {
-        heap.transaction(|tx| tx.remove(&name))?;
-        dropped += 1;
-    }
-    for name in names(heap, DOM) {
-        let is_wanted = name.rfind(':').is_some_and(|end| wanted.contains(&name[..=end]));
-        if !is_wanted && name != but {
-            heap.transaction(|tx| tx.remove(&name))?;
-            dropped += 1;
-        }
-    }
-    Ok(dropped)
 }

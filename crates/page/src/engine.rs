@@ -5,6 +5,7 @@
 //!   so is a page that takes too long (its thread is left to itself then, and ends with the process at the latest).
 //! - Nothing of the engine leaves the thread: its nodes hold addresses.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use blitz_dom::util::Point;
 use blitz_dom::{BaseDocument, DocumentConfig};
 use blitz_traits::shell::{ColorScheme, Viewport};
-use holdfast_dom::{Document, DomError, Kind};
+use holdfast_dom::{Document, DomError};
 use zerocopy::IntoBytes;
 
 use crate::error::PageError;
@@ -21,9 +22,10 @@ use crate::limits::{PageLimits, ROUNDS_MAX, STACK_BYTES};
 use crate::loader::{Loader, Reach, Resource};
 use crate::pixels::{Pixels, direct};
 use crate::place;
+use crate::places::{self, Places};
 use crate::record::{self, Taken};
 use crate::sources::Sources;
-use crate::tree::{self, Pair};
+use crate::tree;
 use crate::view::View;
 
 /// The name of the engine's thread, whose panics are errors and nothing to be shown.
@@ -47,6 +49,12 @@ impl DomBytes {
     }
 }
 
+impl fmt::Debug for DomBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DomBytes").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
 /// What is to be made.
 pub(crate) struct Job {
     pub(crate) dom: DomBytes,
@@ -61,6 +69,8 @@ pub(crate) struct Job {
     pub(crate) fragment: Option<String>,
     /// Whether the whole page is recorded, to be kept.
     pub(crate) record: bool,
+    /// Whether it is told what is where.
+    pub(crate) places: bool,
 }
 
 /// What was made.
@@ -71,35 +81,12 @@ pub(crate) struct Made {
     pub(crate) scroll: u32,
     pub(crate) resources: Vec<Resource>,
     pub(crate) left_out: Vec<String>,
+    /// The whole page, to be kept.
+    pub(crate) recorded: Option<Taken>,
+    pub(crate) places: Option<Places>,
     /// Whether the page asked for something of the network.
     pub(crate) wants_network: bool,
-    pub(crate) recorded: Option<Recorded>,
     pub(crate) times: Times,
-}
-
-/// The whole page, to be kept.
-pub(crate) struct Recorded {
-    pub(crate) taken: Taken,
-    pub(crate) links: Vec<Link>,
-    pub(crate) boxes: Vec<NodeBox>,
-}
-
-/// Where a link is, in pixels of the page.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Link {
-    /// Left, top, right, bottom.
-    pub place: [f32; 4],
-    /// What it leads to, as in the source.
-    pub href: String,
-}
-
-/// Where an element is, in pixels of the page.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NodeBox {
-    /// Its number in the document.
-    pub node: u32,
-    /// Left, top, right, bottom.
-    pub place: [f32; 4],
 }
 
 /// How long it took.
@@ -181,10 +168,10 @@ fn make(job: &Job) -> Result<Made, PageError> {
     let laid_out = Instant::now();
 
     let content = content_size(&engine, view);
-    let at = job
-        .fragment
-        .as_ref()
-        .and_then(|fragment| place::of(&document, &boxes(&engine, &pairs, view), fragment));
+    let take = |engine: &BaseDocument| places::take::take(engine, &document, &pairs, view);
+    let of_fragment = job.fragment.as_ref().map(|fragment| (fragment, take(&engine)));
+    let at =
+        of_fragment.as_ref().and_then(|(fragment, places)| place::of(&document, &places.boxes, fragment));
     let view = at.map_or(view, |at| view.scrolled(at));
     let scroll = view.scroll_within(content.1);
     engine.set_viewport_scroll(Point { x: 0.0, y: f64::from(scroll) / view.scale_factor_f64() });
@@ -192,10 +179,8 @@ fn make(job: &Job) -> Result<Made, PageError> {
     let painted = Instant::now();
 
     engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
-    let recorded = job.record.then(|| {
-        let (links, boxes) = (links(&engine, &document, &pairs, view), boxes(&engine, &pairs, view));
-        Recorded { taken: record::whole_page(&mut engine, view, content.1), links, boxes }
-    });
+    let places = job.places.then(|| of_fragment.map_or_else(|| take(&engine), |(_, places)| places));
+    let recorded = job.record.then(|| record::whole_page(&mut engine, view, content.1));
     let loaded = loader.finish();
     Ok(Made {
         pixels,
@@ -206,6 +191,7 @@ fn make(job: &Job) -> Result<Made, PageError> {
         left_out: loaded.left_out,
         wants_network: loaded.wants_network,
         recorded,
+        places,
         times: Times { layout: laid_out - started, paint: painted - laid_out },
     })
 }
@@ -254,36 +240,6 @@ fn content_size(engine: &BaseDocument, view: View) -> (u32, u32) {
         view.width.max(scaled(layout.size.width.max(layout.scrollable_overflow_rect.right))),
         view.height.max(scaled(layout.size.height.max(layout.scrollable_overflow_rect.bottom))),
     )
-}
-
-fn boxes(engine: &BaseDocument, pairs: &[Pair], view: View) -> Vec<NodeBox> {
-    let scale = view.scale_factor_f64();
-    let found = pairs.iter().filter_map(|(node, made)| {
-        let found = engine.get_client_bounding_rect(*made)?;
-        (found.width > 0.0 || found.height > 0.0).then_some(NodeBox {
-            node: *node,
-            place: [found.x, found.y, found.x + found.width, found.y + found.height]
-                .map(|css| (css * scale) as f32),
-        })
-    });
-    found.collect()
-}
-
-fn links(engine: &BaseDocument, document: &Document<'_>, pairs: &[Pair], view: View) -> Vec<Link> {
-    let scale = view.scale_factor_f64();
-    let mut links = Vec::new();
-    for (node, made) in pairs {
-        let Some(node) = document.node(*node).filter(|node| node.kind() == Kind::Element) else { continue };
-        if !matches!(node.name(), Some("a" | "area")) {
-            continue;
-        }
-        let Some(href) = node.attribute("href") else { continue };
-        for found in engine.node_client_rects(*made) {
-            let place = [found.x, found.y, found.x + found.width, found.y + found.height];
-            links.push(Link { place: place.map(|css| (css * scale) as f32), href: href.to_owned() });
-        }
-    }
-    links
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub(crate) const CHUNK_BYTES: usize = 16 << 10;
 pub(crate) const SCROLL_BOUND: u32 = 1;
 /// There is no display list.
 pub(crate) const NO_PICTURE: u32 = 2;
+/// There was one, for which there was no room any more.
+pub(crate) const PICTURE_EVICTED: u32 = 4;
 
 /// Where a part of the entry is.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -49,10 +51,12 @@ pub(crate) enum Part {
     Fonts,
     Links,
     Boxes,
+    /// What is written where.
+    Text,
 }
 
 /// How many parts there are.
-pub(crate) const PARTS: usize = 11;
+pub(crate) const PARTS: usize = 12;
 
 /// The beginning of an entry.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -89,12 +93,31 @@ pub(crate) struct Header {
 pub(crate) const HEADER_BYTES: usize = size_of::<Header>();
 /// Where the header keeps when it was used.
 pub(crate) const USED_AT: u64 = (HEADER_BYTES - size_of::<u64>()) as u64;
-const _: () = assert!(HEADER_BYTES == 304);
+const _: () = assert!(HEADER_BYTES == 320);
 const SUMMED_BYTES: usize = HEADER_BYTES - 2 * size_of::<u64>();
 
 impl Header {
     pub(crate) fn new() -> Header {
         Header { magic: MAGIC, version: FORMAT_VERSION.into(), ..Header::new_zeroed() }
+    }
+
+    /// Whether there is anything to be painted.
+    pub(crate) fn has_picture(&self) -> bool {
+        self.flags.get() & (NO_PICTURE | PICTURE_EVICTED) == 0
+    }
+
+    /// Bytes of what is painted.
+    pub(crate) fn picture_bytes(&self) -> u64 {
+        self.bytes_of(Part::Commands as usize..=Part::Fonts as usize)
+    }
+
+    /// Bytes of what is where.
+    pub(crate) fn layout_bytes(&self) -> u64 {
+        self.bytes_of(Part::Links as usize..=Part::Text as usize)
+    }
+
+    fn bytes_of(&self, parts: std::ops::RangeInclusive<usize>) -> u64 {
+        self.parts[parts].iter().fold(0, |all, part| all.saturating_add(part.bytes.get()))
     }
 
     fn computed_sum(&self) -> u64 {
@@ -237,5 +260,6 @@ fn name(part: Part) -> &'static str {
         Part::Fonts => "font",
         Part::Links => "links",
         Part::Boxes => "boxes",
+        Part::Text => "text",
     }
 }

@@ -133,6 +133,12 @@ pub enum EntryDamage {
         /// What.
         what: &'static str,
     },
+    /// Something that would be painted without end.
+    #[error("its {what} would be painted without end")]
+    Endless {
+        /// What.
+        what: &'static str,
+    },
     /// A value that there is not.
     #[error("its {what} has a value that there is not")]
     Value {

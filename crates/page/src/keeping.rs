@@ -9,6 +9,7 @@ use crate::error::CacheError;
 use crate::fonts::Folders;
 use crate::loader::Reach;
 use crate::picture::{Origin, to_entry};
+use crate::places::Places;
 use crate::sources::There;
 use crate::view::View;
 
@@ -27,6 +28,7 @@ pub(crate) struct NewView {
     pub(crate) source: u128,
     pub(crate) dom: DomBytes,
     pub(crate) made: Made,
+    pub(crate) places: Places,
     pub(crate) base: String,
     pub(crate) reach: Reach,
     pub(crate) view: View,
@@ -50,15 +52,23 @@ pub struct KeptReport {
     pub document_bytes: u64,
     /// Views of other pages that had to go.
     pub evicted: u64,
+    /// Pictures of other pages that had to go.
+    pub pictures_evicted: u64,
 }
 
 impl ToKeep {
+    /// What is where on the page; none, if it is kept already.
+    #[must_use]
+    pub fn places(&self) -> Option<&Places> {
+        self.view.as_ref().map(|new| &new.places)
+    }
+
     /// Puts it into the cache.
     ///
     /// # Errors
     /// [`CacheError`]: the cache has what it had, perhaps fewer of the oldest views.
     pub fn keep(self, cache: &Cache) -> Result<KeptReport, CacheError> {
-        let nothing = KeptReport { view_bytes: 0, document_bytes: 0, evicted: 0 };
+        let nothing = KeptReport { view_bytes: 0, document_bytes: 0, evicted: 0, pictures_evicted: 0 };
         let Some(new) = &self.view else {
             cache.note_news(&self.news);
             return Ok(nothing);
@@ -74,10 +84,15 @@ impl ToKeep {
             folders: &new.folders,
             now_s: new.now_s,
         };
-        let entry = to_entry(&new.made, recorded, &origin);
+        let entry = to_entry(&new.made, recorded, &new.places, &origin);
         let roots = answers::roots(&self.news, &self.address);
         let evicted = cache.keep(&new.name, new.source, &entry, new.dom.bytes(), &roots)?;
         let document_bytes = new.dom.bytes().len() as u64;
-        Ok(KeptReport { view_bytes: entry.len() as u64, document_bytes, evicted })
+        Ok(KeptReport {
+            view_bytes: entry.len() as u64,
+            document_bytes,
+            evicted: evicted.views,
+            pictures_evicted: evicted.pictures,
+        })
     }
 }

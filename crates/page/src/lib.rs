@@ -6,8 +6,9 @@
 //! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`: the layout engine, at arm's length.
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
 //! - `ahead`: what painting needs, made ready meanwhile.
+//! - [`Places`]: what is where, taken from the engine or from an entry; finding text.
 //! - `picture`: an entry from what the engine made, and pixels from an entry.
-//! - [`Cache`]: the heap with the entries. [`open`]: all of it.
+//! - [`Cache`]: the heap with the entries. `evict`: what goes when it is full. [`open`]: all of it.
 //!
 //! The invariant that all of it serves: **what is shown from the cache is what would be made anew**, bit by bit; and when that cannot be
 //! told, it is made anew.
@@ -25,6 +26,7 @@ mod decode;
 mod engine;
 mod entry;
 mod error;
+mod evict;
 mod fetch;
 mod fonts;
 mod keeping;
@@ -36,6 +38,7 @@ mod opened;
 mod picture;
 mod pixels;
 mod place;
+mod places;
 mod record;
 mod sources;
 mod tree;
@@ -43,14 +46,15 @@ mod view;
 
 pub use address::Address;
 pub use cache::{Cache, CacheStats, ViewRow};
-pub use engine::{LAYOUT_THREAD, Link, NodeBox};
+pub use engine::LAYOUT_THREAD;
 pub use error::{CacheError, EntryDamage, PageError};
 pub use fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Known, Purpose, Url, Wanted, Web};
 pub use keeping::{KeptReport, ToKeep};
 pub use limits::{PageLimits, VIEWPORT_MAX};
 pub use open::{open, open_with};
-pub use opened::{Opened, Opening, Places, Split, Tier};
+pub use opened::{Opened, Opening, Split, Tier, Want};
 pub use picture::Stale;
 pub use pixels::Pixels;
+pub use places::{FindOptions, Link, Match, NodeBox, Place, Places, TextAt, TextBlock, TextLine};
 pub use sources::Asking;
 pub use view::View;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod ask;
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write as _};
@@ -21,7 +22,7 @@ use holdfast_sys::terminal::Shown;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
-use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ShowArgs};
+use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ServerArgs, ShowArgs};
 
 /// Exit codes, those of `holdfast`.
 const FOUND: u8 = 1;
@@ -66,6 +67,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
         Command::Open(args) => open_page(args),
+        Command::Find(args) => ask::find(args),
+        Command::Boxes(args) => ask::boxes(args),
         Command::Ls(args) => list(args),
         Command::Show(args) => show(args),
         Command::Rm(args) => remove(args),
@@ -98,27 +101,14 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     let address = Address::parse(&args.page)?;
     let (width, height) = args.viewport;
     let view = View::new(width, height, args.scale)?.scrolled(args.scroll);
-    let patience = Duration::from_secs(args.servers.patience);
-    let limits = PageLimits {
-        time: Duration::from_secs(args.timeout),
-        network: PageLimits::default().network.max(patience),
-        ..PageLimits::default()
-    };
+    let limits = limits(args.timeout, &args.servers);
     let cache = match args.no_cache.then_some(()) {
         Some(()) => None,
         None => {
             cache(&args.place).inspect_err(|error| eprintln!("holdfast-page: nothing is kept: {error}")).ok()
         }
     };
-    let opening = Opening {
-        network: args.servers.network,
-        asking: match (args.servers.reload, args.servers.offline) {
-            (true, _) => Asking::Reload,
-            (false, true) => Asking::Offline,
-            (false, false) => Asking::Usual,
-        },
-        ..Opening::new(view, &limits, cache.as_ref(), Arc::new(Web::new(patience)))
-    };
+    let opening = opening(view, &limits, cache.as_ref(), &args.servers);
     let mut opened = open_with(&address, &opening)?;
     let encoded = match &args.png {
         Some(path) => Some(write_png(&opened, path)?),
@@ -132,16 +122,47 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     for note in &opened.notes {
         eprintln!("holdfast-page: {}", Shown(note));
     }
-    if let (Some(to_keep), Some(cache)) = (opened.to_keep.take(), &cache) {
+    keep(&mut opened, cache.as_ref());
+    Ok(0)
+}
+
+/// How long things may take.
+fn limits(timeout_s: u64, servers: &ServerArgs) -> PageLimits {
+    let usual = PageLimits::default();
+    let network = usual.network.max(Duration::from_secs(servers.patience));
+    PageLimits { time: Duration::from_secs(timeout_s), network, ..usual }
+}
+
+/// From files and servers.
+fn opening<'a>(
+    view: View,
+    limits: &PageLimits,
+    cache: Option<&'a Cache>,
+    servers: &ServerArgs,
+) -> Opening<'a> {
+    let asking = match (servers.reload, servers.offline) {
+        (true, _) => Asking::Reload,
+        (false, true) => Asking::Offline,
+        (false, false) => Asking::Usual,
+    };
+    let from = Arc::new(Web::new(Duration::from_secs(servers.patience)));
+    Opening { network: servers.network, asking, ..Opening::new(view, limits, cache, from) }
+}
+
+/// Keeps what was made.
+fn keep(opened: &mut Opened, cache: Option<&Cache>) {
+    if let (Some(to_keep), Some(cache)) = (opened.to_keep.take(), cache) {
         match to_keep.keep(cache) {
-            Ok(kept) if kept.evicted > 0 => {
-                eprintln!("holdfast-page: {} views that were used longer ago had to go", kept.evicted);
+            Ok(kept) if kept.evicted + kept.pictures_evicted > 0 => {
+                let (views, pictures) = (kept.evicted, kept.pictures_evicted);
+                eprintln!(
+                    "holdfast-page: {pictures} pictures and {views} whole views that were used longer ago had to go"
+                );
             }
             Ok(_) => {}
             Err(error) => eprintln!("holdfast-page: the page is not kept: {error}"),
         }
     }
-    Ok(0)
 }
 
 fn write_png(opened: &Opened, path: &Path) -> Result<Duration, PageError> {
@@ -219,6 +240,8 @@ struct ViewReport {
     viewport: (u32, u32),
     scale_permille: u32,
     view_bytes: u64,
+    picture_bytes: u64,
+    layout_bytes: u64,
     document_bytes: u64,
     used_s: u64,
     damage: Option<String>,
@@ -229,6 +252,8 @@ struct ViewReport {
 struct StatsReport {
     views: u64,
     view_bytes: u64,
+    picture_bytes: u64,
+    layout_bytes: u64,
     documents: u64,
     document_bytes: u64,
     answers_bytes: u64,
@@ -257,8 +282,10 @@ fn line(row: &ViewRow) -> String {
     let (width, height, scale) = row.viewport;
     let (factor, rest) = (scale / 1000, scale % 1000);
     let scale = if rest == 0 { factor.to_string() } else { format!("{factor}.{rest:03}") };
-    let mut line =
-        format!("{width}x{height}@{scale}  view {} B  document {} B", row.bytes, row.document_bytes);
+    let mut line = format!(
+        "{width}x{height}@{scale}  view {} B (picture {} B, layout {} B)  document {} B",
+        row.bytes, row.picture_bytes, row.layout_bytes, row.document_bytes
+    );
     match row.damage {
         Some(damage) => {
             let _ = write!(line, "  damaged: {damage}");
@@ -280,6 +307,8 @@ fn list(args: &ListArgs) -> Result<u8, Failure> {
             address: row.address,
             title: row.title,
             view_bytes: row.bytes,
+            picture_bytes: row.picture_bytes,
+            layout_bytes: row.layout_bytes,
             document_bytes: row.document_bytes,
             used_s: row.used_s,
             damage: row.damage.map(|damage| damage.to_string()),
@@ -347,6 +376,8 @@ fn stats(args: &ListArgs) -> Result<u8, Failure> {
         print_json(&StatsReport {
             views: stats.views,
             view_bytes: stats.view_bytes,
+            picture_bytes: stats.picture_bytes,
+            layout_bytes: stats.layout_bytes,
             documents: stats.documents,
             document_bytes: stats.document_bytes,
             answers_bytes: stats.answers_bytes,
@@ -356,9 +387,11 @@ fn stats(args: &ListArgs) -> Result<u8, Failure> {
         return Ok(code);
     }
     let mut text = format!(
-        "{} views in {} B, {} documents in {} B, answers of servers in {} B; {} B may be kept\n",
+        "{} views in {} B (pictures {} B, layouts {} B), {} documents in {} B, answers of servers in {} B; {} B may be kept\n",
         stats.views,
         stats.view_bytes,
+        stats.picture_bytes,
+        stats.layout_bytes,
         stats.documents,
         stats.document_bytes,
         stats.answers_bytes,

@@ -13,19 +13,17 @@ use holdfast_heap::Owned;
 use holdfast_native_heap::RegionBacking;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::about::read_boxes;
 use crate::address::Address;
 use crate::cache::{self, Cache};
 use crate::decode::{decoded, encoding_of};
 use crate::engine::{self, DomBytes, Job, Made};
-use crate::entry::Part;
 use crate::error::PageError;
 use crate::fetch::{self, Answer, FetchError, Files, Purpose, Url, Wanted};
 use crate::fonts::Folders;
 use crate::keeping::{NewView, ToKeep};
 use crate::limits::PageLimits;
 use crate::loader::Reach;
-use crate::opened::{Opened, Opening, Split, Tier};
+use crate::opened::{Opened, Opening, Split, Tier, Want};
 use crate::picture::{Kept, Stale};
 use crate::pixels::Pixels;
 use crate::place;
@@ -53,7 +51,7 @@ pub fn open(
 /// # Errors
 /// [`PageError`]. Whatever is wrong with the cache is a note, and no error.
 pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, PageError> {
-    let Opening { view, limits, cache, from, asking, network } = opening;
+    let Opening { view, limits, cache, from, asking, network, want } = opening;
     let visit = Visit {
         started: Instant::now(),
         address,
@@ -65,6 +63,7 @@ pub fn open_with(address: &Address, opening: &Opening<'_>) -> Result<Opened, Pag
             (false, false) => Reach::Files,
         },
         asking: *asking,
+        want: *want,
         sources: Arc::new(Sources::new(Arc::clone(from), cache.cloned(), *asking, limits)),
         folders: Folders::of_system(),
         now_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
@@ -107,6 +106,7 @@ struct Visit<'a> {
     limits: &'a PageLimits,
     reach: Reach,
     asking: Asking,
+    want: Want,
     sources: Arc<Sources>,
     folders: Folders,
     now_s: u64,
@@ -133,8 +133,16 @@ impl Visit<'_> {
             }
             break;
         }
-        if let (Some((opened, used_s)), Some(cache)) = (found.opened.take(), cache) {
+        if let (Some((mut opened, used_s)), Some(cache)) = (found.opened.take(), cache) {
             cache.note_use(&self.name, used_s, self.now_s);
+            if self.want == Want::Places {
+                let document = match (found.dom.take(), page.as_mut()) {
+                    (Some(document), _) => document,
+                    (None, Some(page)) => self.parse(page)?,
+                    (None, None) => self.parse(&mut self.of_server()?)?,
+                };
+                opened.document = Some(document);
+            }
             return Ok(opened);
         }
         if let Some(stale) = &found.stale {
@@ -225,7 +233,9 @@ impl Visit<'_> {
         match kept {
             Some(Ok(opened)) => {
                 found.opened = Some(opened);
-                return Ok(Look::Found(Box::new(found)));
+                if self.want == Want::Picture {
+                    return Ok(Look::Found(Box::new(found)));
+                }
             }
             Some(Err(stale)) => found.stale = Some(stale),
             None => {}
@@ -251,9 +261,16 @@ impl Visit<'_> {
             self.sources.found_since(resource, bytes_max)
         })?;
         let view = self.view_of_place(heap, kept, source)?;
-        kept.check_view(view)?;
+        if self.want == Want::Picture {
+            kept.check_view(view)?;
+        }
         let read = Instant::now();
-        let pixels = kept.paint(view)?;
+        let (pixels, places, tier) = match self.want {
+            Want::Picture => (kept.paint(view)?, None, Tier::List),
+            Want::Places => {
+                (Pixels { width: 0, height: 0, bytes: Vec::new() }, Some(kept.places()?), Tier::Layout)
+            }
+        };
         let header = &kept.entry.header;
         let content = (header.content[0].get(), header.content[1].get());
         let mut notes: Vec<String> =
@@ -267,11 +284,13 @@ impl Visit<'_> {
             title: kept.about.title.clone(),
             content,
             scroll: view.scroll_within(content.1),
-            tier: Tier::List,
+            tier,
             stale: None,
             notes,
             split: Split { disk: read - self.started, paint: read.elapsed(), ..Split::default() },
             to_keep: (!news.is_empty()).then_some(ToKeep { address, news, view: None }),
+            places,
+            document: None,
         };
         Ok((opened, header.used_s.get()))
     }
@@ -286,7 +305,7 @@ impl Visit<'_> {
         let Some(fragment) = self.fragment() else { return Ok(self.view) };
         let Some(Ok(bytes)) = cache::document(heap, source) else { return Ok(self.view) };
         let Ok(document) = Document::from_bytes(bytes) else { return Ok(self.view) };
-        let boxes = read_boxes(kept.entry.part(Part::Boxes)?)?;
+        let boxes = kept.boxes()?;
         Ok(place::of(&document, &boxes, &fragment).map_or(self.view, |at| self.view.scrolled(at)))
     }
 
@@ -333,6 +352,7 @@ impl Visit<'_> {
             sources: Arc::clone(&self.sources),
             fragment: self.fragment(),
             record,
+            places: record || self.want == Want::Places,
         };
         let mut made = engine::run(job)?;
         if !self.folders.has_fonts() {
@@ -358,7 +378,10 @@ impl Visit<'_> {
         let pixels = std::mem::replace(&mut made.pixels, empty);
         let Made { title, content, scroll, .. } = &made;
         let (title, content, scroll) = (title.clone(), *content, *scroll);
-        let to_keep = record.then(|| ToKeep {
+        let places = made.places.take();
+        let document = (self.want == Want::Places).then(|| DomBytes::copy(dom.bytes()));
+        let wanted = places.as_ref().filter(|_| self.want == Want::Places).cloned();
+        let to_keep = places.filter(|_| record).map(|places| ToKeep {
             address: self.address.as_str().to_owned(),
             news: self.sources.news(),
             view: Some(NewView {
@@ -366,6 +389,7 @@ impl Visit<'_> {
                 source: page.source,
                 dom,
                 made,
+                places,
                 base: base.clone(),
                 reach: self.reach,
                 view: self.view,
@@ -375,7 +399,20 @@ impl Visit<'_> {
             }),
         });
         let stale = found.stale;
-        Ok(Opened { pixels, base, title, content, scroll, tier, stale, notes, split, to_keep })
+        Ok(Opened {
+            pixels,
+            base,
+            title,
+            content,
+            scroll,
+            tier,
+            stale,
+            notes,
+            split,
+            places: wanted,
+            to_keep,
+            document,
+        })
     }
 
     /// Parses the page, of which the bytes may have to be asked for again: they are not kept, since their document is.

@@ -4,16 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::about::{read_boxes, read_links};
+use holdfast_dom::{Document, DomError, Selector};
+
 use crate::cache::Cache;
-use crate::engine::{Link, NodeBox};
-use crate::entry::Part;
+use crate::engine::DomBytes;
 use crate::error::CacheError;
 use crate::fetch::Fetch;
 use crate::keeping::ToKeep;
 use crate::limits::PageLimits;
 use crate::picture::{Kept, Stale};
 use crate::pixels::Pixels;
+use crate::places::{NodeBox, Places};
 use crate::sources::Asking;
 use crate::view::View;
 
@@ -22,6 +23,8 @@ use crate::view::View;
 pub enum Tier {
     /// Its display list was painted.
     List,
+    /// Its layout was there, which was asked for what is where; nothing was laid out or painted.
+    Layout,
     /// Its document was there; it was laid out.
     Document,
     /// It was parsed and laid out.
@@ -32,6 +35,7 @@ impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Tier::List => "display list",
+            Tier::Layout => "layout",
             Tier::Document => "document",
             Tier::Nothing => "cold",
         })
@@ -80,8 +84,36 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// How long it took.
     pub split: Split,
+    /// What is where, if that was wanted.
+    pub places: Option<Places>,
     /// What is to be kept of it.
     pub to_keep: Option<ToKeep>,
+    /// Its document, if it was wanted what is where.
+    pub(crate) document: Option<DomBytes>,
+}
+
+impl Opened {
+    /// Where the elements that match a selector are, in the order of the document. Those that are nowhere to be seen are left out.
+    ///
+    /// # Errors
+    /// When the selector is none, or the document is damaged. Of a page that was not opened for it ([`Want::Places`]) nothing is known.
+    pub fn boxes_of(&self, selector: &str) -> Result<Vec<NodeBox>, DomError> {
+        let selector = Selector::parse(selector)?;
+        let (Some(places), Some(bytes)) = (&self.places, &self.document) else { return Ok(Vec::new()) };
+        let document = Document::from_bytes(bytes.bytes())?;
+        let found = document.select(&selector)?;
+        Ok(found.into_iter().filter_map(|node| places.box_of(node.id()).copied()).collect())
+    }
+}
+
+/// What a page is opened for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Want {
+    /// To be looked at.
+    #[default]
+    Picture,
+    /// To be asked what is where. There are no pixels if the layout was kept.
+    Places,
 }
 
 /// How a page is opened.
@@ -99,6 +131,8 @@ pub struct Opening<'a> {
     pub network: bool,
     /// Whether servers are asked for what is kept.
     pub asking: Asking,
+    /// What it is opened for.
+    pub want: Want,
 }
 
 impl fmt::Debug for Opening<'_> {
@@ -119,17 +153,16 @@ impl<'a> Opening<'a> {
         cache: Option<&'a Cache>,
         from: Arc<dyn Fetch>,
     ) -> Opening<'a> {
-        Opening { view, limits: *limits, cache, from, network: false, asking: Asking::Usual }
+        Opening {
+            view,
+            limits: *limits,
+            cache,
+            from,
+            network: false,
+            asking: Asking::Usual,
+            want: Want::Picture,
+        }
     }
-}
-
-/// What can be clicked on, and where everything is, of a view in the cache.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Places {
-    /// Links.
-    pub links: Vec<Link>,
-    /// Elements.
-    pub boxes: Vec<NodeBox>,
 }
 
 impl Cache {
@@ -142,11 +175,7 @@ impl Cache {
         view: &str,
     ) -> Result<Option<Result<Places, crate::error::EntryDamage>>, CacheError> {
         let look = |heap: &holdfast_heap::Owned<_>| {
-            heap.bytes(view).map(|bytes| {
-                let kept = Kept::open(bytes)?;
-                let links = read_links(kept.entry.part(Part::Links)?)?;
-                Ok(Places { links, boxes: read_boxes(kept.entry.part(Part::Boxes)?)? })
-            })
+            heap.bytes(view).map(|bytes| Kept::open(bytes).and_then(|kept| kept.places()))
         };
         Ok(self.read(look)?.flatten())
     }

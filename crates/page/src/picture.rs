@@ -13,16 +13,20 @@ use peniko::{Blob, FontData, ImageData};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use crate::about::{About, ImageRecord, write_boxes, write_links};
+use crate::about::{About, ImageRecord};
 use crate::address::shown_text;
 use crate::ahead::Ahead;
-use crate::engine::{Made, Recorded};
-use crate::entry::{Entry, Header, NO_PICTURE, Part, SCROLL_BOUND, assemble};
+use crate::engine::Made;
+use crate::entry::{Entry, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, Part, SCROLL_BOUND, assemble};
 use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
-use crate::list::{self, CommandRecord, List, Supply, Tables};
+use crate::list::stays::{Scrolls, slip};
+use crate::list::{self, CommandRecord, List, Open, Supply, Tables};
 use crate::loader::{Found, Reach, Resource};
 use crate::pixels::{Pixels, rasterize};
+use crate::places::wire::{read_boxes, read_links, read_text, write_boxes, write_links, write_text};
+use crate::places::{NodeBox, Places};
+use crate::record::Taken;
 use crate::view::View;
 
 /// Why a kept page is not shown as it was kept.
@@ -50,6 +54,9 @@ pub enum Stale {
     /// The page is too long, or paints what a display list cannot have.
     #[error("only its document is kept, since its picture cannot be")]
     NoPicture,
+    /// There was no room for its picture any more.
+    #[error("its picture had to go to make room, and its layout is kept")]
+    PictureEvicted,
     /// The list ends above: the engine cannot paint so much of the page at once.
     #[error("only the first {lines} lines of it are kept as they look")]
     Beyond {
@@ -94,8 +101,7 @@ pub(crate) struct Origin<'a> {
 }
 
 /// The bytes of an entry. One without a picture says what the page was made from, and keeps its document alive.
-pub(crate) fn to_entry(made: &Made, recorded: &Recorded, origin: &Origin<'_>) -> Vec<u8> {
-    let taken = &recorded.taken;
+pub(crate) fn to_entry(made: &Made, taken: &Taken, places: &Places, origin: &Origin<'_>) -> Vec<u8> {
     let height = taken.strips.last().map_or(0, |last| last.end);
     let is_enough = height >= origin.view.height;
     let list = is_enough.then(|| list::capture(&taken.strips).ok()).flatten();
@@ -169,10 +175,31 @@ pub(crate) fn to_entry(made: &Made, recorded: &Recorded, origin: &Origin<'_>) ->
             &list.payload,
             &image_pixels,
             &kept_fonts,
-            &write_links(&recorded.links),
-            &write_boxes(&recorded.boxes),
+            &write_links(&places.links),
+            &write_boxes(&places.boxes),
+            &write_text(&places.text),
         ],
     )
+}
+
+/// The bytes of an entry without what is painted: what it was made from, and what is where. A byte that is not what was stored is an
+/// error.
+pub(crate) fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
+    let kept = Kept::open(bytes)?;
+    let mut about = kept.about;
+    // Files are looked at still; what the page brought went with the picture.
+    about.fonts.retain(|font| matches!(font.place, FontPlace::File { .. }));
+    about.images.clear();
+    let mut header = kept.entry.header;
+    header.flags = (header.flags.get() & !SCROLL_BOUND | PICTURE_EVICTED).into();
+    header.height = 0.into();
+    let about = about.write();
+    let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
+    parts[Part::About as usize] = &about;
+    for part in [Part::Links, Part::Boxes, Part::Text] {
+        parts[part as usize] = kept.entry.part(part)?;
+    }
+    Ok(assemble(header, parts))
 }
 
 /// A page of the cache, where it lies.
@@ -238,6 +265,9 @@ impl<'heap> Kept<'heap> {
         if header.flags.get() & NO_PICTURE != 0 {
             return Err(Stale::NoPicture);
         }
+        if header.flags.get() & PICTURE_EVICTED != 0 {
+            return Err(Stale::PictureEvicted);
+        }
         let (scroll, lines) = (view.scroll_within(header.content[1].get()), header.height.get());
         if header.flags.get() & SCROLL_BOUND != 0 && scroll != 0 {
             return Err(Stale::ScrollBound);
@@ -246,6 +276,20 @@ impl<'heap> Kept<'heap> {
             return Err(Stale::Beyond { lines });
         }
         Ok(())
+    }
+
+    /// What is where.
+    pub(crate) fn places(&self) -> Result<Places, EntryDamage> {
+        Ok(Places {
+            links: read_links(self.entry.part(Part::Links)?)?,
+            boxes: self.boxes()?,
+            text: read_text(self.entry.part(Part::Text)?)?,
+        })
+    }
+
+    /// Where elements are.
+    pub(crate) fn boxes(&self) -> Result<Vec<NodeBox>, EntryDamage> {
+        read_boxes(self.entry.part(Part::Boxes)?)
     }
 
     /// Paints the viewport.
@@ -261,11 +305,17 @@ impl<'heap> Kept<'heap> {
         let chosen = tables.chosen(scroll..scroll.saturating_add(view.height));
         // As the engine computes it, so that the same bits come out.
         let scale = view.scale_factor_f64();
-        let shift = Affine::translate((0.0, 0.0 - f64::from(scroll) / scale * scale));
+        let up = Affine::translate((0.0, 0.0 - f64::from(scroll) / scale * scale));
+        let nearly = Affine::translate((0.0, slip(view, scroll)));
+        let shift = |scrolls| match scrolls {
+            Scrolls::Moves => up,
+            Scrolls::Stays => Affine::IDENTITY,
+            Scrolls::Nearly => nearly,
+        };
         let mut painted = Ok(());
         let pixels = catch_unwind(AssertUnwindSafe(|| {
             rasterize(view, self.ahead.room(), |painter| {
-                painted = self.replay(tables.commands, &chosen, shift, painter)
+                painted = self.replay(tables.commands, &chosen, &shift, painter);
             })
         }));
         painted?;
@@ -276,37 +326,36 @@ impl<'heap> Kept<'heap> {
         &self,
         records: &[CommandRecord],
         chosen: &[u32],
-        shift: Affine,
+        shift: &dyn Fn(Scrolls) -> Affine,
         painter: &mut impl anyrender::PaintScene,
     ) -> Result<(), Stale> {
-        let mut depth = 0;
+        let mut open = Open::default();
         let mut painted = Ok(());
         for number in chosen {
-            painted = self.one(records, *number, shift, &mut depth, painter);
+            painted = self.one(records, *number, shift, &mut open, painter);
             if painted.is_err() {
                 break;
             }
         }
         // The rasterizer wants every layer closed, also of a picture that is thrown away.
-        let open = depth;
-        for _ in 0..open {
+        for _ in 0..open.layers {
             painter.pop_layer();
         }
         painted?;
-        if open == 0 { Ok(()) } else { Err(EntryDamage::Value { what: "layer" }.into()) }
+        if open.layers == 0 { Ok(()) } else { Err(EntryDamage::Value { what: "layer" }.into()) }
     }
 
     fn one(
         &self,
         records: &[CommandRecord],
         number: u32,
-        shift: Affine,
-        depth: &mut u32,
+        shift: &dyn Fn(Scrolls) -> Affine,
+        open: &mut Open,
         painter: &mut impl anyrender::PaintScene,
     ) -> Result<(), Stale> {
         let record = records.get(number as usize).ok_or(EntryDamage::Outside { what: "command" })?;
-        let bytes = self.entry.piece(Part::Payload, record.at.get().into(), record.bytes.get().into())?;
-        list::paint(bytes, shift, depth, self, painter)
+        let bytes = self.entry.piece(Part::Payload, record.at.get().into(), record.length().into())?;
+        list::paint(bytes, shift(record.scrolls()), open, self, painter)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use holdfast_dom::{Document, Kind, Node};
 use percent_encoding::percent_decode_str;
 
-use crate::engine::NodeBox;
+use crate::places::NodeBox;
 
 /// How far down the page its element is; none, if there is none of this name. An element that takes no room is where the next one is.
 pub(crate) fn of(document: &Document<'_>, boxes: &[NodeBox], fragment: &str) -> Option<u32> {

@@ -12,7 +12,8 @@ use blitz_dom::util::Point;
 use kurbo::Affine;
 
 use crate::limits::PICTURE_HEIGHT_MAX;
-use crate::list::{self, Strip};
+use crate::list::Strip;
+use crate::list::stays::{self, Scrolls};
 use crate::view::View;
 
 /// What the engine paints with all its clipping; it has 1,024.
@@ -34,21 +35,61 @@ pub(crate) fn whole_page(engine: &mut BaseDocument, view: View, content_height: 
     if content_height > PICTURE_HEIGHT_MAX {
         return Taken { strips: Vec::new(), scroll_bound: false };
     }
-    // One pixel further down everything has to be one pixel further up; the height leaves nothing out at either end.
+    // One pixel further down everything has to be one pixel further up, or where it was; the height leaves nothing out at either end.
     let whole = lines(engine, view, 0, content_height + 1);
     let shifted = lines(engine, view, 1, content_height + 1);
-    let scroll_bound = !list::is_shifted(&whole, &shifted);
+    let found = stays::classify(&whole, &shifted);
     drop(shifted);
-    let strips = if scroll_bound {
-        vec![Strip { first: 0, end: view.height, scene: lines(engine, view, 0, view.height) }]
-    } else if layers(&whole) > LAYERS_MAX {
-        drop(whole);
-        strips(engine, view, content_height)
-    } else {
-        vec![Strip { first: 0, end: content_height, scene: whole }]
+    let has_room = layers(&whole) <= LAYERS_MAX;
+    let scrolls = found.and_then(|scrolls| rule(engine, view, content_height, &whole, scrolls, has_room));
+    let taken = match scrolls {
+        None => {
+            let scene = lines(engine, view, 0, view.height);
+            let strip = Strip { first: 0, end: view.height, scene, scrolls: Vec::new() };
+            Taken { strips: vec![strip], scroll_bound: true }
+        }
+        Some(scrolls) if has_room => {
+            let strip = Strip { first: 0, end: content_height, scene: whole, scrolls };
+            Taken { strips: vec![strip], scroll_bound: false }
+        }
+        Some(_) => {
+            drop(whole);
+            Taken { strips: strips(engine, view, content_height), scroll_bound: false }
+        }
     };
     engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
-    Taken { strips, scroll_bound }
+    taken
+}
+
+/// What of the page stays when it is scrolled, if anything does; nothing, if there is no telling. What stays is not only looked for in
+/// the page as a whole: it may be painted otherwise in a viewport.
+fn rule(
+    engine: &mut BaseDocument,
+    view: View,
+    content_height: u32,
+    whole: &Scene,
+    mut scrolls: Vec<Scrolls>,
+    has_room: bool,
+) -> Option<Vec<Scrolls>> {
+    if scrolls.iter().all(|one| *one == Scrolls::Moves) {
+        return Some(Vec::new());
+    }
+    let last = content_height.saturating_sub(view.height);
+    let mut explains = |scroll| {
+        let seen = lines(engine, view, scroll, view.height);
+        stays::explains(whole, &mut scrolls, &seen, view, scroll)
+    };
+    let holds = has_room && [0, last / 2, last].into_iter().all(|near| explains(telling(view, near)));
+    holds.then_some(scrolls)
+}
+
+/// A place near one, where what stays exactly and what stays nearly are told apart best.
+fn telling(view: View, near: u32) -> u32 {
+    let slip = |scroll: &u32| stays::slip(view, *scroll).abs();
+    (near.saturating_sub(15)..=near)
+        .rev()
+        .max_by(|one, other| slip(one).total_cmp(&slip(other)))
+        .unwrap_or(near)
 }
 
 /// What the engine paints of some lines of the page, the first of which is at the top.
@@ -83,7 +124,7 @@ fn strips(engine: &mut BaseDocument, view: View, content_height: u32) -> Vec<Str
         }
         let mut scene = Scene::new();
         scene.append_scene(strip, Affine::translate((0.0, f64::from(first))));
-        all.push(Strip { first, end, scene });
+        all.push(Strip { first, end, scene, scrolls: Vec::new() });
         first += count;
         count = (count * 2).min(STRIP_MAX);
     }

@@ -1,8 +1,15 @@
-//! Text of others on a terminal: whoever wrote it must not steer the terminal of whoever reads it.
+//! What people are told on standard error, and text of others there: whoever wrote it must not steer the terminal of whoever reads it.
 
 #![forbid(unsafe_code)]
 
 use std::fmt::{self, Display, Formatter, Write};
+use std::io::{self, Write as _};
+
+/// Tells the person something on standard error, in one piece. Where that cannot be written there is nobody to tell, and no reason
+/// to end, as `eprintln!` would.
+pub fn notice(text: impl Display) {
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+}
 
 /// A text without what would steer a terminal, or show it in another order than it has: that is escaped.
 #[derive(Debug, Clone, Copy)]

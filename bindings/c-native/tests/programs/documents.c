@@ -208,6 +208,15 @@ static void errors(const char *file) {
     MUST(nv_doc_parse("deep", deep, sizeof deep - 1, &limits) == 0);
     limits = (nv_doc_limits){.source_bytes = 10};
     MUST(nv_doc_parse("page", deep, 11, &limits) == NV_DOC_LIMIT && nv_doc_parse("short", deep, 10, &limits) == 0);
+    limits = (nv_doc_limits){.all_attributes = 1};
+    MUST(nv_doc_parse("page", "<p a><p b>", 10, &limits) == NV_DOC_LIMIT && nv_doc_parse("short", "<p a><p>", 8, &limits) == 0);
+    limits = (nv_doc_limits){.names = 8};
+    MUST(nv_doc_parse("page", "<a><b><i><p><q><s><u>", 21, &limits) == NV_DOC_LIMIT && nv_doc_parse("short", "<i><b>", 6, &limits) == 0);
+    static char wide[200000] = "<p";
+    memset(wide + 2, ' ', sizeof wide - 2);
+    MUST(nv_doc_parse("page", wide, sizeof wide, NULL) == NV_DOC_LIMIT);
+    limits = (nv_doc_limits){.token_parts = 1000000};
+    MUST(nv_doc_parse("wide", wide, sizeof wide, &limits) == 0);
 
     /* A damaged one: a header that says something else, then links that lead nowhere. */
     unsigned char *bytes = nvread("deep", &count);

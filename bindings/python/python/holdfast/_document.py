@@ -72,6 +72,9 @@ class Document(Element):
         max_depth: int | None = None,
         max_attributes: int | None = None,
         max_text_bytes: int | None = None,
+        max_all_attributes: int | None = None,
+        max_names: int | None = None,
+        max_token_parts: int | None = None,
     ) -> Self:
         """Parses a page: `str` and bytes are HTML (bytes of UTF-8), a path is a file.
 
@@ -80,8 +83,9 @@ class Document(Element):
         memory, and can be read. `limit`, `key`, `home` and `pool` are as for `Heap`. `scripting`: as a browser that runs scripts,
         for which the content of `noscript` is text.
 
-        A page is somebody else's: one of more than 64 MiB, 4 million nodes, 2,048 nodes below each other, 4,096 attributes of an
-        element or 128 MiB of text is `DocumentTooLarge` and changes nothing, unless `max_...` says otherwise.
+        A page is somebody else's: one of more than 64 MiB, 4 million nodes, 2,048 nodes below each other, 1,023 attributes of an
+        element, 4 million of all, 16,384 different names, 100,000 spaces and quotes within one tag or 128 MiB of text is
+        `DocumentTooLarge` and changes nothing, unless `max_...` says otherwise.
         """
         path: str | os.PathLike[str] | None = None
         data: bytes | None = None
@@ -113,6 +117,9 @@ class Document(Element):
             depth=max_depth,
             attributes=max_attributes,
             text_bytes=max_text_bytes,
+            all_attributes=max_all_attributes,
+            names=max_names,
+            token_parts=max_token_parts,
         )
         if heap is None or name is None:
             return cls._of(native, None, False, name)

@@ -228,6 +228,9 @@ class _Document:
         depth: int | None,
         attributes: int | None,
         text_bytes: int | None,
+        all_attributes: int | None,
+        names: int | None,
+        token_parts: int | None,
     ) -> _Document: ...
     def keep(self, heap: Heap, name: str) -> _Document: ...
     @staticmethod

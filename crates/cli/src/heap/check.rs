@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{look, name_space};
 use crate::args::CheckArgs;
 use crate::exit::{BAD_FILE, FOUND, Failure};
-use crate::output::{print, print_json, with_progress};
+use crate::output::{print, print_json, say, with_progress};
 use crate::size::show_size;
 
 /// Contradictions printed per heap; the rest is counted.
@@ -56,7 +56,7 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
             }
             // One heap that cannot be read does not keep the others from being checked.
             Err(failure) if heaps.len() > 1 => {
-                eprintln!("holdfast: {}", failure.message);
+                say(format_args!("{}", failure.message));
                 worst = worst.max(failure.code);
             }
             Err(failure) => return Err(failure),

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::args::CheckpointArgs;
 use crate::exit::Failure;
-use crate::output::{print, print_json, with_progress};
+use crate::output::{print, print_json, say, with_progress};
 use crate::size::show_size;
 
 /// What `--json` prints for each heap.
@@ -31,7 +31,7 @@ pub fn run(args: &CheckpointArgs) -> Result<u8, Failure> {
             Ok(report) => written.push(Written { name: name.clone(), report }),
             // One heap that cannot be written does not keep the others from it.
             Err(failure) if args.names.len() > 1 => {
-                eprintln!("holdfast: {}", failure.message);
+                say(format_args!("{}", failure.message));
                 worst = worst.max(failure.code);
             }
             Err(failure) => return Err(failure),

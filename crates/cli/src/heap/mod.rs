@@ -26,6 +26,7 @@ use serde::Serialize;
 use zerocopy::IntoBytes;
 
 use crate::exit::{BAD_FILE, Failure};
+use crate::output::say;
 
 /// The key of whoever names none. That it is made is no news.
 pub const DEFAULT_KEY: &str = "default";
@@ -51,7 +52,7 @@ pub fn key(names: &NameSpace, key_name: &str, heap: Option<&RegionName>) -> Resu
 /// The key of a command that makes something that the key will own or use: only these make keys, and they say so.
 pub fn key_for_new(names: &NameSpace, key_name: &str) -> Result<OwnerKey, KeyError> {
     if OwnerKey::load(names.places(), key_name)?.is_none() && key_name != DEFAULT_KEY {
-        eprintln!("holdfast: there was no key {key_name}; it is made now");
+        say(format_args!("there was no key {key_name}; it is made now"));
     }
     OwnerKey::load_or_create(names.places(), key_name)
 }

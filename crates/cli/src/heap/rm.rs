@@ -4,7 +4,7 @@ use holdfast_region::{NameSpace, RegionName};
 
 use crate::args::RmArgs;
 use crate::exit::{BAD_FILE, Failure};
-use crate::output::print;
+use crate::output::{print, say};
 use crate::size::show_size;
 
 pub fn run(args: &RmArgs) -> Result<u8, Failure> {
@@ -28,9 +28,9 @@ pub fn run(args: &RmArgs) -> Result<u8, Failure> {
             print(&format!("{name}: removed\n"))?;
             let left = names.snapshots(name).map_or(0, |snapshots| snapshots.len());
             if left > 0 {
-                eprintln!(
-                    "holdfast: {left} snapshots of {name} stay; `holdfast heap snapshots {name}` lists them"
-                );
+                say(format_args!(
+                    "{left} snapshots of {name} stay; `holdfast heap snapshots {name}` lists them"
+                ));
             }
         }
     }

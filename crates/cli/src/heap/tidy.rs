@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 use crate::heap_args::TidyArgs;
-use crate::output::{print, print_json, print_table, with_progress};
+use crate::output::{print, print_json, print_table, say, with_progress};
 use crate::size::show_size;
 
 /// What `--json` prints for each leftover.
@@ -31,7 +31,7 @@ pub fn run(args: &TidyArgs) -> Result<u8, Failure> {
                 // One that stays does not keep the others.
                 Err(error) => {
                     let failure = Failure::from(error);
-                    eprintln!("holdfast: {} stays: {}", leftover.path.display(), failure.message);
+                    say(format_args!("{} stays: {}", leftover.path.display(), failure.message));
                     worst = failure.code;
                 }
             }
@@ -40,12 +40,12 @@ pub fn run(args: &TidyArgs) -> Result<u8, Failure> {
     }
     if !kept.is_empty() {
         let (count, bytes) = (kept.len(), kept.iter().map(|leftover| leftover.allocated_bytes).sum());
-        eprintln!(
-            "holdfast: copies that repairs kept in the last {}, {} of them with {}, stay; --keep says how long",
+        say(format_args!(
+            "copies that repairs kept in the last {}, {} of them with {}, stay; --keep says how long",
             humantime::format_duration(args.keep),
             count,
             show_size(bytes)
-        );
+        ));
     }
     if args.json {
         print_json(&rows)?;
@@ -58,7 +58,7 @@ pub fn run(args: &TidyArgs) -> Result<u8, Failure> {
         let (count, bytes) = (removed.clone().count(), removed.map(|row| row.leftover.allocated_bytes).sum());
         print(&format!("removed {count} of these, {}\n", show_size(bytes)))?;
     } else if !rows.is_empty() {
-        eprintln!("holdfast: nothing was removed; --yes removes these");
+        say(format_args!("nothing was removed; --yes removes these"));
     }
     Ok(worst)
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::exit::{Failure, NOT_FOUND, OTHER, USAGE};
 use crate::heap_args::{CpArgs, ExportArgs, ImportArgs, LimitArgs};
-use crate::output::{print, print_json, with_progress};
+use crate::output::{print, print_json, say, with_progress};
 use crate::size::show_size;
 
 /// Fits blocks of pages; larger buffers gain nothing.
@@ -96,7 +96,7 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
     });
     match written {
         Ok(report) => {
-            eprintln!("holdfast: {} written to {}", show_size(report.bytes), args.file.display());
+            say(format_args!("{} written to {}", show_size(report.bytes), args.file.display()));
             Ok(0)
         }
         Err(failure) => {

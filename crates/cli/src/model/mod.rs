@@ -23,7 +23,7 @@ use crate::model::measure::microseconds;
 use crate::model::python::Python;
 use crate::model::report::{CallCost, Report};
 use crate::model_args::ModelArgs;
-use crate::output::{print, print_json, with_progress};
+use crate::output::{print, print_json, say, with_progress};
 use crate::run::explain;
 
 const BUILD: &str = "`cargo xtask applets md5 eviction logicaldisk` in Holdfast's source tree builds it";
@@ -108,7 +108,7 @@ fn start(path: &Path, functions: &[&str]) -> Result<Applet, Failure> {
     let grants = Grants::none().cache_dir(places.cache());
     let applet = Applet::spawn(path, Limits::default(), grants).map_err(|error| explain(&error, None))?;
     for note in applet.weaker() {
-        eprintln!("holdfast: {note}");
+        say(format_args!("{note}"));
     }
     let found = applet.functions();
     match functions.iter().find(|function| found.iter().all(|name| name != *function)) {

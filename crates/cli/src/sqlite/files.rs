@@ -8,7 +8,7 @@ use holdfast_sqlite::{Recovered, SqliteError, Status};
 use serde::Serialize;
 
 use crate::exit::{BAD_FILE, Failure, HELD, NOT_FOUND, OTHER};
-use crate::output::{print, print_json, print_table};
+use crate::output::{print, print_json, print_table, say};
 use crate::size::show_size;
 use crate::sqlite_args::{SqliteFilesArgs, SqliteRecoverArgs, SqliteStatusArgs};
 
@@ -142,7 +142,7 @@ fn each<R>(
             if files.len() == 1 {
                 return Err(failure);
             }
-            eprintln!("holdfast: {}", failure.message);
+            say(format_args!("{}", failure.message));
             worst = worst.max(failure.code);
             continue;
         }
@@ -151,7 +151,7 @@ fn each<R>(
         match work(&path).map_err(failure) {
             Ok(found) => done.push(found),
             Err(failure) if files.len() > 1 => {
-                eprintln!("holdfast: {}", failure.message);
+                say(format_args!("{}", failure.message));
                 worst = worst.max(failure.code);
             }
             Err(failure) => return Err(failure),

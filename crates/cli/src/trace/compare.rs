@@ -100,10 +100,10 @@ fn say_how_it_ends(path: &Path, recording: &Recording) {
     let file = path.display();
     match recording.ending() {
         Some(Ending::Torn { at_byte }) => {
-            say(&format!("{file} is damaged from byte {at_byte} on; this is what is before that"));
+            say(format_args!("{file} is damaged from byte {at_byte} on; this is what is before that"));
         }
         Some(Ending::Unfinished) => {
-            say(&format!(
+            say(format_args!(
                 "{file} was not finished: its tracer was killed, or is still at work; this is what it has"
             ));
         }
@@ -230,10 +230,10 @@ pub fn import(options: &TraceImportArgs) -> Result<u8, Failure> {
     };
     let imported = imported.map_err(cannot)?;
     for (number, text) in &imported.shown {
-        say(&format!("{name}, line {number} is not one of strace's: {text}"));
+        say(format_args!("{name}, line {number} is not one of strace's: {text}"));
     }
     if imported.skipped > imported.shown.len() as u64 {
-        say(&format!("{name}: {} lines could not be read", imported.skipped));
+        say(format_args!("{name}: {} lines could not be read", imported.skipped));
     }
     if imported.calls == 0 && imported.summed == 0 {
         return Err(Failure::new(
@@ -288,7 +288,7 @@ pub fn matrix(options: TraceMatrixArgs) -> Result<u8, Failure> {
         }
         Ok(Run { report: summary.into_report((&outcome.about).into()), end: outcome.end })
     };
-    let matrix = matrix::run(&plan, &mut trace, &mut say)?;
+    let matrix = matrix::run(&plan, &mut trace, &mut |text: &str| say(text))?;
     let page = || report::html(Page::Matrix(&matrix));
     show(
         &options.compare,

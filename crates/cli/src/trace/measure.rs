@@ -89,7 +89,7 @@ pub fn choose(wanted: BackendArg, settings: Settings) -> Result<Box<dyn Backend>
     match BpfBackend::new(settings.clone()) {
         Ok(backend) => Ok(Box::new(backend)),
         Err(TraceError::Unavailable { why, .. }) if wanted == BackendArg::Auto && !needs_bpf(&settings) => {
-            say(&format!("ptrace is used, which slows the program down: BPF cannot be ({why})"));
+            say(format_args!("ptrace is used, which slows the program down: BPF cannot be ({why})"));
             ptrace(settings)
         }
         Err(error) => Err(error),

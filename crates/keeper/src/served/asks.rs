@@ -10,6 +10,7 @@ use std::fs::File;
 use std::time::Instant;
 
 use holdfast_region::{ErrorKind, OwnerKey, RegionError, RegionName};
+use holdfast_sys::terminal::notice;
 
 use crate::served::connection::After;
 use crate::served::image::{has_seals, is_of_size};
@@ -55,7 +56,7 @@ impl Refusal {
                     (RefusedKind::Denied, "a region of that name has another owner".to_owned())
                 }
                 _ => {
-                    eprintln!("holdfast keeper: {other}");
+                    notice(format_args!("holdfast keeper: {other}"));
                     (RefusedKind::Failed, FAILED.to_owned())
                 }
             },

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use holdfast_region::{Durability, RegionError, RegionName};
+use holdfast_sys::terminal::notice;
 
 use crate::served::asks::Refusal;
 use crate::served::connection::After;
@@ -59,7 +60,9 @@ impl Serving {
                 self.refuse(index, Refusal::of(error), now, report);
             }
             None => {
-                eprintln!("holdfast keeper: {name}: what its program left is not brought yet: {error}");
+                notice(format_args!(
+                    "holdfast keeper: {name}: what its program left is not brought yet: {error}"
+                ));
                 loan.work = work;
                 self.retry_later(name, now);
             }

@@ -48,6 +48,13 @@ impl Extents {
         }
     }
 
+    /// Where a command paints by itself, whatever layers are around it.
+    pub(crate) fn alone(&mut self, one: &RenderCommand) -> Range {
+        let range = self.next(one);
+        self.layers.clear();
+        range
+    }
+
     fn enter(&mut self, range: Range) -> Range {
         self.layers.push(range);
         range

@@ -3,20 +3,22 @@
 //! The page is cut into bands of [`BAND_HEIGHT`] lines. Each has the numbers of the commands that may paint in it, in the order of
 //! painting, with the layers around them; what goes through many bands is in a list of its own. A viewport is the commands of its bands.
 
+mod cost;
 mod extent;
 mod read;
+pub(crate) mod stays;
 pub(crate) mod wire;
 mod write;
 
 use std::ops::Range;
 
-use anyrender::recording::{RenderCommand, Scene};
-use kurbo::Affine;
+use anyrender::recording::Scene;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use extent::Extents;
-pub(crate) use read::{Supply, paint};
+pub(crate) use read::{Open, Supply, paint};
+use stays::Scrolls;
 use wire::Writer;
 pub(crate) use write::Shared;
 
@@ -31,10 +33,30 @@ const TALL_BANDS: u32 = 32;
 pub(crate) struct CommandRecord {
     /// Where its bytes are.
     pub(crate) at: U32,
+    /// How many they are, and [`STAYS`], [`NEARLY`].
     pub(crate) bytes: U32,
     /// The first and last of the bands that it may paint in.
     pub(crate) first: U32,
     pub(crate) last: U32,
+}
+
+/// It is not moved when the page is scrolled.
+pub(crate) const STAYS: u32 = 1 << 31;
+/// It stays as nearly as single precision lets it.
+pub(crate) const NEARLY: u32 = 1 << 30;
+
+impl CommandRecord {
+    pub(crate) fn length(&self) -> u32 {
+        self.bytes.get() & !(STAYS | NEARLY)
+    }
+
+    pub(crate) fn scrolls(&self) -> Scrolls {
+        match self.bytes.get() & (STAYS | NEARLY) {
+            0 => Scrolls::Moves,
+            STAYS => Scrolls::Stays,
+            _ => Scrolls::Nearly,
+        }
+    }
 }
 
 /// Something is painted that a display list cannot have.
@@ -59,6 +81,8 @@ pub(crate) struct Strip {
     pub(crate) first: u32,
     pub(crate) end: u32,
     pub(crate) scene: Scene,
+    /// For each command what it does when the page is scrolled; nothing, if all of it goes with the page.
+    pub(crate) scrolls: Vec<Scrolls>,
 }
 
 /// Where a strip begins.
@@ -82,8 +106,10 @@ pub(crate) fn capture(strips: &[Strip]) -> Result<List, Uncapturable> {
         let command = (list.commands.len() as u32).into();
         list.strips.push(StripRecord { line: strip.first.into(), command });
         let mut extents = Extents::default();
-        for one in &strip.scene.commands {
-            let (top, bottom) = extents.next(one);
+        let everywhere = stays::everywhere(&strip.scene.commands, &strip.scrolls);
+        for (place, one) in strip.scene.commands.iter().enumerate() {
+            let found = extents.next(one);
+            let (top, bottom) = if everywhere[place] { (0.0, f64::from(height)) } else { found };
             // Also false of what is nowhere, because it is clipped away.
             let is_seen = top <= bottom && bottom >= f64::from(strip.first) && top < f64::from(strip.end);
             if !is_seen {
@@ -92,19 +118,24 @@ pub(crate) fn capture(strips: &[Strip]) -> Result<List, Uncapturable> {
             let at = payload.bytes.len();
             write::write(one, &mut payload, &mut list.shared)?;
             let (at, end) = match (u32::try_from(at), u32::try_from(payload.bytes.len())) {
-                (Ok(at), Ok(end)) => (at, end),
+                (Ok(at), Ok(end)) if end - at < NEARLY => (at, end),
                 _ => return Err(Uncapturable),
             };
             let first = (top.max(f64::from(strip.first)) as u32 / BAND_HEIGHT).min(bands - 1);
             let last = (bottom.min(f64::from(strip.end)) as u32 / BAND_HEIGHT).min(bands - 1);
             let number = U32::new(list.commands.len() as u32);
+            let said = match strip.scrolls.get(place) {
+                Some(Scrolls::Stays) => STAYS,
+                Some(Scrolls::Nearly) => STAYS | NEARLY,
+                Some(Scrolls::Moves) | None => 0,
+            };
             list.commands.push(CommandRecord {
                 at: at.into(),
-                bytes: (end - at).into(),
+                bytes: ((end - at) | said).into(),
                 first: first.into(),
                 last: last.into(),
             });
-            if last - first >= TALL_BANDS {
+            if last - first >= TALL_BANDS || everywhere[place] {
                 list.tall.push(number);
             } else {
                 for band in first..=last {
@@ -120,59 +151,6 @@ pub(crate) fn capture(strips: &[Strip]) -> Result<List, Uncapturable> {
     }
     list.starts.push((list.items.len() as u32).into());
     Ok(list)
-}
-
-/// Whether a scene is another one moved up by one pixel, but for the ground, which is everywhere.
-pub(crate) fn is_shifted(whole: &Scene, shifted: &Scene) -> bool {
-    whole.commands.len() == shifted.commands.len()
-        && whole.commands.iter().zip(&shifted.commands).enumerate().all(|(number, (one, other))| {
-            let (Some(here), Some(there)) = (transform(one), transform(other)) else {
-                return is_same(one, other);
-            };
-            if number == 0 && here == Affine::IDENTITY && is_same(one, other) {
-                return true;
-            }
-            let (from, to) = (here.as_coeffs(), there.as_coeffs());
-            let is_moved = (from[5] - to[5] - 1.0).abs() < 1e-6 && from[..5] == to[..5];
-            is_moved && is_same(one, &moved_to(other, here))
-        })
-}
-
-/// Whether the bytes are the same: there are numbers in paths that are none, and not even the same as themselves.
-fn is_same(one: &RenderCommand, other: &RenderCommand) -> bool {
-    let mut shared = Shared::default();
-    let mut bytes = [Writer::default(), Writer::default()];
-    let written = [one, other]
-        .into_iter()
-        .zip(&mut bytes)
-        .all(|(command, to)| write::write(command, to, &mut shared).is_ok());
-    written && bytes[0].bytes == bytes[1].bytes
-}
-
-fn transform(one: &RenderCommand) -> Option<Affine> {
-    Some(match one {
-        RenderCommand::PushLayer(one) => one.transform,
-        RenderCommand::PushClipLayer(one) => one.transform,
-        RenderCommand::PopLayer => return None,
-        RenderCommand::Stroke(one) => one.transform,
-        RenderCommand::Fill(one) => one.transform,
-        RenderCommand::GlyphRun(one) => one.transform,
-        RenderCommand::BoxShadow(one) => one.transform,
-    })
-}
-
-fn moved_to(one: &RenderCommand, to: Affine) -> RenderCommand {
-    let mut one = one.clone();
-    match &mut one {
-        RenderCommand::PushLayer(one) => one.transform = to,
-        RenderCommand::PushClipLayer(one) => one.transform = to,
-        RenderCommand::PopLayer => {}
-        RenderCommand::Stroke(one) => one.transform = to,
-        RenderCommand::Fill(one) => one.transform = to,
-        RenderCommand::GlyphRun(one) => one.transform = to,
-        RenderCommand::BoxShadow(one) => one.transform = to,
-    }
-    one
 }
 
 /// The tables by which commands are found.

@@ -11,9 +11,12 @@ use peniko::{
     RadialGradientPosition, Style, SweepGradientPosition,
 };
 
+use super::cost;
 use super::wire::Reader;
 use super::write::{brush, command, segment};
 use crate::error::EntryDamage;
+
+const UNBEARABLE: EntryDamage = EntryDamage::Endless { what: "command" };
 
 /// Where fonts and images come from.
 pub(crate) trait Supply {
@@ -24,11 +27,20 @@ pub(crate) trait Supply {
     fn image(&self, number: u32) -> Result<ImageData, Self::Error>;
 }
 
-/// Reads one command and paints it, `shift` moved. `depth` are the layers that are open.
+/// How far painting has come.
+#[derive(Default)]
+pub(crate) struct Open {
+    /// Layers that are open.
+    pub(crate) layers: u32,
+    /// Dashes that were painted.
+    dashes: f64,
+}
+
+/// Reads one command and paints it, `shift` moved.
 pub(crate) fn paint<S: Supply>(
     bytes: &[u8],
     shift: Affine,
-    depth: &mut u32,
+    open: &mut Open,
     supply: &S,
     to: &mut impl PaintScene,
 ) -> Result<(), S::Error> {
@@ -39,18 +51,18 @@ pub(crate) fn paint<S: Supply>(
             let blend = BlendMode::new(one_of(from, &MIXES)?, one_of(from, &COMPOSES)?);
             let [alpha] = from.f32s()?;
             let transform = shift * affine(from)?;
-            let clip = path(from)?;
+            let clip = fillable(from, transform)?;
             to.push_layer(fill, blend, alpha, transform, &clip, None, None);
-            *depth += 1;
+            open.layers += 1;
         }
         command::CLIP => {
             let fill = fill_rule(from)?;
             let transform = shift * affine(from)?;
-            to.push_clip_layer(fill, transform, &path(from)?);
-            *depth += 1;
+            to.push_clip_layer(fill, transform, &fillable(from, transform)?);
+            open.layers += 1;
         }
         command::POP => {
-            *depth = depth.checked_sub(1).ok_or(EntryDamage::Value { what: "layer" })?;
+            open.layers = open.layers.checked_sub(1).ok_or(EntryDamage::Value { what: "layer" })?;
             to.pop_layer();
         }
         command::STROKE => {
@@ -58,14 +70,19 @@ pub(crate) fn paint<S: Supply>(
             let transform = shift * affine(from)?;
             let brush = read_brush(from, supply)?;
             let brush_transform = maybe_affine(from)?;
-            to.stroke(&style, transform, brush.as_ref(), brush_transform, &path(from)?);
+            let path = path(from)?;
+            open.dashes += cost::dashes(&path, &style, transform).ok_or(UNBEARABLE)?;
+            if open.dashes > cost::DASHES_MAX {
+                return Err(UNBEARABLE.into());
+            }
+            to.stroke(&style, transform, brush.as_ref(), brush_transform, &path);
         }
         command::FILL => {
             let fill = fill_rule(from)?;
             let transform = shift * affine(from)?;
             let brush = read_brush(from, supply)?;
             let brush_transform = maybe_affine(from)?;
-            to.fill(fill, transform, brush.as_ref(), brush_transform, &path(from)?);
+            to.fill(fill, transform, brush.as_ref(), brush_transform, &fillable(from, transform)?);
         }
         command::GLYPHS => glyphs(from, shift, supply, to)?,
         command::SHADOW => {
@@ -95,7 +112,7 @@ fn glyphs<S: Supply>(
     let [x, y] = from.f64s()?;
     let style = match from.u8()? {
         0 => Style::Fill(fill_rule(from)?),
-        1 => Style::Stroke(stroke(from)?),
+        1 => Style::Stroke(Some(stroke(from)?).filter(cost::can_outline).ok_or(UNBEARABLE)?),
         _ => return Err(from.wrong().into()),
     };
     let brush = read_brush(from, supply)?;
@@ -158,6 +175,11 @@ const CAPS: [(u8, Cap); 3] = [(0, Cap::Butt), (1, Cap::Square), (2, Cap::Round)]
 
 fn fill_rule(from: &mut Reader<'_>) -> Result<Fill, EntryDamage> {
     one_of(from, &FILLS)
+}
+
+/// A path that is filled or clips.
+fn fillable(from: &mut Reader<'_>, transform: Affine) -> Result<BezPath, EntryDamage> {
+    Some(path(from)?).filter(|path| cost::can_fill(path, transform)).ok_or(UNBEARABLE)
 }
 
 fn flag(from: &mut Reader<'_>) -> Result<bool, EntryDamage> {

@@ -78,6 +78,10 @@ impl<'a> Reader<'a> {
         Ok(u8::from_le_bytes(self.array()?))
     }
 
+    pub(crate) fn u16(&mut self) -> Result<u16, EntryDamage> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
     pub(crate) fn u32(&mut self) -> Result<u32, EntryDamage> {
         Ok(u32::from_le_bytes(self.array()?))
     }

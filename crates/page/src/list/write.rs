@@ -9,6 +9,7 @@ use peniko::color::DynamicColor;
 use peniko::{BlendMode, Blob, Fill, FontData, Gradient, GradientKind, ImageBrush, ImageData, Style};
 
 use super::Uncapturable;
+use super::cost;
 use super::wire::Writer;
 
 /// First byte of a command.
@@ -65,11 +66,16 @@ impl Shared {
     }
 }
 
+fn bearable(is: bool) -> Result<(), Uncapturable> {
+    if is { Ok(()) } else { Err(Uncapturable) }
+}
+
 /// Appends a command.
 pub(crate) fn write(one: &RenderCommand, to: &mut Writer, shared: &mut Shared) -> Result<(), Uncapturable> {
     match one {
         // Filters are left out, as by the rasterizer that this is built with.
         RenderCommand::PushLayer(layer) => {
+            bearable(cost::can_fill(&layer.clip, layer.transform))?;
             to.u8(command::LAYER);
             fill_rule(to, layer.fill);
             blend(to, layer.blend);
@@ -78,6 +84,7 @@ pub(crate) fn write(one: &RenderCommand, to: &mut Writer, shared: &mut Shared) -
             path(to, &layer.clip);
         }
         RenderCommand::PushClipLayer(clip) => {
+            bearable(cost::can_fill(&clip.clip, clip.transform))?;
             to.u8(command::CLIP);
             fill_rule(to, clip.fill);
             affine(to, clip.transform);
@@ -85,6 +92,7 @@ pub(crate) fn write(one: &RenderCommand, to: &mut Writer, shared: &mut Shared) -
         }
         RenderCommand::PopLayer => to.u8(command::POP),
         RenderCommand::Stroke(one) => {
+            bearable(cost::dashes(&one.shape, &one.style, one.transform).is_some())?;
             to.u8(command::STROKE);
             stroke(to, &one.style);
             affine(to, one.transform);
@@ -93,6 +101,7 @@ pub(crate) fn write(one: &RenderCommand, to: &mut Writer, shared: &mut Shared) -
             path(to, &one.shape);
         }
         RenderCommand::Fill(one) => {
+            bearable(cost::can_fill(&one.shape, one.transform))?;
             to.u8(command::FILL);
             fill_rule(to, one.fill);
             affine(to, one.transform);
@@ -117,6 +126,7 @@ pub(crate) fn write(one: &RenderCommand, to: &mut Writer, shared: &mut Shared) -
                     fill_rule(to, *fill);
                 }
                 Style::Stroke(one) => {
+                    bearable(cost::can_outline(one))?;
                     to.u8(1);
                     stroke(to, one);
                 }

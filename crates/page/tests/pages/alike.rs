@@ -62,7 +62,7 @@ fn write_all(place: &Place) -> Vec<PathBuf> {
 }
 
 /// The first time by the engine, then from the cache, at several places of the page.
-fn compare(place: &Place, page: &Path, view: View, scrolls: &[u32]) {
+pub(crate) fn compare(place: &Place, page: &Path, view: View, scrolls: &[u32]) {
     let first = place.open(page, view);
     assert_ne!(first.tier, Tier::List);
     assert!(is_drawn(&first.pixels), "{}: nothing is painted", page.display());
@@ -142,25 +142,6 @@ fn real_pages_are_painted_byte_for_byte_as_they_are_laid_out() {
     for name in ["index", "ch01", "ch12"] {
         compare(&place, &pages.join(format!("{name}.en.html")), view(1280, 800), &[0, 555, 1_000_000]);
     }
-}
-
-#[test]
-fn a_page_whose_parts_stay_in_place_is_laid_out_again_when_it_is_scrolled() {
-    let place = Place::new();
-    let page = place.write(
-        "fixed.html",
-        "<!doctype html><style>nav { position: fixed; top: 0; right: 0; background: gold }</style><nav>stays</nav>
-        <div style='height: 3000px; background: linear-gradient(red, blue)'>goes</div>",
-    );
-    let view = view(400, 300);
-    place.open(&page, view);
-    let unscrolled = place.open(&page, view);
-    assert_eq!(unscrolled.tier, Tier::List);
-    assert_eq!(unscrolled.pixels, anew(&page, view));
-    let scrolled = place.open(&page, view.scrolled(200));
-    assert_eq!(scrolled.tier, Tier::Document);
-    assert_eq!(scrolled.pixels, anew(&page, view.scrolled(200)));
-    assert_eq!(place.open(&page, view).tier, Tier::List, "the unscrolled view is kept still");
 }
 
 #[test]

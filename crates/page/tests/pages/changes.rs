@@ -58,7 +58,8 @@ fn a_page_that_was_kept_without_a_picture_for_this_place_is_kept_anew_when_its_s
     let body = "<p>text".repeat(100);
     let page =
         place.write("a.html", format!("<!doctype html><link rel=stylesheet href=a.css><h1>A</h1>{body}"));
-    let style = place.write("a.css", "h1 { position: fixed }");
+    place.write("tile.png", png(9, 7, [1, 2, 200, 255]));
+    let style = place.write("a.css", "h1 { background: url(tile.png) center fixed }");
     let (top, below) = (view(300, 200), view(300, 200).scrolled(150));
     place.open(&page, top);
     assert_eq!(place.open(&page, below).stale, Some(Stale::ScrollBound));

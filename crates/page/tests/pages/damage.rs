@@ -1,8 +1,9 @@
 //! Bytes of the cache that are not what was stored: the page is made anew, and nobody sees anything else.
 
-use holdfast_page::{Stale, Tier};
+use holdfast_page::{EntryDamage, Stale, Tier};
+use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{Place, anew, png, view};
+use crate::{HEADER_BYTES, Place, anew, png, view};
 
 const PAGE: &str = "<!doctype html><title>Damage</title><style>h1 { background: linear-gradient(red, blue); border-radius: 9px }
     .s { box-shadow: 1px 1px 4px red; overflow: hidden; opacity: .5 }</style><h1>Some <i>text</i></h1><img src=a.png>
@@ -98,5 +99,65 @@ fn an_entry_that_is_something_else_altogether_is_made_anew() {
         });
         let opened = place.open(&page, view);
         assert_eq!((opened.tier != Tier::List, opened.pixels == anew(&page, view)), (true, true));
+    }
+}
+
+/// Puts other bytes into an entry, with all sums right, as somebody would who can write the cache.
+fn plant(entry: &mut [u8], at: usize, bytes: &[u8]) {
+    const CHUNK: usize = 16 << 10;
+    entry[at..at + bytes.len()].copy_from_slice(bytes);
+    let word = |entry: &[u8], at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().unwrap()) as usize;
+    // docs/format.md: the table of sums, its sum, and that of the header.
+    let (table, table_bytes) = (word(entry, 280), word(entry, 288));
+    let sums: Vec<u8> =
+        entry[HEADER_BYTES..table].chunks(CHUNK).flat_map(|chunk| xxh3_64(chunk).to_le_bytes()).collect();
+    assert_eq!(sums.len(), table_bytes);
+    entry[table..table + table_bytes].copy_from_slice(&sums);
+    let sum = xxh3_64(&sums).to_le_bytes();
+    entry[296..304].copy_from_slice(&sum);
+    let sum = xxh3_64(&entry[..304]).to_le_bytes();
+    entry[304..312].copy_from_slice(&sum);
+}
+
+#[test]
+fn a_list_that_would_be_painted_without_end_is_damage_however_right_its_sums_are() {
+    let place = Place::new();
+    let style = "div { width: 236px; height: 9px; border-top: 4px dashed red }";
+    let page = place.write("a.html", format!("<!doctype html><style>{style}</style><div></div>"));
+    let view = view(300, 200);
+    place.open(&page, view);
+    let made = anew(&page, view);
+    let row = place.cache().views().unwrap().remove(0);
+    let mut entry = Vec::new();
+    place.spoil(|heap| entry.extend_from_slice(heap.bytes(&row.name).unwrap()));
+    // Two dashes: how many, and their lengths.
+    let f64_at = |at: usize| f64::from_le_bytes(entry[at..at + 8].try_into().unwrap());
+    let is_pattern = |at: &usize| {
+        entry[*at..].starts_with(&[2, 0, 0, 0])
+            && (f64_at(at + 4) - 8.0).abs() < 0.1
+            && (f64_at(at + 12) - 4.0).abs() < 0.1
+    };
+    let at = (HEADER_BYTES..entry.len() - 20).find(is_pattern).unwrap() + 4;
+    let other_dash: Vec<u8> = [7.0_f64, 5.0].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let endless: Vec<u8> = [1e-300_f64, 1e-300].iter().flat_map(|number| number.to_le_bytes()).collect();
+    for (bytes, is_damage) in [(other_dash, false), (endless, true)] {
+        let mut planted = entry.clone();
+        plant(&mut planted, at, &bytes);
+        place.spoil(|heap| {
+            heap.transaction(|tx| {
+                tx.remove(&row.name)?;
+                tx.create(&row.name, planted.len() as u64, None, |to| to.copy_from_slice(&planted))
+            })
+            .unwrap();
+        });
+        let opened = place.open(&page, view);
+        if is_damage {
+            let endless = matches!(&opened.stale, Some(Stale::Damaged(EntryDamage::Endless { .. })));
+            assert!(opened.tier == Tier::Document && endless, "{:?}", opened.stale);
+            assert_eq!(opened.pixels, made);
+        } else {
+            // Sums do not tell who wrote: this one is believed.
+            assert!(opened.tier == Tier::List && opened.pixels != made, "{:?}", opened.stale);
+        }
     }
 }

@@ -1,49 +1,95 @@
 //! The cache stays as small as it may be: what was used longest ago goes.
 
-use holdfast_page::{CacheError, Tier, open};
+use std::sync::Arc;
 
-use crate::{HEADER_BYTES, Place, address, limits, view};
+use holdfast_page::{CacheError, Files, FindOptions, Opening, Stale, Tier, Want, open, open_with};
+
+use crate::{HEADER_BYTES, Place, address, anew, limits, view};
 
 #[test]
-fn beyond_the_quota_the_pages_that_were_used_longest_ago_go_with_their_documents() {
+fn beyond_the_quota_pictures_that_were_used_longest_ago_go_and_then_whole_views_with_their_documents() {
     let place = Place::new();
     let view = view(300, 200);
     let text = "<p>text that takes some room in the cache of pages".repeat(200);
-    let pages: Vec<_> = (0..6)
+    let pages: Vec<_> = (0..8)
         .map(|n| place.write(&format!("{n}.html"), format!("<!doctype html><h1>{n}</h1>{text}")))
         .collect();
     place.open(&pages[0], view);
+    let row = place.cache().views().unwrap().remove(0);
     let one = place.cache().stats().unwrap();
+    assert_eq!((one.picture_bytes, one.layout_bytes), (row.picture_bytes, row.layout_bytes));
+    assert!(row.picture_bytes > row.layout_bytes && row.layout_bytes > 1_000, "{row:?}");
     let quota = (one.view_bytes + one.document_bytes) * 3 + one.view_bytes / 2;
-    place.cache().remove(&[place.cache().views().unwrap()[0].name.clone()]).unwrap();
+    place.cache().remove(&[row.name]).unwrap();
     assert_eq!(place.cache().stats().unwrap().documents, 0, "a document goes with its last view");
     let cache = place.cache_of(quota);
-    let mut evicted = 0;
+    let row_of = |number: usize| {
+        let end = format!("/{number}.html");
+        cache.views().unwrap().into_iter().find(|row| row.address.ends_with(&end))
+    };
+    let (mut views, mut pictures) = (0, 0);
     for (number, page) in pages.iter().enumerate() {
         let mut opened = open(&address(page), view, &limits(), Some(&cache)).unwrap();
-        evicted += opened.to_keep.take().unwrap().keep(&cache).unwrap().evicted;
+        let kept = opened.to_keep.take().unwrap().keep(&cache).unwrap();
+        (views, pictures) = (views + kept.evicted, pictures + kept.pictures_evicted);
         // Used at times that differ, which the clock of seconds does not show.
-        let name = cache
-            .views()
-            .unwrap()
-            .into_iter()
-            .find(|row| row.address.ends_with(&format!("/{number}.html")))
-            .unwrap()
-            .name;
-        set_used(&place, &name, 1_000 + number as u64);
+        set_used(&place, &row_of(number).unwrap().name, 1_000 + number as u64);
         if number == 2 {
             // The oldest is used again.
-            let first =
-                cache.views().unwrap().into_iter().find(|row| row.address.ends_with("/0.html")).unwrap().name;
-            set_used(&place, &first, 5_000);
+            set_used(&place, &row_of(0).unwrap().name, 5_000);
         }
         let stats = cache.stats().unwrap();
         assert!(stats.view_bytes + stats.document_bytes <= quota, "{stats:?}");
         assert_eq!(stats.views, stats.documents);
+        if number == 3 {
+            let first = row_of(1).unwrap();
+            assert!(
+                (views, first.picture_bytes) == (0, 0) && first.layout_bytes == row.layout_bytes,
+                "{first:?}"
+            );
+        }
     }
-    let left: Vec<String> = cache.views().unwrap().into_iter().map(|row| row.address).collect();
-    let ends: Vec<&str> = left.iter().map(|address| &address[address.len() - 6..]).collect();
-    assert_eq!((ends, evicted), (vec!["0.html", "5.html", "4.html"], 3));
+    let rows = cache.views().unwrap();
+    assert!(views > 0 && pictures >= 3 && rows.len() as u64 == 8 - views, "{views} {pictures} {rows:?}");
+    // Last used first: the newer half have their pictures, and what is gone was used before all that is there.
+    let ends: Vec<&str> = rows.iter().map(|row| &row.address[row.address.len() - 6..]).collect();
+    assert_eq!(ends[..2], ["0.html", "7.html"]);
+    assert!(rows[..rows.len() / 2].iter().all(|row| row.picture_bytes > 0), "{rows:?}");
+    assert!(rows.iter().any(|row| row.picture_bytes == 0), "{rows:?}");
+    assert!(row_of(1).is_none() && rows.iter().all(|row| row.damage.is_none()), "{rows:?}");
+    assert_eq!(place.cache().check().unwrap(), []);
+}
+
+#[test]
+fn a_page_whose_picture_went_is_found_things_in_and_laid_out_again_from_its_document() {
+    let place = Place::new();
+    let view = view(300, 200);
+    place.write("a.png", crate::png(60, 60, [9, 99, 9, 255]));
+    let text = "<p>text that takes some room in the cache of pages".repeat(200);
+    let page =
+        place.write("a.html", format!("<!doctype html><a href=b.html>needle</a><img src=a.png>{text}"));
+    let other = place.write("b.html", format!("<!doctype html>{text}"));
+    place.open(&page, view);
+    let stats = place.cache().stats().unwrap();
+    let cache = place.cache_of(stats.view_bytes * 2 + stats.document_bytes * 2 - stats.picture_bytes / 2);
+    let mut opened = open(&address(&other), view, &limits(), Some(&cache)).unwrap();
+    let kept = opened.to_keep.take().unwrap().keep(&cache).unwrap();
+    assert_eq!((kept.evicted, kept.pictures_evicted), (0, 1));
+    let rows = cache.views().unwrap();
+    let row = rows.iter().find(|row| row.address.ends_with("a.html")).unwrap();
+    assert!(row.picture_bytes == 0 && row.damage.is_none(), "{row:?}");
+    let places = cache.places(&row.name).unwrap().unwrap().unwrap();
+    assert_eq!((places.links.len(), places.find("needle", FindOptions::default()).len()), (1, 1));
+
+    let opening =
+        Opening { want: Want::Places, ..Opening::new(view, &limits(), Some(&cache), Arc::new(Files)) };
+    let asked = open_with(&address(&page), &opening).unwrap();
+    assert_eq!((asked.tier, &asked.stale), (Tier::Layout, &None));
+    assert_eq!(asked.boxes_of("a").unwrap().len(), 1);
+    let opened = place.open(&page, view);
+    assert_eq!((opened.tier, opened.stale), (Tier::Document, Some(Stale::PictureEvicted)));
+    assert_eq!(opened.pixels, anew(&page, view));
+    assert_eq!(place.open(&page, view).tier, Tier::List, "it is kept again");
 }
 
 /// Stores when a view was used, as opening it does.

@@ -1,0 +1,109 @@
+//! What goes when the cache is full: first pictures, then whole views, and documents with their last view.
+//!
+//! A view without its picture is the tier below: its layout says what is where, and its document spares the parser. Only of the half of
+//! the views that were used longer ago do the pictures go first; where those have none any more, the oldest view goes. Otherwise there
+//! would soon be many layouts, and one picture.
+
+use std::collections::HashSet;
+
+use holdfast_heap::HeapError;
+
+use crate::answers;
+use crate::cache::{DOM, Heap, VIEW, dom_prefix, is_counted, names};
+use crate::entry::Header;
+use crate::error::{CacheError, EntryDamage};
+use crate::picture;
+
+/// What went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evicted {
+    pub(crate) views: u64,
+    pub(crate) pictures: u64,
+}
+
+/// Lets pictures and views go until no more than `bytes_max` are left, besides what is called so, which is replaced.
+pub(crate) fn make_room(
+    heap: &mut Heap,
+    view: &str,
+    dom: &str,
+    bytes_max: u64,
+) -> Result<Evicted, CacheError> {
+    let mut evicted = Evicted::default();
+    loop {
+        let roots = heap.heap().roots();
+        let counted = roots.filter(|(name, _)| *name != view && *name != dom);
+        let used: u64 = counted.filter(|(name, _)| is_counted(name)).map(|(_, root)| root.bytes).sum();
+        if used <= bytes_max {
+            return Ok(evicted);
+        }
+        if drop_lonely(heap, dom)? == 0 && !evict_oldest(heap, view, &mut evicted)? {
+            return Ok(evicted);
+        }
+    }
+}
+
+/// Lets one picture or one view go, and what is damaged first of all; `false`, if there is none.
+pub(crate) fn evict_oldest(heap: &mut Heap, but: &str, evicted: &mut Evicted) -> Result<bool, CacheError> {
+    let mut views: Vec<(u64, bool, String)> = names(heap, VIEW)
+        .into_iter()
+        .filter(|name| name != but)
+        .map(|name| {
+            let header = heap.bytes(&name).ok_or(EntryDamage::NoHeader).and_then(Header::read);
+            header
+                .map_or((0, false, name.clone()), |header| (header.used_s.get(), header.has_picture(), name))
+        })
+        .collect();
+    views.sort();
+    let older = &views[..views.len().div_ceil(2)];
+    for (_, _, name) in older.iter().filter(|(_, has_picture, _)| *has_picture) {
+        if strip(heap, name)? {
+            evicted.pictures += 1;
+            return Ok(true);
+        }
+    }
+    let Some((_, _, oldest)) = views.first() else { return Ok(false) };
+    heap.transaction(|tx| tx.remove(oldest))?;
+    evicted.views += 1;
+    drop_lonely(heap, "")?;
+    Ok(true)
+}
+
+/// Takes the picture out of a view, in one transaction; `false`, if that cannot be done.
+fn strip(heap: &mut Heap, name: &str) -> Result<bool, CacheError> {
+    let Some(bytes) = heap.bytes(name) else { return Ok(false) };
+    // What is damaged goes with its turn.
+    let Ok(without) = picture::without_picture(bytes) else { return Ok(false) };
+    let stored = heap.transaction(|tx| -> Result<(), HeapError> {
+        tx.remove(name)?;
+        tx.create(name, without.len() as u64, None, |to| to.copy_from_slice(&without)).map(|_| ())
+    });
+    match stored {
+        Ok(()) => Ok(true),
+        // No room for both at once.
+        Err(HeapError::OutOfMemory { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes documents of which there is no view, and what servers said that no view asks for; returns how many.
+pub(crate) fn drop_lonely(heap: &mut Heap, but: &str) -> Result<u64, CacheError> {
+    let views = names(heap, VIEW);
+    let wanted: HashSet<String> = views
+        .iter()
+        .filter_map(|name| Header::read(heap.bytes(name)?).ok())
+        .map(|header| dom_prefix(&header.source, &header.engine))
+        .collect();
+    let mut dropped = 0;
+    for name in answers::lonely(heap, &views) {
+        heap.transaction(|tx| tx.remove(&name))?;
+        dropped += 1;
+    }
+    for name in names(heap, DOM) {
+        let is_wanted = name.rfind(':').is_some_and(|end| wanted.contains(&name[..=end]));
+        if !is_wanted && name != but {
+            heap.transaction(|tx| tx.remove(&name))?;
+            dropped += 1;
+        }
+    }
+    Ok(dropped)
+}

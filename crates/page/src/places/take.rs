@@ -1,0 +1,222 @@
+//! What is where, taken from the engine once it has laid a page out: places are those at which the engine paints.
+//!
+//! What it must not do: recurse on the depth of the page.
+
+use std::collections::HashMap;
+
+use blitz_dom::node::TextBrush;
+use blitz_dom::{BaseDocument, Node, NodeId};
+use holdfast_dom::{Document, Kind};
+use kurbo::{Affine, Rect};
+use parley::{Layout, PositionedLayoutItem};
+use style::computed_values::visibility::T as Visibility;
+
+use super::text::{Cluster, Piece, place_of};
+use super::{Link, NodeBox, Places, TextBlock};
+use crate::tree::Pair;
+use crate::view::View;
+
+/// Takes it all. The engine is not scrolled.
+pub(crate) fn take(engine: &BaseDocument, document: &Document<'_>, pairs: &[Pair], view: View) -> Places {
+    let mut taking = Taking { engine, scale: view.scale_factor_f64(), known: HashMap::new() };
+    let (links, mut boxes) = taking.links_and_boxes(document, pairs);
+    boxes.sort_by_key(|one| one.node);
+    boxes.dedup_by_key(|one| one.node);
+    let numbers: HashMap<NodeId, u32> = pairs.iter().map(|(node, made)| (*made, *node)).collect();
+    Places { links, boxes, text: taking.text(&numbers) }
+}
+
+/// How a box comes onto the page.
+#[derive(Clone, Copy)]
+struct Placed {
+    /// From its border box to the page, in pixels.
+    transform: Affine,
+    /// It does not scroll.
+    fixed: bool,
+    /// It is not to be seen, nor what is in it.
+    gone: bool,
+}
+
+struct Taking<'a> {
+    engine: &'a BaseDocument,
+    scale: f64,
+    known: HashMap<NodeId, Placed>,
+}
+
+impl Taking<'_> {
+    /// As the engine's painter goes: from the root down, each box within the one that contains it.
+    fn placed(&mut self, id: NodeId) -> Placed {
+        let mut chain = Vec::new();
+        let mut placed = Placed { transform: Affine::IDENTITY, fixed: false, gone: false };
+        let mut next = Some(id);
+        let root = self.engine.try_root_element().map(|root| root.id);
+        while let Some(node) = next.and_then(|id| self.engine.get_node(id)) {
+            if let Some(known) = self.known.get(&node.id) {
+                placed = *known;
+                break;
+            }
+            chain.push(node);
+            next = node.containing_block();
+        }
+        for node in chain.into_iter().rev() {
+            let around = node.containing_block().and_then(|id| self.engine.get_node(id));
+            let scrolled =
+                around.map_or((0.0, 0.0), |around| (around.scroll_offset().x, around.scroll_offset().y));
+            let at = node.final_layout().location;
+            let offset = (f64::from(at.x) - scrolled.0, f64::from(at.y) - scrolled.1);
+            let is_fixed =
+                node.taffy_position() == taffy::Position::Fixed && around.map(|around| around.id) == root;
+            let is_clear = node.primary_styles().is_some_and(|style| style.get_effects().opacity == 0.0);
+            placed = Placed {
+                transform: placed.transform
+                    * Affine::translate((offset.0 * self.scale, offset.1 * self.scale))
+                    * node.transform().as_deref().copied().unwrap_or_default(),
+                fixed: placed.fixed || is_fixed,
+                gone: placed.gone || is_clear,
+            };
+            self.known.insert(node.id, placed);
+        }
+        placed
+    }
+
+    /// Where an element is, in one piece or several, and whether it is fixed.
+    fn rects(&mut self, id: NodeId) -> (Vec<Rect>, bool) {
+        let Some(node) = self.engine.get_node(id) else { return (Vec::new(), false) };
+        let scale = self.scale;
+        let scaled = move |left: f32, top: f32, right: f32, bottom: f32| {
+            let [x0, y0, x1, y1] = [left, top, right, bottom].map(|css| f64::from(css) * scale);
+            Rect::new(x0, y0, x1, y1)
+        };
+        let fragments = node.inline_fragment_boxes().zip(node.inline_root_ancestor());
+        if let Some((fragments, root)) = fragments {
+            let placed = self.placed(root.id);
+            let rects = fragments.map(|one| scaled(one.left, one.top, one.right, one.bottom));
+            return (rects.map(|rect| placed.transform.transform_rect_bbox(rect)).collect(), placed.fixed);
+        }
+        let placed = self.placed(id);
+        let size = node.final_layout().size;
+        (vec![placed.transform.transform_rect_bbox(scaled(0.0, 0.0, size.width, size.height))], placed.fixed)
+    }
+
+    fn links_and_boxes(&mut self, document: &Document<'_>, pairs: &[Pair]) -> (Vec<Link>, Vec<NodeBox>) {
+        let (mut links, mut boxes) = (Vec::new(), Vec::new());
+        for (number, made) in pairs {
+            let (rects, fixed) = self.rects(*made);
+            let node = document.node(*number).filter(|node| node.kind() == Kind::Element);
+            let link = node.filter(|node| matches!(node.name(), Some("a" | "area")));
+            if let Some(href) = link.and_then(|node| node.attribute("href")) {
+                let link = |rect: &Rect| Link { place: place_of(*rect), href: href.to_owned(), fixed };
+                links.extend(rects.iter().map(link));
+            }
+            let all = rects.into_iter().reduce(|one, other| one.union(other));
+            if let Some(all) = all.filter(|all| all.width() > 0.0 || all.height() > 0.0) {
+                boxes.push(NodeBox { node: *number, place: place_of(all), fixed });
+            }
+        }
+        (links, boxes)
+    }
+
+    fn text(&mut self, numbers: &HashMap<NodeId, u32>) -> Vec<TextBlock> {
+        let mut blocks = Vec::new();
+        let mut next: Vec<NodeId> = self.engine.try_root_element().map(|root| root.id).into_iter().collect();
+        while let Some(node) = next.pop().and_then(|id| self.engine.get_node(id)) {
+            next.extend(node.layout_children.borrow().iter().flatten().rev());
+            let Some(element) = node.element_data() else { continue };
+            let input = element
+                .text_input_data()
+                .filter(|_| node.attr(blitz_dom::local_name!("type")) != Some("password"));
+            let (text, layout, x, y) = if let Some(input) = input {
+                let Some(layout) = input.editor.try_layout() else { continue };
+                (input.editor.raw_text(), layout, 0.0, node.text_input_v_centering_offset(self.scale))
+            } else if let Some(lines) =
+                element.inline_layout_data.as_deref().filter(|_| node.flags.is_inline_root())
+            {
+                (&*lines.text, &lines.layout, 0.0, f64::from(lines.block_offset))
+            } else {
+                continue;
+            };
+            if text.trim().is_empty() {
+                continue;
+            }
+            let placed = self.placed(node.id);
+            let is_hidden = |style: &Node| {
+                style.primary_styles().is_some_and(|style| style.clone_visibility() != Visibility::Visible)
+            };
+            if placed.gone || is_hidden(node) {
+                continue;
+            }
+            let inset = node.final_layout().padding + node.final_layout().border;
+            let origin = (f64::from(inset.left) + x, f64::from(inset.top) + y);
+            let transform =
+                placed.transform * Affine::translate((origin.0 * self.scale, origin.1 * self.scale));
+            let mut breaks: Vec<u32> = layout
+                .inline_boxes()
+                .filter(|one| one.kind == parley::InlineBoxKind::InFlow)
+                .map(|one| one.index as u32)
+                .collect();
+            breaks.sort_unstable();
+            blocks.push(TextBlock {
+                node: self.number_of(node, numbers),
+                fixed: placed.fixed,
+                text: text.to_owned(),
+                placed: transform.as_coeffs().map(|number| number as f32),
+                breaks,
+                pieces: pieces(layout, text.len()),
+            });
+        }
+        blocks
+    }
+
+    /// The element of the document that a box belongs to: boxes without one are in one that has.
+    fn number_of(&self, node: &Node, numbers: &HashMap<NodeId, u32>) -> u32 {
+        let mut next = Some(node);
+        while let Some(node) = next {
+            if let Some(number) = numbers.get(&node.id) {
+                return *number;
+            }
+            next = node.layout_parent.get().or(node.parent).and_then(|id| self.engine.get_node(id));
+        }
+        0
+    }
+}
+
+/// The pieces of all lines, by where they are in the text.
+fn pieces(layout: &Layout<TextBrush>, text_bytes: usize) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for (line, number) in layout.lines().zip(0..) {
+        let mut before = None;
+        for item in line.items() {
+            let PositionedLayoutItem::GlyphRun(glyphs) = item else { continue };
+            let run = glyphs.run();
+            // A run is there once for each of its styles.
+            if before.replace(run.index()) == Some(run.index()) {
+                continue;
+            }
+            let metrics = run.font_metrics();
+            let (left, baseline) = (glyphs.offset(), glyphs.baseline());
+            let mut right = left;
+            let clusters = run.visual_clusters().map(|cluster| {
+                right += cluster.advance();
+                let range = cluster.text_range();
+                Cluster { start: range.start as u32, end: range.end as u32, right }
+            });
+            let clusters: Vec<Cluster> = clusters.collect();
+            let ends =
+                clusters.iter().map(|one| one.start).min().zip(clusters.iter().map(|one| one.end).max());
+            let Some((start, end)) = ends.filter(|(_, end)| *end as usize <= text_bytes) else { continue };
+            pieces.push(Piece {
+                line: number,
+                range: start..end,
+                left,
+                top: baseline - metrics.ascent,
+                bottom: baseline + metrics.descent,
+                baseline,
+                clusters,
+            });
+        }
+    }
+    pieces.sort_by_key(|piece: &Piece| piece.range.start);
+    // What is there once cannot be there again; the engine has not been seen to do so.
+    pieces.dedup_by(|next, before| next.range.start < before.range.end);
+    pieces
+}

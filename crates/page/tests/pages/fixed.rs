@@ -1,0 +1,137 @@
+//! Pages of which parts stay where they are when they are scrolled: kept with that, where it can be told, and unscrolled otherwise.
+
+use std::path::PathBuf;
+
+use holdfast_page::{Stale, Tier, View};
+
+use crate::alike::compare;
+use crate::{Place, anew, png, view};
+
+/// Text under and beside what stays, of a height that is no multiple of anything.
+fn page(place: &Place, name: &str, style: &str, body: &str) -> PathBuf {
+    let rest: String = (0..60)
+        .map(|n| format!("<p>line {n} of a text that goes on and on beside <i>and</i> under it</p>"))
+        .collect();
+    let style = format!(
+        "body {{ margin: 0; font: 17px sans-serif; background: #fafaf0 }} main {{ padding: 40px 150px 37px 20px }} {style}"
+    );
+    place.write(name, format!("<!doctype html><style>{style}</style>{body}<main>{rest}</main>"))
+}
+
+const HEADER: &str = "header { position: fixed; top: 0; left: 0; right: 0; height: 31px; background: rgb(0 0 80 / 70%); color: white }";
+const FOOTER: &str = "footer { position: fixed; bottom: 0; width: 100%; border-top: 1px solid red; background: linear-gradient(#fff, #ccc) }";
+const SIDE: &str = "nav { position: fixed; right: 10px; top: 20%; width: 120px; height: 60%; overflow: hidden; border-radius: 12px;
+    background: gold; box-shadow: 3px 3px 9px #0008; opacity: .9 }";
+
+/// What the engine paints at the same place wherever the page is scrolled to.
+const STAYING: [(&str, &str, &str); 9] = [
+    ("header", HEADER, "<header>A <b>header</b></header>"),
+    ("footer", FOOTER, "<footer>A footer</footer>"),
+    ("side", SIDE, "<nav>one<br>two<ul><li>three<li>four and more than fits</ul></nav>"),
+    ("all", "", "<header>A <b>header</b></header><nav>side</nav><footer>A footer</footer>"),
+    (
+        "turned",
+        "nav { position: fixed; right: 40px; top: 90px; transform: rotate(20deg) scale(1.2); background: pink }",
+        "<nav>turned</nav>",
+    ),
+    (
+        "above",
+        "nav { position: fixed; top: 10px; right: 0; z-index: 5; background: lime }",
+        "<nav>above</nav>",
+    ),
+    (
+        "below",
+        "nav { position: fixed; top: 10px; left: 0; width: 300px; height: 90px; z-index: -1; background: aqua }",
+        "<nav>below</nav>",
+    ),
+    (
+        "inside",
+        "section { overflow: hidden; width: 90px; height: 90px; background: #eee } nav { position: fixed; top: 30px; right: 3px; background: coral }",
+        "<section>clips<nav>fixed inside</nav></section>",
+    ),
+    (
+        "nowhere",
+        "nav { position: fixed; top: -500px } aside { position: fixed; left: 5000px } footer { position: fixed; bottom: -900px }",
+        "<nav>up</nav><aside>right</aside><footer>down</footer>",
+    ),
+];
+
+#[test]
+fn parts_that_stay_in_place_are_kept_and_painted_byte_for_byte_wherever_the_page_is_scrolled_to() {
+    let place = Place::new();
+    for (name, style, body) in STAYING {
+        let all = format!("{HEADER}{FOOTER}{SIDE}");
+        let style = if style.is_empty() { &all } else { style };
+        let page = page(&place, &format!("{name}.html"), style, body);
+        for scale in [1_000, 1_500] {
+            compare(
+                &place,
+                &page,
+                View::new(600, 300, scale).unwrap(),
+                &[0, 1, 100, 257, 1_111, 2_000, 1_000_000],
+            );
+        }
+    }
+}
+
+#[test]
+fn what_stays_is_in_every_band_with_the_layers_around_it() {
+    let place = Place::new();
+    let page =
+        page(&place, "a.html", &format!("{SIDE} body {{ opacity: .9 }}"), "<nav>one<br>two<br>three</nav>");
+    compare(&place, &page, view(500, 250), &[0, 255, 256, 700, 1_300, 1_000_000]);
+}
+
+#[test]
+fn what_stays_in_a_layer_that_goes_with_the_page_is_cut_by_it_wherever_that_is() {
+    let place = Place::new();
+    let style = "section { opacity: .9; height: 220px; background: #cfc } \
+        nav { position: fixed; z-index: 5; top: 20px; left: 30px; width: 200px; height: 120px; background: orange }";
+    let page = page(&place, "a.html", style, "<section>layer<nav>inside of it</nav></section>");
+    for scale in [1_000, 1_500] {
+        compare(
+            &place,
+            &page,
+            View::new(500, 250, scale).unwrap(),
+            &[0, 60, 150, 230, 300, 555, 1_300, 1_000_000],
+        );
+    }
+}
+
+#[test]
+fn fixed_parts_of_what_is_transformed_go_with_it() {
+    let place = Place::new();
+    let style = "section { transform: translateX(9px); height: 200px; background: #ddf } nav { position: fixed; top: 20px; background: red }";
+    let page = page(&place, "a.html", style, "<section>moved<nav>goes along</nav></section>");
+    compare(&place, &page, view(500, 250), &[0, 1, 90, 400, 1_000_000]);
+}
+
+#[test]
+fn a_ground_that_stays_in_the_viewport_is_laid_out_again_when_it_is_scrolled() {
+    let place = Place::new();
+    place.write("tile.png", png(19, 13, [30, 30, 200, 120]));
+    for style in [
+        "main { background: url(tile.png) center fixed }",
+        "main { background: url(tile.png) fixed }",
+        "main { background: linear-gradient(red, blue) fixed }",
+        "body { background: url(tile.png) bottom right no-repeat fixed }",
+    ] {
+        let page = page(&place, "a.html", style, "");
+        for scale in [1_000, 1_500] {
+            let view = View::new(500, 250, scale).unwrap();
+            place.open(&page, view);
+            for scroll in [0, 1, 90, 777, 1_000_000] {
+                let there = view.scrolled(scroll);
+                let opened = place.open(&page, there);
+                assert!(opened.pixels == anew(&page, there), "{style} from {scroll}");
+                let is_told = matches!(
+                    (opened.tier, &opened.stale),
+                    (Tier::List, None) | (Tier::Document, Some(Stale::ScrollBound))
+                );
+                assert!(is_told, "{style} from {scroll}: {:?}", opened.stale);
+                println!("{style} {scale} {scroll}: {}", opened.tier);
+            }
+            assert_eq!(place.open(&page, view).tier, Tier::List, "the unscrolled view is kept still");
+        }
+    }
+}
