@@ -20,6 +20,8 @@ const PIXEL_BYTES: usize = 4;
 const LINES_A_LOOK: usize = 4;
 /// How long nothing may change.
 pub(super) const STILL: Duration = Duration::from_millis(300);
+/// How long something else than what is wanted may stay.
+const STILL_ANOTHER: Duration = Duration::from_secs(5);
 /// How long a picture may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// How long the whole suite may use the screen.
@@ -130,7 +132,8 @@ impl Screen {
                     return Ok(Seen { content_ms: ms(content), whole_ms: ms(whole), picture });
                 }
             }
-            if now.duration_since(program.started) > LIMIT {
+            let is_still = whole.is_some_and(|whole| now.duration_since(whole) > STILL_ANOTHER);
+            if is_still || now.duration_since(program.started) > LIMIT {
                 return Err(Error::other("it does not come to show what it showed before"));
             }
             if program.has_ended()? {

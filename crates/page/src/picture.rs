@@ -313,7 +313,7 @@ impl<'heap> Kept<'heap> {
         let mut painted = Ok(());
         let pixels = catch_unwind(AssertUnwindSafe(|| {
             rasterize(view, self.ahead.room(), |painter| {
-                painted = self.replay(tables.commands, &chosen, &shift, painter)
+                painted = self.replay(tables.commands, &chosen, &shift, painter);
             })
         }));
         painted?;
