@@ -120,6 +120,17 @@ packages_for_pages() {
   [ -n "$(find /usr/lib /lib -name 'libfontconfig.so.1' -print -quit 2>/dev/null)" ] || echo libfontconfig1
 }
 
+# For windows of pages: a display, hands for it, and the libraries of X that are looked for when a window is opened.
+packages_for_windows() {
+  command -v Xvfb >/dev/null || echo xvfb
+  command -v xdotool >/dev/null || echo xdotool
+  local library
+  for library in X11-xcb1:X11-xcb.so.1 Xcursor1:Xcursor.so.1 Xi6:Xi.so.6 xkbcommon-x11-0:xkbcommon-x11.so.0; do
+    [ -n "$(find /usr/lib /lib -name "lib${library#*:}" -print -quit 2>/dev/null)" ] ||
+      echo "lib${library%%:*}" | tr '[:upper:]' '[:lower:]'
+  done
+}
+
 # What logs of strace are read from, and the kernel's own list of calls.
 packages_for_reports() {
   command -v strace >/dev/null || echo strace
@@ -359,7 +370,7 @@ set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_tracing) $(packages_for_c_programs) $(packages_for_c_applets) \
     $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications) \
-    $(packages_for_sqlite) $(packages_for_buses) $(packages_for_reports) $(packages_for_pages)
+    $(packages_for_sqlite) $(packages_for_buses) $(packages_for_reports) $(packages_for_pages) $(packages_for_windows)
   install_what_libelf_needs
   install_clang_runtime
   fetch_video

@@ -102,6 +102,11 @@ impl Address {
         self.fragment.as_deref().filter(|fragment| !fragment.is_empty())
     }
 
+    /// The page, from its top.
+    pub(crate) fn without_fragment(&self) -> Address {
+        Address { url: self.url.clone(), fragment: None }
+    }
+
     /// Whether a server has it.
     #[must_use]
     pub fn is_of_network(&self) -> bool {

@@ -16,6 +16,7 @@ Examples:
   holdfast-page open https://example.org/#news --png page.png     # the server is asked whether it changed
   holdfast-page open https://example.org/ --png page.png --offline
   holdfast-page open . --png folder.png                           # a folder: its index.html, or a list
+  holdfast-page open index.html --window                          # a small browser
   holdfast-page import crawl.warc.gz                              # all pages that a crawler kept
   holdfast-page ls
   holdfast-page rm --all";
@@ -93,6 +94,15 @@ pub(crate) struct OpenArgs {
     pub(crate) png: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) servers: ServerArgs,
+    /// How far to the right the page is scrolled, in pixels
+    #[arg(long, value_name = "PIXELS", default_value_t = 0)]
+    pub(crate) scroll_x: u32,
+    /// Show the page in a window: links, back and forth, find, zoom; docs/guides/page-window.md has the keys
+    #[arg(long, conflicts_with = "png")]
+    pub(crate) window: bool,
+    /// Close the window when the page is on the screen: to measure how long that takes
+    #[arg(long, requires = "window", hide = true)]
+    pub(crate) exit_after_first_frame: bool,
     /// Neither look into the cache nor keep anything
     #[arg(long)]
     pub(crate) no_cache: bool,

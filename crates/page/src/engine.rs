@@ -174,13 +174,15 @@ fn make(job: &Job) -> Result<Made, PageError> {
         of_fragment.as_ref().and_then(|(fragment, places)| place::of(&document, &places.boxes, fragment));
     let view = at.map_or(view, |at| view.scrolled(at));
     let scroll = view.scroll_within(content.1);
-    engine.set_viewport_scroll(Point { x: 0.0, y: f64::from(scroll) / view.scale_factor_f64() });
+    let place = (view.scroll_x_within(content.0), scroll);
+    let [x, y] = [place.0, place.1].map(|pixels| f64::from(pixels) / view.scale_factor_f64());
+    engine.set_viewport_scroll(Point { x, y });
     let pixels = direct(&mut engine, view);
     let painted = Instant::now();
 
     engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
     let places = job.places.then(|| of_fragment.map_or_else(|| take(&engine), |(_, places)| places));
-    let recorded = job.record.then(|| record::whole_page(&mut engine, view, content.1));
+    let recorded = job.record.then(|| record::whole_page(&mut engine, view, content));
     let loaded = loader.finish();
     Ok(Made {
         pixels,

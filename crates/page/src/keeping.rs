@@ -20,6 +20,8 @@ pub struct ToKeep {
     pub(crate) news: Vec<(String, There)>,
     /// What was made; none, if the page is kept already.
     pub(crate) view: Option<NewView>,
+    /// Not, if the cache has as much of it, or may not have it.
+    pub(crate) is_news: bool,
 }
 
 /// A view that was made.
@@ -68,12 +70,18 @@ impl ToKeep {
     /// # Errors
     /// [`CacheError`]: the cache has what it had, perhaps fewer of the oldest views.
     pub fn keep(self, cache: &Cache) -> Result<KeptReport, CacheError> {
-        let nothing = KeptReport { view_bytes: 0, document_bytes: 0, evicted: 0, pictures_evicted: 0 };
-        let Some(new) = &self.view else {
-            cache.note_news(&self.news);
-            return Ok(nothing);
-        };
-        let Some(recorded) = &new.made.recorded else { return Ok(nothing) };
+        self.keep_entry(&self.entry(), cache)
+    }
+
+    /// The document that was made.
+    pub(crate) fn dom(&self) -> Option<&[u8]> {
+        self.view.as_ref().map(|new| new.dom.bytes())
+    }
+
+    /// What is kept of the view; nothing, if none was made or recorded.
+    pub(crate) fn entry(&self) -> Vec<u8> {
+        let recorded = self.view.as_ref().and_then(|new| new.made.recorded.as_ref());
+        let (Some(new), Some(recorded)) = (&self.view, recorded) else { return Vec::new() };
         let origin = Origin {
             address: &self.address,
             base: &new.base,
@@ -84,9 +92,24 @@ impl ToKeep {
             folders: &new.folders,
             now_s: new.now_s,
         };
-        let entry = to_entry(&new.made, recorded, &new.places, &origin);
+        to_entry(&new.made, recorded, &new.places, &origin)
+    }
+
+    /// Puts it into the cache, with the entry made already.
+    pub(crate) fn keep_entry(&self, entry: &[u8], cache: &Cache) -> Result<KeptReport, CacheError> {
+        let nothing = KeptReport { view_bytes: 0, document_bytes: 0, evicted: 0, pictures_evicted: 0 };
+        if !self.is_news {
+            return Ok(nothing);
+        }
+        let Some(new) = &self.view else {
+            cache.note_news(&self.news);
+            return Ok(nothing);
+        };
+        if entry.is_empty() {
+            return Ok(nothing);
+        }
         let roots = answers::roots(&self.news, &self.address);
-        let evicted = cache.keep(&new.name, new.source, &entry, new.dom.bytes(), &roots)?;
+        let evicted = cache.keep(&new.name, new.source, entry, new.dom.bytes(), &roots)?;
         let document_bytes = new.dom.bytes().len() as u64;
         Ok(KeptReport {
             view_bytes: entry.len() as u64,

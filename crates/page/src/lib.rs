@@ -9,6 +9,7 @@
 //! - `ahead`: what painting needs, made ready meanwhile.
 //! - `picture`: an entry from what the engine made, and pixels from an entry.
 //! - [`Cache`]: the heap with the entries. `evict`: what goes when it is full. [`open`]: all of it. [`Import`]: all of it, for many pages.
+//! - `showing`: a page that is painted again and again. `viewer`: a browser without a window. `window`: its window.
 //!
 //! The invariant that all of it serves: **what is shown from the cache is what would be made anew**, bit by bit; and when that cannot be
 //! told, it is made anew.
@@ -43,9 +44,12 @@ mod pixels;
 mod place;
 mod places;
 mod record;
+mod showing;
 mod sources;
 mod tree;
 mod view;
+mod viewer;
+mod window;
 
 pub use address::Address;
 pub use cache::{Cache, CacheStats, ViewRow};
@@ -64,3 +68,5 @@ pub use pixels::Pixels;
 pub use places::{FindOptions, Link, Match, NodeBox, Place, Places, TextAt, TextBlock, TextLine};
 pub use sources::Asking;
 pub use view::View;
+pub use viewer::{Opener, Served};
+pub use window::{FirstFrame, WindowError, show};

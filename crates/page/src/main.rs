@@ -4,6 +4,7 @@
 
 mod args;
 mod ask;
+mod browse;
 mod importing;
 
 use std::fmt::Write as _;
@@ -59,6 +60,7 @@ impl From<CacheError> for Failure {
 }
 
 fn main() -> ExitCode {
+    let started = Instant::now();
     // A panic of the engine is an error of the page, which is told; its own words would come twice.
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         _ => DATA_BYTES_MAX,
     });
     let done = match &cli.command {
+        Command::Open(args) if args.window => browse::run(args, started),
         Command::Open(args) => open_page(args),
         Command::Find(args) => ask::find(args),
         Command::Boxes(args) => ask::boxes(args),
@@ -108,14 +111,9 @@ fn cache(args: &CacheArgs) -> Result<Cache, CacheError> {
 fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     let address = Address::parse(&args.page)?;
     let (width, height) = args.viewport;
-    let view = View::new(width, height, args.scale)?.scrolled(args.scroll);
+    let view = View::new(width, height, args.scale)?.scrolled(args.scroll).scrolled_right(args.scroll_x);
     let limits = limits(args.timeout, &args.servers);
-    let cache = match args.no_cache.then_some(()) {
-        Some(()) => None,
-        None => {
-            cache(&args.place).inspect_err(|error| eprintln!("holdfast-page: nothing is kept: {error}")).ok()
-        }
-    };
+    let cache = cache_unless_without(args);
     let opening = opening(view, &limits, cache.as_ref(), &args.servers);
     let mut opened = open_with(&address, &opening)?;
     let encoded = match &args.png {
@@ -171,6 +169,14 @@ fn keep(opened: &mut Opened, cache: Option<&Cache>) {
             Err(error) => eprintln!("holdfast-page: the page is not kept: {error}"),
         }
     }
+}
+
+/// The cache; none, if the page is opened without, or there can be none.
+fn cache_unless_without(args: &OpenArgs) -> Option<Cache> {
+    if args.no_cache {
+        return None;
+    }
+    cache(&args.place).inspect_err(|error| eprintln!("holdfast-page: nothing is kept: {error}")).ok()
 }
 
 fn write_png(opened: &Opened, path: &Path) -> Result<Duration, PageError> {

@@ -229,7 +229,7 @@ impl<'a> Visit<'a> {
         match kept {
             Some(Ok(opened)) => {
                 found.opened = Some(opened);
-                if self.want == Want::Picture {
+                if self.want != Want::Places {
                     return Ok(Look::Found(Box::new(found)));
                 }
             }
@@ -257,12 +257,12 @@ impl<'a> Visit<'a> {
             self.sources.found_since(resource, bytes_max)
         })?;
         let view = self.view_of_place(heap, kept, source)?;
-        if self.want == Want::Picture {
+        if self.want != Want::Places {
             kept.check_view(view)?;
         }
         let read = Instant::now();
         let (pixels, places, tier) = match self.want {
-            Want::Picture => (kept.paint(view)?, None, Tier::List),
+            Want::Picture | Want::Scrolling => (kept.paint(view)?, None, Tier::List),
             Want::Places => {
                 (Pixels { width: 0, height: 0, bytes: Vec::new() }, Some(kept.places()?), Tier::Layout)
             }
@@ -284,9 +284,12 @@ impl<'a> Visit<'a> {
             stale: None,
             notes,
             split: Split { disk: read - self.started, paint: read.elapsed(), ..Split::default() },
-            to_keep: (!news.is_empty()).then_some(ToKeep { address, news, view: None }),
+            to_keep: (!news.is_empty()).then_some(ToKeep { address, news, view: None, is_news: true }),
             places,
             document: None,
+            // The mapping is not held on to: whoever writes waits for all who read.
+            entry: (self.want == Want::Scrolling)
+                .then(|| heap.bytes(&self.name).unwrap_or_default().to_vec()),
         };
         Ok((opened, header.used_s.get()))
     }
@@ -335,8 +338,10 @@ impl<'a> Visit<'a> {
         let (dom, tier) = dom;
         let parsed = Instant::now();
         // What was kept stays as good as it was for whoever does not scroll.
-        let mut record = is_kept
+        let is_scrolling = self.want == Want::Scrolling;
+        let mut is_news = is_kept
             && !matches!(found.stale, Some(Stale::NoPicture | Stale::ScrollBound | Stale::Beyond { .. }));
+        let record = is_news || is_scrolling;
         let fonts = self.folders.stamp();
         let base: String = page.base.into();
         let job = Job {
@@ -359,8 +364,8 @@ impl<'a> Visit<'a> {
         }
         notes.extend(made.left_out.iter().map(|text| format!("left out: {text}")));
         self.note_age(&mut notes);
-        if let (true, Some(url)) = (record, self.sources.unkeepable()) {
-            record = false;
+        if let (true, Some(url)) = (is_news, self.sources.unkeepable()) {
+            is_news = false;
             notes.push(format!("not kept: the server of {url} does not want it to be"));
         }
         let times = made.times;
@@ -377,7 +382,8 @@ impl<'a> Visit<'a> {
         let places = made.places.take();
         let document = (self.want == Want::Places).then(|| DomBytes::copy(dom.bytes()));
         let wanted = places.as_ref().filter(|_| self.want == Want::Places).cloned();
-        let to_keep = places.filter(|_| record).map(|places| ToKeep {
+        let to_keep = places.filter(|_| is_news || is_scrolling).map(|places| ToKeep {
+            is_news,
             address: self.address.as_str().to_owned(),
             news: self.sources.news(),
             view: Some(NewView {
@@ -408,6 +414,7 @@ impl<'a> Visit<'a> {
             places: wanted,
             to_keep,
             document,
+            entry: None,
         })
     }
 

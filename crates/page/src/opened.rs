@@ -8,13 +8,15 @@ use holdfast_dom::{Document, DomError, Selector};
 
 use crate::cache::Cache;
 use crate::engine::DomBytes;
+use crate::entry::Part;
 use crate::error::CacheError;
 use crate::fetch::Fetch;
 use crate::keeping::ToKeep;
 use crate::limits::PageLimits;
 use crate::picture::{Kept, Stale};
 use crate::pixels::Pixels;
-use crate::places::{NodeBox, Places};
+use crate::places::wire::read_links;
+use crate::places::{Link, NodeBox, Places};
 use crate::sources::Asking;
 use crate::view::View;
 
@@ -90,6 +92,8 @@ pub struct Opened {
     pub to_keep: Option<ToKeep>,
     /// Its document, if it was wanted what is where.
     pub(crate) document: Option<DomBytes>,
+    /// What was kept of it, if it is to be painted again.
+    pub(crate) entry: Option<Vec<u8>>,
 }
 
 impl Opened {
@@ -104,6 +108,16 @@ impl Opened {
         let found = document.select(&selector)?;
         Ok(found.into_iter().filter_map(|node| places.box_of(node.id()).copied()).collect())
     }
+
+    /// The links of a page that is to be painted again.
+    pub(crate) fn links(&self) -> Vec<Link> {
+        if let Some(made) = self.to_keep.as_ref().and_then(ToKeep::places) {
+            return made.links.clone();
+        }
+        let entry = self.entry.as_deref().unwrap_or_default();
+        let links = Kept::open(entry).and_then(|kept| read_links(kept.entry.part(Part::Links)?));
+        links.unwrap_or_default()
+    }
 }
 
 /// What a page is opened for.
@@ -112,6 +126,8 @@ pub enum Want {
     /// To be looked at.
     #[default]
     Picture,
+    /// To be looked at and scrolled: what that needs is given too, also without a cache.
+    Scrolling,
     /// To be asked what is where. There are no pixels if the layout was kept.
     Places,
 }

@@ -206,23 +206,38 @@ pub(crate) fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
 pub(crate) struct Kept<'heap> {
     pub(crate) entry: Entry<'heap>,
     pub(crate) about: About,
+    loaded: Loaded,
+    ahead: Ahead,
+}
+
+/// The fonts and images of an entry that were needed already.
+#[derive(Default)]
+pub(crate) struct Loaded {
     fonts: RefCell<Vec<Option<Blob<u8>>>>,
     images: RefCell<Vec<Option<ImageData>>>,
-    ahead: Ahead,
 }
 
 impl<'heap> Kept<'heap> {
     pub(crate) fn open(bytes: &'heap [u8]) -> Result<Kept<'heap>, EntryDamage> {
+        Kept::open_again(bytes, Loaded::default())
+    }
+
+    /// With what was needed of the same entry before.
+    pub(crate) fn open_again(bytes: &'heap [u8], loaded: Loaded) -> Result<Kept<'heap>, EntryDamage> {
         let entry = Entry::open(bytes)?;
         let about = About::read(entry.part(Part::About)?)?;
-        let fonts = RefCell::new(vec![None; about.fonts.len()]);
-        let images = RefCell::new(vec![None; about.images.len()]);
-        Ok(Kept { entry, about, fonts, images, ahead: Ahead::default() })
+        loaded.fonts.borrow_mut().resize(about.fonts.len(), None);
+        loaded.images.borrow_mut().resize(about.images.len(), None);
+        Ok(Kept { entry, about, loaded, ahead: Ahead::default() })
     }
 
     /// Begins to make ready what painting needs.
     pub(crate) fn begin(&self, view: View) {
         self.ahead.begin(view, &self.about.fonts);
+    }
+
+    pub(crate) fn into_loaded(self) -> Loaded {
+        self.loaded
     }
 
     /// Whether the page would be laid out as it was.
@@ -269,7 +284,8 @@ impl<'heap> Kept<'heap> {
             return Err(Stale::PictureEvicted);
         }
         let (scroll, lines) = (view.scroll_within(header.content[1].get()), header.height.get());
-        if header.flags.get() & SCROLL_BOUND != 0 && scroll != 0 {
+        let is_scrolled = scroll != 0 || view.scroll_x_within(header.content[0].get()) != 0;
+        if header.flags.get() & SCROLL_BOUND != 0 && is_scrolled {
             return Err(Stale::ScrollBound);
         }
         if scroll.saturating_add(view.height) > lines {
@@ -305,7 +321,9 @@ impl<'heap> Kept<'heap> {
         let chosen = tables.chosen(scroll..scroll.saturating_add(view.height));
         // As the engine computes it, so that the same bits come out.
         let scale = view.scale_factor_f64();
-        let up = Affine::translate((0.0, 0.0 - f64::from(scroll) / scale * scale));
+        let scroll_x = view.scroll_x_within(self.entry.header.content[0].get());
+        let [left, up] = [scroll_x, scroll].map(|pixels| 0.0 - f64::from(pixels) / scale * scale);
+        let up = Affine::translate((left, up));
         let shift = |scrolls| match scrolls {
             Scrolls::Moves => up,
             Scrolls::Stays => Affine::IDENTITY,
@@ -361,7 +379,7 @@ impl Supply for Kept<'_> {
     type Error = Stale;
 
     fn font(&self, number: u32, face: u32) -> Result<FontData, Stale> {
-        let mut fonts = self.fonts.borrow_mut();
+        let mut fonts = self.loaded.fonts.borrow_mut();
         let number = number as usize;
         let outside = EntryDamage::Outside { what: "font" };
         while fonts.get(number).is_some_and(Option::is_none)
@@ -388,7 +406,7 @@ impl Supply for Kept<'_> {
     }
 
     fn image(&self, number: u32) -> Result<ImageData, Stale> {
-        let mut images = self.images.borrow_mut();
+        let mut images = self.loaded.images.borrow_mut();
         let number = number as usize;
         let outside = EntryDamage::Outside { what: "image" };
         let (slot, record) = images.get_mut(number).zip(self.about.images.get(number)).ok_or(outside)?;

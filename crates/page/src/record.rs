@@ -31,20 +31,21 @@ pub(crate) struct Taken {
 }
 
 /// Records the page. The engine is not scrolled afterwards.
-pub(crate) fn whole_page(engine: &mut BaseDocument, view: View, content_height: u32) -> Taken {
+pub(crate) fn whole_page(engine: &mut BaseDocument, view: View, content: (u32, u32)) -> Taken {
+    let (width, content_height) = content;
     if content_height > PICTURE_HEIGHT_MAX {
         return Taken { strips: Vec::new(), scroll_bound: false };
     }
     // One pixel further down everything has to be one pixel further up, or where it was; the height leaves nothing out at either end.
-    let whole = lines(engine, view, 0, content_height + 1);
-    let shifted = lines(engine, view, 1, content_height + 1);
+    let whole = lines(engine, view, 0, (width, content_height + 1));
+    let shifted = lines(engine, view, 1, (width, content_height + 1));
     let found = stays::classify(&whole, &shifted);
     drop(shifted);
     let has_room = layers(&whole) <= LAYERS_MAX;
-    let scrolls = found.and_then(|scrolls| rule(engine, view, content_height, &whole, scrolls, has_room));
+    let scrolls = found.and_then(|scrolls| rule(engine, view, content, &whole, scrolls, has_room));
     let taken = match scrolls {
         None => {
-            let scene = lines(engine, view, 0, view.height);
+            let scene = lines(engine, view, 0, (width, view.height));
             let strip = Strip { first: 0, end: view.height, scene, scrolls: Vec::new() };
             Taken { strips: vec![strip], scroll_bound: true }
         }
@@ -54,7 +55,7 @@ pub(crate) fn whole_page(engine: &mut BaseDocument, view: View, content_height: 
         }
         Some(_) => {
             drop(whole);
-            Taken { strips: strips(engine, view, content_height), scroll_bound: false }
+            Taken { strips: strips(engine, view, content), scroll_bound: false }
         }
     };
     engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
@@ -66,7 +67,7 @@ pub(crate) fn whole_page(engine: &mut BaseDocument, view: View, content_height: 
 fn rule(
     engine: &mut BaseDocument,
     view: View,
-    content_height: u32,
+    (width, content_height): (u32, u32),
     whole: &Scene,
     scrolls: Vec<Scrolls>,
     has_room: bool,
@@ -76,7 +77,7 @@ fn rule(
     }
     let last = content_height.saturating_sub(view.height);
     let mut explains = |scroll| {
-        let seen = lines(engine, view, scroll, view.height);
+        let seen = lines(engine, view, scroll, (width, view.height));
         stays::explains(whole, &scrolls, &seen, view, scroll)
     };
     let holds = has_room && [0, last / 2, last].into_iter().all(&mut explains);
@@ -84,11 +85,11 @@ fn rule(
 }
 
 /// What the engine paints of some lines of the page, the first of which is at the top.
-fn lines(engine: &mut BaseDocument, view: View, first: u32, count: u32) -> Scene {
+fn lines(engine: &mut BaseDocument, view: View, first: u32, (width, count): (u32, u32)) -> Scene {
     let scale = view.scale_factor_f64();
     engine.set_viewport_scroll(Point { x: 0.0, y: f64::from(first) / scale });
     let mut scene = Scene::new();
-    blitz_paint::paint_scene(&mut scene, engine, scale, view.width, count, 0, 0);
+    blitz_paint::paint_scene(&mut scene, engine, scale, width, count, 0, 0);
     scene
 }
 
@@ -99,13 +100,14 @@ fn layers(scene: &Scene) -> usize {
 }
 
 /// The page strip by strip, up to the first of few lines that has too many layers still.
-fn strips(engine: &mut BaseDocument, view: View, content_height: u32) -> Vec<Strip> {
+fn strips(engine: &mut BaseDocument, view: View, content: (u32, u32)) -> Vec<Strip> {
+    let (width, content_height) = content;
     let mut all = Vec::new();
     let (mut first, mut count) = (0, STRIP_MAX);
     // The viewport at the end begins above it.
     while first == 0 || first + view.height <= content_height {
         let end = (first + count + view.height).min(content_height);
-        let strip = lines(engine, view, first, end - first);
+        let strip = lines(engine, view, first, (width, end - first));
         if layers(&strip) > LAYERS_MAX {
             count /= 2;
             if count < STRIP_MIN {

@@ -10,6 +10,7 @@ pub struct View {
     pub(crate) height: u32,
     pub(crate) scale_permille: u32,
     pub(crate) scroll: u32,
+    pub(crate) scroll_x: u32,
 }
 
 /// Pixels of a picture for one of the page, in thousandths.
@@ -17,7 +18,7 @@ const SCALE_PERMILLE: std::ops::RangeInclusive<u32> = 100..=10_000;
 
 impl View {
     /// No viewport at all: what is kept of a page that was only parsed.
-    pub(crate) const DOCUMENT: View = View { width: 0, height: 0, scale_permille: 0, scroll: 0 };
+    pub(crate) const DOCUMENT: View = View { width: 0, height: 0, scale_permille: 0, scroll: 0, scroll_x: 0 };
 
     /// A viewport of `width` x `height` pixels, of which `scale_permille` thousandths are one pixel of CSS.
     ///
@@ -34,7 +35,18 @@ impl View {
             let what = "the scale in thousandths";
             return Err(PageError::Range { what, given: scale_permille.to_string(), min, max });
         }
-        Ok(View { width, height, scale_permille, scroll: 0 })
+        Ok(View { width, height, scale_permille, scroll: 0, scroll_x: 0 })
+    }
+
+    /// The viewport that comes nearest to this one.
+    pub(crate) fn within(width: u32, height: u32, scale_permille: u32) -> View {
+        View {
+            width: width.clamp(1, VIEWPORT_MAX),
+            height: height.clamp(1, VIEWPORT_MAX),
+            scale_permille: scale_permille.clamp(*SCALE_PERMILLE.start(), *SCALE_PERMILLE.end()),
+            scroll: 0,
+            scroll_x: 0,
+        }
     }
 
     /// The same, scrolled down by this many pixels. Past the end of the page is its end.
@@ -43,8 +55,18 @@ impl View {
         View { scroll, ..self }
     }
 
+    /// The same, scrolled to the right by this many pixels. Past the edge of the page is its edge.
+    #[must_use]
+    pub fn scrolled_right(self, scroll_x: u32) -> View {
+        View { scroll_x, ..self }
+    }
+
     pub(crate) fn scroll_within(self, content_height: u32) -> u32 {
         self.scroll.min(content_height.saturating_sub(self.height))
+    }
+
+    pub(crate) fn scroll_x_within(self, content_width: u32) -> u32 {
+        self.scroll_x.min(content_width.saturating_sub(self.width))
     }
 
     pub(crate) fn scale_factor(self) -> f32 {

@@ -64,5 +64,10 @@ pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<
         folders: visit.folders,
         now_s: visit.now_s,
     };
-    Ok(Some(ToKeep { address: address.as_str().to_owned(), news: visit.sources.news(), view: Some(view) }))
+    Ok(Some(ToKeep {
+        address: address.as_str().to_owned(),
+        news: visit.sources.news(),
+        view: Some(view),
+        is_news: true,
+    }))
 }

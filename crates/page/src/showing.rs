@@ -1,0 +1,74 @@
+//! A page that is open and painted again and again: its entry, in memory of its own, whether it was kept or has just been made.
+//!
+//! Invariants: what is painted is what opening the page at that scroll position gives, byte for byte; what the entry does not have is
+//! said, and not painted ([`Stale`]). Sums are compared each time, as for an entry in the cache.
+
+use holdfast_dom::Document;
+
+use crate::cache::{self, Cache};
+use crate::engine::DomBytes;
+use crate::error::EntryDamage;
+use crate::opened::Opened;
+use crate::picture::{Kept, Loaded, Stale};
+use crate::pixels::Pixels;
+use crate::place;
+use crate::places::{FindOptions, Match, Places};
+use crate::view::View;
+
+/// See the module.
+pub(crate) struct Showing {
+    entry: Vec<u8>,
+    loaded: Loaded,
+    /// Of a page that has just been made; that of a kept one is in the cache.
+    dom: Option<DomBytes>,
+}
+
+impl Showing {
+    /// Of a page that was opened to be painted again.
+    pub(crate) fn of(opened: &mut Opened) -> Showing {
+        let made = opened.to_keep.as_ref();
+        let entry = opened.entry.take().or_else(|| made.map(|made| made.entry())).unwrap_or_default();
+        Showing {
+            entry,
+            loaded: Loaded::default(),
+            dom: made.and_then(|made| made.dom()).map(DomBytes::copy),
+        }
+    }
+
+    /// The entry, to be kept.
+    pub(crate) fn entry(&self) -> &[u8] {
+        &self.entry
+    }
+
+    /// Paints a viewport of the size that the page was opened with.
+    pub(crate) fn paint(&mut self, view: View) -> Result<Pixels, Stale> {
+        let kept = Kept::open_again(&self.entry, std::mem::take(&mut self.loaded))?;
+        let painted = kept.check_view(view).and_then(|()| kept.paint(view));
+        self.loaded = kept.into_loaded();
+        painted
+    }
+
+    /// What can be clicked on, where everything is, and what is written where.
+    pub(crate) fn places(&self) -> Result<Places, EntryDamage> {
+        Kept::open(&self.entry)?.places()
+    }
+
+    /// Where a text is, however its letters are written.
+    pub(crate) fn find(&self, text: &str) -> Result<Vec<Match>, EntryDamage> {
+        Ok(self.places()?.find(text, FindOptions::default()))
+    }
+
+    /// The line where a place begins: the element with this `id`, or the link of this name.
+    pub(crate) fn line_of(&self, fragment: &str, cache: Option<&Cache>) -> Option<u32> {
+        let places = self.places().ok()?;
+        let of = |bytes: &[u8]| place::of(&Document::from_bytes(bytes).ok()?, &places.boxes, fragment);
+        match &self.dom {
+            Some(dom) => of(dom.bytes()),
+            None => {
+                let source = u128::from_le_bytes(Kept::open(&self.entry).ok()?.entry.header.source);
+                let look = |heap: &holdfast_heap::Owned<_>| cache::document(heap, source)?.ok().and_then(of);
+                cache?.read(look).ok()??
+            }
+        }
+    }
+}

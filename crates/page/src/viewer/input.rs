@@ -1,0 +1,176 @@
+//! What a user does, and what is meant by it. One table of keys; nothing of any window system.
+
+/// A key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// One that has a character, without Shift's doing for letters.
+    Char(char),
+    /// Arrow.
+    Up,
+    /// Arrow.
+    Down,
+    /// Arrow.
+    Left,
+    /// Arrow.
+    Right,
+    /// A page up.
+    PageUp,
+    /// A page down.
+    PageDown,
+    /// To the top.
+    Home,
+    /// To the end.
+    End,
+    /// Return.
+    Enter,
+    /// Escape.
+    Escape,
+    /// Removes what is before.
+    Backspace,
+    /// The tabulator.
+    Tab,
+    /// F1 to F12.
+    Function(u8),
+}
+
+/// Keys that are held meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Control.
+    pub ctrl: bool,
+    /// Alt.
+    pub alt: bool,
+    /// Shift.
+    pub shift: bool,
+}
+
+/// A button of the mouse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Button {
+    /// The one that clicks.
+    Left,
+    /// The wheel.
+    Middle,
+    /// The one by the thumb.
+    Back,
+    /// The other one by the thumb.
+    Forward,
+}
+
+/// What a user does. Lengths are pixels of the window, from its left top.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Input {
+    /// Presses a key, which types this text.
+    Key(Key, Held, String),
+    /// Moves the pointer there.
+    Pointer(f64, f64),
+    /// Moves the pointer out of the window.
+    PointerGone,
+    /// Presses a button where the pointer is.
+    Press(Button),
+    /// Lets it go.
+    Release(Button),
+    /// Scrolls by so much to the right and down.
+    Scroll(f64, f64),
+    /// Turns the wheel by so many notches to the right and down.
+    Wheel(f64, f64),
+    /// Makes the window so large.
+    Resize(u32, u32),
+    /// Moves the window to where a pixel of a page has so many thousandths of pixels.
+    Scale(u32),
+    /// Closes the window.
+    Close,
+}
+
+/// What is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Lines to the right and down.
+    Lines(i32, i32),
+    /// Viewports down.
+    Pages(i32),
+    Top,
+    End,
+    Back,
+    Forward,
+    Reload,
+    /// As if there were no cache.
+    ReloadAnew,
+    Find,
+    FindNext,
+    FindPrevious,
+    Address,
+    Larger,
+    Smaller,
+    Usual,
+    NextLink,
+    PreviousLink,
+    Follow,
+    Stop,
+    Quit,
+}
+
+/// What a key means while nothing is typed into a line.
+pub(crate) fn command(key: Key, held: Held) -> Option<Command> {
+    let Held { ctrl, alt, shift } = held;
+    Some(match (key, ctrl, alt) {
+        (Key::Left, false, true) => Command::Back,
+        (Key::Right, false, true) => Command::Forward,
+        (Key::Backspace, false, false) if shift => Command::Forward,
+        (Key::Backspace, false, false) => Command::Back,
+        (Key::Up, false, false) => Command::Lines(0, -1),
+        (Key::Down, false, false) => Command::Lines(0, 1),
+        (Key::Left, false, false) => Command::Lines(-1, 0),
+        (Key::Right, false, false) => Command::Lines(1, 0),
+        (Key::PageUp, false, false) => Command::Pages(-1),
+        (Key::PageDown, false, false) => Command::Pages(1),
+        (Key::Char(' '), false, false) => Command::Pages(if shift { -1 } else { 1 }),
+        (Key::Home, _, false) => Command::Top,
+        (Key::End, _, false) => Command::End,
+        (Key::Function(5), ctrl, false) if ctrl || shift => Command::ReloadAnew,
+        (Key::Function(5), _, false) => Command::Reload,
+        (Key::Char('r'), true, false) if shift => Command::ReloadAnew,
+        (Key::Char('r'), true, false) => Command::Reload,
+        (Key::Char('f'), true, false) | (Key::Char('/'), false, false) => Command::Find,
+        (Key::Function(3), false, false) | (Key::Char('g'), true, false) if shift => Command::FindPrevious,
+        (Key::Function(3), false, false) | (Key::Char('g'), true, false) => Command::FindNext,
+        (Key::Char('l'), true, false) => Command::Address,
+        (Key::Char('+' | '='), true, false) => Command::Larger,
+        (Key::Char('-' | '_'), true, false) => Command::Smaller,
+        (Key::Char('0'), true, false) => Command::Usual,
+        (Key::Tab, false, false) if shift => Command::PreviousLink,
+        (Key::Tab, false, false) => Command::NextLink,
+        (Key::Enter, false, false) => Command::Follow,
+        (Key::Escape, false, false) => Command::Stop,
+        (Key::Char('w' | 'q'), true, false) => Command::Quit,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_mean_what_they_mean_in_other_browsers() {
+        let none = Held::default();
+        let ctrl = Held { ctrl: true, ..none };
+        let alt = Held { alt: true, ..none };
+        let shift = Held { shift: true, ..none };
+        for (key, held, meant) in [
+            (Key::Char('f'), ctrl, Some(Command::Find)),
+            (Key::Char('f'), none, None),
+            (Key::Char('/'), none, Some(Command::Find)),
+            (Key::Char(' '), shift, Some(Command::Pages(-1))),
+            (Key::Left, alt, Some(Command::Back)),
+            (Key::Left, none, Some(Command::Lines(-1, 0))),
+            (Key::Backspace, none, Some(Command::Back)),
+            (Key::Function(5), none, Some(Command::Reload)),
+            (Key::Function(5), shift, Some(Command::ReloadAnew)),
+            (Key::Char('q'), ctrl, Some(Command::Quit)),
+            (Key::Char('q'), Held { alt: true, ..ctrl }, None),
+        ] {
+            assert_eq!(command(key, held), meant, "{key:?} {held:?}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What goes wrong while a window is open.
+
+use std::process::Stdio;
+use std::time::Instant;
+
+use holdfast_page::View;
+
+use crate::screen::{Place, Screen, Window, wait};
+use crate::{NOTCH, SIZE, anew, long, view};
+
+#[test]
+fn a_page_that_vanishes_is_shown_until_it_is_loaded_again_and_then_the_window_says_so() {
+    let Some(screen) = Screen::start() else { return };
+    let place = Place::new();
+    let page = place.write("a.html", long("A", ""));
+    let mut window = Window::open(&screen, place.program(), &page, SIZE);
+    window.focus();
+    screen.hands("mousemove 100 100");
+    let [top, below] = [0, NOTCH].map(|y| anew(&page, view(SIZE).scrolled(y)));
+    screen.wait_for(&top, "the page");
+    let text = std::fs::read(&page).unwrap();
+    std::fs::remove_file(&page).unwrap();
+    screen.hands("click 5");
+    screen.wait_for(&below, "what is open can be scrolled");
+    screen.hands("key F5");
+    let area = [0, 0, SIZE.0, SIZE.1];
+    assert!(wait(|| screen.part(area) != below), "nothing is said");
+    assert!(window.child.try_wait().unwrap().is_none(), "the window stays");
+    std::fs::write(&page, text).unwrap();
+    screen.hands("key F5");
+    screen.wait_for(&top, "the page is there again");
+    let (_, notes) = window.quit();
+    assert_eq!(notes, "");
+}
+
+#[test]
+fn without_a_cache_the_window_keeps_nothing_and_scrolls_all_the_same() {
+    let Some(screen) = Screen::start() else { return };
+    let place = Place::new();
+    let page = place.write("a.html", long("A", ""));
+    let mut window = Window::open_with(&screen, place.program(), &page, SIZE, &["--no-cache"]);
+    window.focus();
+    screen.wait_for(&anew(&page, view(SIZE)), "the page");
+    screen.hands("key End");
+    screen.wait_for(&anew(&page, view(SIZE).scrolled(u32::MAX)), "its end");
+    window.quit();
+    assert_eq!(place.cache().views().unwrap(), []);
+}
+
+#[test]
+fn two_windows_share_one_cache() {
+    let (Some(one), Some(other)) = (Screen::start(), Screen::start()) else { return };
+    let place = Place::new();
+    let pages = ["A", "B"].map(|title| place.write(&format!("{title}.html"), long(title, "")));
+    let screens = [&one, &other];
+    let mut windows = [0, 1].map(|n| Window::open(screens[n], place.program(), &pages[n], SIZE));
+    for n in [0, 1] {
+        windows[n].focus();
+        screens[n].wait_for(&anew(&pages[n], view(SIZE)), "each its own page");
+    }
+    assert!(wait(|| place.cache().views().unwrap().len() == 2), "both are kept while both are open");
+    for n in [0, 1] {
+        // To the other one's page, by its address, as it is typed.
+        screens[n].hands("key ctrl+l");
+        screens[n].hands(&format!("type {}", pages[1 - n].display()));
+        screens[n].hands("key Return");
+        screens[n].wait_for(&anew(&pages[1 - n], view(SIZE)), "the other one's page");
+        screens[n].hands("key End");
+        screens[n].wait_for(&anew(&pages[1 - n], view(SIZE).scrolled(u32::MAX)), "its end");
+    }
+    for window in windows {
+        window.quit();
+    }
+    assert_eq!(place.cache().check().unwrap(), []);
+    assert_eq!(place.cache().views().unwrap().len(), 2);
+}
+
+#[test]
+fn a_window_that_is_killed_while_it_keeps_a_page_leaves_the_cache_whole() {
+    let Some(screen) = Screen::start() else { return };
+    let place = Place::new();
+    let page = place.write("a.html", long("0", ""));
+    let open = |more: &[&str]| Window::open_with(&screen, place.program(), &page, SIZE, more);
+    let started = Instant::now();
+    open(&["--exit-after-first-frame"]).ended();
+    let takes = started.elapsed();
+    for number in 1..=12 {
+        place.write("a.html", long(&number.to_string(), ""));
+        let mut window = open(&["--exit-after-first-frame"]);
+        // Most kills fall on its end, where it keeps.
+        std::thread::sleep(takes.mul_f64(0.6 + f64::from(number) / 20.0));
+        // It may have ended.
+        let _ = window.child.kill();
+        window.child.wait().unwrap();
+        let cache = place.cache();
+        assert_eq!(cache.check().unwrap(), [], "kill {number}");
+        let rows = cache.views().unwrap();
+        assert_eq!(rows.len(), 1, "kill {number}: {rows:?}");
+        assert!(rows[0].document_bytes > 0, "kill {number}: the view has no document");
+    }
+    let mut window = open(&[]);
+    window.focus();
+    screen.wait_for(&anew(&page, view(SIZE)), "after all kills");
+    window.quit();
+}
+
+#[test]
+fn what_is_kept_is_there_when_the_window_is_closed_at_once() {
+    let Some(screen) = Screen::start() else { return };
+    let place = Place::new();
+    let page = place.write("a.html", long("A page", ""));
+    let mut tiers = Vec::new();
+    for _ in 0..2 {
+        let more = ["--exit-after-first-frame", "--json"];
+        let (out, notes) = Window::open_with(&screen, place.program(), &page, SIZE, &more).ended();
+        let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(notes, "");
+        assert_eq!(report["title"], "A page");
+        let [all, window, shown] =
+            ["total_ms", "window_ms", "shown_ms"].map(|name| report[name].as_f64().unwrap());
+        assert!(shown >= all && shown >= window && window > 0.0, "{report}");
+        tiers.push(report["tier"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(tiers, ["cold", "display list"]);
+    // The same view as without a window.
+    let output = place.program().arg("open").arg(&page).args(["--viewport", "600x400"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("display list"), "{output:?}");
+}
+
+#[test]
+fn parts_that_stay_in_their_place_are_painted_by_the_engine_or_from_the_list_alike() {
+    let Some(screen) = Screen::start() else { return };
+    let place = Place::new();
+    let bar = "<div style='position:fixed;top:0;left:0;right:0;height:50px;background:#063'>bar</div>";
+    let page = place.write("a.html", long("A", bar));
+    for round in ["made", "kept"] {
+        let mut window = Window::open(&screen, place.program(), &page, SIZE);
+        window.focus();
+        screen.wait_for(&anew(&page, view(SIZE)), round);
+        screen.hands("key Next");
+        screen.wait_for(&anew(&page, view(SIZE).scrolled(360)), "a page down");
+        screen.hands("key End");
+        screen.wait_for(&anew(&page, View::scrolled(view(SIZE), u32::MAX)), "the end");
+        window.quit();
+    }
+}
+
+#[test]
+fn without_a_display_it_is_said_what_to_do() {
+    let place = Place::new();
+    let page = place.write("a.html", "<!doctype html>a page");
+    for (name, value) in [("DISPLAY", ""), ("DISPLAY", ":65000"), ("WAYLAND_DISPLAY", "no-such-display")] {
+        let output = place
+            .program()
+            .arg("open")
+            .arg(&page)
+            .arg("--window")
+            .env_remove("DISPLAY")
+            .env_remove("WAYLAND_DISPLAY")
+            .env_remove("WAYLAND_SOCKET")
+            .env(name, value)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(7), "{notes}");
+        assert!(notes.contains("--png") && notes.contains("DISPLAY"), "{notes}");
+        assert!(!notes.contains("panicked"), "{notes}");
+    }
+}
