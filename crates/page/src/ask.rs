@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use holdfast_page::{Address, FindOptions, Opened, Opening, Place, View, Want, open_with};
-use holdfast_sys::terminal::Shown;
+use holdfast_sys::terminal::{Shown, notice};
 use serde::Serialize;
 
 use crate::args::{AskArgs, BoxesArgs, FindArgs};
@@ -97,7 +97,7 @@ fn ask(args: &AskArgs) -> Result<Opened, Failure> {
     let opening = Opening { want: Want::Places, ..opening(view, &limits, cache.as_ref(), &args.servers) };
     let mut opened = open_with(&address, &opening)?;
     for note in &opened.notes {
-        eprintln!("holdfast-page: {}", Shown(note));
+        notice(format_args!("holdfast-page: {}", Shown(note)));
     }
     keep(&mut opened, cache.as_ref());
     Ok(opened)

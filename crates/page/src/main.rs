@@ -1,6 +1,7 @@
 //! `holdfast-page`: pages from files and servers to pictures, and what is kept of them. `holdfast page open` and its like start it.
 
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod args;
 mod ask;
@@ -20,7 +21,7 @@ use holdfast_page::{
     Web, open_with,
 };
 use holdfast_region::{NameSpace, Places};
-use holdfast_sys::terminal::Shown;
+use holdfast_sys::terminal::{Shown, notice};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
@@ -89,7 +90,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             // The engine's words can be the page's.
-            eprintln!("holdfast-page: {}", Shown(&failure.message));
+            notice(format_args!("holdfast-page: {}", Shown(&failure.message)));
             ExitCode::from(failure.code)
         }
     }
@@ -126,7 +127,7 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
         print(&report(&opened, encoded))?;
     }
     for note in &opened.notes {
-        eprintln!("holdfast-page: {}", Shown(note));
+        notice(format_args!("holdfast-page: {}", Shown(note)));
     }
     keep(&mut opened, cache.as_ref());
     Ok(0)
@@ -161,12 +162,12 @@ fn keep(opened: &mut Opened, cache: Option<&Cache>) {
         match to_keep.keep(cache) {
             Ok(kept) if kept.evicted + kept.pictures_evicted > 0 => {
                 let (views, pictures) = (kept.evicted, kept.pictures_evicted);
-                eprintln!(
+                notice(format_args!(
                     "holdfast-page: {pictures} pictures and {views} whole views that were used longer ago had to go"
-                );
+                ));
             }
             Ok(_) => {}
-            Err(error) => eprintln!("holdfast-page: the page is not kept: {error}"),
+            Err(error) => notice(format_args!("holdfast-page: the page is not kept: {error}")),
         }
     }
 }
@@ -176,7 +177,9 @@ fn cache_unless_without(args: &OpenArgs) -> Option<Cache> {
     if args.no_cache {
         return None;
     }
-    cache(&args.place).inspect_err(|error| eprintln!("holdfast-page: nothing is kept: {error}")).ok()
+    cache(&args.place)
+        .inspect_err(|error| notice(format_args!("holdfast-page: nothing is kept: {error}")))
+        .ok()
 }
 
 fn write_png(opened: &Opened, path: &Path) -> Result<Duration, PageError> {
