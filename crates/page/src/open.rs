@@ -275,6 +275,7 @@ impl<'a> Visit<'a> {
         let news = self.sources.news();
         let address = self.address.as_str().to_owned();
         let opened = Opened {
+            source: u128::from_le_bytes(header.source),
             pixels,
             base: kept.about.base.clone(),
             title: kept.about.title.clone(),
@@ -380,6 +381,7 @@ impl<'a> Visit<'a> {
         let Made { title, content, scroll, .. } = &made;
         let (title, content, scroll) = (title.clone(), *content, *scroll);
         let places = made.places.take();
+        let source = page.source;
         let document = (self.want == Want::Places).then(|| DomBytes::copy(dom.bytes()));
         let wanted = places.as_ref().filter(|_| self.want == Want::Places).cloned();
         let to_keep = places.filter(|_| is_news || is_scrolling).map(|places| ToKeep {
@@ -402,6 +404,7 @@ impl<'a> Visit<'a> {
         });
         let stale = found.stale;
         Ok(Opened {
+            source,
             pixels,
             base,
             title,

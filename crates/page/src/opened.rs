@@ -92,6 +92,8 @@ pub struct Opened {
     pub to_keep: Option<ToKeep>,
     /// Its document, if it was wanted what is where.
     pub(crate) document: Option<DomBytes>,
+    /// The sum of its bytes.
+    pub(crate) source: u128,
     /// What was kept of it, if it is to be painted again.
     pub(crate) entry: Option<Vec<u8>>,
 }

@@ -11,6 +11,24 @@ pub fn notice(text: impl Display) {
     let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
+/// Whether a character steers a terminal or a line of text, or shows what follows in another order than it has: controls, marks,
+/// overrides and isolates of direction, separators of lines, and what nobody sees.
+#[must_use]
+pub fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61C}'
+                | '\u{200B}'
+                | '\u{200E}'
+                | '\u{200F}'
+                | '\u{2028}'..='\u{202E}'
+                | '\u{2060}'..='\u{206F}'
+                | '\u{FEFF}'
+                | '\u{E0000}'..='\u{E007F}'
+        )
+}
+
 /// A text without what would steer a terminal, or show it in another order than it has: that is escaped.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'t>(pub &'t str);
@@ -20,15 +38,7 @@ impl Display for Shown<'_> {
         for c in self.0.chars() {
             match c {
                 _ if c.is_control() => write!(f, "{}", c.escape_debug())?,
-                // Marks, overrides and isolates of direction, separators of lines, and what nobody sees.
-                '\u{61C}'
-                | '\u{200B}'
-                | '\u{200E}'
-                | '\u{200F}'
-                | '\u{2028}'..='\u{202E}'
-                | '\u{2060}'..='\u{206F}'
-                | '\u{FEFF}'
-                | '\u{E0000}'..='\u{E007F}' => write!(f, "{}", c.escape_unicode())?,
+                _ if steers(c) => write!(f, "{}", c.escape_unicode())?,
                 _ => f.write_char(c)?,
             }
         }

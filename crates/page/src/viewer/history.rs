@@ -27,9 +27,9 @@ impl History {
         self.visits.get_mut(self.at)
     }
 
-    /// One that is so many steps ahead.
-    pub(crate) fn ahead(&self, steps: i32) -> Option<(usize, &Visit)> {
-        let at = self.at.checked_add_signed(steps as isize)?;
+    /// One that is so many steps ahead of the one that is looked at, or of one that is on its way.
+    pub(crate) fn ahead(&self, on_its_way: Option<usize>, steps: i32) -> Option<(usize, &Visit)> {
+        let at = on_its_way.unwrap_or(self.at).checked_add_signed(steps as isize)?;
         Some((at, self.visits.get(at)?))
     }
 
@@ -60,18 +60,19 @@ mod tests {
     fn a_new_page_ends_what_led_forward() {
         let mut history = History::default();
         let visit = |name: &str| Visit { address: Address::parse(name).unwrap(), scroll: (0, 0) };
-        assert!(history.now().is_none() && history.ahead(-1).is_none());
+        assert!(history.now().is_none() && history.ahead(None, -1).is_none());
         for name in ["a.html", "b.html", "c.html"] {
             history.push(visit(name));
         }
-        assert!(history.ahead(1).is_none());
-        let (at, before) = history.ahead(-2).unwrap();
+        assert!(history.ahead(None, 1).is_none());
+        let (at, before) = history.ahead(None, -2).unwrap();
         assert_eq!((at, before), (0, &visit("a.html")));
+        assert_eq!(history.ahead(Some(0), 1).unwrap().1, &visit("b.html"));
         history.go(at);
-        assert_eq!(history.ahead(1).unwrap().1, &visit("b.html"));
+        assert_eq!(history.ahead(None, 1).unwrap().1, &visit("b.html"));
         history.push(visit("d.html"));
         assert_eq!(history.now().unwrap(), &visit("d.html"));
-        assert!(history.ahead(1).is_none() && history.ahead(-2).is_none());
+        assert!(history.ahead(None, 1).is_none() && history.ahead(None, -2).is_none());
         for _ in 0..2 * VISITS_MAX {
             history.push(visit("e.html"));
         }

@@ -166,6 +166,12 @@ impl Viewer {
         std::mem::take(&mut self.is_changed)
     }
 
+    /// Whether there is no page, and none on its way.
+    #[must_use]
+    pub(crate) fn has_nothing(&self) -> bool {
+        self.pending.is_none() && self.page.is_none()
+    }
+
     /// Whether what was asked for is there: the page, painted as far as it is scrolled.
     #[must_use]
     pub(crate) fn is_settled(&self) -> bool {

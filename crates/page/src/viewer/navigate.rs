@@ -30,6 +30,13 @@ enum Then {
 /// Steps of the zoom, in thousandths.
 const STEPS: [u32; 15] = [250, 333, 500, 667, 750, 800, 900, 1000, 1100, 1250, 1500, 1750, 2000, 3000, 5000];
 
+/// In another scale the same text is further down.
+fn rescaled((x, y): (u32, u32), from: View, to: View) -> (u32, u32) {
+    let factor = f64::from(to.scale_permille) / f64::from(from.scale_permille);
+    let one = |at: u32| (f64::from(at) * factor).min(1e9) as u32;
+    (one(x), one(y))
+}
+
 impl Pending {
     pub(super) fn is_of(&self, page: super::PageId) -> bool {
         self.id == page
@@ -96,7 +103,11 @@ impl Viewer {
 
     /// Back, or forth.
     pub(super) fn travel(&mut self, steps: i32) {
-        let Some((at, visit)) = self.history.ahead(steps) else {
+        let on_its_way = self.pending.as_ref().and_then(|pending| match pending.then {
+            Then::Visit(at) => Some(at),
+            Then::New | Then::Stay | Then::Fit => None,
+        });
+        let Some((at, visit)) = self.history.ahead(on_its_way, steps) else {
             let end = if steps < 0 {
                 "there is no page before this one"
             } else {
@@ -148,9 +159,14 @@ impl Viewer {
             {
                 return;
             }
-            if let Some(Pending { address, then, .. }) = self.pending.take() {
+            if let Some(Pending { address, view: was, then, .. }) = self.pending.take() {
                 let fragment = address.fragment().map(str::to_owned).filter(|_| matches!(then, Then::New));
-                let (x, y) = if matches!(then, Then::Stay | Then::Fit) { self.scroll } else { (0, 0) };
+                // The same page is where it was scrolled to meanwhile, another one where it was asked for.
+                let (at, was) = match (&then, &self.page) {
+                    (Then::Stay | Then::Fit, Some(page)) => (self.scroll, page.view),
+                    _ => ((was.scroll_x, was.scroll), was),
+                };
+                let (x, y) = rescaled(at, was, view);
                 self.open(address, view.scrolled(y).scrolled_right(x), fragment, Again::Not, then);
             }
             return;
@@ -160,10 +176,7 @@ impl Viewer {
         if (then.width, then.height, then.scale_permille) == (view.width, view.height, view.scale_permille) {
             return;
         }
-        let (x, y) = self.scroll;
-        // In another scale the same text is further down.
-        let factor = f64::from(view.scale_permille) / f64::from(then.scale_permille);
-        let [x, y] = [x, y].map(|at| (f64::from(at) * factor).min(1e9) as u32);
+        let (x, y) = rescaled(self.scroll, then, view);
         let address = page.address.clone();
         self.open(address, view.scrolled(y).scrolled_right(x), None, Again::Not, Then::Fit);
     }

@@ -61,7 +61,7 @@ pub(crate) struct Pages {
     slots: Arc<Slots>,
     pages: Vec<PageThread>,
     shown: PageId,
-    ending: Vec<JoinHandle<()>>,
+    ending: Vec<(JoinHandle<()>, Arc<Wanted>)>,
     line: Option<Sender<LineText>>,
 }
 
@@ -73,12 +73,23 @@ struct PageThread {
 }
 
 /// What of a page is wanted still.
-#[derive(Default)]
 struct Wanted {
+    /// It is being opened: there is nothing to keep yet.
+    is_opening: AtomicBool,
     /// Nothing.
     is_gone: AtomicBool,
     /// Everything, but it is not to be kept.
     is_passing: AtomicBool,
+}
+
+impl Wanted {
+    fn new() -> Wanted {
+        Wanted {
+            is_opening: AtomicBool::new(true),
+            is_gone: AtomicBool::new(false),
+            is_passing: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Pages {
@@ -97,7 +108,7 @@ impl Pages {
 
     /// Has done what is asked for; the answer comes by itself.
     pub(crate) fn serve(&mut self, ask: Ask) {
-        self.ending.retain(|thread| !thread.is_finished());
+        self.ending.retain(|(thread, _)| !thread.is_finished());
         match ask {
             Ask::Open(asked) => {
                 self.leave(|page, shown| page.id != shown);
@@ -124,7 +135,7 @@ impl Pages {
 
     fn begin(&mut self, asked: AskedPage) {
         let (asks, asked_for) = channel();
-        let wanted = Arc::new(Wanted::default());
+        let wanted = Arc::new(Wanted::new());
         let page = Serving {
             opener: Arc::clone(&self.opener),
             tell: Arc::clone(&self.tell),
@@ -137,7 +148,7 @@ impl Pages {
             Ok(thread) => self.pages.push(PageThread { id, asks, wanted, thread }),
             Err(error) => {
                 let text = PageError::Thread(error).to_string();
-                (self.tell)(Answer::Painted(Painted { page: self.shown, scroll: (0, 0), pixels: Err(text) }));
+                (self.tell)(Answer::Failed { page: id, text });
             }
         }
     }
@@ -148,7 +159,7 @@ impl Pages {
         for page in std::mem::take(&mut self.pages) {
             if which(&page, self.shown) {
                 page.wanted.is_gone.store(true, Ordering::Relaxed);
-                self.ending.push(page.thread);
+                self.ending.push((page.thread, page.wanted));
             } else {
                 left.push(page);
             }
@@ -175,8 +186,9 @@ impl Pages {
     pub(crate) fn close(mut self) {
         self.leave(|_, _| true);
         let end = Instant::now() + END_MAX;
-        for thread in self.ending.drain(..) {
-            while !thread.is_finished() && Instant::now() < end {
+        for (thread, wanted) in self.ending.drain(..) {
+            let is_awaited = || !thread.is_finished() && !wanted.is_opening.load(Ordering::Relaxed);
+            while is_awaited() && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -258,15 +270,16 @@ impl Serving {
             },
         };
         drop(slot);
+        self.wanted.is_opening.store(false, Ordering::Relaxed);
         if self.is_gone() {
             return;
         }
         let is_failure = failure.is_some();
         let scroll = (asked.view.scroll_x_within(opened.content.0), opened.scroll);
-        let content = opened.content;
+        let was = (opened.content, opened.source);
         (self.tell)(Answer::Opened(Box::new(self.told(&mut opened, failure, scroll))));
         let mut showing = Showing::of(&mut opened);
-        self.serve(asks, &mut showing, content, if is_failure { None } else { Some(opened) });
+        self.serve(asks, &mut showing, was, if is_failure { None } else { Some(opened) });
     }
 
     fn told(&self, opened: &mut Opened, failure: Option<PageError>, scroll: (u32, u32)) -> OpenedPage {
@@ -292,7 +305,7 @@ impl Serving {
         &self,
         asks: &Receiver<Ask>,
         showing: &mut Showing,
-        content: (u32, u32),
+        was: ((u32, u32), u128),
         mut unkept: Option<Opened>,
     ) {
         let id = self.asked.id;
@@ -324,7 +337,7 @@ impl Serving {
             for ask in waiting {
                 match ask {
                     Ask::Paint { scroll, .. } => {
-                        let pixels = self.paint(showing, scroll.0, scroll.1, content);
+                        let pixels = self.paint(showing, scroll.0, scroll.1, was);
                         (self.tell)(Answer::Painted(Painted { page: id, scroll, pixels }));
                     }
                     Ask::Find { text, .. } => {
@@ -368,7 +381,7 @@ impl Serving {
         showing: &mut Showing,
         x: u32,
         y: u32,
-        content: (u32, u32),
+        was: ((u32, u32), u128),
     ) -> Result<crate::Pixels, String> {
         let view = self.asked.view.scrolled(y).scrolled_right(x);
         let changed = || "the page is another one by now; load it again (F5)".to_owned();
@@ -379,7 +392,7 @@ impl Serving {
                 let opening = self.opener.opening(&asked, self.opener.cache.as_ref());
                 let again = open_with(&self.asked.address.without_fragment(), &opening)
                     .map_err(|error| error.to_string())?;
-                if again.content == content { Ok(again.pixels) } else { Err(changed()) }
+                if (again.content, again.source) == was { Ok(again.pixels) } else { Err(changed()) }
             }
             Err(stale) => Err(format!("{stale}; load the page again (F5)")),
         }

@@ -27,8 +27,11 @@ impl Viewer {
         if self.held_bar.is_some() || !self.parts().page.has(x, y) {
             return None;
         }
+        // What is seen counts; the picture follows the scroll position.
+        let picture = self.picture.as_ref().filter(|picture| picture.page == page.id);
+        let seen = picture.map_or(self.scroll, |picture| picture.scroll);
         let at = |is_fixed| {
-            let scroll = if is_fixed { (0, 0) } else { self.scroll };
+            let scroll = if is_fixed { (0, 0) } else { seen };
             [x + f64::from(scroll.0), y + f64::from(scroll.1)].map(|pixels| pixels as f32)
         };
         // What comes later lies on top.

@@ -1,5 +1,7 @@
 //! What the line below the page says.
 
+use holdfast_sys::terminal::steers;
+
 use super::Viewer;
 use super::pointer::Target;
 use super::talk::{Ask, LineText};
@@ -71,7 +73,7 @@ impl Viewer {
         let area = self.parts().line;
         let shown = |text: String| -> String {
             // Nothing in an address or a title steers the line.
-            let plain = text.chars().map(|one| if one.is_control() { ' ' } else { one });
+            let plain = text.chars().map(|one| if steers(one) { ' ' } else { one });
             if is_typed {
                 let count = text.chars().count();
                 plain.skip(count.saturating_sub(SHOWN_MAX)).collect()
@@ -81,7 +83,7 @@ impl Viewer {
         };
         let wanted = LineText {
             left: shown(left),
-            right: right.chars().filter(|one| !one.is_control()).take(SHOWN_MAX).collect(),
+            right: right.chars().filter(|one| !steers(*one)).take(SHOWN_MAX).collect(),
             is_typed,
             width: area.width,
             height: area.height,

@@ -109,6 +109,7 @@ pub fn show(
         since,
         window_at: Duration::ZERO,
         first: None,
+        drawn: None,
         failure: None,
     };
     // A library of the display that is not there is a panic of whoever looks for it.
@@ -118,6 +119,8 @@ pub fn show(
         event_loop.set_control_flow(ControlFlow::Wait);
         event_loop.run_app(&mut app).map_err(display_error)
     }));
+    // Before what is being kept is waited for: a window that answers nothing is not left standing.
+    drop(app.screen.take());
     let App { pages, first, failure, .. } = app;
     pages.close();
     let words = |panic: Box<dyn std::any::Any + Send>| {
@@ -134,6 +137,9 @@ struct Screen {
     surface: Surface<OwnedDisplayHandle, Arc<Window>>,
 }
 
+/// A window that another one covers is never as it was drawn.
+const BELIEVED_AFTER: Duration = Duration::from_secs(5);
+
 struct App {
     viewer: Viewer,
     pages: Pages,
@@ -146,6 +152,8 @@ struct App {
     since: Instant,
     window_at: Duration,
     first: Option<FirstFrame>,
+    /// When what is to be the first frame was drawn first.
+    drawn: Option<Instant>,
     failure: Option<WindowError>,
 }
 
@@ -180,6 +188,7 @@ impl App {
         // Whoever measures wants to know that it is there; a display that cannot be asked is believed.
         if let (Some(shown), Ok(there)) = (shown, screen.surface.fetch())
             && !is_alike(&there, &shown)
+            && self.drawn.get_or_insert_with(Instant::now).elapsed() < BELIEVED_AFTER
         {
             screen.window.request_redraw();
             return Ok(());
@@ -199,7 +208,8 @@ impl App {
         for ask in self.viewer.take_asks() {
             self.pages.serve(ask);
         }
-        if self.viewer.is_done() || self.failure.is_some() || self.after_first_frame && self.first.is_some() {
+        let is_shown = self.first.is_some() || self.viewer.has_nothing();
+        if self.viewer.is_done() || self.failure.is_some() || self.after_first_frame && is_shown {
             event_loop.exit();
             return;
         }

@@ -36,6 +36,8 @@ impl Screen {
         let mut server = Command::new("Xvfb")
             // Else it begins anew when the last one leaves, and who comes meanwhile is sent away.
             .arg("-noreset")
+            // A key that is let go late is not one pressed again.
+            .arg("-r")
             .args(["-displayfd", "1", "-nolisten", "tcp", "-screen", "0", &size, "-fbdir"])
             .arg(folder.path())
             .stdin(Stdio::null())
@@ -103,7 +105,12 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        let _ = self.server.kill();
+        // Asked to end it takes its socket away; killed it leaves it.
+        let pid = rustix::process::Pid::from_child(&self.server);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        if !wait(|| self.server.try_wait().is_ok_and(|status| status.is_some())) {
+            let _ = self.server.kill();
+        }
         let _ = self.server.wait();
     }
 }
