@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use holdfast_dom::{Document, Documents, DomError, LoosePage, Node, ParseOptions, Selector};
 use holdfast_heap::Backing;
 use holdfast_native_heap::{OpenHeapError, RegionBacking, open_data_heap};
-use holdfast_region::RegionName;
+use holdfast_region::{ErrorKind, RegionName};
 use serde::Serialize;
 
 use crate::exit::{BAD_FILE, FOUND, Failure, NO_ROOM, NOT_FOUND, OTHER, USAGE};
@@ -19,6 +20,9 @@ use crate::size::show_size;
 
 /// Where `holdfast page open` and `import` keep pages.
 const PAGE_CACHE: &str = "page-cache";
+
+/// How long it is waited for whoever changes a heap.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What `--json` prints of a match.
 #[derive(Serialize)]
@@ -103,7 +107,16 @@ fn with_documents<R>(
 ) -> Result<R, Failure> {
     let names = name_space()?;
     let key = key(&names, owner.unwrap_or(DEFAULT_KEY), Some(heap))?;
-    let region = names.open_read_only(heap, &key)?;
+    // Whoever fills a cache has it for a moment at a time.
+    let end = Instant::now() + PATIENCE;
+    let region = loop {
+        match names.open_read_only(heap, &key) {
+            Err(error) if error.kind() == ErrorKind::Held && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            opened => break opened?,
+        }
+    };
     let (heap_of_pages, region) = open_data_heap(region)?;
     let documents = Documents::new(heap_of_pages);
     let result = work(&documents);

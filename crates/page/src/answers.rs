@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use crate::about::About;
 use crate::entry::{Entry, Part};
 use crate::error::EntryDamage;
-use crate::fetch::Headers;
+use crate::fetch::{Headers, TIME_END_S};
 use crate::list::wire::{Reader, Writer};
 use crate::loader::Found;
 use crate::sources::There;
@@ -74,7 +74,10 @@ impl Said {
         }
         let from = &mut Reader::new(&bytes[MAGIC.len()..], "answer of a server");
         let (hash, length, seconds) = (from.u128()?, from.u64()?, from.u64()?);
-        let at = UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).ok_or(from.wrong())?;
+        if seconds >= TIME_END_S {
+            return Err(from.wrong());
+        }
+        let at = UNIX_EPOCH + Duration::from_secs(seconds);
         let url = Url::parse(from.text()?).map_err(|_| from.wrong())?;
         let encoding = from.text()?.to_owned();
         let mut headers = Headers::default();
@@ -122,26 +125,30 @@ pub(crate) fn roots(news: &[(String, There)], page: &str) -> Vec<(String, Vec<u8
     roots
 }
 
-/// Answers and bodies that no view of these asks for.
-pub(crate) fn lonely(heap: &Heap, views: &[String]) -> Vec<String> {
+/// The names of the answers and bodies that a view asks for.
+pub(crate) fn wanted_by(entry: &[u8]) -> Result<HashSet<String>, EntryDamage> {
+    let about = About::read(Entry::open(entry)?.part(Part::About)?)?;
+    let mut wanted = HashSet::from([answer_name(&about.address)]);
+    for resource in &about.resources {
+        wanted.insert(answer_name(&resource.url));
+        if let Found::Bytes { hash, .. } = resource.found {
+            wanted.insert(body_name(hash));
+        }
+    }
+    Ok(wanted)
+}
+
+/// Answers and bodies that no view of these asks for, but for those that are named.
+pub(crate) fn lonely(heap: &Heap, views: &[String], but: &HashSet<String>) -> Vec<String> {
     let is_ours = |name: &&str| name.starts_with(ANSWER) || name.starts_with(BODY);
     let ours: Vec<String> =
         heap.heap().roots().map(|(name, _)| name).filter(is_ours).map(str::to_owned).collect();
     if ours.is_empty() {
         return ours;
     }
-    let mut wanted = HashSet::new();
+    let mut wanted = but.clone();
     for name in views {
-        let Some(bytes) = heap.bytes(name) else { continue };
-        let about = Entry::open(bytes).and_then(|entry| About::read(entry.part(Part::About)?));
-        let Ok(about) = about else { continue };
-        wanted.insert(answer_name(&about.address));
-        for resource in &about.resources {
-            wanted.insert(answer_name(&resource.url));
-            if let Found::Bytes { hash, .. } = resource.found {
-                wanted.insert(body_name(hash));
-            }
-        }
+        wanted.extend(heap.bytes(name).and_then(|bytes| wanted_by(bytes).ok()).unwrap_or_default());
     }
     ours.into_iter().filter(|name| !wanted.contains(name)).collect()
 }

@@ -119,7 +119,7 @@ pub(crate) struct OpenArgs {
 /// A page that is asked what is where: its kept layout answers, or a new one.
 #[derive(Debug, Args)]
 pub(crate) struct AskArgs {
-    /// An HTML file, or its `file://` address
+    /// An HTML file, a folder, or an address
     #[arg(value_name = "PAGE")]
     pub(crate) page: String,
     /// Width and height of the viewport, in pixels

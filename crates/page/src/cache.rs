@@ -6,6 +6,7 @@
 //! - Whoever shows a page only reads: any number of processes at once. That a page was used is noted when nobody else is there.
 //! - Views and documents together stay below the quota: what was used longest ago goes, its picture first, and a document with its last view.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use crate::about::About;
 use crate::answers;
 use crate::entry::{Entry, Header, Part, USED_AT};
 use crate::error::{CacheError, EntryDamage};
-use crate::evict::{Evicted, drop_lonely, evict_oldest, make_room};
+use crate::evict::{Coming, Evicted, drop_lonely, evict_oldest, make_room};
 use crate::picture::{Kept, engine_build};
 use crate::sources::There;
 use crate::view::View;
@@ -160,7 +161,11 @@ impl Cache {
         let key = OwnerKey::load_or_create(self.names.places(), &self.key)?;
         let limit = self.quota_bytes.saturating_add(self.quota_bytes / 4).saturating_add(ROOM);
         let _turn = self.turn();
-        let region = wait(self.patience, || self.names.open_or_create(&self.region, &key, limit))?;
+        let mut region = wait(self.patience, || self.names.open_or_create(&self.region, &key, limit))?;
+        if region.limit_bytes() < limit {
+            // It was made for a smaller quota. Where it cannot grow, pages go sooner.
+            let _ = region.set_limit(limit);
+        }
         with_heap(region, work)
     }
 
@@ -180,9 +185,13 @@ impl Cache {
         if needed > self.quota_bytes {
             return Err(CacheError::TooLarge { bytes: needed, quota_bytes: self.quota_bytes });
         }
+        let mut replaced: HashSet<String> = others.iter().map(|(name, _)| name.clone()).collect();
+        replaced.insert(dom_name.clone());
+        let mut wanted = answers::wanted_by(entry).unwrap_or_default();
+        wanted.extend(replaced.iter().cloned());
+        let coming = Coming { view: name, replaced, wanted, spared_since_s: self.spared_since_s };
         self.write(|heap| {
-            let mut evicted =
-                make_room(heap, name, &dom_name, self.quota_bytes - needed, self.spared_since_s)?;
+            let mut evicted = make_room(heap, &coming, self.quota_bytes - needed)?;
             loop {
                 let stored = heap.transaction(|tx| -> Result<(), HeapError> {
                     if tx.root(name).is_some() {
@@ -205,11 +214,10 @@ impl Cache {
                 });
                 match stored {
                     // What is free is in pieces.
-                    Err(HeapError::OutOfMemory { .. })
-                        if evict_oldest(heap, name, self.spared_since_s, &mut evicted)? => {}
+                    Err(HeapError::OutOfMemory { .. }) if evict_oldest(heap, &coming, &mut evicted)? => {}
                     stored => {
                         stored?;
-                        drop_lonely(heap, &dom_name)?;
+                        drop_lonely(heap, &coming.replaced)?;
                         return Ok(evicted);
                     }
                 }
@@ -298,7 +306,7 @@ impl Cache {
                     removed += 1;
                 }
             }
-            drop_lonely(heap, "")?;
+            drop_lonely(heap, &HashSet::new())?;
             Ok(removed)
         })
     }

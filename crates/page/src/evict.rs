@@ -21,28 +21,33 @@ pub(crate) struct Evicted {
     pub(crate) pictures: u64,
 }
 
-/// Lets pictures and views go until no more than `bytes_max` are left, besides what is called so, which is replaced. Nothing goes that was
-/// used since a moment, in seconds since 1970.
+/// What comes, and what goes not for it.
+pub(crate) struct Coming<'a> {
+    /// The view's name.
+    pub(crate) view: &'a str,
+    /// What is replaced with it: its document, and what servers said.
+    pub(crate) replaced: HashSet<String>,
+    /// That, and what it asks for and is there already.
+    pub(crate) wanted: HashSet<String>,
+    /// Views that were used since then stay, in seconds since 1970.
+    pub(crate) spared_since_s: u64,
+}
+
+/// Lets pictures and views go until no more than `bytes_max` are left, besides what is replaced.
 ///
 /// # Errors
 /// [`CacheError::Full`], when only what was used since is left.
-pub(crate) fn make_room(
-    heap: &mut Heap,
-    view: &str,
-    dom: &str,
-    bytes_max: u64,
-    spared_since_s: u64,
-) -> Result<Evicted, CacheError> {
+pub(crate) fn make_room(heap: &mut Heap, coming: &Coming<'_>, bytes_max: u64) -> Result<Evicted, CacheError> {
     let mut evicted = Evicted::default();
     loop {
         let roots = heap.heap().roots();
-        let counted = roots.filter(|(name, _)| *name != view && *name != dom);
+        let counted = roots.filter(|(name, _)| *name != coming.view && !coming.replaced.contains(*name));
         let used: u64 = counted.filter(|(name, _)| is_counted(name)).map(|(_, root)| root.bytes).sum();
         if used <= bytes_max {
             return Ok(evicted);
         }
-        if drop_lonely(heap, dom)? == 0 && !evict_oldest(heap, view, spared_since_s, &mut evicted)? {
-            let is_spared = names(heap, VIEW).iter().any(|name| name != view);
+        if drop_lonely(heap, &coming.wanted)? == 0 && !evict_oldest(heap, coming, &mut evicted)? {
+            let is_spared = names(heap, VIEW).iter().any(|name| name != coming.view);
             return if is_spared { Err(CacheError::Full) } else { Ok(evicted) };
         }
     }
@@ -51,19 +56,18 @@ pub(crate) fn make_room(
 /// Lets one picture or one view go, and what is damaged first of all; `false`, if there is none.
 pub(crate) fn evict_oldest(
     heap: &mut Heap,
-    but: &str,
-    spared_since_s: u64,
+    coming: &Coming<'_>,
     evicted: &mut Evicted,
 ) -> Result<bool, CacheError> {
     let mut views: Vec<(u64, bool, String)> = names(heap, VIEW)
         .into_iter()
-        .filter(|name| name != but)
+        .filter(|name| name != coming.view)
         .map(|name| {
             let header = heap.bytes(&name).ok_or(EntryDamage::NoHeader).and_then(Header::read);
             header
                 .map_or((0, false, name.clone()), |header| (header.used_s.get(), header.has_picture(), name))
         })
-        .filter(|(used_s, ..)| *used_s < spared_since_s)
+        .filter(|(used_s, ..)| *used_s < coming.spared_since_s)
         .collect();
     views.sort();
     let older = &views[..views.len().div_ceil(2)];
@@ -76,7 +80,7 @@ pub(crate) fn evict_oldest(
     let Some((_, _, oldest)) = views.first() else { return Ok(false) };
     heap.transaction(|tx| tx.remove(oldest))?;
     evicted.views += 1;
-    drop_lonely(heap, "")?;
+    drop_lonely(heap, &coming.wanted)?;
     Ok(true)
 }
 
@@ -97,8 +101,9 @@ fn strip(heap: &mut Heap, name: &str) -> Result<bool, CacheError> {
     }
 }
 
-/// Removes documents of which there is no view, and what servers said that no view asks for; returns how many.
-pub(crate) fn drop_lonely(heap: &mut Heap, but: &str) -> Result<u64, CacheError> {
+/// Removes documents of which there is no view, and what servers said that no view asks for, but for those that are named; returns
+/// how many.
+pub(crate) fn drop_lonely(heap: &mut Heap, but: &HashSet<String>) -> Result<u64, CacheError> {
     let views = names(heap, VIEW);
     let wanted: HashSet<String> = views
         .iter()
@@ -106,13 +111,13 @@ pub(crate) fn drop_lonely(heap: &mut Heap, but: &str) -> Result<u64, CacheError>
         .map(|header| dom_prefix(&header.source, &header.engine))
         .collect();
     let mut dropped = 0;
-    for name in answers::lonely(heap, &views) {
+    for name in answers::lonely(heap, &views, but) {
         heap.transaction(|tx| tx.remove(&name))?;
         dropped += 1;
     }
     for name in names(heap, DOM) {
         let is_wanted = name.rfind(':').is_some_and(|end| wanted.contains(&name[..=end]));
-        if !is_wanted && name != but {
+        if !is_wanted && !but.contains(&name) {
             heap.transaction(|tx| tx.remove(&name))?;
             dropped += 1;
         }

@@ -71,7 +71,8 @@ fn main() -> ExitCode {
     }));
     let cli = Cli::parse();
     bound_memory(match &cli.command {
-        Command::Import(args) if args.part => importing::data_bytes_max(args),
+        // The process that does the work has the limit of the one that starts it.
+        Command::Import(args) => importing::data_bytes_max(args),
         _ => DATA_BYTES_MAX,
     });
     let done = match &cli.command {

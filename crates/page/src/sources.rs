@@ -219,13 +219,16 @@ impl Sources {
                     let less = |left: u64| Some(left.saturating_sub(length));
                     let _ = self.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
                 }
+                let hash = xxh3_128(&fetched.bytes);
+                // The same bytes may be a page of their own: a part does not take its letters away.
+                let encoding = kept.filter(|kept| kept.hash == hash).map(|kept| kept.encoding.clone());
                 let said = Said {
-                    hash: xxh3_128(&fetched.bytes),
+                    hash,
                     bytes: fetched.bytes.len() as u64,
                     url: fetched.url,
                     headers: fetched.headers,
                     at: fetched.at,
-                    encoding: String::new(),
+                    encoding: encoding.unwrap_or_default(),
                 };
                 (said, Some(Arc::new(fetched.bytes)))
             }
@@ -303,11 +306,14 @@ impl Sources {
         if let Some(bytes) = &there.bytes {
             return Ok(Arc::clone(bytes));
         }
-        if !self.state().bodies.contains_key(&said.hash) {
-            self.fetch_kept(std::iter::once(url));
-        }
-        if let Some(bytes) = self.state().bodies.get(&said.hash) {
-            return Ok(Arc::clone(bytes));
+        // Of a page no bytes are kept: those that are there came as a part of another one, and were not looked at as a page.
+        if purpose == Purpose::Part {
+            if !self.state().bodies.contains_key(&said.hash) {
+                self.fetch_kept(std::iter::once(url));
+            }
+            if let Some(bytes) = self.state().bodies.get(&said.hash) {
+                return Ok(Arc::clone(bytes));
+            }
         }
         // It went, or it rotted.
         let there = self.ask_anew(url, purpose, bytes_max);

@@ -81,6 +81,14 @@ pub enum FetchError {
         /// Why.
         message: String,
     },
+    /// It leads on to another server, and there is nothing to be had from that one.
+    #[error("it leads on to {host}: {error}")]
+    Elsewhere {
+        /// Which.
+        host: String,
+        /// Why.
+        error: Arc<FetchError>,
+    },
     /// Its server was not reached, and had said before that it must be asked.
     #[error("{error}; its server wants to be asked each time, but --offline shows what is kept all the same")]
     MustAsk {
@@ -113,7 +121,7 @@ impl FetchError {
         match self {
             FetchError::Read(error) => error.kind() == io::ErrorKind::NotFound,
             FetchError::NotFound | FetchError::HostNotFound | FetchError::Offline => true,
-            FetchError::MustAsk { error } => error.is_not_found(),
+            FetchError::MustAsk { error } | FetchError::Elsewhere { error, .. } => error.is_not_found(),
             _ => false,
         }
     }
@@ -139,6 +147,7 @@ impl FetchError {
     pub(crate) fn is_silence(&self) -> bool {
         match self {
             FetchError::Status { status } => matches!(status, 429 | 500..=599),
+            FetchError::Elsewhere { error, .. } => error.is_silence(),
             FetchError::HostNotFound
             | FetchError::Unreachable(_)
             | FetchError::Tls { .. }

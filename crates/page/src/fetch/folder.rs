@@ -57,6 +57,8 @@ impl Entry {
     }
 }
 
+/// From the year 10000 on, in seconds since 1970, there is no way to write a time.
+pub(crate) const TIME_END_S: u64 = 253_402_300_800;
 const STYLE: &str = "body { font-family: sans-serif; margin: 1.5em } table { border-spacing: 0 } \
 td, th { padding: .2em 1.5em .2em 0; text-align: left; white-space: nowrap } .n { text-align: right } \
 a { text-decoration: none } p { color: #555 }";
@@ -76,7 +78,8 @@ fn list(folder: &Path, mut entries: Vec<Entry>) -> String {
     }
     for entry in seen.iter().take(NAMES_MAX) {
         let name = format!("{}{}", entry.name.to_string_lossy(), if entry.is_folder { "/" } else { "" });
-        let changed = UNIX_EPOCH.checked_add(std::time::Duration::from_secs(entry.changed_s));
+        let is_written = entry.changed_s < TIME_END_S;
+        let changed = is_written.then(|| UNIX_EPOCH + std::time::Duration::from_secs(entry.changed_s));
         let changed = changed.map_or_else(String::new, |changed| {
             let text = humantime::format_rfc3339_seconds(changed).to_string();
             text.trim_end_matches('Z').replace('T', " ")

@@ -42,7 +42,13 @@ fn policy(headers: &Headers, at: SystemTime) -> CachePolicy {
             response.headers_mut().append(name, value);
         }
     }
-    let options = CacheOptions { shared: false, cache_heuristic: 0.0, ..CacheOptions::default() };
+    // What will never change is not told of: for how long it is good says `max-age`.
+    let options = CacheOptions {
+        shared: false,
+        cache_heuristic: 0.0,
+        immutable_min_time_to_live: Duration::ZERO,
+        ..CacheOptions::default()
+    };
     CachePolicy::new_options(&request, &response, at, options)
 }
 
@@ -63,6 +69,7 @@ mod tests {
     fn an_answer_is_good_as_long_as_it_says_and_nothing_is_guessed() {
         assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000")]), 1_000);
         assert_eq!(fresh_for(&[("Cache-Control", "private, Max-Age=1000"), ("Age", "600")]), 400);
+        assert_eq!(fresh_for(&[("Cache-Control", "immutable")]), 0);
         assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000, no-cache")]), 0);
         assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000"), ("Cache-Control", "no-store")]), 0);
         assert_eq!(fresh_for(&[("Cache-Control", "max-age=1000"), ("Vary", "*")]), 0);

@@ -15,6 +15,7 @@ pub use blitz_traits::net::Url;
 pub use error::FetchError;
 pub use files::Files;
 pub(crate) use files::read_file;
+pub(crate) use folder::TIME_END_S;
 pub(crate) use web::CONNECTIONS;
 pub use web::Web;
 

@@ -30,6 +30,15 @@ pub struct Web {
     patience: Duration,
 }
 
+/// What is wrong with a server says nothing of the one that led there.
+fn elsewhere(asked: &Url, at: &Url, error: FetchError) -> FetchError {
+    if asked.origin() == at.origin() {
+        return error;
+    }
+    let host = at.host_str().unwrap_or_default().to_owned();
+    FetchError::Elsewhere { host, error: Arc::new(error) }
+}
+
 impl Web {
     /// Waits no longer than `patience` for an answer, and each part of it.
     #[must_use]
@@ -58,7 +67,8 @@ impl Web {
         let end = Instant::now() + self.patience;
         let mut url = nameless(wanted.url.clone());
         for _ in 0..=REDIRECTS_MAX {
-            let mut response = self.call(&url, wanted, end)?;
+            let called = self.call(&url, wanted, end);
+            let mut response = called.map_err(|error| elsewhere(wanted.url, &url, error))?;
             let status = response.status().as_u16();
             match status {
                 200 => {}

@@ -18,8 +18,9 @@ mod warc;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -37,6 +38,8 @@ pub use warc::Trouble;
 
 /// The most pages that are laid out at once.
 pub const JOBS_MAX: usize = 64;
+/// When a page for which there was no thread is tried again.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// What is kept of each page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +192,8 @@ impl Import {
             next: AtomicUsize::new(0),
             end: Mutex::new(None),
             late: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
+            scarce: Mutex::new(()),
         };
         let (alone, rest) = pages.addresses.split_at(pages.alone);
         shared.go(alone, 1)?;
@@ -209,6 +214,10 @@ struct Shared<'a> {
     end: Mutex<Option<End>>,
     /// Pages that took too long.
     late: AtomicUsize,
+    /// Pages that are being made.
+    running: AtomicUsize,
+    /// Whoever has it makes a page for which there was no thread.
+    scarce: Mutex<()>,
 }
 
 impl Shared<'_> {
@@ -222,7 +231,7 @@ impl Shared<'_> {
                 let work = move || {
                     while let Some(address) = self.take(pages) {
                         (self.tell)(Event::Begun { address });
-                        let made = self.make(address);
+                        let Some(made) = self.make(address) else { break };
                         if sender.send((address, made)).is_err() {
                             break;
                         }
@@ -264,14 +273,39 @@ impl Shared<'_> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
     }
 
-    fn make(&self, address: &str) -> Result<Made, PageError> {
-        let made = Address::parse(address)
-            .and_then(|address| pages::make(self.import, self.cache, &self.pages.from, &address));
+    /// Nothing, if another process has to do it.
+    fn make(&self, address: &str) -> Option<Result<Made, PageError>> {
+        // Of those for whom there was no room one after the other tries again.
+        let mut turn: Option<MutexGuard<'_, ()>> = None;
+        let made = loop {
+            let before = self.running.fetch_add(1, Ordering::Relaxed);
+            let made = Address::parse(address)
+                .and_then(|address| pages::make(self.import, self.cache, &self.pages.from, &address));
+            let is_alone = self.running.fetch_sub(1, Ordering::Relaxed) == 1 && before == 0;
+            match made {
+                // No fault of this page: threads of pages that took too long have the memory ...
+                Err(PageError::Thread(_)) if self.late.load(Ordering::Relaxed) > 0 => {
+                    self.finish(End::Weary);
+                    return None;
+                }
+                // ... or others that end, or end the process.
+                Err(PageError::Thread(_)) if !is_alone => {
+                    if self.stop.load(Ordering::Relaxed) {
+                        return None;
+                    }
+                    match turn {
+                        Some(_) => thread::sleep(AGAIN_AFTER),
+                        None => turn = Some(self.scarce.lock().unwrap_or_else(PoisonError::into_inner)),
+                    }
+                }
+                made => break made,
+            }
+        };
         if matches!(made, Err(PageError::TimeOut { .. }))
             && self.late.fetch_add(1, Ordering::Relaxed) + 1 >= self.import.jobs
         {
             self.finish(End::Weary);
         }
-        made
+        Some(made)
     }
 }

@@ -34,7 +34,7 @@ pub(crate) use part::data_bytes_max;
 const DEATHS_MAX: u32 = 100;
 /// How often a person who watches sees news.
 const TICK: Duration = Duration::from_millis(200);
-/// What a line of the other process may have: a page's address and why it failed.
+/// The exit code of what was stopped.
 const STOPPED: u8 = 130;
 
 /// What the process that does the work has to know, besides the command line.
@@ -68,7 +68,11 @@ pub(crate) fn import(args: &ImportArgs) -> Result<u8, Failure> {
     let ended = loop {
         let (ended, status) = whole.part()?;
         match ended {
-            Some(Ended::Weary) => continue,
+            Some(Ended::Weary) => {
+                // Pages that were let go are not to blame for what ends the next one.
+                whole.begun.clear();
+                continue;
+            }
             Some(ended) => break ended,
             None => {}
         }

@@ -170,9 +170,15 @@ impl Tables<'_> {
         };
         let tall = self.tall.iter().filter(|number| touches(number));
         let mut chosen: Vec<u32> = tall.map(|number| number.get()).collect();
+        let mut end_before = 0;
         for band in first..=last {
             let ends = self.starts.get(band as usize..).and_then(|rest| rest.first_chunk::<2>());
             let Some([start, end]) = ends else { break };
+            // The items of bands follow each other; in a planted list they could be the same again and again.
+            if start.get() < end_before {
+                break;
+            }
+            end_before = end.get();
             let items = self.items.get(start.get() as usize..end.get() as usize).unwrap_or_default();
             chosen.extend(items.iter().map(|number| number.get()));
         }

@@ -147,6 +147,15 @@ mod tests {
     use super::super::text::{Cluster, Piece};
     use super::*;
 
+    #[test]
+    fn letters_without_room_in_a_long_line_are_nowhere_and_do_not_cost_the_line_each() {
+        let mut long = block(&["x".repeat(300_000).as_str()]);
+        for cluster in &mut long.pieces[0].clusters {
+            cluster.right = 0.0;
+        }
+        assert_eq!(find(&[long], "x", FindOptions::default()), []);
+    }
+
     /// Each line by itself, ten pixels a letter.
     fn block(lines: &[&str]) -> TextBlock {
         let text = lines.concat();

@@ -63,9 +63,23 @@ impl Piece {
 
     /// From where to where a part of the text goes; nothing, if nothing of it is here to be seen.
     fn part(&self, range: &Range<u32>) -> Option<Rect> {
-        let mut left = self.left;
+        // Letters follow each other in the text as on the line, or the other way round: a long line is not gone through for each match.
+        let is_backward =
+            self.clusters.first().zip(self.clusters.last()).is_some_and(|(a, z)| a.start > z.start);
+        let (first, behind) = if is_backward {
+            (
+                self.clusters.partition_point(|one| one.start >= range.end),
+                self.clusters.partition_point(|one| one.end > range.start),
+            )
+        } else {
+            (
+                self.clusters.partition_point(|one| one.end <= range.start),
+                self.clusters.partition_point(|one| one.start < range.end),
+            )
+        };
+        let mut left = first.checked_sub(1).map_or(self.left, |before| self.clusters[before].right);
         let mut found: Option<(f32, f32)> = None;
-        for cluster in &self.clusters {
+        for cluster in self.clusters.get(first..behind).unwrap_or_default() {
             let right = cluster.right;
             if cluster.start < range.end && cluster.end > range.start && right > left {
                 found = Some(found.map_or((left, right), |(first, _)| (first, right)));

@@ -145,6 +145,7 @@ fn links_are_followed_where_they_are_seen() {
     assert_eq!(viewer.cursor(), Cursor::Hand);
     assert!(viewer.says().starts_with("/pages/b.html |"), "{}", viewer.says());
     viewer.input(Input::Scroll(0.0, 100.0));
+    assert_eq!(viewer.cursor(), Cursor::Hand, "the picture has not followed yet");
     paint(&mut viewer);
     assert_eq!(viewer.cursor(), Cursor::Arrow, "it was scrolled away");
     viewer.input(Input::Pointer(20.0, 210.0));
@@ -308,10 +309,47 @@ fn the_thumb_is_drawn_and_the_page_follows() {
 #[test]
 fn what_steers_a_line_is_left_out_of_it() {
     let mut viewer = viewer();
-    viewer.said = Some("a\nb\u{1b}[1m".to_owned());
+    viewer.said = Some("a\nb\u{1b}[1m\u{202e}c\u{2028}".to_owned());
     let line = viewer.take_asks().into_iter().find_map(|ask| match ask {
         Ask::Line(line) => Some(line.left),
         _ => None,
     });
-    assert_eq!(line.as_deref(), Some("a b [1m"));
+    assert_eq!(line.as_deref(), Some("a b [1m c "));
+}
+
+#[test]
+fn steps_back_that_are_taken_at_once_lead_as_far_as_one_after_the_other() {
+    let mut viewer = open();
+    for name in ["b.html", "c.html"] {
+        viewer.go(address(&format!("file:///pages/{name}")));
+        let next = asked(&mut viewer);
+        answer(&mut viewer, &next);
+    }
+    back(&mut viewer);
+    back(&mut viewer);
+    let first = asked(&mut viewer);
+    assert_eq!(first.address, address("file:///pages/a.html"));
+    answer(&mut viewer, &first);
+    viewer.input(Input::Press(Button::Forward));
+    assert_eq!(asked(&mut viewer).address, address("file:///pages/b.html"));
+}
+
+#[test]
+fn steps_of_the_zoom_that_are_taken_at_once_stay_at_the_same_text() {
+    let mut viewer = open();
+    viewer.input(Input::Scroll(0.0, 1000.0));
+    paint(&mut viewer);
+    ctrl(&mut viewer, '+');
+    ctrl(&mut viewer, '+');
+    let page = asked(&mut viewer);
+    assert_eq!((page.view.scale_permille, page.view.scroll), (1250, 1250));
+}
+
+#[test]
+fn a_first_page_that_could_not_be_opened_leaves_nothing_to_wait_for() {
+    let mut viewer = viewer();
+    let first = asked(&mut viewer);
+    assert!(!viewer.has_nothing());
+    viewer.answer(Answer::Failed { page: first.id, text: "no thread".to_owned() });
+    assert!(viewer.has_nothing() && viewer.says().contains("no thread"), "{}", viewer.says());
 }

@@ -32,3 +32,15 @@ fn a_folder_is_shown_as_its_index_or_as_a_list_that_follows_it() {
     let missing = place.try_open(&folder.join("none"), view);
     assert!(missing.is_err());
 }
+
+#[test]
+fn a_file_of_the_far_future_is_in_the_list_without_a_time() {
+    let place = Place::new();
+    let folder = place.write("x", "").with_file_name("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let file = std::fs::File::create(folder.join("a.txt")).unwrap();
+    let far = std::time::UNIX_EPOCH + std::time::Duration::from_secs(253_402_300_800);
+    // Some file systems have no such time.
+    let _ = file.set_modified(far);
+    assert!(place.open(&folder, view(800, 400)).title.ends_with("/folder/"));
+}

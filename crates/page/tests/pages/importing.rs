@@ -245,6 +245,22 @@ fn pages_that_fail_are_named_and_the_others_are_kept() {
 }
 
 #[test]
+fn many_pages_at_once_and_little_memory_make_no_page_fail() {
+    let place = Place::new();
+    let site = pages(&place, 40);
+    let (report, said, _) = ended(importing(&place, &site).args(["--jobs", "24"]));
+    assert_eq!(counts(&report), [40, 40, 0, 0], "{said}");
+    // Of eight stacks there is room for two or three.
+    let mut shell = Command::new("sh");
+    let program = place.program();
+    shell.args(["-c", "ulimit -d 900000 && exec \"$0\" \"$@\""]).arg(program.get_program());
+    shell.envs(program.get_envs().filter_map(|(key, value)| Some((key, value?))));
+    shell.arg("import").arg(&site).args(["--viewport", "200x300", "--timeout", "300", "--jobs", "8"]);
+    let (report, said, _) = ended(shell.stdin(Stdio::null()));
+    assert_eq!(counts(&report), [40, 40, 0, 0], "{said}");
+}
+
+#[test]
 fn a_damaged_warc_file_gives_the_rest_and_what_it_says_does_not_steer_the_terminal() {
     let place = Place::new();
     let whole = warc(&[("http://a.invalid/1", HTML, b"<p>1"), ("http://a.invalid/2", HTML, b"<p>2")]);

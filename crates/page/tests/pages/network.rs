@@ -415,3 +415,43 @@ fn a_place_in_a_page_is_where_it_is_shown_from_the_list_as_well() {
     );
     assert!(place.usual(&url).pixels == top.pixels);
 }
+
+#[test]
+fn a_page_that_was_a_part_of_another_one_before_is_a_page_all_the_same() {
+    for said in [("ETag", "\"one\""), ("Cache-Control", "max-age=1000")] {
+        let (place, server) = (Place::new(), Server::new());
+        let with = |reply: Reply| reply.with(said.0, said.1);
+        server.say(
+            "/q.html",
+            with(Reply::html("<!doctype html><img src=b.html><a href=a.png><img src=a.png></a>")),
+        );
+        server.say("/b.html", with(Reply::html("<!doctype html><title>B</title><p>text")));
+        server.say("/a.png", with(Reply::new("image/png", png(20, 20, [9, 99, 9, 255]))));
+        place.usual(&server.url("/q.html"));
+        let opened = place.usual(&server.url("/b.html"));
+        assert_eq!((opened.title.as_str(), opened.tier), ("B", Tier::Nothing));
+        assert_eq!(opened.pixels, anew(&server.url("/b.html"), view(300, 200)));
+        let image = place.visit(&server.url("/a.png"), view(300, 200), Asking::Usual);
+        let error = error_of(image);
+        assert!(matches!(*error, FetchError::NotHtml { .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn a_part_that_leads_on_to_a_server_that_is_gone_says_nothing_of_the_one_that_leads_there() {
+    let server = Server::new();
+    let gone = format!("http://{}/", Server::new().address());
+    server.say("/t.gif", Reply::redirect(&gone));
+    let styles: String = (0..20)
+        .map(|n| {
+            server
+                .say(&format!("/{n}.css"), Reply::css(format!("p.c{n} {{ color: rgb({}, 0, 0) }}", 100 + n)));
+            format!("<link rel=stylesheet href={n}.css><p class=c{n}>text")
+        })
+        .collect();
+    server.say("/a.html", Reply::html(format!("<!doctype html><img src=t.gif>{styles}")));
+    let opened = try_anew(&server.url("/a.html"), view(300, 800), Duration::from_secs(60)).unwrap();
+    let asked = server.paths();
+    assert!((0..20).all(|n| asked.contains(&format!("/{n}.css"))), "{asked:?}");
+    assert!(opened.notes.iter().any(|note| note.contains("leads on to 127.0.0.1")), "{:?}", opened.notes);
+}

@@ -227,7 +227,7 @@ fn a_page_that_takes_memory_without_end_ends_the_program_and_leaves_the_cache_wh
     assert!(bounded, "nothing bounds its memory");
 
     // A lower limit stays, and is soon met.
-    let command = "ulimit -d 500000 && exec \"$0\" open \"$1\" --timeout 300";
+    let command = "ulimit -c 0; ulimit -d 500000 && exec \"$0\" open \"$1\" --timeout 300";
     let opening = place.program();
     let program = opening.get_program();
     let mut shell = Command::new("sh");

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use holdfast_page::{CacheError, Files, FindOptions, Opening, Stale, Tier, Want, open, open_with};
+use holdfast_region::{OwnerKey, RegionName};
 
-use crate::{HEADER_BYTES, Place, address, anew, limits, view};
+use crate::{CACHE, HEADER_BYTES, Place, address, anew, limits, view};
 
 #[test]
 fn beyond_the_quota_pictures_that_were_used_longest_ago_go_and_then_whole_views_with_their_documents() {
@@ -147,4 +148,20 @@ fn removing_pages_leaves_the_others() {
     assert_eq!((stats.views, stats.documents), (1, 1));
     assert_eq!(place.open(&other, view(300, 200)).tier, Tier::List);
     assert_eq!(place.open(&one, view(300, 200)).tier, Tier::Nothing);
+}
+
+#[test]
+fn a_larger_quota_is_one_also_for_a_cache_that_was_made_for_a_smaller_one() {
+    let place = Place::new();
+    let page = place.write("a.html", "<!doctype html><p>text");
+    for quota in [1 << 20, 512 << 20] {
+        let cache = place.cache_of(quota);
+        let view = view(300, 200 + (quota >> 20) as u32);
+        let opened = open(&address(&page), view, &limits(), Some(&cache)).unwrap();
+        opened.to_keep.unwrap().keep(&cache).unwrap();
+    }
+    let names = place.names();
+    let key = OwnerKey::load_existing(names.places(), "default").unwrap();
+    let region = names.open_read_only(&RegionName::parse(CACHE).unwrap(), &key).unwrap();
+    assert!(region.limit_bytes() > 512 << 20, "{}", region.limit_bytes());
 }
