@@ -61,7 +61,7 @@ usage: cargo xtask CHORE
                                    10 minutes each
   miri                             tests of the heap in Miri; installs it with a nightly toolchain if it is missing
   release                          builds the command as it is shipped and says where it is
-  bench SUITE [--json] [--runs N]  measures; suites: slice, heap, applet, persistency, pool, slow,
+  bench SUITE [--json] [--runs N]  measures; suites: slice, heap, applet, persistency, pages, pool, slow,
                                    sqlite, trace (bench/README.md)
   demo                             the main job, cold, killed, warm and the old way, as one table
 
