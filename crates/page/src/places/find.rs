@@ -153,6 +153,11 @@ mod tests {
         for cluster in &mut long.pieces[0].clusters {
             cluster.right = 0.0;
         }
+        // The letter that is meant, forwards and backwards, and none beside it.
+        assert_eq!(long.pieces[0].letters(&(150_000..150_001)), 150_000..150_001);
+        let mut backward = long.pieces[0].clone();
+        backward.clusters.reverse();
+        assert_eq!(backward.letters(&(100_000..100_002)), 199_998..200_000);
         assert_eq!(find(&[long], "x", FindOptions::default()), []);
     }
 

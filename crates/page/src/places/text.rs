@@ -61,25 +61,26 @@ impl Piece {
         rect(self.left, self.top, self.right(), self.bottom)
     }
 
+    /// The numbers of the letters that a part of the text has. They follow each other in the text as on the line, or the other way round,
+    /// so that a long line is not gone through for each match.
+    pub(crate) fn letters(&self, range: &Range<u32>) -> Range<usize> {
+        let all = &self.clusters;
+        let is_backward = all.first().zip(all.last()).is_some_and(|(first, last)| first.start > last.start);
+        if is_backward {
+            all.partition_point(|one| one.start >= range.end)
+                ..all.partition_point(|one| one.end > range.start)
+        } else {
+            all.partition_point(|one| one.end <= range.start)
+                ..all.partition_point(|one| one.start < range.end)
+        }
+    }
+
     /// From where to where a part of the text goes; nothing, if nothing of it is here to be seen.
     fn part(&self, range: &Range<u32>) -> Option<Rect> {
-        // Letters follow each other in the text as on the line, or the other way round: a long line is not gone through for each match.
-        let is_backward =
-            self.clusters.first().zip(self.clusters.last()).is_some_and(|(a, z)| a.start > z.start);
-        let (first, behind) = if is_backward {
-            (
-                self.clusters.partition_point(|one| one.start >= range.end),
-                self.clusters.partition_point(|one| one.end > range.start),
-            )
-        } else {
-            (
-                self.clusters.partition_point(|one| one.end <= range.start),
-                self.clusters.partition_point(|one| one.start < range.end),
-            )
-        };
-        let mut left = first.checked_sub(1).map_or(self.left, |before| self.clusters[before].right);
+        let letters = self.letters(range);
+        let mut left = letters.start.checked_sub(1).map_or(self.left, |before| self.clusters[before].right);
         let mut found: Option<(f32, f32)> = None;
-        for cluster in self.clusters.get(first..behind).unwrap_or_default() {
+        for cluster in self.clusters.get(letters).unwrap_or_default() {
             let right = cluster.right;
             if cluster.start < range.end && cluster.end > range.start && right > left {
                 found = Some(found.map_or((left, right), |(first, _)| (first, right)));
