@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use holdfast_native_heap::parse_size;
+use holdfast_page::{PageError, View};
 use holdfast_region::RegionName;
 
 const HELP: &str = "\
@@ -75,17 +76,31 @@ pub(crate) struct CacheArgs {
     pub(crate) quota: u64,
 }
 
+/// What a page is laid out for.
 #[derive(Debug, Args)]
-pub(crate) struct OpenArgs {
-    /// An HTML file, a folder, or an address (`file:`, `http:`, `https:`), perhaps with a `#place` in it
-    #[arg(value_name = "PAGE")]
-    pub(crate) page: String,
+pub(crate) struct ViewportArgs {
     /// Width and height of the viewport, in pixels
     #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "1280x800", value_parser = parse_viewport)]
     pub(crate) viewport: (u32, u32),
     /// Pixels for one of the page
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_scale)]
     pub(crate) scale: u32,
+}
+
+impl ViewportArgs {
+    /// Not scrolled.
+    pub(crate) fn view(&self) -> Result<View, PageError> {
+        View::new(self.viewport.0, self.viewport.1, self.scale)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OpenArgs {
+    /// An HTML file, a folder, or an address (`file:`, `http:`, `https:`), perhaps with a `#place` in it
+    #[arg(value_name = "PAGE")]
+    pub(crate) page: String,
+    #[command(flatten)]
+    pub(crate) viewport: ViewportArgs,
     /// How far down the page is scrolled, in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 0)]
     pub(crate) scroll: u32,
@@ -122,12 +137,8 @@ pub(crate) struct AskArgs {
     /// An HTML file, a folder, or an address
     #[arg(value_name = "PAGE")]
     pub(crate) page: String,
-    /// Width and height of the viewport, in pixels
-    #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "1280x800", value_parser = parse_viewport)]
-    pub(crate) viewport: (u32, u32),
-    /// Pixels for one of the page
-    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_scale)]
-    pub(crate) scale: u32,
+    #[command(flatten)]
+    pub(crate) viewport: ViewportArgs,
     /// Neither look into the cache nor keep anything
     #[arg(long)]
     pub(crate) no_cache: bool,
@@ -189,12 +200,8 @@ pub(crate) struct ImportArgs {
     /// A folder with HTML files, or a WARC file (plain, or with each record packed by gzip)
     #[arg(value_name = "DIR|WARC")]
     pub(crate) from: PathBuf,
-    /// Width and height of the viewport, in pixels
-    #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "1280x800", value_parser = parse_viewport)]
-    pub(crate) viewport: (u32, u32),
-    /// Pixels for one of the page
-    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_scale)]
-    pub(crate) scale: u32,
+    #[command(flatten)]
+    pub(crate) viewport: ViewportArgs,
     /// How many pages are laid out at once [default: as many as there are processors, at most 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub(crate) jobs: Option<u64>,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use holdfast_page::{Address, FindOptions, Opened, Opening, Place, View, Want, open_with};
+use holdfast_page::{Address, FindOptions, Opened, Opening, Place, Want, open_with};
 use holdfast_sys::terminal::{Shown, notice};
 use serde::Serialize;
 
@@ -90,8 +90,7 @@ fn fixed(fixed: bool) -> &'static str {
 /// Opens a page to be asked, and keeps what had to be made for it.
 fn ask(args: &AskArgs) -> Result<Opened, Failure> {
     let address = Address::parse(&args.page)?;
-    let (width, height) = args.viewport;
-    let view = View::new(width, height, args.scale)?;
+    let view = args.viewport.view()?;
     let limits = limits(args.timeout, &args.servers);
     let cache = if args.no_cache { None } else { cache(&args.place).ok() };
     let opening = Opening { want: Want::Places, ..opening(view, &limits, cache.as_ref(), &args.servers) };

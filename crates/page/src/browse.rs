@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_page::{Address, FirstFrame, Opener, Opening, View, WindowError, show};
+use holdfast_page::{Address, FirstFrame, Opener, Opening, WindowError, show};
 use serde::Serialize;
 
 use crate::args::OpenArgs;
@@ -16,8 +16,7 @@ impl From<WindowError> for Failure {
 
 pub(crate) fn run(args: &OpenArgs, started: Instant) -> Result<u8, Failure> {
     let address = Address::parse(&args.page)?;
-    let (width, height) = args.viewport;
-    let view = View::new(width, height, args.scale)?.scrolled(args.scroll).scrolled_right(args.scroll_x);
+    let view = args.viewport.view()?.scrolled(args.scroll).scrolled_right(args.scroll_x);
     let limits = limits(args.timeout, &args.servers);
     let Opening { from, network, asking, .. } = opening(view, &limits, None, &args.servers);
     let opener = Opener { limits, cache: cache_unless_without(args), from, network, asking };

@@ -112,8 +112,7 @@ fn cache(args: &CacheArgs) -> Result<Cache, CacheError> {
 
 fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     let address = Address::parse(&args.page)?;
-    let (width, height) = args.viewport;
-    let view = View::new(width, height, args.scale)?.scrolled(args.scroll).scrolled_right(args.scroll_x);
+    let view = args.viewport.view()?.scrolled(args.scroll).scrolled_right(args.scroll_x);
     let limits = limits(args.timeout, &args.servers);
     let cache = cache_unless_without(args);
     let opening = opening(view, &limits, cache.as_ref(), &args.servers);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use holdfast_heap::HeapError;
 use holdfast_native_heap::OpenHeapError;
-use holdfast_page::{CacheError, End, Event, Import, ImportError, Only, Outcome, PageLimits, Plan, View};
+use holdfast_page::{CacheError, End, Event, Import, ImportError, Only, Outcome, PageLimits, Plan};
 use holdfast_region::ErrorKind;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
@@ -88,12 +88,11 @@ fn work_on(args: &ImportArgs, stop: &AtomicBool, tell: &(dyn Fn(&Told) + Sync)) 
     let order: Order =
         read.and_then(|_| serde_json::from_slice(&order).map_err(|error| error.to_string()))
             .map_err(|error| Failure { code: OTHER, message: format!("no order was given: {error}") })?;
-    let (width, height) = args.viewport;
     let time = Duration::from_secs(args.timeout);
     let limits = PageLimits { time, network: time, ..PageLimits::default() };
     let import = Import {
         from: args.from.clone(),
-        view: View::new(width, height, args.scale)?,
+        view: args.viewport.view()?,
         limits,
         only: if args.only == Some(OnlyArg::Document) { Only::Document } else { Only::All },
         jobs: jobs(args) as usize,
