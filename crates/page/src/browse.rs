@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use holdfast_page::{Address, FirstFrame, Opener, Opening, WindowError, show};
+use holdfast_sys::terminal::{Shown, notice};
 use serde::Serialize;
 
 use crate::args::OpenArgs;
@@ -20,9 +21,11 @@ pub(crate) fn run(args: &OpenArgs, started: Instant) -> Result<u8, Failure> {
     let limits = limits(args.timeout, &args.servers);
     let Opening { from, network, asking, .. } = opening(view, &limits, None, &args.servers);
     let opener = Opener { limits, cache: cache_unless_without(args), from, network, asking };
-    let Some(first) = show(address, view, opener, args.exit_after_first_frame, started)? else {
-        return Ok(0);
-    };
+    let closed = show(address, view, opener, args.exit_after_first_frame, started)?;
+    for note in &closed.notes {
+        notice(format_args!("holdfast-page: {}", Shown(note)));
+    }
+    let Some(first) = closed.first else { return Ok(0) };
     if args.json {
         print_json(&WindowReport::of(&first))?;
     } else if args.exit_after_first_frame {

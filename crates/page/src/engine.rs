@@ -1,14 +1,13 @@
 //! The layout engine, at arm's length: a document goes in, plain results come out.
 //!
 //! Invariants:
-//! - The engine runs in a thread of its own, with a stack for the deepest page that is taken; a panic in it is a typed error, and
-//!   so is a page that takes too long (its thread is left to itself then, and ends with the process at the latest).
+//! - The engine runs in a thread of its own ([`steps`]), with a stack for the deepest page that is taken; a panic in it is a typed error,
+//!   and so is a page that takes too long.
+//! - What is painted is handed out before it is found out what is where and the whole page is recorded: nobody who looks waits for that.
 //! - Nothing of the engine leaves the thread: its nodes hold addresses.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use blitz_dom::util::Point;
@@ -18,18 +17,16 @@ use holdfast_dom::{Document, DomError};
 use zerocopy::IntoBytes;
 
 use crate::error::PageError;
-use crate::limits::{PageLimits, ROUNDS_MAX, STACK_BYTES};
+use crate::limits::{PageLimits, ROUNDS_MAX};
 use crate::loader::{Loader, Reach, Resource};
 use crate::pixels::{Pixels, direct};
 use crate::place;
 use crate::places::{self, Places};
 use crate::record::{self, Taken};
 use crate::sources::Sources;
+use crate::steps::{self, Coming, Hand};
 use crate::tree;
 use crate::view::View;
-
-/// The name of the engine's thread, whose panics are errors and nothing to be shown.
-pub const LAYOUT_THREAD: &str = "layout";
 
 /// A document's bytes, in memory of its own.
 pub(crate) struct DomBytes {
@@ -73,7 +70,7 @@ pub(crate) struct Job {
     pub(crate) places: bool,
 }
 
-/// What was made.
+/// What was made first: all that is shown.
 pub(crate) struct Made {
     pub(crate) pixels: Pixels,
     pub(crate) title: String,
@@ -81,12 +78,17 @@ pub(crate) struct Made {
     pub(crate) scroll: u32,
     pub(crate) resources: Vec<Resource>,
     pub(crate) left_out: Vec<String>,
-    /// The whole page, to be kept.
-    pub(crate) recorded: Option<Taken>,
-    pub(crate) places: Option<Places>,
     /// Whether the page asked for something of the network.
     pub(crate) wants_network: bool,
     pub(crate) times: Times,
+}
+
+/// What was made after that.
+#[derive(Default)]
+pub(crate) struct Rest {
+    /// The whole page, to be kept.
+    pub(crate) recorded: Option<Taken>,
+    pub(crate) places: Option<Places>,
 }
 
 /// How long it took.
@@ -97,46 +99,17 @@ pub(crate) struct Times {
     pub(crate) paint: Duration,
 }
 
-/// Does the job in a thread of its own.
+/// Does the job in a thread of its own, and returns when there are pixels.
 ///
 /// # Errors
 /// [`PageError::Engine`], [`PageError::TimeOut`], [`PageError::Dom`], [`PageError::Thread`].
-pub(crate) fn run(job: Job) -> Result<Made, PageError> {
+pub(crate) fn run(job: Job) -> Result<(Made, Coming<Rest>), PageError> {
     // One that is asked at the last moment takes its time as well.
     let network = if job.reach == Reach::Files { Duration::ZERO } else { job.limits.network * 2 };
-    guarded(job.limits.time + network, move || make(&job))
+    steps::run(job.limits.time + network, move |hand| make(&job, hand))
 }
 
-/// Runs `work` in a thread of its own, for so long.
-fn guarded<T: Send + 'static>(
-    time: Duration,
-    work: impl FnOnce() -> Result<T, PageError> + Send + 'static,
-) -> Result<T, PageError> {
-    let (sender, receiver) = sync_channel(1);
-    let caught = move || {
-        let made = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
-            Err(PageError::Engine { message: text.chars().take(300).collect() })
-        });
-        // Whoever waited may have gone.
-        let _ = sender.send(made);
-    };
-    std::thread::Builder::new()
-        .name(LAYOUT_THREAD.to_owned())
-        .stack_size(STACK_BYTES)
-        .spawn(caught)
-        .map_err(PageError::Thread)?;
-    match receiver.recv_timeout(time) {
-        Ok(made) => made,
-        Err(RecvTimeoutError::Timeout) => Err(PageError::TimeOut { seconds: time.as_secs() }),
-        Err(RecvTimeoutError::Disconnected) => {
-            Err(PageError::Engine { message: "its thread is gone".to_owned() })
-        }
-    }
-}
-
-fn make(job: &Job) -> Result<Made, PageError> {
+fn make(job: &Job, hand: &Hand<Made, Rest>) -> Result<Rest, PageError> {
     let started = Instant::now();
     let document = Document::from_bytes(job.dom.bytes())?;
     check_depth(&document, &job.limits)?;
@@ -180,11 +153,9 @@ fn make(job: &Job) -> Result<Made, PageError> {
     let pixels = direct(&mut engine, view);
     let painted = Instant::now();
 
-    engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
-    let places = job.places.then(|| of_fragment.map_or_else(|| take(&engine), |(_, places)| places));
-    let recorded = job.record.then(|| record::whole_page(&mut engine, view, content));
+    // Only style asks for more, and that is done: what was found is all.
     let loaded = loader.finish();
-    Ok(Made {
+    hand.out(Made {
         pixels,
         title: title_of(&document),
         content,
@@ -192,10 +163,18 @@ fn make(job: &Job) -> Result<Made, PageError> {
         resources: loaded.resources,
         left_out: loaded.left_out,
         wants_network: loaded.wants_network,
-        recorded,
-        places,
         times: Times { layout: laid_out - started, paint: painted - laid_out },
-    })
+    });
+
+    let mut rest = Rest::default();
+    engine.set_viewport_scroll(Point { x: 0.0, y: 0.0 });
+    if job.places && hand.is_wanted() {
+        rest.places = Some(of_fragment.map_or_else(|| take(&engine), |(_, places)| places));
+    }
+    if job.record && hand.is_wanted() {
+        rest.recorded = Some(record::whole_page(&mut engine, view, content));
+    }
+    Ok(rest)
 }
 
 /// The engine goes as deep as the page; documents that were not parsed under our limits can be deeper.
@@ -245,24 +224,59 @@ fn content_size(engine: &BaseDocument, view: View) -> (u32, u32) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
-    use super::*;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
 
-    #[test]
-    fn a_panic_of_the_engine_is_a_typed_error_with_its_words() {
-        let made =
-            guarded(Duration::from_secs(60), || -> Result<(), PageError> { panic!("node {} is gone", 7) });
-        let Err(PageError::Engine { message }) = made else { panic!("{made:?}") };
-        assert_eq!(message, "node 7 is gone");
-        let made = guarded(Duration::from_secs(60), || -> Result<(), PageError> { panic!("plain") });
-        assert!(matches!(&made, Err(PageError::Engine { message }) if message == "plain"), "{made:?}");
+    use holdfast_dom::{LoosePage, ParseOptions};
+
+    use super::*;
+    use crate::fetch::Files;
+    use crate::sources::Asking;
+    use crate::steps::held::ends;
+
+    fn job() -> Job {
+        let limits = PageLimits::default();
+        let source = "<!doctype html><title>A</title><p style='background:red'>words, <a href=b>a link</a>";
+        let page = LoosePage::parse(source, &ParseOptions::default()).unwrap();
+        Job {
+            dom: DomBytes::copy(page.bytes()),
+            base_url: "file:///a.html".to_owned(),
+            view: View::new(300, 200, 1000).unwrap(),
+            limits,
+            reach: Reach::Files,
+            sources: Arc::new(Sources::new(Arc::new(Files), None, Asking::Usual, &limits)),
+            fragment: None,
+            record: true,
+            places: true,
+        }
     }
 
     #[test]
-    fn an_engine_that_does_not_end_is_left_to_itself() {
-        let (sender, receiver) = sync_channel::<()>(0);
-        let made = guarded(Duration::from_millis(20), move || Ok(receiver.recv()));
-        assert!(matches!(made, Err(PageError::TimeOut { .. })));
-        drop(sender);
+    fn there_are_pixels_before_anything_is_recorded_and_nothing_is_for_nobody() {
+        let (sender, made) = channel();
+        let wanted: Arc<Mutex<Option<Coming<Rest>>>> = Arc::default();
+        let until = Arc::clone(&wanted);
+        let (hand, coming) = ends(move |made: Made| {
+            sender.send(made).unwrap();
+            // Nobody wants more than these pixels: what is made from here on is nothing.
+            drop(until.lock().unwrap().take());
+        });
+        *wanted.lock().unwrap() = Some(coming);
+        let rest = make(&job(), &hand).unwrap();
+        let made = made.try_recv().unwrap();
+        assert_eq!((made.title.as_str(), made.pixels.bytes.len()), ("A", 300 * 200 * 4));
+        assert!(made.pixels.bytes.chunks_exact(4).any(|pixel| pixel[..3] == [255, 0, 0]));
+        assert!(rest.recorded.is_none() && rest.places.is_none(), "it was made before the pixels were there");
+    }
+
+    #[test]
+    fn what_is_where_and_the_whole_page_come_after_the_pixels() {
+        let (made, coming) = run(job()).unwrap();
+        assert_eq!(made.pixels.width, 300);
+        let rest = coming.get().unwrap();
+        assert_eq!(rest.places.as_ref().unwrap().links[0].href, "b");
+        assert_eq!(rest.recorded.as_ref().unwrap().strips.len(), 1);
     }
 }

@@ -73,6 +73,45 @@ pub enum PageError {
     Png(#[from] png::EncodingError),
 }
 
+/// Why there is no record of a page that was painted: it is shown, but not kept, and nobody can be told what is where on it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// It took longer than the engine may take for a page.
+    #[error("it was not recorded within {seconds} s; allow more by --timeout, if it is worth the time")]
+    TimeOut {
+        /// How long it was waited for, from the beginning.
+        seconds: u64,
+    },
+    /// The engine gave up.
+    #[error("the layout engine failed when it was recorded: {message}")]
+    Engine {
+        /// What it said.
+        message: String,
+    },
+}
+
+impl RecordError {
+    /// What went wrong, when the page was painted already.
+    pub(crate) fn of(error: &PageError) -> RecordError {
+        match error {
+            PageError::TimeOut { seconds } => RecordError::TimeOut { seconds: *seconds },
+            PageError::Engine { message } => RecordError::Engine { message: message.clone() },
+            other => RecordError::Engine { message: other.to_string() },
+        }
+    }
+}
+
+/// For whoever opened the page to have it recorded.
+impl From<RecordError> for PageError {
+    fn from(error: RecordError) -> PageError {
+        match error {
+            RecordError::TimeOut { seconds } => PageError::TimeOut { seconds },
+            RecordError::Engine { message } => PageError::Engine { message },
+        }
+    }
+}
+
 /// Why the cache cannot be used. The page is shown all the same; it is made anew each time.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -95,6 +134,9 @@ pub enum CacheError {
     /// The document cannot be kept.
     #[error(transparent)]
     Dom(#[from] DomError),
+    /// The page was shown, and could not be recorded.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// All that the cache holds was kept or used since a moment, and is not let go.
     #[error("the cache is full of pages that were just kept or used; raise --quota to keep more of them")]
     Full,

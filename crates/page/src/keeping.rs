@@ -4,16 +4,18 @@ use std::fmt;
 
 use crate::answers;
 use crate::cache::Cache;
-use crate::engine::{DomBytes, Made};
-use crate::error::CacheError;
+use crate::engine::{DomBytes, Made, Rest};
+use crate::error::{CacheError, RecordError};
 use crate::fonts::Folders;
 use crate::loader::Reach;
 use crate::picture::{Origin, to_entry};
 use crate::places::Places;
 use crate::sources::There;
+use crate::steps::Coming;
 use crate::view::View;
 
-/// What is kept of a page; made while it was opened, so that it can be shown first.
+/// What is kept of a page. The engine may be at it still while the page is shown already: whoever needs it waits, no longer than the
+/// page may take.
 pub struct ToKeep {
     pub(crate) address: String,
     /// What servers said.
@@ -30,7 +32,8 @@ pub(crate) struct NewView {
     pub(crate) source: u128,
     pub(crate) dom: DomBytes,
     pub(crate) made: Made,
-    pub(crate) places: Places,
+    /// What the engine made after the page was painted.
+    pub(crate) rest: Coming<Rest>,
     pub(crate) base: String,
     pub(crate) reach: Reach,
     pub(crate) view: View,
@@ -59,18 +62,26 @@ pub struct KeptReport {
 }
 
 impl ToKeep {
-    /// What is where on the page; none, if it is kept already.
-    #[must_use]
-    pub fn places(&self) -> Option<&Places> {
-        self.view.as_ref().map(|new| &new.places)
-    }
-
-    /// Puts it into the cache.
+    /// What is where on the page; none, if it is kept already. Waits for it.
     ///
     /// # Errors
-    /// [`CacheError`]: the cache has what it had, perhaps fewer of the oldest views.
+    /// [`RecordError`].
+    pub fn places(&self) -> Result<Option<&Places>, RecordError> {
+        let Some(new) = &self.view else { return Ok(None) };
+        Ok(new.rest.get().map_err(Clone::clone)?.places.as_ref())
+    }
+
+    /// What is on its way; none, if nothing was made.
+    pub(crate) fn coming(&self) -> Option<&Coming<Rest>> {
+        self.view.as_ref().map(|new| &new.rest)
+    }
+
+    /// Puts it into the cache, when it is there.
+    ///
+    /// # Errors
+    /// [`CacheError`], also that there is nothing to be kept ([`CacheError::Record`]): the cache has what it had, perhaps fewer of the oldest views.
     pub fn keep(self, cache: &Cache) -> Result<KeptReport, CacheError> {
-        self.keep_entry(&self.entry(), cache)
+        self.keep_entry(&self.entry()?, cache)
     }
 
     /// The document that was made.
@@ -78,10 +89,11 @@ impl ToKeep {
         self.view.as_ref().map(|new| new.dom.bytes())
     }
 
-    /// What is kept of the view; nothing, if none was made or recorded.
-    pub(crate) fn entry(&self) -> Vec<u8> {
-        let recorded = self.view.as_ref().and_then(|new| new.made.recorded.as_ref());
-        let (Some(new), Some(recorded)) = (&self.view, recorded) else { return Vec::new() };
+    /// What is kept of the view; nothing, if none was made or recorded. Waits for the record.
+    pub(crate) fn entry(&self) -> Result<Vec<u8>, RecordError> {
+        let Some(new) = &self.view else { return Ok(Vec::new()) };
+        let rest = new.rest.get().map_err(Clone::clone)?;
+        let (Some(recorded), Some(places)) = (&rest.recorded, &rest.places) else { return Ok(Vec::new()) };
         let origin = Origin {
             address: &self.address,
             base: &new.base,
@@ -92,7 +104,7 @@ impl ToKeep {
             folders: &new.folders,
             now_s: new.now_s,
         };
-        to_entry(&new.made, recorded, &new.places, &origin)
+        Ok(to_entry(&new.made, recorded, places, &origin))
     }
 
     /// Puts it into the cache, with the entry made already.

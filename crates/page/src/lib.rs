@@ -3,7 +3,7 @@
 //!
 //! A tour, bottom up:
 //! - `limits`, `error`, `view`: what everything else is told in.
-//! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`: the layout engine, at arm's length.
+//! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`, `steps`: the layout engine, at arm's length.
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
 //! - [`Places`]: what is where, taken from the engine or from an entry; finding text.
 //! - `ahead`: what painting needs, made ready meanwhile.
@@ -46,6 +46,7 @@ mod places;
 mod record;
 mod showing;
 mod sources;
+mod steps;
 mod tree;
 mod view;
 mod viewer;
@@ -53,8 +54,7 @@ mod window;
 
 pub use address::Address;
 pub use cache::{Cache, CacheStats, ViewRow};
-pub use engine::LAYOUT_THREAD;
-pub use error::{CacheError, EntryDamage, PageError};
+pub use error::{CacheError, EntryDamage, PageError, RecordError};
 pub use fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Known, Purpose, Url, Wanted, Web};
 pub use import::{
     End, Event, Import, ImportError, Imported, JOBS_MAX, Only, Outcome, Plan, Trouble, page_sum,
@@ -67,6 +67,7 @@ pub use picture::Stale;
 pub use pixels::Pixels;
 pub use places::{FindOptions, Link, Match, NodeBox, Place, Places, TextAt, TextBlock, TextLine};
 pub use sources::Asking;
+pub use steps::LAYOUT_THREAD;
 pub use view::View;
 pub use viewer::{Opener, Served};
-pub use window::{FirstFrame, WindowError, show};
+pub use window::{Closed, FirstFrame, WindowError, show};

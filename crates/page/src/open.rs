@@ -356,7 +356,7 @@ impl<'a> Visit<'a> {
             record,
             places: record || self.want == Want::Places,
         };
-        let mut made = engine::run(job)?;
+        let (mut made, rest) = engine::run(job)?;
         if !self.folders.has_fonts() {
             notes.push(
                 "there are no fonts on this machine, so there is no text; install some (`fonts-dejavu-core`)"
@@ -380,11 +380,13 @@ impl<'a> Visit<'a> {
         let pixels = std::mem::replace(&mut made.pixels, empty);
         let Made { title, content, scroll, .. } = &made;
         let (title, content, scroll) = (title.clone(), *content, *scroll);
-        let places = made.places.take();
         let source = page.source;
         let document = (self.want == Want::Places).then(|| DomBytes::copy(dom.bytes()));
-        let wanted = places.as_ref().filter(|_| self.want == Want::Places).cloned();
-        let to_keep = places.filter(|_| is_news || is_scrolling).map(|places| ToKeep {
+        let wanted = match self.want {
+            Want::Places => rest.get().map_err(Clone::clone)?.places.clone(),
+            Want::Picture | Want::Scrolling => None,
+        };
+        let to_keep = (is_news || is_scrolling).then(|| ToKeep {
             is_news,
             address: self.address.as_str().to_owned(),
             news: self.sources.news(),
@@ -393,7 +395,7 @@ impl<'a> Visit<'a> {
                 source: page.source,
                 dom,
                 made,
-                places,
+                rest,
                 base: base.clone(),
                 reach: self.reach,
                 view: self.view,

@@ -9,7 +9,7 @@ use holdfast_dom::{Document, DomError, Selector};
 use crate::cache::Cache;
 use crate::engine::DomBytes;
 use crate::entry::Part;
-use crate::error::CacheError;
+use crate::error::{CacheError, RecordError};
 use crate::fetch::Fetch;
 use crate::keeping::ToKeep;
 use crate::limits::PageLimits;
@@ -88,7 +88,7 @@ pub struct Opened {
     pub split: Split,
     /// What is where, if that was wanted.
     pub places: Option<Places>,
-    /// What is to be kept of it.
+    /// What is to be kept of it. Of a page that was just made it may be on its way still.
     pub to_keep: Option<ToKeep>,
     /// Its document, if it was wanted what is where.
     pub(crate) document: Option<DomBytes>,
@@ -111,14 +111,14 @@ impl Opened {
         Ok(found.into_iter().filter_map(|node| places.box_of(node.id()).copied()).collect())
     }
 
-    /// The links of a page that is to be painted again.
-    pub(crate) fn links(&self) -> Vec<Link> {
-        if let Some(made) = self.to_keep.as_ref().and_then(ToKeep::places) {
-            return made.links.clone();
+    /// The links of a page that is to be painted again. Waits for them, if it was just made.
+    pub(crate) fn links(&self) -> Result<Vec<Link>, RecordError> {
+        if let Some(made) = self.to_keep.as_ref().map_or(Ok(None), ToKeep::places)? {
+            return Ok(made.links.clone());
         }
         let entry = self.entry.as_deref().unwrap_or_default();
         let links = Kept::open(entry).and_then(|kept| read_links(kept.entry.part(Part::Links)?));
-        links.unwrap_or_default()
+        Ok(links.unwrap_or_default())
     }
 }
 

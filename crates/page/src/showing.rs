@@ -7,7 +7,8 @@ use holdfast_dom::Document;
 
 use crate::cache::{self, Cache};
 use crate::engine::DomBytes;
-use crate::error::EntryDamage;
+use crate::error::RecordError;
+use crate::keeping::ToKeep;
 use crate::opened::Opened;
 use crate::picture::{Kept, Loaded, Stale};
 use crate::pixels::Pixels;
@@ -17,44 +18,51 @@ use crate::view::View;
 
 /// See the module.
 pub(crate) struct Showing {
-    entry: Vec<u8>,
+    /// Or why there is none.
+    entry: Result<Vec<u8>, RecordError>,
     loaded: Loaded,
     /// Of a page that has just been made; that of a kept one is in the cache.
     dom: Option<DomBytes>,
 }
 
 impl Showing {
-    /// Of a page that was opened to be painted again.
+    /// Of a page that was opened to be painted again. Waits for its record, if it was just made.
     pub(crate) fn of(opened: &mut Opened) -> Showing {
         let made = opened.to_keep.as_ref();
-        let entry = opened.entry.take().or_else(|| made.map(|made| made.entry())).unwrap_or_default();
+        let kept = opened.entry.take().map(Ok);
         Showing {
-            entry,
+            entry: kept.or_else(|| made.map(ToKeep::entry)).unwrap_or_else(|| Ok(Vec::new())),
             loaded: Loaded::default(),
             dom: made.and_then(|made| made.dom()).map(DomBytes::copy),
         }
     }
 
     /// The entry, to be kept.
-    pub(crate) fn entry(&self) -> &[u8] {
-        &self.entry
+    pub(crate) fn entry(&self) -> Result<&[u8], &RecordError> {
+        self.entry.as_deref()
     }
 
     /// Paints a viewport of the size that the page was opened with.
     pub(crate) fn paint(&mut self, view: View) -> Result<Pixels, Stale> {
-        let kept = Kept::open_again(&self.entry, std::mem::take(&mut self.loaded))?;
+        // Without a record each place is painted by the engine.
+        let entry = self.entry.as_ref().map_err(|_| Stale::NoPicture)?;
+        let kept = Kept::open_again(entry, std::mem::take(&mut self.loaded))?;
         let painted = kept.check_view(view).and_then(|()| kept.paint(view));
         self.loaded = kept.into_loaded();
         painted
     }
 
     /// What can be clicked on, where everything is, and what is written where.
-    pub(crate) fn places(&self) -> Result<Places, EntryDamage> {
-        Kept::open(&self.entry)?.places()
+    ///
+    /// # Errors
+    /// Why that is not known, for people.
+    pub(crate) fn places(&self) -> Result<Places, String> {
+        let entry = self.entry.as_ref().map_err(ToString::to_string)?;
+        Kept::open(entry).and_then(|kept| kept.places()).map_err(|damage| damage.to_string())
     }
 
     /// Where a text is, however its letters are written.
-    pub(crate) fn find(&self, text: &str) -> Result<Vec<Match>, EntryDamage> {
+    pub(crate) fn find(&self, text: &str) -> Result<Vec<Match>, String> {
         Ok(self.places()?.find(text, FindOptions::default()))
     }
 
@@ -65,7 +73,8 @@ impl Showing {
         match &self.dom {
             Some(dom) => of(dom.bytes()),
             None => {
-                let source = u128::from_le_bytes(Kept::open(&self.entry).ok()?.entry.header.source);
+                let source =
+                    u128::from_le_bytes(Kept::open(self.entry.as_ref().ok()?).ok()?.entry.header.source);
                 let look = |heap: &holdfast_heap::Owned<_>| cache::document(heap, source)?.ok().and_then(of);
                 cache?.read(look).ok()??
             }

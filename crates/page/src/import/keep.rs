@@ -49,7 +49,7 @@ impl Writer {
                         let bytes = kept.view_bytes + kept.document_bytes;
                         Ok(Outcome::Kept { bytes, evicted: kept.evicted })
                     }
-                    Err(error @ CacheError::TooLarge { .. }) => {
+                    Err(error @ (CacheError::TooLarge { .. } | CacheError::Record(_))) => {
                         Ok(Outcome::Failed { why: error.to_string() })
                     }
                     Err(CacheError::Full) => Err(End::Full),

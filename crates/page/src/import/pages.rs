@@ -149,6 +149,8 @@ pub(crate) fn make(
     let mut opened = open_with(address, &opening)?;
     let is_new = |to_keep: &ToKeep| to_keep.view.is_some();
     if let Some(to_keep) = opened.to_keep.take().filter(is_new) {
+        // Here, and not by the one who writes: what goes wrong is the page's.
+        to_keep.places()?;
         return Ok(Made::Entry(Box::new(to_keep)));
     }
     // A page whose picture cannot be kept is laid out each time, and nothing of it is new.

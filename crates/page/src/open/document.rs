@@ -3,7 +3,7 @@
 use holdfast_dom::Document;
 
 use crate::address::Address;
-use crate::engine::{Made, Times, title_of};
+use crate::engine::{Made, Rest, Times, title_of};
 use crate::error::PageError;
 use crate::fetch::FetchError;
 use crate::keeping::{NewView, ToKeep};
@@ -12,6 +12,7 @@ use crate::picture::Stale;
 use crate::pixels::Pixels;
 use crate::places::Places;
 use crate::record::Taken;
+use crate::steps::Coming;
 use crate::view::View;
 
 use super::{Look, Visit};
@@ -47,16 +48,16 @@ pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<
         resources: Vec::new(),
         left_out: Vec::new(),
         wants_network: false,
-        recorded: Some(Taken { strips: Vec::new(), scroll_bound: false }),
-        places: None,
         times: Times::default(),
     };
+    let recorded = Taken { strips: Vec::new(), scroll_bound: false };
+    let rest = Coming::there(Rest { recorded: Some(recorded), places: Some(Places::default()) });
     let view = NewView {
         name: visit.name,
         source: page.source,
         dom,
         made,
-        places: Places::default(),
+        rest,
         base: page.base.into(),
         reach: visit.reach,
         view: View::DOCUMENT,

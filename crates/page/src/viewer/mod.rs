@@ -8,11 +8,13 @@ mod find;
 mod frame;
 mod history;
 pub(crate) mod input;
+mod later;
 mod navigate;
 mod pages;
 mod place;
 mod pointer;
 mod scroll;
+mod serving;
 mod status;
 pub(crate) mod talk;
 mod text;
@@ -29,6 +31,7 @@ use crate::view::View;
 use find::Finding;
 use history::History;
 use input::Command;
+use later::Later;
 use navigate::Pending;
 use place::Parts;
 pub use talk::Served;
@@ -55,6 +58,8 @@ struct Page {
     title: String,
     content: (u32, u32),
     links: Vec<Link>,
+    /// They are told later.
+    awaits_links: bool,
     served: Served,
     notes: Vec<String>,
     is_failure: bool,
@@ -80,6 +85,8 @@ pub(crate) struct Viewer {
     /// What is painted, or is going to be when all that was asked for is there.
     asked_paint: (PageId, (u32, u32)),
     pending: Option<Pending>,
+    /// What is done when the links are there.
+    later: Option<Later>,
     history: History,
     typing: Option<Typing>,
     finding: Option<Finding>,
@@ -115,6 +122,7 @@ impl Viewer {
             scroll: (view.scroll_x, view.scroll),
             asked_paint: (0, (0, 0)),
             pending: None,
+            later: None,
             history: History::default(),
             typing: None,
             finding: None,
@@ -211,10 +219,13 @@ impl Viewer {
         self.is_changed = true;
         match input {
             Input::Key(key, held, text) => {
-                if !self.typed(key, held, &text)
-                    && let Some(command) = input::command(key, held)
-                {
+                if self.typed(key, held, &text) {
+                    self.later = None;
+                } else if let Some(command) = input::command(key, held) {
                     self.said = None;
+                    if !matches!(command, Command::NextLink | Command::PreviousLink) {
+                        self.later = None;
+                    }
                     self.command(command);
                 }
             }
@@ -222,6 +233,7 @@ impl Viewer {
             Input::PointerGone => self.pointer = None,
             Input::Press(button) => {
                 self.said = None;
+                self.later = None;
                 self.pressed(button);
             }
             Input::Release(button) => self.released(button),
@@ -278,6 +290,7 @@ impl Viewer {
     pub(crate) fn answer(&mut self, answer: Answer) {
         match answer {
             Answer::Opened(opened) => self.opened(*opened),
+            Answer::Links { page, links } => self.linked(page, links),
             Answer::Failed { page, text } => {
                 if self.pending.take_if(|pending| pending.is_of(page)).is_some() {
                     self.said = Some(text);

@@ -55,6 +55,7 @@ impl Viewer {
         self.last_id += 1;
         let id = self.last_id;
         self.said = None;
+        self.later = None;
         self.asks.push(Ask::Open(AskedPage {
             id,
             address: address.clone(),
@@ -226,6 +227,7 @@ impl Viewer {
         let scroll = if is_moved { self.scroll } else { opened.first.scroll };
         let searched = self.finding.take().filter(|_| is_same);
         self.focus = None;
+        self.later = None;
         self.held_bar = self.held_bar.filter(|_| is_same);
         self.page = Some(Page {
             id: opened.id,
@@ -234,7 +236,8 @@ impl Viewer {
             view: pending.view,
             title: opened.title,
             content: opened.content,
-            links: opened.links,
+            awaits_links: opened.links.is_none(),
+            links: opened.links.unwrap_or_default(),
             served: opened.served,
             notes: opened.notes,
             is_failure: opened.failure.is_some(),

@@ -23,13 +23,22 @@ impl Viewer {
     /// The link that the pointer is on.
     pub(super) fn hovered(&self) -> Option<&Link> {
         let (x, y) = self.pointer?;
-        let page = self.page.as_ref()?;
         if self.held_bar.is_some() || !self.parts().page.has(x, y) {
             return None;
         }
-        // What is seen counts; the picture follows the scroll position.
+        self.link_at((x, y), self.seen()?)
+    }
+
+    /// How far the page is scrolled in what is seen; the picture follows the scroll position.
+    pub(super) fn seen(&self) -> Option<(u32, u32)> {
+        let page = self.page.as_ref()?;
         let picture = self.picture.as_ref().filter(|picture| picture.page == page.id);
-        let seen = picture.map_or(self.scroll, |picture| picture.scroll);
+        Some(picture.map_or(self.scroll, |picture| picture.scroll))
+    }
+
+    /// The link that is at a point of the window when the page is seen scrolled so far.
+    pub(super) fn link_at(&self, (x, y): (f64, f64), seen: (u32, u32)) -> Option<&Link> {
+        let page = self.page.as_ref()?;
         let at = |is_fixed| {
             let scroll = if is_fixed { (0, 0) } else { seen };
             [x + f64::from(scroll.0), y + f64::from(scroll.1)].map(|pixels| pixels as f32)
@@ -81,6 +90,8 @@ impl Viewer {
             let href = link.href.clone();
             self.typing = None;
             self.follow(&href);
+        } else if parts.page.has(x, y) {
+            self.click_later((x, y));
         }
     }
 
@@ -102,6 +113,9 @@ impl Viewer {
     pub(super) fn focus_step(&mut self, step: isize) {
         let Some(page) = &self.page else { return };
         let count = page.links.len();
+        if page.awaits_links {
+            return self.focus_later(step);
+        }
         if count == 0 {
             self.said = Some("there are no links on this page".to_owned());
             return;

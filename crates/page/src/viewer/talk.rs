@@ -83,6 +83,11 @@ pub(crate) struct LineText {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Opened(Box<OpenedPage>),
+    /// The links of a page that came without them; or why they are not known.
+    Links {
+        page: PageId,
+        links: Result<Vec<Link>, String>,
+    },
     /// A page is not there, nor one that says why.
     Failed {
         page: PageId,
@@ -143,7 +148,8 @@ pub(crate) struct OpenedPage {
     pub(crate) title: String,
     /// Width and height of all of it.
     pub(crate) content: (u32, u32),
-    pub(crate) links: Vec<Link>,
+    /// None, if they are told later: the page was painted before it was found out what is where.
+    pub(crate) links: Option<Vec<Link>>,
     pub(crate) served: Served,
     pub(crate) notes: Vec<String>,
     /// Why this is not the page, but one that says why.

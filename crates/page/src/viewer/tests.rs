@@ -3,13 +3,13 @@
 use super::talk::{AskedPage, OpenedPage};
 use super::*;
 
-const SIZE: (u32, u32) = (400, 300);
+pub(super) const SIZE: (u32, u32) = (400, 300);
 
-fn address(text: &str) -> Address {
+pub(super) fn address(text: &str) -> Address {
     Address::parse(text).unwrap()
 }
 
-fn viewer() -> Viewer {
+pub(super) fn viewer() -> Viewer {
     Viewer::new(address("file:///pages/a.html"), View::new(SIZE.0, SIZE.1, 1000).unwrap(), 1000)
 }
 
@@ -18,24 +18,32 @@ fn pixels() -> Pixels {
 }
 
 /// The page that was asked for last.
-fn asked(viewer: &mut Viewer) -> AskedPage {
+pub(super) fn asked(viewer: &mut Viewer) -> AskedPage {
     let asks = viewer.take_asks().into_iter().rev();
     let mut opens = asks.filter_map(|ask| if let Ask::Open(asked) = ask { Some(asked) } else { None });
     opens.next().unwrap()
 }
 
-fn link(href: &str, top: f32, fixed: bool) -> Link {
+pub(super) fn link(href: &str, top: f32, fixed: bool) -> Link {
     Link { place: [10.0, top, 110.0, top + 20.0], href: href.to_owned(), fixed }
 }
 
-/// Answers with a page of 2,000 lines that has some links.
-fn answer(viewer: &mut Viewer, asked: &AskedPage) {
-    let links = vec![
+/// Some links of a page.
+pub(super) fn links() -> Vec<Link> {
+    vec![
         link("b.html", 50.0, false),
         link("#end", 500.0, false),
         link("mailto:someone@example.org", 600.0, false),
         link("fixed.html", 200.0, true),
-    ];
+    ]
+}
+
+/// Answers with a page of 2,000 lines that has some links.
+pub(super) fn answer(viewer: &mut Viewer, asked: &AskedPage) {
+    answer_with(viewer, asked, Some(links()));
+}
+
+pub(super) fn answer_with(viewer: &mut Viewer, asked: &AskedPage, links: Option<Vec<Link>>) {
     let scroll = (asked.view.scroll_x_within(SIZE.0), asked.view.scroll_within(2000));
     viewer.answer(Answer::Opened(Box::new(OpenedPage {
         id: asked.id,
@@ -51,7 +59,7 @@ fn answer(viewer: &mut Viewer, asked: &AskedPage) {
 }
 
 /// Paints what was asked for; returns how far the page is scrolled in it.
-fn paint(viewer: &mut Viewer) -> (u32, u32) {
+pub(super) fn paint(viewer: &mut Viewer) -> (u32, u32) {
     let asks = viewer.take_asks();
     let paint = asks.iter().rev().find_map(|ask| match ask {
         Ask::Paint { page, scroll } => Some((*page, *scroll)),
@@ -62,7 +70,7 @@ fn paint(viewer: &mut Viewer) -> (u32, u32) {
     scroll
 }
 
-fn open() -> Viewer {
+pub(super) fn open() -> Viewer {
     let mut viewer = viewer();
     let first = asked(&mut viewer);
     answer(&mut viewer, &first);
@@ -70,7 +78,7 @@ fn open() -> Viewer {
     viewer
 }
 
-fn key(viewer: &mut Viewer, key: Key) {
+pub(super) fn key(viewer: &mut Viewer, key: Key) {
     let text = if let Key::Char(one) = key { one.to_string() } else { String::new() };
     viewer.input(Input::Key(key, Held::default(), text));
 }
@@ -83,13 +91,13 @@ fn write(viewer: &mut Viewer, text: &str) {
     text.chars().for_each(|one| key(viewer, Key::Char(one)));
 }
 
-fn click(viewer: &mut Viewer, x: f64, y: f64) {
+pub(super) fn click(viewer: &mut Viewer, x: f64, y: f64) {
     viewer.input(Input::Pointer(x, y));
     viewer.input(Input::Press(Button::Left));
     viewer.input(Input::Release(Button::Left));
 }
 
-fn back(viewer: &mut Viewer) {
+pub(super) fn back(viewer: &mut Viewer) {
     viewer.input(Input::Press(Button::Back));
 }
 

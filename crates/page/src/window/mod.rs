@@ -69,8 +69,17 @@ pub struct FirstFrame {
     pub title: String,
 }
 
+/// What is to be said when the window is closed.
+#[derive(Clone, Debug, Default)]
+pub struct Closed {
+    /// None, if it was closed before that.
+    pub first: Option<FirstFrame>,
+    /// What could not be told in the window any more: that a page is not kept, and the like, for people.
+    pub notes: Vec<String>,
+}
+
 /// Shows a page in a window until that is closed, or, if it ends `after_first_frame`, until the page is on the screen. Durations
-/// are `since` then; none are there, if the window was closed before.
+/// are `since` then.
 ///
 /// # Errors
 /// [`WindowError`]. What is wrong with a page is shown in the window.
@@ -80,7 +89,7 @@ pub fn show(
     opener: Opener,
     after_first_frame: bool,
     since: Instant,
-) -> Result<Option<FirstFrame>, WindowError> {
+) -> Result<Closed, WindowError> {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if !["DISPLAY", "WAYLAND_DISPLAY", "WAYLAND_SOCKET"].into_iter().any(is_set) {
         return Err(WindowError::NoDisplay);
@@ -121,14 +130,16 @@ pub fn show(
     }));
     // Before what is being kept is waited for: a window that answers nothing is not left standing.
     drop(app.screen.take());
-    let App { pages, first, failure, .. } = app;
-    pages.close();
+    let App { pages, first, failure, answers, .. } = app;
+    let late = pages.close();
+    let is_note = |answer| if let Answer::Note { text, .. } = answer { Some(text) } else { None };
+    let notes = answers.try_iter().filter_map(is_note).chain(late).collect();
     let words = |panic: Box<dyn std::any::Any + Send>| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked").to_owned()
     };
     ran.unwrap_or_else(|panic| Err(display_error(words(panic))))?;
-    failure.map_or(Ok(first), Err)
+    failure.map_or(Ok(Closed { first, notes }), Err)
 }
 
 /// A window with what it shows.

@@ -1,0 +1,318 @@
+//! Work in a thread of its own that is done in two steps: what the first one made is handed out while the second goes on.
+//!
+//! Invariants:
+//! - A panic is a typed error of the step that it is in, and so is a step that is not done when the time of both is over (the thread is
+//!   left to itself then, and ends with the process at the latest). What was handed out stays good, whatever becomes of the rest.
+//! - Nobody has to fetch the rest: work can ask whether anybody wants it still, and whoever lets go of it waits for nothing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{PageError, RecordError};
+use crate::limits::STACK_BYTES;
+
+/// The name of the engine's thread, whose panics are errors and nothing to be shown.
+pub const LAYOUT_THREAD: &str = "layout";
+
+/// More than anybody waits: a time that clocks have no end for.
+const LONGEST: Duration = Duration::from_secs(1 << 30);
+
+/// What is called when the rest is there.
+type Then = Box<dyn FnOnce() + Send>;
+
+struct State<B> {
+    rest: Option<Result<B, RecordError>>,
+    /// Somebody may fetch it.
+    is_wanted: bool,
+    is_done: bool,
+    then: Option<Then>,
+}
+
+/// Where the rest is put.
+struct Place<B> {
+    state: Mutex<State<B>>,
+    changed: Condvar,
+}
+
+impl<B> Place<B> {
+    fn state(&self) -> MutexGuard<'_, State<B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, rest: Result<B, RecordError>) {
+        let mut state = self.state();
+        state.is_done = true;
+        // What nobody fetches is let go here, and not by whoever is in a hurry.
+        let unwanted = if state.is_wanted { state.rest.replace(rest) } else { Some(rest) };
+        let then = state.then.take();
+        drop(state);
+        drop(unwanted);
+        self.changed.notify_all();
+        if let Some(then) = then {
+            then();
+        }
+    }
+}
+
+/// What the work hands its results to.
+pub(crate) struct Hand<A, B> {
+    first: Box<dyn Fn(A) + Send>,
+    place: Arc<Place<B>>,
+}
+
+impl<A, B> Hand<A, B> {
+    /// Hands out what the first step made.
+    pub(crate) fn out(&self, first: A) {
+        (self.first)(first);
+    }
+
+    /// Whether anybody may fetch the rest.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.place.state().is_wanted
+    }
+}
+
+/// What the second step makes: there, or on its way.
+pub(crate) struct Coming<B> {
+    place: Arc<Place<B>>,
+    there: OnceLock<Result<B, RecordError>>,
+    end: Instant,
+    time: Duration,
+}
+
+impl<B> Coming<B> {
+    fn new(time: Duration) -> Coming<B> {
+        let state = State { rest: None, is_wanted: true, is_done: false, then: None };
+        let place = Place { state: Mutex::new(state), changed: Condvar::new() };
+        let now = Instant::now();
+        let end = now.checked_add(time).unwrap_or(now + LONGEST);
+        Coming { place: Arc::new(place), there: OnceLock::new(), end, time }
+    }
+
+    /// What is there already.
+    pub(crate) fn there(rest: B) -> Coming<B> {
+        let coming = Coming::new(Duration::ZERO);
+        coming.place.put(Ok(rest));
+        coming
+    }
+
+    /// Waits for it, no longer than its time.
+    pub(crate) fn get(&self) -> Result<&B, &RecordError> {
+        self.there.get_or_init(|| self.wait()).as_ref()
+    }
+
+    fn wait(&self) -> Result<B, RecordError> {
+        let mut state = self.place.state();
+        loop {
+            if let Some(rest) = state.rest.take() {
+                return rest;
+            }
+            let left = self.end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                // It is not waited for a second time.
+                state.is_wanted = false;
+                return Err(RecordError::TimeOut { seconds: self.time.as_secs() });
+            }
+            let waited = self.place.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Until when it is waited for.
+    pub(crate) fn end(&self) -> Instant {
+        self.end
+    }
+
+    /// Has `then` called when it is there: by the thread that makes it, or at once.
+    pub(crate) fn then(&self, then: impl FnOnce() + Send + 'static) {
+        let mut state = self.place.state();
+        if state.is_done {
+            drop(state);
+            then();
+        } else {
+            state.then = Some(Box::new(then));
+        }
+    }
+}
+
+impl<B> Drop for Coming<B> {
+    fn drop(&mut self) {
+        let mut state = self.place.state();
+        state.is_wanted = false;
+        let then = state.then.take();
+        drop(state);
+        drop(then);
+    }
+}
+
+/// Does `work`, and returns as soon as its first step is done; `time` is that of both.
+///
+/// # Errors
+/// Those of the first step; [`PageError::Engine`], [`PageError::TimeOut`], [`PageError::Thread`].
+pub(crate) fn run<A: Send + 'static, B: Send + 'static>(
+    time: Duration,
+    work: impl FnOnce(&Hand<A, B>) -> Result<B, PageError> + Send + 'static,
+) -> Result<(A, Coming<B>), PageError> {
+    let (first, receiver) = sync_channel(1);
+    let (failure, failed) = sync_channel(1);
+    let coming = Coming::new(time);
+    // Whoever waited may have gone.
+    let first = Box::new(move |made| drop(first.try_send(made)));
+    let hand = Hand { first, place: Arc::clone(&coming.place) };
+    let caught = move || {
+        let made = catch_unwind(AssertUnwindSafe(|| work(&hand))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+            Err(PageError::Engine { message: text.chars().take(300).collect() })
+        });
+        let rest = made.map_err(|error| {
+            let of_rest = RecordError::of(&error);
+            let _ = failure.try_send(error);
+            of_rest
+        });
+        let Hand { place, first } = hand;
+        // Whoever waits for the first step is told why there is none.
+        drop((first, failure));
+        place.put(rest);
+    };
+    std::thread::Builder::new()
+        .name(LAYOUT_THREAD.to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(caught)
+        .map_err(PageError::Thread)?;
+    match receiver.recv_timeout(time) {
+        Ok(made) => Ok((made, coming)),
+        Err(RecvTimeoutError::Timeout) => Err(PageError::TimeOut { seconds: time.as_secs() }),
+        Err(RecvTimeoutError::Disconnected) => Err(failed
+            .try_recv()
+            .unwrap_or_else(|_| PageError::Engine { message: "its thread made nothing".to_owned() })),
+    }
+}
+
+/// For tests: both ends, held in two hands.
+#[cfg(test)]
+pub(crate) mod held {
+    use super::*;
+
+    /// Work that hands out to `first`, and what comes of it.
+    pub(crate) fn ends<A, B>(first: impl Fn(A) + Send + 'static) -> (Hand<A, B>, Coming<B>) {
+        let coming = Coming::new(Duration::from_secs(300));
+        (Hand { first: Box::new(first), place: Arc::clone(&coming.place) }, coming)
+    }
+
+    impl<A, B> Hand<A, B> {
+        /// The rest is there.
+        pub(crate) fn put(&self, rest: Result<B, RecordError>) {
+            self.place.put(rest);
+        }
+    }
+
+    impl<B> Coming<B> {
+        /// Waits for it and takes it.
+        pub(crate) fn take(mut self) -> Result<B, RecordError> {
+            let _ = self.get();
+            self.there.take().unwrap_or(Err(RecordError::TimeOut { seconds: 0 }))
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_panic_of_the_engine_is_a_typed_error_with_its_words() {
+        let made = run(LONG, |_: &Hand<(), ()>| -> Result<(), PageError> { panic!("node {} is gone", 7) });
+        let Err(PageError::Engine { message }) = made.map(|_| ()) else { panic!("no such error") };
+        assert_eq!(message, "node 7 is gone");
+        let made = run(LONG, |_: &Hand<(), ()>| -> Result<(), PageError> { panic!("plain") }).map(|_| ());
+        assert!(matches!(&made, Err(PageError::Engine { message }) if message == "plain"), "{made:?}");
+    }
+
+    #[test]
+    fn an_engine_that_does_not_end_is_left_to_itself() {
+        let (sender, receiver) = channel::<()>();
+        let never = move |_: &Hand<(), ()>| {
+            let _ = receiver.recv();
+            Ok(())
+        };
+        let made = run(Duration::from_millis(20), never).map(|_| ());
+        assert!(matches!(made, Err(PageError::TimeOut { .. })));
+        drop(sender);
+    }
+
+    /// Work whose second step waits until it may go on.
+    fn held<B: Send + 'static>(
+        go_on: Receiver<()>,
+        rest: impl FnOnce(&Hand<&'static str, B>) -> Result<B, PageError> + Send + 'static,
+    ) -> impl FnOnce(&Hand<&'static str, B>) -> Result<B, PageError> + Send + 'static {
+        move |hand| {
+            hand.out("pixels");
+            let _ = go_on.recv();
+            rest(hand)
+        }
+    }
+
+    #[test]
+    fn what_is_painted_is_handed_out_before_the_page_is_recorded() {
+        let (sender, go_on) = channel();
+        let (shown, coming) = run(LONG, held(go_on, |_| Ok("record"))).unwrap();
+        assert_eq!(shown, "pixels");
+        let (told, is_told) = channel();
+        coming.then(move || told.send(()).unwrap());
+        assert!(is_told.try_recv().is_err(), "it is recorded already, before it may be");
+        sender.send(()).unwrap();
+        assert_eq!(is_told.recv_timeout(LONG), Ok(()));
+        assert_eq!(coming.get(), Ok(&"record"));
+        assert_eq!(coming.get(), Ok(&"record"), "it stays");
+        let (told, is_told) = channel();
+        coming.then(move || told.send(()).unwrap());
+        assert_eq!(is_told.try_recv(), Ok(()), "what is there already is told at once");
+    }
+
+    #[test]
+    fn a_panic_while_the_page_is_recorded_takes_no_pixels_away() {
+        let (sender, go_on) = channel();
+        let (shown, coming) = run(LONG, held::<()>(go_on, |_| panic!("node {} is gone", 7))).unwrap();
+        sender.send(()).unwrap();
+        assert_eq!(shown, "pixels");
+        assert_eq!(coming.get(), Err(&RecordError::Engine { message: "node 7 is gone".to_owned() }));
+    }
+
+    #[test]
+    fn a_record_that_is_not_made_in_time_is_waited_for_once() {
+        let (sender, go_on) = channel();
+        let done = held(go_on, |hand: &Hand<_, _>| Ok(assert!(!hand.is_wanted())));
+        let (shown, coming) = run(Duration::from_secs(1), done).unwrap();
+        assert_eq!((shown, coming.get()), ("pixels", Err(&RecordError::TimeOut { seconds: 1 })));
+        let (told, is_told) = channel();
+        coming.then(move || told.send(()).unwrap());
+        sender.send(()).unwrap();
+        assert_eq!(is_told.recv_timeout(LONG), Ok(()), "it ends, though nobody waits");
+        assert_eq!(coming.get(), Err(&RecordError::TimeOut { seconds: 1 }), "it does not change any more");
+    }
+
+    #[test]
+    fn a_record_that_nobody_wants_is_not_begun_and_told_to_nobody() {
+        let (sender, go_on) = channel();
+        let (said, says) = channel();
+        let rest = move |hand: &Hand<_, _>| {
+            said.send(hand.is_wanted()).unwrap();
+            Ok(())
+        };
+        let (_, coming) = run(LONG, held(go_on, rest)).unwrap();
+        let (told, is_told) = channel::<()>();
+        coming.then(move || told.send(()).unwrap());
+        drop(coming);
+        sender.send(()).unwrap();
+        assert_eq!(says.recv_timeout(LONG), Ok(false));
+        assert!(is_told.recv_timeout(LONG).is_err(), "who let go of it is told");
+    }
+}

@@ -1,0 +1,236 @@
+//! A page, in a thread of its own: opened, painted, looked through and kept.
+//!
+//! Invariants: pixels are told of as soon as they are there; what needs the record of the page (other places of it, its links, what is
+//! found in it) is done when that is there, and of what is asked for meanwhile the newest counts. A page whose record cannot be made is
+//! shown all the same, and painted by the engine where it is scrolled to.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use super::failure;
+use super::pages::{Opener, Slots, Tell, Wanted};
+use super::talk::{Again, Answer, Ask, AskedPage, OpenedPage, Painted, Served};
+use crate::PageError;
+use crate::keeping::ToKeep;
+use crate::open::open_with;
+use crate::opened::{Opened, Want};
+use crate::picture::Stale;
+use crate::pixels::Pixels;
+use crate::showing::Showing;
+
+/// A page is kept when it was looked at for so long, or was left.
+const KEPT_AFTER: Duration = Duration::from_millis(300);
+
+/// What the thread of a page is told.
+pub(super) enum Told {
+    Ask(Ask),
+    /// Nobody looks at the page any more.
+    Left,
+    /// The page is recorded, or will never be.
+    Recorded,
+}
+
+/// See the module.
+pub(super) struct Serving {
+    pub(super) opener: Arc<Opener>,
+    pub(super) tell: Tell,
+    pub(super) wanted: Arc<Wanted>,
+    pub(super) asked: AskedPage,
+}
+
+/// What is asked for, and was not done yet.
+#[derive(Default)]
+struct Waiting {
+    asks: Vec<Ask>,
+    is_left: bool,
+}
+
+impl Waiting {
+    fn take(&mut self, told: Told) {
+        match told {
+            Told::Ask(ask) => {
+                // Of what is to be painted, and to be found, the newest.
+                let is_older = |older: &Ask| match ask {
+                    Ask::Paint { .. } => matches!(older, Ask::Paint { .. }),
+                    Ask::Find { .. } => matches!(older, Ask::Find { .. }),
+                    _ => false,
+                };
+                self.asks.retain(|older| !is_older(older));
+                self.asks.push(ask);
+            }
+            Told::Left => self.is_left = true,
+            Told::Recorded => {}
+        }
+    }
+}
+
+impl Serving {
+    fn is_gone(&self) -> bool {
+        self.wanted.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// `itself` is where the thread is told.
+    pub(super) fn run(&self, told: &Receiver<Told>, itself: Sender<Told>, slots: &Slots) {
+        let Some(slot) = slots.take(&self.wanted) else { return };
+        let asked = &self.asked;
+        let cache = self.opener.cache.as_ref().filter(|_| asked.again != Again::Anew);
+        let mut opening = self.opener.opening(asked, cache);
+        opening.want = Want::Scrolling;
+        let (mut opened, failure) = match open_with(&asked.named(), &opening) {
+            Ok(opened) => (opened, None),
+            Err(error) => match failure::page(&asked.address, &error, asked.view, &self.opener.limits) {
+                Ok(page) => (page, Some(error)),
+                Err(worse) => {
+                    let text = format!("{error} ({worse})");
+                    return (self.tell)(Answer::Failed { page: asked.id, text });
+                }
+            },
+        };
+        self.wanted.is_opening.store(false, Ordering::Relaxed);
+        if self.is_gone() {
+            return;
+        }
+        let is_failure = failure.is_some();
+        let since = Instant::now();
+        let was = (opened.content, opened.source);
+        (self.tell)(Answer::Opened(Box::new(self.told(&mut opened, failure))));
+        let Some(mut waiting) = self.until_recorded(&opened, told, itself) else { return };
+        drop(slot);
+        let mut showing = Showing::of(&mut opened);
+        if !waiting.is_left && opened.to_keep.as_ref().and_then(ToKeep::coming).is_some() {
+            let links = opened.links().map_err(|error| error.to_string());
+            (self.tell)(Answer::Links { page: asked.id, links });
+        }
+        let mut unkept = if is_failure { None } else { Some(opened) };
+        while !waiting.is_left {
+            self.answer(std::mem::take(&mut waiting.asks), &mut showing, was);
+            let first = if unkept.is_some() {
+                told.recv_timeout(KEPT_AFTER.saturating_sub(since.elapsed()).max(Duration::from_millis(1)))
+            } else {
+                told.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            };
+            match first {
+                Ok(first) => std::iter::once(first).chain(told.try_iter()).for_each(|one| waiting.take(one)),
+                Err(RecvTimeoutError::Timeout) => self.keep(&showing, unkept.take()),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.keep(&showing, unkept);
+    }
+
+    fn told(&self, opened: &mut Opened, failure: Option<PageError>) -> OpenedPage {
+        let empty = Pixels { width: 0, height: 0, bytes: Vec::new() };
+        let pixels = std::mem::replace(&mut opened.pixels, empty);
+        let is_kept = opened.to_keep.as_ref().and_then(ToKeep::coming).is_none();
+        let tier = failure.is_none().then_some(opened.tier);
+        let scroll = (self.asked.view.scroll_x_within(opened.content.0), opened.scroll);
+        OpenedPage {
+            id: self.asked.id,
+            base: std::mem::take(&mut opened.base),
+            title: std::mem::take(&mut opened.title),
+            content: opened.content,
+            links: is_kept.then(|| opened.links().unwrap_or_default()),
+            served: Served { tier, split: opened.split },
+            notes: std::mem::take(&mut opened.notes),
+            failure,
+            first: Painted { page: self.asked.id, scroll, pixels: Ok(pixels) },
+        }
+    }
+
+    /// Waits for the record of a page that was made, and takes what is asked for meanwhile. None, if the page was left and is not to be kept.
+    fn until_recorded(
+        &self,
+        opened: &Opened,
+        told: &Receiver<Told>,
+        itself: Sender<Told>,
+    ) -> Option<Waiting> {
+        let mut waiting = Waiting::default();
+        let Some(coming) = opened.to_keep.as_ref().and_then(ToKeep::coming) else { return Some(waiting) };
+        coming.then(move || {
+            let _ = itself.send(Told::Recorded);
+        });
+        loop {
+            match told.recv_timeout(coming.end().saturating_duration_since(Instant::now())) {
+                // Its time is over: that is found again by whoever takes it.
+                Ok(Told::Recorded) | Err(RecvTimeoutError::Timeout) => return Some(waiting),
+                Ok(one) => waiting.take(one),
+                Err(RecvTimeoutError::Disconnected) => waiting.is_left = true,
+            }
+            if waiting.is_left && self.cache_for(opened.to_keep.as_ref()).is_none() {
+                return None;
+            }
+        }
+    }
+
+    /// Does what was asked for.
+    fn answer(&self, asks: Vec<Ask>, showing: &mut Showing, was: ((u32, u32), u128)) {
+        let id = self.asked.id;
+        for ask in asks {
+            match ask {
+                Ask::Paint { scroll, .. } => {
+                    let pixels = self.paint(showing, scroll.0, scroll.1, was);
+                    (self.tell)(Answer::Painted(Painted { page: id, scroll, pixels }));
+                }
+                Ask::Find { text, .. } => {
+                    let matches = showing.find(&text).map_err(|why| format!("cannot look for it: {why}"));
+                    (self.tell)(Answer::Found { page: id, text, matches });
+                }
+                Ask::Place { fragment, .. } => {
+                    let line = showing.line_of(&fragment, self.opener.cache.as_ref());
+                    (self.tell)(Answer::Place { page: id, line });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Where it is kept; none, if it is not to be.
+    fn cache_for(&self, to_keep: Option<&ToKeep>) -> Option<&crate::Cache> {
+        let is_passing = self.wanted.is_passing.load(Ordering::Relaxed);
+        self.opener.cache.as_ref().filter(|_| to_keep.is_some_and(|it| it.is_news) && !is_passing)
+    }
+
+    fn keep(&self, showing: &Showing, opened: Option<Opened>) {
+        let to_keep = opened.and_then(|opened| opened.to_keep);
+        let (Some(cache), Some(to_keep)) = (self.cache_for(to_keep.as_ref()), &to_keep) else { return };
+        let kept = showing.entry().map_err(|error| error.clone().into());
+        let text = match kept.and_then(|entry| to_keep.keep_entry(entry, cache)) {
+            Ok(kept) if kept.evicted + kept.pictures_evicted > 0 => {
+                format!(
+                    "{} views of pages that were used longer ago had to go",
+                    kept.evicted + kept.pictures_evicted
+                )
+            }
+            Ok(_) => return,
+            Err(error) => format!("the page is not kept: {error}"),
+        };
+        (self.tell)(Answer::Note { page: self.asked.id, text });
+    }
+
+    /// What is at this scroll position: from the list, or by the engine where the list has it not.
+    fn paint(
+        &self,
+        showing: &mut Showing,
+        x: u32,
+        y: u32,
+        was: ((u32, u32), u128),
+    ) -> Result<Pixels, String> {
+        let view = self.asked.view.scrolled(y).scrolled_right(x);
+        let changed = || "the page is another one by now; load it again (F5)".to_owned();
+        match showing.paint(view) {
+            Ok(pixels) => Ok(pixels),
+            Err(Stale::NoPicture | Stale::PictureEvicted | Stale::ScrollBound | Stale::Beyond { .. }) => {
+                let asked = AskedPage { view, again: Again::Not, ..self.asked.clone() };
+                // What could not be recorded is not tried again each time.
+                let cache = self.opener.cache.as_ref().filter(|_| showing.entry().is_ok());
+                let opening = self.opener.opening(&asked, cache);
+                let again = open_with(&self.asked.address.without_fragment(), &opening)
+                    .map_err(|error| error.to_string())?;
+                if (again.content, again.source) == was { Ok(again.pixels) } else { Err(changed()) }
+            }
+            Err(stale) => Err(format!("{stale}; load the page again (F5)")),
+        }
+    }
+}
