@@ -239,7 +239,7 @@ mod tests {
     fn job() -> Job {
         let limits = PageLimits::default();
         let source = "<!doctype html><title>A</title><p style='background:red'>words, <a href=b>a link</a>";
-        let page = LoosePage::parse(source, &ParseOptions::default()).unwrap();
+        let page = LoosePage::parse(source.as_bytes(), &ParseOptions::default()).unwrap();
         Job {
             dom: DomBytes::copy(page.bytes()),
             base_url: "file:///a.html".to_owned(),

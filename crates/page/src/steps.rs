@@ -198,7 +198,14 @@ pub(crate) mod held {
 
     /// Work that hands out to `first`, and what comes of it.
     pub(crate) fn ends<A, B>(first: impl Fn(A) + Send + 'static) -> (Hand<A, B>, Coming<B>) {
-        let coming = Coming::new(Duration::from_secs(300));
+        ends_within(Duration::from_secs(300), first)
+    }
+
+    pub(crate) fn ends_within<A, B>(
+        time: Duration,
+        first: impl Fn(A) + Send + 'static,
+    ) -> (Hand<A, B>, Coming<B>) {
+        let coming = Coming::new(time);
         (Hand { first: Box::new(first), place: Arc::clone(&coming.place) }, coming)
     }
 
@@ -249,7 +256,7 @@ mod tests {
     }
 
     /// Work whose second step waits until it may go on.
-    fn held<B: Send + 'static>(
+    fn holding<B: Send + 'static>(
         go_on: Receiver<()>,
         rest: impl FnOnce(&Hand<&'static str, B>) -> Result<B, PageError> + Send + 'static,
     ) -> impl FnOnce(&Hand<&'static str, B>) -> Result<B, PageError> + Send + 'static {
@@ -263,7 +270,7 @@ mod tests {
     #[test]
     fn what_is_painted_is_handed_out_before_the_page_is_recorded() {
         let (sender, go_on) = channel();
-        let (shown, coming) = run(LONG, held(go_on, |_| Ok("record"))).unwrap();
+        let (shown, coming) = run(LONG, holding(go_on, |_| Ok("record"))).unwrap();
         assert_eq!(shown, "pixels");
         let (told, is_told) = channel();
         coming.then(move || told.send(()).unwrap());
@@ -280,7 +287,7 @@ mod tests {
     #[test]
     fn a_panic_while_the_page_is_recorded_takes_no_pixels_away() {
         let (sender, go_on) = channel();
-        let (shown, coming) = run(LONG, held::<()>(go_on, |_| panic!("node {} is gone", 7))).unwrap();
+        let (shown, coming) = run(LONG, holding::<()>(go_on, |_| panic!("node {} is gone", 7))).unwrap();
         sender.send(()).unwrap();
         assert_eq!(shown, "pixels");
         assert_eq!(coming.get(), Err(&RecordError::Engine { message: "node 7 is gone".to_owned() }));
@@ -288,15 +295,14 @@ mod tests {
 
     #[test]
     fn a_record_that_is_not_made_in_time_is_waited_for_once() {
-        let (sender, go_on) = channel();
-        let done = held(go_on, |hand: &Hand<_, _>| Ok(assert!(!hand.is_wanted())));
-        let (shown, coming) = run(Duration::from_secs(1), done).unwrap();
-        assert_eq!((shown, coming.get()), ("pixels", Err(&RecordError::TimeOut { seconds: 1 })));
+        let (hand, coming) = held::ends_within::<(), ()>(Duration::from_millis(20), |()| ());
+        assert_eq!(coming.get(), Err(&RecordError::TimeOut { seconds: 0 }));
+        assert!(!hand.is_wanted(), "whoever makes it need not go on");
         let (told, is_told) = channel();
         coming.then(move || told.send(()).unwrap());
-        sender.send(()).unwrap();
-        assert_eq!(is_told.recv_timeout(LONG), Ok(()), "it ends, though nobody waits");
-        assert_eq!(coming.get(), Err(&RecordError::TimeOut { seconds: 1 }), "it does not change any more");
+        hand.put(Ok(()));
+        assert_eq!(is_told.try_recv(), Ok(()), "it ends, though nobody waits");
+        assert_eq!(coming.get(), Err(&RecordError::TimeOut { seconds: 0 }), "it does not change any more");
     }
 
     #[test]
@@ -307,7 +313,7 @@ mod tests {
             said.send(hand.is_wanted()).unwrap();
             Ok(())
         };
-        let (_, coming) = run(LONG, held(go_on, rest)).unwrap();
+        let (_, coming) = run(LONG, holding(go_on, rest)).unwrap();
         let (told, is_told) = channel::<()>();
         coming.then(move || told.send(()).unwrap());
         drop(coming);

@@ -78,7 +78,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    fn new() -> Wanted {
+    pub(super) fn new() -> Wanted {
         Wanted {
             is_opening: AtomicBool::new(true),
             is_gone: AtomicBool::new(false),
@@ -208,7 +208,7 @@ fn paint_lines(asked: &Receiver<LineText>, tell: &Tell) {
 /// How many may open a page at once.
 #[derive(Default)]
 pub(super) struct Slots {
-    taken: Mutex<u32>,
+    pub(super) taken: Mutex<u32>,
     changed: Condvar,
 }
 

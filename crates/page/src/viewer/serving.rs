@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use super::failure;
-use super::pages::{Opener, Slots, Tell, Wanted};
+use super::pages::{Opener, Slot, Slots, Tell, Wanted};
 use super::talk::{Again, Answer, Ask, AskedPage, OpenedPage, Painted, Served};
 use crate::PageError;
 use crate::keeping::ToKeep;
@@ -78,7 +78,7 @@ impl Serving {
         let cache = self.opener.cache.as_ref().filter(|_| asked.again != Again::Anew);
         let mut opening = self.opener.opening(asked, cache);
         opening.want = Want::Scrolling;
-        let (mut opened, failure) = match open_with(&asked.named(), &opening) {
+        let (opened, failure) = match open_with(&asked.named(), &opening) {
             Ok(opened) => (opened, None),
             Err(error) => match failure::page(&asked.address, &error, asked.view, &self.opener.limits) {
                 Ok(page) => (page, Some(error)),
@@ -89,9 +89,21 @@ impl Serving {
             },
         };
         self.wanted.is_opening.store(false, Ordering::Relaxed);
-        if self.is_gone() {
-            return;
+        if !self.is_gone() {
+            self.show(opened, failure, told, itself, slot);
         }
+    }
+
+    /// Shows a page that was opened, until it is left.
+    fn show(
+        &self,
+        mut opened: Opened,
+        failure: Option<PageError>,
+        told: &Receiver<Told>,
+        itself: Sender<Told>,
+        slot: Slot<'_>,
+    ) {
+        let asked = &self.asked;
         let is_failure = failure.is_some();
         let since = Instant::now();
         let was = (opened.content, opened.source);
@@ -234,3 +246,7 @@ impl Serving {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests;

@@ -1,0 +1,196 @@
+//! A page in its thread, whose record is made when a test says so.
+
+use std::sync::mpsc::{channel, sync_channel};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::engine::{Made, Rest};
+use crate::error::RecordError;
+use crate::fetch::Files;
+use crate::steps::Hand;
+use crate::steps::held::ends;
+use crate::view::View;
+use crate::{Address, Asking, Cache, PageLimits};
+use holdfast_region::{NameSpace, Places, RegionName};
+
+const LONG: Duration = Duration::from_secs(120);
+
+/// A page that is shown, with the hand that records it.
+struct Shown {
+    folder: TempDir,
+    asks: Sender<Told>,
+    answers: Receiver<Answer>,
+    slots: Arc<Slots>,
+    wanted: Arc<Wanted>,
+    thread: std::thread::JoinHandle<()>,
+    hand: Hand<Made, Rest>,
+    rest: Result<Rest, RecordError>,
+}
+
+fn cache(folder: &TempDir) -> Cache {
+    let place = |name| folder.path().join(name);
+    let names = NameSpace::new(Places::at(place("home"), place("pool")).unwrap());
+    Cache::new(names, RegionName::parse("page-cache").unwrap(), "default", 64 << 20)
+}
+
+fn shown() -> Shown {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.html");
+    let lines: String = (0..100).map(|number| format!("<p>line {number} of a page")).collect();
+    std::fs::write(&path, format!("<!doctype html><title>A</title><a href=b.html>next</a>{lines}")).unwrap();
+    let opener = Opener {
+        limits: PageLimits { time: LONG, ..PageLimits::default() },
+        cache: Some(cache(&folder)),
+        from: Arc::new(Files),
+        network: false,
+        asking: Asking::Usual,
+    };
+    let asked = AskedPage {
+        id: 1,
+        address: Address::parse(path.to_str().unwrap()).unwrap(),
+        view: View::new(300, 200, 1000).unwrap(),
+        fragment: None,
+        again: Again::Not,
+        is_resize: false,
+    };
+    let mut opening = opener.opening(&asked, opener.cache.as_ref());
+    opening.want = Want::Scrolling;
+    let mut opened = open_with(&asked.address, &opening).unwrap();
+    // The engine has recorded it; the one who shows it is told so later.
+    let (hand, coming) = ends(|_| ());
+    let new = opened.to_keep.as_mut().unwrap().view.as_mut().unwrap();
+    let rest = std::mem::replace(&mut new.rest, coming).take();
+    let (tell, answers) = sync_channel(100);
+    let (asks, told) = channel();
+    let (slots, wanted) = (Arc::<Slots>::default(), Arc::new(Wanted::new()));
+    let page = Serving {
+        opener: Arc::new(opener),
+        tell: Arc::new(move |answer| tell.send(answer).unwrap()),
+        wanted: Arc::clone(&wanted),
+        asked,
+    };
+    let (itself, of_thread) = (asks.clone(), Arc::clone(&slots));
+    let thread = std::thread::spawn(move || {
+        let slot = of_thread.take(&page.wanted).unwrap();
+        page.show(opened, None, &told, itself, slot);
+    });
+    Shown { folder, asks, answers, slots, wanted, thread, hand, rest }
+}
+
+impl Shown {
+    fn ask(&self, ask: Ask) {
+        self.asks.send(Told::Ask(ask)).unwrap();
+    }
+
+    fn answer(&self) -> Answer {
+        self.answers.recv_timeout(LONG).unwrap()
+    }
+
+    /// The page as it comes first: without links.
+    fn first(&self) -> Pixels {
+        let Answer::Opened(page) = self.answer() else { panic!("it is not shown") };
+        assert!(page.links.is_none() && page.title == "A");
+        page.first.pixels.unwrap()
+    }
+
+    fn anew(&self, scroll: u32) -> Pixels {
+        let address = Address::parse(self.folder.path().join("a.html").to_str().unwrap()).unwrap();
+        let view = View::new(300, 200, 1000).unwrap().scrolled(scroll);
+        crate::open(&address, view, &PageLimits::default(), None).unwrap().pixels
+    }
+
+    fn leave(&self) {
+        self.wanted.is_gone.store(true, Ordering::Relaxed);
+        self.asks.send(Told::Left).unwrap();
+    }
+}
+
+fn paint(line: u32) -> Ask {
+    Ask::Paint { page: 1, scroll: (0, line) }
+}
+
+fn find(text: &str) -> Ask {
+    Ask::Find { page: 1, text: text.to_owned() }
+}
+
+#[test]
+fn a_page_is_shown_before_it_is_recorded_and_what_is_asked_for_meanwhile_is_done_then() {
+    let page = shown();
+    assert_eq!(page.first(), page.anew(0));
+    for ask in [paint(10), find("line 7 "), paint(300), find("line 9 ")] {
+        page.ask(ask);
+    }
+    assert!(page.answers.try_recv().is_err(), "without a record nothing of this is known");
+    assert_eq!(*page.slots.taken.lock().unwrap(), 1, "it takes the place of one that is opened");
+    let (there, leave) = (page.anew(300), page.asks.clone());
+    page.hand.put(page.rest);
+    let next = || page.answers.recv_timeout(LONG).unwrap();
+    let Answer::Links { page: 1, links: Ok(links) } = next() else { panic!("no links") };
+    assert_eq!(links[0].href, "b.html");
+    let Answer::Painted(painted) = next() else { panic!("not painted") };
+    assert_eq!((painted.scroll, painted.pixels.unwrap()), ((0, 300), there), "the newest, and nothing else");
+    let Answer::Found { text, matches, .. } = next() else { panic!("nothing is looked for") };
+    assert_eq!((text.as_str(), matches.unwrap().len()), ("line 9 ", 1));
+    assert_eq!(*page.slots.taken.lock().unwrap(), 0, "others may be opened");
+    page.wanted.is_gone.store(true, Ordering::Relaxed);
+    leave.send(Told::Left).unwrap();
+    page.thread.join().unwrap();
+    assert_eq!(cache(&page.folder).views().unwrap().len(), 1, "it is kept");
+}
+
+#[test]
+fn a_page_that_is_left_before_it_is_recorded_is_kept_when_it_is() {
+    let page = shown();
+    page.first();
+    page.leave();
+    assert!(!page.thread.is_finished());
+    page.hand.put(page.rest);
+    page.thread.join().unwrap();
+    assert_eq!(cache(&page.folder).views().unwrap().len(), 1);
+    assert!(page.answers.try_recv().is_err(), "nobody is told of links any more");
+}
+
+#[test]
+fn a_page_that_was_only_passed_through_waits_for_no_record() {
+    let page = shown();
+    page.first();
+    page.wanted.is_passing.store(true, Ordering::Relaxed);
+    page.leave();
+    // The hand is here still, and empty.
+    page.thread.join().unwrap();
+    assert!(!page.hand.is_wanted(), "and whoever makes it need not go on");
+    assert_eq!(cache(&page.folder).views().unwrap(), []);
+    assert_eq!(*page.slots.taken.lock().unwrap(), 0);
+}
+
+#[test]
+fn a_page_that_cannot_be_recorded_is_shown_and_scrolled_and_it_is_said_that_it_is_not_kept() {
+    let page = shown();
+    assert_eq!(page.first(), page.anew(0));
+    page.ask(paint(300));
+    page.ask(find("line 7 "));
+    page.hand.put(Err(RecordError::Engine { message: "node 7 is gone".to_owned() }));
+    let mut seen = Vec::new();
+    // Its note may come before what takes longer.
+    while seen.len() < 4 {
+        seen.push(match page.answer() {
+            Answer::Links { links: Err(why), .. } => format!("links: {why}"),
+            Answer::Painted(painted) => {
+                assert_eq!(painted.pixels.unwrap(), page.anew(300), "the engine paints it");
+                "painted".to_owned()
+            }
+            Answer::Found { matches: Err(why), .. } => why,
+            Answer::Note { text, .. } => text,
+            other => panic!("{other:?}"),
+        });
+    }
+    let why = "the layout engine failed when it was recorded: node 7 is gone";
+    let all = ["links: ", "cannot look for it: ", "the page is not kept: "].map(|of| format!("{of}{why}"));
+    for wanted in all.iter().map(String::as_str).chain(["painted"]) {
+        assert!(seen.iter().any(|said| said == wanted), "{wanted}: {seen:?}");
+    }
+    page.leave();
+    page.thread.join().unwrap();
+    assert_eq!(cache(&page.folder).views().unwrap(), []);
+}
