@@ -3,11 +3,13 @@
 //! Invariants:
 //! - A panic is a typed error of the step that it is in, and so is a step that is not done when the time of both is over (the thread is
 //!   left to itself then, and ends with the process at the latest). What was handed out stays good, whatever becomes of the rest.
+//! - Whoever has the rest, or an error of the first step, has the room that the thread took: what comes next may need it.
 //! - Nobody has to fetch the rest: work can ask whether anybody wants it still, and whoever lets go of it waits for nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::error::{PageError, RecordError};
@@ -78,6 +80,7 @@ impl<A, B> Hand<A, B> {
 pub(crate) struct Coming<B> {
     place: Arc<Place<B>>,
     there: OnceLock<Result<B, RecordError>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     end: Instant,
     time: Duration,
 }
@@ -88,7 +91,7 @@ impl<B> Coming<B> {
         let place = Place { state: Mutex::new(state), changed: Condvar::new() };
         let now = Instant::now();
         let end = now.checked_add(time).unwrap_or(now + LONGEST);
-        Coming { place: Arc::new(place), there: OnceLock::new(), end, time }
+        Coming { place: Arc::new(place), there: OnceLock::new(), thread: Mutex::default(), end, time }
     }
 
     /// What is there already.
@@ -107,6 +110,8 @@ impl<B> Coming<B> {
         let mut state = self.place.state();
         loop {
             if let Some(rest) = state.rest.take() {
+                drop(state);
+                self.join();
                 return rest;
             }
             let left = self.end.saturating_duration_since(Instant::now());
@@ -120,12 +125,21 @@ impl<B> Coming<B> {
         }
     }
 
+    /// The thread has nothing left to do but to give its stack back.
+    fn join(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // Its panics were caught.
+            let _ = thread.join();
+        }
+    }
+
     /// Until when it is waited for.
     pub(crate) fn end(&self) -> Instant {
         self.end
     }
 
-    /// Has `then` called when it is there: by the thread that makes it, or at once.
+    /// Has `then` called when it is there: by the thread that makes it, which must not wait for it there, or at once.
     pub(crate) fn then(&self, then: impl FnOnce() + Send + 'static) {
         let mut state = self.place.state();
         if state.is_done {
@@ -177,17 +191,20 @@ pub(crate) fn run<A: Send + 'static, B: Send + 'static>(
         drop((first, failure));
         place.put(rest);
     };
-    std::thread::Builder::new()
+    let thread = Builder::new()
         .name(LAYOUT_THREAD.to_owned())
         .stack_size(STACK_BYTES)
         .spawn(caught)
         .map_err(PageError::Thread)?;
+    *coming.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
     match receiver.recv_timeout(time) {
         Ok(made) => Ok((made, coming)),
         Err(RecvTimeoutError::Timeout) => Err(PageError::TimeOut { seconds: time.as_secs() }),
-        Err(RecvTimeoutError::Disconnected) => Err(failed
-            .try_recv()
-            .unwrap_or_else(|_| PageError::Engine { message: "its thread made nothing".to_owned() })),
+        Err(RecvTimeoutError::Disconnected) => {
+            coming.join();
+            let nothing = || PageError::Engine { message: "its thread made nothing".to_owned() };
+            Err(failed.try_recv().unwrap_or_else(|_| nothing()))
+        }
     }
 }
 
@@ -303,6 +320,34 @@ mod tests {
         hand.put(Ok(()));
         assert_eq!(is_told.try_recv(), Ok(()), "it ends, though nobody waits");
         assert_eq!(coming.get(), Err(&RecordError::TimeOut { seconds: 0 }), "it does not change any more");
+    }
+
+    #[test]
+    fn the_stack_of_an_engine_that_is_done_is_free_when_that_is_told() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        struct Last(Arc<AtomicBool>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                // So that whoever does not wait for it is sure to be sooner.
+                std::thread::sleep(Duration::from_millis(50));
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+        thread_local!(static LAST: std::cell::OnceCell<Last> = const { std::cell::OnceCell::new() });
+        for fails in [false, true] {
+            let is_gone = Arc::new(AtomicBool::new(false));
+            let last = Last(Arc::clone(&is_gone));
+            let work = move |hand: &Hand<(), ()>| {
+                LAST.with(|slot| slot.set(last).is_ok());
+                if fails {
+                    return Err(PageError::Engine { message: String::new() });
+                }
+                hand.out(());
+                Ok(())
+            };
+            let made = run(LONG, work).map(|(_, coming)| coming.get().is_ok());
+            assert!(made.is_err() == fails && is_gone.load(Ordering::SeqCst), "{made:?}");
+        }
     }
 
     #[test]

@@ -13,14 +13,14 @@ mod error;
 mod folder;
 mod keep;
 mod pages;
+mod turns;
 mod warc;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -34,12 +34,11 @@ use crate::view::View;
 pub use error::ImportError;
 use keep::Writer;
 use pages::{Made, Pages};
+use turns::{Outstanding, Turns};
 pub use warc::Trouble;
 
 /// The most pages that are laid out at once.
 pub const JOBS_MAX: usize = 64;
-/// When a page for which there was no thread is tried again.
-const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// What is kept of each page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +167,8 @@ pub struct Imported {
     pub end: End,
     /// Responses whose bytes have not the sum that the file says.
     pub wrong_sums: u64,
+    /// Pages that waited until they were alone, since there was no room for them beside others.
+    pub waited: u64,
 }
 
 impl Import {
@@ -192,15 +193,16 @@ impl Import {
             next: AtomicUsize::new(0),
             end: Mutex::new(None),
             late: AtomicUsize::new(0),
-            running: AtomicUsize::new(0),
-            scarce: Mutex::new(()),
+            turns: Turns::default(),
+            waited: AtomicU64::new(0),
         };
         let (alone, rest) = pages.addresses.split_at(pages.alone);
         shared.go(alone, 1)?;
         shared.go(rest, self.jobs.clamp(1, JOBS_MAX))?;
         let end = shared.end.into_inner().unwrap_or_else(PoisonError::into_inner);
         let stopped = || if stop.load(Ordering::Relaxed) { End::Stopped } else { End::Done };
-        Ok(Imported { end: end.unwrap_or_else(stopped), wrong_sums: pages.wrong_sums() })
+        let waited = shared.waited.into_inner();
+        Ok(Imported { end: end.unwrap_or_else(stopped), wrong_sums: pages.wrong_sums(), waited })
     }
 }
 
@@ -214,10 +216,9 @@ struct Shared<'a> {
     end: Mutex<Option<End>>,
     /// Pages that took too long.
     late: AtomicUsize,
-    /// Pages that are being made.
-    running: AtomicUsize,
-    /// Whoever has it makes a page for which there was no thread.
-    scarce: Mutex<()>,
+    /// Who makes a page beside others, and who alone.
+    turns: Turns,
+    waited: AtomicU64,
 }
 
 impl Shared<'_> {
@@ -238,15 +239,17 @@ impl Shared<'_> {
                     }
                 };
                 let worker = thread::Builder::new().name(format!("import {number}"));
-                worker.spawn_scoped(scope, work).map_err(|error| {
-                    self.finish(End::Stopped);
-                    ImportError::Thread(error)
-                })?;
+                match worker.spawn_scoped(scope, work) {
+                    Ok(_) => {}
+                    Err(error) if number == 0 => return Err(ImportError::Thread(error)),
+                    // Those that there are do it.
+                    Err(_) => break,
+                }
             }
             drop(sender);
             let mut writer = Writer::new(self.cache, self.import.since_s);
             for (address, made) in receiver {
-                let outcome = match writer.write(made) {
+                let outcome = match made.end(|made| writer.write(made)) {
                     Ok(outcome) => outcome,
                     Err(end) => {
                         // Those that are begun come still, and are let go; they are done the next time.
@@ -274,38 +277,38 @@ impl Shared<'_> {
     }
 
     /// Nothing, if another process has to do it.
-    fn make(&self, address: &str) -> Option<Result<Made, PageError>> {
-        // Of those for whom there was no room one after the other tries again.
-        let mut turn: Option<MutexGuard<'_, ()>> = None;
-        let made = loop {
-            let before = self.running.fetch_add(1, Ordering::Relaxed);
-            let made = Address::parse(address)
-                .and_then(|address| pages::make(self.import, self.cache, &self.pages.from, &address));
-            let is_alone = self.running.fetch_sub(1, Ordering::Relaxed) == 1 && before == 0;
-            match made {
-                // No fault of this page: threads of pages that took too long have the memory ...
-                Err(PageError::Thread(_)) if self.late.load(Ordering::Relaxed) > 0 => {
-                    self.finish(End::Weary);
-                    return None;
-                }
-                // ... or others that end, or end the process.
-                Err(PageError::Thread(_)) if !is_alone => {
-                    if self.stop.load(Ordering::Relaxed) {
-                        return None;
-                    }
-                    match turn {
-                        Some(_) => thread::sleep(AGAIN_AFTER),
-                        None => turn = Some(self.scarce.lock().unwrap_or_else(PoisonError::into_inner)),
-                    }
-                }
-                made => break made,
+    fn make(&self, address: &str) -> Option<Outstanding<'_, Result<Made, PageError>>> {
+        let is_want_of_room = |made: &Result<Made, PageError>| matches!(made, Err(PageError::Thread(_)));
+        let mut made = self.turns.beside_others(|| self.try_to_make(address));
+        // No fault of this page, as long as there are others, and what was made of them.
+        if is_want_of_room(&made) && !self.has_late() {
+            drop(made);
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
             }
-        };
+            self.waited.fetch_add(1, Ordering::Relaxed);
+            made = self.turns.alone(|| self.try_to_make(address));
+        }
+        // Threads of pages that took too long have the memory.
+        if is_want_of_room(&made) && self.has_late() {
+            self.finish(End::Weary);
+            return None;
+        }
+        Some(made)
+    }
+
+    fn try_to_make(&self, address: &str) -> Result<Made, PageError> {
+        let made = Address::parse(address)
+            .and_then(|address| pages::make(self.import, self.cache, &self.pages.from, &address));
         if matches!(made, Err(PageError::TimeOut { .. }))
             && self.late.fetch_add(1, Ordering::Relaxed) + 1 >= self.import.jobs
         {
             self.finish(End::Weary);
         }
-        Some(made)
+        made
+    }
+
+    fn has_late(&self) -> bool {
+        self.late.load(Ordering::Relaxed) > 0
     }
 }

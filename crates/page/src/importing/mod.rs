@@ -124,8 +124,9 @@ impl Whole {
             }
             match lines.recv_timeout(TICK) {
                 Ok(Told::Failed { code, message }) => failure = Some(Failure { code, message }),
-                Ok(Told::Ended { ended: how, wrong_sums }) => {
+                Ok(Told::Ended { ended: how, wrong_sums, waited }) => {
                     self.report.wrong_sums += wrong_sums;
+                    self.report.waited += waited;
                     ended = Some(how);
                 }
                 Ok(told) => self.hear(told),

@@ -30,7 +30,7 @@ pub(crate) enum Told {
     Planned(Plan),
     Begun { address: String },
     Done { address: String, outcome: Outcome },
-    Ended { ended: Ended, wrong_sums: u64 },
+    Ended { ended: Ended, wrong_sums: u64, waited: u64 },
     Failed { code: u8, message: String },
 }
 
@@ -124,7 +124,7 @@ fn work_on(args: &ImportArgs, stop: &AtomicBool, tell: &(dyn Fn(&Told) + Sync)) 
         },
         End::Weary => Ended::Weary,
     };
-    tell(&Told::Ended { ended, wrong_sums: imported.wrong_sums });
+    tell(&Told::Ended { ended, wrong_sums: imported.wrong_sums, waited: imported.waited });
     Ok(())
 }
 

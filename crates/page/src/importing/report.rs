@@ -35,6 +35,8 @@ pub(crate) struct Report {
     evicted: u64,
     failures: Vec<NotKept>,
     pub(crate) wrong_sums: u64,
+    /// Pages for which there was no room beside others.
+    pub(crate) waited: u64,
 }
 
 /// What `--json` prints.
@@ -54,6 +56,7 @@ struct Printed<'a> {
     damaged: u64,
     troubles: &'a [Trouble],
     wrong_sums: u64,
+    waited: u64,
     seconds: f64,
     pages_per_s: f64,
 }
@@ -71,6 +74,7 @@ impl Report {
             evicted: 0,
             failures: Vec::new(),
             wrong_sums: 0,
+            waited: 0,
         }
     }
 
@@ -156,6 +160,7 @@ impl Report {
                 damaged: plan.damaged,
                 troubles: &plan.troubles,
                 wrong_sums: self.wrong_sums,
+                waited: self.waited,
                 seconds,
                 pages_per_s: self.done() as f64 / seconds.max(1e-3),
             })?;
@@ -181,6 +186,11 @@ impl Report {
         count(plan.outside, "links that lead out of the folder were not followed", &mut watch);
         count(plan.damaged, "records, files or folders were damaged or could not be read", &mut watch);
         count(self.wrong_sums, "responses do not have the sum that the file says they have", &mut watch);
+        count(
+            self.waited,
+            "pages waited until they had the memory for themselves; fewer --jobs are as quick",
+            &mut watch,
+        );
         count(self.evicted, "views that were used longer ago had to go", &mut watch);
         match ended {
             Ended::Stopped => watch.say(&format!("stopped; {left} pages are left, and the same command goes on with them")),

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{Place, anew, limits, png, view};
 
 /// Pages that ask for one style sheet.
-fn pages(place: &Place, count: usize) -> PathBuf {
+pub(crate) fn pages(place: &Place, count: usize) -> PathBuf {
     let folder = place.folder.path().join("site");
     std::fs::create_dir_all(folder.join("deep")).unwrap();
     std::fs::write(folder.join("style.css"), "h1 { color: red }").unwrap();
@@ -33,7 +33,7 @@ fn page(number: usize) -> String {
     format!("<!doctype html><title>{number}</title><link rel=stylesheet href={style}><h1>{number}</h1>{rest}")
 }
 
-fn importing(place: &Place, from: &Path) -> Command {
+pub(crate) fn importing(place: &Place, from: &Path) -> Command {
     importing_at(place, from, "300x200")
 }
 
@@ -44,7 +44,7 @@ fn importing_at(place: &Place, from: &Path, viewport: &str) -> Command {
     command
 }
 
-fn ended(command: &mut Command) -> (Value, String, i32) {
+pub(crate) fn ended(command: &mut Command) -> (Value, String, i32) {
     let output = command.arg("--json").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -52,7 +52,7 @@ fn ended(command: &mut Command) -> (Value, String, i32) {
 }
 
 /// Pages, kept, unchanged, failed.
-fn counts(report: &Value) -> [u64; 4] {
+pub(crate) fn counts(report: &Value) -> [u64; 4] {
     ["pages", "kept", "unchanged", "failed_count"].map(|name| report[name].as_u64().unwrap())
 }
 
@@ -242,14 +242,6 @@ fn pages_that_fail_are_named_and_the_others_are_kept() {
     }
     assert!(said.contains("001-deep.html") && said.contains("003-greedy.html"), "{said}");
     assert_eq!(place.cache().check().unwrap(), []);
-}
-
-#[test]
-fn many_pages_at_once_make_no_page_fail_for_want_of_stacks() {
-    let place = Place::new();
-    let site = pages(&place, 40);
-    let (report, said, _) = ended(importing(&place, &site).args(["--jobs", "24"]));
-    assert_eq!(counts(&report), [40, 40, 0, 0], "{said}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod alike;
 mod changes;
+mod crowded;
 mod damage;
 mod faulty;
 mod fixed;

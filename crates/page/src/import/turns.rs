@@ -1,0 +1,119 @@
+//! Who makes a page beside others, and who alone: under a limit on memory not all jobs have room at once, and a page fails only if it has
+//! none when nothing else of the import takes any.
+//!
+//! Invariant: whoever is alone began when no page was being made, and whatever was made had been written or let go.
+
+use std::ops::Deref;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Turns {
+    /// Shared by those who make pages beside others; whoever is alone has it for itself.
+    making: RwLock<()>,
+    /// How much was made, and has not ended.
+    outstanding: Mutex<u64>,
+    ended: Condvar,
+}
+
+/// What was made: it takes room until it ends.
+pub(crate) struct Outstanding<'a, T> {
+    made: T,
+    room: Room<'a>,
+}
+
+struct Room<'a>(&'a Turns);
+
+impl Turns {
+    /// Makes something while others make something.
+    pub(crate) fn beside_others<T>(&self, make: impl FnOnce() -> T) -> Outstanding<'_, T> {
+        let _shared = self.making.read().unwrap_or_else(PoisonError::into_inner);
+        self.begin(make)
+    }
+
+    /// Makes something when nobody else does, and nothing is left of what was made. Whoever calls it holds nothing that was.
+    pub(crate) fn alone<T>(&self, make: impl FnOnce() -> T) -> Outstanding<'_, T> {
+        let _alone = self.making.write().unwrap_or_else(PoisonError::into_inner);
+        let mut outstanding = self.outstanding();
+        while *outstanding > 0 {
+            outstanding = self.ended.wait(outstanding).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(outstanding);
+        self.begin(make)
+    }
+
+    fn begin<T>(&self, make: impl FnOnce() -> T) -> Outstanding<'_, T> {
+        *self.outstanding() += 1;
+        let room = Room(self);
+        Outstanding { made: make(), room }
+    }
+
+    fn outstanding(&self) -> MutexGuard<'_, u64> {
+        self.outstanding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Outstanding<'_, T> {
+    /// Does the last that is done with it.
+    pub(crate) fn end<R>(self, last: impl FnOnce(T) -> R) -> R {
+        let Outstanding { made, room } = self;
+        let result = last(made);
+        drop(room);
+        result
+    }
+}
+
+impl<T> Deref for Outstanding<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.made
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        *self.0.outstanding() -= 1;
+        self.0.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn whoever_is_alone_waits_for_what_is_made_and_for_what_was_made_to_end() {
+        let turns = Turns::default();
+        let busy = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let (sender, made) = channel();
+            for _ in 0..8 {
+                let (turns, busy, sender) = (&turns, &busy, sender.clone());
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let one = turns.beside_others(|| busy.fetch_add(1, Ordering::SeqCst));
+                        // Whoever receives it ends it.
+                        let _ = sender.send(one);
+                        let seen = turns.alone(|| {
+                            let before = busy.load(Ordering::SeqCst);
+                            thread::yield_now();
+                            (before, busy.load(Ordering::SeqCst))
+                        });
+                        assert_eq!(*seen, (0, 0));
+                    }
+                });
+            }
+            drop(sender);
+            for one in made {
+                thread::yield_now();
+                one.end(|_| busy.fetch_sub(1, Ordering::SeqCst));
+            }
+        });
+        assert_eq!(*turns.outstanding(), 0);
+    }
+}
