@@ -3,6 +3,7 @@
 
 mod alike;
 mod changes;
+mod coming;
 mod crowded;
 mod damage;
 mod faulty;
