@@ -7,6 +7,7 @@ use peniko::{ImageAlphaType, ImageFormat};
 
 use crate::error::EntryDamage;
 use crate::fonts::{FontPlace, FontRecord};
+use crate::list::Onwards;
 use crate::list::wire::{Reader, Writer};
 use crate::loader::{Found, Reach, Resource};
 
@@ -39,7 +40,7 @@ pub(crate) struct ImageRecord {
 
 impl ImageRecord {
     pub(crate) fn bytes(&self) -> u64 {
-        u64::from(self.width) * u64::from(self.height) * 4
+        (u64::from(self.width) * u64::from(self.height)).saturating_mul(4)
     }
 }
 
@@ -142,6 +143,20 @@ impl About {
         }
         from.end()?;
         Ok(about)
+    }
+
+    /// Whether no two images, and no two fonts that came with the page, have bytes of the entry in common.
+    pub(crate) fn check(&self) -> Result<(), EntryDamage> {
+        let (mut images, mut fonts) = (Onwards::default(), Onwards::default());
+        for image in &self.images {
+            images.next(image.at, image.bytes(), "images")?;
+        }
+        for font in &self.fonts {
+            if let FontPlace::Entry { at } = font.place {
+                fonts.next(at, font.bytes, "fonts")?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -184,6 +184,12 @@ pub enum EntryDamage {
         /// What.
         what: &'static str,
     },
+    /// Bytes that several records have, so that what is done for them has no bound in the size of the entry.
+    #[error("bytes of its {what} are used twice")]
+    Twice {
+        /// Of which records.
+        what: &'static str,
+    },
     /// A value that there is not.
     #[error("its {what} has a value that there is not")]
     Value {

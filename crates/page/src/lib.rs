@@ -43,6 +43,9 @@ mod picture;
 mod pixels;
 mod place;
 mod places;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod planted;
 mod record;
 mod showing;
 mod sources;

@@ -4,8 +4,9 @@
 //! picture is none.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kurbo::Affine;
@@ -214,7 +215,23 @@ pub(crate) struct Kept<'heap> {
 #[derive(Default)]
 pub(crate) struct Loaded {
     fonts: RefCell<Vec<Option<Blob<u8>>>>,
+    /// Files that were read, by their sums.
+    files: RefCell<HashMap<u128, Blob<u8>>>,
     images: RefCell<Vec<Option<ImageData>>>,
+}
+
+impl Loaded {
+    /// A font's file, which is read once however many records name it.
+    fn file(&self, record: &FontRecord, path: &Path) -> Result<Blob<u8>, Stale> {
+        let mut files = self.files.borrow_mut();
+        if let Some(blob) = files.get(&record.hash) {
+            return Ok(blob.clone());
+        }
+        let bytes = record.read(path).ok_or_else(|| Stale::Font(path.to_owned()))?;
+        let blob = Blob::new(Arc::new(bytes));
+        files.insert(record.hash, blob.clone());
+        Ok(blob)
+    }
 }
 
 impl<'heap> Kept<'heap> {
@@ -226,6 +243,7 @@ impl<'heap> Kept<'heap> {
     pub(crate) fn open_again(bytes: &'heap [u8], loaded: Loaded) -> Result<Kept<'heap>, EntryDamage> {
         let entry = Entry::open(bytes)?;
         let about = About::read(entry.part(Part::About)?)?;
+        about.check()?;
         loaded.fonts.borrow_mut().resize(about.fonts.len(), None);
         loaded.images.borrow_mut().resize(about.images.len(), None);
         Ok(Kept { entry, about, loaded, ahead: Ahead::default() })
@@ -370,7 +388,9 @@ impl<'heap> Kept<'heap> {
         painter: &mut impl anyrender::PaintScene,
     ) -> Result<(), Stale> {
         let record = records.get(number as usize).ok_or(EntryDamage::Outside { what: "command" })?;
-        let bytes = self.entry.piece(Part::Payload, record.at.get().into(), record.length().into())?;
+        let (at, length) = (record.at.get().into(), record.length().into());
+        open.commands.next(at, length, "commands")?;
+        let bytes = self.entry.piece(Part::Payload, at, length)?;
         list::paint(bytes, shift(record.scrolls()), open, self, painter)
     }
 }
@@ -390,18 +410,14 @@ impl Supply for Kept<'_> {
             }
         }
         let (slot, record) = fonts.get_mut(number).zip(self.about.fonts.get(number)).ok_or(outside)?;
-        let blob = match slot {
-            Some(blob) => blob.clone(),
-            None => {
-                let bytes = match &record.place {
-                    FontPlace::File { path, .. } => {
-                        record.read(path).ok_or_else(|| Stale::Font(path.clone()))?
-                    }
-                    FontPlace::Entry { at } => self.entry.piece(Part::Fonts, *at, record.bytes)?.to_vec(),
-                };
-                slot.insert(Blob::new(Arc::new(bytes))).clone()
+        let blob = match (&*slot, &record.place) {
+            (Some(blob), _) => blob.clone(),
+            (None, FontPlace::File { path, .. }) => self.loaded.file(record, path)?,
+            (None, FontPlace::Entry { at }) => {
+                Blob::new(Arc::new(self.entry.piece(Part::Fonts, *at, record.bytes)?.to_vec()))
             }
         };
+        *slot = Some(blob.clone());
         Ok(FontData::new(blob, face))
     }
 

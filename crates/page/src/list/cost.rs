@@ -5,10 +5,30 @@
 
 use kurbo::{Affine, BezPath, PathEl, Point, Stroke};
 
+use crate::error::EntryDamage;
+
 /// Dashes of a command, and of all that are painted at once.
 pub(crate) const DASHES_MAX: f64 = 1e6;
 /// Pixels from the origin to what is curved, or as wide as a stroke is. Pages are not as long.
 const REACH_MAX: f64 = 1e9;
+
+/// Follows records whose bytes lie one behind the other, as they were written. In a planted entry a million of them could have the same
+/// bytes, and so cost a million times what these may.
+#[derive(Default)]
+pub(crate) struct Onwards {
+    end: u64,
+}
+
+impl Onwards {
+    /// The next record's bytes; `what` the records are, for who is told that they go back.
+    pub(crate) fn next(&mut self, at: u64, bytes: u64, what: &'static str) -> Result<(), EntryDamage> {
+        if at < self.end {
+            return Err(EntryDamage::Twice { what });
+        }
+        self.end = at.saturating_add(bytes);
+        Ok(())
+    }
+}
 
 /// Whether what is filled or clipped can be flattened.
 pub(crate) fn can_fill(path: &BezPath, transform: Affine) -> bool {

@@ -5,6 +5,9 @@
 
 mod cost;
 mod extent;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+mod extreme;
 mod read;
 pub(crate) mod stays;
 pub(crate) mod wire;
@@ -16,6 +19,7 @@ use anyrender::recording::Scene;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+pub(crate) use cost::Onwards;
 use extent::Extents;
 pub(crate) use read::{Open, Supply, paint};
 use stays::Scrolls;

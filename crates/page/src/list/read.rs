@@ -32,6 +32,8 @@ pub(crate) trait Supply {
 pub(crate) struct Open {
     /// Layers that are open.
     pub(crate) layers: u32,
+    /// Where commands were found.
+    pub(crate) commands: cost::Onwards,
     /// Dashes that were painted.
     dashes: f64,
 }

@@ -1,0 +1,110 @@
+//! Tests alone: entries with all their sums right, as somebody writes them who can write the cache. What they cost is bounded by their
+//! bytes.
+
+use std::path::PathBuf;
+
+use anyrender::PaintScene;
+use anyrender::recording::Scene;
+use kurbo::{Affine, Rect};
+use peniko::color::palette::css::{BLUE, RED};
+use peniko::{Fill, ImageAlphaType, ImageFormat};
+use zerocopy::IntoBytes;
+
+use crate::about::{About, ImageRecord};
+use crate::entry::{Header, PARTS, Part, assemble};
+use crate::error::EntryDamage;
+use crate::fonts::FontRecord;
+use crate::list::{self, List, Strip, Supply};
+use crate::picture::{Kept, Stale};
+use crate::view::View;
+
+fn view() -> View {
+    View::new(20, 10, 1000).unwrap()
+}
+
+fn list() -> List {
+    let mut scene = Scene::new();
+    for color in [RED, BLUE, RED] {
+        scene.fill(Fill::NonZero, Affine::IDENTITY, color, None, &Rect::new(1.0, 1.0, 9.0, 9.0));
+    }
+    list::capture(&[Strip { first: 0, end: 10, scene, scrolls: Vec::new() }]).unwrap()
+}
+
+fn entry(list: &List, about: &About) -> Vec<u8> {
+    let mut header = Header::new();
+    header.viewport = [20.into(), 10.into()];
+    header.content = header.viewport;
+    header.height = 10.into();
+    let about = about.write();
+    let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
+    for (part, bytes) in [
+        (Part::About, &*about),
+        (Part::Commands, list.commands.as_bytes()),
+        (Part::Starts, list.starts.as_bytes()),
+        (Part::Items, list.items.as_bytes()),
+        (Part::Strips, list.strips.as_bytes()),
+        (Part::Payload, &list.payload),
+        (Part::Images, &[9; 64]),
+        (Part::Fonts, &[9; 64]),
+    ] {
+        parts[part as usize] = bytes;
+    }
+    assemble(header, parts)
+}
+
+#[test]
+fn commands_that_have_the_same_bytes_are_damage() {
+    let mut planted = list();
+    let right = entry(&planted, &About::default());
+    assert!(crate::Pixels::to_png(&Kept::open(&right).unwrap().paint(view()).unwrap()).is_ok());
+    planted.commands[2] = planted.commands[1];
+    let bytes = entry(&planted, &About::default());
+    let painted = Kept::open(&bytes).unwrap().paint(view());
+    assert_eq!(painted, Err(Stale::Damaged(EntryDamage::Twice { what: "commands" })));
+}
+
+#[test]
+fn images_and_fonts_that_have_the_same_bytes_are_damage() {
+    let image = |at, width| ImageRecord {
+        width,
+        height: 2,
+        format: ImageFormat::Rgba8,
+        alpha: ImageAlphaType::Alpha,
+        at,
+    };
+    let opened = |about: &About| Kept::open(&entry(&list(), about)).map(drop);
+    let mut about = About { images: vec![image(0, 2), image(16, 4), image(48, 2)], ..About::default() };
+    about.fonts = vec![FontRecord::of_entry(0, &[9; 32]), FontRecord::of_entry(32, &[9; 32])];
+    assert_eq!(opened(&about), Ok(()));
+    about.images[2].at = 16;
+    assert_eq!(opened(&about), Err(EntryDamage::Twice { what: "images" }));
+    about.images.pop();
+    about.fonts[1] = FontRecord::of_entry(31, &[9; 32]);
+    assert_eq!(opened(&about), Err(EntryDamage::Twice { what: "fonts" }));
+}
+
+#[test]
+fn an_image_with_more_pixels_than_numbers_go_lies_outside() {
+    let image = ImageRecord {
+        width: 1 << 31,
+        height: 1 << 31,
+        format: ImageFormat::Rgba8,
+        alpha: ImageAlphaType::Alpha,
+        at: 0,
+    };
+    let bytes = entry(&list(), &About { images: vec![image], ..About::default() });
+    let supplied = Kept::open(&bytes).unwrap().image(0).map(drop);
+    assert_eq!(supplied, Err(Stale::Damaged(EntryDamage::Outside { what: "image" })));
+}
+
+#[test]
+fn a_font_file_is_read_once_however_many_records_name_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths: Vec<PathBuf> = ["a.ttf", "b.ttf"].iter().map(|name| folder.path().join(name)).collect();
+    paths.iter().for_each(|path| std::fs::write(path, "font").unwrap());
+    let fonts = vec![FontRecord::of_file(paths[0].clone(), b"font"); 3];
+    let bytes = entry(&list(), &About { fonts, ..About::default() });
+    let kept = Kept::open(&bytes).unwrap();
+    let first = kept.font(0, 0).unwrap();
+    assert!((1..3).all(|number| kept.font(number, 0).unwrap().data.id() == first.data.id()));
+}
