@@ -19,6 +19,7 @@ use zerocopy::IntoBytes;
 use crate::error::PageError;
 use crate::limits::{PageLimits, ROUNDS_MAX};
 use crate::loader::{Loader, Reach, Resource};
+use crate::paragraphs::{Bounds, Paragraphs};
 use crate::pixels::{Pixels, direct};
 use crate::place;
 use crate::places::{self, Places};
@@ -106,10 +107,10 @@ pub(crate) struct Times {
 pub(crate) fn run(job: Job) -> Result<(Made, Coming<Rest>), PageError> {
     // One that is asked at the last moment takes its time as well.
     let network = if job.reach == Reach::Files { Duration::ZERO } else { job.limits.network * 2 };
-    steps::run(job.limits.time + network, move |hand| make(&job, hand))
+    steps::run(job.limits.time + network, move |hand| make(&job, Bounds::ENGINE, hand))
 }
 
-fn make(job: &Job, hand: &Hand<Made, Rest>) -> Result<Rest, PageError> {
+fn make(job: &Job, bounds: Bounds, hand: &Hand<Made, Rest>) -> Result<Rest, PageError> {
     let started = Instant::now();
     let document = Document::from_bytes(job.dom.bytes())?;
     check_depth(&document, &job.limits)?;
@@ -127,21 +128,24 @@ fn make(job: &Job, hand: &Hand<Made, Rest>) -> Result<Rest, PageError> {
         tree::build(&document, root, &mut tree)?
     };
 
+    let mut paragraphs = Paragraphs::new(bounds, pairs.len());
+
     // A style sheet may ask for images and fonts, which are there at once, and change the layout.
     for _ in 0..ROUNDS_MAX {
         let before = loader.requests();
         loader.deliver();
-        engine.resolve(0.0);
+        paragraphs.resolve(&mut engine, loader.requests());
         if loader.requests() == before {
             break;
         }
     }
     loader.deliver();
-    engine.resolve(0.0);
+    paragraphs.resolve(&mut engine, loader.requests());
     let laid_out = Instant::now();
 
     let content = content_size(&engine, view);
-    let take = |engine: &BaseDocument| places::take::take(engine, &document, &pairs, view);
+    let take =
+        |engine: &BaseDocument| places::take::take(engine, &document, &pairs, paragraphs.parts(), view);
     let of_fragment = job.fragment.as_ref().map(|fragment| (fragment, take(&engine)));
     let at =
         of_fragment.as_ref().and_then(|(fragment, places)| place::of(&document, &places.boxes, fragment));
@@ -155,13 +159,14 @@ fn make(job: &Job, hand: &Hand<Made, Rest>) -> Result<Rest, PageError> {
 
     // Only style asks for more, and that is done: what was found is all.
     let loaded = loader.finish();
+    let left_out = loaded.left_out.into_iter().chain(paragraphs.left_out()).collect();
     hand.out(Made {
         pixels,
         title: title_of(&document),
         content,
         scroll,
         resources: loaded.resources,
-        left_out: loaded.left_out,
+        left_out,
         wants_network: loaded.wants_network,
         times: Times { layout: laid_out - started, paint: painted - laid_out },
     });
@@ -264,7 +269,7 @@ mod tests {
             drop(until.lock().unwrap().take());
         });
         *wanted.lock().unwrap() = Some(coming);
-        let rest = make(&job(), &hand).unwrap();
+        let rest = make(&job(), Bounds::ENGINE, &hand).unwrap();
         let made = made.try_recv().unwrap();
         assert_eq!((made.title.as_str(), made.pixels.bytes.len()), ("A", 300 * 200 * 4));
         assert!(made.pixels.bytes.chunks_exact(4).any(|pixel| pixel[..3] == [255, 0, 0]));

@@ -39,6 +39,7 @@ mod lookup;
 mod open;
 mod opened;
 mod page_now;
+mod paragraphs;
 mod picture;
 mod pixels;
 mod place;

@@ -13,12 +13,19 @@ use style::computed_values::visibility::T as Visibility;
 
 use super::text::{Cluster, Piece, place_of};
 use super::{Link, NodeBox, Places, TextBlock};
+use crate::paragraphs::Parts;
 use crate::tree::Pair;
 use crate::view::View;
 
 /// Takes it all. The engine is not scrolled.
-pub(crate) fn take(engine: &BaseDocument, document: &Document<'_>, pairs: &[Pair], view: View) -> Places {
-    let mut taking = Taking { engine, scale: view.scale_factor_f64(), known: HashMap::new() };
+pub(crate) fn take(
+    engine: &BaseDocument,
+    document: &Document<'_>,
+    pairs: &[Pair],
+    parts: &Parts,
+    view: View,
+) -> Places {
+    let mut taking = Taking { engine, parts, scale: view.scale_factor_f64(), known: HashMap::new() };
     let (links, mut boxes) = taking.links_and_boxes(document, pairs);
     boxes.sort_by_key(|one| one.node);
     boxes.dedup_by_key(|one| one.node);
@@ -39,6 +46,7 @@ struct Placed {
 
 struct Taking<'a> {
     engine: &'a BaseDocument,
+    parts: &'a Parts,
     scale: f64,
     known: HashMap<NodeId, Placed>,
 }
@@ -100,7 +108,10 @@ impl Taking<'_> {
     fn links_and_boxes(&mut self, document: &Document<'_>, pairs: &[Pair]) -> (Vec<Link>, Vec<NodeBox>) {
         let (mut links, mut boxes) = (Vec::new(), Vec::new());
         for (number, made) in pairs {
-            let (rects, fixed) = self.rects(*made);
+            let (mut rects, fixed) = self.rects(*made);
+            for next in self.parts.continued.get(made).into_iter().flatten() {
+                rects.extend(self.rects(*next).0);
+            }
             let node = document.node(*number).filter(|node| node.kind() == Kind::Element);
             let link = node.filter(|node| matches!(node.name(), Some("a" | "area")));
             if let Some(href) = link.and_then(|node| node.attribute("href")) {
@@ -117,6 +128,8 @@ impl Taking<'_> {
 
     fn text(&mut self, numbers: &HashMap<NodeId, u32>) -> Vec<TextBlock> {
         let mut blocks = Vec::new();
+        // Where the block of a paragraph is that the engine has in parts.
+        let mut joined: HashMap<usize, usize> = HashMap::new();
         let mut next: Vec<NodeId> = self.engine.try_root_element().map(|root| root.id).into_iter().collect();
         while let Some(node) = next.pop().and_then(|id| self.engine.get_node(id)) {
             next.extend(node.layout_children.borrow().iter().flatten().rev());
@@ -134,7 +147,8 @@ impl Taking<'_> {
             } else {
                 continue;
             };
-            if text.trim().is_empty() {
+            let part = self.parts.blocks.get(&node.id);
+            if text.trim().is_empty() && part.is_none() {
                 continue;
             }
             let placed = self.placed(node.id);
@@ -154,15 +168,25 @@ impl Taking<'_> {
                 .map(|one| one.index as u32)
                 .collect();
             breaks.sort_unstable();
-            blocks.push(TextBlock {
+            let block = TextBlock {
                 node: self.number_of(node, numbers),
                 fixed: placed.fixed,
                 text: text.to_owned(),
                 placed: transform.as_coeffs().map(|number| number as f32),
                 breaks,
                 pieces: pieces(layout, text.len()),
-            });
+            };
+            match part.and_then(|part| Some((part, *joined.get(&part.paragraph)?))) {
+                Some((part, at)) => join(&mut blocks[at], block, part.has_space_before),
+                None => {
+                    if let Some(part) = part {
+                        joined.insert(part.paragraph, blocks.len());
+                    }
+                    blocks.push(block);
+                }
+            }
         }
+        blocks.retain(|block: &TextBlock| !block.text.trim().is_empty());
         blocks
     }
 
@@ -177,6 +201,34 @@ impl Taking<'_> {
         }
         0
     }
+}
+
+/// Adds the next part of a paragraph.
+fn join(block: &mut TextBlock, next: TextBlock, has_space_before: bool) {
+    if has_space_before {
+        block.text.push(' ');
+    }
+    let at = block.text.len() as u32;
+    let line = block.pieces.last().map_or(0, |last| last.line + 1);
+    // Both are in the same box, one below the other.
+    let moved = (block.affine().inverse() * next.affine()).translation();
+    let (right, down) = (moved.x as f32, moved.y as f32);
+    block.text.push_str(&next.text);
+    block.breaks.extend(next.breaks.iter().map(|index| index + at));
+    block.pieces.extend(next.pieces.into_iter().map(|mut piece| {
+        piece.line += line;
+        piece.range = piece.range.start + at..piece.range.end + at;
+        for x in [&mut piece.left].into_iter().chain(piece.clusters.iter_mut().map(|one| &mut one.right)) {
+            *x += right;
+        }
+        for y in [&mut piece.top, &mut piece.bottom, &mut piece.baseline] {
+            *y += down;
+        }
+        for cluster in &mut piece.clusters {
+            (cluster.start, cluster.end) = (cluster.start + at, cluster.end + at);
+        }
+        piece
+    }));
 }
 
 /// Whether a box is painted as a child of the root: the only ones that the engine keeps in place. One with a `z-index` goes with the page.

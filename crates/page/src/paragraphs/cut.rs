@@ -1,0 +1,462 @@
+//! Breaks a paragraph of the engine's tree into several, and mends it again.
+
+use std::mem;
+
+use blitz_dom::node::NodeFlags;
+use blitz_dom::{Attribute, BaseDocument, ElementData, LocalName, Namespace, NodeData, NodeId, QualName};
+use style::computed_values::text_wrap_mode::T as Wrap;
+use style::data::ElementStyles;
+use style::properties::ComputedValues;
+use style::selector_parser::{PseudoElement, RestyleDamage};
+use style::servo_arc::Arc;
+use style::values::specified::box_::DisplayOutside;
+
+use super::{Bounds, Long, Part, Parts, Role, Told, collapses, role_of};
+
+/// Of a block that has a part of a paragraph and nothing of its own.
+const PART_STYLE: &str = "all: unset !important; display: block !important; unicode-bidi: inherit !important; text-decoration: inherit !important";
+/// Only the first line of a paragraph is indented.
+const LATER_STYLE: &str = "; text-indent: 0 !important";
+/// As many styles before the most that the engine takes, a part ends at the next gap between words; and a quarter as many before, anywhere.
+const RESERVE: u32 = 4_096;
+
+const HTML: &str = "http://www.w3.org/1999/xhtml";
+
+/// What is to be put back, the last first.
+#[derive(Default)]
+pub(super) struct Changes {
+    changes: Vec<Change>,
+    /// What the engine takes as a reason to make the boxes of a node anew.
+    all_damage: Option<RestyleDamage>,
+}
+
+enum Change {
+    Children { node: NodeId, children: Vec<NodeId> },
+    Parent { node: NodeId, parent: Option<NodeId> },
+    Text { node: NodeId, content: String },
+    Styles { node: NodeId, styles: ElementStyles },
+}
+
+impl Changes {
+    /// Puts everything back. What was made is left to itself.
+    pub(super) fn undo(&mut self, engine: &mut BaseDocument) {
+        while let Some(change) = self.changes.pop() {
+            match change {
+                Change::Children { node, children } => {
+                    set_children(engine, node, children);
+                    self.damage(engine, node);
+                }
+                Change::Parent { node, parent } => with(engine, node, |node| node.parent = parent),
+                Change::Text { node, content } => with(engine, node, |node| {
+                    if let Some(text) = node.text_data_mut() {
+                        text.content = content;
+                    }
+                }),
+                Change::Styles { node, styles } => set_styles(engine, node, styles),
+            }
+        }
+    }
+
+    /// Breaks a paragraph.
+    pub(super) fn cut(&mut self, engine: &mut BaseDocument, long: &Long, bounds: Bounds, parts: &mut Parts) {
+        let Some(container) = engine.get_node(long.container) else { return };
+        let Some(run) = container.children.get(long.children.clone()).map(<[NodeId]>::to_vec) else { return };
+        let all = container.children.to_vec();
+        let styles = [PART_STYLE.to_owned(), format!("{PART_STYLE}{LATER_STYLE}")];
+        let [Some(first), Some(later)] = self.part_styles(engine, long.container, styles) else { return };
+        let mut cutting = Cutting {
+            engine,
+            changes: self,
+            continued: &mut parts.continued,
+            bounds,
+            container: long.container,
+            later,
+            levels: Vec::new(),
+            styles: 0,
+            is_due: false,
+            space_due: false,
+            blocks: Vec::new(),
+            torn: 0,
+        };
+        cutting.begin(first, run);
+        cutting.go();
+        let Cutting { blocks, torn, .. } = cutting;
+        // What the container's style puts before and behind its lines goes with them.
+        let ends = [
+            (long.children.start == 0, PseudoElement::Before, blocks.first()),
+            (long.children.end == all.len(), PseudoElement::After, blocks.last()),
+        ];
+        for (is_at_end, pseudo, block) in ends {
+            if let (true, Some((block, _))) = (is_at_end, block)
+                && pseudo_of(engine, long.container, &pseudo).is_some_and(|style| is_inline(&style))
+            {
+                self.move_pseudo(engine, long.container, *block, &pseudo);
+            }
+        }
+        for (block, has_space_before) in &blocks {
+            let part = Part { paragraph: parts.paragraphs.len(), has_space_before: *has_space_before };
+            parts.blocks.insert(*block, part);
+        }
+        parts.paragraphs.push(Told { styles: long.styles, parts: blocks.len(), torn });
+        let mut children = all;
+        children.splice(long.children.clone(), blocks.into_iter().map(|(block, _)| block));
+        self.set_children(engine, long.container, children);
+        self.damage(engine, long.container);
+    }
+
+    fn damage(&self, engine: &mut BaseDocument, node: NodeId) {
+        if let Some(damage) = self.all_damage {
+            with(engine, node, |node| node.insert_damage(damage));
+        }
+    }
+
+    /// Styles of elements that would be the last ones in a container. Nothing else is styled for it.
+    fn part_styles(
+        &mut self,
+        engine: &mut BaseDocument,
+        container: NodeId,
+        styles: [String; 2],
+    ) -> [Option<Arc<ComputedValues>>; 2] {
+        let made = styles.map(|value| {
+            let style = Attribute { name: name_of("style", ""), value };
+            let made = engine.mutate().create_element(name_of("part", HTML), vec![style]);
+            with(engine, made, |node| {
+                node.parent = Some(container);
+                node.flags.insert(NodeFlags::IS_IN_DOCUMENT);
+            });
+            self.all_damage = engine.get_node(made).and_then(blitz_dom::Node::damage);
+            made
+        });
+        let Some(before) = engine.get_node(container).map(|node| node.children.clone()) else {
+            return [None, None];
+        };
+        with(engine, container, |node| node.children.extend(made));
+        with(engine, made[0], |node| node.mark_ancestors_dirty());
+        engine.resolve_stylist(0.0);
+        with(engine, container, |node| node.children = before);
+        made.map(|made| styles_of(engine, made)?.primary)
+    }
+
+    fn set_children(&mut self, engine: &mut BaseDocument, node: NodeId, children: Vec<NodeId>) {
+        let Some(before) = engine.get_node(node).map(|node| node.children.to_vec()) else { return };
+        self.changes.push(Change::Children { node, children: before });
+        set_children(engine, node, children);
+    }
+
+    /// Puts nodes below another one.
+    fn adopt(&mut self, engine: &mut BaseDocument, parent: NodeId, children: Vec<NodeId>) {
+        for child in &children {
+            let Some(node) = engine.get_node_mut(*child) else { continue };
+            if node.parent != Some(parent) {
+                self.changes.push(Change::Parent { node: *child, parent: node.parent });
+                node.parent = Some(parent);
+            }
+        }
+        self.set_children(engine, parent, children);
+    }
+
+    fn set_text(&mut self, engine: &mut BaseDocument, node: NodeId, content: &str) {
+        with(engine, node, |text| {
+            if let Some(text) = text.text_data_mut() {
+                let content = mem::replace(&mut text.content, content.to_owned());
+                self.changes.push(Change::Text { node, content });
+            }
+        });
+    }
+
+    /// What stands before or behind an element stands before or behind another one.
+    fn move_pseudo(&mut self, engine: &mut BaseDocument, from: NodeId, to: NodeId, pseudo: &PseudoElement) {
+        let (Some(mut source), Some(mut target)) = (styles_of(engine, from), styles_of(engine, to)) else {
+            return;
+        };
+        let Some(style) = source.pseudos.get(pseudo).cloned() else { return };
+        self.changes.push(Change::Styles { node: from, styles: source.clone() });
+        target.pseudos.set(pseudo, style);
+        let mut left = ElementStyles { primary: source.primary.take(), ..ElementStyles::default() };
+        for other in [PseudoElement::Before, PseudoElement::After] {
+            if let Some(style) = source.pseudos.get(&other).filter(|_| other != *pseudo) {
+                left.pseudos.set(&other, style.clone());
+            }
+        }
+        set_styles(engine, from, left);
+        set_styles(engine, to, target);
+    }
+}
+
+/// An element of the paragraph that is gone through, or the paragraph itself.
+struct Level {
+    /// As it is in the page.
+    origin: NodeId,
+    /// What has its children in the part that is being made.
+    target: NodeId,
+    /// Those of the page, and which is next.
+    source: Vec<NodeId>,
+    next: usize,
+    children: Vec<NodeId>,
+    /// Whether it has not all of the children that it has in the page.
+    is_cut: bool,
+}
+
+struct Cutting<'a> {
+    engine: &'a mut BaseDocument,
+    changes: &'a mut Changes,
+    continued: &'a mut std::collections::HashMap<NodeId, Vec<NodeId>>,
+    bounds: Bounds,
+    container: NodeId,
+    /// The style of blocks behind the first.
+    later: Arc<ComputedValues>,
+    levels: Vec<Level>,
+    /// Of the part that is being made.
+    styles: u32,
+    /// A line ended: the next thing is in another part.
+    is_due: bool,
+    /// White space went with the end of the part.
+    space_due: bool,
+    /// Each with whether there was white space before it that is gone.
+    blocks: Vec<(NodeId, bool)>,
+    torn: usize,
+}
+
+impl Cutting<'_> {
+    fn begin(&mut self, style: Arc<ComputedValues>, source: Vec<NodeId>) {
+        let block = anonymous(
+            self.engine,
+            self.container,
+            "div",
+            ElementStyles { primary: Some(style), ..ElementStyles::default() },
+        );
+        self.blocks.push((block, false));
+        self.levels.push(Level {
+            origin: self.container,
+            target: block,
+            source,
+            next: 0,
+            children: Vec::new(),
+            is_cut: true,
+        });
+    }
+
+    fn go(&mut self) {
+        while let Some(level) = self.levels.last_mut() {
+            let Some(child) = level.source.get(level.next).copied() else {
+                self.leave();
+                continue;
+            };
+            level.next += 1;
+            let Some(node) = self.engine.get_node(child) else { continue };
+            let role = role_of(node);
+            if role != Role::Nothing {
+                if !self.is_due && self.styles >= self.most() {
+                    self.tear(false);
+                }
+                self.cut_if_due();
+            }
+            match role {
+                Role::Text => self.text(child),
+                Role::Inline | Role::Contents => self.enter(child),
+                Role::LineBreak => {
+                    self.keep(child);
+                    self.styles += 1;
+                    self.is_due = self.styles >= self.bounds.part;
+                }
+                Role::Atomic | Role::Block | Role::Nothing => self.keep(child),
+            }
+        }
+    }
+
+    /// Styles at which a part ends wherever it is: what is open counts again.
+    fn most(&self) -> u32 {
+        self.bounds.styles_max.saturating_sub(RESERVE / 4).max(self.bounds.part)
+    }
+
+    /// Styles at which a part ends between two words.
+    fn many(&self) -> u32 {
+        self.bounds.styles_max.saturating_sub(RESERVE).max(self.bounds.part)
+    }
+
+    fn tear(&mut self, has_space: bool) {
+        self.is_due = true;
+        self.space_due = has_space;
+        self.torn += 1;
+    }
+
+    fn keep(&mut self, child: NodeId) {
+        if let Some(level) = self.levels.last_mut() {
+            level.children.push(child);
+        }
+    }
+
+    fn enter(&mut self, element: NodeId) {
+        let Some(node) = self.engine.get_node(element) else { return };
+        let source = node.children.to_vec();
+        self.styles += super::survey::styles_of(node);
+        let level =
+            Level { origin: element, target: element, source, next: 0, children: Vec::new(), is_cut: false };
+        self.levels.push(level);
+    }
+
+    /// All children of an element are done.
+    fn leave(&mut self) {
+        let Some(origin) = self.levels.last().map(|level| level.origin) else { return };
+        if self.levels.len() > 1
+            && pseudo_of(self.engine, self.target_of(origin), &PseudoElement::After).is_some()
+        {
+            self.cut_if_due();
+        }
+        let Some(level) = self.levels.pop() else { return };
+        if level.is_cut {
+            self.changes.adopt(self.engine, level.target, level.children);
+        }
+        self.keep(level.target);
+    }
+
+    fn target_of(&self, origin: NodeId) -> NodeId {
+        self.levels.last().map_or(origin, |level| level.target)
+    }
+
+    fn cut_if_due(&mut self) {
+        if self.is_due {
+            self.cut();
+        }
+    }
+
+    /// Ends a part here, and begins another one in which the same elements are open.
+    fn cut(&mut self) {
+        self.is_due = false;
+        let has_space = mem::take(&mut self.space_due);
+        for number in (1..self.levels.len()).rev() {
+            let level = &mut self.levels[number];
+            level.is_cut = true;
+            let (target, children) = (level.target, mem::take(&mut level.children));
+            self.changes.adopt(self.engine, target, children);
+            self.levels[number - 1].children.push(target);
+        }
+        let ended = mem::take(&mut self.levels[0].children);
+        self.changes.adopt(self.engine, self.levels[0].target, ended);
+        let style = ElementStyles { primary: Some(self.later.clone()), ..ElementStyles::default() };
+        let block = anonymous(self.engine, self.container, "div", style);
+        self.blocks.push((block, has_space));
+        self.levels[0].target = block;
+        self.styles = 0;
+        for number in 1..self.levels.len() {
+            let (origin, before) = (self.levels[number].origin, self.levels[number].target);
+            let next = self.next_of(origin, before, self.levels[number - 1].target);
+            self.levels[number].target = next;
+            if let Some(node) = self.engine.get_node(origin) {
+                self.styles += super::survey::styles_of(node);
+            }
+        }
+    }
+
+    /// What has the children of an element in the next part.
+    fn next_of(&mut self, origin: NodeId, before: NodeId, parent: NodeId) -> NodeId {
+        let styles = styles_of(self.engine, origin).unwrap_or_default();
+        let name =
+            self.engine.get_node(origin).and_then(|node| Some(node.element_data()?.name.local.clone()));
+        let styles = ElementStyles { primary: styles.primary, ..ElementStyles::default() };
+        let next = anonymous(self.engine, parent, name.as_deref().unwrap_or("span"), styles);
+        self.changes.move_pseudo(self.engine, before, next, &PseudoElement::After);
+        self.continued.entry(origin).or_default().push(next);
+        next
+    }
+
+    fn text(&mut self, id: NodeId) {
+        let Some(content) = self.engine.get_node(id).and_then(|node| node.text_data()) else { return };
+        let Some(around) = self.levels.last().map(|level| level.origin) else { return };
+        let Some(style) = styles_of(self.engine, around).and_then(|styles| styles.primary) else { return };
+        if self.styles < self.bounds.part {
+            return self.keep(id);
+        }
+        let content = content.content.clone();
+        let mut rest = content.as_str();
+        let mut is_first = true;
+        while let Some((at, is_end)) = self.place_in(rest, &style) {
+            let (part, behind) = rest.split_at(at);
+            if is_end {
+                self.is_due = true;
+            } else {
+                self.tear(collapses(&style));
+            }
+            if behind.is_empty() {
+                break;
+            }
+            self.keep_text(id, part, mem::take(&mut is_first));
+            self.cut();
+            rest = behind;
+            if self.styles < self.bounds.part {
+                break;
+            }
+        }
+        if is_first {
+            self.keep(id);
+        } else {
+            self.keep_text(id, rest, false);
+        }
+    }
+
+    fn keep_text(&mut self, id: NodeId, content: &str, is_first: bool) {
+        if is_first {
+            self.changes.set_text(self.engine, id, content);
+            return self.keep(id);
+        }
+        let made = self.engine.create_text_node(content);
+        with(self.engine, made, |node| node.flags.insert(NodeFlags::IS_IN_DOCUMENT));
+        self.keep(made);
+    }
+
+    /// Behind what of a text a part can end, and whether a line ends there anyhow.
+    fn place_in(&self, text: &str, style: &ComputedValues) -> Option<(usize, bool)> {
+        use style::computed_values::white_space_collapse::T as Collapse;
+        if style.clone_white_space_collapse() != Collapse::Collapse
+            && let Some(at) = text.find('\n')
+        {
+            return Some((at + 1, true));
+        }
+        let is_torn = self.styles >= self.many() && style.clone_text_wrap_mode() == Wrap::Wrap;
+        let at = text.find([' ', '\n', '\t']).filter(|_| is_torn)?;
+        Some((at + 1, false))
+    }
+}
+
+fn name_of(local: &str, namespace: &str) -> QualName {
+    QualName::new(None, Namespace::from(namespace), LocalName::from(local))
+}
+
+/// A box that is no element of the page.
+fn anonymous(engine: &mut BaseDocument, parent: NodeId, name: &str, styles: ElementStyles) -> NodeId {
+    let data = ElementData::new(name_of(name, HTML), Vec::new());
+    let made = engine.create_node(NodeData::AnonymousBlock(Box::new(data)));
+    with(engine, made, |node| {
+        node.parent = Some(parent);
+        node.flags.insert(NodeFlags::IS_IN_DOCUMENT);
+        node.stylo_element_data_mut().ensure_init_mut().set_restyled();
+    });
+    set_styles(engine, made, styles);
+    made
+}
+
+fn with(engine: &mut BaseDocument, node: NodeId, work: impl FnOnce(&mut blitz_dom::Node)) {
+    if let Some(node) = engine.get_node_mut(node) {
+        work(node);
+    }
+}
+
+fn set_children(engine: &mut BaseDocument, node: NodeId, children: Vec<NodeId>) {
+    with(engine, node, |node| node.children = children.into_iter().collect());
+}
+
+fn styles_of(engine: &BaseDocument, node: NodeId) -> Option<ElementStyles> {
+    Some(engine.get_node(node)?.try_stylo_element_data()?.get()?.styles.clone())
+}
+
+fn set_styles(engine: &mut BaseDocument, node: NodeId, styles: ElementStyles) {
+    with(engine, node, |node| node.stylo_element_data_mut().ensure_init_mut().styles = styles);
+}
+
+fn pseudo_of(engine: &BaseDocument, node: NodeId, pseudo: &PseudoElement) -> Option<Arc<ComputedValues>> {
+    styles_of(engine, node)?.pseudos.get(pseudo).cloned()
+}
+
+fn is_inline(style: &ComputedValues) -> bool {
+    style.clone_display().outside() == DisplayOutside::Inline
+}

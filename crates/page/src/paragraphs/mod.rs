@@ -1,0 +1,196 @@
+//! Paragraphs with more pieces than the engine can count: they are given to it as several, one below the other.
+//!
+//! The engine's text layout counts the styles of a paragraph (one for each element in it) in 16 bits, and fails on more. A listing with its
+//! words in colours has more. Between style and layout such a paragraph is broken where a line ends anyhow, so that it looks as it would;
+//! only where there is no such place, a line ends earlier than it would, and that is said.
+//!
+//! Invariants:
+//! - A page without such a paragraph is laid out as if this were not there.
+//! - The engine's style is of the page as it is: what is changed here is no element to a selector, and is put back before anything is
+//!   styled again.
+//! - What is where is told of the page as it is: see [`Paragraphs::parts`].
+//!
+//! What it must not do: recurse on the depth of the page.
+
+mod cut;
+mod survey;
+
+use std::collections::HashMap;
+
+use blitz_dom::{BaseDocument, Node, NodeId};
+use style::computed_values::float::T as Float;
+use style::computed_values::position::T as Position;
+use style::computed_values::white_space_collapse::T as Collapse;
+use style::properties::ComputedValues;
+use style::values::specified::box_::{DisplayInside, DisplayOutside};
+
+use self::cut::Changes;
+
+/// Styles that the engine can count in a paragraph.
+const STYLES_MAX: u32 = 1 << 16;
+/// Styles after which a paragraph that has too many is broken at the next end of a line.
+const PART_STYLES: u32 = 1 << 14;
+/// Styles that an element makes at most: its own, and that of what its style puts before and behind it, each with and without wrapping.
+const STYLES_OF_ELEMENT: u64 = 6;
+
+/// What is taken as too much, and how much is left together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Of a paragraph that is left as it is.
+    styles_max: u32,
+    /// Of a part, at the first end of a line behind it.
+    part: u32,
+}
+
+impl Bounds {
+    /// Those of the engine.
+    pub(crate) const ENGINE: Bounds = Bounds { styles_max: STYLES_MAX, part: PART_STYLES };
+}
+
+/// Where a part belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// The number of the paragraph.
+    pub(crate) paragraph: usize,
+    /// Whether there was white space between it and the part before that neither of them has.
+    pub(crate) has_space_before: bool,
+}
+
+/// What was broken, and into what.
+#[derive(Default)]
+pub(crate) struct Parts {
+    /// The blocks that stand for paragraphs, by the engine's numbers.
+    pub(crate) blocks: HashMap<NodeId, Part>,
+    /// What stands for an element behind the first end of a part within it.
+    pub(crate) continued: HashMap<NodeId, Vec<NodeId>>,
+    paragraphs: Vec<Told>,
+}
+
+/// What is told of a paragraph.
+struct Told {
+    styles: u32,
+    parts: usize,
+    /// Where no line ended.
+    torn: usize,
+}
+
+/// See the module.
+pub(crate) struct Paragraphs {
+    bounds: Bounds,
+    is_needed: bool,
+    parts: Parts,
+    changes: Changes,
+    /// What was asked for when the engine was last asked to lay out.
+    asked: Option<u32>,
+}
+
+impl Paragraphs {
+    /// Of a page with so many elements.
+    pub(crate) fn new(bounds: Bounds, elements: usize) -> Paragraphs {
+        Paragraphs {
+            bounds,
+            is_needed: elements as u64 * STYLES_OF_ELEMENT >= u64::from(bounds.styles_max),
+            parts: Parts::default(),
+            changes: Changes::default(),
+            asked: None,
+        }
+    }
+
+    /// Style and layout. `asked` is how often the page asked for something up to now: only an answer changes what is already laid out.
+    pub(crate) fn resolve(&mut self, engine: &mut BaseDocument, asked: u32) {
+        if self.is_needed && self.asked.replace(asked) != Some(asked) {
+            self.changes.undo(engine);
+            self.parts = Parts::default();
+            engine.handle_messages();
+            // The engine does nothing either without a page, or while it waits for style sheets.
+            if engine.try_root_element().is_some() && !engine.has_pending_critical_resources() {
+                engine.resolve_stylist(0.0);
+                for long in survey::long_paragraphs(engine, self.bounds.styles_max) {
+                    self.changes.cut(engine, &long, self.bounds, &mut self.parts);
+                }
+            }
+        }
+        engine.resolve(0.0);
+    }
+
+    /// What was broken.
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// What does not look as it would, for people.
+    pub(crate) fn left_out(&self) -> Vec<String> {
+        let torn = self.parts.paragraphs.iter().filter(|told| told.torn > 0);
+        torn.map(|told| {
+            let Told { styles, parts, torn } = told;
+            format!(
+                "a paragraph in one: it has {styles} pieces, and the engine takes no more than {} at once, so it was broken into \
+                 {parts}, and {torn} of its lines end too early",
+                self.bounds.styles_max
+            )
+        })
+        .collect()
+    }
+}
+
+/// A paragraph with too many styles.
+struct Long {
+    container: NodeId,
+    /// Which of the container's children it is of.
+    children: std::ops::Range<usize>,
+    styles: u32,
+}
+
+/// How a node takes part in a paragraph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Text,
+    /// Its children are part of the paragraph that it is in.
+    Inline,
+    /// It has no box, and its children are in its place.
+    Contents,
+    LineBreak,
+    /// A box in a line or beside it, with paragraphs of its own if it has any.
+    Atomic,
+    /// It ends the paragraph before it.
+    Block,
+    /// As if it were not there.
+    Nothing,
+}
+
+fn role_of(node: &Node) -> Role {
+    if node.is_text_node() {
+        return Role::Text;
+    }
+    let Some(element) = node.element_data() else { return Role::Nothing };
+    let Some(style) = node.primary_styles() else { return Role::Nothing };
+    let display = style.clone_display();
+    match (display.outside(), display.inside()) {
+        (_, DisplayInside::Contents) => Role::Contents,
+        (DisplayOutside::None, _) | (_, DisplayInside::None) => Role::Nothing,
+        _ if !is_in_flow(&style) => Role::Atomic,
+        (DisplayOutside::Inline, DisplayInside::Flow) => match &*element.name.local {
+            "br" => Role::LineBreak,
+            // Those that the engine lays out as boxes whatever their style says.
+            "img" | "svg" | "canvas" | "video" | "embed" | "iframe" | "input" | "textarea" | "button" => {
+                Role::Atomic
+            }
+            _ => Role::Inline,
+        },
+        (DisplayOutside::Inline, _) => Role::Atomic,
+        _ => Role::Block,
+    }
+}
+
+fn is_in_flow(style: &ComputedValues) -> bool {
+    matches!(style.clone_position(), Position::Static | Position::Relative | Position::Sticky)
+        && style.clone_float() == Float::None
+}
+
+/// Whether white space that follows white space is left away.
+fn collapses(style: &ComputedValues) -> bool {
+    matches!(style.clone_white_space_collapse(), Collapse::Collapse | Collapse::PreserveBreaks)
+}
+
+#[cfg(test)]
+mod tests;
