@@ -4,6 +4,7 @@
 //! the viewport instead.
 
 mod find;
+mod fragments;
 pub(crate) mod take;
 mod text;
 pub(crate) mod wire;

@@ -11,6 +11,7 @@ use kurbo::{Affine, Rect};
 use parley::{Layout, PositionedLayoutItem};
 use style::computed_values::visibility::T as Visibility;
 
+use super::fragments::Fragments;
 use super::text::{Cluster, Piece, place_of};
 use super::{Link, NodeBox, Places, TextBlock};
 use crate::paragraphs::Parts;
@@ -25,7 +26,13 @@ pub(crate) fn take(
     parts: &Parts,
     view: View,
 ) -> Places {
-    let mut taking = Taking { engine, parts, scale: view.scale_factor_f64(), known: HashMap::new() };
+    let mut taking = Taking {
+        engine,
+        parts,
+        scale: view.scale_factor_f64(),
+        known: HashMap::new(),
+        fragments: Fragments::default(),
+    };
     let (links, mut boxes) = taking.links_and_boxes(document, pairs);
     boxes.sort_by_key(|one| one.node);
     boxes.dedup_by_key(|one| one.node);
@@ -49,6 +56,7 @@ struct Taking<'a> {
     parts: &'a Parts,
     scale: f64,
     known: HashMap<NodeId, Placed>,
+    fragments: Fragments,
 }
 
 impl Taking<'_> {
@@ -94,11 +102,11 @@ impl Taking<'_> {
             let [x0, y0, x1, y1] = [left, top, right, bottom].map(|css| f64::from(css) * scale);
             Rect::new(x0, y0, x1, y1)
         };
-        let fragments = node.inline_fragment_boxes().zip(node.inline_root_ancestor());
-        if let Some((fragments, root)) = fragments {
-            let placed = self.placed(root.id);
-            let rects = fragments.map(|one| scaled(one.left, one.top, one.right, one.bottom));
-            return (rects.map(|rect| placed.transform.transform_rect_bbox(rect)).collect(), placed.fixed);
+        if let Some((root, pieces)) = self.fragments.of(self.engine, node) {
+            let rects: Vec<Rect> = pieces.iter().map(|[x0, y0, x1, y1]| scaled(*x0, *y0, *x1, *y1)).collect();
+            let placed = self.placed(root);
+            let rects = rects.into_iter().map(|rect| placed.transform.transform_rect_bbox(rect));
+            return (rects.collect(), placed.fixed);
         }
         let placed = self.placed(id);
         let size = node.final_layout().size;

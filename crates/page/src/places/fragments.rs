@@ -1,0 +1,81 @@
+//! Where the pieces of elements in lines are. The engine tells it of one element, and goes over all lines for it; here all elements of
+//! the same lines are told at once, since there can be as many of them as there are lines.
+
+use std::collections::HashMap;
+
+use blitz_dom::{BaseDocument, Node, NodeId};
+use parley::PositionedLayoutItem;
+
+/// Left, top, right, bottom, in CSS pixels of the box that has the lines.
+pub(super) type Piece = [f32; 4];
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Fragments {
+    /// By the box that has the lines.
+    known: HashMap<NodeId, HashMap<NodeId, Vec<Piece>>>,
+}
+
+impl Fragments {
+    /// The box that has the lines that an element is in, and the element's pieces, one a line; none, if it has a box of its own.
+    pub(super) fn of<'a>(
+        &'a mut self,
+        engine: &BaseDocument,
+        element: &'a Node,
+    ) -> Option<(NodeId, &'a [Piece])> {
+        if !element.is_non_atomic_inline() {
+            return None;
+        }
+        let root = element.inline_root_ancestor()?;
+        root.element_data()?.inline_layout_data.as_ref()?;
+        let known = self.known.entry(root.id).or_insert_with(|| pieces(engine, root));
+        Some((root.id, known.get(&element.id).map_or(&[], Vec::as_slice)))
+    }
+}
+
+/// The pieces of all elements in the lines of a box.
+fn pieces(engine: &BaseDocument, root: &Node) -> HashMap<NodeId, Vec<Piece>> {
+    let mut all: HashMap<NodeId, Vec<(usize, Piece)>> = HashMap::new();
+    let lines = root.element_data().and_then(|element| element.inline_layout_data.as_deref());
+    let Some(lines) = lines else { return HashMap::new() };
+    for (number, line) in lines.layout.lines().enumerate() {
+        let metrics = line.metrics();
+        for item in line.items() {
+            let (id, [left, top, right, bottom]) = match item {
+                PositionedLayoutItem::GlyphRun(run) => {
+                    let left = run.offset();
+                    let piece =
+                        [left, metrics.block_min_coord, left + run.advance(), metrics.block_max_coord];
+                    (run.style().brush.id, piece)
+                }
+                PositionedLayoutItem::InlineBox(one) => {
+                    (NodeId::from_u64(one.id), [one.x, one.y, one.x + one.width, one.y + one.height])
+                }
+            };
+            let mut next = Some(id).filter(|id| *id != root.id);
+            while let Some(id) = next {
+                let pieces = all.entry(id).or_default();
+                match pieces.last_mut().filter(|(line, _)| *line == number) {
+                    Some((_, piece)) => {
+                        *piece = [
+                            piece[0].min(left),
+                            piece[1].min(top),
+                            piece[2].max(right),
+                            piece[3].max(bottom),
+                        ];
+                    }
+                    None => pieces.push((number, [left, top, right, bottom])),
+                }
+                next = engine.get_node(id).and_then(|node| node.parent).filter(|id| *id != root.id);
+            }
+        }
+    }
+    let inset = root.unrounded_layout().padding + root.unrounded_layout().border;
+    let (x, y) = (inset.left, inset.top + lines.block_offset);
+    let scale = lines.layout.scale();
+    let in_box = |(_, piece): (usize, Piece)| {
+        let [left, top, right, bottom] = piece.map(|at| at / scale);
+        [x + left, y + top, x + right, y + bottom]
+    };
+    all.into_iter().map(|(id, pieces)| (id, pieces.into_iter().map(in_box).collect())).collect()
+}
