@@ -189,14 +189,17 @@ impl Looked {
     }
 }
 
-/// Whether there is something on it: at least one of a hundred pixels has another colour than most.
+/// Whether there is something on it: at least one of a hundred pixels has another colour than most. What may be a scroll bar is nothing:
+/// a window has one before it has a page.
 pub(super) fn shows_something(picture: &[u8]) -> bool {
     let mut colours = std::collections::HashMap::new();
-    for pixel in picture.chunks_exact(PIXEL_BYTES) {
-        *colours.entry(pixel).or_insert(0usize) += 1;
+    for line in picture.chunks_exact(WIDTH * PIXEL_BYTES) {
+        for pixel in line[..CONTENT_WIDTH * PIXEL_BYTES].chunks_exact(PIXEL_BYTES) {
+            *colours.entry(pixel).or_insert(0usize) += 1;
+        }
     }
     let most = colours.values().max().copied().unwrap_or_default();
-    let all = picture.len() / PIXEL_BYTES;
+    let all: usize = colours.values().sum();
     (all - most) * 100 >= all
 }
 
@@ -210,5 +213,14 @@ mod tests {
         assert!(!shows_something(&picture));
         picture[..WIDTH * 10 * PIXEL_BYTES].fill(7);
         assert!(shows_something(&picture));
+    }
+
+    #[test]
+    fn a_window_without_a_page_shows_nothing_though_it_has_a_scroll_bar() {
+        let mut picture = vec![255; WIDTH * HEIGHT * PIXEL_BYTES];
+        for line in picture.chunks_exact_mut(WIDTH * PIXEL_BYTES) {
+            line[CONTENT_WIDTH * PIXEL_BYTES..].fill(0xe6);
+        }
+        assert!(!shows_something(&picture));
     }
 }

@@ -128,6 +128,18 @@ fn what_is_kept_is_there_when_the_window_is_closed_at_once() {
 }
 
 #[test]
+fn what_is_not_kept_is_said_though_the_window_is_closed_at_once() {
+    let Some(screen) = Screen::start() else { return };
+    let place = Place::new();
+    let page = place.write("a.html", long("A page", ""));
+    let more = ["--exit-after-first-frame", "--quota", "1000"];
+    let (out, notes) = Window::open_with(&screen, place.program(), &page, SIZE, &more).ended();
+    assert!(out.starts_with("cold: "), "{out}");
+    assert!(notes.starts_with("holdfast-page: the page is not kept: the page takes "), "{notes}");
+    assert_eq!(notes.lines().count(), 1, "{notes}");
+}
+
+#[test]
 fn parts_that_stay_in_their_place_are_painted_by_the_engine_or_from_the_list_alike() {
     let Some(screen) = Screen::start() else { return };
     let place = Place::new();
