@@ -110,7 +110,7 @@ pub(crate) fn run(job: Job) -> Result<(Made, Coming<Rest>), PageError> {
     steps::run(job.limits.time + network, move |hand| make(&job, Bounds::ENGINE, hand))
 }
 
-fn make(job: &Job, bounds: Bounds, hand: &Hand<Made, Rest>) -> Result<Rest, PageError> {
+pub(crate) fn make(job: &Job, bounds: Bounds, hand: &Hand<Made, Rest>) -> Result<Rest, PageError> {
     let started = Instant::now();
     let document = Document::from_bytes(job.dom.bytes())?;
     check_depth(&document, &job.limits)?;

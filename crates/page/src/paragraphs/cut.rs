@@ -11,15 +11,13 @@ use style::selector_parser::{PseudoElement, RestyleDamage};
 use style::servo_arc::Arc;
 use style::values::specified::box_::DisplayOutside;
 
-use super::{Bounds, Long, Part, Parts, Role, Told, collapses, role_of};
+use super::{Bounds, Long, Part, Parts, Role, Told, collapses, keeps_lines, plan, role_of, survey};
 
 /// Of a block that has a part of a paragraph and nothing of its own.
-const PART_STYLE: &str = "all: unset !important; display: block !important; unicode-bidi: inherit !important; text-decoration: inherit !important";
+const PART_STYLE: &str = "all: unset !important; display: block !important; unicode-bidi: inherit !important; text-decoration: inherit !important; \
+     vertical-align: inherit !important";
 /// Only the first line of a paragraph is indented.
 const LATER_STYLE: &str = "; text-indent: 0 !important";
-/// As many styles before the most that the engine takes, a part ends at the next gap between words; and a quarter as many before, anywhere.
-const RESERVE: u32 = 4_096;
-
 const HTML: &str = "http://www.w3.org/1999/xhtml";
 
 /// What is to be put back, the last first.
@@ -64,6 +62,8 @@ impl Changes {
         let all = container.children.to_vec();
         let styles = [PART_STYLE.to_owned(), format!("{PART_STYLE}{LATER_STYLE}")];
         let [Some(first), Some(later)] = self.part_styles(engine, long.container, styles) else { return };
+        let mut ends = plan::ends(engine, long.container, &run, bounds);
+        ends.reverse();
         let mut cutting = Cutting {
             engine,
             changes: self,
@@ -72,6 +72,8 @@ impl Changes {
             container: long.container,
             later,
             levels: Vec::new(),
+            ends,
+            line: 0,
             styles: 0,
             is_due: false,
             space_due: false,
@@ -86,9 +88,11 @@ impl Changes {
             (long.children.start == 0, PseudoElement::Before, blocks.first()),
             (long.children.end == all.len(), PseudoElement::After, blocks.last()),
         ];
+        let is_all = long.children == (0..all.len());
         for (is_at_end, pseudo, block) in ends {
             if let (true, Some((block, _))) = (is_at_end, block)
-                && pseudo_of(engine, long.container, &pseudo).is_some_and(|style| is_inline(&style))
+                && let Some(style) = pseudo_of(engine, long.container, &pseudo)
+                && (is_all || style.clone_display().outside() == DisplayOutside::Inline)
             {
                 self.move_pseudo(engine, long.container, *block, &pseudo);
             }
@@ -206,6 +210,9 @@ struct Cutting<'a> {
     /// The style of blocks behind the first.
     later: Arc<ComputedValues>,
     levels: Vec<Level>,
+    /// The ends of lines with which parts end, the next one last, and how many there were.
+    ends: Vec<u32>,
+    line: u32,
     /// Of the part that is being made.
     styles: u32,
     /// A line ended: the next thing is in another part.
@@ -246,7 +253,7 @@ impl Cutting<'_> {
             let Some(node) = self.engine.get_node(child) else { continue };
             let role = role_of(node);
             if role != Role::Nothing {
-                if !self.is_due && self.styles >= self.most() {
+                if !self.is_due && self.styles >= self.bounds.element {
                     self.tear(false);
                 }
                 self.cut_if_due();
@@ -257,21 +264,11 @@ impl Cutting<'_> {
                 Role::LineBreak => {
                     self.keep(child);
                     self.styles += 1;
-                    self.is_due = self.styles >= self.bounds.part;
+                    self.is_due = self.ends_line();
                 }
                 Role::Atomic | Role::Block | Role::Nothing => self.keep(child),
             }
         }
-    }
-
-    /// Styles at which a part ends wherever it is: what is open counts again.
-    fn most(&self) -> u32 {
-        self.bounds.styles_max.saturating_sub(RESERVE / 4).max(self.bounds.part)
-    }
-
-    /// Styles at which a part ends between two words.
-    fn many(&self) -> u32 {
-        self.bounds.styles_max.saturating_sub(RESERVE).max(self.bounds.part)
     }
 
     fn tear(&mut self, has_space: bool) {
@@ -289,7 +286,7 @@ impl Cutting<'_> {
     fn enter(&mut self, element: NodeId) {
         let Some(node) = self.engine.get_node(element) else { return };
         let source = node.children.to_vec();
-        self.styles += super::survey::styles_of(node);
+        self.styles += survey::styles_of(node);
         let level =
             Level { origin: element, target: element, source, next: 0, children: Vec::new(), is_cut: false };
         self.levels.push(level);
@@ -343,7 +340,7 @@ impl Cutting<'_> {
             let next = self.next_of(origin, before, self.levels[number - 1].target);
             self.levels[number].target = next;
             if let Some(node) = self.engine.get_node(origin) {
-                self.styles += super::survey::styles_of(node);
+                self.styles += survey::styles_of(node);
             }
         }
     }
@@ -364,34 +361,34 @@ impl Cutting<'_> {
         let Some(content) = self.engine.get_node(id).and_then(|node| node.text_data()) else { return };
         let Some(around) = self.levels.last().map(|level| level.origin) else { return };
         let Some(style) = styles_of(self.engine, around).and_then(|styles| styles.primary) else { return };
-        if self.styles < self.bounds.part {
-            return self.keep(id);
-        }
         let content = content.content.clone();
         let mut rest = content.as_str();
         let mut is_first = true;
         while let Some((at, is_end)) = self.place_in(rest, &style) {
-            let (part, behind) = rest.split_at(at);
             if is_end {
                 self.is_due = true;
             } else {
                 self.tear(collapses(&style));
             }
+            let (part, behind) = rest.split_at(at);
             if behind.is_empty() {
                 break;
             }
             self.keep_text(id, part, mem::take(&mut is_first));
             self.cut();
             rest = behind;
-            if self.styles < self.bounds.part {
-                break;
-            }
         }
         if is_first {
             self.keep(id);
         } else {
             self.keep_text(id, rest, false);
         }
+    }
+
+    /// Whether a part ends with the line that ends here.
+    fn ends_line(&mut self) -> bool {
+        self.line += 1;
+        self.ends.pop_if(|end| *end == self.line).is_some()
     }
 
     fn keep_text(&mut self, id: NodeId, content: &str, is_first: bool) {
@@ -404,17 +401,16 @@ impl Cutting<'_> {
         self.keep(made);
     }
 
-    /// Behind what of a text a part can end, and whether a line ends there anyhow.
-    fn place_in(&self, text: &str, style: &ComputedValues) -> Option<(usize, bool)> {
-        use style::computed_values::white_space_collapse::T as Collapse;
-        if style.clone_white_space_collapse() != Collapse::Collapse
-            && let Some(at) = text.find('\n')
-        {
-            return Some((at + 1, true));
+    /// Behind what of a text a part ends, and whether a line ends there anyhow.
+    fn place_in(&mut self, text: &str, style: &ComputedValues) -> Option<(usize, bool)> {
+        if self.styles >= self.bounds.word && style.clone_text_wrap_mode() == Wrap::Wrap {
+            let at = text.find([' ', '\n', '\t'])?;
+            let is_end = text[at..].starts_with('\n') && keeps_lines(style);
+            self.line += u32::from(is_end);
+            return Some((at + 1, is_end));
         }
-        let is_torn = self.styles >= self.many() && style.clone_text_wrap_mode() == Wrap::Wrap;
-        let at = text.find([' ', '\n', '\t']).filter(|_| is_torn)?;
-        Some((at + 1, false))
+        let mut ends = text.match_indices('\n').filter(|_| keeps_lines(style));
+        ends.find(|_| self.ends_line()).map(|(at, _)| (at + 1, true))
     }
 }
 
@@ -455,8 +451,4 @@ fn set_styles(engine: &mut BaseDocument, node: NodeId, styles: ElementStyles) {
 
 fn pseudo_of(engine: &BaseDocument, node: NodeId, pseudo: &PseudoElement) -> Option<Arc<ComputedValues>> {
     styles_of(engine, node)?.pseudos.get(pseudo).cloned()
-}
-
-fn is_inline(style: &ComputedValues) -> bool {
-    style.clone_display().outside() == DisplayOutside::Inline
 }

@@ -13,6 +13,7 @@
 //! What it must not do: recurse on the depth of the page.
 
 mod cut;
+mod plan;
 mod survey;
 
 use std::collections::HashMap;
@@ -26,25 +27,28 @@ use style::values::specified::box_::{DisplayInside, DisplayOutside};
 
 use self::cut::Changes;
 
-/// Styles that the engine can count in a paragraph.
-const STYLES_MAX: u32 = 1 << 16;
-/// Styles after which a paragraph that has too many is broken at the next end of a line.
-const PART_STYLES: u32 = 1 << 14;
 /// Styles that an element makes at most: its own, and that of what its style puts before and behind it, each with and without wrapping.
 const STYLES_OF_ELEMENT: u64 = 6;
 
-/// What is taken as too much, and how much is left together.
+/// What is too much, and where it is broken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Of a paragraph that is left as it is.
+    /// Styles of a paragraph that is left as it is.
     styles_max: u32,
-    /// Of a part, at the first end of a line behind it.
-    part: u32,
+    /// Styles that a part has at least, if it is not the last one.
+    line: u32,
+    /// Styles within which the best line is looked for to end a part.
+    far: u32,
+    /// Styles of a part that ends with the next word: there are no ends of lines.
+    word: u32,
+    /// Styles of a part that ends with the next element, there being no words either. What is open then counts in the next part, too.
+    element: u32,
 }
 
 impl Bounds {
-    /// Those of the engine.
-    pub(crate) const ENGINE: Bounds = Bounds { styles_max: STYLES_MAX, part: PART_STYLES };
+    /// The engine counts from 0 to 65,535.
+    pub(crate) const ENGINE: Bounds =
+        Bounds { styles_max: 1 << 16, line: 1 << 14, far: 3 << 14, word: 60_000, element: 64_000 };
 }
 
 /// Where a part belongs.
@@ -190,6 +194,11 @@ fn is_in_flow(style: &ComputedValues) -> bool {
 /// Whether white space that follows white space is left away.
 fn collapses(style: &ComputedValues) -> bool {
     matches!(style.clone_white_space_collapse(), Collapse::Collapse | Collapse::PreserveBreaks)
+}
+
+/// Whether a newline ends a line.
+fn keeps_lines(style: &ComputedValues) -> bool {
+    style.clone_white_space_collapse() != Collapse::Collapse
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 mod find;
 mod fragments;
 pub(crate) mod take;
-mod text;
+pub(crate) mod text;
 pub(crate) mod wire;
 
 use std::ops::Range;

@@ -117,8 +117,10 @@ impl Taking<'_> {
         let (mut links, mut boxes) = (Vec::new(), Vec::new());
         for (number, made) in pairs {
             let (mut rects, fixed) = self.rects(*made);
-            for next in self.parts.continued.get(made).into_iter().flatten() {
-                rects.extend(self.rects(*next).0);
+            if let Some(continued) = self.parts.continued.get(made) {
+                rects.extend(continued.iter().flat_map(|next| self.rects(*next).0).collect::<Vec<_>>());
+                // What has no box of its own has one without a size in each part.
+                rects.retain(|rect| rect.width() > 0.0 || rect.height() > 0.0);
             }
             let node = document.node(*number).filter(|node| node.kind() == Kind::Element);
             let link = node.filter(|node| matches!(node.name(), Some("a" | "area")));
@@ -137,7 +139,7 @@ impl Taking<'_> {
     fn text(&mut self, numbers: &HashMap<NodeId, u32>) -> Vec<TextBlock> {
         let mut blocks = Vec::new();
         // Where the block of a paragraph is that the engine has in parts.
-        let mut joined: HashMap<usize, usize> = HashMap::new();
+        let mut joined: HashMap<usize, Joined> = HashMap::new();
         let mut next: Vec<NodeId> = self.engine.try_root_element().map(|root| root.id).into_iter().collect();
         while let Some(node) = next.pop().and_then(|id| self.engine.get_node(id)) {
             next.extend(node.layout_children.borrow().iter().flatten().rev());
@@ -184,15 +186,16 @@ impl Taking<'_> {
                 breaks,
                 pieces: pieces(layout, text.len()),
             };
-            match part.and_then(|part| Some((part, *joined.get(&part.paragraph)?))) {
-                Some((part, at)) => join(&mut blocks[at], block, part.has_space_before),
-                None => {
-                    if let Some(part) = part {
-                        joined.insert(part.paragraph, blocks.len());
-                    }
-                    blocks.push(block);
-                }
+            let Some(part) = part else {
+                blocks.push(block);
+                continue;
+            };
+            let paragraph = joined.entry(part.paragraph).or_insert(Joined { block: blocks.len(), lines: 0 });
+            match blocks.get_mut(paragraph.block) {
+                Some(before) => join(before, block, part.has_space_before, paragraph.lines),
+                None => blocks.push(block),
             }
+            paragraph.lines += lines_of(layout);
         }
         blocks.retain(|block: &TextBlock| !block.text.trim().is_empty());
         blocks
@@ -211,20 +214,34 @@ impl Taking<'_> {
     }
 }
 
-/// Adds the next part of a paragraph.
-fn join(block: &mut TextBlock, next: TextBlock, has_space_before: bool) {
+/// A paragraph that the engine has in parts.
+struct Joined {
+    /// Its block of text.
+    block: usize,
+    /// Of the parts up to now.
+    lines: u32,
+}
+
+/// How many lines there are; behind a line that is ended by the text, none begins at the end.
+fn lines_of(layout: &Layout<TextBrush>) -> u32 {
+    let last = layout.len().checked_sub(1).and_then(|last| layout.get(last));
+    let is_empty = last.is_some_and(|last| last.text_range().is_empty());
+    (layout.len() - usize::from(is_empty)) as u32
+}
+
+/// Adds the next part of a paragraph, of which there are so many lines.
+fn join(block: &mut TextBlock, next: TextBlock, has_space_before: bool, lines: u32) {
     if has_space_before {
         block.text.push(' ');
     }
     let at = block.text.len() as u32;
-    let line = block.pieces.last().map_or(0, |last| last.line + 1);
     // Both are in the same box, one below the other.
     let moved = (block.affine().inverse() * next.affine()).translation();
     let (right, down) = (moved.x as f32, moved.y as f32);
     block.text.push_str(&next.text);
     block.breaks.extend(next.breaks.iter().map(|index| index + at));
     block.pieces.extend(next.pieces.into_iter().map(|mut piece| {
-        piece.line += line;
+        piece.line += lines;
         piece.range = piece.range.start + at..piece.range.end + at;
         for x in [&mut piece.left].into_iter().chain(piece.clusters.iter_mut().map(|one| &mut one.right)) {
             *x += right;
