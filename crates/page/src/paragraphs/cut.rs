@@ -77,6 +77,7 @@ impl Changes {
             styles: 0,
             is_due: false,
             space_due: false,
+            ends_in_space: false,
             blocks: Vec::new(),
             torn: 0,
         };
@@ -219,6 +220,8 @@ struct Cutting<'a> {
     is_due: bool,
     /// White space went with the end of the part.
     space_due: bool,
+    /// The last text ends in white space that goes if it is the last of the part.
+    ends_in_space: bool,
     /// Each with whether there was white space before it that is gone.
     blocks: Vec<(NodeId, bool)>,
     torn: usize,
@@ -253,8 +256,8 @@ impl Cutting<'_> {
             let Some(node) = self.engine.get_node(child) else { continue };
             let role = role_of(node);
             if role != Role::Nothing {
-                if !self.is_due && self.styles >= self.bounds.element {
-                    self.tear(false);
+                if !self.is_due && role != Role::Text && self.styles >= self.bounds.element {
+                    self.tear(self.ends_in_space);
                 }
                 self.cut_if_due();
             }
@@ -362,6 +365,7 @@ impl Cutting<'_> {
         let Some(around) = self.levels.last().map(|level| level.origin) else { return };
         let Some(style) = styles_of(self.engine, around).and_then(|styles| styles.primary) else { return };
         let content = content.content.clone();
+        self.ends_in_space = collapses(&style) && content.ends_with(|one: char| one.is_ascii_whitespace());
         let mut rest = content.as_str();
         let mut is_first = true;
         while let Some((at, is_end)) = self.place_in(rest, &style) {

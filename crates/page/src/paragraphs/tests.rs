@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use holdfast_dom::{LoosePage, ParseOptions};
 
@@ -9,9 +10,11 @@ use crate::engine::{self, DomBytes, Job, Made};
 use crate::fetch::Files;
 use crate::limits::PageLimits;
 use crate::loader::Reach;
+use crate::pixels::Pixels;
 use crate::places::text::Piece;
-use crate::places::{NodeBox, TextBlock};
+use crate::places::{FindOptions, NodeBox, Places, TextBlock};
 use crate::sources::{Asking, Sources};
+use crate::steps::held::ends;
 use crate::view::View;
 
 fn job(page: &str, view: View) -> Job {
@@ -30,8 +33,21 @@ fn job(page: &str, view: View) -> Job {
     }
 }
 
-fn made(page: &str, view: View, bounds: Bounds) -> Made {
-    engine::make(&job(page, view), bounds).unwrap()
+/// A page that was laid out.
+struct Laid {
+    pixels: Pixels,
+    content: (u32, u32),
+    left_out: Vec<String>,
+    places: Places,
+}
+
+fn made(page: &str, view: View, bounds: Bounds) -> Laid {
+    let (sender, made) = channel();
+    let (hand, coming) = ends(move |made: Made| sender.send(made).unwrap());
+    let rest = engine::make(&job(page, view), bounds, &hand).unwrap();
+    drop(coming);
+    let Made { pixels, content, left_out, .. } = made.try_recv().unwrap();
+    Laid { pixels, content, left_out, places: rest.places.unwrap() }
 }
 
 fn view(scale: u32) -> View {
@@ -210,8 +226,8 @@ fn pages() -> Vec<(&'static str, String)> {
 }
 
 /// What is not the same.
-fn differences(whole: Made, broken: Made) -> Vec<&'static str> {
-    let (places, others) = (whole.places.unwrap(), broken.places.unwrap());
+fn differences(whole: &Laid, broken: &Laid) -> Vec<&'static str> {
+    let (places, others) = (&whole.places, &broken.places);
     let mut what = vec![
         (whole.pixels == broken.pixels, "pixels"),
         (whole.content == broken.content, "content"),
@@ -232,7 +248,7 @@ fn a_paragraph_that_is_broken_where_lines_end_looks_as_if_it_were_whole() {
         for (scale, far) in [(1_000, 1), (2_000, 1), (1_000, 10)] {
             let whole = made(&page, view(scale), Bounds::ENGINE);
             let broken = made(&page, view(scale), Bounds { far, ..LINES });
-            let what = differences(whole, broken);
+            let what = differences(&whole, &broken);
             if !what.is_empty() {
                 wrong.push(format!("{name} at {scale}, up to {far}: {what:?}"));
             }
@@ -255,9 +271,9 @@ fn parts_begin_where_the_lines_before_them_take_whole_pixels() {
     for name in lines_of_half_pixels {
         let (_, page) = pages.iter().find(|(other, _)| *other == name).unwrap();
         let made = |bounds: Bounds| made(page, view(1_250), bounds);
-        let what = differences(made(Bounds::ENGINE), made(Bounds { far: 10, ..LINES }));
+        let what = differences(&made(Bounds::ENGINE), &made(Bounds { far: 10, ..LINES }));
         assert!(what.is_empty(), "{name}: {what:?}");
-        let what = differences(made(Bounds::ENGINE), made(LINES));
+        let what = differences(&made(Bounds::ENGINE), &made(LINES));
         assert!(!what.is_empty(), "{name} looks the same wherever it is broken, so this tells nothing");
     }
 }
@@ -289,4 +305,71 @@ fn is_same_text(texts: &[TextBlock], others: &[TextBlock]) -> bool {
                 && one.pieces.len() == other.pieces.len()
                 && one.pieces.iter().zip(&other.pieces).all(is_same_piece)
         })
+}
+
+fn inked(pixels: &Pixels) -> Vec<usize> {
+    let rows = pixels.bytes.chunks_exact(pixels.width as usize * 4).enumerate();
+    rows.filter(|(_, row)| row.iter().any(|byte| *byte != 255)).map(|(number, _)| number).collect()
+}
+
+#[test]
+fn a_paragraph_without_ends_of_lines_is_broken_between_words_and_that_is_told() {
+    let words = |count: usize, gap: &str| -> String {
+        let word = |number: usize| format!("<span><a href=x>w{number}</a>{gap}</span>");
+        (0..count).map(word).collect()
+    };
+    let page = |style: &str, gap: &str| {
+        format!(
+            "<!doctype html><style>p {{ font: 16px/20px sans-serif; {style} }}</style><p>{}</p>",
+            words(30, gap)
+        )
+    };
+    let bounds = Bounds { styles_max: 50, line: 20, far: 40, word: 40, element: 48 };
+    for (name, style, gap, needle) in [
+        ("words", "", " ", "w19 w20"),
+        ("no words", "", "", "w23"),
+        ("no wrapping", "white-space: nowrap", " ", "w23"),
+        ("white space kept", "white-space: pre-wrap", " ", "w19 w20"),
+    ] {
+        let (whole, broken) = (
+            made(&page(style, gap), view(1_000), Bounds::ENGINE),
+            made(&page(style, gap), view(1_000), bounds),
+        );
+        assert!(whole.left_out.is_empty());
+        let told = broken.left_out.concat();
+        let parts = if name == "no wrapping" { (122, 3) } else { (61, 2) };
+        assert!(
+            told.starts_with(&format!("a paragraph in one: it has {} pieces, ", parts.0))
+                && told.contains(&format!("broken into {}, ", parts.1)),
+            "{name}: {told}"
+        );
+        let (whole_places, places) = (&whole.places, &broken.places);
+        assert_eq!((whole_places.text.len(), places.text.len()), (1, 1), "{name}");
+        assert_eq!(whole_places.text[0].text, places.text[0].text, "{name}");
+        let found = places.find(needle, FindOptions::default());
+        assert_eq!(found.len(), 1, "{name}");
+        assert_eq!(whole_places.links.len(), places.links.len(), "{name}");
+        assert!(inked(&broken.pixels).len() >= inked(&whole.pixels).len(), "{name}");
+    }
+}
+
+#[test]
+fn what_arrives_after_a_paragraph_was_broken_is_laid_out_with_all_of_it() {
+    // An image is asked for when it is styled, and is there only in the round after.
+    let image = Pixels { width: 40, height: 30, bytes: [200, 30, 30, 255].repeat(1_200) };
+    let image = data_encoding::BASE64.encode(&image.to_png().unwrap());
+    for (_, page) in pages().into_iter().take(12) {
+        let style = format!(
+            "<style>@import 'data:text/css,.w1 {{ color: green; letter-spacing: 2px }}'; html {{ background: url(data:image/png;base64,{image}) }}</style>"
+        );
+        let page = page.replace("<body>", &format!("<body>{style}<img src='data:image/png;base64,{image}'>"));
+        let what = differences(&made(&page, view(1_000), Bounds::ENGINE), &made(&page, view(1_000), LINES));
+        assert!(what.is_empty(), "{what:?} in {page}");
+    }
+}
+
+#[test]
+fn a_page_with_few_elements_is_not_even_looked_at() {
+    assert!(!Paragraphs::new(Bounds::ENGINE, 10_000).is_needed);
+    assert!(Paragraphs::new(Bounds::ENGINE, 11_000).is_needed);
 }

@@ -79,3 +79,41 @@ fn pieces(engine: &BaseDocument, root: &Node) -> HashMap<NodeId, Vec<Piece>> {
     };
     all.into_iter().map(|(id, pieces)| (id, pieces.into_iter().map(in_box).collect())).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+    use blitz_dom::DocumentConfig;
+    use holdfast_dom::{Document, LoosePage, ParseOptions};
+
+    use super::*;
+    use crate::tree;
+
+    #[test]
+    fn pieces_are_where_the_engine_tells_that_each_element_is() {
+        let page = "<!doctype html><body><p style='width: 200px; padding: 3px'>some <b>words that <i>go</i> over</b> lines <br>
+            <a href=x>and <img width=20 height=30> <span style='display: inline-block'>a <u>box</u></span></a> <s></s><div>x
+            <b>y<p>block</p><i>z</i></b></div><em>two<div>blocks</div>more <u>text</u></em>";
+        let parsed = LoosePage::parse(page.as_bytes(), &ParseOptions::default()).unwrap();
+        let document = Document::from_bytes(parsed.bytes()).unwrap();
+        let mut engine = BaseDocument::new(DocumentConfig::default());
+        let root = engine.root_node().id;
+        let pairs = tree::build(&document, root, &mut engine.mutate()).unwrap();
+        engine.resolve(0.0);
+        let mut fragments = Fragments::default();
+        let mut pieces = 0;
+        for (number, made) in pairs {
+            let node = engine.get_node(made).unwrap();
+            let told = node.inline_fragment_boxes().zip(node.inline_root_ancestor());
+            let told = told.map(|(all, root)| {
+                let piece = |one: taffy::Rect<f32>| [one.left, one.top, one.right, one.bottom];
+                (root.id, all.map(piece).collect::<Vec<Piece>>())
+            });
+            let found = fragments.of(&engine, node).map(|(root, all)| (root, all.to_vec()));
+            assert_eq!(found, told, "node {number}");
+            pieces += told.map_or(0, |(_, all)| all.len());
+        }
+        assert!(pieces > 5, "{pieces}");
+    }
+}
