@@ -24,6 +24,8 @@ pub struct ToKeep {
     pub(crate) view: Option<NewView>,
     /// Not, if the cache has as much of it, or may not have it.
     pub(crate) is_news: bool,
+    /// Addresses of which nothing is to be kept any more, of no page that asks for them.
+    pub(crate) forget: Vec<String>,
 }
 
 /// A view that was made.
@@ -110,6 +112,10 @@ impl ToKeep {
     /// Puts it into the cache, with the entry made already.
     pub(crate) fn keep_entry(&self, entry: &[u8], cache: &Cache) -> Result<KeptReport, CacheError> {
         let nothing = KeptReport { view_bytes: 0, document_bytes: 0, evicted: 0, pictures_evicted: 0 };
+        if !self.forget.is_empty() {
+            cache.forget(&self.forget)?;
+            return Ok(nothing);
+        }
         if !self.is_news {
             return Ok(nothing);
         }

@@ -30,6 +30,7 @@ mod error;
 mod evict;
 mod fetch;
 mod fonts;
+mod forget;
 mod import;
 mod keeping;
 mod limits;

@@ -272,7 +272,10 @@ impl<'a> Visit<'a> {
         let mut notes: Vec<String> =
             kept.about.left_out.iter().map(|text| format!("left out: {text}")).collect();
         self.note_age(&mut notes);
-        let news = self.sources.news();
+        let (news, forget) = (self.sources.news(), self.sources.forbidden());
+        if let Some(url) = forget.first() {
+            notes.push(format!("not kept any more: the server of {url} does not want it to be"));
+        }
         let address = self.address.as_str().to_owned();
         let opened = Opened {
             source: u128::from_le_bytes(header.source),
@@ -285,7 +288,13 @@ impl<'a> Visit<'a> {
             stale: None,
             notes,
             split: Split { disk: read - self.started, paint: read.elapsed(), ..Split::default() },
-            to_keep: (!news.is_empty()).then_some(ToKeep { address, news, view: None, is_news: true }),
+            to_keep: (!news.is_empty()).then_some(ToKeep {
+                address,
+                news,
+                view: None,
+                is_news: true,
+                forget,
+            }),
             places,
             document: None,
             // The mapping is not held on to: whoever writes waits for all who read.
@@ -369,6 +378,7 @@ impl<'a> Visit<'a> {
             is_news = false;
             notes.push(format!("not kept: the server of {url} does not want it to be"));
         }
+        let forget = if is_kept { self.sources.forbidden() } else { Vec::new() };
         let times = made.times;
         let split = Split {
             disk: read - self.started,
@@ -388,6 +398,7 @@ impl<'a> Visit<'a> {
         };
         let to_keep = (is_news || is_scrolling).then(|| ToKeep {
             is_news,
+            forget: forget.clone(),
             address: self.address.as_str().to_owned(),
             news: self.sources.news(),
             view: Some(NewView {
@@ -403,6 +414,16 @@ impl<'a> Visit<'a> {
                 folders: self.folders,
                 now_s: self.now_s,
             }),
+        });
+        // What is kept of the page as it was goes, too.
+        let to_keep = to_keep.or_else(|| {
+            (!forget.is_empty()).then(|| ToKeep {
+                address: self.address.as_str().to_owned(),
+                news: Vec::new(),
+                view: None,
+                is_news: false,
+                forget,
+            })
         });
         let stale = found.stale;
         Ok(Opened {

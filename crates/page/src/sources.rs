@@ -18,7 +18,9 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::answers::{self, Said};
 use crate::cache::Cache;
-use crate::fetch::{self, Answer, CONNECTIONS, Fetch, FetchError, Known, Purpose, Wanted, freshness};
+use crate::fetch::{
+    self, Answer, CONNECTIONS, Fetch, FetchError, Fetched, Known, Purpose, Wanted, freshness,
+};
 use crate::limits::PageLimits;
 use crate::loader::{Found, Resource};
 
@@ -47,11 +49,20 @@ pub(crate) struct There {
     pub(crate) is_new: bool,
     /// Whether what is kept of it counts, since nobody answered.
     is_as_kept: bool,
+    /// Whether the server said in this opening that it must not be kept.
+    is_forbidden: bool,
 }
 
 impl There {
     fn nothing(error: Arc<FetchError>) -> There {
-        There { said: None, bytes: None, error: Some(error), is_new: false, is_as_kept: false }
+        There {
+            said: None,
+            bytes: None,
+            error: Some(error),
+            is_new: false,
+            is_as_kept: false,
+            is_forbidden: false,
+        }
     }
 
     pub(crate) fn found(&self) -> Found {
@@ -127,8 +138,14 @@ impl Sources {
             Asking::Offline => true,
         };
         if is_good {
-            let there =
-                There { said: Some(said), bytes: None, error: None, is_new: false, is_as_kept: false };
+            let there = There {
+                said: Some(said),
+                bytes: None,
+                error: None,
+                is_new: false,
+                is_as_kept: false,
+                is_forbidden: false,
+            };
             state.there.insert(url.to_owned(), there);
         } else {
             state.kept.insert(url.to_owned(), said);
@@ -212,7 +229,15 @@ impl Sources {
             Purpose::Part => bytes_max.min(self.bytes_left.load(Ordering::Relaxed)),
         };
         let wanted = Wanted { url, bytes_max, purpose, known, anew: is_reload };
-        let (said, bytes) = match (fetch::ask(&*self.from, &wanted), kept) {
+        let asked = fetch::ask(&*self.from, &wanted);
+        // What was said before of what is kept all the same (an archive's pages) is not said again by silence.
+        let is_forbidden = match &asked {
+            Ok(Answer::Bytes(Fetched { headers, .. }) | Answer::Unchanged(headers)) => {
+                !freshness::may_be_kept(headers)
+            }
+            Err(_) => false,
+        };
+        let (said, bytes) = match (asked, kept) {
             (Ok(Answer::Bytes(fetched)), _) => {
                 if purpose == Purpose::Part {
                     let length = fetched.bytes.len() as u64;
@@ -240,7 +265,7 @@ impl Sources {
             (Err(error), kept) if error.is_silence() => return silent(Arc::new(error), purpose, kept),
             (Err(error), _) => return nothing(error),
         };
-        There { said: Some(said), bytes, error: None, is_new: true, is_as_kept: false }
+        There { said: Some(said), bytes, error: None, is_new: true, is_as_kept: false, is_forbidden }
     }
 
     /// Whoever gives what is of this machine.
@@ -358,6 +383,15 @@ impl Sources {
         state.there.iter().filter(|(_, there)| is_so(there)).map(|(url, _)| url.clone()).min()
     }
 
+    /// Addresses of which servers said in this opening that nothing is to be kept.
+    pub(crate) fn forbidden(&self) -> Vec<String> {
+        let state = self.state();
+        let forbidden = state.there.iter().filter(|(_, there)| there.is_forbidden);
+        let mut forbidden: Vec<String> = forbidden.map(|(url, _)| url.clone()).collect();
+        forbidden.sort();
+        forbidden
+    }
+
     /// Notes the encoding that a page was read in.
     pub(crate) fn note_encoding(&self, url: &str, name: &str) {
         if let Some(said) = self.state().there.get_mut(url).and_then(|there| there.said.as_mut()) {
@@ -375,5 +409,6 @@ fn silent(error: Arc<FetchError>, purpose: Purpose, kept: Option<&Said>) -> Ther
         }
         kept => kept.cloned(),
     };
-    There { is_as_kept: said.is_some(), said, bytes: None, error: Some(error), is_new: false }
+    let is_as_kept = said.is_some();
+    There { said, bytes: None, error: Some(error), is_new: false, is_as_kept, is_forbidden: false }
 }

@@ -70,5 +70,6 @@ pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<
         news: visit.sources.news(),
         view: Some(view),
         is_news: true,
+        forget: Vec::new(),
     }))
 }

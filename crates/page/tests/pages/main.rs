@@ -16,6 +16,7 @@ mod network;
 mod places;
 mod processes;
 mod quota;
+mod refusals;
 mod server;
 
 use std::path::{Path, PathBuf};
