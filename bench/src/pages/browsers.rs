@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::list::{self, Page};
-use super::ours::{COLD, LIST, Ours, fresh};
+use super::ours::{COLD, Ours, WARM, fresh};
 use super::process::{Running, find};
 use super::screen::{HEIGHT, LIMIT, STILL, Screen, WIDTH, shows_something};
 use super::server::{ASK, FRESH, Server};
@@ -203,9 +203,9 @@ impl Bench {
         };
         Ok(vec![
             side("ours_cold", FRESH, &caches[0], &["--no-cache"], COLD),
-            side("ours_warm", FRESH, &caches[0], &[], LIST),
-            side("ours_warm_on_disk", FRESH, &caches[1], &[], LIST),
-            side("ours_warm_asked", ASK, &caches[0], &[], LIST),
+            side("ours_warm", FRESH, &caches[0], &[], WARM),
+            side("ours_warm_on_disk", FRESH, &caches[1], &[], WARM),
+            side("ours_warm_asked", ASK, &caches[0], &[], WARM),
         ])
     }
 
@@ -260,7 +260,7 @@ impl Bench {
             if wanted.is_none() {
                 // Kept without a window: one that ends as soon as it shows the page, and is killed, may have kept nothing.
                 let picture = self.memory.join("page.png");
-                for tier in [COLD, LIST] {
+                for tier in [COLD, WARM] {
                     self.ours
                         .open(&address, &["--viewport", PAGE_IN_WINDOW], &cache, &picture)?
                         .served(tier)?;

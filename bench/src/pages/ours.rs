@@ -18,6 +18,9 @@ pub(super) const VIEWPORT: &str = "1280x800";
 pub(super) const COLD: &str = "cold";
 pub(super) const DOCUMENT: &str = "document";
 pub(super) const LIST: &str = "display list";
+/// From its pixels, or from its list where the pixels are too many, or too little alike, to be kept.
+pub(super) const WARM: &str = "pixels or display list";
+const PIXELS: &str = "pixels";
 
 /// See the module.
 pub(super) struct Ours {
@@ -54,7 +57,7 @@ impl Opened {
 
     /// An error, unless it was served as is said.
     pub(super) fn served(self, tier: &str) -> io::Result<Opened> {
-        if self.tier == tier {
+        if self.tier == tier || tier == WARM && [PIXELS, LIST].contains(&&*self.tier) {
             return Ok(self);
         }
         let why = self.said["stale"].as_str().unwrap_or("nothing was kept");

@@ -7,7 +7,7 @@ use std::io::{self, Error};
 use std::path::{Path, PathBuf};
 
 use super::list::{self, Page};
-use super::ours::{COLD, DOCUMENT, LIST, Opened, Ours, fresh};
+use super::ours::{COLD, DOCUMENT, LIST, Opened, Ours, WARM, fresh};
 use crate::heap::Outcome;
 use crate::heap::ground::Ground;
 use crate::report::Goal;
@@ -30,19 +30,32 @@ enum Way {
     Kept,
     /// From the document.
     Document,
+    /// As a user gets it: from the pixels, if they are kept, with everything in memory.
+    Warm,
+    /// The same, with the cache on the disk.
+    WarmOnDisk,
     /// From the display list, with everything in memory.
     List,
-    /// The same, with the cache on the disk.
-    ListOnDisk,
 }
 
-const WAYS: [(Way, &str); 5] = [
+const WAYS: [(Way, &str); 6] = [
     (Way::Cold, "cold"),
     (Way::Kept, "kept"),
     (Way::Document, "document"),
+    (Way::Warm, "warm"),
+    (Way::WarmOnDisk, "warm_on_disk"),
     (Way::List, "list"),
-    (Way::ListOnDisk, "list_on_disk"),
 ];
+
+/// What is said of each page besides the median of all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OfPage {
+    Nothing,
+    /// How it is.
+    Told,
+    /// Also whether that is enough.
+    Goal,
+}
 
 /// What came of a page, by round.
 struct Rounds(Vec<Vec<Opened>>);
@@ -109,7 +122,7 @@ impl Bench<'_> {
             let picture = |wanted: Way| {
                 opened.iter().find(|(way, _)| *way == wanted).map(|(_, opened)| &opened.picture)
             };
-            for way in [Way::Kept, Way::List, Way::ListOnDisk] {
+            for way in [Way::Kept, Way::Warm, Way::WarmOnDisk, Way::List] {
                 if picture(way) != picture(Way::Cold) {
                     return Err(Error::other("its pictures differ"));
                 }
@@ -131,8 +144,9 @@ impl Bench<'_> {
             Way::Document => {
                 self.open(address, &["--viewport", OTHER_VIEWPORT], &self.memory)?.served(DOCUMENT)
             }
-            Way::List => self.open(address, &[], &self.memory)?.served(LIST),
-            Way::ListOnDisk => self.open(address, &[], &self.disk)?.served(LIST),
+            Way::Warm => self.open(address, &[], &self.memory)?.served(WARM),
+            Way::WarmOnDisk => self.open(address, &[], &self.disk)?.served(WARM),
+            Way::List => self.open(address, &["--repaint"], &self.memory)?.served(LIST),
         }
     }
 
@@ -147,20 +161,22 @@ fn tell(all: &[(&str, Rounds)], outcome: &mut Outcome) {
     }
     let pixels = |opened: &Opened| opened.pixels_ms;
     let without_png = Opened::without_png_ms;
-    let mut saving = |key: &str, one: Way, other: Way, value: &dyn Fn(&Opened) -> f64, has_goal: bool| {
+    let mut saving = |key: &str, one: Way, other: Way, value: &dyn Fn(&Opened) -> f64, goal: OfPage| {
         let of_page: Vec<(&str, Series)> =
             all.iter().map(|(name, found)| (*name, found.saving(one, other, value))).collect();
         let medians = of_page.iter().map(|(_, series)| series.median()).collect();
-        outcome.add(key.to_owned(), Some(medians), "%", has_goal.then_some(GOAL_MEDIAN));
-        for (name, series) in of_page.into_iter().filter(|_| has_goal) {
-            outcome.add(format!("{key}/{name}"), Some(series), "%", Some(GOAL_PAGE));
+        outcome.add(key.to_owned(), Some(medians), "%", (goal != OfPage::Nothing).then_some(GOAL_MEDIAN));
+        for (name, series) in of_page.into_iter().filter(|_| goal != OfPage::Nothing) {
+            let goal = (goal == OfPage::Goal).then_some(GOAL_PAGE);
+            outcome.add(format!("{key}/{name}"), Some(series), "%", goal);
         }
     };
-    saving("reopen_saving_pct", Way::List, Way::Cold, &pixels, true);
-    saving("reopen_saving_without_png_pct", Way::List, Way::Cold, &without_png, true);
-    saving("reopen_saving_of_kept_pct", Way::List, Way::Kept, &pixels, false);
-    saving("reopen_saving_on_disk_pct", Way::ListOnDisk, Way::Cold, &pixels, false);
-    saving("document_saving_of_kept_pct", Way::Document, Way::Kept, &pixels, false);
+    saving("reopen_saving_pct", Way::Warm, Way::Cold, &pixels, OfPage::Goal);
+    saving("reopen_saving_without_png_pct", Way::Warm, Way::Cold, &without_png, OfPage::Goal);
+    saving("reopen_saving_list_pct", Way::List, Way::Cold, &pixels, OfPage::Told);
+    saving("reopen_saving_of_kept_pct", Way::Warm, Way::Kept, &pixels, OfPage::Nothing);
+    saving("reopen_saving_on_disk_pct", Way::WarmOnDisk, Way::Cold, &pixels, OfPage::Nothing);
+    saving("document_saving_of_kept_pct", Way::Document, Way::Kept, &pixels, OfPage::Nothing);
 
     let keeping =
         all.iter().map(|(_, found)| found.series(Way::Kept, |kept| kept.end_ms - kept.pixels_ms).median());
@@ -177,7 +193,7 @@ fn tell(all: &[(&str, Rounds)], outcome: &mut Outcome) {
             );
         }
     }
-    for (way, name) in [(Way::Cold, "cold"), (Way::Document, "document"), (Way::List, "list")] {
+    for (way, name) in WAYS.into_iter().filter(|(way, _)| !matches!(way, Way::Kept | Way::WarmOnDisk)) {
         let mut split = |part: &str, value: &dyn Fn(&Opened) -> f64| {
             let key = format!("split_ms/{name}/{part}");
             let medians: Series = all.iter().map(|(_, found)| found.series(way, value).median()).collect();
