@@ -1,5 +1,5 @@
 //! What a kept page will need to be painted, made ready in threads while it is still found out whether it is what would be made anew:
-//! memory for the pixels, and the fonts.
+//! its pixels, if they are kept; else memory for them, and the fonts.
 //!
 //! Invariant: nothing depends on it. What is not ready, because no thread could be started or the file is not what it was, is made or
 //! read where it is needed, and tells there what is wrong.
@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
+use crate::error::EntryDamage;
 use crate::fonts::{FontPlace, FontRecord};
 use crate::view::View;
 
@@ -20,12 +21,16 @@ const ROOM_BYTES_MAX: usize = 64 << 20;
 /// Bytes of a page of memory, or fewer.
 const MEMORY_PAGE_BYTES: usize = 4096;
 
+/// Pixels that were kept packed.
+type Unpacked = Result<Vec<u8>, EntryDamage>;
+
 /// A font's number, and its bytes if they are what they were.
 type Font = (usize, Option<Vec<u8>>);
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Ahead {
+    pixels: RefCell<Option<JoinHandle<Unpacked>>>,
     room: RefCell<Option<JoinHandle<Vec<u8>>>>,
     fonts: RefCell<Option<Receiver<Font>>>,
 }
@@ -65,6 +70,16 @@ impl Ahead {
             }
         };
         *self.fonts.borrow_mut() = Builder::new().name("fonts".to_owned()).spawn(read).ok().map(|_| receiver);
+    }
+
+    /// Begins to unpack pixels that are kept.
+    pub(crate) fn begin_pixels(&self, unpack: impl FnOnce() -> Unpacked + Send + 'static) {
+        *self.pixels.borrow_mut() = Builder::new().name("pixels".to_owned()).spawn(unpack).ok();
+    }
+
+    /// The pixels that were unpacked; none, if they were not begun.
+    pub(crate) fn pixels(&self) -> Option<Unpacked> {
+        self.pixels.take().and_then(|thread| thread.join().ok())
     }
 
     /// Memory for the pixels; none, if none was made.

@@ -10,8 +10,8 @@ use holdfast_region::RegionName;
 const HELP: &str = "\
 Examples:
   holdfast-page open index.html --png page.png                    # laid out, painted, and kept
-  holdfast-page open index.html --png page.png                    # painted from what was kept
-  holdfast-page open index.html --png page.png --scroll 2000
+  holdfast-page open index.html --png page.png                    # its pixels were kept
+  holdfast-page open index.html --png page.png --scroll 2000      # painted from the display list that was kept
   holdfast-page find index.html 'some words' --json
   holdfast-page boxes index.html 'h2 > a'
   holdfast-page open https://example.org/#news --png page.png     # the server is asked whether it changed
@@ -121,6 +121,9 @@ pub(crate) struct OpenArgs {
     /// Neither look into the cache nor keep anything
     #[arg(long)]
     pub(crate) no_cache: bool,
+    /// Paint the page from its display list, also where its pixels are kept
+    #[arg(long, conflicts_with = "window")]
+    pub(crate) repaint: bool,
     /// How long style and layout may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,

@@ -67,8 +67,10 @@ pub struct ViewRow {
     pub viewport: (u32, u32, u32),
     /// Bytes of the view.
     pub bytes: u64,
-    /// Bytes of it that are what is painted; 0 if that had to go.
+    /// Bytes of it that are what is painted, and of pixels; 0 if that had to go.
     pub picture_bytes: u64,
+    /// Those of them that are pixels of a viewport.
+    pub pixels_bytes: u64,
     /// Bytes of it that say what is where.
     pub layout_bytes: u64,
     /// Bytes of the page's document; 0 if it is not there.
@@ -86,8 +88,10 @@ pub struct CacheStats {
     pub views: u64,
     /// Their bytes.
     pub view_bytes: u64,
-    /// Those of them that are what is painted.
+    /// Those of them that are what is painted, and pixels.
     pub picture_bytes: u64,
+    /// Those of them that are pixels of a viewport.
+    pub pixels_bytes: u64,
     /// Those of them that say what is where.
     pub layout_bytes: u64,
     /// Documents.
@@ -281,7 +285,9 @@ impl Cache {
                     .bytes(&name)
                     .ok_or(EntryDamage::NoHeader)
                     .and_then(|bytes| Kept::open(bytes).and_then(|kept| kept.entry.check()));
-                if let Err(damage) = looked {
+                if let Err(damage) = looked
+                    && !damage.is_of_older_build()
+                {
                     found.push((name, damage));
                 }
             }
@@ -324,6 +330,7 @@ impl Cache {
                     stats.view_bytes += root.bytes;
                     if let Some(Ok(header)) = heap.bytes(name).map(Header::read) {
                         stats.picture_bytes += header.picture_bytes();
+                        stats.pixels_bytes += header.pixels_bytes();
                         stats.layout_bytes += header.layout_bytes();
                     }
                 } else if name.starts_with(DOM) {
@@ -431,6 +438,7 @@ fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
         viewport: (0, 0, 0),
         bytes: bytes.len() as u64,
         picture_bytes: 0,
+        pixels_bytes: 0,
         layout_bytes: 0,
         document_bytes: 0,
         used_s: 0,
@@ -442,6 +450,7 @@ fn row(heap: &Heap, name: String, documents: &[(String, u64)]) -> ViewRow {
         row.viewport = (width.get(), height.get(), header.scale_permille.get());
         row.used_s = header.used_s.get();
         (row.picture_bytes, row.layout_bytes) = (header.picture_bytes(), header.layout_bytes());
+        row.pixels_bytes = header.pixels_bytes();
         prefix = Some(dom_prefix(&header.source, &header.engine));
         About::read(Entry::open(bytes)?.part(Part::About)?)
     });

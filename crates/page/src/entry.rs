@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use crate::error::EntryDamage;
 
 /// The version of the format.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+pub(crate) const FORMAT_VERSION: u32 = 3;
 const MAGIC: [u8; 8] = *b"HFPAGE\r\n";
 /// Bytes that have a sum of their own.
 pub(crate) const CHUNK_BYTES: usize = 16 << 10;
@@ -53,10 +53,12 @@ pub(crate) enum Part {
     Boxes,
     /// What is written where.
     Text,
+    /// Pixels of a viewport, and where that is.
+    Pixels,
 }
 
 /// How many parts there are.
-pub(crate) const PARTS: usize = 12;
+pub(crate) const PARTS: usize = 13;
 
 /// The beginning of an entry.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -93,7 +95,7 @@ pub(crate) struct Header {
 pub(crate) const HEADER_BYTES: usize = size_of::<Header>();
 /// Where the header keeps when it was used.
 pub(crate) const USED_AT: u64 = (HEADER_BYTES - size_of::<u64>()) as u64;
-const _: () = assert!(HEADER_BYTES == 320);
+const _: () = assert!(HEADER_BYTES == 336);
 const SUMMED_BYTES: usize = HEADER_BYTES - 2 * size_of::<u64>();
 
 impl Header {
@@ -101,14 +103,19 @@ impl Header {
         Header { magic: MAGIC, version: FORMAT_VERSION.into(), ..Header::new_zeroed() }
     }
 
-    /// Whether there is anything to be painted.
+    /// Whether there is anything to be painted, or pixels.
     pub(crate) fn has_picture(&self) -> bool {
-        self.flags.get() & (NO_PICTURE | PICTURE_EVICTED) == 0
+        self.flags.get() & (NO_PICTURE | PICTURE_EVICTED) == 0 || self.pixels_bytes() > 0
     }
 
-    /// Bytes of what is painted.
+    /// Bytes of what is painted, and of pixels.
     pub(crate) fn picture_bytes(&self) -> u64 {
-        self.bytes_of(Part::Commands as usize..=Part::Fonts as usize)
+        self.bytes_of(Part::Commands as usize..=Part::Fonts as usize).saturating_add(self.pixels_bytes())
+    }
+
+    /// Bytes of the pixels of a viewport.
+    pub(crate) fn pixels_bytes(&self) -> u64 {
+        self.parts[Part::Pixels as usize].bytes.get()
     }
 
     /// Bytes of what is where.
@@ -261,5 +268,6 @@ fn name(part: Part) -> &'static str {
         Part::Links => "links",
         Part::Boxes => "boxes",
         Part::Text => "text",
+        Part::Pixels => "pixels",
     }
 }

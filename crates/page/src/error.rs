@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::entry::FORMAT_VERSION;
 use crate::fetch::FetchError;
 use holdfast_dom::DomError;
 use holdfast_heap::HeapError;
@@ -196,4 +197,12 @@ pub enum EntryDamage {
         /// Of what.
         what: &'static str,
     },
+}
+
+impl EntryDamage {
+    /// Whether nothing is wrong with it, but that an older build wrote it, in the format that there was then.
+    #[must_use]
+    pub fn is_of_older_build(&self) -> bool {
+        matches!(self, EntryDamage::Version { version } if (1..FORMAT_VERSION).contains(version))
+    }
 }

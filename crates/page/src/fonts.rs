@@ -185,7 +185,7 @@ fn named_folders(text: &str, home: &Path, data: &Path) -> Vec<PathBuf> {
 /// Where a font of an entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FontPlace {
-    /// In a file, whose time of change was this.
+    /// In a file, of which something changed last at this time.
     File { path: PathBuf, changed_ns: u64 },
     /// In the entry, from here on: one that the page brought with it.
     Entry { at: u64 },
@@ -229,10 +229,11 @@ impl FontRecord {
     }
 }
 
+/// When something of it changed last. The system sets it (`st_ctime`); who writes to a file and sets its time of change back cannot set this.
 fn changed_ns(path: &Path) -> u64 {
     let about = std::fs::metadata(path);
     about.map_or(0, |about| {
-        (about.mtime() as u64).wrapping_mul(1_000_000_000).wrapping_add(about.mtime_nsec() as u64)
+        (about.ctime() as u64).wrapping_mul(1_000_000_000).wrapping_add(about.ctime_nsec() as u64)
     })
 }
 

@@ -10,6 +10,7 @@ use crate::fonts::Folders;
 use crate::loader::Reach;
 use crate::picture::{Origin, to_entry};
 use crate::places::Places;
+use crate::snapshot::Snapshot;
 use crate::sources::There;
 use crate::steps::Coming;
 use crate::view::View;
@@ -36,6 +37,8 @@ pub(crate) struct NewView {
     pub(crate) made: Made,
     /// What the engine made after the page was painted.
     pub(crate) rest: Coming<Rest>,
+    /// What of it was painted, if that is kept.
+    pub(crate) snapshot: Option<Snapshot>,
     pub(crate) base: String,
     pub(crate) reach: Reach,
     pub(crate) view: View,
@@ -86,6 +89,13 @@ impl ToKeep {
         self.keep_entry(&self.entry()?, cache)
     }
 
+    /// Makes it smaller until it is kept.
+    pub(crate) fn pack(&mut self) {
+        if let Some(snapshot) = self.view.as_mut().and_then(|new| new.snapshot.as_mut()) {
+            snapshot.pack();
+        }
+    }
+
     /// The document that was made.
     pub(crate) fn dom(&self) -> Option<&[u8]> {
         self.view.as_ref().map(|new| new.dom.bytes())
@@ -106,7 +116,7 @@ impl ToKeep {
             folders: &new.folders,
             now_s: new.now_s,
         };
-        Ok(to_entry(&new.made, recorded, places, &origin))
+        Ok(to_entry(&new.made, recorded, places, new.snapshot.as_ref(), &origin))
     }
 
     /// Puts it into the cache, with the entry made already.

@@ -7,7 +7,7 @@
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
 //! - [`Places`]: what is where, taken from the engine or from an entry; finding text.
 //! - `ahead`: what painting needs, made ready meanwhile.
-//! - `picture`: an entry from what the engine made, and pixels from an entry.
+//! - `picture`: an entry from what the engine made, and pixels from an entry. `snapshot`: pixels that are kept as such.
 //! - [`Cache`]: the heap with the entries. `evict`: what goes when it is full. [`open`]: all of it. [`Import`]: all of it, for many pages.
 //! - `showing`: a page that is painted again and again. `viewer`: a browser without a window. `window`: its window.
 //!
@@ -50,6 +50,7 @@ mod places;
 mod planted;
 mod record;
 mod showing;
+mod snapshot;
 mod sources;
 mod steps;
 mod tree;

@@ -115,7 +115,7 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
     let view = args.viewport.view()?.scrolled(args.scroll).scrolled_right(args.scroll_x);
     let limits = limits(args.timeout, &args.servers);
     let cache = cache_unless_without(args);
-    let opening = opening(view, &limits, cache.as_ref(), &args.servers);
+    let opening = Opening { repaint: args.repaint, ..opening(view, &limits, cache.as_ref(), &args.servers) };
     let mut opened = open_with(&address, &opening)?;
     let encoded = match &args.png {
         Some(path) => Some(write_png(&opened, path)?),
@@ -258,6 +258,7 @@ struct ViewReport {
     scale_permille: u32,
     view_bytes: u64,
     picture_bytes: u64,
+    pixels_bytes: u64,
     layout_bytes: u64,
     document_bytes: u64,
     used_s: u64,
@@ -270,6 +271,7 @@ struct StatsReport {
     views: u64,
     view_bytes: u64,
     picture_bytes: u64,
+    pixels_bytes: u64,
     layout_bytes: u64,
     documents: u64,
     document_bytes: u64,
@@ -305,6 +307,9 @@ fn line(row: &ViewRow) -> String {
         row.bytes, row.picture_bytes, row.layout_bytes, row.document_bytes
     );
     match row.damage {
+        Some(damage) if damage.is_of_older_build() => {
+            line.push_str("  of an older build; made anew when it is opened");
+        }
         Some(damage) => {
             let _ = write!(line, "  damaged: {damage}");
         }
@@ -326,6 +331,7 @@ fn list(args: &ListArgs) -> Result<u8, Failure> {
             title: row.title,
             view_bytes: row.bytes,
             picture_bytes: row.picture_bytes,
+            pixels_bytes: row.pixels_bytes,
             layout_bytes: row.layout_bytes,
             document_bytes: row.document_bytes,
             used_s: row.used_s,
@@ -404,6 +410,7 @@ fn stats(args: &ListArgs) -> Result<u8, Failure> {
             views: stats.views,
             view_bytes: stats.view_bytes,
             picture_bytes: stats.picture_bytes,
+            pixels_bytes: stats.pixels_bytes,
             layout_bytes: stats.layout_bytes,
             documents: stats.documents,
             document_bytes: stats.document_bytes,
@@ -414,10 +421,11 @@ fn stats(args: &ListArgs) -> Result<u8, Failure> {
         return Ok(code);
     }
     let mut text = format!(
-        "{} views in {} B (pictures {} B, layouts {} B), {} documents in {} B, answers of servers in {} B; {} B may be kept\n",
+        "{} views in {} B (pictures {} B, {} B of them pixels; layouts {} B), {} documents in {} B, answers of servers in {} B; {} B may be kept\n",
         stats.views,
         stats.view_bytes,
         stats.picture_bytes,
+        stats.pixels_bytes,
         stats.layout_bytes,
         stats.documents,
         stats.document_bytes,

@@ -1,7 +1,7 @@
 //! Opening a page: from the cache where it can be, by the engine where it must be.
 //!
-//! The tiers, quickest first: the kept display list (nothing is parsed, styled or laid out); the kept document (not parsed); nothing
-//! kept. A tier that does not fit says why, and the next one is taken. What servers are asked for is asked between two looks at the cache:
+//! The tiers, quickest first: the kept pixels of just this view (nothing is painted); the kept display list (nothing is parsed, styled or
+//! laid out); the kept document (not parsed); nothing kept. A tier that does not fit says why, and the next one is taken. What servers are asked for is asked between two looks at the cache:
 //! nobody waits for a server with the cache open.
 
 mod document;
@@ -28,6 +28,7 @@ use crate::page_now::PageNow;
 use crate::picture::{Kept, Stale};
 use crate::pixels::Pixels;
 use crate::place;
+use crate::snapshot::Snapshot;
 use crate::sources::{Asking, Sources, is_of_network};
 use crate::view::View;
 
@@ -103,6 +104,7 @@ struct Visit<'a> {
     reach: Reach,
     asking: Asking,
     want: Want,
+    repaint: bool,
     sources: Arc<Sources>,
     folders: Folders,
     now_s: u64,
@@ -111,7 +113,7 @@ struct Visit<'a> {
 
 impl<'a> Visit<'a> {
     fn of(address: &'a Address, opening: &'a Opening<'_>, view: View) -> Visit<'a> {
-        let Opening { limits, cache, from, asking, network, want, .. } = opening;
+        let Opening { limits, cache, from, asking, network, want, repaint, .. } = opening;
         Visit {
             started: Instant::now(),
             address,
@@ -125,6 +127,7 @@ impl<'a> Visit<'a> {
             },
             asking: *asking,
             want: *want,
+            repaint: *repaint,
             sources: Arc::new(Sources::new(Arc::clone(from), cache.cloned(), *asking, limits)),
             folders: Folders::of_system(),
             now_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
@@ -252,17 +255,20 @@ impl<'a> Visit<'a> {
         source: u128,
     ) -> Result<(Opened, u64), Stale> {
         let bytes_max = self.limits.resource_bytes;
-        kept.begin(self.view);
+        if self.want != Want::Places {
+            // Where a place in the page is will be known only when it is sure that the page is the same.
+            kept.begin(self.view, !self.repaint && self.fragment().is_none());
+        }
         kept.check(source, &self.folders, self.reach, &|resource| {
             self.sources.found_since(resource, bytes_max)
         })?;
         let view = self.view_of_place(heap, kept, source)?;
-        if self.want != Want::Places {
-            kept.check_view(view)?;
-        }
         let read = Instant::now();
         let (pixels, places, tier) = match self.want {
-            Want::Picture | Want::Scrolling => (kept.paint(view)?, None, Tier::List),
+            Want::Picture | Want::Scrolling => {
+                let (pixels, tier) = kept.picture(view, !self.repaint)?;
+                (pixels, None, tier)
+            }
             Want::Places => {
                 (Pixels { width: 0, height: 0, bytes: Vec::new() }, Some(kept.places()?), Tier::Layout)
             }
@@ -390,6 +396,8 @@ impl<'a> Visit<'a> {
         let pixels = std::mem::replace(&mut made.pixels, empty);
         let Made { title, content, scroll, .. } = &made;
         let (title, content, scroll) = (title.clone(), *content, *scroll);
+        let scroll_x = self.view.scroll_x_within(content.0);
+        let snapshot = if is_news { Snapshot::of(&pixels, (scroll_x, scroll)) } else { None };
         let source = page.source;
         let document = (self.want == Want::Places).then(|| DomBytes::copy(dom.bytes()));
         let wanted = match self.want {
@@ -407,6 +415,7 @@ impl<'a> Visit<'a> {
                 dom,
                 made,
                 rest,
+                snapshot,
                 base: base.clone(),
                 reach: self.reach,
                 view: self.view,

@@ -23,6 +23,8 @@ use crate::view::View;
 /// What served a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
+    /// Its pixels were there.
+    Pixels,
     /// Its display list was painted.
     List,
     /// Its layout was there, which was asked for what is where; nothing was laid out or painted.
@@ -36,6 +38,7 @@ pub enum Tier {
 impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Tier::Pixels => "pixels",
             Tier::List => "display list",
             Tier::Layout => "layout",
             Tier::Document => "document",
@@ -53,7 +56,7 @@ pub struct Split {
     pub parse: Duration,
     /// The engine's tree, style sheets, images, style and layout.
     pub layout: Duration,
-    /// From the display list or the layout to pixels.
+    /// From the display list or the layout to pixels, or what was kept of these.
     pub paint: Duration,
 }
 
@@ -151,6 +154,8 @@ pub struct Opening<'a> {
     pub asking: Asking,
     /// What it is opened for.
     pub want: Want,
+    /// Paint it from its display list, also where its pixels are kept.
+    pub repaint: bool,
 }
 
 impl fmt::Debug for Opening<'_> {
@@ -179,6 +184,7 @@ impl<'a> Opening<'a> {
             network: false,
             asking: Asking::Usual,
             want: Want::Picture,
+            repaint: false,
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::pixels::{Pixels, rasterize};
 use crate::places::wire::{read_boxes, read_links, read_text, write_boxes, write_links, write_text};
 use crate::places::{NodeBox, Places};
 use crate::record::Taken;
+use crate::snapshot::Snapshot;
 use crate::view::View;
 
 /// Why a kept page is not shown as it was kept.
@@ -77,7 +78,7 @@ pub enum Stale {
 
 impl From<EntryDamage> for Stale {
     fn from(damage: EntryDamage) -> Stale {
-        Stale::Damaged(damage)
+        if damage.is_of_older_build() { Stale::Engine } else { Stale::Damaged(damage) }
     }
 }
 
@@ -102,7 +103,13 @@ pub(crate) struct Origin<'a> {
 }
 
 /// The bytes of an entry. One without a picture says what the page was made from, and keeps its document alive.
-pub(crate) fn to_entry(made: &Made, taken: &Taken, places: &Places, origin: &Origin<'_>) -> Vec<u8> {
+pub(crate) fn to_entry(
+    made: &Made,
+    taken: &Taken,
+    places: &Places,
+    snapshot: Option<&Snapshot>,
+    origin: &Origin<'_>,
+) -> Vec<u8> {
     let height = taken.strips.last().map_or(0, |last| last.end);
     let is_enough = height > 0 && height >= origin.view.height;
     let list = is_enough.then(|| list::capture(&taken.strips).ok()).flatten();
@@ -179,6 +186,7 @@ pub(crate) fn to_entry(made: &Made, taken: &Taken, places: &Places, origin: &Ori
             &write_links(&places.links),
             &write_boxes(&places.boxes),
             &write_text(&places.text),
+            &snapshot.map(Snapshot::part).unwrap_or_default(),
         ],
     )
 }
@@ -192,7 +200,7 @@ pub(crate) fn without_picture(bytes: &[u8]) -> Result<Vec<u8>, EntryDamage> {
     about.fonts.retain(|font| matches!(font.place, FontPlace::File { .. }));
     about.images.clear();
     let mut header = kept.entry.header;
-    header.flags = (header.flags.get() & !SCROLL_BOUND | PICTURE_EVICTED).into();
+    header.flags = (header.flags.get() & !(SCROLL_BOUND | NO_PICTURE) | PICTURE_EVICTED).into();
     header.height = 0.into();
     let about = about.write();
     let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
@@ -208,7 +216,7 @@ pub(crate) struct Kept<'heap> {
     pub(crate) entry: Entry<'heap>,
     pub(crate) about: About,
     loaded: Loaded,
-    ahead: Ahead,
+    pub(crate) ahead: Ahead,
 }
 
 /// The fonts and images of an entry that were needed already.
@@ -247,11 +255,6 @@ impl<'heap> Kept<'heap> {
         loaded.fonts.borrow_mut().resize(about.fonts.len(), None);
         loaded.images.borrow_mut().resize(about.images.len(), None);
         Ok(Kept { entry, about, loaded, ahead: Ahead::default() })
-    }
-
-    /// Begins to make ready what painting needs.
-    pub(crate) fn begin(&self, view: View) {
-        self.ahead.begin(view, &self.about.fonts);
     }
 
     pub(crate) fn into_loaded(self) -> Loaded {

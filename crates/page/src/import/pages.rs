@@ -148,14 +148,16 @@ pub(crate) fn make(
     }
     let mut opened = open_with(address, &opening)?;
     let is_new = |to_keep: &ToKeep| to_keep.view.is_some();
-    if let Some(to_keep) = opened.to_keep.take().filter(is_new) {
+    if let Some(mut to_keep) = opened.to_keep.take().filter(is_new) {
         // Here, and not by the one who writes: what goes wrong is the page's.
         to_keep.places()?;
+        // Here several do it at once; and others may wait for the one who writes.
+        to_keep.pack();
         return Ok(Made::Entry(Box::new(to_keep)));
     }
     // A page whose picture cannot be kept is laid out each time, and nothing of it is new.
-    let is_kept =
-        opened.tier == Tier::List || matches!(opened.stale, Some(Stale::NoPicture | Stale::Beyond { .. }));
+    let is_kept = matches!(opened.tier, Tier::Pixels | Tier::List)
+        || matches!(opened.stale, Some(Stale::NoPicture | Stale::Beyond { .. }));
     if is_kept {
         return Ok(Made::Unchanged { view: cache::view_name(address.as_str(), import.view) });
     }

@@ -58,6 +58,7 @@ pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<
         dom,
         made,
         rest,
+        snapshot: None,
         base: page.base.into(),
         reach: visit.reach,
         view: View::DOCUMENT,

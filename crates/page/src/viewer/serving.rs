@@ -233,13 +233,25 @@ impl Serving {
         let changed = || "the page is another one by now; load it again (F5)".to_owned();
         match showing.paint(view) {
             Ok(pixels) => Ok(pixels),
-            Err(Stale::NoPicture | Stale::PictureEvicted | Stale::ScrollBound | Stale::Beyond { .. }) => {
+            // A page whose pixels were kept may be shown though its list is damaged.
+            Err(
+                Stale::NoPicture
+                | Stale::PictureEvicted
+                | Stale::ScrollBound
+                | Stale::Beyond { .. }
+                | Stale::Damaged(_)
+                | Stale::Undrawable,
+            ) => {
                 let asked = AskedPage { view, again: Again::Not, ..self.asked.clone() };
                 // What could not be recorded is not tried again each time.
                 let cache = self.opener.cache.as_ref().filter(|_| showing.entry().is_ok());
                 let opening = self.opener.opening(&asked, cache);
-                let again = open_with(&self.asked.address.without_fragment(), &opening)
+                let mut again = open_with(&self.asked.address.without_fragment(), &opening)
                     .map_err(|error| error.to_string())?;
+                if let (Some(to_keep), Some(cache)) = (again.to_keep.take(), cache) {
+                    // What is not mended is made anew the next time, too.
+                    let _ = to_keep.keep(cache);
+                }
                 if (again.content, again.source) == was { Ok(again.pixels) } else { Err(changed()) }
             }
             Err(stale) => Err(format!("{stale}; load the page again (F5)")),

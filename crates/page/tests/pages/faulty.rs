@@ -194,12 +194,12 @@ fn several_programs_show_a_page_of_one_server_from_one_cache() {
     }
     let picture = place.folder.path().join("a.png");
     let output = open(&["--png", picture.to_str().unwrap()]).output().unwrap();
-    assert!(out(&output).0.starts_with("display list: "), "{output:?}");
+    assert!(out(&output).0.starts_with("pixels: "), "{output:?}");
     assert_eq!(std::fs::read(&picture).unwrap(), anew(&url, view(300, 200)).to_png().unwrap());
     assert_eq!(place.cache().check().unwrap(), []);
     server.asked();
     let output = open(&["--reload"]).output().unwrap();
-    assert!(out(&output).0.starts_with("display list: ") && server.paths().len() == 3, "{output:?}");
+    assert!(out(&output).0.starts_with("pixels: ") && server.paths().len() == 3, "{output:?}");
     drop(server);
     let output = open(&["--offline"]).output().unwrap();
     assert!(output.status.success() && out(&output).1.contains("nobody was asked"), "{output:?}");

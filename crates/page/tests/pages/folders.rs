@@ -14,7 +14,7 @@ fn a_folder_is_shown_as_its_index_or_as_a_list_that_follows_it() {
     let list = place.open(&folder, view);
     assert!(is_drawn(&list.pixels) && list.title.ends_with("/folder/"), "{}", list.title);
     let again = place.open(&folder, view);
-    assert_eq!((again.tier, again.pixels == list.pixels), (Tier::List, true));
+    assert_eq!((again.tier, again.pixels == list.pixels), (Tier::Pixels, true));
     std::fs::write(folder.join("b.txt"), "text").unwrap();
     let changed = place.open(&folder, view);
     assert_eq!((changed.stale, changed.pixels == list.pixels), (Some(Stale::Source), false));

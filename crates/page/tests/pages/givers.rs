@@ -54,7 +54,7 @@ fn a_page_comes_from_anything_that_gives_bytes_and_neither_its_panics_nor_its_ex
     for said in ["/panic: the server does not answer", "/much: it has more than 1048576 bytes"] {
         assert!(opened.notes.iter().any(|note| note.contains(said)), "{said}: {:?}", opened.notes);
     }
-    assert_eq!(open("/a.html").unwrap().tier, Tier::List);
+    assert_eq!(open("/a.html").unwrap().tier, Tier::Pixels);
     for refused in ["/panic", "/much", "/none"] {
         let refused = open(refused);
         assert!(matches!(refused, Err(PageError::Fetch { .. })), "{refused:?}");

@@ -78,7 +78,7 @@ fn a_pipe_or_a_folder_in_the_place_of_a_style_sheet_is_not_waited_for() {
     let opened = place.open(&page, view(300, 200));
     assert!(started.elapsed() < Duration::from_secs(60));
     assert!(opened.notes.iter().any(|note| note.contains("not a regular file")), "{:?}", opened.notes);
-    assert_eq!(place.open(&page, view(300, 200)).tier, Tier::List);
+    assert_eq!(place.open(&page, view(300, 200)).tier, Tier::Pixels);
 }
 
 #[test]
@@ -107,6 +107,6 @@ fn pages_without_anything_are_white() {
         let page = place.write("a.html", text);
         let opened = place.open(&page, view(30, 20));
         assert!(opened.pixels.bytes.iter().all(|byte| *byte == 255), "{text:?}");
-        assert_eq!(place.open(&page, view(30, 20)).tier, Tier::List, "{text:?}");
+        assert_eq!(place.open(&page, view(30, 20)).tier, Tier::Pixels, "{text:?}");
     }
 }

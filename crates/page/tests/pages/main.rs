@@ -18,13 +18,17 @@ mod processes;
 mod quota;
 mod refusals;
 mod server;
+mod snapshots;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_heap::Owned;
 use holdfast_native_heap::{RegionBacking, open_data_heap};
-use holdfast_page::{Address, Cache, Opened, PageError, PageLimits, Pixels, View, open};
+use holdfast_page::{
+    Address, Cache, Files, Opened, Opening, PageError, PageLimits, Pixels, View, open, open_with,
+};
 use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
 use tempfile::TempDir;
 
@@ -35,7 +39,7 @@ struct Place {
 
 const CACHE: &str = "page-cache";
 /// Of an entry: docs/format.md has its fields.
-const HEADER_BYTES: usize = 320;
+const HEADER_BYTES: usize = 336;
 const QUOTA: u64 = 64 << 20;
 
 fn limits() -> PageLimits {
@@ -94,6 +98,18 @@ impl Place {
             to_keep.keep(&cache).unwrap();
         }
         Ok(opened)
+    }
+
+    /// Opens a page as if only its display list were kept.
+    fn repainted(&self, page: &Path, view: View) -> Opened {
+        let cache = self.cache();
+        let opening =
+            Opening { repaint: true, ..Opening::new(view, &limits(), Some(&cache), Arc::new(Files)) };
+        let mut opened = open_with(&address(page), &opening).unwrap();
+        if let Some(to_keep) = opened.to_keep.take() {
+            to_keep.keep(&cache).unwrap();
+        }
+        opened
     }
 
     /// Changes the bytes of the cache behind its back.

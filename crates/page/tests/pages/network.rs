@@ -73,7 +73,7 @@ fn a_server_that_says_that_nothing_changed_has_the_kept_picture_shown() {
         assert_eq!((cold.tier, cold.title.as_str(), cold.base.as_str()), (Tier::Nothing, "T", url.as_str()));
         assert_eq!(server.paths(), ALL);
         let again = place.usual(&url);
-        assert_eq!((again.tier, again.pixels == cold.pixels, again.notes), (Tier::List, true, vec![]));
+        assert_eq!((again.tier, again.pixels == cold.pixels, again.notes), (Tier::Pixels, true, vec![]));
         let requests = server.asked();
         assert_eq!(requests.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ALL);
         for (path, headers) in requests {
@@ -90,11 +90,11 @@ fn nobody_is_asked_as_long_as_the_server_said_and_a_new_word_of_it_counts() {
     let url = server.url("/a.html");
     place.usual(&url);
     assert_eq!(server.paths().len(), 3);
-    assert_eq!(place.usual(&url).tier, Tier::List);
+    assert_eq!(place.usual(&url).tier, Tier::Pixels);
     // In another viewport as well.
     assert_eq!(place.visit(&url, view(200, 200), Asking::Usual).unwrap().tier, Tier::Document);
     assert_eq!(server.paths(), [""; 0], "all of it is good still");
-    assert_eq!(place.visit(&url, view(300, 200), Asking::Reload).unwrap().tier, Tier::List);
+    assert_eq!(place.visit(&url, view(300, 200), Asking::Reload).unwrap().tier, Tier::Pixels);
     let requests = server.asked();
     assert_eq!(requests.len(), 3, "all of it is asked for by a reload");
     assert!(requests.iter().all(|(_, headers)| headers["cache-control"] == "no-cache"));
@@ -115,9 +115,9 @@ fn nobody_is_asked_as_long_as_the_server_said_and_a_new_word_of_it_counts() {
             ..old
         },
     );
-    assert_eq!(place.usual(&url).tier, Tier::List);
+    assert_eq!(place.usual(&url).tier, Tier::Pixels);
     assert_eq!(server.paths(), ["/old.html"]);
-    assert_eq!(place.usual(&url).tier, Tier::List);
+    assert_eq!(place.usual(&url).tier, Tier::Pixels);
     assert_eq!(server.paths(), [""; 0], "it was renewed by the answer that nothing had changed");
 }
 
@@ -143,7 +143,7 @@ fn what_changed_on_the_server_is_made_anew_and_told() {
     server.say("/a.html", Reply::html(PAGE.replace("text", "test")).with("ETag", "\"four\""));
     server.asked();
     let opened = place.usual(&url);
-    assert_eq!((opened.tier, opened.pixels), (Tier::List, anew(&url, view)));
+    assert_eq!((opened.tier, opened.pixels), (Tier::Pixels, anew(&url, view)));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_page_whose_document_is_gone_is_asked_for_again_though_it_has_not_changed() 
     server.asked();
     let opened = place.visit(&url, view(200, 200), Asking::Usual).unwrap();
     assert_eq!((opened.tier, opened.pixels), (Tier::Nothing, anew(&url, view(200, 200))));
-    assert_eq!(place.usual(&url).tier, Tier::List);
+    assert_eq!(place.usual(&url).tier, Tier::Pixels);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
     let address = gone.address();
     drop(gone);
     let opened = place.usual(&url);
-    assert_eq!((opened.tier, opened.pixels == first.pixels), (Tier::List, true));
+    assert_eq!((opened.tier, opened.pixels == first.pixels), (Tier::Pixels, true));
     assert!(
         opened.notes.iter().any(|note| note.contains("as it was kept") && note.contains("cannot be reached")),
         "{:?}",
@@ -205,7 +205,7 @@ fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
         "{error:?}"
     );
     let opened = place.visit(&strict, view(300, 200), Asking::Offline).unwrap();
-    assert_eq!(opened.tier, Tier::List, "whoever asks for it so knows");
+    assert_eq!(opened.tier, Tier::Pixels, "whoever asks for it so knows");
     assert!(opened.notes.iter().any(|note| note.contains("nobody was asked")), "{:?}", opened.notes);
     let error = error_of(place.visit(&other, view(300, 200), Asking::Offline));
     assert!(matches!(*error, FetchError::Offline), "{error:?}");
@@ -219,7 +219,7 @@ fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
         }
     });
     let opened = place.usual(&url);
-    assert_eq!((opened.tier, opened.pixels == first.pixels, opened.notes.len()), (Tier::List, true, 2));
+    assert_eq!((opened.tier, opened.pixels == first.pixels, opened.notes.len()), (Tier::Pixels, true, 2));
 
     // One with a fault is as good as gone; one that is back counts.
     let back = Server::at(&address.to_string());
@@ -227,7 +227,7 @@ fn a_server_that_is_gone_leaves_what_is_kept_and_it_is_told() {
         back.say(path, Reply::status(503));
     }
     let opened = place.usual(&url);
-    assert_eq!((opened.tier, opened.pixels == first.pixels), (Tier::List, true));
+    assert_eq!((opened.tier, opened.pixels == first.pixels), (Tier::Pixels, true));
     assert!(opened.notes.iter().any(|note| note.contains("503")), "{:?}", opened.notes);
     back.say("/a.html", Reply::html("<!doctype html><p>back"));
     assert_eq!(place.usual(&url).stale, Some(Stale::Source));
@@ -287,11 +287,11 @@ fn a_page_from_a_server_gets_no_files_and_a_file_asks_no_server_unless_it_may() 
     };
     let without = may(false);
     assert!(without.notes.iter().any(|note| note.contains("--network")), "{:?}", without.notes);
-    assert_eq!((may(false).tier, server.paths()), (Tier::List, vec![]));
+    assert_eq!((may(false).tier, server.paths()), (Tier::Pixels, vec![]));
     let with = may(true);
     assert_eq!((&with.stale, server.paths()), (&Some(Stale::Network), vec!["/a.css".to_owned()]));
     assert_ne!(with.pixels, without.pixels);
-    assert_eq!((may(true).tier, may(false).stale), (Tier::List, Some(Stale::Network)));
+    assert_eq!((may(true).tier, may(false).stale), (Tier::Pixels, Some(Stale::Network)));
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_page_that_was_found_elsewhere_is_asked_for_where_it_was_named_and_is_relati
     let opened = place.usual(&url);
     assert_eq!(opened.base, server.url("/sub/page.html"));
     assert_eq!(server.paths(), ["/moved", "/sub/b.css", "/sub/page.html"]);
-    assert_eq!(place.usual(&url).tier, Tier::List);
+    assert_eq!(place.usual(&url).tier, Tier::Pixels);
     let requests = server.asked();
     assert_eq!(requests.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ["/moved", "/sub/page.html"]);
     assert!(!requests[0].1.contains_key("if-none-match"), "the tag is the other address's");
@@ -329,7 +329,7 @@ fn pages_in_other_letters_look_as_those_in_utf_8() {
     let opened = place.usual(&server.url("/koi8-r.html"));
     assert_eq!(opened.pixels, right);
     let again = place.usual(&server.url("/koi8-r.html"));
-    assert_eq!((again.tier, again.pixels), (Tier::List, right.clone()));
+    assert_eq!((again.tier, again.pixels), (Tier::Pixels, right.clone()));
     // The server takes its word back: the same bytes are other letters.
     server.say("/koi8-r.html", Reply::new("text/html; charset=KOI8-U", &bytes));
     assert_eq!(place.usual(&server.url("/koi8-r.html")).stale, Some(Stale::Source));
@@ -377,7 +377,7 @@ fn what_servers_sent_counts_against_the_quota_goes_with_its_page_and_is_believed
         }
     });
     let opened = place.usual(&server.url("/a.html"));
-    assert_eq!((opened.tier, opened.pixels), (Tier::List, anew(&server.url("/a.html"), view(300, 200))));
+    assert_eq!((opened.tier, opened.pixels), (Tier::Pixels, anew(&server.url("/a.html"), view(300, 200))));
 
     let views: Vec<String> = place.cache().views().unwrap().into_iter().map(|row| row.name).collect();
     assert_eq!(place.cache().remove(&views).unwrap(), 3);

@@ -252,5 +252,5 @@ fn the_program_finds_text_and_elements_and_says_where() {
     assert_eq!((code, lines.lines().count()), (0, 1), "{lines}");
     assert_eq!(run(&["boxes", "table"]).0, 1);
     assert_eq!(run(&["boxes", "p["]).0, 2);
-    assert_eq!(place.open(&file, view(300, 200)).tier, Tier::List, "what had to be laid out was kept");
+    assert_eq!(place.open(&file, view(300, 200)).tier, Tier::Pixels, "what had to be laid out was kept");
 }

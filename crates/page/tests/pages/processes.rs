@@ -55,7 +55,7 @@ fn a_kill_at_any_moment_leaves_the_old_view_or_the_new_one() {
         );
         assert!(rows[0].document_bytes > 0, "kill {number}: the view has no document");
         assert_eq!(place.open(&page, view).pixels, anew(&page, view), "kill {number}");
-        assert_eq!(place.open(&page, view).tier, Tier::List);
+        assert_eq!(place.open(&page, view).tier, Tier::Pixels);
     }
 }
 
@@ -90,7 +90,7 @@ fn several_programs_share_one_cache() {
     for page in &pages {
         // Whoever found the cache taken for too long has kept nothing, and said so; now nobody has it.
         run(&place, page);
-        assert_eq!(run(&place, page).0.split(':').next(), Some("display list"));
+        assert_eq!(run(&place, page).0.split(':').next(), Some("pixels"));
     }
     assert_eq!(place.cache().check().unwrap(), []);
 }
@@ -126,7 +126,7 @@ fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
         out(&output)
     };
     assert!(open().0.starts_with("cold"));
-    assert!(open().0.starts_with("display list"));
+    assert!(open().0.starts_with("pixels"));
 
     // Another font in the same file, as large, at the same time: only its bytes tell.
     let bytes = std::fs::read(&font).unwrap();
@@ -137,7 +137,7 @@ fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
     std::fs::File::options().write(true).open(&font).unwrap().set_modified(changed).unwrap();
     let (said, notes) = open();
     assert!(said.starts_with("document") && notes.contains("own.ttf is gone or changed"), "{said}{notes}");
-    assert!(open().0.starts_with("display list"));
+    assert!(open().0.starts_with("pixels"));
 
     // Another font appears: the page may look otherwise.
     std::fs::write(font.with_file_name("second.ttf"), &bytes).unwrap();
@@ -168,7 +168,7 @@ fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
         let hidden = more.join("hidden.ttf");
         std::fs::write(&hidden, &bytes).unwrap();
         open();
-        assert!(open().0.starts_with("display list"), "{is_link}");
+        assert!(open().0.starts_with("pixels"), "{is_link}");
         std::fs::remove_file(&hidden).unwrap();
         let (said, notes) = open();
         assert!(said.starts_with("document") && notes.contains("there are no fonts"), "{said}{notes}");
@@ -239,7 +239,7 @@ fn a_page_that_takes_memory_without_end_ends_the_program_and_leaves_the_cache_wh
     let ended = shell.stdin(Stdio::null()).output().unwrap();
     assert!(!ended.status.success() && out(&ended).1.contains("memory allocation"), "{ended:?}");
     assert_eq!(place.cache().check().unwrap(), []);
-    assert!(run(&place, &good).0.starts_with("display list"));
+    assert!(run(&place, &good).0.starts_with("pixels"));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn the_program_paints_lists_shows_and_removes() {
     let page =
         place.write("a.html", "<!doctype html><title>A page</title><a href=b.html><img src=a.png></a>");
     let pictures = ["one.png", "two.png"].map(|name| place.write(name, ""));
-    for (picture, tier) in pictures.iter().zip(["cold: ", "display list: "]) {
+    for (picture, tier) in pictures.iter().zip(["cold: ", "pixels: "]) {
         let output = opening(&place, &page).arg("--png").arg(picture).output().unwrap();
         let (said, notes) = out(&output);
         assert!(said.starts_with(tier) && said.contains("A page"), "{said}{notes}");
@@ -270,7 +270,7 @@ fn the_program_paints_lists_shows_and_removes() {
     let json =
         |arguments: &[&str]| -> serde_json::Value { serde_json::from_str(&say(arguments).0.0).unwrap() };
     let report = json(&["open", file, "--viewport", "300x200", "--json"]);
-    assert_eq!((&report["tier"], &report["title"]), (&"display list".into(), &"A page".into()));
+    assert_eq!((&report["tier"], &report["title"]), (&"pixels".into(), &"A page".into()));
     assert!(report["total_ms"].as_f64().unwrap() > 0.0 && report["png_ms"].is_null(), "{report}");
     assert_eq!(json(&["ls", "--json"])[0]["viewport"], serde_json::json!([300, 200]));
     assert_eq!(json(&["stats", "--json"])["views"], 1);

@@ -90,7 +90,7 @@ fn a_page_whose_picture_went_is_found_things_in_and_laid_out_again_from_its_docu
     let opened = place.open(&page, view);
     assert_eq!((opened.tier, opened.stale), (Tier::Document, Some(Stale::PictureEvicted)));
     assert_eq!(opened.pixels, anew(&page, view));
-    assert_eq!(place.open(&page, view).tier, Tier::List, "it is kept again");
+    assert_eq!(place.open(&page, view).tier, Tier::Pixels, "it is kept again");
 }
 
 /// Stores when a view was used, as opening it does.
@@ -110,10 +110,10 @@ fn opening_a_page_notes_that_it_was_used() {
     place.open(&page, view(300, 200));
     let row = place.cache().views().unwrap().remove(0);
     set_used(&place, &row.name, 1_000);
-    assert_eq!(place.open(&page, view(300, 200)).tier, Tier::List);
+    assert_eq!(place.open(&page, view(300, 200)).tier, Tier::Pixels);
     let used = place.cache().views().unwrap()[0].used_s;
     assert!(used >= row.used_s, "{used}");
-    assert_eq!(place.open(&page, view(300, 200)).tier, Tier::List, "the note is no damage");
+    assert_eq!(place.open(&page, view(300, 200)).tier, Tier::Pixels, "the note is no damage");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn removing_pages_leaves_the_others() {
     assert_eq!(cache.remove(&of_one).unwrap(), 0);
     let stats = cache.stats().unwrap();
     assert_eq!((stats.views, stats.documents), (1, 1));
-    assert_eq!(place.open(&other, view(300, 200)).tier, Tier::List);
+    assert_eq!(place.open(&other, view(300, 200)).tier, Tier::Pixels);
     assert_eq!(place.open(&one, view(300, 200)).tier, Tier::Nothing);
 }
 

@@ -3,7 +3,10 @@
 use std::process::Stdio;
 use std::time::Instant;
 
+use holdfast_heap::Owned;
+use holdfast_native_heap::open_data_heap;
 use holdfast_page::View;
+use holdfast_region::{NameSpace, OwnerKey, Places, RegionName};
 
 use crate::screen::{Place, Screen, Window, wait};
 use crate::{NOTCH, SIZE, anew, long, view};
@@ -121,10 +124,10 @@ fn what_is_kept_is_there_when_the_window_is_closed_at_once() {
         assert!(shown >= all && shown >= window && window > 0.0, "{report}");
         tiers.push(report["tier"].as_str().unwrap().to_owned());
     }
-    assert_eq!(tiers, ["cold", "display list"]);
+    assert_eq!(tiers, ["cold", "pixels"]);
     // The same view as without a window.
     let output = place.program().arg("open").arg(&page).args(["--viewport", "600x400"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).starts_with("display list"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("pixels"), "{output:?}");
 }
 
 #[test]
@@ -155,6 +158,49 @@ fn parts_that_stay_in_their_place_are_painted_by_the_engine_or_from_the_list_ali
         screen.wait_for(&anew(&page, View::scrolled(view(SIZE), u32::MAX)), "the end");
         window.quit();
     }
+}
+
+/// Changes a byte in the middle of the commands of the only page that is kept.
+fn spoil_the_list(place: &Place) {
+    let [home, pool] = place.homes();
+    let names = NameSpace::new(Places::at(home, pool).unwrap());
+    let key = OwnerKey::load_existing(names.places(), "default").unwrap();
+    let region = names.open(&RegionName::parse("page-cache").unwrap(), &key).unwrap();
+    let (heap, region) = open_data_heap(region).unwrap();
+    let mut heap = Owned::new(heap);
+    let name = heap.heap().roots().find(|(name, _)| name.starts_with("view:")).unwrap().0.to_owned();
+    let entry = heap.bytes(&name).unwrap();
+    // docs/format.md: the seventh of the parts.
+    let word = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().unwrap());
+    let at = word(88 + 6 * 16) + word(88 + 6 * 16 + 8) / 2;
+    let other = [!entry[at as usize]];
+    heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), at, &other)).unwrap();
+    drop(heap.into_heap().close());
+    region.close().unwrap();
+}
+
+#[test]
+fn a_page_that_is_shown_from_its_pixels_is_scrolled_and_mended_where_its_list_rotted() {
+    let Some(screen) = Screen::start() else { return };
+    let place = Place::new();
+    let page = place.write("a.html", long("A", ""));
+    let (out, _) =
+        Window::open_with(&screen, place.program(), &page, SIZE, &["--exit-after-first-frame"]).ended();
+    assert!(out.starts_with("cold"), "{out}");
+    spoil_the_list(&place);
+    assert_eq!(place.cache().check().unwrap().len(), 1);
+    let mut window = Window::open(&screen, place.program(), &page, SIZE);
+    window.focus();
+    screen.wait_for(&anew(&page, view(SIZE)), "from its pixels");
+    let step = SIZE.1 - 40;
+    for (keys, scroll) in
+        [("key End", u32::MAX), ("key Home", 0), (&*"key Next ".repeat(8), step * 8), ("key Next", step * 9)]
+    {
+        screen.hands(keys.trim_end());
+        screen.wait_for(&anew(&page, view(SIZE).scrolled(scroll)), keys);
+    }
+    window.quit();
+    assert_eq!(place.cache().check().unwrap(), []);
 }
 
 #[test]
