@@ -15,14 +15,14 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use crate::about::About;
 use crate::entry::{Entry, Part};
 use crate::error::EntryDamage;
-use crate::fetch::{Headers, TIME_END_S};
+use crate::fetch::{Headers, TIME_END_S, freshness};
 use crate::list::wire::{Reader, Writer};
 use crate::loader::Found;
 use crate::sources::There;
 
 pub(crate) const ANSWER: &str = "http:";
 pub(crate) const BODY: &str = "body:";
-const MAGIC: &[u8; 8] = b"HFHTTP\x01\n";
+const MAGIC: &[u8; 8] = b"HFHTTP\x02\n";
 
 type Heap = Owned<RegionBacking>;
 
@@ -34,6 +34,8 @@ pub(crate) struct Said {
     pub(crate) headers: Headers,
     /// When it was asked last.
     pub(crate) at: SystemTime,
+    /// 200, or 404 or 410: there is nothing.
+    pub(crate) status: u16,
     /// The sum of the bytes, and how many they are.
     pub(crate) hash: u128,
     pub(crate) bytes: u64,
@@ -42,13 +44,22 @@ pub(crate) struct Said {
 }
 
 impl Said {
+    /// Whether it was that there is nothing.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.status != freshness::FOUND
+    }
+
     pub(crate) fn found(&self) -> Found {
+        if self.is_missing() {
+            return Found::Nothing;
+        }
         Found::Bytes { hash: self.hash, bytes: self.bytes }
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut to = Writer::default();
         to.bytes.extend_from_slice(MAGIC);
+        to.u32(self.status.into());
         to.u128(self.hash);
         to.u64(self.bytes);
         to.u64(self.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
@@ -73,6 +84,10 @@ impl Said {
             return Err(EntryDamage::HeaderSum);
         }
         let from = &mut Reader::new(&bytes[MAGIC.len()..], "answer of a server");
+        let status = match from.u32()? {
+            status @ (200 | 404 | 410) => status as u16,
+            _ => return Err(from.wrong()),
+        };
         let (hash, length, seconds) = (from.u128()?, from.u64()?, from.u64()?);
         if seconds >= TIME_END_S {
             return Err(from.wrong());
@@ -86,7 +101,7 @@ impl Said {
             headers.add(name, value);
         }
         from.end()?;
-        Ok(Said { url, headers, at, hash, bytes: length, encoding })
+        Ok(Said { url, headers, at, status, hash, bytes: length, encoding })
     }
 }
 
@@ -170,6 +185,7 @@ mod tests {
             url: Url::parse("http://example.org/a").unwrap(),
             headers,
             at: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+            status: 410,
             hash: 7,
             bytes: 9,
             encoding: "KOI8-R".to_owned(),

@@ -61,7 +61,9 @@ mod window;
 pub use address::Address;
 pub use cache::{Cache, CacheStats, ViewRow};
 pub use error::{CacheError, EntryDamage, PageError, RecordError};
-pub use fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Known, Purpose, Url, Wanted, Web};
+pub use fetch::{
+    Answer, Fetch, FetchError, Fetched, Files, Headers, Known, Missing, Purpose, Url, Wanted, Web,
+};
 pub use import::{
     End, Event, Import, ImportError, Imported, JOBS_MAX, Only, Outcome, Plan, Trouble, page_sum,
 };

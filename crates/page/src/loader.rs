@@ -57,7 +57,7 @@ impl Found {
 fn bytes_of(url: &Url, bytes_max: u64, from: &dyn Fetch) -> Result<Vec<u8>, FetchError> {
     match fetch::ask(from, &Wanted { url, bytes_max, purpose: Purpose::Part, known: None, anew: false })? {
         Answer::Bytes(fetched) => Ok(fetched.bytes),
-        Answer::Unchanged(_) => Err(FetchError::NotFound),
+        Answer::Unchanged(_) | Answer::Nothing(_) => Err(FetchError::NotFound),
     }
 }
 

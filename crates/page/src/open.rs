@@ -202,7 +202,7 @@ impl<'a> Visit<'a> {
     fn look(&self, heap: &Owned<RegionBacking>, page: Option<&PageNow>) -> Result<Look, PageError> {
         let kept = heap.bytes(&self.name).map(Kept::open);
         let mut ask = Vec::new();
-        if self.address.is_of_network() && !self.sources.learn(heap, self.address.as_str()) {
+        if self.address.is_of_network() && !self.sources.learn(heap, self.address.as_str(), Purpose::Page) {
             ask.push(self.wanted_page());
         }
         if let Some(Ok(kept)) = &kept
@@ -210,7 +210,8 @@ impl<'a> Visit<'a> {
         {
             let of_network = kept.about.resources.iter().filter(|resource| is_of_network(&resource.url));
             for resource in of_network {
-                if let (false, Ok(url)) = (self.sources.learn(heap, &resource.url), Url::parse(&resource.url))
+                if let (false, Ok(url)) =
+                    (self.sources.learn(heap, &resource.url, Purpose::Part), Url::parse(&resource.url))
                 {
                     ask.push((url, Purpose::Part, self.limits.resource_bytes));
                 }

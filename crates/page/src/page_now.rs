@@ -29,7 +29,7 @@ impl PageNow {
                 let source = source_of(xxh3_128(&fetched.bytes), encoding);
                 Ok(PageNow { source, encoding, bytes: Some(Arc::new(fetched.bytes)), base: fetched.url })
             }
-            Answer::Unchanged(_) => Err(Arc::new(FetchError::NotFound)),
+            Answer::Unchanged(_) | Answer::Nothing(_) => Err(Arc::new(FetchError::NotFound)),
         }
     }
 
@@ -37,7 +37,8 @@ impl PageNow {
     pub(crate) fn of_server(url: &str, sources: &Sources) -> Result<PageNow, Arc<FetchError>> {
         let none = || Arc::new(FetchError::NotFound);
         let there = sources.there(url).ok_or_else(none)?;
-        let Some(said) = there.said else { return Err(there.error.unwrap_or_else(none)) };
+        let said = there.said.filter(|said| !said.is_missing());
+        let Some(said) = said else { return Err(there.error.unwrap_or_else(none)) };
         let encoding = match &there.bytes {
             Some(bytes) => {
                 let encoding = encoding_of(bytes, said.headers.get("content-type"));

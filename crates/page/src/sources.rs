@@ -19,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use crate::answers::{self, Said};
 use crate::cache::Cache;
 use crate::fetch::{
-    self, Answer, CONNECTIONS, Fetch, FetchError, Fetched, Known, Purpose, Wanted, freshness,
+    self, Answer, CONNECTIONS, Fetch, FetchError, Fetched, Known, Missing, Purpose, Wanted, freshness,
 };
 use crate::limits::PageLimits;
 use crate::loader::{Found, Resource};
@@ -124,15 +124,18 @@ impl Sources {
     }
 
     /// Takes from the cache what was said of an address; whether nobody needs to be asked.
-    pub(crate) fn learn(&self, heap: &Owned<RegionBacking>, url: &str) -> bool {
+    pub(crate) fn learn(&self, heap: &Owned<RegionBacking>, url: &str, purpose: Purpose) -> bool {
         let mut state = self.state();
         if state.there.contains_key(url) {
             return true;
         }
-        let Some(said) = answers::said(heap, url) else { return false };
+        let said = answers::said(heap, url);
+        // Whoever asks for a page itself wants to know whether there is one by now.
+        let counts = |said: &Said| purpose == Purpose::Part || !said.is_missing();
+        let Some(said) = said.filter(counts) else { return false };
         let is_good = match self.asking {
             Asking::Usual => {
-                freshness::is_fresh(&said.headers, said.at, self.now) && said.url.as_str() == url
+                freshness::is_fresh(said.status, &said.headers, said.at, self.now) && said.url.as_str() == url
             }
             Asking::Reload => false,
             Asking::Offline => true,
@@ -169,7 +172,8 @@ impl Sources {
         }
         if let (Some(cache), false) = (&self.cache, unknown.is_empty()) {
             // What cannot be read is asked for.
-            let _ = cache.read(|heap| unknown.retain(|(url, ..)| !self.learn(heap, url.as_str())));
+            let _ = cache
+                .read(|heap| unknown.retain(|(url, purpose, _)| !self.learn(heap, url.as_str(), *purpose)));
         }
         let next = AtomicUsize::new(0);
         let work = || {
@@ -223,7 +227,8 @@ impl Sources {
             return silent(Arc::new(FetchError::Late), purpose, kept);
         }
         let is_reload = self.asking == Asking::Reload;
-        let known = kept.filter(|_| !is_reload).map(|said| Known { url: &said.url, headers: &said.headers });
+        let is_known = |said: &&Said| !is_reload && !said.is_missing();
+        let known = kept.filter(is_known).map(|said| Known { url: &said.url, headers: &said.headers });
         let bytes_max = match purpose {
             Purpose::Page => bytes_max,
             Purpose::Part => bytes_max.min(self.bytes_left.load(Ordering::Relaxed)),
@@ -235,7 +240,8 @@ impl Sources {
             Ok(Answer::Bytes(Fetched { headers, .. }) | Answer::Unchanged(headers)) => {
                 !freshness::may_be_kept(headers)
             }
-            Err(_) => false,
+            // What is not to be remembered of that is not.
+            Ok(Answer::Nothing(_)) | Err(_) => false,
         };
         let (said, bytes) = match (asked, kept) {
             (Ok(Answer::Bytes(fetched)), _) => {
@@ -253,10 +259,17 @@ impl Sources {
                     url: fetched.url,
                     headers: fetched.headers,
                     at: fetched.at,
+                    status: freshness::FOUND,
                     encoding: encoding.unwrap_or_default(),
                 };
                 (said, Some(Arc::new(fetched.bytes)))
             }
+            (Ok(Answer::Nothing(missing)), _) if freshness::may_be_kept(&missing.headers) => {
+                let Missing { url, status, headers } = missing;
+                let at = SystemTime::now();
+                (Said { url, headers, at, status, hash: 0, bytes: 0, encoding: String::new() }, None)
+            }
+            (Ok(Answer::Nothing(_)), _) => return nothing(FetchError::NotFound),
             (Ok(Answer::Unchanged(now)), Some(kept)) => {
                 let headers = kept.headers.renewed_by(&now);
                 (Said { headers, at: SystemTime::now(), ..kept.clone() }, None)
@@ -300,7 +313,8 @@ impl Sources {
         let mut state = self.state();
         let of =
             |url: &Url| state.there.get(url.as_str()).filter(|there| there.bytes.is_none())?.said.as_ref();
-        let mut hashes: Vec<u128> = urls.filter_map(|url| Some(of(url)?.hash)).collect();
+        let found = |url| of(url).filter(|said| !said.is_missing());
+        let mut hashes: Vec<u128> = urls.filter_map(|url| Some(found(url)?.hash)).collect();
         hashes.retain(|hash| !state.bodies.contains_key(hash));
         if hashes.is_empty() {
             return;
@@ -327,7 +341,8 @@ impl Sources {
     ) -> Result<Arc<Vec<u8>>, Arc<FetchError>> {
         let none = || Arc::new(FetchError::NotFound);
         let there = self.there(url.as_str()).ok_or_else(none)?;
-        let Some(said) = &there.said else { return Err(there.error.unwrap_or_else(none)) };
+        let said = there.said.as_ref().filter(|said| !said.is_missing());
+        let Some(said) = said else { return Err(there.error.unwrap_or_else(none)) };
         if let Some(bytes) = &there.bytes {
             return Ok(Arc::clone(bytes));
         }

@@ -4,24 +4,26 @@
 
 use std::time::{Duration, SystemTime};
 
-use blitz_traits::net::http::{HeaderValue, Request, Response};
+use blitz_traits::net::http::{HeaderValue, Request, Response, StatusCode};
 use http_cache_semantics::{CacheOptions, CachePolicy};
 
 use crate::fetch::Headers;
 
 /// Digits of a number of seconds that makes sense.
 const AGE_DIGITS_MAX: usize = 10;
+/// The status of an answer with bytes.
+pub(crate) const FOUND: u16 = 200;
 
-/// Whether it may be shown without asking, at `now`, having been said at `at`.
-pub(crate) fn is_fresh(headers: &Headers, at: SystemTime, now: SystemTime) -> bool {
+/// Whether it may be shown without asking, at `now`, having been said at `at` with this status.
+pub(crate) fn is_fresh(status: u16, headers: &Headers, at: SystemTime, now: SystemTime) -> bool {
     // A clock that was set back says nothing; nor does an age that no sum can hold.
     let age_is_sound = headers.get("age").is_none_or(|age| age.len() <= AGE_DIGITS_MAX);
-    now >= at && age_is_sound && policy(headers, at).time_to_live(now) > Duration::ZERO
+    now >= at && age_is_sound && policy(status, headers, at).time_to_live(now) > Duration::ZERO
 }
 
 /// Whether it may be kept.
 pub(crate) fn may_be_kept(headers: &Headers) -> bool {
-    policy(headers, SystemTime::UNIX_EPOCH).is_storable()
+    policy(FOUND, headers, SystemTime::UNIX_EPOCH).is_storable()
 }
 
 /// Whether it must not be shown without asking even when nobody answers.
@@ -32,9 +34,10 @@ pub(crate) fn must_ask(headers: &Headers) -> bool {
     })
 }
 
-fn policy(headers: &Headers, at: SystemTime) -> CachePolicy {
+fn policy(status: u16, headers: &Headers, at: SystemTime) -> CachePolicy {
     let request = Request::new(());
     let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
     for (name, value) in headers.iter() {
         // Directives are not told apart by case.
         let value = if name == "cache-control" { value.to_ascii_lowercase() } else { value.to_owned() };
@@ -60,9 +63,17 @@ mod tests {
         let mut headers = Headers::default();
         fields.iter().for_each(|(name, value)| headers.add(name, value));
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        let is_fresh_at = |seconds: u64| is_fresh(&headers, at, at + Duration::from_secs(seconds));
-        assert!(!is_fresh(&headers, at, at - Duration::from_secs(1)), "the clock was set back");
-        (0..2_000).step_by(100).take_while(|seconds| is_fresh_at(*seconds)).count() as u64 * 100
+        let is_fresh_at =
+            |status: u16, seconds: u64| is_fresh(status, &headers, at, at + Duration::from_secs(seconds));
+        assert!(!is_fresh(FOUND, &headers, at, at - Duration::from_secs(1)), "the clock was set back");
+        let of = |status: u16| {
+            (0..2_000).step_by(100).take_while(|seconds| is_fresh_at(status, *seconds)).count() as u64 * 100
+        };
+        assert!(
+            [404, 410].iter().all(|status| of(*status) == of(FOUND)),
+            "that there is nothing is an answer, too"
+        );
+        of(FOUND)
     }
 
     #[test]

@@ -81,6 +81,19 @@ pub enum Answer {
     Bytes(Fetched),
     /// They are those that are known; and what is said of them now.
     Unchanged(Headers),
+    /// There are none, of a part of a page; and what is said of that. Whoever cannot say anything of it gives [`FetchError::NotFound`].
+    Nothing(Missing),
+}
+
+/// That there is nothing, and what was said of that.
+#[derive(Clone, Debug)]
+pub struct Missing {
+    /// Where nothing was found at last.
+    pub url: Url,
+    /// The status by which it was said: 404 or 410.
+    pub status: u16,
+    /// What a server said of it.
+    pub headers: Headers,
 }
 
 /// Bytes, and what was said of them.

@@ -12,7 +12,7 @@ use blitz_traits::net::Url;
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body, http};
 
-use crate::fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Purpose, Wanted};
+use crate::fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Missing, Purpose, Wanted};
 
 /// How long is waited for a connection.
 const CONNECT: Duration = Duration::from_secs(15);
@@ -78,6 +78,10 @@ impl Web {
                 301 | 302 | 303 | 307 | 308 => {
                     url = target(&url, &response)?;
                     continue;
+                }
+                404 | 410 if wanted.purpose == Purpose::Part => {
+                    let headers = headers_of(&response);
+                    return Ok(Answer::Nothing(Missing { url, status, headers }));
                 }
                 404 | 410 => return Err(FetchError::NotFound),
                 _ => return Err(FetchError::Status { status }),

@@ -1,10 +1,10 @@
 //! Servers that take back what they gave, or have nothing: what is kept then, and what not.
 
-use holdfast_page::{Asking, Tier};
+use holdfast_page::{Asking, Stale, Tier};
 
 use crate::network::{anew, server};
-use crate::server::Reply;
-use crate::{Place, view};
+use crate::server::{Reply, Server};
+use crate::{Place, png, view};
 
 const PAGE: &str = "<!doctype html><link rel=stylesheet href=/a.css><p>text";
 
@@ -12,7 +12,6 @@ const PAGE: &str = "<!doctype html><link rel=stylesheet href=/a.css><p>text";
 fn what_a_server_does_not_want_to_be_kept_any_more_is_shown_once_and_goes() {
     let is_said =
         |notes: &[String]| notes.iter().any(|note| note.contains("not kept any more: the server of"));
-    let tag = ("ETag", "\"one\"");
     // Unchanged, by its tag; the same bytes again; and other ones.
     for (tag, text) in [(Some("\"one\""), "text"), (None, "text"), (Some("\"two\""), "else")] {
         let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
@@ -60,4 +59,38 @@ fn a_part_that_must_not_be_kept_any_more_takes_the_pages_that_ask_for_it_along_a
     let left: Vec<String> = place.cache().views().unwrap().into_iter().map(|row| row.address).collect();
     assert_eq!(left, [server.url("/c.html")]);
     assert_eq!(place.usual(&server.url("/c.html")).tier, Tier::List);
+}
+
+#[test]
+fn a_part_that_is_not_there_is_not_asked_for_again_as_long_as_its_server_said() {
+    let place = Place::new();
+    let server = Server::new();
+    let url = server.url("/a.html");
+    let page = Reply::html("<!doctype html><img src=a.png><img src=b.png><img src=c.png><p>text");
+    server.say("/a.html", page.with("Cache-Control", "max-age=1000"));
+    server.say("/a.png", Reply::status(404).with("Cache-Control", "max-age=1000"));
+    server.say("/b.png", Reply::status(410).with("ETag", "\"b\""));
+    server.say("/c.png", Reply::status(404).with("Cache-Control", "no-store"));
+    let first = place.usual(&url);
+    assert!(first.notes.iter().any(|note| note.contains("a.png: there is nothing")), "{:?}", first.notes);
+    server.asked();
+    for size in [view(300, 200), view(200, 200)] {
+        let opened = place.visit(&url, size, Asking::Usual).unwrap();
+        assert_eq!(opened.tier, if size == view(300, 200) { Tier::List } else { Tier::Document });
+        assert_eq!(opened.notes.len(), 3, "{:?}", opened.notes);
+        let asked = server.asked();
+        // One that says nothing of it is asked each time, without a tag: it is not that of a picture.
+        assert_eq!(asked.iter().map(|one| one.0.as_str()).collect::<Vec<_>>(), ["/b.png", "/c.png"]);
+        assert!(asked.iter().all(|(_, headers)| !headers.contains_key("if-none-match")), "{asked:?}");
+    }
+    server.say("/b.png", Reply::new("image/png", png(20, 20, [9, 99, 9, 255])));
+    let opened = place.usual(&url);
+    assert_eq!(opened.stale, Some(Stale::Resource(server.url("/b.png"))));
+    // It is a page of its own for whoever asks for one, and it is there by now.
+    server.say("/a.png", Reply::html("<!doctype html><title>There</title>"));
+    assert_eq!(place.usual(&server.url("/a.png")).title, "There");
+    let made = place.visit(&url, view(300, 200), Asking::Reload).unwrap();
+    assert_eq!(made.pixels, anew(&url, view(300, 200)));
+    drop(server);
+    assert_eq!(place.visit(&url, view(300, 200), Asking::Offline).unwrap().tier, Tier::List);
 }

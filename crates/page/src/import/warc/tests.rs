@@ -54,7 +54,7 @@ fn get(warc: &Warc, url: &str) -> Result<Fetched, FetchError> {
     let wanted = Wanted { url: &url, bytes_max: 1 << 20, purpose: Purpose::Page, known: None, anew: false };
     match warc.fetch(&wanted)? {
         Answer::Bytes(fetched) => Ok(fetched),
-        Answer::Unchanged(_) => panic!("nothing was known"),
+        Answer::Unchanged(_) | Answer::Nothing(_) => panic!("nothing was known"),
     }
 }
 
