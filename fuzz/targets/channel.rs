@@ -36,13 +36,39 @@ struct Input {
 #[derive(Arbitrary, Debug, Clone)]
 enum Store {
     /// A whole message of one record, in order.
-    Honest { kind: u8, bytes: u16, index: u8, a: u32, text: Vec<u8> },
+    Honest {
+        kind: u8,
+        bytes: u16,
+        index: u8,
+        a: u32,
+        text: Vec<u8>,
+    },
     /// A record as a list of fields, with a position that fits.
-    Record { payload_bytes: u32, kind: u8, flags: u8, call: u8, piece: u16 },
-    Word { at: u16, value: u64 },
-    Position { ring: bool, line: bool, value: u32 },
-    Futex { ring: bool, line: bool, value: u8 },
-    Boot { at: u8, value: u64 },
+    Record {
+        payload_bytes: u32,
+        kind: u8,
+        flags: u8,
+        call: u8,
+        piece: u16,
+    },
+    Word {
+        at: u16,
+        value: u64,
+    },
+    Position {
+        ring: bool,
+        line: bool,
+        value: u32,
+    },
+    Futex {
+        ring: bool,
+        line: bool,
+        value: u8,
+    },
+    Boot {
+        at: u8,
+        value: u64,
+    },
 }
 
 #[derive(Arbitrary, Debug)]
@@ -75,7 +101,8 @@ impl Applet {
 
     fn step(&self) {
         let Some(store) = self.stores.borrow_mut().next() else { return };
-        let kind_of = |kind: u8| Kind::ALL.get(usize::from(kind)).map_or(u16::from(kind), |kind| *kind as u16);
+        let kind_of =
+            |kind: u8| Kind::ALL.get(usize::from(kind)).map_or(u16::from(kind), |kind| *kind as u16);
         match store {
             Store::Honest { kind, bytes, index, a, text } => {
                 let mut payload = text;

@@ -30,7 +30,13 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
 
 fn format(workspace: &Workspace) -> Result<()> {
     run(cargo(&workspace.root).args(["fmt", "--all", "--check"]))
-        .map_err(|_| Failure::new("some files are not formatted; `cargo fmt --all` does it"))
+        .map_err(|_| Failure::new("some files are not formatted; `cargo fmt --all` does it"))?;
+    // A workspace of its own, which the other one does not know of.
+    let of_fuzzing = ["--manifest-path", "fuzz/Cargo.toml"];
+    run(cargo(&workspace.root).args(["fmt", "--all", "--check"]).args(of_fuzzing)).map_err(|_| {
+        let does = format!("`cargo fmt --all {}` does it", of_fuzzing.join(" "));
+        Failure::new(format!("some files of `fuzz/` are not formatted; {does}"))
+    })
 }
 
 fn clippy(workspace: &Workspace) -> Result<()> {
