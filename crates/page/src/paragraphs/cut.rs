@@ -1,60 +1,26 @@
-//! Breaks a paragraph of the engine's tree into several, and mends it again.
+//! Breaks a paragraph of the engine's tree into several.
 
 use std::mem;
 
 use blitz_dom::node::NodeFlags;
-use blitz_dom::{Attribute, BaseDocument, ElementData, LocalName, Namespace, NodeData, NodeId, QualName};
+use blitz_dom::{Attribute, BaseDocument, NodeId};
 use style::computed_values::text_wrap_mode::T as Wrap;
 use style::data::ElementStyles;
 use style::properties::ComputedValues;
-use style::selector_parser::{PseudoElement, RestyleDamage};
+use style::selector_parser::PseudoElement;
 use style::servo_arc::Arc;
 use style::values::specified::box_::DisplayOutside;
 
+use super::changes::{Changes, HTML, anonymous, name_of, pseudo_of, styles_of, with};
 use super::{Bounds, Long, Part, Parts, Role, Told, collapses, keeps_lines, plan, role_of, survey};
 
 /// Of a block that has a part of a paragraph and nothing of its own.
-const PART_STYLE: &str = "all: unset !important; display: block !important; unicode-bidi: inherit !important; text-decoration: inherit !important; \
-     vertical-align: inherit !important";
+const PART_STYLE: &str = "all: unset !important; display: block !important; unicode-bidi: inherit !important; \
+     text-decoration: inherit !important; vertical-align: inherit !important";
 /// Only the first line of a paragraph is indented.
 const LATER_STYLE: &str = "; text-indent: 0 !important";
-const HTML: &str = "http://www.w3.org/1999/xhtml";
-
-/// What is to be put back, the last first.
-#[derive(Default)]
-pub(super) struct Changes {
-    changes: Vec<Change>,
-    /// What the engine takes as a reason to make the boxes of a node anew.
-    all_damage: Option<RestyleDamage>,
-}
-
-enum Change {
-    Children { node: NodeId, children: Vec<NodeId> },
-    Parent { node: NodeId, parent: Option<NodeId> },
-    Text { node: NodeId, content: String },
-    Styles { node: NodeId, styles: ElementStyles },
-}
 
 impl Changes {
-    /// Puts everything back. What was made is left to itself.
-    pub(super) fn undo(&mut self, engine: &mut BaseDocument) {
-        while let Some(change) = self.changes.pop() {
-            match change {
-                Change::Children { node, children } => {
-                    set_children(engine, node, children);
-                    self.damage(engine, node);
-                }
-                Change::Parent { node, parent } => with(engine, node, |node| node.parent = parent),
-                Change::Text { node, content } => with(engine, node, |node| {
-                    if let Some(text) = node.text_data_mut() {
-                        text.content = content;
-                    }
-                }),
-                Change::Styles { node, styles } => set_styles(engine, node, styles),
-            }
-        }
-    }
-
     /// Breaks a paragraph.
     pub(super) fn cut(&mut self, engine: &mut BaseDocument, long: &Long, bounds: Bounds, parts: &mut Parts) {
         let Some(container) = engine.get_node(long.container) else { return };
@@ -109,12 +75,6 @@ impl Changes {
         self.damage(engine, long.container);
     }
 
-    fn damage(&self, engine: &mut BaseDocument, node: NodeId) {
-        if let Some(damage) = self.all_damage {
-            with(engine, node, |node| node.insert_damage(damage));
-        }
-    }
-
     /// Styles of elements that would be the last ones in a container. Nothing else is styled for it.
     fn part_styles(
         &mut self,
@@ -140,51 +100,6 @@ impl Changes {
         engine.resolve_stylist(0.0);
         with(engine, container, |node| node.children = before);
         made.map(|made| styles_of(engine, made)?.primary)
-    }
-
-    fn set_children(&mut self, engine: &mut BaseDocument, node: NodeId, children: Vec<NodeId>) {
-        let Some(before) = engine.get_node(node).map(|node| node.children.to_vec()) else { return };
-        self.changes.push(Change::Children { node, children: before });
-        set_children(engine, node, children);
-    }
-
-    /// Puts nodes below another one.
-    fn adopt(&mut self, engine: &mut BaseDocument, parent: NodeId, children: Vec<NodeId>) {
-        for child in &children {
-            let Some(node) = engine.get_node_mut(*child) else { continue };
-            if node.parent != Some(parent) {
-                self.changes.push(Change::Parent { node: *child, parent: node.parent });
-                node.parent = Some(parent);
-            }
-        }
-        self.set_children(engine, parent, children);
-    }
-
-    fn set_text(&mut self, engine: &mut BaseDocument, node: NodeId, content: &str) {
-        with(engine, node, |text| {
-            if let Some(text) = text.text_data_mut() {
-                let content = mem::replace(&mut text.content, content.to_owned());
-                self.changes.push(Change::Text { node, content });
-            }
-        });
-    }
-
-    /// What stands before or behind an element stands before or behind another one.
-    fn move_pseudo(&mut self, engine: &mut BaseDocument, from: NodeId, to: NodeId, pseudo: &PseudoElement) {
-        let (Some(mut source), Some(mut target)) = (styles_of(engine, from), styles_of(engine, to)) else {
-            return;
-        };
-        let Some(style) = source.pseudos.get(pseudo).cloned() else { return };
-        self.changes.push(Change::Styles { node: from, styles: source.clone() });
-        target.pseudos.set(pseudo, style);
-        let mut left = ElementStyles { primary: source.primary.take(), ..ElementStyles::default() };
-        for other in [PseudoElement::Before, PseudoElement::After] {
-            if let Some(style) = source.pseudos.get(&other).filter(|_| other != *pseudo) {
-                left.pseudos.set(&other, style.clone());
-            }
-        }
-        set_styles(engine, from, left);
-        set_styles(engine, to, target);
     }
 }
 
@@ -416,43 +331,4 @@ impl Cutting<'_> {
         let mut ends = text.match_indices('\n').filter(|_| keeps_lines(style));
         ends.find(|_| self.ends_line()).map(|(at, _)| (at + 1, true))
     }
-}
-
-fn name_of(local: &str, namespace: &str) -> QualName {
-    QualName::new(None, Namespace::from(namespace), LocalName::from(local))
-}
-
-/// A box that is no element of the page.
-fn anonymous(engine: &mut BaseDocument, parent: NodeId, name: &str, styles: ElementStyles) -> NodeId {
-    let data = ElementData::new(name_of(name, HTML), Vec::new());
-    let made = engine.create_node(NodeData::AnonymousBlock(Box::new(data)));
-    with(engine, made, |node| {
-        node.parent = Some(parent);
-        node.flags.insert(NodeFlags::IS_IN_DOCUMENT);
-        node.stylo_element_data_mut().ensure_init_mut().set_restyled();
-    });
-    set_styles(engine, made, styles);
-    made
-}
-
-fn with(engine: &mut BaseDocument, node: NodeId, work: impl FnOnce(&mut blitz_dom::Node)) {
-    if let Some(node) = engine.get_node_mut(node) {
-        work(node);
-    }
-}
-
-fn set_children(engine: &mut BaseDocument, node: NodeId, children: Vec<NodeId>) {
-    with(engine, node, |node| node.children = children.into_iter().collect());
-}
-
-fn styles_of(engine: &BaseDocument, node: NodeId) -> Option<ElementStyles> {
-    Some(engine.get_node(node)?.try_stylo_element_data()?.get()?.styles.clone())
-}
-
-fn set_styles(engine: &mut BaseDocument, node: NodeId, styles: ElementStyles) {
-    with(engine, node, |node| node.stylo_element_data_mut().ensure_init_mut().styles = styles);
-}
-
-fn pseudo_of(engine: &BaseDocument, node: NodeId, pseudo: &PseudoElement) -> Option<Arc<ComputedValues>> {
-    styles_of(engine, node)?.pseudos.get(pseudo).cloned()
 }

@@ -12,6 +12,7 @@
 //!
 //! What it must not do: recurse on the depth of the page.
 
+mod changes;
 mod cut;
 mod plan;
 mod survey;
@@ -25,7 +26,7 @@ use style::computed_values::white_space_collapse::T as Collapse;
 use style::properties::ComputedValues;
 use style::values::specified::box_::{DisplayInside, DisplayOutside};
 
-use self::cut::Changes;
+use self::changes::Changes;
 
 /// Styles that an element makes at most: its own, and that of what its style puts before and behind it, each with and without wrapping.
 const STYLES_OF_ELEMENT: u64 = 6;

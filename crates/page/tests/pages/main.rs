@@ -13,6 +13,7 @@ mod givers;
 mod hostile;
 mod importing;
 mod network;
+mod paragraphs;
 mod places;
 mod processes;
 mod quota;
