@@ -39,7 +39,7 @@ fn what_a_page_needs_stays_when_the_page_for_which_it_was_kept_goes_to_make_room
     // Its document, what its server said of it and its parts, and their bytes.
     let again = place.visit(&url, tall, Asking::Usual).unwrap();
     let narrow = place.visit(&url, other, Asking::Usual).unwrap();
-    assert_eq!((again.tier, narrow.tier), (Tier::List, Tier::Document));
+    assert_eq!((again.tier, narrow.tier), (Tier::Pixels, Tier::Document));
     assert_eq!(server.paths(), [""; 0], "nobody is asked for what was kept");
     assert_eq!(narrow.pixels, right);
 }

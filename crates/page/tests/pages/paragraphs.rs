@@ -102,5 +102,5 @@ fn a_paragraph_that_cannot_be_broken_unseen_is_shown_and_told_of() {
     assert_eq!(told(&cold).len(), 1, "{:?}", cold.notes);
     assert!(told(&cold)[0].contains("it has 70001 pieces"), "{:?}", cold.notes);
     let again = opened(&place, &page, view(600, 300), Want::Picture);
-    assert_eq!((again.tier, &again.pixels, told(&again)), (Tier::List, &cold.pixels, told(&cold)));
+    assert_eq!((again.tier, &again.pixels, told(&again)), (Tier::Pixels, &cold.pixels, told(&cold)));
 }

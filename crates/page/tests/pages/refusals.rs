@@ -27,7 +27,7 @@ fn what_a_server_does_not_want_to_be_kept_any_more_is_shown_once_and_goes() {
         server.say("/a.html", page(tag, text).with("Cache-Control", "no-store"));
         let opened = place.usual(&url);
         if text == "text" {
-            assert_eq!((opened.tier, opened.pixels == first.pixels), (Tier::List, true));
+            assert_eq!((opened.tier, opened.pixels == first.pixels), (Tier::Pixels, true));
             assert!(is_said(&opened.notes), "{:?}", opened.notes);
         } else {
             assert_eq!((opened.tier, &opened.pixels), (Tier::Nothing, &anew(&url, view(300, 200))));
@@ -55,10 +55,10 @@ fn a_part_that_must_not_be_kept_any_more_takes_the_pages_that_ask_for_it_along_a
     server.say("/a.css", secret);
     let opened = place.usual(&server.url("/a.html"));
     let is_told = |note: &String| note.contains("/a.css does not want it to be");
-    assert!(opened.tier == Tier::List && opened.notes.iter().any(is_told), "{:?}", opened.notes);
+    assert!(opened.tier == Tier::Pixels && opened.notes.iter().any(is_told), "{:?}", opened.notes);
     let left: Vec<String> = place.cache().views().unwrap().into_iter().map(|row| row.address).collect();
     assert_eq!(left, [server.url("/c.html")]);
-    assert_eq!(place.usual(&server.url("/c.html")).tier, Tier::List);
+    assert_eq!(place.usual(&server.url("/c.html")).tier, Tier::Pixels);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_part_that_is_not_there_is_not_asked_for_again_as_long_as_its_server_said() 
     server.asked();
     for size in [view(300, 200), view(200, 200)] {
         let opened = place.visit(&url, size, Asking::Usual).unwrap();
-        assert_eq!(opened.tier, if size == view(300, 200) { Tier::List } else { Tier::Document });
+        assert_eq!(opened.tier, if size == view(300, 200) { Tier::Pixels } else { Tier::Document });
         assert_eq!(opened.notes.len(), 3, "{:?}", opened.notes);
         let asked = server.asked();
         // One that says nothing of it is asked each time, without a tag: it is not that of a picture.
@@ -92,5 +92,5 @@ fn a_part_that_is_not_there_is_not_asked_for_again_as_long_as_its_server_said() 
     let made = place.visit(&url, view(300, 200), Asking::Reload).unwrap();
     assert_eq!(made.pixels, anew(&url, view(300, 200)));
     drop(server);
-    assert_eq!(place.visit(&url, view(300, 200), Asking::Offline).unwrap().tier, Tier::List);
+    assert_eq!(place.visit(&url, view(300, 200), Asking::Offline).unwrap().tier, Tier::Pixels);
 }
