@@ -355,14 +355,17 @@ fn a_paragraph_without_ends_of_lines_is_broken_between_words_and_that_is_told() 
 
 #[test]
 fn what_arrives_after_a_paragraph_was_broken_is_laid_out_with_all_of_it() {
-    // An image is asked for when it is styled, and is there only in the round after.
-    let image = Pixels { width: 40, height: 30, bytes: [200, 30, 30, 255].repeat(1_200) };
-    let image = data_encoding::BASE64.encode(&image.to_png().unwrap());
+    // The image of a style is asked for once everything was laid out, and is there only in the round after.
+    let image = |color: [u8; 4]| {
+        let pixels = Pixels { width: 40, height: 30, bytes: color.repeat(1_200) };
+        format!("data:image/png;base64,{}", data_encoding::BASE64.encode(&pixels.to_png().unwrap()))
+    };
+    let (shown, behind) = (image([200, 30, 30, 255]), image([200, 200, 230, 255]));
     for (_, page) in pages().into_iter().take(12) {
         let style = format!(
-            "<style>@import 'data:text/css,.w1 {{ color: green; letter-spacing: 2px }}'; html {{ background: url(data:image/png;base64,{image}) }}</style>"
+            "<style>@import 'data:text/css,.w1 {{ color: green; letter-spacing: 2px }}'; html {{ background: url({behind}) }}</style>"
         );
-        let page = page.replace("<body>", &format!("<body>{style}<img src='data:image/png;base64,{image}'>"));
+        let page = page.replace("<body>", &format!("<body>{style}<img src='{shown}'>"));
         let what = differences(&made(&page, view(1_000), Bounds::ENGINE), &made(&page, view(1_000), LINES));
         assert!(what.is_empty(), "{what:?} in {page}");
     }
