@@ -1,6 +1,7 @@
 //! Where the pieces of elements in lines are. The engine tells it of one element, and goes over all lines for it; here all elements of
 //! the same lines are told at once, since there can be as many of them as there are lines.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use blitz_dom::{BaseDocument, Node, NodeId};
@@ -9,11 +10,14 @@ use parley::PositionedLayoutItem;
 /// Left, top, right, bottom, in CSS pixels of the box that has the lines.
 pub(super) type Piece = [f32; 4];
 
+/// Pieces of all elements that are held at once, in one box with lines: deep elements over many lines have more than there is memory for.
+const PIECES_MAX: usize = 4_000_000;
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Fragments {
-    /// By the box that has the lines.
-    known: HashMap<NodeId, HashMap<NodeId, Vec<Piece>>>,
+    /// By the box that has the lines; none, if there are too many.
+    known: HashMap<NodeId, Option<HashMap<NodeId, Vec<Piece>>>>,
 }
 
 impl Fragments {
@@ -22,22 +26,32 @@ impl Fragments {
         &'a mut self,
         engine: &BaseDocument,
         element: &'a Node,
-    ) -> Option<(NodeId, &'a [Piece])> {
+    ) -> Option<(NodeId, Cow<'a, [Piece]>)> {
         if !element.is_non_atomic_inline() {
             return None;
         }
         let root = element.inline_root_ancestor()?;
         root.element_data()?.inline_layout_data.as_ref()?;
-        let known = self.known.entry(root.id).or_insert_with(|| pieces(engine, root));
-        Some((root.id, known.get(&element.id).map_or(&[], Vec::as_slice)))
+        let known = self.known.entry(root.id).or_insert_with(|| pieces(engine, root, PIECES_MAX));
+        let pieces = match known {
+            Some(known) => Cow::Borrowed(known.get(&element.id).map_or(&[][..], Vec::as_slice)),
+            None => Cow::Owned(told_by_engine(element)?),
+        };
+        Some((root.id, pieces))
     }
 }
 
-/// The pieces of all elements in the lines of a box.
-fn pieces(engine: &BaseDocument, root: &Node) -> HashMap<NodeId, Vec<Piece>> {
+fn told_by_engine(element: &Node) -> Option<Vec<Piece>> {
+    let pieces = element.inline_fragment_boxes()?;
+    Some(pieces.map(|one| [one.left, one.top, one.right, one.bottom]).collect())
+}
+
+/// The pieces of all elements in the lines of a box; none, if there are more than so many.
+fn pieces(engine: &BaseDocument, root: &Node, max: usize) -> Option<HashMap<NodeId, Vec<Piece>>> {
     let mut all: HashMap<NodeId, Vec<(usize, Piece)>> = HashMap::new();
     let lines = root.element_data().and_then(|element| element.inline_layout_data.as_deref());
-    let Some(lines) = lines else { return HashMap::new() };
+    let Some(lines) = lines else { return Some(HashMap::new()) };
+    let mut count = 0;
     for (number, line) in lines.layout.lines().enumerate() {
         let metrics = line.metrics();
         for item in line.items() {
@@ -64,7 +78,13 @@ fn pieces(engine: &BaseDocument, root: &Node) -> HashMap<NodeId, Vec<Piece>> {
                             piece[3].max(bottom),
                         ];
                     }
-                    None => pieces.push((number, [left, top, right, bottom])),
+                    None => {
+                        count += 1;
+                        if count > max {
+                            return None;
+                        }
+                        pieces.push((number, [left, top, right, bottom]));
+                    }
                 }
                 next = engine.get_node(id).and_then(|node| node.parent).filter(|id| *id != root.id);
             }
@@ -77,7 +97,7 @@ fn pieces(engine: &BaseDocument, root: &Node) -> HashMap<NodeId, Vec<Piece>> {
         let [left, top, right, bottom] = piece.map(|at| at / scale);
         [x + left, y + top, x + right, y + bottom]
     };
-    all.into_iter().map(|(id, pieces)| (id, pieces.into_iter().map(in_box).collect())).collect()
+    Some(all.into_iter().map(|(id, pieces)| (id, pieces.into_iter().map(in_box).collect())).collect())
 }
 
 #[cfg(test)]
@@ -105,14 +125,21 @@ mod tests {
         let mut pieces = 0;
         for (number, made) in pairs {
             let node = engine.get_node(made).unwrap();
-            let told = node.inline_fragment_boxes().zip(node.inline_root_ancestor());
-            let told = told.map(|(all, root)| {
-                let piece = |one: taffy::Rect<f32>| [one.left, one.top, one.right, one.bottom];
-                (root.id, all.map(piece).collect::<Vec<Piece>>())
-            });
+            let told =
+                told_by_engine(node).zip(node.inline_root_ancestor()).map(|(all, root)| (root.id, all));
             let found = fragments.of(&engine, node).map(|(root, all)| (root, all.to_vec()));
             assert_eq!(found, told, "node {number}");
-            pieces += told.map_or(0, |(_, all)| all.len());
+            pieces += told.as_ref().map_or(0, |(_, all)| all.len());
+            // One by one, when there are too many of them.
+            if let Some((root, _)) = &told {
+                assert!(
+                    super::pieces(&engine, engine.get_node(*root).unwrap(), 0)
+                        .is_none_or(|all| all.is_empty())
+                );
+                let mut too_many = Fragments { known: HashMap::from([(*root, None)]) };
+                let found = too_many.of(&engine, node).map(|(root, all)| (root, all.to_vec()));
+                assert_eq!(found, told, "node {number}");
+            }
         }
         assert!(pieces > 5, "{pieces}");
     }
