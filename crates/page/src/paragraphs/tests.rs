@@ -1,3 +1,5 @@
+//! Long paragraphs, broken wherever they can be, beside the same ones whole.
+
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::Arc;
