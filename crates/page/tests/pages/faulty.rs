@@ -144,7 +144,7 @@ fn a_server_that_is_mute_is_not_waited_for_by_each_part_of_a_page() {
 #[test]
 fn a_server_that_cannot_show_who_it_is_is_not_asked() {
     for address in [self_made_tls("<p>x").0, plain_at_the_port_of_tls()] {
-        let url = format!("https://localhost:{}/", address.port());
+        let url = format!("https://127.0.0.1:{}/", address.port());
         let error = error_of(try_anew(&url, view(300, 200), Duration::from_secs(60)));
         assert!(matches!(*error, FetchError::Tls { .. }), "{error:?}");
         assert!(error.to_string().contains("not trusted"), "{error}");
@@ -156,7 +156,7 @@ fn a_server_for_which_the_users_certificates_vouch_is_trusted() {
     let place = Place::new();
     let (address, certificate) = self_made_tls("<!doctype html><title>Safe</title><p>text");
     let trusted = place.write("trusted.pem", certificate);
-    let url = format!("https://localhost:{}/", address.port());
+    let url = format!("https://127.0.0.1:{}/", address.port());
     let open = |file: &std::path::Path| {
         let mut command = place.program();
         command

@@ -242,7 +242,7 @@ fn answer(
 
 /// Talks TLS with a certificate that nobody has signed but itself, and says the same of everything; the certificate in PEM.
 pub(crate) fn self_made_tls(page: &'static str) -> (SocketAddr, String) {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
