@@ -24,6 +24,7 @@ use crate::pixels::{Pixels, direct};
 use crate::place;
 use crate::places::{self, Places};
 use crate::record::{self, Taken};
+use crate::sheets;
 use crate::sources::Sources;
 use crate::steps::{self, Coming, Hand};
 use crate::tree;
@@ -123,9 +124,10 @@ pub(crate) fn make(job: &Job, bounds: Bounds, hand: &Hand<Made, Rest>) -> Result
         ..DocumentConfig::default()
     });
     let root = engine.root_node().id;
+    let without = sheets::left_out(&document, &mut engine);
     let pairs = {
         let mut tree = engine.mutate();
-        tree::build(&document, root, &mut tree)?
+        tree::build(&document, root, &without, &mut tree)?
     };
 
     let mut paragraphs = Paragraphs::new(bounds, pairs.len());

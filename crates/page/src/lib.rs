@@ -3,7 +3,7 @@
 //!
 //! A tour, bottom up:
 //! - `limits`, `error`, `view`: what everything else is told in.
-//! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `tree`, `engine`, `record`, `steps`: the layout engine, at arm's length.
+//! - [`Address`], [`Fetch`]: where pages come from. `loader`: what a page asks for. `fonts`: which fonts there are. `sheets`: which style sheets count. `tree`, `engine`, `record`, `steps`: the layout engine, at arm's length.
 //! - `list`: the display list, in bytes without pointers. `about`: what a page was made from. `entry`: both in one object, with sums.
 //! - [`Places`]: what is where, taken from the engine or from an entry; finding text.
 //! - `ahead`: what painting needs, made ready meanwhile.
@@ -49,6 +49,7 @@ mod places;
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod planted;
 mod record;
+mod sheets;
 mod showing;
 mod snapshot;
 mod sources;

@@ -2,19 +2,22 @@
 //!
 //! What it must not do: recurse on the depth of the page; hand on what would load another page (frames).
 
+use std::collections::HashSet;
+
 use blitz_dom::{Attribute, DocumentMutator, LocalName, Namespace as Url, NodeId, Prefix, QualName};
 use holdfast_dom::{Damage, Document, DomError, Kind, Namespace, Node};
 
 /// A node of the document, and what it is in the engine.
 pub(crate) type Pair = (u32, NodeId);
 
-/// Builds the tree below the engine's root.
+/// Builds the tree below the engine's root. Of the elements in `without` the engine takes no style sheet.
 ///
 /// # Errors
 /// [`DomError::Damaged`] when the document is not what it was.
 pub(crate) fn build(
     document: &Document<'_>,
     root: NodeId,
+    without: &HashSet<u32>,
     tree: &mut DocumentMutator<'_>,
 ) -> Result<Vec<Pair>, DomError> {
     let mut pairs = Vec::with_capacity(document.size().nodes as usize);
@@ -33,10 +36,12 @@ pub(crate) fn build(
         }
         match node.kind() {
             Kind::Element => {
-                let made = tree.create_element(name_of(node), attributes_of(node));
+                let is_without = without.contains(&node.id());
+                let made = tree.create_element(name_of(node), attributes_of(node, is_without));
                 pairs.push((node.id(), made));
                 tree.append_children(parent, &[made]);
-                if let Some(child) = node.first_child() {
+                let is_empty = is_without && node.name() == Some("style");
+                if let (Some(child), false) = (node.first_child(), is_empty) {
                     next.push((child, made));
                 }
             }
@@ -58,9 +63,16 @@ fn name_of(node: Node<'_>) -> QualName {
     QualName::new(None, Url::from(namespace.url()), LocalName::from(node.name().unwrap_or_default()))
 }
 
-fn attributes_of(node: Node<'_>) -> Vec<Attribute> {
+fn attributes_of(node: Node<'_>, is_without: bool) -> Vec<Attribute> {
     let is_frame = matches!(node.name(), Some("iframe" | "frame" | "object" | "embed"));
-    let loads = |name: &str| is_frame && matches!(name, "src" | "srcdoc" | "data");
+    let is_link = node.name() == Some("link");
+    let loads = |name: &str| {
+        is_frame && matches!(name, "src" | "srcdoc" | "data") || is_link && is_without && name == "href"
+    };
+    // The engine knows relations in small letters only.
+    let value = |name: &str, value: &str| {
+        if is_link && name == "rel" { value.to_ascii_lowercase() } else { value.to_owned() }
+    };
     node.attributes()
         .filter(|attribute| !loads(attribute.name))
         .map(|attribute| Attribute {
@@ -73,7 +85,7 @@ fn attributes_of(node: Node<'_>) -> Vec<Attribute> {
                 },
                 LocalName::from(attribute.name),
             ),
-            value: attribute.value.to_owned(),
+            value: value(attribute.name, attribute.value),
         })
         .collect()
 }

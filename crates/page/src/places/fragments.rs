@@ -104,6 +104,8 @@ fn pieces(engine: &BaseDocument, root: &Node, max: usize) -> Option<HashMap<Node
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+    use std::collections::HashSet;
+
     use blitz_dom::DocumentConfig;
     use holdfast_dom::{Document, LoosePage, ParseOptions};
 
@@ -119,7 +121,7 @@ mod tests {
         let document = Document::from_bytes(parsed.bytes()).unwrap();
         let mut engine = BaseDocument::new(DocumentConfig::default());
         let root = engine.root_node().id;
-        let pairs = tree::build(&document, root, &mut engine.mutate()).unwrap();
+        let pairs = tree::build(&document, root, &HashSet::new(), &mut engine.mutate()).unwrap();
         engine.resolve(0.0);
         let mut fragments = Fragments::default();
         let mut pieces = 0;

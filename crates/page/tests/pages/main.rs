@@ -19,6 +19,7 @@ mod processes;
 mod quota;
 mod refusals;
 mod server;
+mod sheets;
 mod snapshots;
 
 use std::path::{Path, PathBuf};
