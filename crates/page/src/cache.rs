@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use holdfast_dom::Document;
-use holdfast_heap::{Changes, HeapError, Owned};
-use holdfast_native_heap::{RegionBacking, open_data_heap};
+use holdfast_heap::{Changes, HeapError, OpenError, Owned};
+use holdfast_native_heap::{OpenHeapError, RegionBacking, SharedRegion, open_data_heap};
 use holdfast_region::{ErrorKind, NameSpace, OwnerKey, Region, RegionError, RegionName};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use zerocopy::IntoBytes;
@@ -150,11 +150,24 @@ impl Cache {
     pub(crate) fn read<R>(&self, work: impl FnOnce(&Heap) -> R) -> Result<Option<R>, CacheError> {
         let Some(key) = OwnerKey::load(self.names.places(), &self.key)? else { return Ok(None) };
         let _turn = self.turn();
-        let region = match wait(self.patience, || self.names.open_read_only(&self.region, &key)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            region => region?,
-        };
-        with_heap(region, |heap| Ok::<R, CacheError>(work(heap))).map(Some)
+        let mut is_settled = false;
+        loop {
+            let region = match wait(self.patience, || self.names.open_read_only(&self.region, &key)) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                region => region?,
+            };
+            match open_data_heap(region) {
+                // Whoever made it was killed before there was anything in it.
+                Err(OpenHeapError::Heap(OpenError::Empty)) => return Ok(None),
+                // Whoever wrote last was killed meanwhile, and what only reads may not undo it.
+                Err(OpenHeapError::Heap(OpenError::Unfinished)) if !is_settled => {
+                    is_settled = true;
+                    let region = wait(self.patience, || self.names.open(&self.region, &key))?;
+                    with_heap(region, |_| Ok::<(), CacheError>(()))?;
+                }
+                opened => return with_open(opened?, |heap| Ok::<R, CacheError>(work(heap))).map(Some),
+            }
+        }
     }
 
     /// Runs `work` with the heap, to change it.
@@ -384,7 +397,16 @@ fn with_heap<R, E>(region: Region, work: impl FnOnce(&mut Heap) -> Result<R, E>)
 where
     CacheError: From<E>,
 {
-    let (heap, region) = open_data_heap(region)?;
+    with_open(open_data_heap(region)?, work)
+}
+
+fn with_open<R, E>(
+    (heap, region): (holdfast_heap::Heap<RegionBacking>, SharedRegion),
+    work: impl FnOnce(&mut Heap) -> Result<R, E>,
+) -> Result<R, CacheError>
+where
+    CacheError: From<E>,
+{
     let mut heap = Owned::new(heap);
     let result = work(&mut heap);
     drop(heap.into_heap().close());

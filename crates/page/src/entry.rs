@@ -25,6 +25,8 @@ pub(crate) const SCROLL_BOUND: u32 = 1;
 pub(crate) const NO_PICTURE: u32 = 2;
 /// There was one, for which there was no room any more.
 pub(crate) const PICTURE_EVICTED: u32 = 4;
+/// The list does not have all that was painted, and so does not name all fonts: the files of all fonts count.
+pub(crate) const ALL_FONTS: u32 = 8;
 
 /// Where a part of the entry is.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

@@ -78,6 +78,17 @@ impl Folders {
         sum.finish()
     }
 
+    /// [`Folders::stamp`], and a number that changes too when a file is changed where it is: for what does not say which fonts it has.
+    pub(crate) fn stamps(&self) -> [u64; 2] {
+        let of_folders = self.stamp();
+        let mut sum = Xxh3::new();
+        sum.write_u64(of_folders);
+        for (folder, names) in self.all() {
+            names.iter().for_each(|name| add_state(&mut sum, &folder.join(name)));
+        }
+        [of_folders, sum.finish()]
+    }
+
     /// The folders and all below them, also behind links, as fontconfig goes; with what is in each, in order.
     fn all(&self) -> BTreeMap<PathBuf, Vec<OsString>> {
         let mut found = BTreeMap::new();
@@ -162,8 +173,9 @@ fn add_text(sum: &mut Xxh3, text: &OsStr) {
 fn add_state(sum: &mut Xxh3, path: &Path) {
     let Ok(about) = std::fs::metadata(path) else { return };
     add_text(sum, path.as_os_str());
-    sum.write_i64(about.mtime());
-    sum.write_i64(about.mtime_nsec());
+    // The time of change that no program sets.
+    sum.write_i64(about.ctime());
+    sum.write_i64(about.ctime_nsec());
 }
 
 /// The folders in a configuration: `<dir>/usr/share/fonts</dir>`, `<dir prefix="xdg">fonts</dir>`, `<dir>~/.fonts</dir>`.

@@ -42,7 +42,7 @@ pub(crate) struct NewView {
     pub(crate) base: String,
     pub(crate) reach: Reach,
     pub(crate) view: View,
-    pub(crate) fonts: u64,
+    pub(crate) fonts: [u64; 2],
     pub(crate) folders: Folders,
     pub(crate) now_s: u64,
 }
@@ -86,7 +86,9 @@ impl ToKeep {
     /// # Errors
     /// [`CacheError`], also that there is nothing to be kept ([`CacheError::Record`]): the cache has what it had, perhaps fewer of the oldest views.
     pub fn keep(self, cache: &Cache) -> Result<KeptReport, CacheError> {
-        self.keep_entry(&self.entry()?, cache)
+        // For what goes no record is waited for.
+        let entry = if self.forget.is_empty() { self.entry()? } else { Vec::new() };
+        self.keep_entry(&entry, cache)
     }
 
     /// Makes it smaller until it is kept.

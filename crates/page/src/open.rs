@@ -359,7 +359,7 @@ impl<'a> Visit<'a> {
         let mut is_news = is_kept
             && !matches!(found.stale, Some(Stale::NoPicture | Stale::ScrollBound | Stale::Beyond { .. }));
         let record = is_news || is_scrolling;
-        let fonts = self.folders.stamp();
+        let fonts = self.folders.stamps();
         let base: String = page.base.into();
         let job = Job {
             dom: DomBytes::copy(dom.bytes()),

@@ -18,7 +18,9 @@ use crate::about::{About, ImageRecord};
 use crate::address::shown_text;
 use crate::ahead::Ahead;
 use crate::engine::Made;
-use crate::entry::{Entry, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, Part, SCROLL_BOUND, assemble};
+use crate::entry::{
+    ALL_FONTS, Entry, Header, NO_PICTURE, PARTS, PICTURE_EVICTED, Part, SCROLL_BOUND, assemble,
+};
 use crate::error::EntryDamage;
 use crate::fonts::{Folders, FontPlace, FontRecord};
 use crate::list::stays::Scrolls;
@@ -96,8 +98,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) reach: Reach,
     pub(crate) source: u128,
     pub(crate) view: View,
-    /// The state of the fonts before the page was laid out.
-    pub(crate) fonts: u64,
+    /// The state of the fonts before the page was laid out, and with their files.
+    pub(crate) fonts: [u64; 2],
     pub(crate) folders: &'a Folders,
     pub(crate) now_s: u64,
 }
@@ -125,6 +127,8 @@ pub(crate) fn to_entry(
         (Some(_), true) => SCROLL_BOUND,
         (Some(_), false) => 0,
     };
+    let names_all_fonts = origin.view == View::DOCUMENT || list.is_some() && height >= made.content.1;
+    let flags = if names_all_fonts { flags } else { flags | ALL_FONTS };
     let list = list.unwrap_or_default();
     let mut kept_fonts = Vec::new();
     let mut fonts = Vec::new();
@@ -165,7 +169,7 @@ pub(crate) fn to_entry(
     header.flags = U32::new(flags);
     header.source = origin.source.to_le_bytes();
     header.engine = engine_build();
-    header.fonts = origin.fonts.into();
+    header.fonts = origin.fonts[usize::from(!names_all_fonts)].into();
     header.viewport = [origin.view.width.into(), origin.view.height.into()];
     header.scale_permille = origin.view.scale_permille.into();
     header.height = height.into();
@@ -279,7 +283,8 @@ impl<'heap> Kept<'heap> {
         if self.about.reach.is_some_and(|kept| kept != reach) {
             return Err(Stale::Network);
         }
-        if header.fonts.get() != folders.stamp() {
+        let of_files = header.flags.get() & ALL_FONTS != 0;
+        if header.fonts.get() != if of_files { folders.stamps()[1] } else { folders.stamp() } {
             return Err(Stale::Fonts);
         }
         for font in &self.about.fonts {

@@ -37,6 +37,7 @@ pub(crate) fn ask(from: &dyn Fetch, wanted: &Wanted<'_>) -> Result<Answer, Fetch
         Answer::Bytes(fetched) if fetched.bytes.len() as u64 > wanted.bytes_max => {
             Err(FetchError::TooLarge { bytes_max: wanted.bytes_max })
         }
+        Answer::Nothing(missing) if !matches!(missing.status, 404 | 410) => Err(FetchError::NotFound),
         _ => Ok(answer),
     }
 }

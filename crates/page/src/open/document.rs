@@ -62,7 +62,7 @@ pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<
         base: page.base.into(),
         reach: visit.reach,
         view: View::DOCUMENT,
-        fonts: visit.folders.stamp(),
+        fonts: visit.folders.stamps(),
         folders: visit.folders,
         now_s: visit.now_s,
     };

@@ -325,7 +325,10 @@ impl Cutting<'_> {
         if self.styles >= self.bounds.word && style.clone_text_wrap_mode() == Wrap::Wrap {
             let at = text.find([' ', '\n', '\t'])?;
             let is_end = text[at..].starts_with('\n') && keeps_lines(style);
-            self.line += u32::from(is_end);
+            if is_end {
+                // It may be one that was planned.
+                self.ends_line();
+            }
             return Some((at + 1, is_end));
         }
         let mut ends = text.match_indices('\n').filter(|_| keeps_lines(style));

@@ -7,6 +7,8 @@ use super::Viewer;
 use super::talk::PageId;
 use crate::places::Link;
 
+/// Steps from link to link that count: more than anybody takes meanwhile.
+const STEPS_MAX: usize = 1_000;
 /// What the user is told meanwhile.
 const SOON: &str = "it is found out where the links are ...";
 
@@ -68,16 +70,11 @@ impl Viewer {
                 }
             }
             Some(Later::Focus(steps)) => {
-                let (steps, step) = (steps.unsigned_abs().min(self.links_max()), steps.signum());
+                let (steps, step) = (steps.unsigned_abs().min(STEPS_MAX), steps.signum());
                 (0..steps).for_each(|_| self.focus_step(step));
             }
             Some(Later::Click { .. }) | None => {}
         }
-    }
-
-    /// More steps than that lead round.
-    fn links_max(&self) -> usize {
-        self.page.as_ref().map_or(0, |page| page.links.len().max(1))
     }
 }
 
@@ -198,6 +195,11 @@ mod tests {
         key(&mut viewer, Key::Tab);
         key(&mut viewer, Key::Tab);
         assert!(viewer.says().contains("where the links are"), "{}", viewer.says());
+        linked(&mut viewer, 1);
+        assert!(viewer.says().starts_with("/pages/a.html#end"), "{}", viewer.says());
+        // Past the last one comes the first.
+        let mut viewer = unlinked();
+        (0..links().len() + 2).for_each(|_| key(&mut viewer, Key::Tab));
         linked(&mut viewer, 1);
         assert!(viewer.says().starts_with("/pages/a.html#end"), "{}", viewer.says());
         let mut viewer = unlinked();

@@ -2,7 +2,7 @@
 //!
 //! Invariants: whoever asks does not wait; a page that is not wanted any more is not told of, and its thread ends by itself (at the
 //! latest when the engine's time is over); no more than [`OPENING_MAX`] are opened or recorded at once, and the newest before older ones
-//! that nobody wants.
+//! that nobody wants (a record that was begun, and that nobody wants any more, is not counted).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -201,14 +201,18 @@ impl Serving {
     /// Where it is kept; none, if it is not to be.
     fn cache_for(&self, to_keep: Option<&ToKeep>) -> Option<&crate::Cache> {
         let is_passing = self.wanted.is_passing.load(Ordering::Relaxed);
-        self.opener.cache.as_ref().filter(|_| to_keep.is_some_and(|it| it.is_news) && !is_passing)
+        // What must not be kept goes also where it was only passed.
+        let is_wanted = |it: &ToKeep| it.is_news && !is_passing || !it.forget.is_empty();
+        self.opener.cache.as_ref().filter(|_| to_keep.is_some_and(is_wanted))
     }
 
     fn keep(&self, showing: &Showing, opened: Option<Opened>) {
         let to_keep = opened.and_then(|opened| opened.to_keep);
         let (Some(cache), Some(to_keep)) = (self.cache_for(to_keep.as_ref()), &to_keep) else { return };
-        let kept = showing.entry().map_err(|error| error.clone().into());
-        let text = match kept.and_then(|entry| to_keep.keep_entry(entry, cache)) {
+        // What goes needs no entry.
+        let entry = if to_keep.forget.is_empty() { showing.entry() } else { Ok(&[][..]) };
+        let entry = entry.map_err(|error| error.clone().into());
+        let text = match entry.and_then(|entry| to_keep.keep_entry(entry, cache)) {
             Ok(kept) if kept.evicted + kept.pictures_evicted > 0 => {
                 format!(
                     "{} views of pages that were used longer ago had to go",

@@ -119,6 +119,7 @@ pub fn show(
         window_at: Duration::ZERO,
         first: None,
         drawn: None,
+        notes: Vec::new(),
         failure: None,
     };
     // A library of the display that is not there is a panic of whoever looks for it.
@@ -130,10 +131,10 @@ pub fn show(
     }));
     // Before what is being kept is waited for: a window that answers nothing is not left standing.
     drop(app.screen.take());
-    let App { pages, first, failure, answers, .. } = app;
+    let App { pages, first, failure, answers, mut notes, .. } = app;
     let late = pages.close();
     let is_note = |answer| if let Answer::Note { text, .. } = answer { Some(text) } else { None };
-    let notes = answers.try_iter().filter_map(is_note).chain(late).collect();
+    notes.extend(answers.try_iter().filter_map(is_note).chain(late));
     let words = |panic: Box<dyn std::any::Any + Send>| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked").to_owned()
@@ -165,6 +166,8 @@ struct App {
     first: Option<FirstFrame>,
     /// When what is to be the first frame was drawn first.
     drawn: Option<Instant>,
+    /// What is to be said when the window is gone.
+    notes: Vec<String>,
     failure: Option<WindowError>,
 }
 
@@ -214,6 +217,10 @@ impl App {
     /// Hands on what there is, both ways.
     fn exchange(&mut self, event_loop: &ActiveEventLoop) {
         while let Ok(answer) = self.answers.try_recv() {
+            // Nobody reads the line of a window that ends by itself.
+            if let (true, Answer::Note { text, .. }) = (self.after_first_frame, &answer) {
+                self.notes.push(text.clone());
+            }
             self.viewer.answer(answer);
         }
         for ask in self.viewer.take_asks() {

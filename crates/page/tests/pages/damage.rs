@@ -1,9 +1,13 @@
 //! Bytes of the cache that are not what was stored: the page is made anew, and nobody sees anything else.
 
+use std::path::Path;
+
+use holdfast_heap::HeapError;
 use holdfast_page::{EntryDamage, Stale, Tier};
+use holdfast_region::{OwnerKey, RegionName};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{HEADER_BYTES, Place, anew, png, view};
+use crate::{CACHE, HEADER_BYTES, Place, QUOTA, anew, png, view};
 
 const PAGE: &str = "<!doctype html><title>Damage</title><style>h1 { background: linear-gradient(red, blue); border-radius: 9px }
     .s { box-shadow: 1px 1px 4px red; overflow: hidden; opacity: .5 }</style><h1>Some <i>text</i></h1><img src=a.png>
@@ -160,4 +164,54 @@ fn a_list_that_would_be_painted_without_end_is_damage_however_right_its_sums_are
             assert!(opened.tier == Tier::List && opened.pixels != made, "{:?}", opened.stale);
         }
     }
+}
+
+/// Copies all files of a folder, in their places.
+fn copy_files(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (path, target) = (entry.as_ref().unwrap().path(), to.join(entry.as_ref().unwrap().file_name()));
+        if path.is_dir() {
+            std::fs::create_dir_all(&target).unwrap();
+            copy_files(&path, &target);
+        } else {
+            std::fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_cache_whose_writer_was_killed_in_the_middle_is_read_by_the_next_one() {
+    let place = Place::new();
+    let page = place.write("a.html", "<!doctype html><p>text");
+    let view = view(300, 200);
+    place.open(&page, view);
+    let middle = tempfile::tempdir().unwrap();
+    place.spoil(|heap| {
+        let half = heap.transaction(|tx| -> Result<(), HeapError> {
+            tx.create("view:half", 4096, None, |to| to.fill(7))?;
+            copy_files(&place.pool(), middle.path());
+            Ok(())
+        });
+        half.unwrap();
+    });
+    assert_eq!(place.cache().views().unwrap().len(), 2);
+    copy_files(middle.path(), &place.pool());
+    assert_eq!(place.cache().views().unwrap().len(), 1, "what was half done is undone");
+    copy_files(middle.path(), &place.pool());
+    let opened = place.open(&page, view);
+    assert_eq!((opened.tier, opened.notes.as_slice()), (Tier::Pixels, &[][..]));
+}
+
+#[test]
+fn a_cache_whose_maker_was_killed_before_there_was_anything_in_it_is_none() {
+    let place = Place::new();
+    let page = place.write("a.html", PAGE);
+    let names = place.names();
+    let key = OwnerKey::load_or_create(names.places(), "default").unwrap();
+    let region = names.open_or_create(&RegionName::parse(CACHE).unwrap(), &key, QUOTA * 2).unwrap();
+    region.close().unwrap();
+    assert_eq!(place.cache().views().unwrap(), []);
+    let opened = place.open(&page, view(300, 200));
+    assert_eq!((opened.tier, opened.notes.iter().any(|note| note.contains("cache"))), (Tier::Nothing, false));
+    assert_eq!(place.open(&page, view(300, 200)).tier, Tier::Pixels);
 }

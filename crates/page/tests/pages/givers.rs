@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdfast_page::{
-    Address, Answer, Asking, Fetch, FetchError, Fetched, Opening, PageError, PageLimits, Tier, Wanted,
-    open_with,
+    Address, Answer, Asking, Fetch, FetchError, Fetched, Headers, Missing, Opening, PageError, PageLimits,
+    Tier, Wanted, open_with,
 };
 
 use crate::{Place, is_drawn, limits, view};
@@ -15,7 +15,10 @@ struct Memory(HashMap<&'static str, &'static str>);
 
 impl Fetch for Memory {
     fn fetch(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
+        let nothing = |status| Missing { url: wanted.url.clone(), status, headers: Headers::default() };
         match wanted.url.path() {
+            "/gone" => Ok(Answer::Nothing(nothing(410))),
+            "/odd" => Ok(Answer::Nothing(nothing(200))),
             "/panic" => panic!("as a giver may"),
             "/much" => {
                 Ok(Answer::Bytes(Fetched::new(wanted.url.clone(), vec![b'x'; wanted.bytes_max as usize + 1])))
@@ -32,7 +35,10 @@ impl Fetch for Memory {
 fn a_page_comes_from_anything_that_gives_bytes_and_neither_its_panics_nor_its_excess_get_through() {
     let place = Place::new();
     let pages = HashMap::from([
-        ("/a.html", "<!doctype html><link rel=stylesheet href=a.css><p>text<img src=/panic><img src=/much>"),
+        (
+            "/a.html",
+            "<!doctype html><link rel=stylesheet href=a.css><p>text<img src=/panic><img src=/much><img src=/gone><img src=/odd>",
+        ),
         ("/a.css", "p { background: red }"),
     ]);
     let cache = place.cache();
@@ -51,10 +57,25 @@ fn a_page_comes_from_anything_that_gives_bytes_and_neither_its_panics_nor_its_ex
     };
     let opened = open("/a.html").unwrap();
     assert!(is_drawn(&opened.pixels));
-    for said in ["/panic: the server does not answer", "/much: it has more than 1048576 bytes"] {
+    for said in [
+        "/panic: the server does not answer",
+        "/much: it has more than 1048576 bytes",
+        "/gone: there is nothing",
+        "/odd: there is nothing",
+    ] {
         assert!(opened.notes.iter().any(|note| note.contains(said)), "{said}: {:?}", opened.notes);
     }
     assert_eq!(open("/a.html").unwrap().tier, Tier::Pixels);
+    let answers = |path: &str| {
+        let name = format!(
+            "http:{:032x}",
+            xxhash_rust::xxh3::xxh3_128(format!("http://archive.invalid{path}").as_bytes())
+        );
+        let mut found = false;
+        place.spoil(|heap| found = heap.bytes(&name).is_some());
+        found
+    };
+    assert!(answers("/a.html") && answers("/gone") && !answers("/odd"), "what is no answer is not kept");
     for refused in ["/panic", "/much", "/none"] {
         let refused = open(refused);
         assert!(matches!(refused, Err(PageError::Fetch { .. })), "{refused:?}");

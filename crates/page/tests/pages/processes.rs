@@ -120,13 +120,18 @@ fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
     let place = Place::new();
     let Some((configuration, font)) = own_fonts(&place) else { return };
     let page = place.write("a.html", "<!doctype html><p>text");
-    let open = || {
-        let output = opening(&place, &page).env("FONTCONFIG_FILE", &configuration).output().unwrap();
+    let open_page = |page: &Path| {
+        let output = opening(&place, page).env("FONTCONFIG_FILE", &configuration).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         out(&output)
     };
-    assert!(open().0.starts_with("cold"));
-    assert!(open().0.starts_with("pixels"));
+    let open = || open_page(&page);
+    // Of this one there is no list, which would name the font.
+    let long = place.write("long.html", "<!doctype html><p>text<div style='height: 5000000px'></div>");
+    for page in [&page, &long] {
+        assert!(open_page(page).0.starts_with("cold"));
+        assert!(open_page(page).0.starts_with("pixels"));
+    }
 
     // Another font in the same file, as large, at the same time: only its bytes tell.
     let bytes = std::fs::read(&font).unwrap();
@@ -138,6 +143,9 @@ fn a_page_whose_font_is_gone_or_changed_is_made_anew_and_says_so() {
     let (said, notes) = open();
     assert!(said.starts_with("document") && notes.contains("own.ttf is gone or changed"), "{said}{notes}");
     assert!(open().0.starts_with("pixels"));
+    let (said, notes) = open_page(&long);
+    assert!(said.starts_with("document") && notes.contains("fonts of the system changed"), "{said}{notes}");
+    assert!(open_page(&long).0.starts_with("pixels"));
 
     // Another font appears: the page may look otherwise.
     std::fs::write(font.with_file_name("second.ttf"), &bytes).unwrap();

@@ -44,6 +44,20 @@ fn what_a_server_does_not_want_to_be_kept_any_more_is_shown_once_and_goes() {
 }
 
 #[test]
+fn a_view_that_cannot_be_read_goes_with_what_must_not_be_kept_any_more() {
+    let (place, server) = (Place::new(), server(&[]));
+    let url = server.url("/a.html");
+    place.usual(&url);
+    let name = place.cache().views().unwrap()[0].name.clone();
+    // As an older build kept it: this one cannot read of which page it is.
+    place.spoil(|heap| heap.transaction(|tx| tx.write(tx.root(&name).unwrap(), 8, &[2])).unwrap());
+    server.say("/a.html", Reply::html(PAGE).with("Cache-Control", "no-store"));
+    assert_eq!(place.usual(&url).tier, Tier::Nothing);
+    let stats = place.cache().stats().unwrap();
+    assert_eq!((stats.views, stats.documents, stats.answers_bytes), (0, 0, 0));
+}
+
+#[test]
 fn a_part_that_must_not_be_kept_any_more_takes_the_pages_that_ask_for_it_along_and_no_others() {
     let (place, server) = (Place::new(), server(&[("ETag", "\"one\"")]));
     server.say("/b.html", Reply::html(PAGE.replace("text", "b")).with("ETag", "\"b\""));

@@ -35,6 +35,11 @@ fn cache(folder: &TempDir) -> Cache {
 }
 
 fn shown() -> Shown {
+    shown_of(false)
+}
+
+/// A page that is new, or one that was kept and must not be any more.
+fn shown_of(is_forbidden: bool) -> Shown {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.html");
     let lines: String = (0..100).map(|number| format!("<p>line {number} of a page")).collect();
@@ -54,9 +59,17 @@ fn shown() -> Shown {
         again: Again::Not,
         is_resize: false,
     };
-    let mut opening = opener.opening(&asked, opener.cache.as_ref());
+    let kept = opener.cache.as_ref().filter(|_| is_forbidden);
+    if kept.is_some() {
+        let opened = crate::open(&asked.address, asked.view, &opener.limits, kept).unwrap();
+        opened.to_keep.unwrap().keep(&cache(&folder)).unwrap();
+    }
+    let mut opening = opener.opening(&asked, opener.cache.as_ref().filter(|_| !is_forbidden));
     opening.want = Want::Scrolling;
     let mut opened = open_with(&asked.address, &opening).unwrap();
+    if is_forbidden {
+        opened.to_keep.as_mut().unwrap().forget = vec![asked.address.as_str().to_owned()];
+    }
     // The engine has recorded it; the one who shows it is told so later.
     let (hand, coming) = ends(|_| ());
     let new = opened.to_keep.as_mut().unwrap().view.as_mut().unwrap();
@@ -138,6 +151,17 @@ fn a_page_is_shown_before_it_is_recorded_and_what_is_asked_for_meanwhile_is_done
     leave.send(Told::Left).unwrap();
     page.thread.join().unwrap();
     assert_eq!(cache(&page.folder).views().unwrap().len(), 1, "it is kept");
+}
+
+#[test]
+fn a_page_that_must_not_be_kept_any_more_goes_when_it_is_left_though_it_could_not_be_recorded() {
+    let page = shown_of(true);
+    page.first();
+    assert_eq!(cache(&page.folder).views().unwrap().len(), 1);
+    page.leave();
+    page.hand.put(Err(RecordError::TimeOut { seconds: 0 }));
+    page.thread.join().unwrap();
+    assert_eq!(cache(&page.folder).views().unwrap(), []);
 }
 
 #[test]
