@@ -382,7 +382,8 @@ fn a_page_with_few_elements_is_not_even_looked_at() {
 #[test]
 fn a_planned_end_of_a_line_that_was_needed_sooner_does_not_hide_those_behind_it() {
     let lines: String = "<i>a</i> <i>b</i> <i>c</i>\n".repeat(10);
-    let page = format!("<!doctype html><pre>{}\n{lines}</pre>", "<i>x</i>".repeat(6));
+    let begin = "<i>x</i>".repeat(6);
+    let page = format!("<!doctype html><pre style='white-space: pre-wrap'>{begin}\n{lines}</pre>");
     let bounds = Bounds { styles_max: 8, line: 1, far: 3, word: 4, element: 100 };
     let what = differences(&made(&page, view(1_000), Bounds::ENGINE), &made(&page, view(1_000), bounds));
     assert!(what.is_empty(), "{what:?}");
