@@ -1,8 +1,8 @@
 //! Opening a page: from the cache where it can be, by the engine where it must be.
 //!
 //! The tiers, quickest first: the kept pixels of just this view (nothing is painted); the kept display list (nothing is parsed, styled or
-//! laid out); the kept document (not parsed); nothing kept. A tier that does not fit says why, and the next one is taken. What servers are asked for is asked between two looks at the cache:
-//! nobody waits for a server with the cache open.
+//! laid out); the kept document (not parsed); nothing kept. A tier that does not fit says why, and the next one is taken. What servers
+//! are asked for is asked between two looks at the cache: nobody waits for a server with the cache open.
 
 mod document;
 
@@ -405,35 +405,27 @@ impl<'a> Visit<'a> {
             Want::Places => rest.get().map_err(Clone::clone)?.places.clone(),
             Want::Picture | Want::Scrolling => None,
         };
-        let to_keep = (is_news || is_scrolling).then(|| ToKeep {
-            is_news,
-            forget: forget.clone(),
+        let new = (is_news || is_scrolling).then(|| NewView {
+            name: self.name,
+            source: page.source,
+            dom,
+            made,
+            rest,
+            snapshot,
+            base: base.clone(),
+            reach: self.reach,
+            view: self.view,
+            fonts,
+            folders: self.folders,
+            now_s: self.now_s,
+        });
+        // Where nothing is kept, what is kept of the page as it was may have to go.
+        let to_keep = (new.is_some() || !forget.is_empty()).then(|| ToKeep {
             address: self.address.as_str().to_owned(),
             news: self.sources.news(),
-            view: Some(NewView {
-                name: self.name,
-                source: page.source,
-                dom,
-                made,
-                rest,
-                snapshot,
-                base: base.clone(),
-                reach: self.reach,
-                view: self.view,
-                fonts,
-                folders: self.folders,
-                now_s: self.now_s,
-            }),
-        });
-        // What is kept of the page as it was goes, too.
-        let to_keep = to_keep.or_else(|| {
-            (!forget.is_empty()).then(|| ToKeep {
-                address: self.address.as_str().to_owned(),
-                news: Vec::new(),
-                view: None,
-                is_news: false,
-                forget,
-            })
+            view: new,
+            is_news,
+            forget,
         });
         let stale = found.stale;
         Ok(Opened {
