@@ -1,7 +1,7 @@
 //! The house rules that no compiler checks. Each module holds the rules about one kind of thing:
 //!
-//! - `sources`: every `.rs` file opens with `//!`; one of more than 500 lines says why (`//! Long because …`);
-//!   no unfinished work is left behind; every unsafe block has a SAFETY comment in the lines above.
+//! - `sources`: every `.rs` file opens with `//!`; no unfinished work is left behind; every unsafe
+//!   block has a SAFETY comment in the lines above.
 //! - `documents`: relative links lead somewhere; every test in `docs/guarantees.md` exists;
 //!   `ARCHITECTURE.md` mentions every package.
 //! - `files`: nothing is large or binary; scripts are executable.

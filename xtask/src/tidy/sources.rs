@@ -2,9 +2,6 @@
 
 use super::{File, Findings};
 
-/// A longer file explains itself with a line that starts with [`LONG`].
-const LINES_MAX: usize = 500;
-const LONG: &str = "//! Long because ";
 /// A SAFETY comment may stand this far above the `unsafe` that it is for: a statement can be long.
 const SAFETY_LINES_MAX: usize = 8;
 
@@ -27,10 +24,6 @@ pub(crate) fn check(file: &File, findings: &mut Findings) {
     }
     if !lines.first().is_some_and(|line| line.starts_with("//! ")) {
         findings.at_line(file, 1, "open with `//!`: what it is, its invariants, what it must not do");
-    }
-    if lines.len() > LINES_MAX && !lines.iter().any(|line| line.starts_with(LONG)) {
-        let what = format!("{} lines; split it by noun, or say why not in a line `{LONG}…`", lines.len());
-        findings.at_line(file, lines.len(), &what);
     }
     unsafe_blocks(file, &lines, findings);
 }
@@ -80,13 +73,6 @@ mod tests {
         assert_eq!(findings_about("a.rs", "fn a() {}\n", check).len(), 1);
         assert_eq!(findings_about("a.rs", "//! What it is.\nfn a() {}\n", check), [""; 0]);
         assert_eq!(findings_about("a.md", "no header needed\n", check), [""; 0]);
-    }
-
-    #[test]
-    fn a_long_file_must_say_why() {
-        let long = format!("//! A.\n{}", "\n".repeat(LINES_MAX));
-        assert_eq!(findings_about("a.rs", &long, check).len(), 1);
-        assert_eq!(findings_about("a.rs", &format!("{LONG}it is a table.\n{long}"), check), [""; 0]);
     }
 
     #[test]
