@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 use holdfast_applet::{Applet, Call, CallError, Stdio};
+use holdfast_sys::counted::counted;
 
 use crate::args::CallArgs;
 use crate::exit::{FOUND, Failure};
@@ -33,7 +34,8 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     match applet.weaker().len() {
         0 => {}
         count => say(format_args!(
-            "{count} layers of the sandbox are missing or incomplete here; `holdfast doctor` says which"
+            "{} of the sandbox missing or incomplete here; `holdfast doctor` says which",
+            counted(count, "layer")
         )),
     }
     let done = match &args.function {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use holdfast_applet::{Jail, Layers};
 use holdfast_region::{AddressWindow, NameSpace, PlaceError, Places, PoolKind, Survives};
 use holdfast_sqlite::{Database, Databases};
+use holdfast_sys::counted::counted;
 use holdfast_sys::dirty::{self, Kind};
 use holdfast_sys::file::space;
 use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
@@ -183,7 +184,12 @@ fn leftovers(places: &Places) -> Finding {
         Ok(found) => {
             let bytes = found.iter().map(|leftover| leftover.allocated_bytes).sum();
             let cost = "files of killed programs, and copies that repairs kept; `holdfast heap tidy` lists and removes them";
-            Finding::new(what, Grade::Note, format!("{} in {} places", show_size(bytes), found.len()), cost)
+            Finding::new(
+                what,
+                Grade::Note,
+                format!("{} in {}", show_size(bytes), counted(found.len(), "place")),
+                cost,
+            )
         }
         Err(error) => Finding::new(what, Grade::Note, "cannot be listed", &error.to_string()),
     }

@@ -8,6 +8,7 @@ use holdfast_keeper::{
     Profile, ServePolicy, ServedStatus, Sources, Status, thaw_left_over,
 };
 use holdfast_region::{NameSpace, Places};
+use holdfast_sys::counted::counted;
 
 use crate::exit::{FOUND, Failure, OTHER};
 use crate::keeper_args::{AskArgs, KeeperCommand, KeeperRunArgs, Limit, ProfileArg, SocketArgs, StatusArgs};
@@ -127,8 +128,12 @@ fn flush_text(report: &FlushReport) -> String {
     }
     let (heaps, databases) = (report.saved_of(Kind::Heap), report.saved_of(Kind::Database));
     let bytes = show_size(report.saved_bytes());
-    let databases = if databases == 0 { String::new() } else { format!(" and {databases} databases") };
-    text.push_str(&format!("{heaps} heaps{databases} saved, {bytes} in {} ms\n", report.milliseconds));
+    let databases = match databases {
+        0 => String::new(),
+        databases => format!(" and {}", counted(databases, "database")),
+    };
+    let heaps = counted(heaps, "heap");
+    text.push_str(&format!("{heaps}{databases} saved, {bytes} in {} ms\n", report.milliseconds));
     text
 }
 
@@ -171,21 +176,21 @@ fn show(status: &Status, places: &Places) -> Result<(), Failure> {
             show_size(bytes)
         ));
         text.push_str(&format!(
-            "done: {} flushes ({} heaps, {} not saved), {} checkpoints, {} copies, {} evictions, {} failures\n",
-            counters.flushes,
-            counters.flushed_heaps,
+            "done: {} ({}, {} not saved), {}, {}, {}, {}\n",
+            counted(counters.flushes, "flush"),
+            counted(counters.flushed_heaps, "heap"),
             counters.left_heaps,
-            counters.checkpointed_heaps,
-            counters.copied_heaps,
-            counters.evicted_heaps,
-            counters.failures
+            counted(counters.checkpointed_heaps, "checkpoint"),
+            counted(counters.copied_heaps, "copy"),
+            counted(counters.evicted_heaps, "eviction"),
+            counted(counters.failures, "failure")
         ));
         text.push_str(&format!(
-            "done for databases: {} saved in flushes ({} not), {} copies, {} evictions\n",
+            "done for databases: {} saved in flushes ({} not), {}, {}\n",
             counters.flushed_databases,
             counters.left_databases,
-            counters.copied_databases,
-            counters.evicted_databases
+            counted(counters.copied_databases, "copy"),
+            counted(counters.evicted_databases, "eviction")
         ));
     }
     if let Some(lock) = &status.shutdown_lock {

@@ -9,6 +9,7 @@ use holdfast_dom::{Document, Documents, DomError, LoosePage, Node, ParseOptions,
 use holdfast_heap::Backing;
 use holdfast_native_heap::{OpenHeapError, RegionBacking, open_data_heap};
 use holdfast_region::{ErrorKind, RegionName};
+use holdfast_sys::counted::counted;
 use serde::Serialize;
 
 use crate::exit::{BAD_FILE, FOUND, Failure, NO_ROOM, NOT_FOUND, OTHER, USAGE};
@@ -222,8 +223,8 @@ fn keep(args: &PageKeepArgs) -> Result<u8, Failure> {
         })?;
     } else {
         print(&format!(
-            "{name}: {} nodes in {}, of a source of {}\n",
-            report.nodes,
+            "{name}: {} in {}, of a source of {}\n",
+            counted(report.nodes, "node"),
             show_size(report.document_bytes),
             show_size(report.source_bytes)
         ))?;

@@ -97,7 +97,8 @@ impl fmt::Display for RelocationError {
                 )
             }
             Self::Damaged { findings } => {
-                write!(f, "it has {findings} contradictions; look at it with `holdfast heap check`")
+                let s = if *findings == 1 { "" } else { "s" };
+                write!(f, "it has {findings} contradiction{s}; look at it with `holdfast heap check`")
             }
             Self::UntypedRoot { name } => {
                 write!(f, "its root {name:?} has no type; give it one with `adopt_root`")

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::policy::Step;
+use holdfast_sys::counted::counted;
 
 /// How a jailed program ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,7 +187,8 @@ impl fmt::Display for LimitHit {
             ),
             LimitHit::Threads { limit } => write!(
                 formatter,
-                "it wanted more than its {limit} threads; raise the limit (threads) if it needs more"
+                "it wanted more than its {}; raise the limit (threads) if it needs more",
+                counted(*limit, "thread")
             ),
             LimitHit::AddressSpace { limit_bytes } => {
                 write!(

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use holdfast_sys::counted::counted;
 use holdfast_sys::terminal::notice;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -142,7 +143,7 @@ impl Keeper {
         let buttons = sources.buttons.clone().unwrap_or_else(power_button::find);
         // A device that may not be opened is one that is not watched.
         let buttons: Vec<_> = buttons.iter().filter_map(|path| Button::open(path).ok()).collect();
-        notify(&format!("STATUS=watches {} power buttons", buttons.len()));
+        notify(&format!("STATUS=watches {}", counted(buttons.len(), "power button")));
         let pressure = Pressure::open(&sources.pressure);
         let logind = Logind::new(sources.system_bus.clone(), Instant::now());
         Ok(Watched { terminate, power, server, buttons, pressure, logind })
@@ -164,9 +165,13 @@ impl Keeper {
         let (heaps, databases) = (report.saved_of(Kind::Heap), report.saved_of(Kind::Database));
         let ms = report.milliseconds;
         let left = if left.is_empty() { String::new() } else { format!("; not saved: {}", left.join(", ")) };
-        let databases = if databases == 0 { String::new() } else { format!(" and {databases} databases") };
-        notice(format_args!("holdfast keeper: {cause:?}: {heaps} heaps{databases} saved in {ms} ms{left}"));
-        notify(&format!("STATUS=saved {heaps} heaps{databases} in {ms} ms{left}"));
+        let databases = match databases {
+            0 => String::new(),
+            databases => format!(" and {}", counted(databases, "database")),
+        };
+        let heaps = counted(heaps, "heap");
+        notice(format_args!("holdfast keeper: {cause:?}: {heaps}{databases} saved in {ms} ms{left}"));
+        notify(&format!("STATUS=saved {heaps}{databases} in {ms} ms{left}"));
     }
 
     /// The kernel wants memory: half of what the pool may have is enough for now.

@@ -26,6 +26,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
 use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ServerArgs, ShowArgs};
+use holdfast_sys::counted::counted;
 
 /// Exit codes, those of `holdfast`.
 const FOUND: u8 = 1;
@@ -163,7 +164,9 @@ fn keep(opened: &mut Opened, cache: Option<&Cache>) {
             Ok(kept) if kept.evicted + kept.pictures_evicted > 0 => {
                 let (views, pictures) = (kept.evicted, kept.pictures_evicted);
                 notice(format_args!(
-                    "holdfast-page: {pictures} pictures and {views} whole views that were used longer ago had to go"
+                    "holdfast-page: {} and {} that were used longer ago had to go",
+                    counted(pictures, "picture"),
+                    counted(views, "whole view")
                 ));
             }
             Ok(_) => {}
@@ -362,7 +365,12 @@ fn show(args: &ShowArgs) -> Result<u8, Failure> {
         text.push_str(&line(&row));
         match cache.places(&row.name)? {
             Some(Ok(places)) => {
-                let _ = writeln!(text, "  {} elements, {} links", places.boxes.len(), places.links.len());
+                let _ = writeln!(
+                    text,
+                    "  {}, {}",
+                    counted(places.boxes.len(), "element"),
+                    counted(places.links.len(), "link")
+                );
                 for link in places.links {
                     let [x0, y0, x1, y1] = link.place.map(f32::round);
                     let _ = writeln!(text, "  {x0},{y0} {x1},{y1}  {}", Shown(&link.href));
@@ -397,7 +405,7 @@ fn remove(args: &RemoveArgs) -> Result<u8, Failure> {
         names.extend(of_page(&cache, page)?.into_iter().map(|row| row.name));
     }
     let removed = cache.remove(&names)?;
-    print(&format!("{removed} views removed\n"))?;
+    print(&format!("{} removed\n", counted(removed, "view")))?;
     Ok(0)
 }
 
@@ -421,13 +429,13 @@ fn stats(args: &ListArgs) -> Result<u8, Failure> {
         return Ok(code);
     }
     let mut text = format!(
-        "{} views in {} B (pictures {} B, {} B of them pixels; layouts {} B), {} documents in {} B, answers of servers in {} B; {} B may be kept\n",
-        stats.views,
+        "{} in {} B (pictures {} B, {} B of them pixels; layouts {} B), {} in {} B, answers of servers in {} B; {} B may be kept\n",
+        counted(stats.views, "view"),
         stats.view_bytes,
         stats.picture_bytes,
         stats.pixels_bytes,
         stats.layout_bytes,
-        stats.documents,
+        counted(stats.documents, "document"),
         stats.document_bytes,
         stats.answers_bytes,
         stats.quota_bytes

@@ -9,6 +9,7 @@
 
 use std::path::PathBuf;
 
+use holdfast_sys::counted::counted;
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use crate::error::ErrorKind;
@@ -185,8 +186,8 @@ pub enum AccessError {
     },
     /// The region has compartments, which would be left behind.
     #[error(
-        "the heap {name:?} has {count} compartments ({first:?} is one); remove them with it: \
-         `holdfast heap rm --compartments {name}`"
+        "the heap {name:?} has {} ({first:?} is one), which would be left behind; remove them with it: \
+         `holdfast heap rm --compartments {name}`", counted(*count, "compartment")
     )]
     HasCompartments {
         /// Name of the region.

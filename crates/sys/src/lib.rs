@@ -4,6 +4,7 @@
 //! with the kernel's code and leaves the wording to its callers. This is the crate to edit for a port.
 
 pub mod child;
+pub mod counted;
 pub mod directory;
 pub mod dirty;
 pub mod fault;

@@ -17,6 +17,7 @@ mod watch;
 
 use std::time::{Duration, Instant};
 
+use holdfast_sys::counted::counted;
 use holdfast_sys::ptrace::{self, WakeUp};
 
 use self::calibrate::Calibration;
@@ -181,7 +182,9 @@ fn notes(about: &mut About, tracer: &Tracer, target: &Target) {
         );
     }
     if !tracer.threads.is_empty() {
-        let left = tracer.threads.len();
-        about.notes.push(format!("{left} threads did not stop in time to be let go in order; the kernel does it when the tracer ends"));
+        let left = counted(tracer.threads.len(), "thread");
+        about.notes.push(format!(
+            "{left} did not stop in time to be let go in order; the kernel does it when the tracer ends"
+        ));
     }
 }

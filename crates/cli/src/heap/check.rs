@@ -2,6 +2,7 @@
 
 use holdfast_heap::{OpenError, Opened};
 use holdfast_region::{FileFinding, NameSpace, RegionName};
+use holdfast_sys::counted::counted;
 use serde::Serialize;
 
 use super::{look, name_space};
@@ -116,11 +117,10 @@ fn text(checked: &Checked) -> String {
         return format!("{name}: {error}\n");
     }
     let counts = format!(
-        "{} objects in {}, {} root{}{}",
-        checked.objects,
+        "{} in {}, {}{}",
+        counted(checked.objects, "object"),
         show_size(checked.object_bytes),
-        checked.roots,
-        if checked.roots == 1 { "" } else { "s" },
+        counted(checked.roots, "root"),
         if checked.open_transaction { "; the next run rolls back an open transaction" } else { "" }
     );
     let mut redundancy = String::new();
@@ -134,7 +134,8 @@ fn text(checked: &Checked) -> String {
     if checked.sound {
         return format!("{name}: sound: {counts}\n{redundancy}");
     }
-    let mut text = format!("{name}: damaged: {} contradictions; {counts}\n", checked.finding_count);
+    let mut text =
+        format!("{name}: damaged: {}; {counts}\n", counted(checked.finding_count, "contradiction"));
     for finding in checked.findings.iter().take(FINDINGS_SHOWN_MAX) {
         text.push_str(&format!("  at {:#x}: {}\n", finding.offset, finding.what));
     }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use holdfast_region::RegionName;
+use holdfast_sys::counted::counted;
 use serde::Serialize;
 
 use super::{Look, RootName, look_at, name_space};
@@ -122,9 +123,9 @@ fn text(difference: &Difference, same: bool) -> String {
         return format!("{name}: {older} and {newer} are alike\n");
     }
     let mut text = format!(
-        "{name}: {older} and {newer} differ in {} bytes, in {} pages ({})\n",
-        difference.differing_bytes,
-        difference.differing_pages,
+        "{name}: {older} and {newer} differ in {}, in {} ({})\n",
+        counted(difference.differing_bytes, "byte"),
+        counted(difference.differing_pages, "page"),
         show_size(difference.differing_pages * PAGE_BYTES as u64),
     );
     if difference.older_bytes != difference.newer_bytes {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use holdfast_heap::OpenError;
 use holdfast_heap::survey::Survey;
 use holdfast_region::RegionName;
+use holdfast_sys::counted::{counted, noun_for};
 use serde::Serialize;
 
 use super::{cut_off, look_at, name_space};
@@ -118,19 +119,22 @@ fn show(found: &Found) -> Result<(), Failure> {
     let Found { name, leaked_objects, reached_objects, .. } = found;
     let reached = show_size(found.reached_bytes);
     if *leaked_objects == 0 {
+        let all = if *reached_objects == 1 { "its" } else { "all" };
         return print(&format!(
-            "{name}: no leaks: roots lead to all {reached_objects} objects in {reached}\n"
+            "{name}: no leaks: roots lead to {all} {} in {reached}\n",
+            counted(*reached_objects, "object")
         ));
     }
     let leaked = show_size(found.leaked_bytes);
     print(&format!(
-        "{name}: {leaked_objects} objects in {leaked} are leaked; roots lead to {reached_objects} in {reached}\n"
+        "{name}: leaked: {} in {leaked}; roots lead to {reached_objects} in {reached}\n",
+        counted(*leaked_objects, "object")
     ))?;
     let rows: Vec<_> = found.sizes.iter().take(SIZES_SHOWN_MAX).map(row).collect();
     print_table(&["OBJECT BYTES", "OBJECTS", "BYTES", "AT"], &[0, 1, 2], &rows)?;
     let rest = found.sizes.len().saturating_sub(SIZES_SHOWN_MAX);
     if rest > 0 {
-        print(&format!("and {rest} more sizes (--json lists all)\n"))?;
+        print(&format!("and {rest} more {} (--json lists all)\n", noun_for(rest, "size")))?;
     }
     Ok(())
 }

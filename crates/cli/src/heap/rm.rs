@@ -1,6 +1,7 @@
 //! `holdfast heap rm`.
 
 use holdfast_region::{NameSpace, RegionName};
+use holdfast_sys::counted::counted;
 
 use crate::args::RmArgs;
 use crate::exit::{BAD_FILE, Failure};
@@ -29,7 +30,8 @@ pub fn run(args: &RmArgs) -> Result<u8, Failure> {
             let left = names.snapshots(name).map_or(0, |snapshots| snapshots.len());
             if left > 0 {
                 say(format_args!(
-                    "{left} snapshots of {name} stay; `holdfast heap snapshots {name}` lists them"
+                    "{} of {name} left; `holdfast heap snapshots {name}` lists what there is",
+                    counted(left, "snapshot")
                 ));
             }
         }

@@ -3,6 +3,7 @@
 use holdfast_heap::OpenError;
 use holdfast_heap::survey::{ObjectView, RootView, Survey};
 use holdfast_region::{ContinuationReport, DamageReport, DamagedFile, HeaderState, RegionError, Remedy};
+use holdfast_sys::counted::counted;
 use serde::Serialize;
 
 use super::{ROOTS_KEPT_MAX, RootName, look_at, name_space};
@@ -168,7 +169,7 @@ fn text(salvaged: &Salvaged) -> String {
     let tables = match (&salvaged.error, salvaged.findings) {
         (Some(error), _) => error.clone(),
         (None, 0) => "sound".to_owned(),
-        (None, count) => format!("{count} contradictions"),
+        (None, count) => counted(count, "contradiction"),
     };
     let mut lines = vec![
         ("file", file.path.display().to_string()),
@@ -180,7 +181,7 @@ fn text(salvaged: &Salvaged) -> String {
     ];
     if let Some(continuation) = &file.continuation {
         let ContinuationReport { path, commits, damaged, .. } = continuation;
-        lines.push(("commits", format!("{commits} more taken from {}", path.display())));
+        lines.push(("commits", format!("{} taken from {}", counted(*commits, "commit"), path.display())));
         lines.extend(damaged.iter().map(|damaged| ("", format!("LOST what follows them: {damaged}"))));
     }
     if salvaged.error.is_none() {

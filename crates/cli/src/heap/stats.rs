@@ -3,6 +3,7 @@
 use holdfast_heap::OpenError;
 use holdfast_heap::survey::{ChunkKind, Survey};
 use holdfast_region::RegionName;
+use holdfast_sys::counted::counted;
 use serde::Serialize;
 
 use super::{RootRow, cut_off, look_at, name_space};
@@ -149,9 +150,9 @@ fn show(stats: &Stats) -> Result<(), Failure> {
         |what: &str, bytes: u64, note: String| vec![what.to_owned(), show_size(bytes), share(bytes), note];
     let longest = show_size(stats.longest_free_bytes);
     let rows = [
-        line("small objects", stats.small_object_bytes, format!("{} objects", stats.small_objects)),
+        line("small objects", stats.small_object_bytes, counted(stats.small_objects, "object")),
         line("idle in slabs", stats.idle_slab_bytes, "for more objects of these sizes".to_owned()),
-        line("large objects", stats.large_object_bytes, format!("{} objects", stats.large_objects)),
+        line("large objects", stats.large_object_bytes, counted(stats.large_objects, "object")),
         line("rounding", stats.large_rounding_bytes, "of large objects".to_owned()),
         line("free chunks", stats.free_bytes, format!("longest run {longest}")),
         line("tables and log", stats.overhead_bytes, String::new()),
@@ -159,10 +160,12 @@ fn show(stats: &Stats) -> Result<(), Failure> {
         line("all", stats.backed_bytes, String::new()),
     ];
     print_table(&[stats.name.as_str(), "BYTES", "SHARE", ""], &[1, 2], &rows)?;
-    let reached = format!("{} objects in {}", stats.reached_objects, show_size(stats.reached_bytes));
+    let reached =
+        format!("{} in {}", counted(stats.reached_objects, "object"), show_size(stats.reached_bytes));
     print(&format!("\nreached from roots  {reached}\n"))?;
     if stats.leaked_objects > 0 {
-        let leaked = format!("{} objects in {}", stats.leaked_objects, show_size(stats.leaked_bytes));
+        let leaked =
+            format!("{} in {}", counted(stats.leaked_objects, "object"), show_size(stats.leaked_bytes));
         print(&format!("leaked              {leaked}: holdfast heap leaks {}\n", stats.name))?;
     }
     if !stats.classes.is_empty() {

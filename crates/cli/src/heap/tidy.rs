@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdfast_region::{Leftover, LeftoverKind};
+use holdfast_sys::counted::counted;
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -41,10 +42,10 @@ pub fn run(args: &TidyArgs) -> Result<u8, Failure> {
     if !kept.is_empty() {
         let (count, bytes) = (kept.len(), kept.iter().map(|leftover| leftover.allocated_bytes).sum());
         say(format_args!(
-            "copies that repairs kept in the last {}, {} of them with {}, stay; --keep says how long",
-            humantime::format_duration(args.keep),
-            count,
-            show_size(bytes)
+            "left alone: {} with {} that repairs kept in the last {}; --keep says how long",
+            counted(count, "copy"),
+            show_size(bytes),
+            humantime::format_duration(args.keep)
         ));
     }
     if args.json {

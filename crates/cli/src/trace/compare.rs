@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use holdfast_sys::counted::counted;
 use holdfast_trace::classes::Scheme;
 use holdfast_trace::crossings::{Crossings, Kept};
 use holdfast_trace::diff::{self, Diff, Runs};
@@ -233,7 +234,7 @@ pub fn import(options: &TraceImportArgs) -> Result<u8, Failure> {
         say(format_args!("{name}, line {number} is not one of strace's: {text}"));
     }
     if imported.skipped > imported.shown.len() as u64 {
-        say(format_args!("{name}: {} lines could not be read", imported.skipped));
+        say(format_args!("{name}: {} could not be read", counted(imported.skipped, "line")));
     }
     if imported.calls == 0 && imported.summed == 0 {
         return Err(Failure::new(

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::time::Instant;
 
 use holdfast_region::{ErrorKind, OwnerKey, RegionError, RegionName};
+use holdfast_sys::counted::counted;
 use holdfast_sys::terminal::notice;
 
 use crate::served::connection::After;
@@ -236,7 +237,10 @@ impl Serving {
         let charged = asked_bytes.max(LIMIT_BYTES_MIN).checked_next_multiple_of(LIMIT_UNIT_BYTES);
         let charged = charged.unwrap_or(u64::MAX);
         if usage.regions >= usage.quota_regions {
-            let why = format!("{} regions are as many as a user may have; delete one", usage.regions);
+            let why = format!(
+                "a user may have {}, and this one has them; delete one",
+                counted(usage.regions, "region")
+            );
             return Err(Refusal::new(RefusedKind::Quota, why));
         }
         if usage.bytes.saturating_add(charged) > usage.quota_bytes {

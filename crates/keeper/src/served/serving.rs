@@ -14,6 +14,7 @@ use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use holdfast_region::{NameSpace, Places, RegionName};
+use holdfast_sys::counted::counted;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::closer::Closer;
@@ -181,7 +182,10 @@ impl Serving {
         let of_user = self.connections.iter().filter(|connection| connection.user == user).count();
         let (user_max, all_max) = (self.policy.quota.connections, self.policy.connections);
         let why = if of_user >= user_max {
-            format!("user {user} has {of_user} connections, and may have {user_max}; end one first")
+            format!(
+                "user {user} has {}, and may have {user_max}; end one first",
+                counted(of_user, "connection")
+            )
         } else if self.connections.len() >= all_max {
             "the keeper has as many connections as it may; try again later".to_owned()
         } else {

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use holdfast_page::{Outcome, Plan, Trouble};
+use holdfast_sys::counted::counted;
 use holdfast_sys::terminal::Shown;
 use serde::Serialize;
 
@@ -98,7 +99,7 @@ impl Report {
         }
         let more = plan.damaged.saturating_sub(plan.troubles.len() as u64);
         if more > 0 {
-            watch.say(&format!("{more} more are not named"));
+            watch.say(&format!("{} not named", counted(more, "more record")));
         }
         self.pages = plan.pages;
         self.plan = Some(plan);
@@ -166,8 +167,8 @@ impl Report {
             })?;
         } else {
             print(&format!(
-                "{} pages: {} kept ({:.1} MB), {} unchanged, {} failed; {seconds:.1} s, {:.1} pages/s\n",
-                self.pages,
+                "{}: {} kept ({:.1} MB), {} unchanged, {} failed; {seconds:.1} s, {:.1} pages/s\n",
+                counted(self.pages, "page"),
                 self.kept,
                 self.bytes as f64 / 1e6,
                 self.unchanged,
@@ -177,28 +178,29 @@ impl Report {
         }
         let left = self.pages - self.done().min(self.pages);
         let mut watch = Watch::new();
-        let count = |count: u64, what: &str, watch: &mut Watch| {
+        let count = |count: u64, noun: &str, what: &str, watch: &mut Watch| {
             if count > 0 {
-                watch.say(&format!("{count} {what}"));
+                watch.say(&format!("{} {what}", counted(count, noun)));
             }
         };
-        count(plan.hidden, "hidden files and folders were left out; --hidden takes them", &mut watch);
-        count(plan.outside, "links that lead out of the folder were not followed", &mut watch);
-        count(plan.damaged, "records, files or folders were damaged or could not be read", &mut watch);
-        count(self.wrong_sums, "responses do not have the sum that the file says they have", &mut watch);
+        count(plan.hidden, "hidden file or folder", "left out; --hidden takes them", &mut watch);
+        count(plan.outside, "link", "out of the folder not followed", &mut watch);
+        count(plan.damaged, "record", "(or file or folder) damaged, or could not be read", &mut watch);
+        count(self.wrong_sums, "response", "without the sum that the file says they have", &mut watch);
         count(
             self.waited,
-            "pages waited until they had the memory for themselves; fewer --jobs are as quick",
+            "page",
+            "waited for the memory that others had; fewer --jobs are as quick",
             &mut watch,
         );
-        count(self.evicted, "views that were used longer ago had to go", &mut watch);
+        count(self.evicted, "view", "that was used longer ago had to go", &mut watch);
         match ended {
-            Ended::Stopped => watch.say(&format!("stopped; {left} pages are left, and the same command goes on with them")),
+            Ended::Stopped => watch.say(&format!("stopped; {} left, and the same command goes on there", counted(left, "page"))),
             Ended::Full => watch.say(&format!(
                 "the cache is full of pages of this import (and of others used meanwhile); {left} are left: raise --quota, or choose by --match"
             )),
             Ended::Cache { message, .. } => {
-                watch.say(&format!("stopped, since the cache cannot be written: {message}; {left} pages are left"));
+                watch.say(&format!("stopped, since the cache cannot be written: {message}; {} left", counted(left, "page")));
             }
             Ended::Done | Ended::Weary => {}
         }

@@ -5,6 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use crate::importing::report::{Report, shown};
+use holdfast_sys::counted::counted;
 
 const REWRITTEN_EACH: Duration = Duration::from_millis(200);
 const LINE_EACH: Duration = Duration::from_secs(5);
@@ -73,8 +74,8 @@ fn line(report: &Report) -> String {
         _ => format!(", {}:{:02} h left", left_s / 3600, left_s / 60 % 60),
     };
     format!(
-        "{done} of {} pages, {speed:.1}/s, {:.1} MB kept, {} failed{left}",
-        report.pages,
+        "{done} of {}, {speed:.1}/s, {:.1} MB kept, {} failed{left}",
+        counted(report.pages, "page"),
         report.bytes as f64 / 1e6,
         report.failed
     )

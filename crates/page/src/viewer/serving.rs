@@ -19,6 +19,7 @@ use crate::opened::{Opened, Want};
 use crate::picture::Stale;
 use crate::pixels::Pixels;
 use crate::showing::Showing;
+use holdfast_sys::counted::counted;
 
 /// A page is kept when it was looked at for so long, or was left.
 const KEPT_AFTER: Duration = Duration::from_millis(300);
@@ -215,8 +216,8 @@ impl Serving {
         let text = match entry.and_then(|entry| to_keep.keep_entry(entry, cache)) {
             Ok(kept) if kept.evicted + kept.pictures_evicted > 0 => {
                 format!(
-                    "{} views of pages that were used longer ago had to go",
-                    kept.evicted + kept.pictures_evicted
+                    "{} of pages that were used longer ago had to go",
+                    counted(kept.evicted + kept.pictures_evicted, "view")
                 )
             }
             Ok(_) => return,

@@ -207,7 +207,7 @@ fn several_programs_show_a_page_of_one_server_from_one_cache() {
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     assert!(out(&output).1.contains("cannot be reached"), "{output:?}");
     let output = place.program().args(["rm", &url]).output().unwrap();
-    assert_eq!(out(&output).0, "1 views removed\n");
+    assert_eq!(out(&output).0, "1 view removed\n");
     let output = open(&["--offline"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{output:?}");
 }

@@ -282,7 +282,7 @@ fn the_program_paints_lists_shows_and_removes() {
     assert!(report["total_ms"].as_f64().unwrap() > 0.0 && report["png_ms"].is_null(), "{report}");
     assert_eq!(json(&["ls", "--json"])[0]["viewport"], serde_json::json!([300, 200]));
     assert_eq!(json(&["stats", "--json"])["views"], 1);
-    assert_eq!(say(&["rm", file]).0.0, "1 views removed\n");
+    assert_eq!(say(&["rm", file]).0.0, "1 view removed\n");
     assert_eq!(say(&["rm", file]).1, 3);
     assert_eq!(say(&["ls"]).0.0, "");
     assert_eq!(say(&["open", "no-such-page.html"]).1, 3);

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use holdfast_sys::child::{Status, reap};
+use holdfast_sys::counted::counted;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpriority_process, pidfd_open, setpriority_process};
@@ -404,7 +405,8 @@ impl Run<'_, '_> {
         let missed = self.programs.counters()?.missed_threads.saturating_sub(self.before.missed_threads);
         if missed > 0 {
             about.notes.push(format!(
-                "{missed} threads could not be traced: the kernel had no memory to keep account of them."
+                "{} could not be traced: the kernel had no memory to keep account of that.",
+                counted(missed, "thread")
             ));
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use holdfast_sys::counted::counted;
 use serde::{Deserialize, Serialize};
 
 use super::document::{By, Crossings, When};
@@ -127,8 +128,8 @@ impl CrossingChanges {
             let without = side.iter().filter(|run| run.is_none()).count();
             if without > 0 {
                 notes.push(format!(
-                    "{without} of {} runs of {letter} were traced without --sandbox.",
-                    side.len()
+                    "{without} of {} of {letter} traced without --sandbox.",
+                    counted(side.len(), "run")
                 ));
             }
             let said = side.iter().flatten().flat_map(|run| &run.notes);

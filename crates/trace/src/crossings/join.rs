@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Read as Source;
 
 use holdfast_crossings::{Answer, Ending, Host, Read, VARIABLE, read};
+use holdfast_sys::counted::counted;
 
 use super::document::{AppletKind, By, Crossings, When};
 use super::host::Indexed;
@@ -55,12 +56,12 @@ fn notes(found: &Read, kept: &Kept) -> Vec<String> {
         ));
     }
     if found.passed_over > 0 {
-        notes.push(format!("{} crossings were too many, and are not counted.", found.passed_over));
+        notes.push(format!("{} too many, which are not counted.", counted(found.passed_over, "crossing")));
     }
     if kept.passed_over > 0 {
         notes.push(format!(
-            "{} system calls were too many, and are not in this table; trace a shorter run.",
-            kept.passed_over
+            "{} too many, which are not in this table; trace a shorter run.",
+            counted(kept.passed_over, "system call")
         ));
     }
     for host in &found.hosts {
@@ -72,8 +73,8 @@ fn notes(found: &Read, kept: &Kept) -> Vec<String> {
         }
         if host.has_gaps || host.dropped > 0 {
             notes.push(format!(
-                "The record of process {process} has gaps ({} entries found no room): numbers are too small.",
-                host.dropped
+                "The record of process {process} has gaps ({} found no room): numbers are too small.",
+                counted(host.dropped, "entry")
             ));
         }
         if !kept.has(process) {

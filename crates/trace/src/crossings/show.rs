@@ -2,6 +2,7 @@
 
 use super::document::{AppletCrossings, By, Crossings, Function, Kernel};
 use crate::report::{Align, Look, Table, text};
+use holdfast_sys::counted::noun_for;
 
 /// The columns before the last one of the table of what is outside of calls.
 const OUTSIDE_WIDTH: usize = 46;
@@ -40,7 +41,8 @@ pub fn terminal(crossings: &Crossings, look: &Look) -> String {
     }
     if crossings.own_calls > 0 {
         let calls = text::count(crossings.own_calls);
-        let own = format!("The record of this took {calls} system calls of the host, which are not in here.");
+        let noun = noun_for(crossings.own_calls, "system call");
+        let own = format!("The record of this took {calls} {noun} of the host, not counted here.");
         out += &text::paragraph(&own, look.width);
     }
     crossings.notes.iter().for_each(|note| out += &text::paragraph(note, look.width));
@@ -67,8 +69,7 @@ pub(super) fn crossed_title(name: &str, by: Option<By>) -> String {
 fn rows(function: &Function, look: &Look, table: &mut Table) {
     let name = match function.calls {
         0 => function.name.clone(),
-        1 => format!("{}, 1 call", function.name),
-        calls => format!("{}, {} calls", function.name, text::count(calls)),
+        calls => format!("{}, {} {}", function.name, text::count(calls), noun_for(calls, "call")),
     };
     table.strong_row([
         name,
@@ -120,9 +121,10 @@ fn each(number: u64, calls: u64) -> String {
 
 fn summary(function: &Function) -> String {
     format!(
-        "{}: {} calls, {} crossings per call ({} to {}), {} system calls of the host per call",
+        "{}: {} {}, {} crossings per call ({} to {}), {} system calls of the host per call",
         text::plain(&function.name),
         text::count(function.calls),
+        noun_for(function.calls, "call"),
         each(function.crossings, function.calls),
         text::count(function.crossings_min),
         text::count(function.crossings_max),

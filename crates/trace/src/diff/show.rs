@@ -3,6 +3,7 @@
 use super::{Change, Diff, Estimate, Side, Verdict};
 use crate::crossings;
 use crate::report::{Align, Look, Table, text};
+use holdfast_sys::counted::counted;
 
 /// The comparison as text.
 #[must_use]
@@ -84,8 +85,10 @@ fn lone(change: &Change) -> bool {
 
 fn head(letter: &str, side: &Side) -> String {
     let lasted = estimate(side.lasted_ns);
-    let runs = if side.runs == 1 { "1 run".to_owned() } else { format!("{} runs", side.runs) };
-    format!("{letter}: {} ({runs}, {lasted}, {} calls)", text::plain(&side.name), number(side.total.calls))
+    let runs = counted(side.runs, "run");
+    let calls = number(side.total.calls);
+    let noun = if calls == "1" { "call" } else { "calls" };
+    format!("{letter}: {} ({runs}, {lasted}, {calls} {noun})", text::plain(&side.name))
 }
 
 fn estimate(of: Estimate) -> String {

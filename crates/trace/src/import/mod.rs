@@ -19,6 +19,7 @@ use std::io::{self, BufRead};
 pub use beside::{Beside, BesideRow, terminal};
 
 use counts::Part;
+use holdfast_sys::counted::noun_for;
 use threads::Threads;
 
 use crate::report::document::Source;
@@ -78,8 +79,9 @@ impl Imported {
         }
         if self.without_length > 0 {
             self.notes.push(format!(
-                "{} calls have no length in the log; make it with -T.",
-                crate::report::text::count(self.without_length)
+                "{} {} without a length in the log; make it with -T.",
+                crate::report::text::count(self.without_length),
+                noun_for(self.without_length, "call")
             ));
         }
         if self.summed > 0 {

@@ -18,6 +18,7 @@ pub use platform::{Kind, Place, PlatformSpec};
 pub use show::terminal;
 
 use document::{FORMAT, Platform};
+use holdfast_sys::counted::counted;
 use platform::Ready;
 
 use crate::diff::{Diff, Runs};
@@ -238,12 +239,12 @@ fn evaluate(plan: &Plan, platforms: &[Ready], runs: &[Runs], notes: Notes) -> Ma
                 End::Exited(status) => format!("with status {status}"),
                 End::Killed(signal) => format!("by {}", crate::names::signal(*signal)),
             };
-            told.push(format!("{} runs on {name} ended {how} or the like.", failed.len()));
+            told.push(format!("{} on {name} ended {how} or the like.", counted(failed.len(), "run")));
         }
     }
     let lost: u64 = runs.iter().flat_map(|runs| &runs.reports).map(|report| report.source.events_lost).sum();
     if lost > 0 {
-        told.push(format!("{lost} events were lost; sums are too small by them."));
+        told.push(format!("{} lost; sums are too small by that.", counted(lost, "event")));
     }
     if plan.repetitions < 6 {
         told.push("Fewer than 6 repetitions: medians, of which no interval can be given.".to_owned());

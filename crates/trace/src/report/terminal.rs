@@ -7,6 +7,7 @@ use super::table::{Align, Table};
 use super::text;
 use crate::classes::{Class, Scheme};
 use crate::crossings;
+use holdfast_sys::counted::noun_for;
 
 /// Of what the tables are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -421,12 +422,15 @@ fn closing(report: &Report, out: &mut Out<'_>) {
     }
     lines.push(match source.events_lost {
         0 => "No event was lost.".to_owned(),
-        lost => format!("LOST: {} events; sums are too small by them.", text::count(lost)),
+        lost => {
+            format!("LOST: {} {}; sums are too small by that.", text::count(lost), noun_for(lost, "event"))
+        }
     });
     if report.lines_skipped > 0 {
         lines.push(format!(
-            "{} lines could not be read, and are not in the sums.",
-            text::count(report.lines_skipped)
+            "{} {} could not be read: not in the sums.",
+            text::count(report.lines_skipped),
+            noun_for(report.lines_skipped, "line")
         ));
     }
     let list = |counts: &[super::document::Count]| {

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use super::document::Report;
 use super::table::Table;
 use super::text;
+use holdfast_sys::counted::noun_for;
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
@@ -25,9 +26,10 @@ pub fn screen(report: &Report, width: usize, height: usize, colour: bool) -> Str
         lost => format!("  LOST {}", text::count(lost)),
     };
     let title = format!(
-        "{}  {} calls  {} in calls, {} awake{lost}",
+        "{}  {} {}  {} in calls, {} awake{lost}",
         text::time(report.source.lasted_ns),
         text::count(total.calls),
+        noun_for(total.calls, "call"),
         text::time(total.time.wall_ns),
         text::time(total.awake_ns)
     );
