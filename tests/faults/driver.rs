@@ -30,6 +30,8 @@ pub(crate) fn play() {
         "power cuts" => crate::power_cuts::drive(),
         "out of memory" => crate::memory::drive_allocations(),
         "address space" => crate::memory::drive_address_space(),
+        "sealed" => crate::sealed::drive(),
+        "inflated" => crate::sealed::drive_inflated(),
         other => panic!("unknown role {other:?}"),
     }
 }

@@ -23,6 +23,7 @@ mod ledger;
 mod memory;
 mod openers;
 mod power_cuts;
+mod sealed;
 mod truncation;
 
 #[test]

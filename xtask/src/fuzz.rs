@@ -12,8 +12,16 @@ use crate::command::{cargo, run, with_timeout};
 use crate::failure::{Failure, Result};
 use crate::workspace::Workspace;
 
-const TARGETS: [&str; 6] =
-    ["channel", "document", "heap_bytes", "heap_operations", "region_files", "strace_log"];
+const TARGETS: [&str; 8] = [
+    "channel",
+    "document",
+    "heap_bytes",
+    "heap_operations",
+    "heap_tools",
+    "keeper_wire",
+    "region_files",
+    "strace_log",
+];
 const MINUTES_DEFAULT: u32 = 10;
 const MINUTES_MAX: u32 = 24 * 60;
 const BUILD_TIMEOUT_S: u32 = 20 * 60;

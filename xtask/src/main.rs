@@ -57,8 +57,8 @@ usage: cargo xtask CHORE
   sqlite-suite [--only FILE]... [--write] [--stock]
                                    SQLite's own test suite over our VFS; --write adds what passes to the list that never
                                    shrinks; --stock for SQLite as it is
-  fuzz [TARGET]... [--minutes N]   fuzzes channel, heap_bytes, heap_operations, region_files, document, strace_log,
-                                   10 minutes each
+  fuzz [TARGET]... [--minutes N]   fuzzes channel, heap_bytes, heap_operations, heap_tools, keeper_wire, region_files,
+                                   document, strace_log, 10 minutes each
   miri                             tests of the heap in Miri; installs it with a nightly toolchain if it is missing
   release                          builds the command as it is shipped and says where it is
   bench SUITE [--json] [--runs N]  measures; suites: slice, heap, applet, persistency, pages, pool, slow,

@@ -96,7 +96,7 @@ impl Bandwidth {
 }
 
 /// Bytes a second, and microseconds for each file.
-fn parse(text: &str) -> Option<(u64, Duration)> {
+pub(crate) fn parse(text: &str) -> Option<(u64, Duration)> {
     let (bytes_per_s, per_heap_us) = text.trim().split_once(' ')?;
     Some((bytes_per_s.parse().ok()?, Duration::from_micros(per_heap_us.parse().ok()?)))
 }

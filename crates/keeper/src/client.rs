@@ -10,7 +10,9 @@ use crate::error::{KeeperError, Result};
 use crate::eviction::EvictReport;
 use crate::flush::FlushReport;
 use crate::status::Status;
-use crate::wire::{ANSWER_BYTES_MAX, Answer, Ask, LENGTH_BYTES, Reply, Request, VERSION, frame, length};
+use crate::wire::{
+    ANSWER_BYTES_MAX, Answer, Ask, LENGTH_BYTES, Request, VERSION, frame, length, parse_answer,
+};
 
 /// How long an answer may take. A flush on slow flash takes long.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
@@ -113,9 +115,7 @@ impl Client {
             bytes.ok_or_else(|| KeeperError::Protocol { what: "an answer without end".to_owned() })?;
         let mut body = Vec::new();
         stream.take(bytes as u64).read_to_end(&mut body).map_err(failed)?;
-        let reply: Reply<Answer> = serde_json::from_slice(&body)
-            .map_err(|error| KeeperError::Protocol { what: format!("its answer is no answer: {error}") })?;
-        match reply.answer {
+        match parse_answer(&body)? {
             Answer::Refused(why) => Err(KeeperError::Refused { why }),
             answer => Ok(answer),
         }

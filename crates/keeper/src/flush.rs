@@ -153,7 +153,7 @@ impl FlushReport {
     /// Bytes of data that were written.
     #[must_use]
     pub fn saved_bytes(&self) -> u64 {
-        self.saved.iter().map(|saved| saved.bytes).sum()
+        self.saved.iter().fold(0, |sum, saved| sum.saturating_add(saved.bytes))
     }
 
     /// How many of a kind were saved.

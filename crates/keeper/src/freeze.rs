@@ -226,16 +226,21 @@ pub fn thaw_left_over(pool: &Path) -> io::Result<usize> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         other => other?,
     };
-    let named = text.lines().filter_map(|line| {
-        let (pid, start_ticks) = line.split_once(' ')?;
-        Some(ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? })
-    });
-    let gone_on = named.filter_map(open).filter(|found| pidfd_send_signal(found, Signal::CONT).is_ok());
+    let gone_on =
+        parse_note(&text).filter_map(open).filter(|found| pidfd_send_signal(found, Signal::CONT).is_ok());
     let count = gone_on.count();
     match fs::remove_file(&note) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(count),
     }
+}
+
+/// The processes that a note names; what is no line of one is passed over.
+pub(crate) fn parse_note(text: &str) -> impl Iterator<Item = ProcessId> {
+    text.lines().filter_map(|line| {
+        let (pid, start_ticks) = line.split_once(' ')?;
+        Some(ProcessId { pid: pid.parse().ok()?, start_ticks: start_ticks.parse().ok()? })
+    })
 }
 
 fn note_path(pool: &Path) -> PathBuf {

@@ -37,6 +37,9 @@ mod error;
 mod eviction;
 mod flush;
 mod freeze;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod keeper;
 mod metrics;
 mod plan;

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::background::TendReport;
+use crate::error::KeeperError;
 use crate::eviction::EvictReport;
 use crate::flush::FlushReport;
 use crate::status::Status;
@@ -80,6 +81,14 @@ pub(crate) fn frame(value: &impl Serialize) -> Vec<u8> {
 pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
     let length: [u8; LENGTH_BYTES] = bytes.get(..LENGTH_BYTES)?.try_into().ok()?;
     Some(u32::from_le_bytes(length) as usize)
+}
+
+/// What the body of an answer says.
+pub(crate) fn parse_answer<A: DeserializeOwned>(body: &[u8]) -> Result<A, KeeperError> {
+    let reply = serde_json::from_slice::<Reply<A>>(body);
+    let reply =
+        reply.map_err(|error| KeeperError::Protocol { what: format!("its answer is no answer: {error}") })?;
+    Ok(reply.answer)
 }
 
 /// What the start of a stream asks in a version; `None` as long as it is not whole.

@@ -9,6 +9,8 @@
 #![deny(unsafe_code)]
 
 #[cfg(not(target_family = "wasm"))]
+pub mod full_home;
+#[cfg(not(target_family = "wasm"))]
 pub mod golden;
 #[cfg(not(target_family = "wasm"))]
 mod heaps;
@@ -17,6 +19,8 @@ mod memory;
 mod programs;
 #[cfg(not(target_family = "wasm"))]
 mod scratch;
+#[cfg(not(target_family = "wasm"))]
+pub mod sealed;
 #[cfg(not(target_family = "wasm"))]
 mod spellcheck;
 #[cfg(not(target_family = "wasm"))]

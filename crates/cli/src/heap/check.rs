@@ -73,7 +73,7 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
 
 fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
     let reader = names.open_read(name)?;
-    let look = look(&reader);
+    let look = look(&reader)?;
     let mut checked = Checked {
         name: name.clone(),
         sound: false,

@@ -46,10 +46,10 @@ pub fn run(args: &DiffArgs) -> Result<u8, Failure> {
     let difference = with_progress(&what, || {
         let older = names.open_snapshot(&args.name, &args.tag)?;
         let compared = match &args.tag2 {
-            Some(tag) => compare(args, older.bytes(), names.open_snapshot(&args.name, tag)?.bytes()),
+            Some(tag) => compare(args, older.bytes(), names.open_snapshot(&args.name, tag)?.bytes())?,
             None => {
                 let now = names.open_read(&args.name)?;
-                let compared = compare(args, older.bytes(), now.bytes());
+                let compared = compare(args, older.bytes(), now.bytes())?;
                 if now.lost_backing() {
                     let message = format!(
                         "the image of {} was cut off while it was read; `holdfast heap show {0}` tells what is left",
@@ -71,7 +71,9 @@ pub fn run(args: &DiffArgs) -> Result<u8, Failure> {
     Ok(if same { 0 } else { FOUND })
 }
 
-fn compare(args: &DiffArgs, older: &[u8], newer: &[u8]) -> Difference {
+fn compare(args: &DiffArgs, older: &[u8], newer: &[u8]) -> Result<Difference, Failure> {
+    // First, as it says when a file claims more than there is: comparing reads all of it.
+    let roots = roots(older, newer)?;
     let (mut differing_pages, mut differing_bytes) = (0, 0);
     let mut add = |a: &[u8], b: &[u8]| {
         // Comparing whole pages first is as fast as memory; most are alike.
@@ -84,7 +86,7 @@ fn compare(args: &DiffArgs, older: &[u8], newer: &[u8]) -> Difference {
     older[..common].chunks(PAGE_BYTES).zip(newer[..common].chunks(PAGE_BYTES)).for_each(|(a, b)| add(a, b));
     let tail = if older.len() > common { &older[common..] } else { &newer[common..] };
     tail.chunks(PAGE_BYTES).for_each(|page| add(page, &[0; PAGE_BYTES][..page.len()]));
-    Difference {
+    Ok(Difference {
         name: args.name.clone(),
         older: args.tag.to_string(),
         newer: args.tag2.as_ref().map_or("now".to_owned(), RegionName::to_string),
@@ -92,15 +94,15 @@ fn compare(args: &DiffArgs, older: &[u8], newer: &[u8]) -> Difference {
         newer_bytes: newer.len() as u64,
         differing_pages,
         differing_bytes,
-        roots: roots(older, newer),
-    }
+        roots,
+    })
 }
 
-fn roots(older: &[u8], newer: &[u8]) -> Option<Vec<RootChange>> {
-    let (older, newer) = (look_at(older), look_at(newer));
+fn roots(older: &[u8], newer: &[u8]) -> Result<Option<Vec<RootChange>>, Failure> {
+    let (older, newer) = (look_at(older)?, look_at(newer)?);
     let all = |look: &Look| look.inspection.is_ok() && look.root_count == look.roots.len() as u64;
     if !all(&older) || !all(&newer) {
-        return None;
+        return Ok(None);
     }
     let mut sizes: BTreeMap<RootName, (Option<u64>, Option<u64>)> = BTreeMap::new();
     for root in older.roots {
@@ -110,11 +112,8 @@ fn roots(older: &[u8], newer: &[u8]) -> Option<Vec<RootChange>> {
         sizes.entry(root.name).or_default().1 = Some(root.bytes);
     }
     let changed = sizes.into_iter().filter(|(_, (older, newer))| older != newer);
-    Some(
-        changed
-            .map(|(name, (older_bytes, newer_bytes))| RootChange { name, older_bytes, newer_bytes })
-            .collect(),
-    )
+    let change = |(name, (older_bytes, newer_bytes))| RootChange { name, older_bytes, newer_bytes };
+    Ok(Some(changed.map(change).collect()))
 }
 
 fn text(difference: &Difference, same: bool) -> String {

@@ -72,7 +72,7 @@ pub fn run(args: &LeaksArgs) -> Result<u8, Failure> {
 }
 
 fn search(name: &RegionName, bytes: &[u8]) -> Result<Found, Failure> {
-    let look = look_at(bytes);
+    let look = look_at(bytes)?;
     let pointer_bytes = match &look.inspection {
         Ok(inspection) if inspection.report.is_sound() => inspection.pointers.bytes,
         // In contradictory tables everything could be a leak, or nothing.

@@ -20,6 +20,8 @@ use crate::size::show_size;
 const COLUMNS: usize = SEGMENT_CHUNKS as usize;
 /// More rows are not looked at; cells stand for more chunks instead.
 const ROWS_MAX: usize = 64;
+/// Chunks that a picture or a JSON document shows, of 64 GiB: whoever made a file chose how large it says that it is.
+const CELLS_MAX: usize = 1 << 20;
 /// Side of a cell in a picture, and the gap between two.
 const CELL: usize = 10;
 const GAP: usize = 2;
@@ -109,9 +111,18 @@ impl Map {
 
 pub fn run(args: &MapArgs) -> Result<u8, Failure> {
     let reader = name_space()?.open_read(&args.name)?;
-    let cells = with_progress(&format!("reading {}", args.name), || cells(reader.bytes()));
+    let cells = with_progress(&format!("reading {}", args.name), || cells(reader.bytes()))?;
     if reader.lost_backing() {
         return Err(cut_off(&args.name));
+    }
+    if cells.len() > CELLS_MAX && (args.json || args.svg.is_some()) {
+        let message = format!(
+            "{} has {} chunks, and one picture or JSON document has {CELLS_MAX} at most; in the terminal a cell is several \
+             chunks",
+            args.name,
+            cells.len()
+        );
+        return Err(Failure::new(USAGE, message));
     }
     match &args.svg {
         _ if args.json => print_json(&Map::new(&cells))?,
@@ -134,8 +145,15 @@ fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-fn cells(bytes: &[u8]) -> Vec<Cell> {
-    let mut cells = Vec::with_capacity(bytes.len() / CHUNK_BYTES as usize);
+fn cells(bytes: &[u8]) -> Result<Vec<Cell>, Failure> {
+    let (mut cells, chunks) = (Vec::new(), bytes.len() / CHUNK_BYTES as usize);
+    cells.try_reserve_exact(chunks).map_err(|_| {
+        let size = show_size((chunks * size_of::<Cell>()) as u64);
+        Failure::new(
+            OTHER,
+            format!("a map of the heap needs {size} of memory; free some, or raise its limit"),
+        )
+    })?;
     if let Some(survey) = Survey::new(bytes) {
         cells.extend(survey.chunks().map(|chunk| {
             let kind = match chunk.kind {
@@ -156,9 +174,8 @@ fn cells(bytes: &[u8]) -> Vec<Cell> {
             Cell { kind, fill, goes_on }
         }));
     }
-    let chunks = bytes.len() / CHUNK_BYTES as usize;
     cells.resize(chunks.max(cells.len()), UNTOUCHED);
-    cells
+    Ok(cells)
 }
 
 /// Chunks of each kind, without those that there are none of.

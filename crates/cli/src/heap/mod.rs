@@ -23,10 +23,10 @@ use holdfast_heap::{Finding, Inspection, OpenError, bytes_of, inspect};
 use holdfast_region::{KeyError, NameSpace, OwnerKey, Places, RegionError, RegionName, RegionReader};
 pub use root_name::RootName;
 use serde::Serialize;
-use zerocopy::IntoBytes;
 
-use crate::exit::{BAD_FILE, Failure};
+use crate::exit::{BAD_FILE, Failure, OTHER};
 use crate::output::say;
+use crate::size::show_size;
 
 /// The key of whoever names none. That it is made is no news.
 pub const DEFAULT_KEY: &str = "default";
@@ -95,14 +95,30 @@ impl Look {
 }
 
 /// Looks into a copy of a region's data, so that the heap itself is not touched.
-pub fn look(reader: &RegionReader) -> Look {
+pub fn look(reader: &RegionReader) -> Result<Look, Failure> {
     look_at(reader.bytes())
 }
 
+/// A copy of a heap's bytes, in words. A header can claim more than there is memory: that is an error, where `vec!` would
+/// end the process.
+pub fn words_of(bytes: &[u8]) -> Result<Vec<u64>, Failure> {
+    let mut words = Vec::new();
+    words.try_reserve_exact(bytes.len() / 8).map_err(|_| {
+        let size = show_size(bytes.len() as u64);
+        let remedy = "raise the limit of this process (`ulimit -v`, `ulimit -d`) or free some memory, if the heap is as \
+                      large as its header says";
+        Failure::new(OTHER, format!("a copy of the heap to look into needs {size} of memory; {remedy}"))
+    })?;
+    words.extend(bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)));
+    Ok(words)
+}
+
 /// As [`look`], into any bytes.
-pub fn look_at(bytes: &[u8]) -> Look {
-    let mut copy = vec![0_u64; bytes.len() / 8];
-    copy.as_mut_bytes().copy_from_slice(&bytes[..bytes.len() / 8 * 8]);
+///
+/// # Errors
+/// When there is no memory for the copy.
+pub fn look_at(bytes: &[u8]) -> Result<Look, Failure> {
+    let mut copy = words_of(bytes)?;
     let (mut findings, mut roots, mut root_count) = (Vec::new(), Vec::new(), 0);
     let mut keep = |finding| {
         if findings.len() < FINDINGS_KEPT_MAX {
@@ -116,5 +132,5 @@ pub fn look_at(bytes: &[u8]) -> Look {
         }
     });
     roots.sort_by(|a, b| a.name.cmp(&b.name));
-    Look { inspection, findings, roots, root_count, copy }
+    Ok(Look { inspection, findings, roots, root_count, copy })
 }

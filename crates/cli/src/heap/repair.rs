@@ -6,9 +6,8 @@ use holdfast_heap::mend::MendReport;
 use holdfast_heap::{Finding, OpenError, bytes_of, mend};
 use holdfast_region::{ErrorKind, RegionError, RegionName};
 use serde::Serialize;
-use zerocopy::IntoBytes;
 
-use super::name_space;
+use super::{name_space, words_of};
 use crate::exit::{BAD_FILE, Failure};
 use crate::heap_args::RepairArgs;
 use crate::output::{print, print_json, with_progress};
@@ -47,8 +46,7 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     let name = &args.name;
     let repaired = with_progress(&format!("repairing {name}"), || {
         let examination = names.examine(name, &key).map_err(|error| unreadable(name, error))?;
-        let mut copy = vec![0_u64; examination.bytes().len() / 8];
-        copy.as_mut_bytes().copy_from_slice(examination.bytes());
+        let mut copy = words_of(examination.bytes())?;
         let mended = match mend(&mut copy, args.accept_loss) {
             // Nothing was stored yet; there is nothing to mend.
             Err(OpenError::Empty) => MendReport::default(),

@@ -55,7 +55,7 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
     let what = format!("reading {}", args.file.display());
     let (damaged, mut salvaged) = with_progress(&what, || {
         let damaged = DamagedFile::read(&args.file)?;
-        let salvaged = examine(&damaged);
+        let salvaged = examine(&damaged)?;
         Ok::<_, Failure>((damaged, salvaged))
     })?;
     if salvaged.is_foreign {
@@ -87,9 +87,9 @@ pub fn run(args: &SalvageArgs) -> Result<u8, Failure> {
     })
 }
 
-fn examine(damaged: &DamagedFile) -> Salvaged {
+fn examine(damaged: &DamagedFile) -> Result<Salvaged, Failure> {
     let (bytes, file) = (damaged.bytes(), damaged.report().clone());
-    let look = look_at(bytes);
+    let look = look_at(bytes)?;
     let survey = Survey::new(bytes);
     let (mut roots, mut unreadable_roots, mut objects_cut_off) = (Vec::new(), 0, 0);
     let (mut root_count, mut roots_lost) = (0, 0);
@@ -133,7 +133,7 @@ fn examine(damaged: &DamagedFile) -> Salvaged {
         Err(OpenError::Empty) => salvaged.error = Some("nothing was ever stored in it".to_owned()),
         Err(error) => salvaged.error = Some(error.to_string()),
     }
-    salvaged
+    Ok(salvaged)
 }
 
 /// Whether the root's object is allocated with its size, and nothing of it is missing.

@@ -1,7 +1,5 @@
 //! `holdfast heap show`.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use holdfast_region::{FileSummary, Medium, RegionError, RegionState, RegionSummary};
 use serde::Serialize;
 
@@ -10,6 +8,7 @@ use crate::args::ShowArgs;
 use crate::exit::{BAD_FILE, Failure};
 use crate::output::{print, print_json, with_progress};
 use crate::size::show_size;
+use crate::time::show_time;
 
 /// What `--json` prints. Sizes in bytes.
 #[derive(Serialize)]
@@ -46,14 +45,15 @@ pub fn run(args: &ShowArgs) -> Result<u8, Failure> {
     let looked =
         with_progress(&format!("reading {}", args.name), || names.open_read(&args.name).map(|r| look(&r)));
     match looked {
-        Ok(Look { inspection: Ok(inspection), roots, root_count, .. }) => {
+        Ok(Ok(Look { inspection: Ok(inspection), roots, root_count, .. })) => {
             shown.objects = Some(inspection.report.objects);
             shown.object_bytes = Some(inspection.report.object_bytes);
             shown.pointer_bytes = Some(inspection.pointers.bytes);
             shown.root_count = Some(root_count);
             shown.roots = Some(roots);
         }
-        Ok(Look { inspection: Err(error), .. }) => shown.note = Some(error.to_string()),
+        Ok(Ok(Look { inspection: Err(error), .. })) => shown.note = Some(error.to_string()),
+        Ok(Err(no_memory)) => shown.note = Some(no_memory.message),
         Err(error @ RegionError::Held { .. }) => {
             shown.note = Some(format!("its content is not shown: {error}"))
         }
@@ -81,7 +81,7 @@ fn text(shown: &Shown) -> String {
         lines.extend([
             ("size", format!("{size} of at most {limit}")),
             ("uuid", summary.uuid.clone()),
-            ("created", time(summary.created_unix_s)),
+            ("created", show_time(summary.created_unix_s)),
             ("backing", backing(summary.medium).to_owned()),
         ]);
     }
@@ -130,13 +130,9 @@ fn file(file: Option<&FileSummary>) -> String {
                 "{} ({}, written {})",
                 file.path.display(),
                 show_size(file.allocated_bytes),
-                time(file.modified_unix_s)
+                show_time(file.modified_unix_s)
             )
         }
         None => "none".to_owned(),
     }
-}
-
-fn time(unix_s: u64) -> String {
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(unix_s)).to_string()
 }

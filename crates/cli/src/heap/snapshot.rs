@@ -1,13 +1,12 @@
 //! `holdfast heap snapshot`, `snapshots` and `restore`.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use holdfast_region::SnapshotSummary;
 
 use crate::exit::Failure;
 use crate::heap_args::{RestoreArgs, SnapshotArgs, SnapshotsArgs};
 use crate::output::{print, print_json, print_table, with_progress};
 use crate::size::show_size;
+use crate::time::show_time;
 
 pub fn take(args: &SnapshotArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;
@@ -35,10 +34,9 @@ pub fn list(args: &SnapshotsArgs) -> Result<u8, Failure> {
 }
 
 fn row(snapshot: &SnapshotSummary) -> Vec<String> {
-    let taken = UNIX_EPOCH + Duration::from_secs(snapshot.taken_unix_s);
     vec![
         snapshot.tag.to_string(),
-        humantime::format_rfc3339_seconds(taken).to_string(),
+        show_time(snapshot.taken_unix_s),
         show_size(snapshot.backed_bytes),
         show_size(snapshot.allocated_bytes),
         snapshot.checkpoint_count.to_string(),

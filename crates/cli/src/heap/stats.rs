@@ -78,7 +78,7 @@ pub fn run(args: &StatsArgs) -> Result<u8, Failure> {
 }
 
 fn gather(name: &RegionName, bytes: &[u8]) -> Result<Stats, Failure> {
-    let mut look = look_at(bytes);
+    let mut look = look_at(bytes)?;
     // A region in which nothing was stored yet is in order: all of it is untouched.
     if let Err(error) = &look.inspection
         && *error != OpenError::Empty
@@ -108,11 +108,12 @@ fn gather(name: &RegionName, bytes: &[u8]) -> Result<Stats, Failure> {
     };
     stats.roots.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
     let Some(survey) = Survey::new(look.bytes()) else { return Ok(stats) };
+    // Damaged tables may contradict each other: no difference below zero.
     for class in survey.classes().into_iter().filter(|class| class.slabs > 0) {
         let bytes = class.used * u64::from(class.class_bytes);
         stats.small_objects += class.used;
         stats.small_object_bytes += bytes;
-        stats.idle_slab_bytes += class.slabs * CHUNK_BYTES - bytes;
+        stats.idle_slab_bytes += (class.slabs * CHUNK_BYTES).saturating_sub(bytes);
         stats.classes.push(Class {
             slot_bytes: class.class_bytes,
             slabs: class.slabs,
@@ -122,21 +123,21 @@ fn gather(name: &RegionName, bytes: &[u8]) -> Result<Stats, Failure> {
     }
     let mut free_run = 0;
     for chunk in survey.chunks() {
-        stats.untouched_bytes -= CHUNK_BYTES;
+        stats.untouched_bytes = stats.untouched_bytes.saturating_sub(CHUNK_BYTES);
         free_run = if chunk.kind == ChunkKind::Free { free_run + CHUNK_BYTES } else { 0 };
         stats.longest_free_bytes = stats.longest_free_bytes.max(free_run);
         match chunk.kind {
             ChunkKind::Slab => {}
             ChunkKind::Large => {
                 stats.large_object_bytes += u64::from(chunk.used_bytes);
-                stats.large_rounding_bytes += CHUNK_BYTES - u64::from(chunk.used_bytes);
+                stats.large_rounding_bytes += CHUNK_BYTES.saturating_sub(u64::from(chunk.used_bytes));
             }
             ChunkKind::Free => stats.free_bytes += CHUNK_BYTES,
             _ => stats.overhead_bytes += CHUNK_BYTES,
         }
     }
     let leaks = survey.leaks(&mut |_| {});
-    stats.large_objects = leaks.reached_objects + leaks.leaked_objects - stats.small_objects;
+    stats.large_objects = (leaks.reached_objects + leaks.leaked_objects).saturating_sub(stats.small_objects);
     stats.reached_objects = leaks.reached_objects;
     stats.reached_bytes = leaks.reached_bytes;
     stats.leaked_objects = leaks.leaked_objects;

@@ -10,6 +10,7 @@ use crate::exit::Failure;
 use crate::heap_args::TidyArgs;
 use crate::output::{print, print_json, print_table, say, with_progress};
 use crate::size::show_size;
+use crate::time::show_time;
 
 /// What `--json` prints for each leftover.
 #[derive(Serialize)]
@@ -66,8 +67,9 @@ pub fn run(args: &TidyArgs) -> Result<u8, Failure> {
 
 /// Whoever repaired a heap a moment ago may still want the copies. Of a temporary file nobody knows anything.
 fn is_young(leftover: &Leftover, keep: Duration) -> bool {
-    let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(leftover.modified_unix_s));
-    leftover.kind == LeftoverKind::RepairCopy && age.unwrap_or_default() < keep
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let age = now.saturating_sub(Duration::from_secs(leftover.modified_unix_s));
+    leftover.kind == LeftoverKind::RepairCopy && age < keep
 }
 
 fn cells(leftover: &Leftover) -> Vec<String> {
@@ -75,12 +77,11 @@ fn cells(leftover: &Leftover) -> Vec<String> {
         LeftoverKind::RepairCopy => "copy of a repair",
         _ => "of a killed program",
     };
-    let written = UNIX_EPOCH + Duration::from_secs(leftover.modified_unix_s);
     vec![
         what.to_owned(),
         leftover.name.to_string(),
         show_size(leftover.allocated_bytes),
-        humantime::format_rfc3339_seconds(written).to_string(),
+        show_time(leftover.modified_unix_s),
         leftover.path.display().to_string(),
     ]
 }

@@ -26,7 +26,7 @@ use crate::served::wire::{
     DESCRIPTORS_LENT, LentAnswer, Level, OwnRegion, RefusedKind, SERVED_VERSION, ServedAnswer, ServedAsk,
     Usage, Wanted,
 };
-use crate::wire::{ANSWER_BYTES_MAX, LENGTH_BYTES, Reply, Request, frame, length};
+use crate::wire::{ANSWER_BYTES_MAX, LENGTH_BYTES, Request, frame, length, parse_answer};
 
 /// How long an answer may take: a commit on slow flash takes long.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
@@ -185,9 +185,7 @@ impl Borrower {
             bytes.ok_or_else(|| KeeperError::Protocol { what: "an answer without end".to_owned() })?;
         let mut body = vec![0; bytes];
         self.receive(stream, &mut body, &mut descriptors)?;
-        let reply: Reply<ServedAnswer> = serde_json::from_slice(&body)
-            .map_err(|error| KeeperError::Protocol { what: format!("its answer is no answer: {error}") })?;
-        match reply.answer {
+        match parse_answer(&body)? {
             ServedAnswer::Refused { kind, why } => Err(KeeperError::NotServed { kind, why }),
             answer => Ok((answer, descriptors)),
         }

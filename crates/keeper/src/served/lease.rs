@@ -11,7 +11,7 @@
 //!   overlooked.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,9 @@ use holdfast_region::RegionName;
 use holdfast_sys::file::private_options;
 use holdfast_sys::lock::{LockMode, try_lock};
 use serde::{Deserialize, Serialize};
+
+/// More than any note has.
+const NOTE_BYTES_MAX: u64 = 4 << 10;
 
 /// The leases of a pool.
 #[derive(Debug)]
@@ -76,7 +79,10 @@ impl Leases {
     /// The last loan; none if there was none, or its note cannot be read, which only whoever may write the pool can
     /// have done.
     pub(crate) fn note(&self, name: &RegionName) -> Option<Note> {
-        serde_json::from_slice(&fs::read(self.note_path(name)).ok()?).ok()
+        let mut bytes = Vec::new();
+        let file = private_options().read(true).open(self.note_path(name)).ok()?;
+        file.take(NOTE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        Note::parse(&bytes)
     }
 
     /// Notes a loan, whole or not at all; the lease of the one before is no lease any more.
@@ -123,6 +129,13 @@ impl Leases {
 }
 
 impl Note {
+    /// The token becomes a part of a path, so it has hexadecimal digits and nothing else.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Note> {
+        let note: Note = serde_json::from_slice(bytes).ok()?;
+        let is_token = !note.token.is_empty() && note.token.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_token.then_some(note)
+    }
+
     pub(crate) fn new(token: String, image: &File) -> io::Result<Note> {
         let found = image.metadata()?;
         Ok(Note { token, device: found.dev(), inode: found.ino(), is_lent: true })
@@ -151,16 +164,16 @@ mod tests {
         let leases = Leases::of(pool.path()).unwrap();
         let name = RegionName::parse("served.1.words").unwrap();
         let image = tempfile::tempfile().unwrap();
-        let note = Note::new("first".to_owned(), &image).unwrap();
+        let note = Note::new("f1".to_owned(), &image).unwrap();
         assert!(!leases.is_held(&name, &note).unwrap());
-        let lease = leases.take(&name, "first").unwrap();
+        let lease = leases.take(&name, "f1").unwrap();
         leases.put(&name, &note).unwrap();
         let copy = lease.try_clone().unwrap();
         drop(lease);
         assert!(leases.is_held(&name, &note).unwrap());
-        let newer = Note::new("second".to_owned(), &image).unwrap();
+        let newer = Note::new("52".to_owned(), &image).unwrap();
         // A keeper that dies before the note leaves the old one in force.
-        drop(leases.take(&name, "second").unwrap());
+        drop(leases.take(&name, "52").unwrap());
         assert!(leases.note(&name).is_some_and(|note| leases.is_held(&name, &note).unwrap()));
         leases.put(&name, &newer).unwrap();
         assert!(!leases.is_held(&name, &newer).unwrap());
@@ -168,16 +181,34 @@ mod tests {
     }
 
     #[test]
+    fn notes_that_lead_elsewhere_count_for_nothing() {
+        let pool = tempfile::tempdir().unwrap();
+        let leases = Leases::of(pool.path()).unwrap();
+        let name = RegionName::parse("served.1.words").unwrap();
+        let outside = pool.path().join("outside.lease");
+        fs::write(&outside, "").unwrap();
+        let text = |token: &str| serde_json::json!({"token": token, "device": u64::MAX, "inode": u64::MAX, "is_lent": true});
+        for token in ["", "/../../outside", "x/../../outside", "\u{1b}[2J", &"0".repeat(1 << 20)] {
+            fs::write(leases.note_path(&name), text(token).to_string()).unwrap();
+            assert_eq!(leases.note(&name), None, "{token:?}");
+            // The note of a new loan removes the lease of the one before.
+            let image = tempfile::tempfile().unwrap();
+            leases.put(&name, &Note::new("00ff".to_owned(), &image).unwrap()).unwrap();
+            assert!(outside.exists(), "{token:?}");
+        }
+    }
+
+    #[test]
     fn what_killed_keepers_left_goes_and_what_is_noted_stays() {
         let pool = tempfile::tempdir().unwrap();
         let leases = Leases::of(pool.path()).unwrap();
         let name = RegionName::parse("served.1.words").unwrap();
-        let note = Note::new("noted".to_owned(), &tempfile::tempfile().unwrap()).unwrap();
-        let (noted, stray) = (leases.take(&name, "noted").unwrap(), leases.take(&name, "stray").unwrap());
+        let note = Note::new("0e".to_owned(), &tempfile::tempfile().unwrap()).unwrap();
+        let (noted, stray) = (leases.take(&name, "0e").unwrap(), leases.take(&name, "5a").unwrap());
         leases.put(&name, &note).unwrap();
         let next = Leases::of(pool.path()).unwrap();
         assert!(next.is_held(&name, &note).unwrap());
-        assert!(!next.lease_path(&name, "stray").exists());
+        assert!(!next.lease_path(&name, "5a").exists());
         next.forget(&name).unwrap();
         assert_eq!(fs::read_dir(&next.directory).unwrap().count(), 0);
         drop((noted, stray));

@@ -19,6 +19,27 @@ mod serving;
 mod users;
 mod wire;
 
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing {
+    //! As the crate's: what reads bytes of borrowers and of notes.
+
+    use super::lease::Note;
+    use super::wire::{SERVED_REQUEST_BYTES_MAX, SERVED_VERSION, ServedAnswer, ServedAsk};
+    use crate::wire::{parse_answer, parse_request};
+
+    pub(crate) fn parse_served_request(bytes: &[u8]) {
+        let _ = parse_request::<ServedAsk>(bytes, SERVED_VERSION, SERVED_REQUEST_BYTES_MAX);
+    }
+
+    pub(crate) fn parse_served_answer(body: &[u8]) {
+        let _ = parse_answer::<ServedAnswer>(body).map(|answer| format!("{answer:?}"));
+    }
+
+    pub(crate) fn parse_lease_note(bytes: &[u8]) {
+        let _ = Note::parse(bytes);
+    }
+}
+
 pub use borrower::{Borrowed, Borrower};
 pub(crate) use keeping::Brought;
 pub use own_name::SERVED_NAME_BYTES_MAX;
