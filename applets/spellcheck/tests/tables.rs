@@ -247,7 +247,7 @@ fn a_heap_without_room_keeps_what_was_committed_and_says_what_to_do() {
     let arguments = ["--dict", path(dir.path()), "--ack"];
     let mut arena = attach(TestMemory::new(1 << 20));
     let said = run(&mut arena, &arguments);
-    assert!(said.status.unwrap_err().contains("--heap-size"));
+    assert!(said.status.unwrap_err().contains("heap limit"));
     let done = counts(&dir, &said.out);
     assert_eq!(run(&mut arena, &["--dict", path(dir.path()), "--verify", &done]).status, Ok(0));
     detach(arena);

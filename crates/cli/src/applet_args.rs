@@ -8,7 +8,7 @@ use holdfast_applet::DirGrant;
 use holdfast_region::{Medium, MediumError, RegionName};
 
 use crate::args::parse_time;
-use crate::size::parse_size;
+use crate::size::{parse_heap_limit, parse_size};
 
 #[derive(Debug, Args)]
 pub struct AppletArgs {
@@ -19,8 +19,8 @@ pub struct AppletArgs {
     #[arg(long, value_name = "NAME", value_parser = parse_heap)]
     pub heap: Option<RegionName>,
 
-    /// How large a new heap may ever get (an existing one keeps its limit)
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size, requires = "heap")]
+    /// How large a new heap may ever get: 1MiB to 1TiB, rounded up to 64KiB (an existing one keeps its limit)
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_heap_limit, requires = "heap")]
     pub heap_size: u64,
 
     /// Where a new heap lies: in the pool, or on the disk of the home, for heaps larger than the pool (an existing one
@@ -40,8 +40,8 @@ pub struct AppletArgs {
     #[arg(long, value_name = "WORKER", requires = "heap", value_parser = RegionName::parse)]
     pub compartment: Option<RegionName>,
 
-    /// How large a new compartment may ever get; counts against the limit of the heap
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_size, requires = "compartment")]
+    /// How large a new compartment may ever get: at least 1MiB; counts against the limit of the heap
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_heap_limit, requires = "compartment")]
     pub quota: u64,
 
     /// Grant a directory, optionally under another path, optionally read-only

@@ -7,7 +7,7 @@ use clap::Args;
 use holdfast_region::RegionName;
 
 use crate::args::parse_age;
-use crate::size::parse_size;
+use crate::size::parse_heap_limit;
 
 pub const SNAPSHOT_HELP: &str = "\
 Examples:
@@ -286,8 +286,8 @@ pub struct LimitArgs {
     /// The heap
     #[arg(value_parser = RegionName::parse_any)]
     pub name: RegionName,
-    /// How large the heap may get (rounded up to 64 KiB)
-    #[arg(value_parser = parse_size)]
+    /// How large the heap may get: 1MiB to 1TiB, rounded up to 64KiB
+    #[arg(value_parser = parse_heap_limit)]
     pub size: u64,
     /// Name of the owner key
     #[arg(long, value_name = "KEY", default_value = "default")]

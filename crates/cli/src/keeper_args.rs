@@ -102,7 +102,7 @@ pub struct KeeperRunArgs {
     #[arg(long, value_name = "DIR", default_value = "/sys/class/power_supply")]
     pub power_supply: PathBuf,
     /// A battery with so many percent is nearly empty
-    #[arg(long, value_name = "PERCENT", default_value_t = 5)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub battery: u8,
     /// Serve regions to other users' programs at this socket
     #[arg(

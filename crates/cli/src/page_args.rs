@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use holdfast_region::RegionName;
 
-use crate::size::parse_size;
+use crate::size::parse_heap_limit;
 
 pub const PAGE_HELP: &str = "\
 Examples:
@@ -124,7 +124,7 @@ pub struct PageKeepArgs {
     #[arg(long, value_name = "DOCUMENT")]
     pub name: Option<String>,
     /// How large a heap that is made may become
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_heap_limit)]
     pub heap_size: u64,
     /// Name of the owner key
     #[arg(long, value_name = "KEY", default_value = "default")]

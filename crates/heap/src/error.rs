@@ -160,7 +160,7 @@ impl fmt::Display for HeapError {
             Self::OutOfMemory { wanted_bytes, cause: GrowError::LimitReached { limit_bytes } } => write!(
                 f,
                 "no room for {wanted_bytes} bytes: the heap's limit of {limit_bytes} bytes is reached; \
-                 free something, or make a heap with a larger --heap-size"
+                 free something, or raise its limit with `holdfast heap limit`"
             ),
             Self::OutOfMemory { wanted_bytes, cause: GrowError::NoRoom } => write!(
                 f,

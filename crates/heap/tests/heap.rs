@@ -309,7 +309,7 @@ fn the_heap_grows_to_its_limit_and_says_so() {
         HeapError::OutOfMemory { wanted_bytes: 131_072, cause: GrowError::LimitReached { limit_bytes } }
     );
     assert!(objects >= 120, "only {objects} objects of two chunks in 252 chunks");
-    assert!(error.to_string().contains("--heap-size"));
+    assert!(error.to_string().contains("heap limit"));
     heap.alloc(10).unwrap();
     assert_sound(heap.backing().bytes(), "full");
 }

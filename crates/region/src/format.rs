@@ -25,10 +25,10 @@ pub(crate) const SLOTS_BYTES: usize = 2 * SLOT_BYTES;
 pub(crate) const DATA_OFFSET: u64 = 2 << 20;
 /// Limits are multiples of this (a page of WebAssembly, and of every Linux).
 pub(crate) const LIMIT_UNIT_BYTES: u64 = 64 << 10;
-/// The smallest limit; smaller wishes are rounded up to it.
-pub(crate) const LIMIT_BYTES_MIN: u64 = 1 << 20;
-/// The largest limit.
-pub(crate) const LIMIT_BYTES_MAX: u64 = 1 << 40;
+/// The smallest limit of a region, in bytes; smaller wishes are rounded up to it.
+pub const LIMIT_BYTES_MIN: u64 = 1 << 20;
+/// The largest limit of a region, in bytes.
+pub const LIMIT_BYTES_MAX: u64 = 1 << 40;
 /// A region is backed in steps of this.
 pub(crate) const GROWTH_STEP_BYTES: u64 = 4 << 20;
 /// The largest growth hint.

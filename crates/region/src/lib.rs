@@ -94,6 +94,7 @@ pub use closing::CloseReport;
 pub use commit::{CommitReport, Durability, Written};
 pub use dirty::DirtySource;
 pub use error::{ErrorKind, RegionError, Remedy, Result};
+pub use format::{LIMIT_BYTES_MAX, LIMIT_BYTES_MIN};
 pub use key::{KeyError, KeyFingerprint, OwnerKey};
 pub use lending::Lent;
 pub use limit::LimitError;
