@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{Told, scratch, tell};
+use crate::{Told, scratch, succeed, tell};
 
 /// Runs a program of the system with these options and arguments.
 fn run(program: &str, options: &[&str], arguments: &[&str]) -> Told {
@@ -127,6 +127,43 @@ fn the_new_heap_of_a_program_that_ran_without_serving_stays() {
     assert_eq!(told.status, 126, "{}", told.err);
     let listed = tell(scratch.holdfast().args(["heap", "ls", "--json"]));
     assert!(listed.out.contains("\"new\""), "{}", listed.out);
+}
+
+/// A run of an applet that serves did nothing, and ended with status 0.
+#[test]
+fn a_run_of_an_applet_that_serves_points_to_call() {
+    let scratch = scratch();
+    for applet in [scratch.programs().applet("notes"), scratch.programs().native_applet("notes")] {
+        let applet = applet.unwrap();
+        let told = tell(scratch.holdfast().arg("run").arg(&applet).args(["--heap", "notes"]));
+        assert_eq!(told.status, 126, "{}", told.err);
+        let call = format!("holdfast call {} add --heap notes", applet.display());
+        for words in ["serves calls", "(add, get, list, clear)", &call] {
+            assert!(told.err.contains(words), "no {words:?} in: {}", told.err);
+        }
+        let called =
+            tell(scratch.holdfast().arg("call").arg(&applet).args(["add", "hello", "--heap", "notes"]));
+        assert_eq!((called.status, called.out.as_str()), (0, "1"), "{}", called.err);
+        succeed(scratch.holdfast().args(["heap", "rm", "notes"]));
+    }
+}
+
+#[test]
+fn a_program_that_fails_is_told_what_it_was_not_granted() {
+    let told = run("/bin/false", &[], &[]);
+    assert!(told.status == 1 && told.err.contains("no heap (--heap NAME) and no files"), "{}", told.err);
+    let told = run("/bin/false", &["--heap", "kept"], &[]);
+    assert!(!told.err.contains("--heap NAME") && told.err.contains("--dir"), "{}", told.err);
+}
+
+#[test]
+fn heap_sizes_that_would_be_rounded_to_a_mebibyte_are_refused() {
+    let scratch = scratch();
+    for options in [["--heap-size", "10"], ["--heap-size", "2TiB"]] {
+        let told = tell(scratch.holdfast().args(["run", "/bin/true", "--heap", "new"]).args(options));
+        assert!(told.status == 2 && told.err.contains("1MiB to 1TiB"), "{}", told.err);
+    }
+    assert_eq!(tell(scratch.holdfast().args(["heap", "ls"])).out.lines().count(), 1);
 }
 
 #[test]

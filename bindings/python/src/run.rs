@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::convert::Seconds;
-use crate::error::region_error;
+use crate::error::{Class, raise, region_error};
 use crate::input::Input;
 use crate::metrics;
 use crate::recipe::{Options, Recipe};
@@ -23,7 +23,7 @@ use crate::recipe::{Options, Recipe};
 /// `output` says something else, up to 1 MiB of each stream.
 ///
 /// An exit status other than 0 is no exception: it is the program's own. `AppletError` is raised when there is none: the
-/// program did not start, crashed, took too long, did something forbidden. Signals (Ctrl-C) are handled when the run is over:
+/// program did not start, crashed, took too long, did something forbidden; and for a program that only serves calls. Signals (Ctrl-C) are handled when the run is over:
 /// give it a `timeout`.
 #[pyfunction]
 #[pyo3(signature = (path, *, input=None, timeout=None, args=Vec::new(), env=None, dirs=Vec::new(), heap=None, limits=None,
@@ -57,7 +57,18 @@ pub(crate) fn run<'py>(
         Ok((outcome, closed))
     })?;
     closed.map_err(|error| region_error(py, &error))?;
-    let Outcome { exit_status, metrics, heap_error, mut notes, stdout, stderr, .. } = outcome;
+    let Outcome { exit_status, functions, metrics, heap_error, mut notes, stdout, stderr, .. } = outcome;
+    if let Some(functions) = functions {
+        let text = format!(
+            "the program serves calls, and run() makes none: of its functions ({}) none ran; start it with Applet(path) and \
+             call them",
+            functions.join(", ")
+        );
+        return Err(raise(py, Class::AppletError, text, |fields: &Bound<'_, PyDict>| {
+            fields.set_item("stdout", PyBytes::new(py, &stdout))?;
+            fields.set_item("stderr", PyBytes::new(py, &stderr))
+        }));
+    }
     notes.extend(heap_error.as_ref().map(RegionError::to_string));
     let fields = PyDict::new(py);
     fields.set_item("exit_status", exit_status)?;

@@ -49,6 +49,20 @@ def test_a_run_that_takes_too_long_is_ended(kind: str, places: dict[str, Any]) -
     assert time.monotonic() - began < 10
 
 
+def test_a_program_that_serves_is_called_and_not_run(kind: str, places: dict[str, Any]) -> None:
+    with pytest.raises(holdfast.AppletError, match=r"none ran; start it with Applet\(path\)"):
+        holdfast.run(program("notes", kind), heap="notes", **places)
+
+
+def test_a_missing_heap_is_named_as_python_grants_it(kind: str, places: dict[str, Any]) -> None:
+    with pytest.raises(holdfast.AppletError, match='pass heap="NAME"') as in_rust:
+        holdfast.Applet(program("notes", kind), **places)
+    with holdfast.Applet(program("trial", kind), **places) as trial, pytest.raises(holdfast.CallFailed) as in_c:
+        trial.call("count", b"")
+    for raised in [in_rust, in_c]:
+        assert 'pass heap="NAME"' in str(raised.value) and "--heap" not in str(raised.value)
+
+
 def test_what_cannot_be_run_is_told_apart_and_leaves_no_heap(places: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(holdfast.AppletNotFound, match="nowhere"):
         holdfast.run(tmp_path / "nowhere.wasm", heap="none", **places)

@@ -40,6 +40,9 @@ pub(crate) struct Plan {
 pub struct Outcome {
     /// The applet's own exit status; 0 when it returned from its entry point.
     pub exit_status: i32,
+    /// What it offered to be called, if it serves: it was told to end, and none of its functions ran. Such an applet is
+    /// for [`Command::spawn`].
+    pub functions: Option<Vec<String>>,
     /// What the run cost.
     pub metrics: Metrics,
     /// The heap's region, still open: close it to make a checkpoint.
@@ -157,11 +160,12 @@ fn run_wasm(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<AppletEr
     let finished = holdfast_wasm::run(&program, &options, region);
     let mut metrics = Metrics::new(Kind::Wasm);
     metrics.take_wasm(&finished.metrics);
-    let holdfast_wasm::Finished { end, region, heap_error, cache_note, stdout, stderr, .. } = finished;
+    let holdfast_wasm::Finished { end, functions, region, heap_error, cache_note, stdout, stderr, .. } =
+        finished;
     match end {
         Ok(exit_status) => {
             let notes = cache_note.into_iter().collect();
-            Ok(Outcome { exit_status, metrics, region, heap_error, notes, stdout, stderr })
+            Ok(Outcome { exit_status, functions, metrics, region, heap_error, notes, stdout, stderr })
         }
         Err(error) => {
             let heap = region.map(|region| HeapAfterFailure::closed(region, heap_error));

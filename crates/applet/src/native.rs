@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_channel::boot::{BootRegion, CHANNEL_FD, REGION_FD};
 use holdfast_channel::header::Header;
-use holdfast_channel::hello::HELLO_BYTES_MAX;
+use holdfast_channel::hello::{HELLO_BYTES_MAX, Names};
 use holdfast_channel::layout::{Handle, Layout, PAGE_BYTES, RING_BYTES_DEFAULT};
 use holdfast_channel::note;
 use holdfast_channel::protocol::{AppletMessage, HostMessage, Kind as ProtocolKind};
@@ -370,12 +370,14 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
     let mut native = Native::start(plan, region, false).map_err(let_go)?;
     let call = native.crossings.mark().call_from_begin(ENTRY);
     let deadline = plan.limits.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let (mut payload, mut is_dismissed) = (Vec::new(), false);
+    let (mut payload, mut functions) = (Vec::new(), None);
     let failure = loop {
         match native.receive(&mut payload, deadline) {
             // One that serves: there are no calls for it, so it is told to end, as one in WebAssembly is.
-            Ok(header) if !is_dismissed && is_hello(&header) => {
-                is_dismissed = true;
+            Ok(header) if functions.is_none() && is_hello(&header) => {
+                let names = Names::parse(&header, &payload);
+                functions =
+                    Some(names.map(|names| names.iter().map(str::to_owned).collect()).unwrap_or_default());
                 // It has gone, or does not read: the next look says so.
                 let _ = native.seal();
                 let _ = native.send(&Header::from(HostMessage::End), &[], deadline);
@@ -395,7 +397,8 @@ pub(crate) fn run(plan: &Plan, region: Option<Region>) -> Result<Outcome, Box<Ap
         Box::new(native).finish(failure.as_ref());
     match (failure, found) {
         (None, Failure::Ended { end: End::Exited { status } }) => {
-            Ok(Outcome { exit_status: status, metrics, region, heap_error, notes, stdout, stderr })
+            let exit_status = status;
+            Ok(Outcome { exit_status, functions, metrics, region, heap_error, notes, stdout, stderr })
         }
         (failure, found) => {
             let heap = region.map(|region| HeapAfterFailure::closed(region, heap_error));

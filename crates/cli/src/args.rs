@@ -18,7 +18,7 @@ use crate::trace_args::{TRACE_HELP, TraceCommand};
 /// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
 const EXIT_CODES: &str = "\
 Exit codes of `run`, `call` and `model`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
-failed (no such key, not its key, held, damaged, no room); 126 the applet cannot be loaded, or not in this sandbox; 127 \
+failed (no such key, not its key, held, damaged, no room); 126 the applet cannot be loaded, not in this sandbox, or not by this command; 127 \
 there is no such applet; 134 the applet trapped or crashed, or used up what it was given; 159 it made a system call that \
 it may not make.
 

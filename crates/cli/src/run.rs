@@ -1,10 +1,13 @@
 //! `holdfast run`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use holdfast_applet::{
     AppletError, End, Failure as AppletFailure, FailureKind, KillReason, Kind, Metrics, Outcome, Stdio,
 };
+use holdfast_region::RegionName;
+use holdfast_sys::terminal::Shown;
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, VIOLATION};
@@ -15,18 +18,31 @@ use crate::size::show_size;
 pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let metrics = args.applet.metrics;
     let has_files = !args.applet.dirs.is_empty();
+    let (path, heap_name) = (args.applet.applet.clone(), args.applet.heap.clone());
     let (command, mut limits, heap) = prepare(args.applet, args.args)?;
     limits.timeout = args.timeout;
     match command.limits(limits).stdio(Stdio::inherit()).run() {
         Ok(outcome) => {
             let is_native = outcome.metrics.kind == Kind::Native;
             let status = outcome.exit_status;
+            let functions = outcome.functions.clone();
             let done = finish(outcome, metrics)?;
-            // A program says that a file is not there, and not why.
-            if is_native && status != 0 && !has_files {
+            if let Some(functions) = functions {
+                let code = if done == 0 { NOT_LOADABLE } else { done };
+                return Err(Failure::new(code, only_serves(&path, &functions, heap_name.as_ref())));
+            }
+            // A program says that something is not there, and not why.
+            if is_native && status != 0 && (!has_files || heap_name.is_none()) {
+                let missing: Vec<_> = [
+                    heap_name.is_none().then_some("no heap (--heap NAME)"),
+                    (!has_files).then_some("no files but the system's libraries (--dir DIRECTORY)"),
+                ]
+                .into_iter()
+                .flatten()
+                .collect();
                 say(format_args!(
-                    "it ended with status {status}, and had no files but the system's libraries; if it looked for \
-                     some, grant their directory with --dir"
+                    "it ended with status {status}, and was granted {}; grant what it looked for",
+                    missing.join(" and ")
                 ));
             }
             Ok(done)
@@ -38,6 +54,24 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
             Err(explain(&error, heap))
         }
     }
+}
+
+/// The end of a run of an applet whose functions are to be called.
+fn only_serves(path: &Path, functions: &[String], heap: Option<&RegionName>) -> String {
+    const SHOWN_MAX: usize = 8;
+    let path = path.display();
+    let heap = heap.map(|heap| format!(" --heap {heap}")).unwrap_or_default();
+    let Some(first) = functions.first() else {
+        return format!("{path} serves calls and exports no function, so there is nothing to run in it");
+    };
+    let names: Vec<_> = functions.iter().take(SHOWN_MAX).map(|name| Shown(name).to_string()).collect();
+    let more = if functions.len() > SHOWN_MAX { ", ..." } else { "" };
+    format!(
+        "{path} serves calls, and `run` makes none: of its functions ({}{more}) none ran; call one with `holdfast call \
+         {path} {}{heap}`",
+        names.join(", "),
+        Shown(first)
+    )
 }
 
 fn finish(outcome: Outcome, metrics: bool) -> Result<u8, Failure> {

@@ -1,7 +1,7 @@
 //! One run of an applet, from its bytes to its exit.
 //!
 //! A run is an applet that serves ([`crate::serving`]) and is never called: one that waits for a message is told to end,
-//! and what it sends goes nowhere.
+//! and of what it sends only the names of its functions are kept, for the host to say that none was called.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -46,6 +46,8 @@ pub struct RunOptions {
 pub struct Finished {
     /// The applet's exit status, or why there is none.
     pub end: Result<i32, WasmError>,
+    /// What it offered to be called, if it serves; after a run none of that was called.
+    pub functions: Option<Vec<String>>,
     /// What it cost.
     pub metrics: Metrics,
     /// The region that was given to the run, unmapped.
@@ -76,6 +78,7 @@ impl Finished {
         }
         Finished {
             end,
+            functions: None,
             metrics,
             heap_error: link.take_error(),
             region,

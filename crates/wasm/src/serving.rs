@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use holdfast_channel::Header;
+use holdfast_channel::hello::Names;
 use holdfast_channel::protocol::{HostMessage, Kind};
 use holdfast_crossings::{Applet, Kind as AppletKind, Mark};
 use holdfast_region::Region;
@@ -314,16 +315,22 @@ impl Serving {
         self.time_limit = timeout;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let call = self.crossings.mark().call(ENTRY);
+        let mut functions = None;
         loop {
             match self.receive(deadline) {
-                Received::Message { .. } | Received::Look => {}
+                Received::Message { header, payload } => {
+                    if let Ok(names) = Names::parse(&header, &payload) {
+                        functions = Some(names.iter().map(str::to_owned).collect());
+                    }
+                }
+                Received::Look => {}
                 Received::Idle => {
                     // It waits, so there is room.
                     let _ = self.send(HostMessage::End.into(), Vec::new());
                 }
                 Received::Ended => {
                     drop(call);
-                    return self.finish();
+                    return Finished { functions, ..self.finish() };
                 }
             }
         }
