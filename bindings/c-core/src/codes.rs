@@ -105,7 +105,8 @@ impl Code {
     pub const fn text(self) -> &'static CStr {
         match self {
             Code::NotGranted => {
-                c"no heap was granted; start the applet with --heap NAME (a native program: nv_open or HOLDFAST_HEAP)"
+                c"no heap was granted; an applet's host grants one (holdfast run --heap NAME, in Python heap=NAME), a native \
+                  program opens one (nv_open or HOLDFAST_HEAP)"
             }
             Code::LimitReached => {
                 c"the heap's limit is reached; free something, or make a heap with a larger limit"
@@ -218,6 +219,11 @@ mod tests {
                 header.contains(&with_comma) || header.contains(&without),
                 "{code:?} is not in the header"
             );
+        }
+        // The library does not know its host: the text names what to do in each.
+        let not_granted = Code::NotGranted.text().to_str().unwrap();
+        for remedy in ["holdfast run --heap NAME", "in Python heap=NAME", "nv_open"] {
+            assert!(not_granted.contains(remedy), "{not_granted}");
         }
         assert_eq!(text_of(0), Some(c"no error"));
         assert_eq!(text_of(-1), None);

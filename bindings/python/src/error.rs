@@ -54,7 +54,7 @@ pub(crate) enum Class {
 }
 
 /// What limits and options are called in texts that are written for Rust and for the command line, and in Python.
-const WORDS: [(&str, &str); 11] = [
+const WORDS: [(&str, &str); 13] = [
     ("raise it with --memory", "raise the limit memory"),
     ("; check the path after --dir", "; check the path"),
     ("(--timeout)", "(call_timeout)"),
@@ -64,8 +64,17 @@ const WORDS: [(&str, &str); 11] = [
     ("(result_bytes)", "(result)"),
     ("limit buffer_bytes", "limit buffers"),
     ("Applet::buffer", "Applet.buffer"),
+    (
+        "its host grants one: `holdfast run --heap NAME`, in Python heap=\"NAME\", in Rust Grants::heap",
+        "pass heap=\"NAME\"",
+    ),
+    (
+        "an applet's host grants one (holdfast run --heap NAME, in Python heap=NAME), a native program opens one (nv_open or \
+         HOLDFAST_HEAP)",
+        "pass heap=\"NAME\"",
+    ),
+    ("`holdfast run --heap PARENT --compartment WORKER`", "`HeapGrant(PARENT, compartment=WORKER)`"),
     ("and call holdfast_serve, or be run to its end with `holdfast run`", "and call holdfast_serve"),
-    ("make a heap with a larger --heap-size", "raise it with `holdfast heap limit`"),
 ];
 
 fn in_python(text: String) -> String {
@@ -168,7 +177,13 @@ pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
         _ if error.kind() == FailureKind::NotFound => (Class::AppletNotFound, Special::None),
         _ => (Class::AppletError, Special::None),
     };
-    raise(py, class, error, |fields: &Bound<'_, PyDict>| {
+    let mut text = error.to_string();
+    if matches!(error.failure, Failure::NotServing { status } if status != 0) {
+        let written = String::from_utf8_lossy(&error.stderr);
+        let last = written.lines().last().unwrap_or_default();
+        text = format!("{text}: {}", last.chars().filter(|c| !c.is_control()).collect::<String>());
+    }
+    raise(py, class, text, |fields: &Bound<'_, PyDict>| {
         common(error, fields)?;
         special.put(fields)
     })

@@ -16,7 +16,7 @@ use holdfast_channel::Handle;
 use holdfast_channel::protocol::{AppletMessage, MESSAGE_BYTES_MAX};
 
 /// Why something about a call was not done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
     /// The result was set before.
@@ -59,6 +59,8 @@ impl Display for CallError {
 }
 
 impl core::error::Error for CallError {}
+
+holdfast_heap::show_as_text!(CallError);
 
 impl From<TransportError> for CallError {
     fn from(error: TransportError) -> Self {

@@ -13,7 +13,7 @@ use crate::platform::Lock;
 use holdfast_channel::hello::{EXPORTS_MAX, NAME_BYTES_MAX, is_valid_name};
 
 /// Why a function was not exported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExportError {
     /// A name has 1 to 64 bytes, and no control characters.
@@ -53,6 +53,8 @@ impl fmt::Display for ExportError {
 }
 
 impl core::error::Error for ExportError {}
+
+holdfast_heap::show_as_text!(ExportError);
 
 /// What a function, or a closure, may have with it: two words.
 type Captured = MaybeUninit<[*const (); 2]>;

@@ -89,7 +89,7 @@ unsafe impl Backing for HostRegion {
 }
 
 /// Why there is no heap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttachError {
     /// The run was started without `--heap`.
@@ -116,7 +116,10 @@ pub enum AttachError {
 impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotGranted => f.write_str("no heap was granted; start the applet with --heap NAME"),
+            Self::NotGranted => f.write_str(
+                "no heap was granted; its host grants one: `holdfast run --heap NAME`, in Python heap=\"NAME\", in Rust \
+                 Grants::heap",
+            ),
             Self::NoHost => f.write_str(NO_HOST),
             Self::AlreadyAttached => f.write_str("the heap is attached already; pass the value on that attach returned"),
             Self::MemoryShape if cfg!(target_family = "wasm") => f.write_str(
@@ -210,7 +213,7 @@ pub enum Durability {
 }
 
 /// Why a commit is not durable at the level asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommitError {
     /// The host does not offer the level.
@@ -234,6 +237,8 @@ impl fmt::Display for CommitError {
 
 impl core::error::Error for CommitError {}
 
+holdfast_heap::show_as_text!(AttachError, CommitError);
+
 /// Makes everything stored so far durable at a level. Not inside a transaction: an open one would be rolled
 /// back by whoever opens the stored copy.
 ///
@@ -249,4 +254,25 @@ pub fn commit(level: Durability) -> Result<(), CommitError> {
         status::UNSUPPORTED => CommitError::Unsupported,
         code => CommitError::Host(code),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `main` that returned an error printed `Error: NotGranted`.
+    #[test]
+    fn main_prints_the_message_of_an_error() {
+        let printed = |result: Result<(), AttachError>| std::format!("Error: {:?}", result.unwrap_err());
+        let told = printed(Err(AttachError::NotGranted));
+        for words in ["no heap was granted", "--heap NAME", "in Python heap=", "Grants::heap"] {
+            assert!(told.contains(words), "{told}");
+        }
+        let told = printed(Err(AttachError::Open(OpenError::NotAHeap)));
+        assert!(told.contains("is not a heap"), "{told}");
+        let boxed: std::boxed::Box<dyn core::error::Error> = crate::ServeError::NoHost.into();
+        assert!(std::format!("{boxed:?}").contains("not started by a host"));
+        let told = std::format!("{:?}", crate::HeapError::NotAllocated);
+        assert!(told.contains(' '), "{told}");
+    }
 }

@@ -30,7 +30,7 @@ pub const CODE_NOT_RUN: i32 = i32::MAX;
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// Why serving ended before its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServeError {
     /// No host has started this program.
@@ -62,6 +62,8 @@ pub(crate) const NO_HOST: &str =
     "this program is an applet and was not started by a host; run it with holdfast run";
 
 impl core::error::Error for ServeError {}
+
+holdfast_heap::show_as_text!(ServeError);
 
 impl From<TransportError> for ServeError {
     fn from(error: TransportError) -> Self {

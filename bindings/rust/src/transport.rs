@@ -24,7 +24,7 @@ pub(crate) trait Transport {
 }
 
 /// Why no message came or went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransportError {
     /// The channel is of no use any more.
@@ -67,6 +67,8 @@ impl fmt::Display for TransportError {
 }
 
 impl core::error::Error for TransportError {}
+
+holdfast_heap::show_as_text!(TransportError);
 
 impl From<ChannelError> for TransportError {
     fn from(error: ChannelError) -> Self {

@@ -58,8 +58,13 @@ pub enum Failure {
     },
     /// It was to be called, and ended without having served.
     #[error(
-        "the applet ended with status {status} without serving calls; it has to register functions (holdfast_export) \
-         and call holdfast_serve, or be run to its end with `holdfast run`"
+        "the applet ended with status {status} {}",
+        if *status == 0 {
+            "without serving calls; it has to register functions (holdfast_export) and call holdfast_serve, or be run to \
+             its end with `holdfast run`"
+        } else {
+            "before it served calls; what it wrote on its standard error says why"
+        }
     )]
     NotServing {
         /// Its exit status.

@@ -4,8 +4,22 @@ use core::fmt;
 
 use crate::types::RootType;
 
+/// `Debug` as the message. A `main` that returns an error prints it with `Debug`, so a variant's name alone would be all
+/// that the user of an applet gets to see.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! show_as_text {
+    ($($error:ty),*) => {$(
+        impl ::core::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                ::core::fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+
 /// Why a heap could not be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The region is too small for a heap.
@@ -94,6 +108,8 @@ impl fmt::Display for OpenError {
 
 impl core::error::Error for OpenError {}
 
+show_as_text!(OpenError);
+
 /// Why more backing could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -110,7 +126,7 @@ pub enum GrowError {
 }
 
 /// Why an operation on an open heap failed. The heap is as it was before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeapError {
     /// No room for the object, and the region could not grow.
@@ -212,3 +228,5 @@ impl fmt::Display for HeapError {
 }
 
 impl core::error::Error for HeapError {}
+
+show_as_text!(HeapError);
