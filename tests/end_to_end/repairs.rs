@@ -114,6 +114,54 @@ fn flipped_bits_in_the_allocators_tables_are_turned_back() {
     }
 }
 
+/// The check plans the repair: where that loses nothing, going back to the last checkpoint, which loses what was stored
+/// since, is not even named.
+#[test]
+fn check_proposes_the_repair_that_loses_nothing() {
+    let damages: [(fn(&mut Vec<u8>), &str); 4] = [
+        (|image| image[DATA_OFFSET + 2048] ^= 0x10, "contradiction"),
+        // The superblock: the heap cannot be opened at all.
+        (|image| image[DATA_OFFSET + 80] ^= 0x10, "the heap"),
+        // Both headers: the image cannot be read at all.
+        (|image| [100, 4196].into_iter().for_each(|at| image[at] ^= 1), "header"),
+        (|image| image[DATA_OFFSET + 100] ^= 1, ""),
+    ];
+    for (damage, what) in damages {
+        let scratch = with_two_entries();
+        change(scratch.image("book"), damage);
+        let before = files(&scratch);
+        let told = tell(scratch.holdfast().args(["heap", "check", "book"]));
+        assert_ne!(told.status, 0);
+        let said = told.out + &told.err;
+        let proposal = said.find("`holdfast heap repair book` mends it, and nothing is lost");
+        let proposal = proposal.unwrap_or_else(|| panic!("no proposal in: {said}"));
+        let back = said.find("rm --image").unwrap_or(usize::MAX);
+        assert!(said.contains(what) && proposal < back, "{said}");
+        assert!(files(&scratch) == before, "the check changed a file");
+        assert_eq!(repair(&scratch, &[]).status, 0);
+        assert_both_entries(&scratch);
+    }
+}
+
+#[test]
+fn check_says_where_a_repair_would_lose_something() {
+    let scratch = with_two_entries();
+    change(scratch.image("book"), |image| image[DATA_OFFSET + 2048..][..8].fill(0xA5));
+    let told = tell(scratch.holdfast().args(["heap", "check", "book"]));
+    assert!(
+        told.out.contains("lists what a repair would lose") && told.out.contains("rm --image"),
+        "{}",
+        told.out
+    );
+    let json = tell(scratch.holdfast().args(["heap", "check", "book", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json[0]["repair"], "loses");
+    // Without the owner's key nothing can be planned.
+    fs::remove_file(scratch.home().join("keys/default.key")).unwrap();
+    let told = tell(scratch.holdfast().args(["heap", "check", "book"]));
+    assert!(told.out.contains("--key KEY"), "{}", told.out);
+}
+
 #[test]
 fn what_is_not_certain_is_refused_until_its_loss_is_accepted() {
     let scratch = with_two_entries();

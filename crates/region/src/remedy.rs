@@ -50,8 +50,9 @@ impl fmt::Display for Remedy {
         match self {
             Remedy::DropImage { name, base } => write!(
                 formatter,
-                "the checkpoint {} is whole: `holdfast heap rm --image {name}` drops the image and the next \
-                 open starts from that checkpoint",
+                "`holdfast heap repair {name}` mends it if nothing is lost by that, and says what would be; \
+                 `holdfast heap rm --image {name}` drops the image, and the next open starts from the checkpoint {}, \
+                 without what was stored since",
                 base.display()
             ),
             Remedy::MoveJournal { journal, base } => write!(

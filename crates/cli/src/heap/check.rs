@@ -1,10 +1,11 @@
 //! `holdfast heap check`.
 
 use holdfast_heap::{OpenError, Opened};
-use holdfast_region::{FileFinding, NameSpace, RegionName};
+use holdfast_region::{ErrorKind, FileFinding, NameSpace, RegionError, RegionName};
 use holdfast_sys::counted::counted;
 use serde::Serialize;
 
+use super::repair::Outlook;
 use super::{look, name_space};
 use crate::args::CheckArgs;
 use crate::exit::{BAD_FILE, FOUND, Failure};
@@ -33,6 +34,8 @@ struct Checked {
     lost_redundancy: Vec<FileFinding>,
     /// Why the heap cannot be opened at all.
     error: Option<String>,
+    /// What `repair` would come to, of a heap that is not sound: it was planned, and nothing was done.
+    repair: Option<Outlook>,
 }
 
 #[derive(Serialize)]
@@ -72,7 +75,7 @@ pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
 }
 
 fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
-    let reader = names.open_read(name)?;
+    let reader = names.open_read(name).map_err(|error| unreadable(names, name, error))?;
     let look = look(&reader)?;
     let mut checked = Checked {
         name: name.clone(),
@@ -85,6 +88,7 @@ fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
         findings: look.findings.iter().map(|f| FindingRow { offset: f.offset, what: f.what }).collect(),
         lost_redundancy: Vec::new(),
         error: None,
+        repair: None,
     };
     if reader.lost_backing() {
         return Err(Failure::new(
@@ -108,13 +112,26 @@ fn check(names: &NameSpace, name: &RegionName) -> Result<Checked, Failure> {
     }
     drop(reader);
     checked.lost_redundancy = names.lost_redundancy(name)?;
+    checked.repair = (!checked.sound).then(|| Outlook::of(names, name));
     Ok(checked)
+}
+
+/// A heap that cannot be read, with what a repair would come to.
+fn unreadable(names: &NameSpace, name: &RegionName, error: RegionError) -> Failure {
+    let outlook = (error.kind() == ErrorKind::BadFile).then(|| Outlook::of(names, name));
+    match outlook {
+        Some(outlook @ Outlook::Mends) => {
+            Failure::new(BAD_FILE, format!("{name}: {}; {}", outlook.remedy(name), error))
+        }
+        _ => error.into(),
+    }
 }
 
 fn text(checked: &Checked) -> String {
     let name = &checked.name;
+    let remedy = checked.repair.map(|outlook| format!("  {}\n", outlook.remedy(name))).unwrap_or_default();
     if let Some(error) = &checked.error {
-        return format!("{name}: {error}\n");
+        return format!("{name}: {error}\n{remedy}");
     }
     let counts = format!(
         "{} in {}, {}{}",
@@ -146,6 +163,6 @@ fn text(checked: &Checked) -> String {
         ));
     }
     text.push_str(&redundancy);
-    text.push_str(&format!("  to go back to the last checkpoint: holdfast heap rm --image {name}\n"));
+    text.push_str(&remedy);
     text
 }

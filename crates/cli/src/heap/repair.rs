@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use holdfast_heap::mend::MendReport;
 use holdfast_heap::{Finding, OpenError, bytes_of, mend};
-use holdfast_region::{ErrorKind, RegionError, RegionName};
+use holdfast_region::{ErrorKind, Examination, NameSpace, OwnerKey, RegionError, RegionName};
 use serde::Serialize;
 
 use super::{name_space, words_of};
-use crate::exit::{BAD_FILE, Failure};
+use crate::exit::{BAD_FILE, DENIED, Failure};
 use crate::heap_args::RepairArgs;
 use crate::output::{print, print_json, with_progress};
 
@@ -45,41 +45,9 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
     let key = super::key(&names, &args.key, Some(&args.name))?;
     let name = &args.name;
     let repaired = with_progress(&format!("repairing {name}"), || {
-        let examination = names.examine(name, &key).map_err(|error| unreadable(name, error))?;
-        let mut copy = words_of(examination.bytes())?;
-        let mended = match mend(&mut copy, args.accept_loss) {
-            // Nothing was stored yet; there is nothing to mend.
-            Err(OpenError::Empty) => MendReport::default(),
-            other => other.map_err(|error| {
-                let remedy =
-                    "restore a snapshot, or look what `holdfast heap salvage` still finds in its files";
-                Failure::new(BAD_FILE, format!("{name} cannot be repaired: {error}; {remedy}"))
-            })?,
-        };
-        let mut repaired = Repaired {
-            name: name.clone(),
-            sound: mended.left.is_empty(),
-            changed: false,
-            findings: Vec::new(),
-            copies: None,
-        };
-        for finding in examination.findings() {
-            repaired.findings.push(Row {
-                at: finding.path.display().to_string(),
-                what: finding.what.clone(),
-                how: Some(finding.how.to_owned()),
-                lost: finding.lost.clone(),
-            });
-        }
-        repaired.findings.extend(mended.mended.into_iter().map(|mended| {
-            let Finding { offset, what } = mended.finding;
-            Row { how: Some(mended.how.to_owned()), lost: mended.lost, ..Row::of(offset, what) }
-        }));
-        repaired.findings.extend(mended.left.iter().map(|left| Row::of(left.offset, left.what)));
-        let loses = repaired.findings.iter().any(|row| row.lost.is_some());
-        repaired.sound &= args.accept_loss || !loses;
+        let Plan { examination, mended, mut repaired } = plan(&names, name, &key, args.accept_loss)?;
         if repaired.sound && !repaired.findings.is_empty() {
-            let pages = examination.bytes().chunks(PAGE_BYTES).zip(bytes_of(&copy).chunks(PAGE_BYTES));
+            let pages = examination.bytes().chunks(PAGE_BYTES).zip(bytes_of(&mended).chunks(PAGE_BYTES));
             let changed = pages.enumerate().filter(|(_, (old, new))| old != new);
             let pieces: Vec<_> =
                 changed.map(|(index, (_, new))| ((index * PAGE_BYTES) as u64, new)).collect();
@@ -94,6 +62,99 @@ pub fn run(args: &RepairArgs) -> Result<u8, Failure> {
         print(&text(&repaired))?;
     }
     if repaired.sound { Ok(0) } else { Err(refusal(&repaired)) }
+}
+
+/// What a repair would do; nothing is changed yet.
+struct Plan {
+    examination: Examination,
+    /// The heap's data as they would be.
+    mended: Vec<u64>,
+    repaired: Repaired,
+}
+
+fn plan(names: &NameSpace, name: &RegionName, key: &OwnerKey, accept_loss: bool) -> Result<Plan, Failure> {
+    let examination = names.examine(name, key).map_err(|error| unreadable(name, error))?;
+    let mut copy = words_of(examination.bytes())?;
+    let mended = match mend(&mut copy, accept_loss) {
+        // Nothing was stored yet; there is nothing to mend.
+        Err(OpenError::Empty) => MendReport::default(),
+        other => other.map_err(|error| {
+            let remedy = "restore a snapshot, or look what `holdfast heap salvage` still finds in its files";
+            Failure::new(BAD_FILE, format!("{name} cannot be repaired: {error}; {remedy}"))
+        })?,
+    };
+    let mut repaired = Repaired {
+        name: name.clone(),
+        sound: mended.left.is_empty(),
+        changed: false,
+        findings: Vec::new(),
+        copies: None,
+    };
+    for finding in examination.findings() {
+        repaired.findings.push(Row {
+            at: finding.path.display().to_string(),
+            what: finding.what.clone(),
+            how: Some(finding.how.to_owned()),
+            lost: finding.lost.clone(),
+        });
+    }
+    repaired.findings.extend(mended.mended.into_iter().map(|mended| {
+        let Finding { offset, what } = mended.finding;
+        Row { how: Some(mended.how.to_owned()), lost: mended.lost, ..Row::of(offset, what) }
+    }));
+    repaired.findings.extend(mended.left.iter().map(|left| Row::of(left.offset, left.what)));
+    let loses = repaired.findings.iter().any(|row| row.lost.is_some());
+    repaired.sound &= accept_loss || !loses;
+    Ok(Plan { examination, mended: copy, repaired })
+}
+
+/// What a repair of a damaged heap would come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outlook {
+    /// It mends everything, and nothing is lost.
+    Mends,
+    /// It would lose something, or is not certain.
+    Loses,
+    /// Nothing that it knows helps.
+    Fails,
+    /// The owner's key is not in this home, so it was not tried.
+    NotOwner,
+}
+
+impl Outlook {
+    /// Plans a repair with whichever key of this home owns the heap, and does nothing of it.
+    pub fn of(names: &NameSpace, name: &RegionName) -> Outlook {
+        let keys = OwnerKey::names(names.places()).unwrap_or_default();
+        for key in keys {
+            let Ok(Some(key)) = OwnerKey::load(names.places(), key.as_str()) else { continue };
+            match plan(names, name, &key, false) {
+                Ok(plan) if plan.repaired.sound => return Outlook::Mends,
+                Ok(_) => return Outlook::Loses,
+                Err(failure) if failure.code == DENIED => {}
+                Err(_) => return Outlook::Fails,
+            }
+        }
+        Outlook::NotOwner
+    }
+
+    /// What to do, the best first.
+    pub fn remedy(self, name: &RegionName) -> String {
+        let back = format!(
+            "`holdfast heap rm --image {name}` goes back to the last checkpoint, without what was stored since"
+        );
+        match self {
+            Outlook::Mends => format!("`holdfast heap repair {name}` mends it, and nothing is lost"),
+            Outlook::Loses => format!("`holdfast heap repair {name}` lists what a repair would lose; {back}"),
+            Outlook::Fails => format!(
+                "`holdfast heap snapshots {name}` lists what it can be restored to, `holdfast heap salvage FILE` reads \
+                 what is intact; {back}"
+            ),
+            Outlook::NotOwner => format!(
+                "`holdfast heap repair {name} --key KEY`, with its owner's key, mends it if nothing is lost; {back}"
+            ),
+        }
+    }
 }
 
 impl Row {
