@@ -69,10 +69,7 @@ impl Pool {
         }
         let cleaned = self.drop_replaced(shadows, size, before);
         drop(guard);
-        cleaned.map_err(|_| {
-            self.poison("a slot leads astray");
-            self.damaged("a slot leads astray")
-        })
+        cleaned.map_err(|found| self.astray(found))
     }
 
     #[inline]

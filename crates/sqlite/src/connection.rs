@@ -116,8 +116,10 @@ impl Connection {
         }
     }
 
-    fn astray(&self, _: Astray) -> Code {
-        self.pool.poison("a slot leads astray");
+    /// Reads and writes answer a slot that leads astray alike: the image is used no more.
+    #[cold]
+    fn astray(&self, found: Astray) -> Code {
+        report(&self.pool.astray(found));
         ffi::IOERR
     }
 
@@ -234,11 +236,13 @@ impl Connection {
     /// Writes within one block.
     #[inline]
     fn write_block(&mut self, block: u32, within: usize, source: &[u8]) -> Result<(), Code> {
-        let astray = |_: Astray| ffi::IOERR;
         let transaction = self.pool.image.header().committed.load(Relaxed) + 1;
-        let old = self.pool.image.find(block).map_err(astray)?;
-        if old != 0 && self.pool.image.slot(old).map_err(astray)?.transaction.load(Relaxed) == transaction {
-            return self.pool.image.write(old, within, source).map_err(astray);
+        let old = self.pool.image.find(block).map_err(|found| self.astray(found))?;
+        if old != 0 {
+            let slot = self.pool.image.slot(old).map_err(|found| self.astray(found))?;
+            if slot.transaction.load(Relaxed) == transaction {
+                return self.pool.image.write(old, within, source).map_err(|found| self.astray(found));
+            }
         }
         let link = loop {
             match self.pool.image.take_free() {
@@ -248,6 +252,7 @@ impl Connection {
             }
         };
         let image = &self.pool.image;
+        let astray = |found: Astray| self.astray(found);
         if source.len() < BLOCK_BYTES {
             let mut page = [0; BLOCK_BYTES];
             // Room may have been made by dropping what was found above.

@@ -61,7 +61,7 @@ impl Connection {
         image.write_back_header();
         self.is_direct = true;
         self.write_out()?;
-        image.remove_if(|_, _| true).map_err(|_| pool.damaged("a slot leads astray"))?;
+        image.remove_if(|_, _| true).map_err(|found| pool.astray(found))?;
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl Connection {
     pub(crate) fn resume_direct(&mut self) -> Result<(), SqliteError> {
         let (image, header) = (&self.pool.image, self.pool.image.header());
         self.pool.checkpoint()?;
-        image.remove_if(|_, _| true).map_err(|_| self.pool.damaged("a slot leads astray"))?;
+        image.remove_if(|_, _| true).map_err(|found| self.pool.astray(found))?;
         header.direct.store(1, Release);
         image.write_back_header();
         self.is_direct = true;
@@ -87,7 +87,7 @@ impl Connection {
     /// See [`Connection::settle`]. What undoes it is durable first.
     fn write_out(&mut self) -> Result<(), SqliteError> {
         let pool = Arc::clone(&self.pool);
-        let astray = |_: Astray| pool.damaged("a slot leads astray");
+        let astray = |found: Astray| pool.astray(found);
         self.journal.sync().map_err(SqliteError::io("sync the journal of", &self.database))?;
         let there = self.base.size()?;
         let size = self.pending_size.unwrap_or(there);

@@ -103,7 +103,7 @@ impl Pool {
             Some(shadows) if flushed + 1 == committed => {
                 let blocks = shadows.iter().map(|link| Ok(self.image.slot(*link)?.block.load(Relaxed)));
                 let blocks: std::result::Result<Vec<u32>, Astray> = blocks.collect();
-                (shadows.to_vec(), blocks.map_err(|_| self.damaged("a slot leads astray"))?)
+                (shadows.to_vec(), blocks.map_err(|found| self.astray(found))?)
             }
             _ => self.changed(flushed + 1..=committed, committing.is_some()),
         };
@@ -111,7 +111,7 @@ impl Pool {
         log.begin(&blocks);
         for link in links {
             let copied = self.image.read(link, 0, log.add());
-            copied.map_err(|_| self.damaged("a slot leads astray"))?;
+            copied.map_err(|found| self.astray(found))?;
         }
         let size = header.size[(committed & 1) as usize].load(Relaxed);
         header.gathered.store(committed, Relaxed);
@@ -315,7 +315,7 @@ impl Pool {
     pub(crate) fn drop_clean(&self) -> Result<u32> {
         let applied = self.image.header().applied.load(Acquire);
         let dropped = self.image.remove_if(|block, transaction| block != 0 && transaction <= applied);
-        dropped.map_err(|_| self.damaged("a slot leads astray"))
+        dropped.map_err(|found| self.astray(found))
     }
 }
 

@@ -102,7 +102,7 @@ impl Pool {
         let slot = self.image.take_free().map_err(|error| self.no_slot(error))?;
         let committed = self.image.header().committed.load(Relaxed);
         let filled = self.image.write(slot, 0, page).and_then(|()| self.image.insert(slot, 0, committed));
-        filled.map_err(|_| self.damaged("a slot leads astray"))
+        filled.map_err(|found| self.astray(found))
     }
 
     /// Makes the database cold. The caller has passed the gate, and nobody else has the database open.
@@ -158,7 +158,7 @@ impl Pool {
 
     pub(crate) fn no_slot(&self, error: crate::slots::NoSlot) -> SqliteError {
         match error {
-            crate::slots::NoSlot::Astray => self.damaged("a slot leads astray"),
+            crate::slots::NoSlot::Astray => self.astray(Astray),
             crate::slots::NoSlot::Memory(source) => {
                 SqliteError::PoolFull { path: self.image.path().to_owned(), source }
             }

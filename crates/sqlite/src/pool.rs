@@ -17,7 +17,7 @@ use crate::error::SqliteError;
 use crate::ffi;
 use crate::flusher::Flusher;
 use crate::host;
-use crate::image::Image;
+use crate::image::{Astray, Image};
 use crate::log::{Log, log_path};
 use crate::settings::Settings;
 
@@ -109,6 +109,13 @@ impl Pool {
         if !self.poisoned.swap(true, Relaxed) {
             host::log(ffi::IOERR, &self.damaged(what).to_string());
         }
+    }
+
+    /// For `map_err`: a slot leads astray, so the image is used no more, whatever the pool was doing.
+    #[cold]
+    pub(crate) fn astray(&self, _: Astray) -> SqliteError {
+        self.poisoned.store(true, Relaxed);
+        self.damaged("a slot leads astray")
     }
 
     #[cold]
