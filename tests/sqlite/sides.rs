@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-const ROLE: &str = "HOLDFAST_SQLITE_ROLE";
+const ROLE: &str = "HOLDFAST_TEST_ROLE";
 /// Its words are separated by this, which is in no path.
 const SEPARATOR: char = '\n';
 /// What a side prints in front of what its test should hear: the harness prints on the same output.
@@ -34,6 +34,9 @@ pub(crate) fn play() {
         ["commit", path, parameters, acknowledged] => {
             crate::power::commit(Path::new(path), parameters, Path::new(acknowledged));
         }
+        ["insert", path, told] => crate::names::insert(Path::new(path), Path::new(told)),
+        ["count", path] => crate::names::count(Path::new(path)),
+        ["names"] => crate::names::drive(),
         ["hold", path, how] => crate::holders::hold(Path::new(path), how),
         ["cuts"] => crate::power::drive(),
         _ => panic!("unknown role {words:?}"),

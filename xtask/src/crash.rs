@@ -43,7 +43,7 @@ const fn sqlite(name: &'static str, tests: &'static [&'static str], long: Option
     Row { name, package: CROSS.0, program: "sqlite", features: &[], tests, long }
 }
 
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 18] = [
     row("H1", &["kills::"], Some(200_000)),
     Row {
         name: "H2",
@@ -92,6 +92,8 @@ const ROWS: [Row; 17] = [
     sqlite("S5", &["random_statements"], Some(1000)),
     sqlite("S6", &["after_a_power_cut"], Some(500)),
     sqlite("S7", &["a_killed_holder"], Some(12_500)),
+    // On each of two file systems, nine faults in turn.
+    sqlite("S9", &["commits_at_level_power_survive"], Some(450)),
 ];
 
 #[derive(Default)]

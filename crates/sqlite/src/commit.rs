@@ -23,15 +23,14 @@ impl Pool {
         // Shadows that were written again after their first time are written back here.
         shadows.iter().for_each(|link| self.image.write_back_slot(*link));
         self.image.write_back_header();
-        let waits = match self.settings.level() {
-            Level::Process => false,
-            Level::System => !self.image.is_persistent(),
-            Level::Power => true,
-        };
+        let waits = self.waits_for_log();
         // A record of a commit that was taken back must be gone before its number is used again.
         let is_void = header.log_suspect.load(Acquire) == VOID;
         let mut turn = (waits || is_void).then(|| self.log_turn());
-        let mut logged = turn.as_mut().map_or(Ok(()), |turn| self.prepare_log(turn));
+        let mut logged = turn.as_mut().map_or(Ok(()), |turn| match waits {
+            true => self.prepare_to_wait(turn),
+            false => self.prepare_log(turn),
+        });
         if header.prepared.load(Relaxed) == 0 && logged.is_err() {
             return logged;
         }
@@ -70,6 +69,16 @@ impl Pool {
         let cleaned = self.drop_replaced(shadows, size, before);
         drop(guard);
         cleaned.map_err(|found| self.astray(found))
+    }
+
+    /// Whether a commit returns when it is in the log, at the level that was chosen.
+    #[inline]
+    pub(crate) fn waits_for_log(&self) -> bool {
+        match self.settings.level() {
+            Level::Process => false,
+            Level::System => !self.image.is_persistent(),
+            Level::Power => true,
+        }
     }
 
     #[inline]

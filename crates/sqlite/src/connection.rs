@@ -303,6 +303,10 @@ impl Connection {
         if self.is_direct || !self.in_pool || self.level < LOCK_EXCLUSIVE {
             return Ok(());
         }
+        if self.pool.waits_for_log() {
+            // Afterwards it is too late: the commit stands in all databases.
+            self.pool.check_database_name().map_err(|error| report(&error))?;
+        }
         let header = self.pool.image.header();
         let transaction = header.committed.load(Relaxed) + 1;
         header.size[(transaction & 1) as usize].store(self.size()?, Relaxed);

@@ -122,6 +122,9 @@ impl Connection {
     /// The journal is settled, or (after a failed rollback) left to the next one.
     pub(crate) fn end_direct(&mut self, is_commit: bool) -> Result<(), Code> {
         if is_commit {
+            if self.pool.waits_for_log() {
+                self.pool.check_database_name().map_err(|error| report(&error))?;
+            }
             // A shorter size comes after SQLite has settled its journal, as the last step.
             self.settle()?;
         }

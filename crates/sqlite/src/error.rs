@@ -145,6 +145,38 @@ pub enum SqliteError {
         /// Where its log is not.
         log: PathBuf,
     },
+    /// A commit was to be found under a name that names another file by now, or none.
+    #[error(
+        "{} was moved, removed or replaced while it was in use, and a commit would not be found there after a power cut: \
+         it was undone. Put the file back, or close the database everywhere and open it where it is now",
+        database.display()
+    )]
+    Moved {
+        /// The database, by the name by which it was opened.
+        database: PathBuf,
+    },
+    /// The log lost its name while a commit was written to it.
+    #[error(
+        "the redo log {} was moved, removed or overwritten while a commit of {} was written to it, and the commit was undone: try it again. \
+         What was committed before is in the pool, and goes to a new log then", log.display(), database.display()
+    )]
+    LogTaken {
+        /// Where the log was.
+        log: PathBuf,
+        /// The database.
+        database: PathBuf,
+    },
+    /// While the database was in use, the log of another one took the place of its log.
+    #[error(
+        "{} is the redo log of another database and took the place of that of {} while it was in use; move it away: what was \
+         committed is in the pool, and goes to a new log then", log.display(), database.display()
+    )]
+    LogReplaced {
+        /// What is there.
+        log: PathBuf,
+        /// The database.
+        database: PathBuf,
+    },
     /// The pool has no room.
     #[error("no room in the pool for {}: {source}; free memory there, or choose another one with HOLDFAST_POOL", path.display())]
     PoolFull {

@@ -118,7 +118,7 @@ impl Pool {
         header.dirty.store(0, Relaxed);
         drop(commit);
         let count = blocks.len() as u32;
-        if let Err(error) = self.finish_record(log, (committed, size, count)) {
+        if let Err(error) = self.finish_record(log, (committed, size, count), committing.is_some()) {
             header.dirty.fetch_add(count, Relaxed);
             return Err(error);
         }
@@ -138,20 +138,45 @@ impl Pool {
         wanted.map(|(link, block, _)| (link, block)).unzip()
     }
 
-    /// Makes a record durable: its transaction, the size of the database, the number of its blocks.
-    fn finish_record(&self, log: &mut Log, record: (u64, u64, u32)) -> Result<()> {
+    /// Makes a record durable: its transaction, the size of the database, the number of its blocks. Where a commit waits for it,
+    /// it counts only if recovery would find it.
+    fn finish_record(&self, log: &mut Log, record: (u64, u64, u32), is_awaited: bool) -> Result<()> {
         let header = self.image.header();
         let (salt, sequence) = (header.log_salt.load(Relaxed), header.log_sequence.load(Relaxed));
-        match log.finish(header.log_tail.load(Relaxed), (salt, sequence), record) {
+        let finished = log.finish(header.log_tail.load(Relaxed), (salt, sequence), record);
+        let finished = finished.map_err(SqliteError::io("flush to", log.path()));
+        #[cfg(test)]
+        crate::testing::after_record();
+        let found = finished.and_then(|end| match is_awaited {
+            true => self.confirm_record(log, (salt, sequence + 1, end)).map(|()| end),
+            false => Ok(end),
+        });
+        match found {
             Ok(end) => {
                 header.log_tail.store(end, Relaxed);
                 header.log_sequence.store(sequence + 1, Release);
                 header.log_reached.store(record.0, Release);
                 Ok(())
             }
-            Err(source) => {
+            Err(error) => {
                 header.log_suspect.store(FAILED, Release);
-                Err(SqliteError::Io { step: "flush to", path: log.path().to_owned(), source })
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether recovery would find the records up to this one, whose number and end are given.
+    fn confirm_record(&self, log: &mut Log, (salt, records, end): (u64, u64, u64)) -> Result<()> {
+        // Names first: what changes the file after this look is seen before the next record.
+        self.confirm_names(log)?;
+        let nonce = self.image.header().nonce.load(Acquire);
+        let found = log.generation().and_then(|found| Ok((found, log.reaches(salt, records, end)?)));
+        let (found, is_whole) = found.map_err(SqliteError::io("read", log.path()))?;
+        let is_ours = found.is_some_and(|found| (found.nonce, found.salt) == (nonce, salt));
+        match is_ours && is_whole {
+            true => Ok(()),
+            false => {
+                Err(SqliteError::LogTaken { log: log.path().to_owned(), database: self.database.clone() })
             }
         }
     }
@@ -178,26 +203,48 @@ impl Pool {
             *turn.log = Log::open(&path).map_err(SqliteError::io("open", &path))?;
             let _ = header.log_suspect.compare_exchange(0, CHECK, Release, Relaxed);
         }
-        let suspicion = header.log_suspect.load(Acquire);
-        if suspicion == 0 {
-            return Ok(());
-        }
         let nonce = header.nonce.load(Acquire);
+        // Also of a log that was not replaced: another program may have written to it.
         let found = match turn.log.as_ref() {
             Some(log) => log.generation().map_err(SqliteError::io("read", &path))?,
             None => None,
         };
+        if let (None, Some(log)) = (found, turn.log.as_ref())
+            && log.is_newer().map_err(SqliteError::io("read", &path))?
+        {
+            return Err(SqliteError::Newer { file: path, database: self.database.clone() });
+        }
+        let suspicion = header.log_suspect.load(Acquire);
         match found {
-            Some(found) if found.nonce == nonce => {
-                if found.salt != header.log_salt.load(Acquire) {
-                    // It was begun again after all of it was applied, by somebody who died before it could say so here.
-                    header.applied.store(header.flushed.load(Acquire), Release);
-                    self.note_new_log(found);
-                    header.log_suspect.store(suspicion, Release);
-                }
+            Some(found) if found.nonce == nonce && found.salt == header.log_salt.load(Acquire) => {
                 if matches!(suspicion, FAILED | VOID) {
                     self.checkpoint_in_turn(turn)?;
+                } else if !self.has_records(turn, suspicion == 0)? {
+                    // An older copy is in its place. What was flushed since is in the pool still.
+                    self.count_log_as_lost();
+                    self.restart(turn)?;
                 }
+            }
+            Some(found) if found.nonce == nonce => {
+                let (flushed, began) = (header.flushed.load(Acquire), found.transaction);
+                if began > flushed {
+                    return Err(SqliteError::LogForeign {
+                        log: path,
+                        database: self.database.clone(),
+                        what: "it is of a later time than the pool",
+                    });
+                }
+                if began == flushed {
+                    // It was begun again after all of it was applied, by a process that died before it could say so here.
+                    header.applied.store(flushed, Release);
+                } else {
+                    // An older one took its place: what was flushed since is in the pool still.
+                    self.count_log_as_lost();
+                }
+                self.restart(turn)?;
+            }
+            Some(_) => {
+                return Err(SqliteError::LogReplaced { log: path, database: self.database.clone() });
             }
             _ if has_several_names(&self.database).map_err(SqliteError::io("examine", &self.database))? => {
                 // Two logs would each have a part of the commits.
@@ -215,6 +262,28 @@ impl Pool {
         }
         header.log_suspect.store(0, Release);
         Ok(())
+    }
+
+    /// Whether the log has all records of its generation: by their heads, or all that is in them.
+    fn has_records(&self, turn: &mut LogTurn<'_>, by_heads: bool) -> Result<bool> {
+        let header = self.image.header();
+        let (salt, records) = (header.log_salt.load(Acquire), header.log_sequence.load(Acquire));
+        let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
+        let found = match by_heads {
+            true => log.reaches(salt, records, header.log_tail.load(Acquire)),
+            false => log.contents(salt, records).map(|contents| contents.records == records),
+        };
+        found.map_err(SqliteError::io("read", log.path()))
+    }
+
+    /// As [`Pool::prepare_log`], for a commit that waits for its record.
+    pub(crate) fn prepare_to_wait(&self, turn: &mut LogTurn<'_>) -> Result<()> {
+        if let Err(error) = self.prepare_log(turn) {
+            // The log may be where the database is now.
+            self.check_database_name()?;
+            return Err(error);
+        }
+        turn.log.as_mut().map_or(Ok(()), |log| self.settle_names(log))
     }
 
     /// Which generation of the log a power cut would leave is not known; that a record in it is void stays known.
@@ -260,7 +329,7 @@ impl Pool {
         self.prepare_log(&mut turn)?;
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         log.begin(&[]);
-        self.finish_record(log, (self.image.header().applied.load(Acquire), self.size(), 0))?;
+        self.finish_record(log, (self.image.header().applied.load(Acquire), self.size(), 0), false)?;
         self.checkpoint_in_turn(&mut turn)
     }
 

@@ -45,6 +45,7 @@ mod mark;
 mod meetings;
 mod memory;
 mod methods;
+mod names;
 mod offline;
 mod passing;
 mod patience;

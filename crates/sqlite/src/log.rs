@@ -24,6 +24,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use crate::apply::Blocks;
 use crate::error::SqliteError;
 use crate::layout::BLOCK_BYTES;
+use crate::names::{Names, folder_of};
 
 const MAGIC: &[u8; 8] = b"HFsqlog\x01";
 const HEADER_BYTES: usize = 48;
@@ -57,7 +58,19 @@ pub(crate) struct Log {
     path: PathBuf,
     /// As long as the file was when this process last looked.
     bytes: u64,
+    /// When its name was last known to be durable; see `names.rs`.
+    pub(crate) names: Option<Names>,
+    /// The last record that this process has seen.
+    tip: Option<Tip>,
     buffer: Vec<u8>,
+}
+
+/// Where a record begins, by its number in a generation.
+#[derive(Debug, Clone, Copy)]
+struct Tip {
+    salt: u64,
+    sequence: u64,
+    at: u64,
 }
 
 /// What a whole record says.
@@ -68,6 +81,14 @@ pub(crate) struct Record {
     pub(crate) size: u64,
     blocks: u32,
     end: u64,
+}
+
+/// What a record's head says, the sum over the record, and the head's bytes without that.
+type Head = (Record, u64, [u8; RECORD_HEADER_BYTES]);
+
+/// Bytes of a record's head with the numbers of its blocks.
+fn list_bytes(blocks: u32) -> u64 {
+    (RECORD_HEADER_BYTES as u64 + u64::from(blocks) * 4).next_multiple_of(SECTOR_BYTES)
 }
 
 /// What a log holds.
@@ -98,11 +119,14 @@ pub(crate) fn log_path(database: &Path) -> PathBuf {
 }
 
 impl Log {
-    /// Makes a new log, durable with its name, in place of one that may be there.
+    /// Makes a new log, durable with its name, in place of one that may be there. That one is not cleared: another database may
+    /// have it open still, which was moved away from it.
     pub(crate) fn create(path: &Path, generation: Generation) -> io::Result<Log> {
-        let file = private_options().read(true).write(true).create(true).truncate(true).open(path)?;
+        Log::remove(path)?;
+        let file = private_options().read(true).write(true).create_new(true).open(path)?;
         let _ = take(&file, Lease::Shared, LEASE_BYTE, 1);
-        let mut log = Log { file, path: path.to_owned(), bytes: 0, buffer: Vec::new() };
+        let mut log =
+            Log { file, path: path.to_owned(), bytes: 0, names: None, tip: None, buffer: Vec::new() };
         let written = log.fill(generation);
         if written.is_err() {
             // As if it had not been tried. What takes its place holds what it held, if anything.
@@ -115,11 +139,7 @@ impl Log {
         self.extend(FIRST + AHEAD_BYTES_MIN)?;
         self.write_header(generation)?;
         self.file.sync_all()?;
-        match self.path.parent() {
-            Some(folder) if folder.as_os_str().is_empty() => sync_directory(Path::new(".")),
-            Some(folder) => sync_directory(folder),
-            None => Ok(()),
-        }
+        sync_directory(folder_of(&self.path))
     }
 
     /// Opens a log; `None` when there is none.
@@ -137,7 +157,14 @@ impl Log {
         match private_options().read(true).write(true).open(path) {
             Ok(file) => {
                 let bytes = file.metadata()?.len();
-                Ok(Some(Log { file, path: path.to_owned(), bytes, buffer: Vec::new() }))
+                Ok(Some(Log {
+                    file,
+                    path: path.to_owned(),
+                    bytes,
+                    names: None,
+                    tip: None,
+                    buffer: Vec::new(),
+                }))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -260,14 +287,15 @@ impl Log {
         }
         self.file.write_all_at(&self.buffer, at)?;
         self.file.sync_data()?;
+        self.tip = Some(Tip { salt, sequence, at });
         if self.buffer.capacity() > AHEAD_BYTES_MAX as usize {
             self.buffer = Vec::new();
         }
         Ok(end)
     }
 
-    /// The record at `at`, if it is whole and the one that is expected.
-    fn record(&self, at: u64, salt: u64, sequence: u64) -> io::Result<Option<(Record, Vec<u32>)>> {
+    /// The head of the record at `at`, if it is the one that is expected: what it says, its sum, and its bytes without that.
+    fn head(&self, at: u64, salt: u64, sequence: u64) -> io::Result<Option<Head>> {
         if at + RECORD_HEADER_BYTES as u64 > self.bytes {
             return Ok(None);
         }
@@ -275,16 +303,39 @@ impl Log {
         self.file.read_exact_at(&mut header, at)?;
         let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
         let blocks = (word(0) >> 32) as u32;
-        let list = (RECORD_HEADER_BYTES as u64 + u64::from(blocks) * 4).next_multiple_of(SECTOR_BYTES);
-        let end = at + list + u64::from(blocks) * BLOCK_BYTES as u64;
+        let end = at + list_bytes(blocks) + u64::from(blocks) * BLOCK_BYTES as u64;
         if word(0) as u32 != RECORD_MAGIC || word(8) != salt || word(16) != sequence || end > self.bytes {
             return Ok(None);
         }
         let (sum, transaction, size) = (word(40), word(24), word(32));
         header[40..48].fill(0);
+        Ok(Some((Record { transaction, size, blocks, end }, sum, header)))
+    }
+
+    /// Whether so many records of a generation are there and end at `tail`, as far as their heads tell. Heads that were seen
+    /// before are not read again, but the last one is.
+    pub(crate) fn reaches(&mut self, salt: u64, records: u64, tail: u64) -> io::Result<bool> {
+        self.refresh()?;
+        let seen = self.tip.filter(|tip| tip.salt == salt && tip.sequence < records);
+        let (mut sequence, mut at) = seen.map_or((0, FIRST), |tip| (tip.sequence, tip.at));
+        while sequence < records {
+            let Some((record, ..)) = self.head(at, salt, sequence)? else {
+                self.tip = None;
+                return Ok(false);
+            };
+            self.tip = Some(Tip { salt, sequence, at });
+            (sequence, at) = (sequence + 1, record.end);
+        }
+        Ok(at == tail && tail <= self.bytes)
+    }
+
+    /// The record at `at`, if it is whole and the one that is expected.
+    fn record(&self, at: u64, salt: u64, sequence: u64) -> io::Result<Option<(Record, Vec<u32>)>> {
+        let Some((record, sum, header)) = self.head(at, salt, sequence)? else { return Ok(None) };
+        let Record { blocks, end, .. } = record;
         let mut hasher = Xxh3::new();
         hasher.update(&header);
-        let mut list = vec![0; (list as usize) - RECORD_HEADER_BYTES];
+        let mut list = vec![0; list_bytes(blocks) as usize - RECORD_HEADER_BYTES];
         self.file.read_exact_at(&mut list, at + RECORD_HEADER_BYTES as u64)?;
         hasher.update(&list);
         let mut page = [0; BLOCK_BYTES];
@@ -298,7 +349,7 @@ impl Log {
         }
         let numbers = list.chunks_exact(4).take(blocks as usize);
         let numbers = numbers.map(|four| u32::from_le_bytes(four.try_into().unwrap_or_default())).collect();
-        Ok(Some((Record { transaction, size, blocks, end }, numbers)))
+        Ok(Some((record, numbers)))
     }
 
     /// Reads the whole records of a generation, in order, `records_max` at most.

@@ -19,6 +19,7 @@ use crate::flusher::Flusher;
 use crate::host;
 use crate::image::{Astray, Image};
 use crate::log::{Log, log_path};
+use crate::names::FileId;
 use crate::settings::Settings;
 
 /// See the module.
@@ -26,6 +27,8 @@ use crate::settings::Settings;
 pub(crate) struct Pool {
     pub(crate) image: Image,
     pub(crate) database: PathBuf,
+    /// The file that was opened by that name.
+    pub(crate) file: Option<FileId>,
     base: Box<dyn Base>,
     /// Number of this process's entry.
     pub(crate) number: u32,
@@ -53,6 +56,7 @@ impl Pool {
         Pool {
             image,
             database: database.to_owned(),
+            file: FileId::of(database),
             base,
             number,
             pid: own_pid::get(),

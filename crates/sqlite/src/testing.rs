@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -18,6 +19,24 @@ use crate::layout::BLOCK_BYTES;
 use crate::mark;
 use crate::pool::Pool;
 use crate::recovery::{Lost, Source};
+
+type Action = Box<dyn FnOnce()>;
+
+thread_local! {
+    static AFTER_RECORD: RefCell<Option<Action>> = const { RefCell::new(None) };
+}
+
+/// What another program does when this thread has written its next record, and has not looked at the names again.
+pub(crate) fn when_recorded(action: impl FnOnce() + 'static) {
+    AFTER_RECORD.set(Some(Box::new(action)));
+}
+
+/// A record is written.
+pub(crate) fn after_record() {
+    if let Some(action) = AFTER_RECORD.take() {
+        action();
+    }
+}
 
 /// A block that is not the first of its database.
 pub(crate) fn page(fill: u8) -> Vec<u8> {

@@ -1,0 +1,363 @@
+//! Under which names a database and its redo log are found. A commit that waits for the log counts only while recovery would
+//! find it: the database under the name by which it was opened, the log beside it, and both names on the disk.
+//!
+//! Nothing keeps other programs from moving, removing or replacing either file. So both names are looked at before a record is
+//! written, and again when it is durable; and where the folder has changed since its entries were last known to be durable,
+//! the folder is synced, too: a log that was renamed and renamed back may be on the disk by the first of these names only.
+//!
+//! Invariant: it changes no file. What is missing is made anew by `flush.rs`, or the commit is refused.
+
+#![forbid(unsafe_code)]
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use holdfast_sys::file::sync_directory;
+
+use crate::error::{Result, SqliteError};
+use crate::log::Log;
+use crate::pool::Pool;
+
+/// How often the folder may change while a commit looks at it.
+const LOOKS_MAX: u32 = 8;
+
+/// A file, and when its inode changed last: a rename changes it, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    file: FileId,
+    changed: (i64, i64),
+}
+
+/// Device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId(u64, u64);
+
+impl FileId {
+    /// Of the file that a path names; `None` where there is none.
+    pub(crate) fn of(path: &Path) -> Option<FileId> {
+        path.metadata().ok().map(|found| FileId::from_metadata(&found))
+    }
+
+    fn from_metadata(found: &Metadata) -> FileId {
+        FileId(found.dev(), found.ino())
+    }
+}
+
+impl Seen {
+    fn of(found: &Metadata) -> Seen {
+        Seen { file: FileId::from_metadata(found), changed: (found.ctime(), found.ctime_nsec()) }
+    }
+
+    /// What a path names, or that it names nothing.
+    fn at(path: &Path) -> io::Result<Option<Seen>> {
+        match path.symlink_metadata() {
+            Ok(found) => Ok(Some(Seen::of(&found))),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Database, log and their folder as they were when their names were last known to be durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Names {
+    database: Seen,
+    log: Seen,
+    folder: Seen,
+}
+
+impl Pool {
+    /// Refuses where the name of the database no longer names the file that was opened.
+    pub(crate) fn check_database_name(&self) -> Result<()> {
+        self.look_at_database().map(drop)
+    }
+
+    fn look_at_database(&self) -> Result<Seen> {
+        let found = Seen::at(&self.database).map_err(SqliteError::io("examine", &self.database))?;
+        found
+            .filter(|found| self.file.is_none_or(|opened| opened == found.file))
+            .ok_or_else(|| SqliteError::Moved { database: self.database.clone() })
+    }
+
+    /// Both names, and their folder, as they are now.
+    fn look_at_names(&self, log: &Log) -> Result<Names> {
+        let path = log.path();
+        let opened = log.descriptor().metadata().map_err(SqliteError::io("examine", path))?;
+        let opened = Seen::of(&opened);
+        let named = Seen::at(path).map_err(SqliteError::io("examine", path))?;
+        if named.is_none_or(|named| named.file != opened.file) {
+            return Err(SqliteError::LogTaken { log: path.to_owned(), database: self.database.clone() });
+        }
+        let database = self.look_at_database()?;
+        let folder = folder_of(path);
+        let found = folder.metadata().map_err(SqliteError::io("examine", folder))?;
+        Ok(Names { database, log: opened, folder: Seen::of(&found) })
+    }
+
+    /// Before a record: has the names on the disk where one of them may have changed since they were. The log's inode changes
+    /// with each write, the folder with each file in it; a rename changes both.
+    pub(crate) fn settle_names(&self, log: &mut Log) -> Result<()> {
+        for _ in 0..LOOKS_MAX {
+            let names = self.look_at_names(log)?;
+            let is_known = log.names.is_some_and(|known| {
+                known.folder == names.folder || (known.log, known.database) == (names.log, names.database)
+            });
+            if is_known {
+                log.names = Some(names);
+                return Ok(());
+            }
+            self.sync_folder(log)?;
+            // What changed while it was synced is seen in the next round.
+            log.names = Some(names);
+        }
+        Err(SqliteError::LogTaken { log: log.path().to_owned(), database: self.database.clone() })
+    }
+
+    /// After a record: refuses where one of the names is gone, and has them on the disk where the folder has changed meanwhile.
+    pub(crate) fn confirm_names(&self, log: &mut Log) -> Result<()> {
+        for _ in 0..LOOKS_MAX {
+            let names = self.look_at_names(log)?;
+            let before = log.names.replace(names);
+            if before.is_some_and(|before| before.folder == names.folder) {
+                return Ok(());
+            }
+            self.sync_folder(log)?;
+        }
+        Err(SqliteError::LogTaken { log: log.path().to_owned(), database: self.database.clone() })
+    }
+
+    fn sync_folder(&self, log: &Log) -> Result<()> {
+        let folder = folder_of(log.path());
+        sync_directory(folder).map_err(SqliteError::io("sync", folder))
+    }
+}
+
+/// The folder in which a file is.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => Path::new("/"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by it")]
+mod tests {
+    use std::fs::{copy, remove_dir_all, remove_file, rename, write};
+    use std::path::PathBuf;
+
+    use crate::error::{Result, SqliteError};
+    use crate::layout::BLOCK_BYTES;
+    use crate::log::log_path;
+    use crate::pool::Pool;
+    use crate::testing::{commit, hot, lose, make_database, recovered, when_recorded};
+
+    /// A database of three blocks in a folder of its own, that waits for its log, with a commit.
+    fn at_level_power() -> (tempfile::TempDir, Pool) {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let pool = hot(folder.path(), 3);
+        pool.settings.set("level", "power").unwrap();
+        commit(&pool, &[(1, 2)], 3).unwrap();
+        (folder, pool)
+    }
+
+    fn paths(pool: &Pool) -> [PathBuf; 3] {
+        let aside = pool.database.with_file_name("aside");
+        [pool.database.clone(), log_path(&pool.database), aside]
+    }
+
+    /// The blocks that every acknowledged commit left, found without the pool.
+    fn assert_kept(folder: &tempfile::TempDir, pool: Pool, second: u8, third: u8, what: &str) {
+        lose(pool);
+        let (_, bytes) = recovered(folder.path());
+        assert_eq!((bytes[BLOCK_BYTES], bytes[2 * BLOCK_BYTES]), (second, third), "{what}");
+    }
+
+    type Fault = fn(&[PathBuf; 3]);
+
+    /// What other programs do to the log between two commits; the next one makes it whole again.
+    const LOG_FAULTS: [(&str, Fault); 7] = [
+        ("removed", |[_, log, _]| remove_file(log).unwrap()),
+        ("renamed", |[_, log, aside]| rename(log, aside).unwrap()),
+        ("cleared", |[_, log, _]| write(log, "").unwrap()),
+        ("overwritten", |[_, log, _]| write(log, [7; 9000]).unwrap()),
+        ("replaced by something else", |[_, log, aside]| {
+            write(aside, [7; 9000]).unwrap();
+            rename(aside, log).unwrap();
+        }),
+        ("replaced by its copy", |[_, log, aside]| {
+            copy(log, aside).unwrap();
+            rename(aside, log).unwrap();
+        }),
+        ("renamed and renamed back", |[_, log, aside]| {
+            rename(log, aside).unwrap();
+            rename(aside, log).unwrap();
+        }),
+    ];
+
+    #[test]
+    fn commits_at_level_power_outlive_what_is_done_to_the_log() {
+        for (what, fault) in LOG_FAULTS {
+            let (folder, pool) = at_level_power();
+            fault(&paths(&pool));
+            commit(&pool, &[(2, 3)], 3).unwrap();
+            assert_kept(&folder, pool, 2, 3, what);
+        }
+    }
+
+    /// It has the nonce of the database; of another time, or of this one with fewer records.
+    #[test]
+    fn an_older_copy_of_the_log_takes_nothing_from_commits() {
+        for (is_moved, is_older_generation) in [(true, true), (true, false), (false, true), (false, false)] {
+            let (folder, pool) = at_level_power();
+            let [_, log, aside] = paths(&pool);
+            copy(&log, &aside).unwrap();
+            if is_older_generation {
+                pool.checkpoint().unwrap();
+            }
+            commit(&pool, &[(1, 4)], 3).unwrap();
+            match is_moved {
+                true => rename(&aside, &log).unwrap(),
+                false => copy(&aside, &log).map(drop).unwrap(),
+            }
+            commit(&pool, &[(2, 3)], 3).unwrap();
+            assert_eq!(pool.image.header().log_suspect.load(std::sync::atomic::Ordering::Acquire), 0);
+            assert_kept(&folder, pool, 4, 3, "an older copy of the log");
+        }
+    }
+
+    /// Commits that are told to have failed, and go on when what was done is undone.
+    fn assert_refused(what: &str, fault: Fault, mend: Fault, is_right: fn(&SqliteError) -> bool) {
+        let (folder, pool) = at_level_power();
+        fault(&paths(&pool));
+        for _ in 0..2 {
+            let refused = commit_and_undo(&pool, 2, 9).unwrap_err();
+            assert!(is_right(&refused), "{what}: {refused}");
+        }
+        mend(&paths(&pool));
+        commit(&pool, &[(2, 3)], 3).unwrap();
+        assert_kept(&folder, pool, 2, 3, what);
+    }
+
+    /// As a connection does it.
+    fn commit_and_undo(pool: &Pool, block: u32, fill: u8) -> Result<()> {
+        let link = crate::testing::put(pool, block, &crate::testing::page(fill));
+        let committed = pool.commit(&[link], 3 * BLOCK_BYTES as u64);
+        if committed.is_err() {
+            pool.image.remove(link).unwrap();
+        }
+        committed
+    }
+
+    #[test]
+    fn a_commit_that_recovery_would_not_find_is_refused() {
+        let is_moved = |error: &SqliteError| matches!(error, SqliteError::Moved { .. });
+        let back: Fault = |[database, _, aside]| rename(aside, database).unwrap();
+        assert_refused("moved", |[database, _, aside]| rename(database, aside).unwrap(), back, is_moved);
+        let replace: Fault = |[database, _, aside]| {
+            rename(database, aside).unwrap();
+            copy(aside, database).unwrap();
+        };
+        assert_refused("replaced", replace, back, is_moved);
+        let leave: Fault = |[database, _, _]| {
+            let folder = database.parent().unwrap();
+            rename(folder, folder.with_extension("away")).unwrap();
+        };
+        let come_back: Fault = |[database, _, _]| {
+            let folder = database.parent().unwrap();
+            rename(folder.with_extension("away"), folder).unwrap();
+        };
+        assert_refused("its folder is moved", leave, come_back, is_moved);
+    }
+
+    #[test]
+    fn a_commit_to_a_removed_folder_is_refused() {
+        let (folder, pool) = at_level_power();
+        remove_dir_all(folder.path()).unwrap();
+        let refused = commit(&pool, &[(2, 3)], 3).unwrap_err();
+        assert!(matches!(refused, SqliteError::Moved { .. }), "{refused}");
+    }
+
+    /// It may have the newest commits of its own database, which was moved away from it.
+    #[test]
+    fn the_log_of_another_database_is_not_written_to() {
+        let (folder, pool) = at_level_power();
+        let (other_folder, other) = at_level_power();
+        commit(&other, &[(2, 77)], 3).unwrap();
+        let (log, other_log) = (log_path(&pool.database), log_path(&other.database));
+        let bytes = std::fs::read(&other_log).unwrap();
+        rename(&other_log, &log).unwrap();
+        for _ in 0..2 {
+            let refused = commit_and_undo(&pool, 2, 9).unwrap_err();
+            assert!(matches!(refused, SqliteError::LogReplaced { .. }), "{refused}");
+        }
+        assert!(std::fs::read(&log).unwrap() == bytes, "it was changed");
+        rename(&log, &other_log).unwrap();
+        commit(&pool, &[(2, 3)], 3).unwrap();
+        assert_kept(&folder, pool, 2, 3, "its own");
+        assert_kept(&other_folder, other, 2, 77, "that of the other one");
+    }
+
+    /// A database was moved away from its log, and another one begins at its name.
+    #[test]
+    fn a_new_log_leaves_the_file_of_one_that_is_open_alone() {
+        let (folder, pool) = at_level_power();
+        let [database, log, aside] = paths(&pool);
+        let bytes = std::fs::read(&log).unwrap();
+        let held = std::fs::File::open(&log).unwrap();
+        rename(&database, &aside).unwrap();
+        let other = make_database(folder.path(), 3);
+        assert_eq!(other, database);
+        let other = crate::testing::attached(folder.path());
+        assert!(other.heat(other.base()).unwrap());
+        let mut found = Vec::new();
+        std::io::Read::read_to_end(&mut &held, &mut found).unwrap();
+        assert!(found == bytes, "the log of the database that was moved was cleared");
+        let refused = commit(&pool, &[(2, 3)], 3).unwrap_err();
+        assert!(matches!(refused, SqliteError::Moved { .. }), "{refused}");
+    }
+
+    /// While the commit is under way: between its record and its answer.
+    #[test]
+    fn a_name_that_goes_during_a_commit_undoes_it() {
+        let faults: [(&str, Fault); 3] = [
+            ("log removed", |[_, log, _]| remove_file(log).unwrap()),
+            ("log renamed", |[_, log, aside]| rename(log, aside).unwrap()),
+            ("database replaced and put back later", |[database, _, aside]| {
+                rename(database, aside).unwrap();
+            }),
+        ];
+        for (number, (what, fault)) in faults.into_iter().enumerate() {
+            let (folder, pool) = at_level_power();
+            let [database, log, aside] = paths(&pool);
+            let all = paths(&pool);
+            when_recorded(move || fault(&all));
+            let refused = commit_and_undo(&pool, 2, 9).unwrap_err();
+            let is_right = matches!(refused, SqliteError::Moved { .. } | SqliteError::LogTaken { .. });
+            assert!(is_right, "{what}: {refused}");
+            match number {
+                0 => {}
+                // What was undone is in it.
+                1 => rename(&aside, &log).unwrap(),
+                _ => rename(&aside, &database).unwrap(),
+            }
+            commit(&pool, &[(1, 5)], 3).unwrap();
+            assert_kept(&folder, pool, 5, 1, what);
+        }
+    }
+
+    /// The folder is synced, and the names are looked at again.
+    #[test]
+    fn a_folder_that_changes_during_a_commit_keeps_it() {
+        let (folder, pool) = at_level_power();
+        let all = paths(&pool);
+        when_recorded(move || write(&all[2], "another file").unwrap());
+        commit(&pool, &[(2, 3)], 3).unwrap();
+        assert_kept(&folder, pool, 2, 3, "beside another file");
+    }
+}
