@@ -15,10 +15,10 @@ use crate::faulty::{self, Fault};
 use crate::script::{self, STEPS};
 use crate::sides::{Ground, say};
 
-/// Every other step is followed by a flush that its commit waits for.
-const PARAMETERS: &str = "vfs=holdfast&threshold=4&flush=inline";
+/// Every other step is followed by a flush that its commit waits for; none comes at a time of its own, so calls are counted alike.
+const PARAMETERS: &str = "vfs=holdfast&threshold=4&flush=inline&flush_interval=off";
 /// Between the steps the database goes over to WAL and comes back, and is released.
-const MOVING: &str = "vfs=holdfast&threshold=4&flush=inline&wal=pass";
+const MOVING: &str = "vfs=holdfast&threshold=4&flush=inline&flush_interval=off&wal=pass";
 /// No sequence makes so many calls.
 const CALLS_MAX: i64 = 5000;
 /// So many fail in a process of its own each, when all do not fit into a short run.

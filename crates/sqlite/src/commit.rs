@@ -113,18 +113,42 @@ impl Pool {
         let dirty = u64::from(header.dirty.load(Relaxed));
         let is_due = dirty > self.settings.threshold() || header.log_tail.load(Acquire) > LOG_BYTES_MAX;
         if !is_due {
-            return Ok(());
+            return self.flush_in_time();
         }
         self.flush_now_or_soon(dirty)
+    }
+
+    /// Sees to it that what is in the pool alone is flushed when the interval is over, by the thread, also where the commit does
+    /// the other flushes: nobody may come again.
+    #[inline]
+    pub(crate) fn flush_in_time(self: &Arc<Pool>) -> Result<()> {
+        if self.settings.flush_interval().is_none() || !self.is_behind() || self.flusher.arm(self) {
+            return Ok(());
+        }
+        // There is no thread to be had.
+        self.flush_now()
+    }
+
+    /// Whether something that is committed is in the pool alone.
+    fn is_behind(&self) -> bool {
+        let header = self.image.header();
+        header.hot.load(Relaxed) != 0 && header.committed.load(Relaxed) != header.flushed.load(Relaxed)
     }
 
     fn flush_now_or_soon(self: &Arc<Pool>, dirty: u64) -> Result<()> {
         let waits = self.settings.is_inline() || dirty > self.settings.lag_max();
         if waits || !self.flusher.ask(self) {
-            // The transaction is committed: what fails here fails again, and is told, in the next flush.
-            if let Err(error) = self.flush_and_tidy() {
-                crate::host::log(error.code(), &error.to_string());
-            }
+            return self.flush_now();
+        }
+        Ok(())
+    }
+
+    fn flush_now(self: &Arc<Pool>) -> Result<()> {
+        // The transaction is committed: what fails here fails again, and is told, in the next flush.
+        if let Err(error) = self.flush_and_tidy() {
+            crate::host::log(error.code(), &error.to_string());
+            // Also where nobody commits any more.
+            self.flusher.arm(self);
         }
         Ok(())
     }

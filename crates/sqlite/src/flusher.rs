@@ -1,24 +1,30 @@
-//! The thread that flushes in the background. It exists from the first commit that asks for it to the last close.
+//! The thread that flushes in the background: at once when a commit finds that too much has changed, and when the flush
+//! interval is over since the first commit that is in the pool alone. It exists from the first commit that asks for it to the
+//! last close.
 //!
-//! Invariants: it holds no lock of the process but the log's; all signals are blocked on it; in a child that a fork made there
-//! is none, and nobody waits for it.
+//! Invariants:
+//! - It holds no lock of the process but the log's; all signals are blocked on it; in a child that a fork made there is none,
+//!   and nobody waits for it.
+//! - A commit that is not in the log finds `armed`, or sets it: the thread clears it before it looks what is committed.
 
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use holdfast_sys::quiet_thread;
 
-use crate::ffi;
 use crate::host;
 use crate::pool::Pool;
 
 #[derive(Debug, Default)]
 struct Signal {
     wanted: AtomicBool,
+    /// Something is to be flushed when the interval is over.
+    armed: AtomicBool,
     stop: AtomicBool,
 }
 
@@ -32,7 +38,26 @@ pub(crate) struct Flusher {
 impl Flusher {
     /// Asks for a flush. The first time it starts the thread; where that fails the caller has to flush: false.
     pub(crate) fn ask(&self, pool: &Arc<Pool>) -> bool {
-        if self.signal.wanted.swap(true, AcqRel) {
+        self.set(&self.signal.wanted, pool)
+    }
+
+    /// Asks for a flush when the interval is over, unless one is under way to it. As for [`Flusher::ask`].
+    #[inline]
+    pub(crate) fn arm(&self, pool: &Arc<Pool>) -> bool {
+        self.signal.armed.load(Relaxed) || self.set(&self.signal.armed, pool)
+    }
+
+    /// Has the thread look at the interval, which may be another one.
+    pub(crate) fn look_again(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = thread.as_ref() {
+            thread.thread().unpark();
+        }
+    }
+
+    #[cold]
+    fn set(&self, flag: &AtomicBool, pool: &Arc<Pool>) -> bool {
+        if flag.swap(true, AcqRel) {
             return true;
         }
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +71,7 @@ impl Flusher {
                 true
             }
             None => {
-                self.signal.wanted.store(false, Release);
+                flag.store(false, Release);
                 false
             }
         }
@@ -66,19 +91,41 @@ impl Flusher {
 
 fn run(signal: &Signal, pool: &Pool) {
     let mut failed = false;
+    // Since when something waits for the end of the interval.
+    let mut armed_at = None;
     while !signal.stop.load(Acquire) {
         if !signal.wanted.swap(false, AcqRel) {
-            std::thread::park();
-            continue;
+            if armed_at.is_none() && signal.armed.load(Acquire) {
+                armed_at = Some(Instant::now());
+            }
+            match (armed_at, pool.settings.flush_interval()) {
+                (Some(armed_at), Some(interval)) => {
+                    let left = interval.saturating_sub(armed_at.elapsed());
+                    if !left.is_zero() {
+                        std::thread::park_timeout(left);
+                        continue;
+                    }
+                }
+                _ => {
+                    std::thread::park();
+                    continue;
+                }
+            }
         }
+        armed_at = None;
+        signal.armed.store(false, Release);
+        // Every commit takes this lock: one that is not seen by the flush sees that nothing is armed.
+        drop(pool.lock_briefly(&pool.image.header().commit_lock));
         match pool.flush_and_tidy() {
             Ok(()) => failed = false,
             Err(error) => {
                 // Told once; commits wait and flush themselves when too much is behind, and tell their caller.
                 if !failed {
-                    host::log(ffi::IOERR, &error.to_string());
+                    host::log(error.code(), &error.to_string());
                 }
                 failed = true;
+                // Again after the interval, also where nobody commits any more.
+                signal.armed.store(true, Release);
             }
         }
     }

@@ -59,7 +59,11 @@ fn ours_of(connection: &mut Connection, name: &str, value: Option<&str>) -> Opti
     let header = pool.image.header();
     Some(match (name, value) {
         (name, Some(value)) if NAMES.contains(&name) => {
-            pool.settings.set(name, value).map(|()| pool.settings.text(name).unwrap_or_default())
+            let set = pool.settings.set(name, value);
+            // It may be about the interval, and something be waiting for it.
+            pool.flusher.look_again();
+            let armed = pool.flush_in_time().map_err(|error| error.to_string());
+            set.and(armed).map(|()| pool.settings.text(name).unwrap_or_default())
         }
         (name, None) if NAMES.contains(&name) => Ok(pool.settings.text(name)?),
         ("pool_limit", value) => {

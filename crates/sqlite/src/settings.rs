@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::Duration;
 
 use crate::layout::BLOCK_BYTES;
 
@@ -37,7 +38,9 @@ impl Level {
 }
 
 /// Names of what can be set at any time.
-pub(crate) const NAMES: [&str; 4] = ["threshold", "level", "flush", WAL];
+pub(crate) const NAMES: [&str; 5] = ["threshold", "level", "flush", INTERVAL, WAL];
+/// How long a commit may be in the pool alone.
+pub(crate) const INTERVAL: &str = "flush_interval";
 /// Whether a database may go over to WAL mode.
 pub(crate) const WAL: &str = "wal";
 /// Says what `wal` is unless something else is chosen for a database.
@@ -49,6 +52,13 @@ const THRESHOLD_DEFAULT: u64 = 1000;
 pub(crate) const INFINITY: u64 = u64::MAX;
 /// Blocks of the pool for one database, unless something else is chosen: 64 MiB.
 pub(crate) const LIMIT_SLOTS: u32 = (64 << 20) / BLOCK_BYTES as u32;
+/// A flush so long after the first commit that is in the pool alone, unless something else is chosen.
+const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
+const INTERVAL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// In `interval_ms`: no flush for the time alone.
+const INTERVAL_OFF: u64 = 0;
+/// In `interval_ms`: nothing was chosen, and the threshold decides.
+const INTERVAL_UNSAID: u64 = u64::MAX;
 const POOL_LIMIT_MIN: u64 = 1 << 20;
 /// How far a flush in the background may lag behind, in blocks, on top of four times the threshold.
 const LAG_BLOCKS: u64 = 64;
@@ -59,6 +69,8 @@ pub(crate) struct Settings {
     threshold: AtomicU64,
     level: AtomicU32,
     inline: AtomicU32,
+    /// Milliseconds, or one of the two values above.
+    interval_ms: AtomicU64,
     /// The database may go over to WAL.
     wal: AtomicU32,
 }
@@ -69,6 +81,7 @@ impl Default for Settings {
             threshold: AtomicU64::new(THRESHOLD_DEFAULT),
             level: AtomicU32::new(0),
             inline: AtomicU32::new(0),
+            interval_ms: AtomicU64::new(INTERVAL_UNSAID),
             wal: AtomicU32::new(0),
         }
     }
@@ -95,6 +108,17 @@ impl Settings {
 
     pub(crate) fn is_inline(&self) -> bool {
         self.inline.load(Relaxed) != 0
+    }
+
+    /// How long a commit may be in the pool alone; `None`: until the threshold, or the close.
+    pub(crate) fn flush_interval(&self) -> Option<Duration> {
+        match self.interval_ms.load(Relaxed) {
+            INTERVAL_OFF => None,
+            // Who wants no flush before the close gets none.
+            INTERVAL_UNSAID if self.threshold() == INFINITY => None,
+            INTERVAL_UNSAID => Some(INTERVAL_DEFAULT),
+            ms => Some(Duration::from_millis(ms)),
+        }
     }
 
     /// Whether `PRAGMA journal_mode = WAL` is SQLite's to answer.
@@ -128,6 +152,7 @@ impl Settings {
                 "inline" => self.inline.store(1, Relaxed),
                 _ => return Err(format!("flush is {value}; `background` or `inline`")),
             },
+            INTERVAL => self.interval_ms.store(interval_ms(value)?, Relaxed),
             WAL => match value {
                 "refuse" => self.wal.store(0, Relaxed),
                 "pass" => self.wal.store(1, Relaxed),
@@ -144,10 +169,33 @@ impl Settings {
             "threshold" => self.threshold().to_string(),
             "level" => self.level().name().to_owned(),
             "flush" => if self.is_inline() { "inline" } else { "background" }.to_owned(),
+            INTERVAL => match self.flush_interval() {
+                Some(interval) => format!("{}ms", interval.as_millis()),
+                None => "off".to_owned(),
+            },
             WAL => if self.lets_wal_pass() { "pass" } else { "refuse" }.to_owned(),
             _ => return None,
         })
     }
+}
+
+/// A flush interval: milliseconds, or a number with a unit, or `off`.
+fn interval_ms(text: &str) -> Result<u64, String> {
+    if text.eq_ignore_ascii_case("off") {
+        return Ok(INTERVAL_OFF);
+    }
+    let interval = match text.parse() {
+        Ok(ms) => Some(Duration::from_millis(ms)),
+        Err(_) => humantime::parse_duration(text).ok(),
+    };
+    let is_allowed = |interval: &Duration| (Duration::from_millis(1)..=INTERVAL_MAX).contains(interval);
+    let interval = interval.filter(is_allowed).ok_or_else(|| {
+        format!(
+            "flush_interval is {text}; `off`, or a time from 1ms to 24h: milliseconds, or with a unit, as 500ms or 2s \
+             (threshold=0 flushes each commit)"
+        )
+    })?;
+    Ok(interval.as_millis() as u64)
 }
 
 /// A limit of the pool in bytes, as slots.

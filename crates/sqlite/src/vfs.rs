@@ -275,6 +275,10 @@ fn connect(base: *mut Vfs, name: *const c_char, file: HostFile, path: &Path) -> 
             return Err(misunderstood(path, &wrong));
         }
     }
+    // A process that died may have left commits in the pool alone.
+    if let Err(error) = pool.flush_in_time() {
+        report(&error);
+    }
     Ok(Box::into_raw(Box::new(Connection::new(pool, file, path))))
 }
 
