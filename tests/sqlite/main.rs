@@ -19,6 +19,7 @@ mod faulty;
 mod file_system;
 mod holders;
 mod memory;
+mod messages;
 mod names;
 mod power;
 mod script;

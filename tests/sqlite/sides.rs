@@ -35,6 +35,7 @@ pub(crate) fn play() {
             crate::power::commit(Path::new(path), parameters, Path::new(acknowledged));
         }
         ["insert", path, told] => crate::names::insert(Path::new(path), Path::new(told)),
+        ["open", path] => crate::messages::open(Path::new(path)),
         ["count", path] => crate::names::count(Path::new(path)),
         ["names"] => crate::names::drive(),
         ["hold", path, how] => crate::holders::hold(Path::new(path), how),

@@ -6,6 +6,7 @@
  * A program that compiles SQLite itself needs no call: docs/guides/sqlite-embedded.md. */
 #include <sqlite3.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Of libholdfast_sqlite.a: makes the VFS the default one. The argument is ignored. */
 int holdfast_sqlite_register(const char *unused);
@@ -21,6 +22,8 @@ int main(int count, char **arguments) {
         fprintf(stderr, "usage: linked DATABASE\n");
         return 2;
     }
+    /* What goes wrong is told on standard error, with its reason. */
+    setenv("HOLDFAST_SQLITE_LOG", "stderr", 0);
     if (sqlite3_initialize() || holdfast_sqlite_register(NULL)) {
         fprintf(stderr, "the VFS cannot be registered\n");
         return 1;

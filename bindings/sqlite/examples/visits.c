@@ -16,6 +16,8 @@ static int print_count(void *unused, int columns, char **values, char **names) {
 
 /* Brings the VFS into this process, for all connections. */
 static int load_holdfast(const char *path) {
+    /* What goes wrong is told on standard error, with its reason. */
+    setenv("HOLDFAST_SQLITE_LOG", "stderr", 0);
     sqlite3 *db;
     char *message = NULL;
     int failed = sqlite3_open(":memory:", &db);

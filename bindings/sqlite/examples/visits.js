@@ -5,6 +5,8 @@
 "use strict";
 
 process.env.HOLDFAST_SQLITE_DEFAULT = "1";
+// What goes wrong is told on standard error, with its reason.
+process.env.HOLDFAST_SQLITE_LOG ??= "stderr";
 
 const Database = require("better-sqlite3");
 

@@ -1,6 +1,6 @@
 """visits.py DATABASE: counts its runs in a database, each in a commit that needs no journal.
 
-HOLDFAST_SQLITE_EXTENSION names libholdfast_sqlite.so.
+HOLDFAST_SQLITE_EXTENSION names libholdfast_sqlite.so. What goes wrong is told on standard error, with its reason.
 """
 
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 
 def load_holdfast() -> None:
     """Brings the VFS into this process, for all connections."""
+    os.environ.setdefault("HOLDFAST_SQLITE_LOG", "stderr")
     connection = sqlite3.connect(":memory:")
     connection.enable_load_extension(True)
     connection.load_extension(os.environ["HOLDFAST_SQLITE_EXTENSION"])

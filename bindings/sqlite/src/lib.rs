@@ -8,24 +8,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use vfs::{Host, register};
-
-/// Keeps the library in memory: SQLite goes on to call it after the connection that loaded it is closed.
-const OK_LOAD_PERMANENTLY: c_int = 256;
-const ERROR: c_int = 1;
-/// The environment variable that makes the VFS the default.
-const DEFAULT: &str = "HOLDFAST_SQLITE_DEFAULT";
-
-/// # Safety
-/// `routines` must be the `sqlite3_api_routines` of the SQLite that loads the extension.
-unsafe fn load(routines: *const c_void) -> c_int {
-    // SAFETY: per the contract.
-    let Some(host) = (unsafe { Host::from_api(routines) }) else { return ERROR };
-    match register(host, std::env::var_os(DEFAULT).is_some_and(|value| value == "1")) {
-        0 => OK_LOAD_PERMANENTLY,
-        code => code,
-    }
-}
+use vfs::load;
 
 /// The entry point that SQLite looks for first.
 ///
@@ -33,12 +16,12 @@ unsafe fn load(routines: *const c_void) -> c_int {
 /// Called by SQLite when it loads the extension.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_extension_init(
-    _database: *mut c_void,
-    _message: *mut *mut c_char,
+    database: *mut c_void,
+    message: *mut *mut c_char,
     routines: *const c_void,
 ) -> c_int {
-    // SAFETY: SQLite passes its routines.
-    unsafe { load(routines) }
+    // SAFETY: SQLite's own arguments.
+    unsafe { load(database, message, routines) }
 }
 
 /// The entry point by the name of the file.
@@ -47,10 +30,10 @@ pub unsafe extern "C" fn sqlite3_extension_init(
 /// As [`sqlite3_extension_init`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_holdfastsqlite_init(
-    _database: *mut c_void,
-    _message: *mut *mut c_char,
+    database: *mut c_void,
+    message: *mut *mut c_char,
     routines: *const c_void,
 ) -> c_int {
-    // SAFETY: SQLite passes its routines.
-    unsafe { load(routines) }
+    // SAFETY: SQLite's own arguments.
+    unsafe { load(database, message, routines) }
 }

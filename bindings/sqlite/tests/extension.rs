@@ -71,13 +71,18 @@ fn the_extension_serves_python() {
 }
 
 /// Names in `sqlite3_api_routines`, with the places that the library uses.
-const PLACES: [(&str, usize); 8] = [
+const PLACES: [(&str, usize); 13] = [
     ("libversion_number", 67),
     ("malloc", 68),
+    ("result_text", 85),
+    ("file_control", 127),
     ("vfs_find", 141),
     ("vfs_register", 142),
+    ("create_function_v2", 162),
     ("log", 167),
     ("uri_parameter", 189),
+    ("auto_extension", 192),
+    ("uri_key", 245),
     ("filename_journal", 247),
     ("filename_wal", 248),
 ];

@@ -24,6 +24,14 @@ pub enum SqliteError {
     /// No directory for the pool.
     #[error("no pool for databases: {0}")]
     Places(#[from] holdfast_region::PlaceError),
+    /// A parameter, or a variable of the environment, that is unknown or has a value that is none.
+    #[error("{} is not opened: {wrong}", path.display())]
+    Parameter {
+        /// The database.
+        path: PathBuf,
+        /// What is wrong, and what would be right.
+        wrong: String,
+    },
     /// Another process has the database.
     #[error("{} is in use by another process; try again when it is done", path.display())]
     Busy {
@@ -243,6 +251,7 @@ impl SqliteError {
         match self {
             SqliteError::Busy { .. } => ffi::BUSY,
             SqliteError::PoolFull { .. } => ffi::FULL,
+            SqliteError::Parameter { .. } => ffi::ERROR,
             SqliteError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ffi::FULL,
             // As SQLite says it of a journal that it cannot make.
             SqliteError::Io { step: CREATE, source, .. } if is_forbidden(source) => ffi::READONLY_DIRECTORY,

@@ -46,6 +46,7 @@ pub(crate) const FCNTL_MMAP_SIZE: c_int = 18;
 pub(crate) const FCNTL_HAS_MOVED: c_int = 20;
 pub(crate) const FCNTL_SYNC: c_int = 21;
 pub(crate) const FCNTL_COMMIT_PHASETWO: c_int = 22;
+pub(crate) const FCNTL_VFS_POINTER: c_int = 27;
 
 pub(crate) const IOCAP_SAFE_APPEND: c_int = 0x200;
 pub(crate) const IOCAP_SEQUENTIAL: c_int = 0x400;

@@ -8,6 +8,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
+use crate::complaints;
 use crate::ffi::Vfs;
 
 /// Functions of SQLite, by their names there without `sqlite3_`.
@@ -22,16 +23,42 @@ pub struct Host {
     pub uri_parameter: unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char,
     pub filename_journal: unsafe extern "C" fn(*const c_char) -> *const c_char,
     pub filename_wal: unsafe extern "C" fn(*const c_char) -> *const c_char,
+    pub uri_key: unsafe extern "C" fn(*const c_char, c_int) -> *const c_char,
+    pub auto_extension: unsafe extern "C" fn(unsafe extern "C" fn()) -> c_int,
+    pub file_control: unsafe extern "C" fn(*mut c_void, *const c_char, c_int, *mut c_void) -> c_int,
+    pub create_function_v2: CreateFunction,
+    pub result_text: unsafe extern "C" fn(*mut c_void, *const c_char, c_int, isize),
 }
+
+/// A function of SQL: context, number of values, values.
+pub type SqlFunction = unsafe extern "C" fn(*mut c_void, c_int, *mut *mut c_void);
+
+/// `sqlite3_create_function_v2`.
+pub type CreateFunction = unsafe extern "C" fn(
+    *mut c_void,
+    *const c_char,
+    c_int,
+    c_int,
+    *mut c_void,
+    Option<SqlFunction>,
+    Option<SqlFunction>,
+    Option<unsafe extern "C" fn(*mut c_void)>,
+    Option<unsafe extern "C" fn(*mut c_void)>,
+) -> c_int;
 
 /// Places of the functions in `sqlite3_api_routines`, which only ever grows at its end.
 mod place {
     pub(super) const LIBVERSION_NUMBER: usize = 67;
     pub(super) const MALLOC: usize = 68;
+    pub(super) const RESULT_TEXT: usize = 85;
+    pub(super) const FILE_CONTROL: usize = 127;
     pub(super) const VFS_FIND: usize = 141;
     pub(super) const VFS_REGISTER: usize = 142;
+    pub(super) const CREATE_FUNCTION_V2: usize = 162;
     pub(super) const LOG: usize = 167;
     pub(super) const URI_PARAMETER: usize = 189;
+    pub(super) const AUTO_EXTENSION: usize = 192;
+    pub(super) const URI_KEY: usize = 245;
     pub(super) const FILENAME_JOURNAL: usize = 247;
     pub(super) const FILENAME_WAL: usize = 248;
 }
@@ -74,6 +101,11 @@ impl Host {
                 uri_parameter: function(routines, place::URI_PARAMETER),
                 filename_journal: function(routines, place::FILENAME_JOURNAL),
                 filename_wal: function(routines, place::FILENAME_WAL),
+                uri_key: function(routines, place::URI_KEY),
+                auto_extension: function(routines, place::AUTO_EXTENSION),
+                file_control: function(routines, place::FILE_CONTROL),
+                create_function_v2: function(routines, place::CREATE_FUNCTION_V2),
+                result_text: function(routines, place::RESULT_TEXT),
             })
         }
     }
@@ -89,8 +121,9 @@ impl Host {
     }
 }
 
-/// Tells the program's error log (`SQLITE_CONFIG_LOG`) what happened.
+/// Tells the user what happened: see `complaints.rs`; and the program's error log (`SQLITE_CONFIG_LOG`).
 pub(crate) fn log(code: c_int, text: &str) {
+    complaints::note(code, text);
     let Some(host) = Host::get() else { return };
     let Ok(text) = CString::new(format!("holdfast: {text}")) else { return };
     // SAFETY: both texts end with a zero, and the format takes one text.

@@ -21,6 +21,7 @@ impl Connection {
             return Err(ffi::MISUSE);
         }
         if self.pool.is_poisoned() {
+            report(&self.pool.damaged("its slots lead astray"));
             return Err(ffi::IOERR);
         }
         if wanted <= self.level {

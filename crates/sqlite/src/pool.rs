@@ -20,6 +20,7 @@ use crate::host;
 use crate::image::{Astray, Image};
 use crate::log::{Log, log_path};
 use crate::names::FileId;
+use crate::parameters::settings_of_environment;
 use crate::settings::Settings;
 
 /// See the module.
@@ -63,7 +64,7 @@ impl Pool {
             pid_space,
             gate: Mutex::new(()),
             log: Mutex::new(None),
-            settings: Settings::from_environment().unwrap_or_default(),
+            settings: settings_of_environment(std::env::vars_os()).unwrap_or_default(),
             flusher: Flusher::default(),
             copies,
             connections: AtomicU32::new(0),

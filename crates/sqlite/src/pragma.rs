@@ -10,11 +10,15 @@ use crate::connection::Connection;
 use crate::ffi;
 use crate::host;
 use crate::layout::BLOCK_BYTES;
+use crate::parameters::proposal;
 use crate::settings::{NAMES, limit_slots};
 use crate::vfs::text_for_sqlite;
 
 /// In front of the name of each setting.
 pub(crate) const PREFIX: &str = "holdfast_";
+/// What may be behind it.
+const PRAGMAS: [&str; 9] =
+    ["level", "threshold", "flush", "flush_interval", "wal", "pool_limit", "checkpoint", "release", "stats"];
 
 /// Answers a pragma: what is not ours is SQLite's.
 ///
@@ -33,7 +37,11 @@ pub(crate) unsafe fn answer(connection: &mut Connection, texts: *mut *mut c_char
         match ours_of(connection, ours, value.as_deref()) {
             Some(Ok(reply)) => (ffi::OK, reply),
             Some(Err(wrong)) => (ffi::ERROR, wrong),
-            None => return ffi::NOTFOUND,
+            None => {
+                let proposal = proposal(ours, PRAGMAS.into_iter());
+                let known = PRAGMAS.map(|known| format!("{PREFIX}{known}")).join(", ");
+                (ffi::ERROR, format!("there is no pragma {name}{proposal}; there are {known}"))
+            }
         }
     } else if name == "journal_mode"
         && value.is_some_and(|value| value.eq_ignore_ascii_case("wal"))
@@ -75,6 +83,9 @@ fn ours_of(connection: &mut Connection, name: &str, value: Option<&str>) -> Opti
                 }
                 (u64::from(header.limit.load(Relaxed)) * BLOCK_BYTES as u64).to_string()
             })
+        }
+        ("checkpoint" | "release" | "stats", Some(value)) => {
+            Err(format!("{PREFIX}{name} takes no value, and got {value}"))
         }
         ("checkpoint", _) => pool.checkpoint().map(|()| "ok".to_owned()).map_err(|error| error.to_string()),
         ("release", _) => connection.release().map(|()| "ok".to_owned()).map_err(|error| error.to_string()),

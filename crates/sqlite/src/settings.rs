@@ -43,8 +43,6 @@ pub(crate) const NAMES: [&str; 5] = ["threshold", "level", "flush", INTERVAL, WA
 pub(crate) const INTERVAL: &str = "flush_interval";
 /// Whether a database may go over to WAL mode.
 pub(crate) const WAL: &str = "wal";
-/// Says what `wal` is unless something else is chosen for a database.
-pub(crate) const WAL_VARIABLE: &str = "HOLDFAST_SQLITE_WAL";
 
 /// Flush when more blocks than this have changed since the last time, unless something else is chosen.
 const THRESHOLD_DEFAULT: u64 = 1000;
@@ -88,16 +86,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// As the environment says, where it does.
-    pub(crate) fn from_environment() -> Result<Settings, String> {
-        let settings = Settings::default();
-        if let Some(value) = std::env::var_os(WAL_VARIABLE) {
-            let set = settings.set(WAL, &value.to_string_lossy());
-            set.map_err(|wrong| format!("{WAL_VARIABLE}: {wrong}"))?;
-        }
-        Ok(settings)
-    }
-
     pub(crate) fn threshold(&self) -> u64 {
         self.threshold.load(Relaxed)
     }

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code, reason = "called by C, with its pointers")]
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -14,15 +14,16 @@ use std::time::Duration;
 
 use crate::attach::read_mark;
 use crate::base::{Base, HostFile};
+use crate::complaints;
 use crate::connection::{Connection, report};
 use crate::error::{Result, SqliteError};
 use crate::ffi::{self, RawFile, Vfs};
 use crate::host::{self, Host};
 use crate::methods::{JOURNAL, MAIN, OurFile, choose_methods};
+use crate::parameters::Wishes;
 use crate::patience::sleep_until_free;
-use crate::pragma::PREFIX;
+use crate::refused;
 use crate::registry;
-use crate::settings::{NAMES, Settings, WAL, limit_slots};
 
 /// The name of the VFS.
 pub const NAME: &CStr = c"holdfast";
@@ -47,10 +48,56 @@ pub fn register(host: Host, make_default: bool) -> c_int {
             ours = Box::into_raw(Box::new(describe(base)));
             REGISTERED.store(ours, Ordering::Release);
         }
+        // What is wrong with it is told when a database is opened.
+        let _ = complaints::configure();
+        refused::look_at_connections(host);
         // SAFETY: it is complete, and stays for as long as the process.
         unsafe { (host.vfs_register)(ours, c_int::from(make_default)) }
     })
     .unwrap_or(ffi::ERROR)
+}
+
+/// Whether a VFS is the one that was registered here.
+pub(crate) fn is_ours(vfs: *const Vfs) -> bool {
+    !vfs.is_null() && std::ptr::eq(vfs, REGISTERED.load(Ordering::Acquire))
+}
+
+/// Keeps an extension in memory: SQLite goes on to call it after the connection that loaded it is closed.
+const OK_LOAD_PERMANENTLY: c_int = 256;
+/// The environment variable that makes the VFS of an extension the default.
+const DEFAULT_VARIABLE: &str = "HOLDFAST_SQLITE_DEFAULT";
+
+/// What the entry point of a loadable extension does: registers the VFS, as the default one with `HOLDFAST_SQLITE_DEFAULT=1`.
+/// Returns a code of SQLite, with a text in `message` if it is an error.
+///
+/// # Safety
+/// The arguments must be those that SQLite passes to the entry point of an extension.
+pub unsafe fn load(database: *mut c_void, message: *mut *mut c_char, routines: *const c_void) -> c_int {
+    // SAFETY: per the contract.
+    let Some(host) = (unsafe { Host::from_api(routines) }) else { return ffi::ERROR };
+    let host = host.keep();
+    let default = std::env::var_os(DEFAULT_VARIABLE).unwrap_or_default();
+    let is_default = match default.to_str() {
+        Some("1") => Ok(true),
+        Some("" | "0") => Ok(false),
+        _ => Err(format!("holdfast: {DEFAULT_VARIABLE} is {}; `1` or `0`", default.display())),
+    };
+    let code = match is_default {
+        Ok(is_default) => register(*host, is_default),
+        Err(wrong) => {
+            if !message.is_null() {
+                // SAFETY: SQLite's variable, whose text it frees.
+                unsafe { *message = text_for_sqlite(&wrong) };
+            }
+            return ffi::ERROR;
+        }
+    };
+    if code != ffi::OK {
+        return code;
+    }
+    // SAFETY: the connection that loads the extension: what is registered for new ones comes too late for it.
+    unsafe { refused::add_functions(host, database) };
+    OK_LOAD_PERMANENTLY
 }
 
 fn describe(base: *mut Vfs) -> Vfs {
@@ -74,7 +121,7 @@ fn describe(base: *mut Vfs) -> Vfs {
         randomness: Some(crate::passing::randomness),
         sleep: Some(sleep),
         current_time: Some(crate::passing::current_time),
-        get_last_error: Some(crate::passing::get_last_error),
+        get_last_error: Some(last_error),
         current_time_int64: found.current_time_int64.map(|_| crate::passing::current_time_int64 as _),
         set_system_call: Some(crate::passing::set_system_call),
         get_system_call: Some(crate::passing::get_system_call),
@@ -144,18 +191,28 @@ fn open_main(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
+    let path = path_of(name);
+    let refuse = |error: &SqliteError| {
+        // Also what SQLite calls busy: it is not asked again for a database that was not opened.
+        host::log(error.code(), &error.to_string());
+        // SAFETY: SQLite gives room for a file of ours.
+        unsafe { refused::refuse(file, (flags, out_flags), error.code(), error.to_string()) }
+    };
+    let wishes = match wishes(name, &path) {
+        Ok(wishes) => wishes,
+        Err(error) => return refuse(&error),
+    };
     // SAFETY: there is room for both files, one after the other; the base VFS's ask for no more than 16 of alignment.
     let below: *mut RawFile = unsafe { file.cast::<u8>().add(BASE_AT).cast() };
     let mut got = 0;
     let code = open_base(base, name, below, flags, &raw mut got);
-    let path = path_of(name);
     if code != ffi::OK {
         // SAFETY: `below` is where it may have been opened half.
         unsafe { close_half(below) };
         return code;
     }
     let below_file = HostFile::new(below, &path);
-    match is_for_base(name, &path, &below_file) {
+    match is_for_base(name, &path, &below_file, &wishes) {
         Ok(false) => {}
         Ok(true) => {
             below_file.close();
@@ -163,10 +220,10 @@ fn open_main(
         }
         Err(error) => {
             below_file.close();
-            return report(&error);
+            return refuse(&error);
         }
     }
-    match connect(base, name, below_file, &path) {
+    match connect(base, &wishes, below_file, &path) {
         Ok(connection) => {
             // SAFETY: SQLite gives room for a file of ours; the names are those of an open database.
             unsafe {
@@ -188,7 +245,7 @@ fn open_main(
         Err(error) => {
             // SAFETY: it is open.
             unsafe { close_half(below) };
-            report(&error)
+            refuse(&error)
         }
     }
 }
@@ -206,37 +263,54 @@ unsafe fn close_half(file: *mut RawFile) {
     }
 }
 
-/// What the URI of a database says of a setting, by its name or that of its pragma.
-fn parameter(name: *const c_char, key: &str) -> Option<String> {
+/// What the URI of a database says of one of SQLite's own parameters.
+fn parameter(name: *const c_char, key: &CStr) -> Option<String> {
     let host = Host::get()?;
-    [key.to_owned(), format!("{PREFIX}{key}")].into_iter().find_map(|key| {
-        let key = CString::new(key).ok()?;
-        // SAFETY: the name is one that SQLite made for a database; the answer is a text in it, or null.
-        unsafe {
-            let value = (host.uri_parameter)(name, key.as_ptr());
-            (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
-        }
-    })
+    // SAFETY: the name is one that SQLite made for a database; the answer is a text in it, or null.
+    unsafe {
+        let value = (host.uri_parameter)(name, key.as_ptr());
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
+    }
 }
 
-/// Tells what is wrong with a parameter of a database.
-fn misunderstood(path: &Path, text: &str) -> SqliteError {
-    host::log(ffi::ERROR, text);
-    SqliteError::Base { step: "understand the parameters of", path: path.to_owned(), code: ffi::ERROR }
+/// All parameters of the URI of a database, and what is wrong with them or the environment.
+fn wishes(name: *const c_char, path: &Path) -> Result<Wishes> {
+    let read = complaints::configure().and_then(|()| Wishes::read(parameters(name)));
+    read.map_err(|wrong| SqliteError::Parameter { path: path.to_owned(), wrong })
+}
+
+/// Keys and values of the URI of a database.
+fn parameters(name: *const c_char) -> Vec<(String, String)> {
+    let Some(host) = Host::get() else { return Vec::new() };
+    let mut found = Vec::new();
+    loop {
+        // SAFETY: the name is one that SQLite made for a database; the answers are texts in it, or null behind the last.
+        unsafe {
+            let key = (host.uri_key)(name, c_int::try_from(found.len()).unwrap_or(c_int::MAX));
+            if key.is_null() {
+                return found;
+            }
+            // SQLite's list has each value behind its key.
+            let key = CStr::from_ptr(key);
+            let value = CStr::from_ptr(key.as_ptr().add(key.count_bytes() + 1));
+            found.push((key.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
+        }
+    }
 }
 
 /// Whether a database is passed through, as if it were opened with the base VFS.
-fn is_for_base(name: *const c_char, path: &Path, file: &HostFile) -> Result<bool> {
+fn is_for_base(name: *const c_char, path: &Path, file: &HostFile, wishes: &Wishes) -> Result<bool> {
     let (marked, is_wal) = read_mark(file)?;
     let is_on = |key| parameter(name, key).is_some_and(|value| is_true(&value));
-    if is_on("nolock") || is_on("immutable") {
+    if is_on(c"nolock") || is_on(c"immutable") {
         // Without locks nobody says where a transaction begins and ends.
         return match marked {
             None => Ok(true),
             Some(_) => Err(SqliteError::Unlocked { path: path.to_owned() }),
         };
     }
-    let is_passed = !wal_passes(name, path)? && marked.is_none() && is_wal;
+    // With `wal=pass` it can come back to the pool.
+    let is_passed = !wishes.lets_wal_pass && marked.is_none() && is_wal;
     if is_passed {
         let text = format!(
             "{} is in WAL mode and is passed through; `PRAGMA journal_mode=DELETE` makes it one of ours when it is \
@@ -254,26 +328,11 @@ fn is_true(value: &str) -> bool {
         || value.parse::<i64>().is_ok_and(|number| number != 0)
 }
 
-/// Whether a database that is in WAL mode is to be one of ours all the same, which can come back to the pool.
-fn wal_passes(name: *const c_char, path: &Path) -> Result<bool> {
-    let settings = Settings::from_environment().map_err(|wrong| misunderstood(path, &wrong))?;
-    if let Some(value) = parameter(name, WAL) {
-        settings.set(WAL, &value).map_err(|wrong| misunderstood(path, &wrong))?;
-    }
-    Ok(settings.lets_wal_pass())
-}
-
-fn connect(base: *mut Vfs, name: *const c_char, file: HostFile, path: &Path) -> Result<*mut Connection> {
-    let limit = parameter(name, "pool_limit").map(|text| limit_slots(&text)).transpose();
-    let limit = limit.map_err(|wrong| misunderstood(path, &wrong))?;
-    let pool = registry::enter(path, limit, || Ok(Box::new(SharedBase::open(base, path)?)))?;
-    for key in NAMES {
-        if let Some(value) = parameter(name, key)
-            && let Err(wrong) = pool.settings.set(key, &value)
-        {
-            registry::leave(pool);
-            return Err(misunderstood(path, &wrong));
-        }
+fn connect(base: *mut Vfs, wishes: &Wishes, file: HostFile, path: &Path) -> Result<*mut Connection> {
+    let pool = registry::enter(path, wishes.limit_slots, || Ok(Box::new(SharedBase::open(base, path)?)))?;
+    if let Err(wrong) = wishes.apply(&pool.settings) {
+        registry::leave(pool);
+        return Err(SqliteError::Parameter { path: path.to_owned(), wrong });
     }
     // A process that died may have left commits in the pool alone.
     if let Err(error) = pool.flush_in_time() {
@@ -381,6 +440,24 @@ unsafe extern "C" fn access(vfs: *mut Vfs, name: *const c_char, flags: c_int, an
         }
         code
     }
+}
+
+/// The newest error of this process as a text, and the system's number for the newest of the VFS below.
+unsafe extern "C" fn last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -> c_int {
+    if let (Some(text), Ok(room @ 1..)) = (complaints::newest(), usize::try_from(bytes))
+        && !out.is_null()
+    {
+        let end = text.floor_char_boundary(room - 1);
+        // SAFETY: there is room for so many bytes.
+        unsafe {
+            out.copy_from_nonoverlapping(text.as_ptr().cast(), end);
+            *out.add(end) = 0;
+        }
+        // SAFETY: no text is asked for.
+        return unsafe { crate::passing::get_last_error(vfs, 0, std::ptr::null_mut()) };
+    }
+    // SAFETY: SQLite's own arguments.
+    unsafe { crate::passing::get_last_error(vfs, bytes, out) }
 }
 
 /// Sleeps, for the busy handler as long as what it was refused is not to be had.

@@ -1,5 +1,7 @@
 //! The SQLite that `rusqlite` compiles in, as the library wants it described: once for all examples and tests.
 
+use std::ffi::{c_char, c_void};
+
 use holdfast_sqlite::Host;
 use rusqlite::ffi;
 
@@ -22,6 +24,22 @@ pub(crate) fn host() -> Host {
             uri_parameter: ffi::sqlite3_uri_parameter,
             filename_journal: ffi::sqlite3_filename_journal,
             filename_wal: ffi::sqlite3_filename_wal,
+            uri_key: ffi::sqlite3_uri_key,
+            auto_extension: std::mem::transmute::<
+                *const (),
+                unsafe extern "C" fn(unsafe extern "C" fn()) -> i32,
+            >(ffi::sqlite3_auto_extension as *const ()),
+            file_control: std::mem::transmute::<
+                unsafe extern "C" fn(*mut ffi::sqlite3, *const c_char, i32, *mut c_void) -> i32,
+                unsafe extern "C" fn(*mut c_void, *const c_char, i32, *mut c_void) -> i32,
+            >(ffi::sqlite3_file_control),
+            create_function_v2: std::mem::transmute::<*const (), holdfast_sqlite::CreateFunction>(
+                ffi::sqlite3_create_function_v2 as *const (),
+            ),
+            result_text: std::mem::transmute::<
+                *const (),
+                unsafe extern "C" fn(*mut c_void, *const c_char, i32, isize),
+            >(ffi::sqlite3_result_text as *const ()),
         }
     }
 }
