@@ -135,6 +135,47 @@ fn a_database_that_is_in_use_is_released_to_be_copied_by_any_program_and_its_use
     assert_eq!(succeed(&mut plain(&scratch, "SELECT count(*) FROM notes")), "2\n");
 }
 
+/// The ways that the guide shows are those that work, as it prints them; `cp` alone is none.
+#[test]
+fn the_ways_to_copy_a_database_in_use_take_all_of_it() {
+    let scratch = scratch();
+    let extension = match extension(&scratch) {
+        Ok(extension) => extension,
+        Err(reason) => return println!("not run: {reason}"),
+    };
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides/sqlite.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let block = guide.split("```").find(|block| block.contains("VACUUM INTO")).unwrap();
+    let command = scratch.programs().holdfast().display().to_string();
+    let ways: Vec<String> = block
+        .lines()
+        .filter_map(|line| {
+            let line = line.split(" # ").next().unwrap_or_default().trim();
+            let sql = line.strip_prefix("sqlite> ").map(str::to_owned);
+            let shell = line.strip_prefix("$ holdfast").map(|rest| format!(".system {command}{rest}"));
+            sql.or(shell)
+        })
+        .collect();
+    assert_eq!(ways.len(), 3, "{ways:?}");
+    let script = format!(
+        "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');\n\
+         .system cp notes.db taken.db\n{}\nINSERT INTO notes VALUES ('later');\n",
+        ways.join("\n")
+    );
+    succeed(&mut shell(&scratch, &extension, &script));
+    let read = |name: &str| {
+        let mut command = Command::new("sqlite3");
+        command.arg(scratch.files().join(name)).arg("SELECT text FROM notes").stdin(Stdio::null());
+        tell(&mut command)
+    };
+    let taken = read("taken.db");
+    assert!(taken.status != 0 && taken.err.contains("not a database"), "{}", taken.err);
+    for name in ["copied.db", "vacuumed.db", "saved.db"] {
+        assert_eq!(read(name).out, "kept\n", "{name}");
+    }
+    assert_eq!(read("notes.db").out, "kept\nlater\n");
+}
+
 #[test]
 fn sql_of_ones_own_is_measured_in_each_way_to_commit_and_what_is_missing_is_told() {
     let scratch = scratch();
