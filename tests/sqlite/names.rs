@@ -1,6 +1,7 @@
-//! Row S9: the redo log, the database or their folder is moved, removed or replaced while commits at level `power` are made.
-//! Then the power of the file system goes, and the pool with it. Each commit that was acknowledged is there, also those
-//! from before the fault; and a commit that recovery would not have found was refused.
+//! Row S9: the redo log, the database or their folder is moved, removed or replaced while commits
+//! at level `power` are made. Then the power of the file system goes, and the pool with it. Each
+//! commit that was acknowledged is there, also those from before the fault; and a commit that
+//! recovery would not have found was refused.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -49,7 +50,7 @@ struct Fault {
     undo: Option<fn(&Place)>,
 }
 
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 10] = [
     Fault { name: "log removed", act: |place| fs::remove_file(&place.log).unwrap(), undo: None },
     Fault { name: "log renamed", act: |place| fs::rename(&place.log, &place.aside).unwrap(), undo: None },
     Fault {
@@ -95,13 +96,25 @@ const FAULTS: [Fault; 9] = [
         undo: Some(|place| fs::rename(&place.aside, &place.database).unwrap()),
     },
     Fault {
+        name: "database overwritten",
+        act: |place| {
+            fs::copy(&place.database, &place.aside).unwrap();
+            fs::write(&place.database, [7; 9000]).unwrap();
+        },
+        undo: Some(|place| {
+            fs::copy(&place.aside, &place.database).unwrap();
+            File::open(&place.database).unwrap().sync_all().unwrap();
+        }),
+    },
+    Fault {
         name: "folder moved",
         act: |place| fs::rename(&place.folder, place.away()).unwrap(),
         undo: Some(|place| fs::rename(place.away(), &place.folder).unwrap()),
     },
 ];
 
-/// The role: rows in transactions of their own. What becomes of each is told outside of the file system.
+/// The role: rows in transactions of their own. What becomes of each is told outside of the file
+/// system.
 pub(crate) fn insert(path: &Path, told: &Path) {
     engine::load();
     let connection = engine::open(path, "vfs=holdfast&level=power").unwrap();
@@ -112,7 +125,8 @@ pub(crate) fn insert(path: &Path, told: &Path) {
         let insert = "INSERT INTO rows (content) VALUES (zeroblob(300))";
         let word = if connection.execute(insert, []).is_ok() { ACKNOWLEDGED } else { REFUSED };
         told.write_all(&[word]).unwrap();
-        // Few enough that the log does not grow between a fault and the cut: growing syncs more than a commit does.
+        // Few enough that the log does not grow between a fault and the cut: growing syncs more
+        // than a commit does.
         std::thread::sleep(Duration::from_millis(2));
     }
 }

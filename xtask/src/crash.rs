@@ -92,8 +92,8 @@ const ROWS: [Row; 18] = [
     sqlite("S5", &["random_statements"], Some(1000)),
     sqlite("S6", &["after_a_power_cut"], Some(500)),
     sqlite("S7", &["a_killed_holder"], Some(12_500)),
-    // On each of two file systems, nine faults in turn.
-    sqlite("S9", &["commits_at_level_power_survive"], Some(450)),
+    // On each of two file systems, ten faults in turn.
+    sqlite("S9", &["commits_at_level_power_survive"], Some(500)),
 ];
 
 #[derive(Default)]

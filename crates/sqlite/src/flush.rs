@@ -169,6 +169,7 @@ impl Pool {
     fn confirm_record(&self, log: &mut Log, (salt, records, end): (u64, u64, u64)) -> Result<()> {
         // Names first: what changes the file after this look is seen before the next record.
         self.confirm_names(log)?;
+        self.check_mark()?;
         let nonce = self.image.header().nonce.load(Acquire);
         let found = log.generation().and_then(|found| Ok((found, log.reaches(salt, records, end)?)));
         let (found, is_whole) = found.map_err(SqliteError::io("read", log.path()))?;
@@ -278,6 +279,7 @@ impl Pool {
 
     /// As [`Pool::prepare_log`], for a commit that waits for its record.
     pub(crate) fn prepare_to_wait(&self, turn: &mut LogTurn<'_>) -> Result<()> {
+        self.check_mark()?;
         if let Err(error) = self.prepare_log(turn) {
             // The log may be where the database is now.
             self.check_database_name()?;
@@ -366,6 +368,7 @@ impl Pool {
             self.count_log_as_lost();
         } else {
             if let Some(last) = contents.last {
+                self.check_mark()?;
                 let stamp = Stamp { nonce: header.nonce.load(Acquire), transaction: last.transaction };
                 apply(self.base(), &contents.blocks(log), stamp)?;
             }

@@ -1,11 +1,14 @@
-//! Under which names a database and its redo log are found. A commit that waits for the log counts only while recovery would
-//! find it: the database under the name by which it was opened, the log beside it, and both names on the disk.
+//! Under which names a database and its redo log are found. A commit that waits for the log counts
+//! only while recovery would find it: the database under the name by which it was opened, the log
+//! beside it, and both names on the disk.
 //!
-//! Nothing keeps other programs from moving, removing or replacing either file. So both names are looked at before a record is
-//! written, and again when it is durable; and where the folder has changed since its entries were last known to be durable,
-//! the folder is synced, too: a log that was renamed and renamed back may be on the disk by the first of these names only.
+//! Nothing keeps other programs from moving, removing or replacing either file. So both names are
+//! looked at before a record is written, and again when it is durable; and where the folder has
+//! changed since its entries were last known to be durable, the folder is synced, too: a log that
+//! was renamed and renamed back may be on the disk by the first of these names only.
 //!
-//! Invariant: it changes no file. What is missing is made anew by `flush.rs`, or the commit is refused.
+//! Invariant: it changes no file. What is missing is made anew by `flush.rs`, or the commit is
+//! refused.
 
 #![forbid(unsafe_code)]
 
@@ -13,9 +16,11 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::Ordering::Acquire;
 
 use holdfast_sys::file::sync_directory;
 
+use crate::attach::read_mark;
 use crate::error::{Result, SqliteError};
 use crate::log::Log;
 use crate::pool::Pool;
@@ -76,6 +81,21 @@ impl Pool {
         self.look_at_database().map(drop)
     }
 
+    /// Refuses where the file no longer bears the mark of this image: it was overwritten, and
+    /// recovery would take it for complete, or for one of another time.
+    pub(crate) fn check_mark(&self) -> Result<()> {
+        let header = self.image.header();
+        let since_log = header.log_base.load(Acquire)..=header.committed.load(Acquire);
+        let nonce = header.nonce.load(Acquire);
+        match read_mark(self.base())?.0 {
+            Some(mark) if mark.nonce == nonce && mark.is_of(since_log) => Ok(()),
+            _ => Err(SqliteError::Replaced {
+                database: self.database.clone(),
+                image: self.image.path().to_owned(),
+            }),
+        }
+    }
+
     fn look_at_database(&self) -> Result<Seen> {
         let found = Seen::at(&self.database).map_err(SqliteError::io("examine", &self.database))?;
         found
@@ -98,8 +118,9 @@ impl Pool {
         Ok(Names { database, log: opened, folder: Seen::of(&found) })
     }
 
-    /// Before a record: has the names on the disk where one of them may have changed since they were. The log's inode changes
-    /// with each write, the folder with each file in it; a rename changes both.
+    /// Before a record: has the names on the disk where one of them may have changed since they
+    /// were. The log's inode changes with each write, the folder with each file in it; a rename
+    /// changes both.
     pub(crate) fn settle_names(&self, log: &mut Log) -> Result<()> {
         for _ in 0..LOOKS_MAX {
             let names = self.look_at_names(log)?;
@@ -117,7 +138,8 @@ impl Pool {
         Err(SqliteError::LogTaken { log: log.path().to_owned(), database: self.database.clone() })
     }
 
-    /// After a record: refuses where one of the names is gone, and has them on the disk where the folder has changed meanwhile.
+    /// After a record: refuses where one of the names is gone, and has them on the disk where the
+    /// folder has changed meanwhile.
     pub(crate) fn confirm_names(&self, log: &mut Log) -> Result<()> {
         for _ in 0..LOOKS_MAX {
             let names = self.look_at_names(log)?;
@@ -264,6 +286,14 @@ mod tests {
             copy(aside, database).unwrap();
         };
         assert_refused("replaced", replace, back, is_moved);
+        let overwrite: Fault = |[database, _, aside]| {
+            copy(database, aside).unwrap();
+            write(database, [7; 3 * BLOCK_BYTES]).unwrap();
+        };
+        let restore: Fault = |[database, _, aside]| copy(aside, database).map(drop).unwrap();
+        assert_refused("overwritten", overwrite, restore, |error| {
+            matches!(error, SqliteError::Replaced { .. })
+        });
         let leave: Fault = |[database, _, _]| {
             let folder = database.parent().unwrap();
             rename(folder, folder.with_extension("away")).unwrap();
@@ -320,6 +350,17 @@ mod tests {
         assert!(found == bytes, "the log of the database that was moved was cleared");
         let refused = commit(&pool, &[(2, 3)], 3).unwrap_err();
         assert!(matches!(refused, SqliteError::Moved { .. }), "{refused}");
+    }
+
+    /// A checkpoint wrote pages of the pool among those of another program.
+    #[test]
+    fn a_file_that_was_overwritten_gets_no_page_of_the_pool() {
+        let (_folder, pool) = at_level_power();
+        let others = [7; 3 * BLOCK_BYTES];
+        write(&pool.database, others).unwrap();
+        let refused = pool.checkpoint().unwrap_err();
+        assert!(matches!(refused, SqliteError::Replaced { .. }), "{refused}");
+        assert!(std::fs::read(&pool.database).unwrap() == others);
     }
 
     /// While the commit is under way: between its record and its answer.
