@@ -172,6 +172,45 @@ static int call(char **words)
     return done(syscall(values[0], values[1], values[2], values[3], values[4], values[5], values[6]));
 }
 
+/* Makes a file, or changes one, with each of the 4,096 modes; prints what came of each: the error number, and the mode. */
+static int try_modes(const char *how, const char *directory)
+{
+    static char path[4096], plain[4096];
+    snprintf(plain, sizeof plain, "%s/plain", directory);
+    umask(0);
+    int there = open(plain, O_RDONLY);
+#define HOW(name) else if (!strcmp(how, name))
+    for (int mode = 0; mode < 010000; mode++) {
+        struct stat found = { 0 };
+        long result;
+        int opened = -1;
+        snprintf(path, sizeof path, "%s/%04o", directory, mode);
+        if (!strcmp(how, "open")) result = opened = syscall(SYS_open, path, O_CREAT | O_WRONLY, mode);
+        HOW("openat") result = opened = syscall(SYS_openat, AT_FDCWD, path, O_CREAT | O_WRONLY, mode);
+        HOW("creat") result = opened = syscall(SYS_creat, path, mode);
+        HOW("temporary") result = opened = syscall(SYS_openat, AT_FDCWD, directory, O_TMPFILE | O_WRONLY, mode);
+        HOW("open what is there") result = opened = syscall(SYS_openat, AT_FDCWD, plain, O_RDONLY, mode);
+        HOW("mkdir") result = syscall(SYS_mkdir, path, mode);
+        HOW("mkdirat") result = syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+        HOW("chmod") result = syscall(SYS_chmod, plain, mode);
+        HOW("fchmod") result = syscall(SYS_fchmod, there, mode);
+        HOW("fchmodat") result = syscall(SYS_fchmodat, AT_FDCWD, plain, mode);
+        HOW("fchmodat2") result = syscall(452, AT_FDCWD, plain, mode, 0);
+        else return 98;
+        int error = result < 0 ? errno : 0;
+        if (opened >= 0) fstat(opened, &found), close(opened);
+        else if (!error) stat(strstr(how, "chmod") ? plain : path, &found);
+        printf("%d %o\n", error, found.st_mode & 07777);
+    }
+    return 0;
+}
+
+static int write_into(const char *path)
+{
+    int fd = open(path, O_WRONLY);
+    return done(fd < 0 ? fd : write(fd, "x", 1));
+}
+
 int main(int count, char **words)
 {
     const char *what = count > 1 ? words[1] : "nothing", *more = count > 2 ? words[2] : "";
@@ -203,6 +242,11 @@ int main(int count, char **words)
     WHEN("read") return done(open(more, O_RDONLY));
     WHEN("write") return done(open(more, O_WRONLY));
     WHEN("create") return done(open(more, O_WRONLY | O_CREAT, 0600));
+    WHEN("modes") return count > 3 ? try_modes(more, words[3]) : 98;
+    WHEN("make a directory") return done(mkdir(more, 0777));
+    WHEN("write into") return write_into(more);
+    WHEN("cut off") return done(open(more, O_WRONLY | O_TRUNC));
+    WHEN("rename") return done(syscall(SYS_renameat2, AT_FDCWD, more, AT_FDCWD, words[3], atoi(words[4])));
     WHEN("stat") { struct stat unused; return done(stat(more, &unused)); }
     WHEN("find descriptors") return find_descriptors();
     WHEN("type into the terminal") return done(ioctl(number, TIOCSTI, "x"));

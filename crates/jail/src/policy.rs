@@ -14,6 +14,7 @@ mod base;
 mod descriptors;
 mod directories;
 mod loader;
+pub mod modes;
 mod output;
 mod own_root;
 mod refusals;

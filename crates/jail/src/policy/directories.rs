@@ -1,19 +1,35 @@
 //! Files in granted directories. Which files those are, the program's own root and Landlock decide; these rules keep
 //! the descriptors apart that the program was given.
 //!
-//! Not here: links, device nodes, modes, owners, extended attributes, locks, watches.
+//! Not here: links, device nodes, changes of modes, owners, extended attributes, locks, watches. A mode with which
+//! something is made is within 0777 ([`super::modes`]).
 
 #![forbid(unsafe_code)]
 
-use super::Action::Allow;
-use super::{Condition, Rule, own_descriptor, plain, rule};
+use libc::{EINVAL, EPERM, RENAME_EXCHANGE, RENAME_NOREPLACE};
+
+use super::Action::{Allow, Errno};
+use super::modes::{is_ordinary, makes_no_file};
+use super::{Condition, Rule, bits, own_descriptor, plain, rule};
 
 const OWN: &[Condition] = &[own_descriptor(0)];
+const THERE: &str = "what is there in granted directories; without a file to make, no mode counts";
+const MADE: &str = "files in granted directories, with ordinary modes";
+const MADE_DIRECTORY: &str = "granted directories, with ordinary modes";
+const SPECIAL: &str =
+    "set-user-ID, set-group-ID and sticky files would outlive the jail, with its user's rights";
+/// Of a rename: what stays has a name, and nothing is made.
+const RENAMES_ONLY: Condition = bits(4, !(RENAME_NOREPLACE | RENAME_EXCHANGE) as u64, 0);
 
 pub(super) const RULES: &[Rule] = &[
-    plain(libc::SYS_openat, Allow, "files in granted directories"),
-    plain(libc::SYS_open, Allow, "files in granted directories; musl says open"),
-    plain(libc::SYS_creat, Allow, "files in granted directories"),
+    rule(libc::SYS_openat, &[makes_no_file(2)], Allow, THERE),
+    rule(libc::SYS_openat, &[is_ordinary(3)], Allow, MADE),
+    plain(libc::SYS_openat, Errno(EPERM), SPECIAL),
+    rule(libc::SYS_open, &[makes_no_file(1)], Allow, THERE),
+    rule(libc::SYS_open, &[is_ordinary(2)], Allow, MADE),
+    plain(libc::SYS_open, Errno(EPERM), SPECIAL),
+    rule(libc::SYS_creat, &[is_ordinary(1)], Allow, MADE),
+    plain(libc::SYS_creat, Errno(EPERM), SPECIAL),
     rule(libc::SYS_pwrite64, OWN, Allow, "a file that it opened"),
     rule(libc::SYS_pwritev, OWN, Allow, "a file that it opened"),
     rule(libc::SYS_ftruncate, OWN, Allow, "a file that it opened"),
@@ -28,12 +44,15 @@ pub(super) const RULES: &[Rule] = &[
     plain(libc::SYS_faccessat2, Allow, "files in granted directories"),
     plain(libc::SYS_readlink, Allow, "files in granted directories"),
     plain(libc::SYS_readlinkat, Allow, "files in granted directories"),
-    plain(libc::SYS_mkdir, Allow, "granted directories"),
-    plain(libc::SYS_mkdirat, Allow, "granted directories"),
+    rule(libc::SYS_mkdir, &[is_ordinary(1)], Allow, MADE_DIRECTORY),
+    plain(libc::SYS_mkdir, Errno(EPERM), SPECIAL),
+    rule(libc::SYS_mkdirat, &[is_ordinary(2)], Allow, MADE_DIRECTORY),
+    plain(libc::SYS_mkdirat, Errno(EPERM), SPECIAL),
     plain(libc::SYS_rmdir, Allow, "granted directories"),
     plain(libc::SYS_unlink, Allow, "files in granted directories"),
     plain(libc::SYS_unlinkat, Allow, "files in granted directories"),
     plain(libc::SYS_rename, Allow, "files in granted directories"),
     plain(libc::SYS_renameat, Allow, "files in granted directories"),
-    plain(libc::SYS_renameat2, Allow, "files in granted directories"),
+    rule(libc::SYS_renameat2, &[RENAMES_ONLY], Allow, "files in granted directories"),
+    plain(libc::SYS_renameat2, Errno(EINVAL), "as a file system without whiteouts, which are device nodes"),
 ];

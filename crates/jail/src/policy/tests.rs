@@ -1,5 +1,6 @@
 //! What the tables say, rule by rule where it matters most. The compiled filter is compared with them elsewhere.
 
+use super::modes::{CREATING_FLAGS, MODE_CALLS, Mode, SPECIAL_BITS};
 use super::*;
 
 const GIVEN: Given =
@@ -103,4 +104,120 @@ fn the_regions_header_cannot_be_mapped_shared() {
     }
     assert_eq!(action(Step::Final, libc::SYS_mmap, mapped(libc::MAP_SHARED_VALIDATE, 4, 8192)), None);
     assert_eq!(action(Step::Final, libc::SYS_mmap, shared(3, 0)), Some(Action::Allow));
+}
+
+/// Every combination of groups.
+fn policies() -> impl Iterator<Item = Policy> {
+    (0..1_u32 << Group::ALL.len()).map(|groups| {
+        let of = |(index, group): (usize, Group)| (groups >> index & 1 == 1).then_some(group);
+        let nothing = Group::ALL.into_iter().fold(Policy::default(), Policy::without);
+        Group::ALL.into_iter().enumerate().filter_map(of).fold(nothing, Policy::with)
+    })
+}
+
+/// The rules of a call, once for each way in which groups bring them together.
+fn orders(syscall: i64) -> Vec<Vec<&'static Rule>> {
+    let mut orders: Vec<Vec<&'static Rule>> =
+        policies().map(|policy| policy.rules().filter(|rule| rule.syscall == syscall).collect()).collect();
+    orders.dedup();
+    orders
+}
+
+fn is_allowed(rules: &[&Rule], args: &[u64; 6]) -> bool {
+    [Step::Loader, Step::Final].into_iter().any(|step| {
+        let covers = |rule: &&&Rule| {
+            rule.when.covers(step) && rule.conditions.iter().all(|condition| condition.holds(&GIVEN, args))
+        };
+        rules.iter().find(covers).is_some_and(|rule| rule.action == Action::Allow)
+    })
+}
+
+/// The kernel takes a mode as 16 bits and flags as 32: what lies above must not make a difference.
+const ABOVE: [u64; 3] = [0, 0x1_0000, 0xffff_ffff_0000_0000];
+
+#[test]
+fn no_policy_lets_a_special_mode_through() {
+    for row in MODE_CALLS {
+        for rules in orders(row.syscall) {
+            let holds = |change: &dyn Fn(&mut [u64; 6])| {
+                // Descriptors of the program's own, and none.
+                for first in [0, 9, libc::AT_FDCWD as u64] {
+                    let mut args = [first, 0x1000, 0, 0, 0, 0];
+                    change(&mut args);
+                    assert!(!is_allowed(&rules, &args), "{row:?} {args:x?} {rules:?}");
+                }
+            };
+            let special = (0..0o10000).filter(|mode| mode & SPECIAL_BITS != 0);
+            match row.mode {
+                Mode::Argument(at) => special
+                    .flat_map(|mode| ABOVE.map(|above| mode | above))
+                    .for_each(|mode| holds(&|args| args[usize::from(at)] = mode)),
+                Mode::WhenCreating { flags, mode } => {
+                    for with in (0..64).map(|bit| 1 << bit).filter(|bit| CREATING_FLAGS & bit != 0) {
+                        for how in [0, libc::O_RDWR as u64, (libc::O_TRUNC | libc::O_PATH) as u64, 1 << 40] {
+                            special.clone().for_each(|value| {
+                                holds(&|args| {
+                                    args[usize::from(flags)] = with | how;
+                                    args[usize::from(mode)] = value;
+                                });
+                            });
+                        }
+                    }
+                }
+                Mode::WithBits { argument, bits } => {
+                    for others in 0..8 {
+                        holds(&|args| args[usize::from(argument)] = bits | others);
+                    }
+                }
+                Mode::WithValue { argument, value } => holds(&|args| args[usize::from(argument)] = value),
+                Mode::Unseen => holds(&|_| {}),
+                Mode::Mask => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn ordinary_modes_pass_where_directories_are_granted() {
+    let of = |syscall| {
+        let policy = Policy::default().with(Group::Directories);
+        policy.rules().filter(|rule| rule.syscall == syscall).collect::<Vec<_>>()
+    };
+    let makes = [libc::SYS_open, libc::SYS_openat, libc::SYS_creat, libc::SYS_mkdir, libc::SYS_mkdirat];
+    for syscall in makes {
+        let row = MODE_CALLS.iter().find(|row| row.syscall == syscall).unwrap();
+        for mode in 0..=0o777 {
+            let mut args = [0; 6];
+            match row.mode {
+                Mode::Argument(at) => args[usize::from(at)] = mode,
+                Mode::WhenCreating { flags, mode: at } => {
+                    args[usize::from(flags)] = CREATING_FLAGS;
+                    args[usize::from(at)] = mode;
+                }
+                _ => unreachable!("{row:?}"),
+            }
+            assert!(is_allowed(&of(syscall), &args), "{row:?} {mode:o}");
+        }
+    }
+    let renames = |flags: u32| is_allowed(&of(libc::SYS_renameat2), &[0, 0, 0, 0, flags.into(), 0]);
+    assert!(renames(0) && renames(libc::RENAME_NOREPLACE) && renames(libc::RENAME_EXCHANGE));
+    assert!(!renames(libc::RENAME_WHITEOUT));
+}
+
+/// A call that is let through in some policy, and sounds as if it made or changed files, is in the table or known not to.
+#[test]
+fn no_call_that_makes_files_is_missing_in_the_table() {
+    const SOUNDS: [&str; 9] = ["open", "creat", "mk", "mod", "chown", "attr", "umask", "mq_", "memfd"];
+    const NEITHER: [i64; 4] =
+        [libc::SYS_timer_create, libc::SYS_timerfd_create, libc::SYS_epoll_create, libc::SYS_epoll_create1];
+    let allowed: Vec<i64> = policies()
+        .flat_map(|policy| policy.rules().filter(|rule| rule.action == Action::Allow))
+        .map(|rule| rule.syscall)
+        .filter(|syscall| SOUNDS.iter().any(|sound| name(*syscall).contains(sound)))
+        .filter(|syscall| !NEITHER.contains(syscall))
+        .collect();
+    assert!(allowed.contains(&libc::SYS_creat));
+    for syscall in allowed {
+        assert!(MODE_CALLS.iter().any(|row| row.syscall == syscall), "{}", name(syscall));
+    }
 }

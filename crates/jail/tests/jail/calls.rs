@@ -37,11 +37,16 @@ fn run(words: &[&str]) -> End {
 
 /// Makes a call, and compares the end with the table.
 fn check(number: i64, args: [u64; 6]) {
+    check_under(policy(), number, args, run);
+}
+
+/// The same under a policy, with what runs a program so.
+pub(crate) fn check_under(policy: Policy, number: i64, args: [u64; 6], run: impl Fn(&[&str]) -> End) {
     let text: Vec<String> =
         std::iter::once(number as u64).chain(args).map(|value| format!("{value:#x}")).collect();
     let words: Vec<&str> = std::iter::once("call").chain(text.iter().map(String::as_str)).collect();
     let found = run(&words);
-    let rule = policy().rule(&GIVEN, Step::Loader, number, &args);
+    let rule = policy.rule(&GIVEN, Step::Loader, number, &args);
     let what = || format!("{} {words:?} by {rule:?}: {found}", holdfast_jail::policy::name(number));
     let is_harmless =
         matches!(&found, End::Signal { signal: libc::SIGILL, .. } | End::Exited { status: 106 });

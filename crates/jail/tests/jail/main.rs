@@ -10,6 +10,7 @@ mod forks;
 mod host_death;
 mod limits;
 mod machine;
+mod modes;
 mod programs;
 mod set_up;
 mod victims;
