@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -205,6 +206,48 @@ static int try_modes(const char *how, const char *directory)
     return 0;
 }
 
+/* Opens /dev/null as these flags say; 0 if it is that device, and takes and gives what such a one does. */
+static int open_null(int flags)
+{
+    char bytes[8] = "bytes";
+    struct stat found;
+    int fd = open("/dev/null", flags, 0666);
+    if (fd < 0) return done(fd);
+    if (fstat(fd, &found) || !S_ISCHR(found.st_mode) || found.st_rdev != makedev(1, 3)) return 1;
+    if ((flags & O_ACCMODE) != O_RDONLY && write(fd, bytes, 5) != 5) return done(-1);
+    if ((flags & O_ACCMODE) != O_WRONLY && read(fd, bytes, 5) != 0) return 2;
+    return !(flags & O_CLOEXEC) == !(fcntl(fd, F_GETFD) & FD_CLOEXEC) ? 0 : 3;
+}
+
+static char raced_path[16] = "/dev/null";
+
+static void *swap_path(void *other)
+{
+    for (;;) {
+        memcpy(raced_path, other, 10);
+        __asm__ volatile("" ::: "memory");
+        memcpy(raced_path, "/dev/null", 10);
+        __asm__ volatile("" ::: "memory");
+    }
+}
+
+/* Opens /dev/null again and again while another thread puts another path there; 0 as soon as another file is open. */
+static int race_null(char *other, int times)
+{
+    pthread_t thread;
+    int error = pthread_create(&thread, 0, swap_path, other), opened = 0;
+    if (error) return 100 + error;
+    for (int i = 0; i < times; i++) {
+        struct stat found;
+        int fd = open(raced_path, O_RDWR);
+        if (fd < 0) continue;
+        if (fstat(fd, &found) || found.st_rdev != makedev(1, 3)) return 0;
+        close(fd);
+        opened++;
+    }
+    return opened ? 100 + ENOENT : 1;
+}
+
 static int write_into(const char *path)
 {
     int fd = open(path, O_WRONLY);
@@ -242,6 +285,14 @@ int main(int count, char **words)
     WHEN("read") return done(open(more, O_RDONLY));
     WHEN("write") return done(open(more, O_WRONLY));
     WHEN("create") return done(open(more, O_WRONLY | O_CREAT, 0600));
+    WHEN("null") return open_null(number);
+    WHEN("sealed, null") { usleep(200000); return open_null(number); }
+    WHEN("race null") return race_null(words[2], atoi(words[3]));
+    WHEN("write at the end of memory") {
+        char *page = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        munmap(page + 4096, 4096);
+        return done(open(memcpy(page + 4096 - number, "/dev/null", number), O_WRONLY));
+    }
     WHEN("modes") return count > 3 ? try_modes(more, words[3]) : 98;
     WHEN("make a directory") return done(mkdir(more, 0777));
     WHEN("write into") return write_into(more);

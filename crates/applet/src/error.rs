@@ -260,6 +260,9 @@ impl fmt::Display for AppletError {
                 write!(formatter, "; the heap {:?} could not be closed in order: {error}", heap.name)?;
             }
         }
+        if self.metrics.network_refusals > 0 {
+            write!(formatter, "; it had asked for the network, which no applet has")?;
+        }
         Ok(())
     }
 }

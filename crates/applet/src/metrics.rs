@@ -37,6 +37,8 @@ pub struct Metrics {
     pub heap_dirty: bool,
     /// Calls that were begun.
     pub calls: u64,
+    /// Native: how often it asked for the network, which no applet has: the call fails with `EACCES`.
+    pub network_refusals: u64,
     /// Messages in both directions, replies about the heap included.
     pub messages: u64,
     /// Bytes of input and of results, streamed parts included, shared buffers not.
@@ -59,6 +61,7 @@ impl Metrics {
             heap_backed_bytes: 0,
             heap_dirty: false,
             calls: 0,
+            network_refusals: 0,
             messages: 0,
             message_bytes: 0,
         }

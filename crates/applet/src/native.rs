@@ -304,6 +304,7 @@ impl Sandbox for Native {
         metrics.heap_backed_bytes = self.heap_backed_bytes();
         metrics.heap_dirty = self.region.as_ref().is_some_and(Region::is_dirty);
         metrics.messages = self.messages;
+        metrics.network_refusals = self.jailed.network_refusals();
         metrics
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - Decisions are made from the numbers in the notification, under the lock of the step that they are for; only what is
-//!   the same in every step (how many threads there are, how full the memory is) is looked at without.
+//!   the same in every step (how many threads there are, how full the memory is) is looked at without. Of one question
+//!   ([`crate::null`]) the host carries the call out itself, and needs a copy of a path for that.
 //! - A violation is never answered: its process is killed while the call waits.
 
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ use holdfast_sys::seccomp::{self, Notification};
 use crate::end::{End, LimitHit, Violation, signal_name};
 use crate::filter::{ARCH_I386, ARCH_X86_64, X32};
 use crate::inmate::Inmate;
+use crate::null;
 use crate::policy::{self, Action, Question};
 use crate::supervisor::Charge;
 
@@ -26,8 +28,6 @@ pub(crate) fn answer(charge: &Charge) -> io::Result<()> {
     // Marked until it is answered.
     let mut question = inmate.crossings.question();
     let asked = seccomp::receive(listener)?;
-    question.asks(asked.number, asked.pid);
-    question.answered(Answer::Ended);
     // The lock is held until an answer that depends on the step is given: a call is decided on before the jail is sealed,
     // or after.
     let mut book = inmate.book();
@@ -36,13 +36,21 @@ pub(crate) fn answer(charge: &Charge) -> io::Result<()> {
     let number = i64::from(asked.number);
     let is_native = asked.arch == ARCH_X86_64 && asked.number as u32 & X32 == 0;
     let rule = is_native.then(|| inmate.policy.rule(&inmate.given, step, number, &asked.arguments)).flatten();
+    let action = rule.map(|rule| rule.action);
     let limit = inmate.limits.questions;
+    if action == Some(Action::Ask(Question::Null)) && book.questions <= limit {
+        drop(book);
+        // Marked where it is answered.
+        return null::answer(charge, &asked);
+    }
+    question.asks(asked.number, asked.pid);
+    question.answered(Answer::Ended);
     if book.questions > limit {
         drop(book);
         inmate.finish(End::Limit(LimitHit::Questions { limit }));
         return Ok(());
     }
-    let reason = match rule.map(|rule| rule.action) {
+    let reason = match action {
         Some(Action::Allow) => {
             question.answered(Answer::Allowed);
             return seccomp::carry_out(listener, asked.id);
@@ -76,6 +84,13 @@ pub(crate) fn answer(charge: &Charge) -> io::Result<()> {
             });
             return Ok(());
         }
+        Some(Action::Ask(Question::Network)) => {
+            book.network_refusals += 1;
+            question.answered(Answer::Refused);
+            return seccomp::refuse(listener, asked.id, libc::EACCES);
+        }
+        // Beyond the limit, which is looked at above.
+        Some(Action::Ask(Question::Null)) => return Ok(()),
         Some(Action::Ask(Question::Program)) => "a program is started once, by the host",
         None if !is_native => "calls of other architectures are not allowed",
         None => reason(inmate, number, &asked),

@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule, sock_filter};
 
-use crate::policy::{Action, Comparison, Condition, Given, Policy, Rule, When, Width};
+use crate::policy::{Action, Comparison, Condition, Given, Policy, Question, Rule, When, Width};
 
 /// `AUDIT_ARCH_X86_64`.
 pub(crate) const ARCH_X86_64: u32 = 0xc000_003e;
@@ -109,7 +109,7 @@ fn tree(leaves: &[(u32, Vec<sock_filter>)], otherwise: u32) -> Option<Vec<sock_f
 /// What happens to one call: its rules in order, then the default.
 fn leaf(number: u32, rules: &[&Rule], given: &Given, otherwise: u32, open: bool) -> Option<Vec<sock_filter>> {
     let mut program = vec![branch(JUMP_EQUAL, number, 1, 0), statement(RETURN, otherwise)];
-    for rule in rules.iter().filter(|rule| !open || matches!(rule.action, Action::Ask(_))) {
+    for rule in rules.iter().filter(|rule| !open || is_kept_in_an_open_policy(rule.action)) {
         let action = match (rule.action, rule.when) {
             (Action::Allow, When::Both) => libc::SECCOMP_RET_ALLOW,
             (Action::Errno(errno), When::Both) => {
@@ -127,6 +127,11 @@ fn leaf(number: u32, rules: &[&Rule], given: &Given, otherwise: u32, open: bool)
     }
     program.push(statement(RETURN, otherwise));
     Some(program)
+}
+
+/// What counts and starts; not what stands in for a refusal.
+fn is_kept_in_an_open_policy(action: Action) -> bool {
+    matches!(action, Action::Ask(Question::Program | Question::Thread | Question::Abort))
 }
 
 fn compiled(condition: &Condition, given: &Given) -> Option<SeccompCondition> {

@@ -56,6 +56,8 @@ pub(crate) struct Book {
     pub(crate) output_bytes: u64,
     pub(crate) is_truncated: bool,
     pub(crate) questions: u64,
+    /// How often it asked for the network.
+    pub(crate) network_refusals: u64,
     /// What it wrote could not be passed on, which counts for more than a status.
     has_lost_output: bool,
     /// Threads that still pass on what it wrote.
@@ -90,6 +92,7 @@ impl Inmate {
             output_bytes: 0,
             is_truncated: false,
             questions: 0,
+            network_refusals: 0,
             has_lost_output: false,
             relays: 0,
             groups,

@@ -105,6 +105,12 @@ impl Jailed {
         self.inmate.book().is_truncated
     }
 
+    /// How often it asked for the network, in vain.
+    #[must_use]
+    pub fn network_refusals(&self) -> u64 {
+        self.inmate.book().network_refusals
+    }
+
     /// Copies its memory at an address; all of the buffer, or an error.
     ///
     /// # Errors

@@ -31,6 +31,7 @@ mod layers;
 mod limits;
 mod machine;
 mod note;
+mod null;
 pub mod policy;
 mod prepare;
 mod program;

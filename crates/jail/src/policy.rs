@@ -81,6 +81,10 @@ pub enum Question {
     Thread,
     /// `abort()`: the program is ended as if by `SIGABRT`.
     Abort,
+    /// A file that no rule lets it open: `EACCES`, but for `/dev/null`, which the host opens for it.
+    Null,
+    /// The network: `EACCES`, and the host knows that it was asked for.
+    Network,
 }
 
 /// Bits of an argument that the kernel looks at.

@@ -44,7 +44,7 @@ static STARTING: Mutex<()> = Mutex::new(());
 /// What is to be supervised.
 pub(crate) struct Charge {
     pub(crate) inmate: Arc<Inmate>,
-    pub(crate) listener: OwnedFd,
+    pub(crate) listener: Arc<OwnedFd>,
     /// Read ends of its standard output and standard error.
     pub(crate) streams: [Option<OwnedFd>; 2],
     /// When it is looked at next, whatever happens.
@@ -55,6 +55,7 @@ pub(crate) struct Charge {
 
 impl Charge {
     pub(crate) fn new(inmate: Arc<Inmate>, listener: OwnedFd, streams: [Option<OwnedFd>; 2]) -> Charge {
+        let listener = Arc::new(listener);
         Charge { inmate, listener, streams, next_look: None, is_watched: true }
     }
 }

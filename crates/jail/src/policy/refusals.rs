@@ -11,8 +11,8 @@ use libc::{
     EACCES, EAGAIN, ECHILD, EINVAL, EMFILE, ENOENT, ENOLCK, ENOSYS, ENOTSOCK, ENOTSUP, ENOTTY, EPERM, ESPIPE,
 };
 
-use super::Action::Errno;
-use super::{Rule, at_most, is, own_descriptor, plain, rule};
+use super::Action::{Ask, Errno};
+use super::{Question, Rule, at_most, is, own_descriptor, plain, rule};
 
 const SEALED: &str = "questions about paths end with the loading";
 const CHANGES: &str = "no directory was granted in which there could be changes";
@@ -22,6 +22,8 @@ const PRIORITIES: &str = "priorities are the host's choice; callers go on withou
 const LOCKS: &str = "a lock could keep other programs from a file";
 const COPIES: &str = "callers read and write instead";
 const NO_TERMINAL: &str = "no descriptor is a terminal";
+const NO_NETWORK: &str =
+    "there is no network; a lasting error, because after a passing one callers try again";
 const NO_SOCKETS: &str = "no descriptor is treated as a socket";
 const ATTRIBUTES: &str = "extended attributes; callers go on without";
 const PINNED: &str = "pinned memory is the host's to give; callers go on without";
@@ -34,11 +36,11 @@ pub(super) const RULES: &[Rule] = &[
     // Paths.
     plain(
         libc::SYS_openat,
-        Errno(EACCES),
-        "files to write to, and any file once sealed, where none is granted",
+        Ask(Question::Null),
+        "files to write to, and any file once sealed, where none is granted; shells, git and Java open /dev/null so",
     ),
-    plain(libc::SYS_open, Errno(EACCES), "as openat"),
-    plain(libc::SYS_creat, Errno(EACCES), "as openat"),
+    plain(libc::SYS_open, Ask(Question::Null), "as openat"),
+    plain(libc::SYS_creat, Ask(Question::Null), "as openat"),
     plain(libc::SYS_openat2, Errno(ENOSYS), "its flags are in memory, where no filter sees them"),
     plain(
         libc::SYS_chdir,
@@ -121,7 +123,9 @@ pub(super) const RULES: &[Rule] = &[
     rule(libc::SYS_ioctl, &[is(1, libc::FIONREAD)], Errno(ENOTTY), "callers read instead"),
     rule(libc::SYS_ioctl, &[is(1, libc::FICLONE)], Errno(ENOTTY), COPIES),
     // The network.
-    plain(libc::SYS_socket, Errno(EAGAIN), "name service lookups; there is no network"),
+    rule(libc::SYS_socket, &[is(0, libc::AF_INET as u64)], Ask(Question::Network), NO_NETWORK),
+    rule(libc::SYS_socket, &[is(0, libc::AF_INET6 as u64)], Ask(Question::Network), NO_NETWORK),
+    plain(libc::SYS_socket, Errno(EACCES), "name service lookups; there is no other end"),
     plain(libc::SYS_getpeername, Errno(ENOTSOCK), NO_SOCKETS),
     plain(libc::SYS_getsockname, Errno(ENOTSOCK), NO_SOCKETS),
     plain(libc::SYS_getsockopt, Errno(ENOTSOCK), NO_SOCKETS),

@@ -65,6 +65,9 @@ pub(crate) fn check_under(policy: Policy, number: i64, args: [u64; 6], run: impl
             assert_eq!(violation.step, Step::Loader);
         }
         Some(Action::Errno(errno)) => assert_eq!(found, End::Exited { status: 100 + errno }, "{}", what()),
+        Some(Action::Ask(Question::Null | Question::Network)) => {
+            assert_eq!(found, End::Exited { status: 100 + libc::EACCES }, "{}", what());
+        }
         Some(Action::Ask(Question::Abort)) => {
             assert_eq!(found, End::Signal { signal: libc::SIGABRT, name: "SIGABRT" }, "{}", what());
         }

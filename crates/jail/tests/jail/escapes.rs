@@ -215,7 +215,7 @@ fn of_all_devices_a_program_has_the_one_that_is_empty() {
         assert_ne!(alone(&["read", "/dev/zero"], layers), WORKED, "{layer}");
     }
     assert_eq!(alone(&["read", "/dev/zero"], Layers::none()), WORKED, "the canary");
-    // It is written to where directories are granted; a device in one of those stays none.
+    // A device in a granted directory stays none.
     let directory = tempfile::tempdir().unwrap();
     let granted = |words: &[&str]| {
         let (host, guest) = (directory.path().to_owned(), directory.path().to_owned());
@@ -227,6 +227,67 @@ fn of_all_devices_a_program_has_the_one_that_is_empty() {
     if made.is_ok_and(|status| status.success()) {
         assert_eq!(granted(&["read", device.to_str().unwrap()]), refused(libc::EACCES));
     }
+}
+
+const NULL_FLAGS: [i32; 5] = [
+    libc::O_RDONLY,
+    libc::O_WRONLY,
+    libc::O_RDWR | libc::O_CLOEXEC,
+    libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC,
+    libc::O_WRONLY | libc::O_APPEND,
+];
+
+/// Shells, git and Java open it for writing, and end where they cannot.
+#[test]
+fn dev_null_is_there_to_read_and_write() {
+    let only = |layer| Layers::none().with(layer);
+    for layers in [Layers::none(), only(Layer::Mounts), only(Layer::Landlock), Layers::default()] {
+        for flags in NULL_FLAGS {
+            let words = ["null", &flags.to_string()];
+            assert_eq!(end(jail(&words).layers(layers)), WORKED, "{flags:#x} {layers:?}");
+        }
+    }
+    for flags in NULL_FLAGS {
+        let jailed = jail(&["sealed, null", &flags.to_string()]).spawn().unwrap();
+        jailed.seal().unwrap();
+        assert_eq!(crate::victims::finish(&jailed), WORKED, "{flags:#x}, sealed");
+        let directory = tempfile::tempdir().unwrap();
+        let (host, guest) = (directory.path().to_owned(), directory.path().to_owned());
+        let granted =
+            jail(&["null", &flags.to_string()]).path(PathGrant { host, guest, access: Access::ReadWrite });
+        assert_eq!(end(granted), WORKED, "{flags:#x}, with a directory");
+    }
+    // As the kernel answers for a device that is there.
+    for (flags, errno) in [
+        (libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, libc::EEXIST),
+        (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_WRONLY, libc::ENOTDIR),
+    ] {
+        assert_eq!(end(jail(&["null", &flags.to_string()])), refused(errno), "{flags:#x}");
+    }
+    // It has as many files as it may have.
+    let few = holdfast_jail::JailLimits { open_files: 5, ..Default::default() };
+    let limited = end(jail(&["open for ever", "/dev/null"]).layers(Layers::none()).limits(few));
+    assert_eq!(limited, refused(libc::EMFILE));
+}
+
+#[test]
+fn no_other_path_is_taken_for_dev_null() {
+    for path in
+        ["/dev/zero", "/dev/full", "/dev/null/", "/dev//null", "/dev/nul", "/dev/nulla", "dev/null", ""]
+    {
+        assert_eq!(end(jail(&["write", path])), refused(libc::EACCES), "{path:?}");
+    }
+    // Up to the last byte of its memory: all of the path, or a part of it.
+    assert_eq!(end(jail(&["write at the end of memory", "10"])), WORKED);
+    for bytes in ["9", "1"] {
+        assert_eq!(end(jail(&["write at the end of memory", bytes])), refused(libc::EACCES));
+    }
+    // The host looks at a copy and opens the device itself, so a path that changes meanwhile gains nothing.
+    let racer = |policy, times: &str| {
+        end(jail(&["race null", "/dev/zero", times]).layers(Layers::none()).policy(policy))
+    };
+    assert_eq!(racer(Policy::default(), "3000"), refused(libc::ENOENT));
+    assert_eq!(racer(Policy::open(), "10000000"), WORKED, "the canary");
 }
 
 #[test]
@@ -241,7 +302,8 @@ fn signals_reach_the_program_itself_with_and_without_a_process_name_space() {
 #[test]
 fn nobody_outside_can_be_connected_to() {
     let always = Layers::none();
-    let policy = Err(libc::EAGAIN);
+    // A lasting error: after a passing one programs try again for ever.
+    let policy = Err(libc::EACCES);
 
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = tcp.local_addr().unwrap().port().to_string();
