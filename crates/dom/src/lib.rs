@@ -31,6 +31,7 @@ mod matching;
 mod name;
 mod namespace;
 mod node;
+mod open_tag;
 mod parse;
 mod pass;
 mod plan;

@@ -1,8 +1,10 @@
 //! From bytes to a tree: pieces of a source go to html5ever, as long as no limit is passed.
 //!
-//! The source is taken for UTF-8; what is none becomes U+FFFD, as a browser shows it.
+//! The source is taken for UTF-8; what is none becomes U+FFFD, as a browser shows it. How a source is cut into pieces changes
+//! nothing.
 
 use std::io::Read;
+use std::rc::Rc;
 
 use html5ever::tendril::StrTendril;
 use html5ever::tokenizer::{BufferQueue, Tokenizer, TokenizerOpts};
@@ -13,6 +15,7 @@ use crate::arena::Arena;
 use crate::error::{DomError, Limit};
 use crate::limits::Limits;
 use crate::namespace::Namespace;
+use crate::open_tag::OpenTag;
 use crate::sink::Sink;
 use crate::tokens::{Tokens, feed};
 
@@ -33,12 +36,17 @@ const PIECE_BYTES: usize = 16 << 10;
 /// Longest start of a character that is not complete.
 const CHARACTER_REST_MAX: usize = 3;
 
-/// Parses a source to its end.
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// Parses a source to its end. A byte order mark at its start is none of its characters; every other U+FEFF is.
 pub(crate) fn parse(mut source: impl Read, options: &ParseOptions) -> Result<(Arena, Parsed), DomError> {
     let limits = options.limits.within_format();
-    let (tokenizer, queue) = (tokenizer(options, limits), BufferQueue::default());
+    let queue = Rc::new(BufferQueue::default());
+    let tokenizer = tokenizer(options, limits, queue.clone());
     let mut parsed = Parsed::default();
-    let mut token = TokenWatch { ended: 0, parts: 0 };
+    let mut token = TokenWatch::default();
+    let mut is_start = true;
     let mut piece = vec![0; PIECE_BYTES + CHARACTER_REST_MAX];
     let mut kept = 0;
     loop {
@@ -53,12 +61,17 @@ pub(crate) fn parse(mut source: impl Read, options: &ParseOptions) -> Result<(Ar
         let bytes = &piece[..kept + got];
         // The start of a character whose rest is still to come.
         let rest = if got == 0 { 0 } else { unfinished(bytes) };
-        let whole = &bytes[..bytes.len() - rest];
+        let mut whole = &bytes[..bytes.len() - rest];
+        if is_start && !whole.is_empty() {
+            // Once: a second mark is a character of the page.
+            whole = whole.strip_prefix(BYTE_ORDER_MARK).unwrap_or(whole);
+            is_start = false;
+        }
         if !whole.is_empty() {
             let text = String::from_utf8_lossy(whole);
             queue.push_back(StrTendril::from_slice(&text));
             feed(&tokenizer, &queue);
-            token.watch(&tokenizer.sink, whole, &limits)?;
+            token.watch(&tokenizer.sink, &text, &limits)?;
         }
         let end = bytes.len();
         piece.copy_within(end - rest..end, 0);
@@ -82,7 +95,7 @@ pub(crate) struct Parsed {
     pub(crate) errors: u64,
 }
 
-fn tokenizer(options: &ParseOptions, limits: Limits) -> Tokenizer<Tokens> {
+fn tokenizer(options: &ParseOptions, limits: Limits, queue: Rc<BufferQueue>) -> Tokenizer<Tokens> {
     let tree_builder = TreeBuilderOpts { scripting_enabled: options.scripting, ..TreeBuilderOpts::default() };
     let sink = Sink::new(limits);
     let (builder, initial_state) = match &options.fragment_of {
@@ -96,7 +109,9 @@ fn tokenizer(options: &ParseOptions, limits: Limits) -> Tokenizer<Tokens> {
             (builder, Some(state))
         }
     };
-    Tokenizer::new(Tokens::new(builder, limits), TokenizerOpts { initial_state, ..TokenizerOpts::default() })
+    // The tokenizer would discard a U+FEFF at the start of all that it is fed with, and behind each script (ADR 32).
+    let options = TokenizerOpts { initial_state, discard_bom: false, ..TokenizerOpts::default() };
+    Tokenizer::new(Tokens::new(builder, limits, queue), options)
 }
 
 fn not_passed(tokens: &Tokens) -> Result<(), DomError> {
@@ -106,26 +121,38 @@ fn not_passed(tokens: &Tokens) -> Result<(), DomError> {
     }
 }
 
-/// Watches that a tag ends before it has too many attributes: the tokenizer hands it over only then, and takes the longer for
-/// each attribute the more there are.
+/// Watches the token that has begun and not ended at the end of each piece. The tokenizer hands a tag over when it is complete, and compares
+/// each attribute with all before it.
+#[derive(Default)]
 struct TokenWatch {
     ended: u64,
     /// Bytes that separate attributes, since the last token.
     parts: u64,
+    tag: OpenTag,
 }
 
 impl TokenWatch {
-    fn watch(&mut self, tokens: &Tokens, piece: &[u8], limits: &Limits) -> Result<(), DomError> {
+    /// Looks at what was fed last.
+    fn watch(&mut self, tokens: &Tokens, piece: &str, limits: &Limits) -> Result<(), DomError> {
         not_passed(tokens)?;
         let ended = tokens.ended.get();
+        let mut open = piece.as_bytes();
         if ended != self.ended {
-            (self.ended, self.parts) = (ended, 0);
-            return Ok(());
+            (self.ended, self.parts, self.tag) = (ended, 0, OpenTag::default());
+            let read = piece.len().saturating_sub(tokens.left_at_end.get());
+            // A `<` behind another one is read before that one is handed over as text.
+            let start = if piece.as_bytes()[..read].ends_with(b"<") { read - 1 } else { read };
+            open = &piece.as_bytes()[start..];
+        } else {
+            let separates = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'"' | b'\'');
+            self.parts += piece.bytes().filter(separates).count() as u64;
+            if self.parts > limits.token_parts {
+                return Err(DomError::Limit { limit: Limit::TokenParts, max: limits.token_parts });
+            }
         }
-        let separates = |byte: &&u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b'"' | b'\'');
-        self.parts += piece.iter().filter(separates).count() as u64;
-        if self.parts > limits.token_parts {
-            return Err(DomError::Limit { limit: Limit::TokenParts, max: limits.token_parts });
+        self.tag.read(open);
+        if self.tag.attributes().saturating_sub(tokens.duplicates.get()) > u64::from(limits.attributes) {
+            return Err(DomError::Limit { limit: Limit::Attributes, max: limits.attributes.into() });
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! Invariant: what is stored beyond a limit is what one token makes, however much of the source is still with the tokenizer.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use html5ever::TokenizerResult;
 use html5ever::tokenizer::{BufferQueue, Token, TokenSink, TokenSinkResult, Tokenizer};
@@ -24,11 +25,30 @@ pub(crate) struct Tokens {
     pub(crate) ended: Cell<u64>,
     /// Attributes of all tags.
     attributes: Cell<u64>,
+    /// Attributes that the tag had already, since the last token.
+    pub(crate) duplicates: Cell<u64>,
+    /// What the tokenizer reads from, and bytes of it that were not read when the last token ended.
+    queue: Rc<BufferQueue>,
+    pub(crate) left_at_end: Cell<usize>,
 }
 
 impl Tokens {
-    pub(crate) fn new(builder: TreeBuilder<u32, Sink>, limits: Limits) -> Tokens {
-        Tokens { builder, limits, ended: Cell::new(0), attributes: Cell::new(0) }
+    pub(crate) fn new(builder: TreeBuilder<u32, Sink>, limits: Limits, queue: Rc<BufferQueue>) -> Tokens {
+        Tokens {
+            builder,
+            limits,
+            ended: Cell::new(0),
+            attributes: Cell::new(0),
+            duplicates: Cell::new(0),
+            queue,
+            left_at_end: Cell::new(0),
+        }
+    }
+
+    fn end_token(&self) {
+        self.ended.set(self.ended.get() + 1);
+        self.duplicates.set(0);
+        self.left_at_end.set(left_in(&self.queue));
     }
 
     /// The limit that was passed.
@@ -55,13 +75,16 @@ impl TokenSink for Tokens {
 
     fn process_token(&self, token: Token, line: u64) -> TokenSinkResult<u32> {
         match &token {
-            Token::ParseError(error) if error == DUPLICATE => self.count(1),
+            Token::ParseError(error) if error == DUPLICATE => {
+                self.count(1);
+                self.duplicates.set(self.duplicates.get() + 1);
+            }
             Token::ParseError(_) => {}
             Token::TagToken(tag) => {
-                self.ended.set(self.ended.get() + 1);
+                self.end_token();
                 self.count(tag.attrs.len());
             }
-            _ => self.ended.set(self.ended.get() + 1),
+            _ => self.end_token(),
         }
         if self.passed().is_some() {
             return TokenSinkResult::Continue;
@@ -76,6 +99,14 @@ impl TokenSink for Tokens {
     fn adjusted_current_node_present_but_not_in_html_namespace(&self) -> bool {
         self.builder.adjusted_current_node_present_but_not_in_html_namespace()
     }
+}
+
+/// Bytes that were not read. It is one part, but where the tokenizer has put something back.
+fn left_in(queue: &BufferQueue) -> usize {
+    let Some(part) = queue.pop_front() else { return 0 };
+    let bytes = part.len() + if queue.is_empty() { 0 } else { left_in(queue) };
+    queue.push_front(part);
+    bytes
 }
 
 /// Gives the tokenizer what is in the queue. Scripts are not run, and the encoding is known.
@@ -94,10 +125,11 @@ mod tests {
     fn one_piece_of_a_source_stores_no_more_beyond_a_limit_than_one_token_makes() {
         let limits = Limits { text_bytes: 50_000, ..Limits::default() };
         let builder = TreeBuilder::new(Sink::new(limits), TreeBuilderOpts::default());
-        let tokenizer = Tokenizer::new(Tokens::new(builder, limits), TokenizerOpts::default());
+        let queue = Rc::new(BufferQueue::default());
+        let tokens = Tokens::new(builder, limits, queue.clone());
+        let tokenizer = Tokenizer::new(tokens, TokenizerOpts::default());
         // Each paragraph has the bold text's element again, with its value.
         let source = format!("<p><b v='{}'>{}", "x".repeat(10_000), "<p>x".repeat(1_000));
-        let queue = BufferQueue::default();
         queue.push_back(source.as_str().into());
         feed(&tokenizer, &queue);
         tokenizer.end();

@@ -4,7 +4,9 @@
 mod common;
 
 use common::{empty, parsed, reopened};
-use holdfast_dom::{Documents, DomError, Kind, Limit, Limits, LoosePage, Namespace, ParseOptions, Quirks};
+use holdfast_dom::{
+    Documents, DomError, Kind, Limit, Limits, LoosePage, Namespace, Node, ParseOptions, Quirks,
+};
 use holdfast_heap::{Heap, OpenOptions};
 
 const PAGE: &str = "<!DOCTYPE html PUBLIC \"p\" \"s\"><!-- first --><title>A &amp; B</title>\
@@ -23,7 +25,7 @@ fn a_page_is_there_again_at_another_address_with_all_that_was_in_it() {
     assert_eq!(root.children().nth(1).unwrap().data(), Some(" first "));
     let html = page.root_element().unwrap();
     assert_eq!((html.name(), html.namespace()), (Some("html"), Some(Namespace::Html)));
-    let names = |node: holdfast_dom::Node<'_>| -> Vec<String> {
+    let names = |node: Node<'_>| -> Vec<String> {
         node.descendants().filter_map(|node| node.name().map(str::to_owned)).collect()
     };
     assert_eq!(
@@ -276,4 +278,126 @@ fn a_page_that_was_parsed_before_is_kept_as_if_it_had_been_parsed_there_also_in_
     heap.abort().unwrap();
     let documents = Documents::new(heap);
     assert_eq!(documents.open("page").unwrap().root().html().unwrap(), own.root().html().unwrap());
+}
+
+/// A source that gives a few bytes at a time.
+struct Pieces<'a>(&'a [u8], usize);
+
+impl std::io::Read for Pieces<'_> {
+    fn read(&mut self, target: &mut [u8]) -> std::io::Result<usize> {
+        let length = self.1.min(target.len()).min(self.0.len());
+        target[..length].copy_from_slice(&self.0[..length]);
+        self.0 = &self.0[length..];
+        Ok(length)
+    }
+}
+
+fn text_of(source: &[u8], piece: usize, options: &ParseOptions) -> String {
+    let page = LoosePage::parse(Pieces(source, piece), options).unwrap();
+    page.open().unwrap().root().text().unwrap()
+}
+
+/// The tokenizer was fed in pieces of 16 KiB, and threw a U+FEFF at the start of each away; that behind a script or a `<meta charset>`, too.
+#[test]
+fn a_byte_order_mark_counts_at_the_start_alone() {
+    let options = ParseOptions::default();
+    let fragment =
+        ParseOptions { fragment_of: Some((Namespace::Html, "div".to_owned())), ..ParseOptions::default() };
+    let start = "<meta charset=utf-8><p>";
+    // Before, on and behind each place at which a piece can end; the mark itself is three bytes.
+    for boundary in [16_384usize, 32_768, 49_152] {
+        for at in boundary - 4..=boundary + 1 {
+            for marks in ["\u{feff}", "\u{feff}\u{feff}", "\u{feff}a\u{feff}"] {
+                let wanted = format!("{}{marks}z", "a".repeat(at - start.len()));
+                let source = format!("{start}{wanted}");
+                for piece in [usize::MAX, 1_000] {
+                    for options in [&options, &fragment] {
+                        let text = text_of(source.as_bytes(), piece, options);
+                        assert!(text == wanted, "{at} {piece} {marks:?}: {} bytes", text.len());
+                    }
+                }
+            }
+        }
+    }
+    // In any piece, down to a byte.
+    for (source, wanted) in [
+        ("\u{feff}", ""),
+        ("\u{feff}x", "x"),
+        ("\u{feff}\u{feff}x", "\u{feff}x"),
+        ("\u{feff}<p>x", "x"),
+        (" \u{feff}x", "\u{feff}x"),
+        ("<p>\u{feff}x\u{feff}", "\u{feff}x\u{feff}"),
+        ("<script></script>\u{feff}x", "\u{feff}x"),
+        ("<meta charset=utf-8>\u{feff}x", "\u{feff}x"),
+        ("<textarea>\n\u{feff}x", "\u{feff}x"),
+        ("<title>&amp\u{feff}</title>", "&\u{feff}"),
+    ] {
+        for piece in 1..=source.len() {
+            let text = text_of(source.as_bytes(), piece, &options);
+            assert_eq!(text, wanted, "{source:?} in pieces of {piece}");
+        }
+    }
+    let (page, values) = ("<p title='\u{feff}\u{feff}a'><!--\u{feff}-->", ["\u{feff}\u{feff}a", "\u{feff}"]);
+    for piece in 1..=page.len() {
+        let page = LoosePage::parse(Pieces(page.as_bytes(), piece), &options).unwrap();
+        let document = page.open().unwrap();
+        let paragraph = document.root().descendants().find(|node| node.name() == Some("p")).unwrap();
+        let comment = paragraph.first_child().and_then(Node::data);
+        assert_eq!([paragraph.attribute("title").unwrap(), comment.unwrap()], values, "{piece}");
+    }
+}
+
+/// 80,000 attributes took 2.2 s, as the tokenizer compares each with all before it and hands over complete tags only.
+#[test]
+fn a_tag_with_too_many_attributes_is_read_no_further() {
+    /// A tag without end, and how much of it was read.
+    struct Tag(Vec<u8>, fn(u64) -> String, u64);
+    impl std::io::Read for Tag {
+        fn read(&mut self, target: &mut [u8]) -> std::io::Result<usize> {
+            while self.0.len() < target.len() {
+                self.0.extend_from_slice(self.1(self.2).as_bytes());
+                self.2 += 1;
+            }
+            let rest = self.0.split_off(target.len());
+            target.copy_from_slice(&std::mem::replace(&mut self.0, rest));
+            Ok(target.len())
+        }
+    }
+    let attributes: [fn(u64) -> String; 5] = [
+        |n| format!(" a{n}"),
+        |n| format!("/a{n}"),
+        |n| format!(" a{n}='>'"),
+        |n| format!("a{n}=\"<b>\""),
+        |n| format!(" a{n} = >", n = n).replace('>', "x"),
+    ];
+    // What the tokenizer reads ahead of what it hands over, too.
+    for start in ["<p ", "</p ", "x<p ", "<<p ", "</<p a></i ", "&am<p ", "<svg><p ", "<title></t<</title "] {
+        for (which, attribute) in attributes.into_iter().enumerate() {
+            let mut tag = Tag(start.into(), attribute, 0);
+            let refused = LoosePage::parse(&mut tag, &ParseOptions::default());
+            match refused {
+                Err(DomError::Limit { limit: Limit::Attributes, max: 1_023 }) => {}
+                other => panic!("{start:?} {which}: {:?}", other.map(|page| page.report())),
+            }
+            assert!(tag.2 <= 1_023 + 16_384, "{start:?} {which}: {} attributes were read", tag.2);
+        }
+    }
+    // What looks like attributes in a text, comment or script, and attributes that a tag has twice, is let pass.
+    let words = " a".repeat(20_000);
+    let once: String = (0..1_023).map(|n| format!(" a{n}")).collect();
+    for source in [
+        format!("<p>{words}"),
+        format!("<!--{words}-->"),
+        format!("<script>if (a <b{words}"),
+        format!("<title><b{words}"),
+        format!("<style><b{words}</style>"),
+        format!("<svg><![CDATA[<b{words}]]>"),
+        format!("<!doctype html {words}>"),
+        format!("<p{words}>"),
+        format!("<p{once}{once}>"),
+        format!("<p a='{words}{words}"),
+    ] {
+        let parsed = LoosePage::parse(source.as_bytes(), &ParseOptions::default());
+        assert!(parsed.is_ok(), "{:.20}: {:?}", source, parsed.err());
+    }
 }

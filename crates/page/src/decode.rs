@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE, WINDOWS_1252, X_USER_DEFINED};
 
+const BYTE_ORDER_MARK: char = '\u{feff}';
 /// Bytes that are looked at for a declaration.
 const PRESCAN_BYTES: usize = 1024;
 
@@ -22,7 +23,12 @@ pub(crate) fn decoded<'a>(bytes: &'a [u8], encoding: &'static Encoding) -> Cow<'
         // The parser replaces what is wrong itself.
         return Cow::Borrowed(bytes);
     }
-    match encoding.decode_with_bom_removal(bytes).0 {
+    let text = encoding.decode_with_bom_removal(bytes).0;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        // A character of the page: the parser takes the first mark for that of the encoding, which is gone.
+        return Cow::Owned(format!("{BYTE_ORDER_MARK}{text}").into_bytes());
+    }
+    match text {
         Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
         Cow::Owned(text) => Cow::Owned(text.into_bytes()),
     }
@@ -177,6 +183,28 @@ impl Iterator for Attributes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One mark belongs to the encoding; the parser takes away one more, so a second one is doubled.
+    #[test]
+    fn a_second_byte_order_mark_is_a_character() {
+        let text_of = |bytes: &[u8], said: Option<&str>| {
+            let source = decoded(bytes, encoding_of(bytes, said)).into_owned();
+            let page = holdfast_dom::LoosePage::parse(&source[..], &Default::default()).unwrap();
+            page.open().unwrap().root().text().unwrap()
+        };
+        let wide = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+        let long = "a".repeat(16_384 - 3);
+        for (bytes, said, text) in [
+            (wide("\u{feff}x"), None, "x".to_owned()),
+            (wide("\u{feff}\u{feff}x"), None, "\u{feff}x".to_owned()),
+            (wide(&format!("\u{feff}<p>{long}\u{feff}z")), None, format!("{long}\u{feff}z")),
+            ("\u{feff}\u{feff}x".into(), Some("text/html; charset=koi8-r"), "\u{feff}x".to_owned()),
+            (b"\x84\x31\x95\x33x".to_vec(), Some("text/html; charset=gb18030"), "\u{feff}x".to_owned()),
+            (b"\xd0".to_vec(), Some("text/html; charset=koi8-r"), "\u{43f}".to_owned()),
+        ] {
+            assert!(text_of(&bytes, said) == text, "{:?} {said:?}", &bytes[..bytes.len().min(12)]);
+        }
+    }
 
     #[test]
     fn the_encoding_is_that_of_the_first_bytes_or_the_server_or_the_page() {
