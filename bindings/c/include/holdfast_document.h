@@ -143,7 +143,7 @@ nv_node nv_doc_template_contents(nv_document document, nv_node node);
 const char *nv_doc_name(nv_document document, nv_node node, size_t *size);
 int nv_doc_namespace(nv_document document, nv_node node);
 
-/* The value of an element's attribute without a namespace. */
+/* The value of an element's first attribute of this name, with its prefix if it has one: "xlink:href". */
 const char *nv_doc_attribute(nv_document document, nv_node node, const char *name, size_t *size);
 
 /* How many attributes a node has, and one of them, from 0, in the order of the source. */

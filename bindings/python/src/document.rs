@@ -300,13 +300,9 @@ impl NativeDocument {
 
     /// Names, with prefixes, and values.
     fn attributes(&self, py: Python<'_>, id: u32) -> PyResult<Vec<(String, String)>> {
-        let qualified = |prefix: Option<&str>, name: &str| match prefix {
-            Some(prefix) => format!("{prefix}:{name}"),
-            None => name.to_owned(),
-        };
         self.node(py, id, |node| {
             let attributes = node.attributes();
-            attributes.map(|at| (qualified(at.prefix, at.name), at.value.to_owned())).collect()
+            attributes.map(|at| (at.qualified_name().into_owned(), at.value.to_owned())).collect()
         })
     }
 

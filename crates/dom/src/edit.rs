@@ -12,10 +12,11 @@ use zerocopy::IntoBytes;
 
 use crate::document::Document;
 use crate::error::{ChangeError, Damage, DomError, Limit};
-use crate::layout::{AttributeRecord, Header, Kind, NONE, NodeRecord, ORDERED, Room, name_hash};
+use crate::layout::{AttributeRecord, Header, Kind, NONE, NodeRecord, ORDERED, Room};
 use crate::limits::ATTRIBUTES_MAX;
 use crate::name::{attribute_name, element_name};
 use crate::namespace::Namespace;
+use crate::node::QualifiedName;
 
 /// A document that is being changed; see [`Documents::edit`](crate::Documents::edit).
 pub struct Edit<'tx, 'heap, B: Backing> {
@@ -169,8 +170,8 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         self.append(node, child)
     }
 
-    /// Gives an element an attribute without a namespace, or the one that it has another value; in HTML the name is brought to
-    /// lower case.
+    /// Gives the first attribute of this name, as the page writes it (`xlink:href`), another value; an element that has none of
+    /// the name gets one without a namespace. In HTML the name is brought to lower case.
     ///
     /// # Errors
     /// [`ChangeError::WrongKind`], [`ChangeError::BadName`]; [`DomError::Limit`] for an element with 1,023 of them; no room.
@@ -190,7 +191,7 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         })
     }
 
-    /// Takes an attribute without a namespace from an element; says whether it had it.
+    /// Takes the first attribute of this name, as the page writes it, from an element; says whether it had it.
     ///
     /// # Errors
     /// [`ChangeError::WrongKind`], [`ChangeError::BadName`]; no room.
@@ -326,14 +327,10 @@ impl<'tx, 'heap, B: Backing> Edit<'tx, 'heap, B> {
         name: &str,
     ) -> Result<Option<(u32, AttributeRecord)>, DomError> {
         let document = self.document()?;
-        let (attributes, hash) = (document.attributes_of(record), name_hash(name));
+        let (attributes, wanted) = (document.attributes_of(record), QualifiedName::new(name));
         // The numbers come second: there may be none that is one more.
         let found = attributes.iter().zip(record.data..).find(|(attribute, _)| {
-            document.name(attribute.name.into()).is_some_and(|record| {
-                record.hash == hash
-                    && record.namespace == Namespace::None as u8
-                    && document.bytes_at(record.local, record.local_length) == name.as_bytes()
-            })
+            document.name(attribute.name.into()).is_some_and(|record| wanted.is(&document, record))
         });
         let found = found.map(|(attribute, number)| (number, *attribute));
         document.unless_damaged(found)

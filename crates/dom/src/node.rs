@@ -3,10 +3,12 @@
 //! Invariant: an iterator ends, also over nodes that lead to each other in a circle: it makes no more steps than the document has
 //! nodes.
 
+use std::borrow::Cow;
+
 use crate::document::Document;
 use crate::error::{Damage, DomError};
 use crate::image::SHARED_BYTES_MAX;
-use crate::layout::{AttributeRecord, Kind, NAME_CLASS, NAME_ID, NodeRecord, name_hash};
+use crate::layout::{AttributeRecord, Kind, NAME_CLASS, NAME_ID, NameRecord, NodeRecord, name_hash};
 use crate::namespace::Namespace;
 
 /// A node: a number in a document.
@@ -35,12 +37,51 @@ impl std::fmt::Debug for Node<'_> {
 pub struct AttributeRef<'d> {
     /// Its namespace; none for most.
     pub namespace: Namespace,
-    /// Its prefix: `xlink` of `xlink:href` in SVG.
+    /// Its prefix: `xlink` of `xlink:href` in SVG; never empty.
     pub prefix: Option<&'d str>,
     /// Its name without prefix.
     pub name: &'d str,
     /// Its value.
     pub value: &'d str,
+}
+
+impl<'d> AttributeRef<'d> {
+    /// Its name as a page writes it, with the prefix: `xlink:href`.
+    #[must_use]
+    pub fn qualified_name(&self) -> Cow<'d, str> {
+        match self.prefix {
+            Some(prefix) => Cow::Owned(format!("{prefix}:{}", self.name)),
+            None => Cow::Borrowed(self.name),
+        }
+    }
+}
+
+/// The name of an attribute as a page writes it, to be compared with names of a document.
+pub(crate) struct QualifiedName<'n> {
+    whole: &'n str,
+    hash: u32,
+    /// What stands before and behind the first colon, and the hash of the latter.
+    parts: Option<(&'n str, &'n str, u32)>,
+}
+
+impl<'n> QualifiedName<'n> {
+    pub(crate) fn new(whole: &'n str) -> QualifiedName<'n> {
+        let parts = whole.split_once(':').map(|(prefix, local)| (prefix, local, name_hash(local)));
+        QualifiedName { whole, hash: name_hash(whole), parts }
+    }
+
+    pub(crate) fn is(&self, document: &Document<'_>, record: &NameRecord) -> bool {
+        let local_is = |hash, local: &str| {
+            record.hash == hash && document.bytes_at(record.local, record.local_length) == local.as_bytes()
+        };
+        if record.has_prefix == 0 || record.prefix_length == 0 {
+            return local_is(self.hash, self.whole);
+        }
+        self.parts.is_some_and(|(prefix, local, hash)| {
+            local_is(hash, local)
+                && document.bytes_at(record.prefix, record.prefix_length.into()) == prefix.as_bytes()
+        })
+    }
 }
 
 /// A document type.
@@ -190,13 +231,18 @@ impl<'d> Node<'d> {
         attributes.iter().map(|attribute| document.attribute(attribute))
     }
 
-    /// The value of an attribute without a namespace.
+    /// The value of the first attribute of this name, as the page writes it: `xlink:href` of SVG with its prefix.
     #[must_use]
     pub fn attribute(self, name: &str) -> Option<&'d str> {
-        self.attribute_in(Namespace::None, name)
+        let (document, wanted) = (self.document, QualifiedName::new(name));
+        let attributes = document.attributes_of(document.record(self.id)?);
+        let found = attributes.iter().find(|attribute| {
+            document.name(attribute.name.into()).is_some_and(|record| wanted.is(document, record))
+        })?;
+        Some(document.value_of(found))
     }
 
-    /// The value of an attribute.
+    /// The value of an attribute of a namespace, whose name is `name` without a prefix.
     #[must_use]
     pub fn attribute_in(self, namespace: Namespace, name: &str) -> Option<&'d str> {
         let (document, hash) = (self.document, name_hash(name));
@@ -329,7 +375,9 @@ impl<'heap> Document<'heap> {
         });
         AttributeRef {
             namespace,
-            prefix: (name.has_prefix != 0).then(|| self.str_at(name.prefix, name.prefix_length.into())),
+            // The parser gives `xmlns` a prefix of no letters.
+            prefix: (name.has_prefix != 0 && name.prefix_length != 0)
+                .then(|| self.str_at(name.prefix, name.prefix_length.into())),
             name: self.str_at(name.local, name.local_length),
             value: self.value_of(record),
         }

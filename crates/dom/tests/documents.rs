@@ -5,7 +5,7 @@ mod common;
 
 use common::{empty, parsed, reopened};
 use holdfast_dom::{
-    Documents, DomError, Kind, Limit, Limits, LoosePage, Namespace, Node, ParseOptions, Quirks,
+    Document, Documents, DomError, Kind, Limit, Limits, LoosePage, Namespace, Node, ParseOptions, Quirks,
 };
 use holdfast_heap::{Heap, OpenOptions};
 
@@ -400,4 +400,50 @@ fn a_tag_with_too_many_attributes_is_read_no_further() {
         let parsed = LoosePage::parse(source.as_bytes(), &ParseOptions::default());
         assert!(parsed.is_ok(), "{:.20}: {:?}", source, parsed.err());
     }
+}
+
+/// The parser's name of `xmlns` is one with a prefix of no letters, which was shown as `:xmlns`.
+#[test]
+fn attributes_of_svg_have_the_names_of_the_page() {
+    let source = "<svg xmlns='http://www.w3.org/2000/svg' xmlns:xlink='http://www.w3.org/1999/xlink' xml:lang=de \
+        viewbox='0 0 1 1'><use xlink:href='#a' href='#b' xlink:other=c /></svg><p xlink:href='#d' xmlns=e>";
+    let mut documents = parsed(source);
+    let names = |documents: &Documents<_>, wanted: &str| {
+        let page: Document<'_> = documents.open("page").unwrap();
+        let node = page.root().descendants().find(|node| node.name() == Some(wanted)).unwrap();
+        let names: Vec<String> =
+            node.attributes().map(|attribute| attribute.qualified_name().into_owned()).collect();
+        for name in &names {
+            assert!(node.attribute(name).is_some(), "{wanted} {name}");
+        }
+        (node.id(), names.join(" "))
+    };
+    assert_eq!(names(&documents, "svg").1, "xmlns xmlns:xlink xml:lang viewBox");
+    let (used, of_use) = names(&documents, "use");
+    assert_eq!(of_use, "xlink:href href xlink:other");
+    assert_eq!(names(&documents, "p").1, "xlink:href xmlns");
+    {
+        let page = documents.open("page").unwrap();
+        let node = page.node(used).unwrap();
+        assert_eq!(node.attribute("xlink:href"), Some("#a"));
+        assert_eq!(node.attribute("href"), Some("#b"));
+        assert_eq!(node.attribute_in(Namespace::XLink, "href"), Some("#a"));
+        assert_eq!(
+            (node.attribute(":href"), node.attribute("x:href"), node.attribute("xlink:")),
+            (None, None, None)
+        );
+    }
+    documents
+        .edit("page", |edit| {
+            edit.set_attribute(used, "xlink:href", "#new")?;
+            edit.set_attribute(used, "xlink:title", "t")?;
+            assert!(edit.remove_attribute(used, "href")?);
+            assert!(!edit.remove_attribute(used, "href")?);
+            Ok::<_, DomError>(())
+        })
+        .unwrap();
+    assert_eq!(names(&documents, "use").1, "xlink:href xlink:other xlink:title");
+    let html = documents.open("page").unwrap().root().html().unwrap();
+    assert!(html.contains(r##"<use xlink:href="#new" xlink:other="c" xlink:title="t">"##), "{html}");
+    assert!(html.contains(r#"<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="#), "{html}");
 }
