@@ -3,14 +3,12 @@
 //! SQLite runs what was registered for new connections (`sqlite3_auto_extension`), and an error of
 //! that is told with its text: `sqlite3_open` fails, and `sqlite3_errmsg` says why.
 //!
-//! Invariants: nothing is read from such a file, and nothing written. Where a program has taken the
-//! registration back, its first statement fails, with the same code.
+//! Invariants: nothing is read from such a file, and nothing written. Where SQLite runs nothing for
+//! new connections, a database is refused by the code alone.
 
 #![allow(unsafe_code, reason = "called by C, with its pointers")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::complaints;
 use crate::ffi::{self, IoMethods, RawFile};
@@ -62,18 +60,16 @@ static METHODS: IoMethods = IoMethods {
     unfetch: None,
 };
 
-/// New connections are looked at.
-static IS_TOLD: AtomicBool = AtomicBool::new(false);
-
-/// Has SQLite look at each new connection.
-pub(crate) fn look_at_connections(host: &Host) {
+/// Has SQLite run [`on_connection`] for the connection that it is opening, and each later one;
+/// false where it does not. Asked for with each database: a program, or the end of SQLite, may have
+/// taken it back. Not asked for earlier: it takes memory of SQLite's.
+pub(crate) fn look_at_connections(host: &Host) -> bool {
     // SAFETY: SQLite calls it with the arguments of an extension's entry point, whatever type it is
     // given here.
-    let told = unsafe {
+    unsafe {
         let entry = std::mem::transmute::<Entry, unsafe extern "C" fn()>(on_connection);
-        (host.auto_extension)(entry)
-    };
-    IS_TOLD.store(told == ffi::OK, Release);
+        (host.auto_extension)(entry) == ffi::OK
+    }
 }
 
 type Entry = unsafe extern "C" fn(*mut c_void, *mut *mut c_char, *const c_void) -> c_int;
@@ -86,10 +82,10 @@ type Entry = unsafe extern "C" fn(*mut c_void, *mut *mut c_char, *const c_void) 
 pub(crate) unsafe fn refuse(
     file: *mut RawFile,
     (flags, out_flags): (c_int, *mut c_int),
-    code: c_int,
-    text: String,
+    (code, text): (c_int, String),
+    is_told: bool,
 ) -> c_int {
-    if !IS_TOLD.load(Acquire) {
+    if !is_told {
         return code;
     }
     let refusal = Box::into_raw(Box::new(Refusal { code, text }));

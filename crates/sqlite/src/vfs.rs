@@ -50,7 +50,6 @@ pub fn register(host: Host, make_default: bool) -> c_int {
         }
         // What is wrong with it is told when a database is opened.
         let _ = complaints::configure();
-        refused::look_at_connections(host);
         // SAFETY: it is complete, and stays for as long as the process.
         unsafe { (host.vfs_register)(ours, c_int::from(make_default)) }
     })
@@ -192,11 +191,12 @@ fn open_main(
     out_flags: *mut c_int,
 ) -> c_int {
     let path = path_of(name);
+    let is_told = Host::get().is_some_and(refused::look_at_connections);
     let refuse = |error: &SqliteError| {
         // Also what SQLite calls busy: it is not asked again for a database that was not opened.
         host::log(error.code(), &error.to_string());
         // SAFETY: SQLite gives room for a file of ours.
-        unsafe { refused::refuse(file, (flags, out_flags), error.code(), error.to_string()) }
+        unsafe { refused::refuse(file, (flags, out_flags), (error.code(), error.to_string()), is_told) }
     };
     let wishes = match wishes(name, &path) {
         Ok(wishes) => wishes,
