@@ -64,7 +64,7 @@ fn a_flush_without_a_keeper_saves_what_is_in_memory_only() {
     let told = succeed(scratch.holdfast().args(["keeper", "status"]));
     assert!(told.contains("keeper: none") && told.contains("diary") && told.contains("crashed"), "{told}");
     let told = succeed(scratch.holdfast().args(["keeper", "flush"]));
-    assert!(told.contains("diary") && told.contains("1 heaps saved"), "{told}");
+    assert!(told.contains("diary") && told.contains("1 heap saved"), "{told}");
     lose_the_pool(&scratch);
     assert!(succeed(scratch.holdfast().args(["heap", "ls"])).contains("diary"));
     assert!(succeed(scratch.holdfast().args(["keeper", "metrics"])).contains("heap=\"diary\""));

@@ -272,9 +272,9 @@ fn the_program_paints_lists_shows_and_removes() {
     let ((listed, _), _) = say(&["ls"]);
     assert!(listed.contains("300x200@1") && listed.contains("a.html  A page"), "{listed}");
     let ((shown, _), _) = say(&["show", file]);
-    assert!(shown.contains("1 links") && shown.contains("b.html"), "{shown}");
+    assert!(shown.contains("1 link\n") && shown.contains("b.html"), "{shown}");
     let ((counted, _), code) = say(&["stats"]);
-    assert!(counted.starts_with("1 views in ") && code == 0, "{counted}");
+    assert!(counted.starts_with("1 view in ") && code == 0, "{counted}");
     let json =
         |arguments: &[&str]| -> serde_json::Value { serde_json::from_str(&say(arguments).0.0).unwrap() };
     let report = json(&["open", file, "--viewport", "300x200", "--json"]);
