@@ -94,7 +94,7 @@ fn a_database_that_was_saved_is_named_by_keeper_and_doctor_and_recovered_without
     let told = tell(&mut holdfast(&["doctor"])).out;
     assert!(told.contains(&format!("{path} (left by a crash")), "{told}");
     let told = succeed(&mut holdfast(&["keeper", "flush"]));
-    assert!(told.contains(&path) && told.contains("0 heaps and 1 databases saved"), "{told}");
+    assert!(told.contains(&path) && told.contains("0 heaps and 1 database saved"), "{told}");
     assert!(tell(&mut holdfast(&["doctor"])).out.contains(&format!("{path} (flushed or saved)")));
     std::fs::remove_dir_all(scratch.pool()).unwrap();
     let told = succeed(&mut holdfast(&["sqlite", "status", "notes.db"]));

@@ -27,6 +27,8 @@ use crate::driver::{Child, Ended};
 use crate::home::MIB;
 
 const TRIALS: u64 = 300;
+/// However many are asked for: a trial takes 40 ms, and those of the other tests of this row less than 3.
+const TRIALS_MAX: u64 = 30_000;
 /// More than any command takes for these files.
 const DATA_BYTES_MAX: u64 = 512 << 20;
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -64,6 +66,9 @@ pub(crate) fn drive() {
         let (path, sketch) = distorted(&scene.home, &mut trial.random);
         let commands = commands(&scene, &mut trial.random);
         attempt(&scene, &path, &sketch, &commands, &format!("seed {:#x}", trial.seed));
+        if trial.number + 1 == TRIALS_MAX {
+            break;
+        }
     }
 }
 
