@@ -20,6 +20,7 @@ mod sqlite;
 mod streams;
 mod tools;
 mod trace;
+mod terminals;
 mod trace_reports;
 mod trace_sandbox;
 mod trace_watch;

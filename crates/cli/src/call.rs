@@ -1,11 +1,12 @@
 //! `holdfast call`.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::path::Path;
 
 use holdfast_applet::{Applet, Call, CallError, Stdio};
 use holdfast_sys::counted::counted;
+use holdfast_sys::terminal::ShownLines;
 
 use crate::args::CallArgs;
 use crate::exit::{FOUND, Failure};
@@ -51,9 +52,15 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     done
 }
 
-/// What the applet wrote belongs to the person, not to the result.
+/// What the applet wrote belongs to the person, not to the result. A terminal gets it without what would steer it.
 fn show_output(stdout: &[u8], stderr: &[u8]) {
-    let _ = std::io::stderr().write_all(&[stdout, stderr].concat());
+    let said = [stdout, stderr].concat();
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        let _ = write!(out, "{}", ShownLines(&String::from_utf8_lossy(&said)));
+    } else {
+        let _ = out.write_all(&said);
+    }
 }
 
 fn input(args: &CallArgs) -> Result<Vec<u8>, Failure> {

@@ -13,6 +13,7 @@ use holdfast_sys::counted::counted;
 use holdfast_sys::dirty::{self, Kind};
 use holdfast_sys::file::space;
 use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
+use holdfast_sys::terminal::Shown;
 use serde::Serialize;
 
 use crate::args::DoctorArgs;
@@ -408,7 +409,7 @@ fn text(findings: &[Finding]) -> String {
             Grade::Missing => "MISSING",
             Grade::Note => "note   ",
         };
-        text.push_str(&format!("{sign}  {:<width$}  {}\n", finding.what, finding.found));
+        text.push_str(&format!("{sign}  {:<width$}  {}\n", finding.what, Shown(&finding.found)));
         if let Some(cost) = &finding.cost {
             text.push_str(&format!("         {:<width$}  -> {cost}\n", ""));
         }

@@ -1,7 +1,6 @@
 //! `holdfast keeper`: runs a keeper, or asks the one that runs. Where none does, `flush` and `status` do what they can
 //! themselves.
 
-use std::path::Path;
 
 use holdfast_keeper::{
     Cause, Client, Config, DatabaseStatus, FlushReport, Guard, Keeper, KeeperError, Kind, LeftWhy, PoolLimit,
@@ -12,7 +11,7 @@ use holdfast_sys::counted::counted;
 
 use crate::exit::{FOUND, Failure, OTHER};
 use crate::keeper_args::{AskArgs, KeeperCommand, KeeperRunArgs, Limit, ProfileArg, SocketArgs, StatusArgs};
-use crate::output::{print, print_json, print_table};
+use crate::output::{print, print_as_is, print_json, print_table, shown};
 use crate::size::show_size;
 
 pub fn run(command: &KeeperCommand) -> Result<u8, Failure> {
@@ -150,7 +149,7 @@ fn status(args: &StatusArgs) -> Result<u8, Failure> {
         } else {
             if args.watch.is_some() {
                 // The start of an empty screen.
-                print("\x1b[H\x1b[2J")?;
+                print_as_is("\x1b[H\x1b[2J")?;
             }
             show(&status, &places)?;
         }
@@ -263,8 +262,8 @@ fn show_served(served: &ServedStatus) -> Result<(), Failure> {
     print_table(&columns, &[0, 1, 2, 3, 4, 5, 6], &rows)
 }
 
-fn pool(places: &Places) -> impl std::fmt::Display + '_ {
-    Path::display(places.pool())
+fn pool(places: &Places) -> String {
+    shown(places.pool())
 }
 
 fn metrics(args: &SocketArgs) -> Result<u8, Failure> {

@@ -43,14 +43,17 @@ use std::io::IsTerminal;
 
 use clap::Parser;
 
+use holdfast_sys::terminal::{notice, steers};
+
 use crate::args::{Cli, Command, HeapCommand};
 use crate::exit::Failure;
 
 /// Runs one command to its end, as `main` does. The first argument is the program's name. Returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    let done = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let done = match Cli::try_parse_from(&arguments) {
         Ok(cli) => dispatch(cli),
-        Err(refused_or_help) => tell(&refused_or_help),
+        Err(refused_or_help) => tell(&refused_or_help, &arguments),
     };
     done.unwrap_or_else(|failure| {
         output::say(&failure.message);
@@ -59,7 +62,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 /// What is wrong with the arguments, or the help or version that they ask for.
-fn tell(error: &clap::Error) -> Result<u8, Failure> {
+fn tell(error: &clap::Error, arguments: &[OsString]) -> Result<u8, Failure> {
+    if error.use_stderr() && arguments.iter().any(|word| word.to_string_lossy().chars().any(steers)) {
+        // What was typed is repeated there, and file names are typed by patterns.
+        notice(error.render().to_string());
+        return Ok(exit::USAGE);
+    }
     // A person gets it in the colours that clap chooses. For a file it is printed here, where a full disk is noticed.
     if error.use_stderr() || std::io::stdout().is_terminal() {
         // What cannot be printed changes nothing: the exit code tells.

@@ -2,11 +2,13 @@
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
-use holdfast_sys::terminal::notice;
+use holdfast_sys::terminal::{Shown, ShownJson, ShownLines, notice};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Serialize, Serializer};
+use serde_json::ser::{Formatter, PrettyFormatter};
 
 use crate::exit::{Failure, OTHER};
 
@@ -15,8 +17,15 @@ pub fn print_table(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> Re
     print(&aligned(header, right, rows))
 }
 
+/// A path for a line of text: whatever its name is, it stays in the line, and steers no terminal.
+pub fn shown(path: &Path) -> String {
+    Shown(&path.display().to_string()).to_string()
+}
+
 /// Rows under a header, columns aligned; numbers and sizes (the columns named) to the right.
 pub fn aligned(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
+    let clean = |row: &Vec<String>| row.iter().map(|cell| Shown(cell).to_string()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(clean).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([header[column].chars().count()]).max().unwrap_or(0)
@@ -33,7 +42,7 @@ pub fn aligned(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String
         line.trim_end().to_owned()
     };
     let mut text = line(header) + "\n";
-    for row in rows {
+    for row in &rows {
         text.push_str(&line(&row.iter().map(String::as_str).collect::<Vec<_>>()));
         text.push('\n');
     }
@@ -42,8 +51,13 @@ pub fn aligned(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String
 
 /// Prints a value as JSON, indented.
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    print(&json_text(value)?)
+}
+
+/// A value as JSON, indented, with the end of a line.
+pub fn json_text(value: &impl Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(OTHER, error))?;
-    print(&(text + "\n"))
+    Ok(format!("{}\n", ShownJson(&text)))
 }
 
 /// Prints a sequence as JSON, indented, of which only one element is in memory at a time.
@@ -56,20 +70,69 @@ pub fn print_json_each<T: Serialize>(
     let mut out = BufWriter::new(io::stdout().lock());
     let mut failed = None;
     let until_failure = elements.map_while(|element| element.map_err(|error| failed = Some(error)).ok());
-    let mut serializer = serde_json::Serializer::pretty(&mut out);
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, Harmless(PrettyFormatter::new()));
     let written = serializer.collect_seq(until_failure).map_err(io::Error::from);
     written_out(written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()))?;
     failed.map_or(Ok(()), Err)
 }
 
-/// Prints lines, of which only one is in memory at a time.
+/// Indented JSON whose strings steer no terminal.
+struct Harmless(PrettyFormatter<'static>);
+
+impl Formatter for Harmless {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
+        write!(out, "{}", ShownJson(fragment))
+    }
+
+    fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_array(out)
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array(out)
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(out, first)
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array_value(out)
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object(out)
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object(out)
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(out, first)
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(out)
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object_value(out)
+    }
+}
+
+/// Prints lines of data, of which only one is in memory at a time: as they are, but to a terminal without what steers it.
 ///
 /// # Errors
 /// That of the first line that has one, or why nothing can be printed.
 pub fn print_each(lines: impl Iterator<Item = Result<String, Failure>>) -> Result<(), Failure> {
+    let is_terminal = io::stdout().is_terminal();
     let mut out = BufWriter::new(io::stdout().lock());
     for line in lines {
-        match writeln!(out, "{}", line?) {
+        let line = line?;
+        let written =
+            if is_terminal { writeln!(out, "{}", ShownLines(&line)) } else { writeln!(out, "{line}") };
+        match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             written => written_out(written)?,
         }
@@ -77,8 +140,14 @@ pub fn print_each(lines: impl Iterator<Item = Result<String, Failure>>) -> Resul
     written_out(out.flush())
 }
 
-/// Prints to standard output; a reader that went away (`| head`) is no failure.
+/// Prints to standard output, without what would steer a terminal: names in the text are other people's. A reader that went
+/// away (`| head`) is no failure.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_as_is(&ShownLines(text).to_string())
+}
+
+/// The same for text in which nothing is other people's, or is cleaned already: it may have colours.
+pub fn print_as_is(text: &str) -> Result<(), Failure> {
     written_out(io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()))
 }
 
@@ -119,7 +188,7 @@ pub fn with_progress<R>(what: &str, work: impl FnOnce() -> R) -> R {
         return work();
     }
     let (done, wait) = std::sync::mpsc::channel::<()>();
-    let what = what.to_owned();
+    let what = Shown(what).to_string();
     let watcher = std::thread::spawn(move || {
         if wait.recv_timeout(Duration::from_secs(1)).is_ok() {
             return;

@@ -9,7 +9,7 @@ use super::repair::Outlook;
 use super::{look, name_space};
 use crate::args::CheckArgs;
 use crate::exit::{BAD_FILE, FOUND, Failure};
-use crate::output::{print, print_json, say, with_progress};
+use crate::output::{print, print_json, say, shown, with_progress};
 use crate::size::show_size;
 
 /// Contradictions printed per heap; the rest is counted.
@@ -142,7 +142,7 @@ fn text(checked: &Checked) -> String {
     );
     let mut redundancy = String::new();
     for lost in &checked.lost_redundancy {
-        let path = lost.path.display();
+        let path = shown(&lost.path);
         redundancy.push_str(&format!(
             "  lost redundancy: {path}: {}; `holdfast heap repair {name}` mends it\n",
             lost.what

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{cut_off, name_space};
 use crate::exit::{Failure, OTHER, USAGE};
 use crate::heap_args::MapArgs;
-use crate::output::{print, print_json, with_progress};
+use crate::output::{print_as_is, print_json, with_progress};
 use crate::size::show_size;
 
 /// Cells in a row of the terminal: a segment, with room for the offset on 80 columns.
@@ -129,7 +129,7 @@ pub fn run(args: &MapArgs) -> Result<u8, Failure> {
         Some(path) => write_new(path, &svg(args.name.as_str(), &cells))?,
         None => {
             let colours = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            print(&terminal(&cells, colours))?;
+            print_as_is(&terminal(&cells, colours))?;
         }
     }
     Ok(0)

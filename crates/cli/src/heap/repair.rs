@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{name_space, words_of};
 use crate::exit::{BAD_FILE, DENIED, Failure};
 use crate::heap_args::RepairArgs;
-use crate::output::{print, print_json, with_progress};
+use crate::output::{print, print_json, shown, with_progress};
 
 const PAGE_BYTES: usize = 4096;
 /// Findings that the text shows.
@@ -207,7 +207,7 @@ fn text(repaired: &Repaired) -> String {
         text.push_str(&format!("and {} more (--json lists all)\n", repaired.findings.len() - SHOWN_MAX));
     }
     if let Some(copies) = &repaired.copies {
-        text.push_str(&format!("{name}: repaired; its files as they were are in {}\n", copies.display()));
+        text.push_str(&format!("{name}: repaired; its files as they were are in {}\n", shown(copies)));
     }
     text
 }

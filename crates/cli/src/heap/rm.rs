@@ -5,7 +5,7 @@ use holdfast_sys::counted::counted;
 
 use crate::args::RmArgs;
 use crate::exit::{BAD_FILE, Failure};
-use crate::output::{print, say};
+use crate::output::{print, say, shown};
 use crate::size::show_size;
 
 pub fn run(args: &RmArgs) -> Result<u8, Failure> {
@@ -55,11 +55,7 @@ fn with_remedy(name: &RegionName, failure: Failure) -> Failure {
 fn remove_damaged(names: &NameSpace, heaps: &[RegionName]) -> Result<u8, Failure> {
     for name in heaps {
         for file in names.remove_damaged(name)? {
-            print(&format!(
-                "{name}: {} removed ({})\n",
-                file.path.display(),
-                show_size(file.allocated_bytes)
-            ))?;
+            print(&format!("{name}: {} removed ({})\n", shown(&file.path), show_size(file.allocated_bytes)))?;
         }
     }
     Ok(0)

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{ROOTS_KEPT_MAX, RootName, look_at, name_space};
 use crate::exit::{BAD_FILE, FOUND, Failure, NOT_FOUND};
 use crate::heap_args::SalvageArgs;
-use crate::output::{print, print_json, with_progress};
+use crate::output::{print, print_json, shown, with_progress};
 use crate::size::show_size;
 
 /// What `--json` prints. Sizes in bytes.
@@ -172,7 +172,7 @@ fn text(salvaged: &Salvaged) -> String {
         (None, count) => counted(count, "contradiction"),
     };
     let mut lines = vec![
-        ("file", file.path.display().to_string()),
+        ("file", shown(&file.path)),
         ("name", file.name.as_ref().map_or("unknown".to_owned(), ToString::to_string)),
         ("header", header.to_owned()),
         ("data", data),
@@ -181,7 +181,7 @@ fn text(salvaged: &Salvaged) -> String {
     ];
     if let Some(continuation) = &file.continuation {
         let ContinuationReport { path, commits, damaged, .. } = continuation;
-        lines.push(("commits", format!("{} taken from {}", counted(*commits, "commit"), path.display())));
+        lines.push(("commits", format!("{} taken from {}", counted(*commits, "commit"), shown(path))));
         lines.extend(damaged.iter().map(|damaged| ("", format!("LOST what follows them: {damaged}"))));
     }
     if salvaged.error.is_none() {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Look, RootRow, look, ls, name_space};
 use crate::args::ShowArgs;
 use crate::exit::{BAD_FILE, Failure};
-use crate::output::{print, print_json, with_progress};
+use crate::output::{print, print_json, shown, with_progress};
 use crate::size::show_size;
 use crate::time::show_time;
 
@@ -128,7 +128,7 @@ fn file(file: Option<&FileSummary>) -> String {
         Some(file) => {
             format!(
                 "{} ({}, written {})",
-                file.path.display(),
+                shown(&file.path),
                 show_size(file.allocated_bytes),
                 show_time(file.modified_unix_s)
             )

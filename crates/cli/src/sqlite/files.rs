@@ -8,7 +8,7 @@ use holdfast_sqlite::{Recovered, SqliteError, Status};
 use serde::Serialize;
 
 use crate::exit::{BAD_FILE, Failure, HELD, NOT_FOUND, OTHER};
-use crate::output::{print, print_json, print_table, say};
+use crate::output::{print, print_json, print_table, say, shown};
 use crate::size::show_size;
 use crate::sqlite_args::{SqliteFilesArgs, SqliteRecoverArgs, SqliteStatusArgs};
 
@@ -88,7 +88,7 @@ fn show(file: &Path, found: Status) -> Shown {
 pub fn checkpoint(args: &SqliteFilesArgs) -> Result<u8, Failure> {
     let told = each(&args.files, |file| {
         holdfast_sqlite::checkpoint(file)?;
-        Ok(format!("{}: all commits are in the file\n", file.display()))
+        Ok(format!("{}: all commits are in the file\n", shown(file)))
     });
     let (lines, worst) = told?;
     print(&lines.concat())?;
@@ -98,7 +98,7 @@ pub fn checkpoint(args: &SqliteFilesArgs) -> Result<u8, Failure> {
 pub fn release(args: &SqliteFilesArgs) -> Result<u8, Failure> {
     let told = each(&args.files, |file| {
         holdfast_sqlite::release(file)?;
-        Ok(format!("{}: complete, until a program writes to it again\n", file.display()))
+        Ok(format!("{}: complete, until a program writes to it again\n", shown(file)))
     });
     let (lines, worst) = told?;
     print(&lines.concat())?;
@@ -122,7 +122,7 @@ pub fn recover(args: &SqliteRecoverArgs) -> Result<u8, Failure> {
             }
             Recovered::Discarded => "taken as it is: what was elsewhere is dropped",
         };
-        Ok(format!("{}: {what}\n", file.display()))
+        Ok(format!("{}: {what}\n", shown(file)))
     });
     let (lines, worst) = told?;
     print(&lines.concat())?;

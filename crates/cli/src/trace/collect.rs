@@ -13,7 +13,7 @@ use holdfast_trace::summary::{Options, Summary};
 
 use super::terminal::{self, Live};
 use crate::exit::{Failure, NO_ROOM, OTHER};
-use crate::output::print;
+use crate::output::print_as_is;
 use crate::trace_show_args::{ByArg, SchemeArg, ShowArgs, SleepArg, SumArgs};
 
 /// What a trace is summed up in.
@@ -140,7 +140,7 @@ pub fn takes_output(show: &ShowArgs) -> bool {
 /// Writes a report to its file; - is standard output.
 pub fn save(path: &Path, text: &str) -> Result<(), Failure> {
     if is_output(path) {
-        return print(text);
+        return print_as_is(text);
     }
     Ok(write_whole(path, |out| out.write_all(text.as_bytes()))?)
 }

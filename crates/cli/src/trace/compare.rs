@@ -19,7 +19,7 @@ use super::collect::{self, Collector, save};
 use super::measure::{catch, choose};
 use super::terminal::{Hushed, Stream};
 use crate::exit::{BAD_FILE, Failure, NOT_FOUND, OTHER, USAGE};
-use crate::output::{print, say};
+use crate::output::{print_as_is, say};
 use crate::trace_args::TraceReportArgs;
 use crate::trace_show_args::{CompareArgs, SumArgs, TraceDiffArgs, TraceImportArgs, TraceMatrixArgs};
 
@@ -30,7 +30,7 @@ const JSON_BYTES_MAX: u64 = 1 << 30;
 pub fn report(options: &TraceReportArgs) -> Result<u8, Failure> {
     let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
     if options.show.perfetto.is_none() {
-        collect::show(&load(&options.file, &options.show.sum)?, &options.show, &look, print)?;
+        collect::show(&load(&options.file, &options.show.sum)?, &options.show, &look, print_as_is)?;
         return Ok(0);
     }
     // Every call is wanted, so it takes a recording.
@@ -41,7 +41,7 @@ pub fn report(options: &TraceReportArgs) -> Result<u8, Failure> {
     let (mut report, lanes) = collector.finish(recording.about().into());
     report.crossings = crossings;
     lanes?;
-    collect::show(&report, &options.show, &look, print)?;
+    collect::show(&report, &options.show, &look, print_as_is)?;
     Ok(0)
 }
 
@@ -209,7 +209,7 @@ fn show(
         save(path, &json())?;
         printed |= path.as_os_str() == "-";
     }
-    if printed { Ok(()) } else { print(&tables(&collect::look(&options.sum, None, Stream::Output))) }
+    if printed { Ok(()) } else { print_as_is(&tables(&collect::look(&options.sum, None, Stream::Output))) }
 }
 
 pub fn import(options: &TraceImportArgs) -> Result<u8, Failure> {
@@ -246,10 +246,10 @@ pub fn import(options: &TraceImportArgs) -> Result<u8, Failure> {
     }
     let report = summary.into_report(imported.source(&name));
     let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
-    collect::show(&report, &options.show, &look, print)?;
+    collect::show(&report, &options.show, &look, print_as_is)?;
     if let Some(path) = options.beside.as_ref().filter(|_| !collect::takes_output(&options.show)) {
         let measured = load(path, &options.show.sum)?;
-        print(&format!("\n{}", import::terminal(&Beside::of(&report, &measured), &look)))?;
+        print_as_is(&format!("\n{}", import::terminal(&Beside::of(&report, &measured), &look)))?;
     }
     Ok(0)
 }

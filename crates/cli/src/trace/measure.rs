@@ -14,7 +14,7 @@ use super::crossing::Crossing;
 use super::failure_of_run;
 use super::terminal::{Live, Stream};
 use crate::exit::{Failure, HOST_FAILED, OTHER};
-use crate::output::{print, print_beside, say};
+use crate::output::{print_as_is, print_beside, say};
 use crate::trace_args::{BackendArg, MeasureArgs, TraceAttachArgs, TraceRunArgs};
 use crate::trace_show_args::ShowArgs;
 
@@ -64,7 +64,7 @@ pub fn attach(options: TraceAttachArgs) -> Result<u8, Failure> {
         Stopped::Other(failure) => failure,
     })?;
     let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
-    collect::show(&traced.report, &options.show, &look, print)?;
+    collect::show(&traced.report, &options.show, &look, print_as_is)?;
     traced.lanes?;
     traced.recording?;
     Ok(0)

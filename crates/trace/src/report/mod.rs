@@ -15,6 +15,8 @@ pub mod text;
 mod tsv;
 pub mod watch;
 
+use holdfast_sys::terminal::ShownJson;
+
 pub use document::Report;
 pub use file::{Whole, WriteError, write_whole};
 pub use folded::{Part, folded};
@@ -32,9 +34,9 @@ pub fn json(report: &Report) -> String {
 /// JSON of plain data, such as a comparison or a matrix.
 #[must_use]
 pub fn pretty(value: &impl serde::Serialize) -> String {
-    serde_json::to_string_pretty(value).map(|text| text + "\n").unwrap_or_else(|error| {
-        unreachable!("structs with string keys and finite numbers are always JSON: {error}")
-    })
+    serde_json::to_string_pretty(value).map(|text| format!("{}\n", ShownJson(&text))).unwrap_or_else(
+        |error| unreachable!("structs with string keys and finite numbers are always JSON: {error}"),
+    )
 }
 
 #[cfg(test)]
