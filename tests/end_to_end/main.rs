@@ -17,6 +17,7 @@ mod repairs;
 mod roots;
 mod rubbish;
 mod sqlite;
+mod scarce;
 mod streams;
 mod tools;
 mod trace;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use holdfast_jail::{End, JailError, KillReason, LimitHit};
 use holdfast_region::{CloseReport, Region, RegionError};
+use holdfast_sys::shortage;
 use holdfast_wasm::WasmError;
 
 use crate::heap_recovery::{Recovery, RecoveryError, recover};
@@ -112,13 +113,29 @@ pub enum Failure {
     #[error("the heap failed: {0}")]
     Heap(#[from] RegionError),
     /// The host itself failed.
-    #[error("could not {step}: {source}")]
+    #[error("could not {step}: {source}{}", remedy(source))]
     Host {
         /// What it was doing.
         step: &'static str,
         /// The kernel's answer.
         source: io::Error,
     },
+}
+
+/// What to do about an error that is about a limit of this process.
+fn remedy(error: &io::Error) -> String {
+    // An error of a lower layer has the kernel's within.
+    let within = error.get_ref().and_then(|inner| {
+        let mut next: Option<&(dyn std::error::Error + 'static)> = Some(inner);
+        while let Some(one) = next {
+            if let Some(found) = one.downcast_ref::<io::Error>().and_then(shortage::remedy) {
+                return Some(found);
+            }
+            next = one.source();
+        }
+        None
+    });
+    shortage::remedy(error).or(within).map(|text| format!("; {text}")).unwrap_or_default()
 }
 
 /// What failed, for callers that only branch (exit codes, retries).
@@ -204,6 +221,7 @@ fn jail_kind(error: &JailError) -> FailureKind {
         | JailError::Died { .. }
         | JailError::Stuck { .. }
         | JailError::Host { .. }
+        | JailError::ResourceLimit { .. }
         | JailError::Ended => FailureKind::Host,
         _ => FailureKind::CannotLoad,
     }
@@ -242,6 +260,9 @@ impl AppletError {
 impl fmt::Display for AppletError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}", self.failure)?;
+        if self.metrics.network_refusals > 0 {
+            write!(formatter, "; it had asked for the network, which no applet has")?;
+        }
         if let Some(heap) = &self.heap {
             if heap.is_read_only
                 && matches!(self.failure, Failure::Ended { end: End::Signal { name: "SIGSEGV", .. } })
@@ -259,9 +280,6 @@ impl fmt::Display for AppletError {
             if let Some(Err(error)) = &heap.close {
                 write!(formatter, "; the heap {:?} could not be closed in order: {error}", heap.name)?;
             }
-        }
-        if self.metrics.network_refusals > 0 {
-            write!(formatter, "; it had asked for the network, which no applet has")?;
         }
         Ok(())
     }

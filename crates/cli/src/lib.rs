@@ -79,6 +79,10 @@ fn tell(error: &clap::Error, arguments: &[OsString]) -> Result<u8, Failure> {
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
+    // A traced program is started as any other.
+    if !matches!(cli.command, Command::Trace(_)) {
+        holdfast_sys::file_size_signal::ignore();
+    }
     match cli.command {
         Command::Run(options) => run::run(options),
         Command::Call(options) => call::run(options),

@@ -7,6 +7,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use holdfast_sys::shortage;
+
 use crate::layers::Weakness;
 
 /// Why a program could not be jailed, or not be sealed.
@@ -14,7 +16,7 @@ use crate::layers::Weakness;
 #[non_exhaustive]
 pub enum JailError {
     /// The program's file cannot be opened.
-    #[error("{}: {source}; check the path and its permissions", path.display())]
+    #[error("{}: {source}; {}", path.display(), advice(source, "check the path and its permissions"))]
     Program {
         /// The file.
         path: PathBuf,
@@ -54,7 +56,10 @@ pub enum JailError {
         advice: &'static str,
     },
     /// A step of the set-up failed.
-    #[error("the jail's step {step:?} failed: {source}; `holdfast doctor` tells what this machine offers")]
+    #[error(
+        "the jail's step {step:?} failed: {source}; {}",
+        advice(source, "`holdfast doctor` tells what this machine offers")
+    )]
     Step {
         /// The step.
         step: &'static str,
@@ -76,14 +81,39 @@ pub enum JailError {
         limit: Duration,
     },
     /// The host itself could not do something.
-    #[error("{what}: {source}; free some resources (descriptors, memory, processes) and try again")]
+    #[error(
+        "{what}: {source}; {}",
+        advice(source, "free some resources (descriptors, memory, processes) and try again")
+    )]
     Host {
         /// What was tried.
         what: &'static str,
         /// What the system said.
         source: io::Error,
     },
+    /// This process may have less of something than the program is to get.
+    #[error(
+        "the applet needs {needed} {what}, and this process may have {may_have} (`{command}`); raise that limit where the host \
+         is started, or {instead}"
+    )]
+    ResourceLimit {
+        /// What there is too little of, with its unit.
+        what: &'static str,
+        /// The command of shells that sets the limit.
+        command: &'static str,
+        /// The limit of this process.
+        may_have: u64,
+        /// What the program cannot do without.
+        needed: u64,
+        /// What to do instead of raising it.
+        instead: &'static str,
+    },
     /// The program has ended already.
     #[error("the program has ended; ask `end` how")]
     Ended,
+}
+
+/// What to do about an error of the kernel that is about a limit of this process; else something of general use.
+fn advice(error: &io::Error, otherwise: &'static str) -> &'static str {
+    shortage::remedy(error).unwrap_or(otherwise)
 }

@@ -36,6 +36,7 @@ pub mod policy;
 mod prepare;
 mod program;
 mod relay;
+mod resources;
 mod root;
 mod ruleset;
 mod setup;

@@ -12,7 +12,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
-use holdfast_sys::spawn::{Limit, Steps};
+use holdfast_sys::spawn::Steps;
+use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::PidfdFlags;
 use rustix::thread::CapabilitySet;
@@ -25,11 +26,9 @@ use crate::layers::Layer;
 use crate::machine::{IPC, Machine, NOBODY};
 use crate::policy::{Given, Policy};
 use crate::program::Program;
+use crate::resources;
 use crate::root;
 use crate::ruleset;
-
-/// Descriptors for the child are kept above those that it will have.
-const FIRST_OWN: RawFd = 128;
 
 /// The child's list, and what belongs to it.
 pub(crate) struct Prepared {
@@ -50,9 +49,15 @@ pub(crate) fn prepare(
 ) -> Result<Prepared, JailError> {
     let host = |what| move |source: io::Error| JailError::Host { what, source };
     let mut kept = Vec::new();
+    // Descriptors for the child are kept right above those that it will have, the program's own file being the last of these:
+    // there may be few.
+    let first_own = jail.descriptors.keys().max().map_or(2, |last| *last) + 2;
     let mut keep = |fd: OwnedFd| -> Result<RawFd, JailError> {
-        let high = rustix::io::fcntl_dupfd_cloexec(&fd, FIRST_OWN)
-            .map_err(|error| host("copy a descriptor")(error.into()))?;
+        let high = rustix::io::fcntl_dupfd_cloexec(&fd, first_own).map_err(|error| {
+            // The number asked for is beyond the limit.
+            let error = if error == Errno::INVAL { Errno::MFILE } else { error };
+            host("copy a descriptor")(error.into())
+        })?;
         kept.push(high);
         Ok(kept.last().map_or(-1, AsRawFd::as_raw_fd))
     };
@@ -155,7 +160,7 @@ pub(crate) fn prepare(
     }
     steps.duplicate(program_file, given.program_descriptor as RawFd, true);
     steps.close_range(given.program_descriptor + 1, u32::MAX);
-    for (name, limit) in limits(jail, &given, in_user_name_space) {
+    for (name, limit) in resources::limits(&jail.limits, &given, in_user_name_space)? {
         steps.limit(name, limit);
     }
     steps.be_nice(jail.limits.nice);
@@ -183,33 +188,4 @@ fn text(what: &'static str, value: &OsStr) -> Result<CString, JailError> {
         value: value.display().to_string(),
         advice: "remove the NUL byte",
     })
-}
-
-/// Resource limits. How many processes there are is counted for each user of each user name space: that is the
-/// program's own number in one of its own; elsewhere others are counted too, and the supervisor alone counts.
-fn limits(jail: &Jail, given: &Given, in_user_name_space: bool) -> Vec<(&'static str, Limit)> {
-    let limit = |name, resource, value| (name, Limit { resource, value });
-    let ours = &jail.limits;
-    let files = given.first_free_descriptor + ours.open_files.max(2);
-    let mut limits = vec![
-        limit("limit the address space", libc::RLIMIT_AS, ours.address_space_bytes),
-        limit("limit the data", libc::RLIMIT_DATA, ours.private_bytes),
-        limit("limit the stack", libc::RLIMIT_STACK, ours.stack_bytes),
-        limit("limit the files", libc::RLIMIT_NOFILE, files.into()),
-        limit("limit the size of files", libc::RLIMIT_FSIZE, ours.file_size_bytes),
-        limit("limit core dumps", libc::RLIMIT_CORE, 0),
-        limit("limit locked memory", libc::RLIMIT_MEMLOCK, 0),
-        limit("limit message queues", libc::RLIMIT_MSGQUEUE, 0),
-        limit("limit real-time priority", libc::RLIMIT_RTPRIO, 0),
-        limit("limit priority", libc::RLIMIT_NICE, 0),
-        limit("limit signals that wait", libc::RLIMIT_SIGPENDING, 64),
-    ];
-    if let Some(time) = ours.cpu_time {
-        // The supervisor is exact; this is for when it is late.
-        limits.push(limit("limit CPU time", libc::RLIMIT_CPU, time.as_secs() + 2));
-    }
-    if in_user_name_space {
-        limits.push(limit("limit processes", libc::RLIMIT_NPROC, ours.threads.into()));
-    }
-    limits
 }

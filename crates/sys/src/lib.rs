@@ -9,6 +9,7 @@ pub mod directory;
 pub mod dirty;
 pub mod fault;
 pub mod file;
+pub mod file_size_signal;
 pub mod futex;
 pub mod lease;
 pub mod lock;
@@ -27,8 +28,10 @@ pub mod remote_memory;
 pub mod scheduling;
 pub mod seccomp;
 pub mod shared_memory;
+pub mod shortage;
 #[cfg(target_arch = "x86_64")]
 pub mod spawn;
+pub mod special_bits;
 pub mod terminal;
 pub mod window;
 pub mod write_out;

@@ -14,6 +14,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use holdfast_sys::mapping::{self, HUGE_PAGE_BYTES, Prot, Reservation};
+use holdfast_sys::shortage;
 use wasmtime::{LinearMemory, MemoryCreator, MemoryType};
 
 use crate::heap_link::HeapLink;
@@ -61,7 +62,10 @@ unsafe impl MemoryCreator for Creator {
         let link = INSTANTIATING.take().ok_or("a memory that belongs to no applet")?;
         AppletMemory::new(link, minimum, capacity_bytes, guard_size_in_bytes)
             .map(|memory| Box::new(memory) as Box<dyn LinearMemory>)
-            .map_err(|error| format!("reserving {capacity_bytes} bytes of address space: {error}"))
+            .map_err(|error| {
+                let remedy = shortage::remedy(&error).map(|text| format!("; {text}")).unwrap_or_default();
+                format!("reserving {capacity_bytes} bytes of address space: {error}{remedy}")
+            })
     }
 }
 
