@@ -14,6 +14,7 @@ mod model;
 mod page;
 mod programs;
 mod repairs;
+mod rights;
 mod roots;
 mod rubbish;
 mod sqlite;

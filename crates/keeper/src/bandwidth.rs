@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use holdfast_sys::file::{private_options, sync_directory};
+use holdfast_sys::file::{private_options, sync_directory, write_private};
 
 /// What a measurement writes. Enough for caches in the disk not to hide what it is like; not so much that flash minds.
 const TRIAL_BYTES: u64 = 8 << 20;
@@ -90,7 +90,8 @@ impl Bandwidth {
         self.take(costs);
         if let Some(path) = &self.kept_at {
             // Measured again by the next keeper if it cannot be kept.
-            let _ = fs::write(path, format!("{} {}\n", self.bytes_per_s, self.per_heap.as_micros()));
+            let text = format!("{} {}\n", self.bytes_per_s, self.per_heap.as_micros());
+            let _ = write_private(path, text.as_bytes());
         }
     }
 }

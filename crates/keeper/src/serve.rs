@@ -10,8 +10,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::closer::{self, Closer};
 use crate::error::{KeeperError, Result};
@@ -19,6 +21,8 @@ use crate::wire::{Answer, Ask, LENGTH_BYTES, REQUEST_BYTES_MAX, Reply, VERSION, 
 
 /// More wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 16;
+/// As the standard library has it.
+const BACKLOG: i32 = 128;
 /// How long a connection may take for all of it.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(5);
 /// How long no connection is taken when the kernel has no descriptor left: the listener would be ready for ever.
@@ -53,6 +57,17 @@ pub(crate) enum Progress {
     Done,
 }
 
+/// A socket at a path that nobody else can connect to, from the first moment on: the mode of its file is that of the socket, less
+/// the umask.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
 impl Server {
     /// Listens at a path. What a keeper that was killed left there is removed: the caller is the only keeper.
     pub(crate) fn bind(path: &Path) -> Result<Server> {
@@ -62,7 +77,7 @@ impl Server {
             }
             _ => {}
         }
-        Server::new(UnixListener::bind(path).map_err(KeeperError::io("listen at", path))?)
+        Server::new(bind_private(path).map_err(KeeperError::io("listen at", path))?)
     }
 
     /// Listens with what somebody else made.

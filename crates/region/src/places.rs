@@ -11,7 +11,7 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -478,12 +478,16 @@ pub(crate) fn check_owner(path: &Path, owner: u32) -> Result<(), PlaceError> {
 /// without.
 fn note_home(pool: &Path, home: &Path) {
     let note = pool.join("home");
-    if note.symlink_metadata().is_ok() {
+    if let Ok(found) = note.symlink_metadata() {
+        // Made by an earlier version, under a umask that left it open to others.
+        if found.is_file() && found.mode() & 0o077 != 0 {
+            let _ = std::fs::set_permissions(&note, Permissions::from_mode(0o600));
+        }
         return;
     }
     let mut text = home.as_os_str().as_bytes().to_vec();
     text.push(b'\n');
-    let _ = std::fs::write(&note, text);
+    let _ = holdfast_sys::file::write_private(&note, &text);
 }
 
 fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {

@@ -9,9 +9,9 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 16] = b"\0holdfast stub\0\0";
@@ -39,7 +39,11 @@ pub(crate) fn write(database: &Path, super_journal: &[u8]) -> io::Result<()> {
     let sum = super_journal.iter().fold(0_u32, |sum, byte| sum.wrapping_add(i32::from(*byte as i8) as u32));
     bytes.extend_from_slice(&sum.to_be_bytes());
     bytes.extend_from_slice(&JOURNAL_MAGIC);
-    std::fs::write(journal_path(database), bytes)
+    // With the rights of its database, as SQLite makes it.
+    let mode = database.metadata().map_or(0o600, |found| found.mode() & 0o666);
+    let mut options = File::options();
+    let file = options.write(true).create(true).truncate(true).mode(mode).open(journal_path(database));
+    file?.write_all(&bytes)
 }
 
 /// Removes the stub, if it is one.

@@ -4,11 +4,11 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -98,6 +98,33 @@ pub fn private_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32 | OFlags::CLOEXEC.bits() as i32);
     options
+}
+
+/// Options for a file that the user named and may show to others (a picture, a report): others can read it where the umask lets
+/// them, and never write to it, whatever the umask is.
+#[must_use]
+pub fn shown_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o644);
+    options
+}
+
+/// Writes such a file, in place of one that is there.
+///
+/// # Errors
+/// What the kernel reports; the file may then be cut off.
+pub fn write_shown(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    shown_options().write(true).create(true).truncate(true).open(path)?.write_all(bytes)
+}
+
+/// Writes a file that is this user's alone, also where one with other rights is there.
+///
+/// # Errors
+/// What the kernel reports; a symbolic link is refused. The file may then be cut off.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = private_options().write(true).create(true).truncate(true).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(bytes)
 }
 
 /// A file in memory without a name, `len_bytes` long, all hole. It is gone with its last descriptor and mapping.

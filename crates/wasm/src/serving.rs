@@ -20,12 +20,14 @@ use holdfast_channel::hello::Names;
 use holdfast_channel::protocol::{HostMessage, Kind};
 use holdfast_crossings::{Applet, Kind as AppletKind, Mark};
 use holdfast_region::Region;
+use holdfast_sys::special_bits::Surrendered;
 use tokio::runtime::{Handle, Runtime};
 
 use crate::code::{Code, LoadReport};
 use crate::control::{Control, Interrupt};
 use crate::error::WasmError;
 use crate::execution::{self, Done, Execution, Terms};
+use crate::grant::Access;
 use crate::heap_link::HeapLink;
 use crate::limits::Limits;
 use crate::mailbox::{Mailbox, Message, PAYLOAD_BYTES_MAX, Seen};
@@ -102,6 +104,8 @@ pub struct Serving {
     called: Instant,
     look_every: Option<Duration>,
     time_limit: Option<Duration>,
+    /// It may write to files of the host, which then must not keep set-user-ID bits.
+    writes_files: bool,
     /// Outlives the execution, which marks things of it.
     crossings: Applet,
 }
@@ -171,6 +175,7 @@ impl Serving {
             called: Instant::now(),
             look_every: None,
             time_limit: None,
+            writes_files: options.dirs.iter().any(|dir| dir.access == Access::ReadWrite),
             crossings,
         })
     }
@@ -351,7 +356,9 @@ impl Serving {
         };
         // Nearly always this is all there is to it. Timers and streams need the runtime around them.
         let clocks = Clocks::start();
+        let writes_files = self.writes_files;
         let event = {
+            let _rights = Surrendered::begin(writes_files);
             let _inside = runtime.enter();
             let _turn = crossings.turn();
             poll(&mut Context::from_waker(Waker::noop()))
@@ -362,6 +369,7 @@ impl Serving {
         }
         let mut wait = || {
             let clocks = Clocks::start();
+            let _rights = Surrendered::begin(writes_files);
             let _turn = crossings.turn();
             let event = runtime.block_on(std::future::poll_fn(|context| {
                 control.set_waker(context.waker());

@@ -136,7 +136,7 @@ pub fn run(args: &MapArgs) -> Result<u8, Failure> {
 }
 
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    let file = holdfast_sys::file::shown_options().write(true).create_new(true).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
         let taken = error.kind() == io::ErrorKind::AlreadyExists;
         let remedy = if taken { "choose another name, or remove it" } else { "check the path" };

@@ -1,10 +1,11 @@
 //! `holdfast heap cp`, `export` and `import`, and `limit`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use holdfast_region::TransferReport;
+use holdfast_sys::file::private_options;
 use serde::Serialize;
 
 use crate::exit::{Failure, NOT_FOUND, OTHER, USAGE};
@@ -85,7 +86,7 @@ pub fn export(args: &ExportArgs) -> Result<u8, Failure> {
     check_free()?;
     // Under its own name only when it is whole: who finds it must be able to rely on it.
     let temporary = temporary_beside(&args.file);
-    let file = OpenOptions::new().write(true).create_new(true).open(&temporary).map_err(failed)?;
+    let file = private_options().write(true).create_new(true).open(&temporary).map_err(failed)?;
     let written = with_progress(&what, || {
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, &file);
         let report = reader.export(&mut out)?;

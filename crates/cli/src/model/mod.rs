@@ -61,7 +61,7 @@ fn format(path: Option<&Path>) -> Result<Option<Format>, Failure> {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(path, bytes)
+    holdfast_sys::file::write_shown(path, bytes)
         .map_err(|error| host(format!("cannot write {}: {error}; choose another place", path.display())))
 }
 

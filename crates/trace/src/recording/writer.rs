@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -59,7 +60,10 @@ impl Recorder {
 
     fn begin(path: &Path, about: &About, version: u32) -> Result<Recorder, RecordingError> {
         let failed = |step| move |source| RecordingError::Io { step, path: path.to_owned(), source };
-        let file = File::create(path).map_err(failed("make"))?;
+        let mut options = File::options();
+        // What programs opened and ran is their user's business.
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+        let file = file.map_err(failed("make"))?;
         let mut recorder = Recorder {
             path: path.to_owned(),
             file,
