@@ -1,10 +1,11 @@
 //! Programs of the system under `holdfast run`: what they say, and what a person is told when they lack something.
 
 use std::fs::OpenOptions;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{Told, scratch, succeed, tell};
+use crate::{Told, scratch, succeed, tell, victim};
 
 /// Runs a program of the system with these options and arguments.
 fn run(program: &str, options: &[&str], arguments: &[&str]) -> Told {
@@ -180,4 +181,96 @@ fn a_heap_that_a_native_program_left_alone_is_told_as_unchanged() {
     // What a program stored to memory that it shares with the store is known when the heap is closed, not before.
     let unchanged = cost(&["list"]);
     assert!(unchanged.contains(", unchanged"), "{unchanged}");
+}
+
+#[test]
+fn shells_and_git_find_dev_null() {
+    let words = "echo lost > /dev/null && cat < /dev/null && echo done";
+    let told = run("/bin/sh", &[], &["-c", words]);
+    // A shell has no second process for `cat`.
+    let told = if told.status == 0 {
+        told
+    } else {
+        run("/bin/sh", &[], &["-c", "echo lost > /dev/null && echo done"])
+    };
+    assert_eq!((told.status, told.out.as_str()), (0, "done\n"), "{}", told.err);
+    // It opens the device before anything else, and ends where it cannot.
+    if Path::new("/usr/bin/git").exists() {
+        let told = run("/usr/bin/git", &[], &["version"]);
+        assert!(told.status == 0 && told.out.starts_with("git version"), "{}{}", told.out, told.err);
+    } else {
+        println!("not run: there is no git");
+    }
+}
+
+/// A refusal that looks as if it passed is tried again for ever.
+#[test]
+fn one_that_asks_for_the_network_is_told_so() {
+    let python = "import socket\ntry: socket.create_connection(('127.0.0.1', 9))\n\
+                  except OSError as error: print(error.errno)\nraise SystemExit(3)";
+    if !Path::new("/usr/bin/python3").exists() {
+        println!("not run: there is no python3");
+        return;
+    }
+    for options in [&[][..], &["--dir", "/usr/lib:ro"]] {
+        let told = run("/usr/bin/python3", options, &["-c", python]);
+        assert_eq!((told.status, told.out.as_str()), (3, "13\n"), "{}", told.err);
+        assert!(told.err.contains("the network") && told.err.contains("not about files"), "{}", told.err);
+        assert!(!told.err.contains("if it looked for"), "{}", told.err);
+    }
+    // A socket of this machine is none of the network.
+    let local =
+        "import socket\ntry: socket.socket(socket.AF_UNIX)\nexcept OSError as error: print(error.errno)";
+    let told = run("/usr/bin/python3", &[], &["-c", local]);
+    assert_eq!((told.status, told.out.as_str(), told.err.as_str()), (0, "13\n", ""));
+}
+
+#[test]
+fn an_applets_own_status_is_told_from_holdfasts() {
+    let scratch = scratch();
+    let report = scratch.files().join("end.json");
+    let path = report.to_str().unwrap();
+    let end = |program: &str, options: &[&str], arguments: &[&str]| {
+        let told = run(program, &[&["--report", path], options].concat(), arguments);
+        let text = std::fs::read_to_string(&report).unwrap();
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["exit_code"], told.status, "{text}");
+        (told, read)
+    };
+    for status in [0, 1, 2, 124, 125, 126, 127, 134, 159] {
+        // It says what Holdfast would say.
+        let words = format!("echo 'holdfast: it ran longer than its 1s' >&2; exit {status}");
+        let (told, read) = end("/bin/sh", &[], &["-c", &words]);
+        assert_eq!(told.status, status);
+        assert_eq!((&read["end"], &read["status"]), (&"exited".into(), &status.into()), "{read}");
+        let is_said = told.err.contains(&format!("ended by itself with status {status}: it is its own"));
+        assert_eq!(is_said, status >= 124, "{}", told.err);
+    }
+    let trapping = victim("stores_half_and_traps");
+    let trapping = trapping.to_str().unwrap();
+    let others: [(&str, &[&str], &[&str], i32, &str); 5] = [
+        ("/bin/sleep", &["--timeout", "100ms"], &["5"], 124, "time-limit"),
+        ("/bin/sh", &["--cpu-time", "100ms"], &["-c", "while :; do :; done"], 124, "time-limit"),
+        (trapping, &[], &[], 134, "crashed"),
+        ("/bin/sh", &[], &["-c", "true & wait"], 159, "violation"),
+        ("/bin/true", &["--heap", "x", "--key", "none/such"], &[], 125, "not-started"),
+    ];
+    for (program, options, arguments, status, named) in others {
+        let (told, read) = end(program, options, arguments);
+        assert_eq!(
+            (&read["end"], &read["status"]),
+            (&named.into(), &serde_json::Value::Null),
+            "{read} {}",
+            told.err
+        );
+        assert!(told.status == status || named == "not-started", "{named}: {} {}", told.status, told.err);
+        let message = read["message"].as_str().unwrap();
+        assert!(told.err.contains(message) && !told.err.contains("by itself"), "{read} {}", told.err);
+    }
+    let (told, read) = end("/bin/no-such-program", &[], &[]);
+    assert_eq!((told.status, &read["end"]), (127, &"not-started".into()));
+    // A report that cannot be written is known before the program runs.
+    let told = run("/bin/echo", &["--report", "/proc/nowhere/end.json"], &["ran"]);
+    assert_eq!((told.status, told.out.as_str()), (125, ""), "{}", told.err);
+    assert!(told.err.contains("--report"), "{}", told.err);
 }

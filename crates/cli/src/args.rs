@@ -20,7 +20,8 @@ const EXIT_CODES: &str = "\
 Exit codes of `run`, `call` and `model`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
 failed (no such key, not its key, held, damaged, no room); 126 the applet cannot be loaded, not in this sandbox, or not by this command; 127 \
 there is no such applet; 134 the applet trapped or crashed, or used up what it was given; 159 it made a system call that \
-it may not make.
+it may not make. An applet may end with any of these by itself: `run` then says so on standard error, and \
+`run --report FILE` tells them apart for programs.
 
 Exit codes of the other commands: 0 done; 1 `check` or `salvage` found damage, `diff` differences, `doctor` a \
 blocking lack or `page query` no match; 2 wrong arguments; 3 no such heap, snapshot, key or file; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
@@ -73,7 +74,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   holdfast run guestbook.wasm --heap guests -- add \"Ada was here\"
   holdfast run spellcheck.wasm --heap words --dir /usr/share/dict:ro -- --dict /usr/share/dict
-  holdfast run server.wasm --timeout 2s --memory 32MiB --env LANG
+  holdfast run server.wasm --timeout 2s --memory 32MiB --env LANG --report end.json
   holdfast run guestbook.wasm --heap guests --key reader -- list   # after: holdfast heap grant guests --to reader
   holdfast run worker.wasm --heap jobs --compartment worker-3
   holdfast run ./native-tool --strict --cpu-time 5s -- --fast   # ELF: its own process, no network, no files
@@ -97,6 +98,10 @@ pub struct RunArgs {
     /// Stop the applet after this time (500ms, 10s, 2min)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub timeout: Option<Duration>,
+
+    /// Write to this file, as JSON, what ended the run: the applet itself, a limit, a crash, a forbidden call, or the host
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
 }
 
 const CALL_EXAMPLES: &str = "\

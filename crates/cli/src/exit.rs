@@ -31,6 +31,19 @@ pub const TRAPPED: u8 = 134;
 /// `run`: the applet made a system call that it may not make, as if SIGSYS had killed it.
 pub const VIOLATION: u8 = 159;
 
+/// What an exit code of `run` means where Holdfast gives it; `None` for one that is the applet's alone.
+pub fn meaning(code: u8) -> Option<&'static str> {
+    match code {
+        TIME_LIMIT => Some("a time limit"),
+        HOST_FAILED => Some("a failure of Holdfast or the heap"),
+        NOT_LOADABLE => Some("an applet that cannot be loaded"),
+        NO_APPLET => Some("a missing applet"),
+        TRAPPED => Some("a crash"),
+        VIOLATION => Some("a forbidden system call"),
+        _ => None,
+    }
+}
+
 /// The end of a command that failed.
 #[derive(Debug)]
 pub struct Failure {

@@ -16,6 +16,7 @@ mod args;
 mod call;
 mod completions;
 mod doctor;
+mod end_report;
 mod exit;
 mod grant_args;
 mod granted;

@@ -7,10 +7,12 @@ use holdfast_applet::{
     AppletError, End, Failure as AppletFailure, FailureKind, KillReason, Kind, Metrics, Outcome, Stdio,
 };
 use holdfast_region::RegionName;
+use holdfast_sys::counted::counted;
 use holdfast_sys::terminal::Shown;
 
 use crate::args::RunArgs;
-use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, VIOLATION};
+use crate::end_report::EndReport;
+use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, VIOLATION, meaning};
 use crate::granted::{Granted, host, prepare};
 use crate::output::{say, with_progress};
 use crate::size::show_size;
@@ -19,20 +21,50 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let metrics = args.applet.metrics;
     let has_files = !args.applet.dirs.is_empty();
     let (path, heap_name) = (args.applet.applet.clone(), args.applet.heap.clone());
-    let (command, mut limits, heap) = prepare(args.applet, args.args)?;
+    let report = EndReport::create(args.report.as_deref())?;
+    let (command, mut limits, heap) = match prepare(args.applet, args.args) {
+        Ok(prepared) => prepared,
+        Err(failure) => {
+            report.not_started(&failure)?;
+            return Err(failure);
+        }
+    };
     limits.timeout = args.timeout;
     match command.limits(limits).stdio(Stdio::inherit()).run() {
         Ok(outcome) => {
             let is_native = outcome.metrics.kind == Kind::Native;
             let status = outcome.exit_status;
+            let network_refusals = outcome.metrics.network_refusals;
+            let cost = outcome.metrics.clone();
             let functions = outcome.functions.clone();
-            let done = finish(outcome, metrics)?;
+            let done = match finish(outcome, metrics) {
+                Ok(done) => done,
+                Err(failure) => {
+                    report.not_kept(&failure, status, &cost)?;
+                    return Err(failure);
+                }
+            };
             if let Some(functions) = functions {
                 let code = if done == 0 { NOT_LOADABLE } else { done };
-                return Err(Failure::new(code, only_serves(&path, &functions, heap_name.as_ref())));
+                let failure = Failure::new(code, only_serves(&path, &functions, heap_name.as_ref()));
+                report.exited(code, status, &cost, Some(&failure.message))?;
+                return Err(failure);
             }
-            // A program says that something is not there, and not why.
-            if is_native && status != 0 && (!has_files || heap_name.is_none()) {
+            report.exited(done, status, &cost, None)?;
+            if let Some(meaning) = meaning(done) {
+                say(format_args!(
+                    "the applet ended by itself with status {done}: it is its own, and not {meaning}"
+                ));
+            }
+            // A program says that it has no permission, or that something is not there, and not why.
+            if status != 0 && network_refusals > 0 {
+                say(format_args!(
+                    "it ended with status {status}, and had asked for the network ({}), which no applet has: \
+                     \"permission denied\" is about that, not about files; fetch what it needs before, and grant it with \
+                     --dir",
+                    counted(network_refusals, "time")
+                ));
+            } else if is_native && status != 0 && (!has_files || heap_name.is_none()) {
                 let missing: Vec<_> = [
                     heap_name.is_none().then_some("no heap (--heap NAME)"),
                     (!has_files).then_some("no files but the system's libraries (--dir DIRECTORY)"),
@@ -51,7 +83,9 @@ pub fn run(args: RunArgs) -> Result<u8, Failure> {
             if metrics {
                 show_metrics(&error.metrics);
             }
-            Err(explain(&error, heap))
+            let failure = explain(&error, heap);
+            report.failed(&failure, &error)?;
+            Err(failure)
         }
     }
 }
