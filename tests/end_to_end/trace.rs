@@ -123,13 +123,135 @@ fn a_recording_is_reported_as_the_run_was_and_a_damaged_one_as_far_as_it_is_good
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((json["format"].as_u64(), json["processes"].as_array().unwrap().len()), (Some(1), 1));
     let bytes = std::fs::read(&file).unwrap();
-    std::fs::write(&file, &bytes[..bytes.len() - 3]).unwrap();
+    std::fs::write(&file, [&bytes[..], b"rubbish"].concat()).unwrap();
     let torn = tell(&mut trace(&scratch, &["report", path, "--by", "call"]));
-    assert!(torn.status == 0 && torn.err.contains("is damaged from byte"), "{}", torn.err);
-    assert!(torn.out.contains("getdents64"), "{}", torn.out);
+    assert!(torn.status == 5 && torn.err.contains("is damaged from byte"), "{}", torn.err);
+    assert!(torn.out.contains("getdents64") && torn.out.contains("DAMAGED"), "{}", torn.out);
     std::fs::write(&file, "rubbish").unwrap();
     assert_eq!(tell(&mut trace(&scratch, &["report", path])).status, 5);
     assert_eq!(tell(&mut trace(&scratch, &["report", "/no/such/file"])).status, 3);
+}
+
+/// A program that makes some 40,000 calls, each of two kinds.
+const MANY_CALLS: [&str; 5] = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=20000"];
+
+/// What `trace report` says of a recording that lacks something: what it says, calls, and events that are missing.
+fn report_of_part(scratch: &Scratch, path: &str) -> (String, u64, u64) {
+    let told = tell(&mut trace(scratch, &["report", path]));
+    assert_eq!(told.status, 5, "{}{}", told.out, told.err);
+    assert!(told.out.contains("INCOMPLETE") && !told.out.contains("No event was lost"), "{}", told.out);
+    assert!(told.err.contains("INCOMPLETE"), "{}", told.err);
+    let json = tell(&mut trace(scratch, &["report", path, "--json", "-"]));
+    assert_eq!(json.status, 5);
+    let json: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    let number = |value: &serde_json::Value| value.as_u64().unwrap();
+    (told.out, number(&json["total"]["calls"]), number(&json["source"]["events_missing"]))
+}
+
+/// The tracer says how many events it could not write, the recording says the same, and the program has its disk's worth.
+fn assert_is_told(scratch: &Scratch, told: &crate::Told, path: &str, why: &str) {
+    assert!(told.status == 125 && told.err.contains("cannot write all of"), "{}: {}", told.status, told.err);
+    // dd itself has ended well.
+    assert!(told.err.contains("20000+0 records out"), "{}", told.err);
+    let (said, calls, missing) = report_of_part(scratch, path);
+    assert!(calls > 500 && missing > 10_000, "{calls} and {missing}\n{said}");
+    assert!(told.err.contains(&format!("{missing} later ones are not there")), "{missing}: {}", told.err);
+    assert!(said.contains(why) && !said.contains("killed"), "{said}");
+}
+
+#[test]
+fn a_recording_on_a_full_disk_says_what_is_missing() {
+    let scratch = scratch();
+    let place = tempfile::tempdir().unwrap();
+    let kept = place.path().join("kept.trace");
+    // A small tmpfs that only the shell's own mount name space has.
+    let script = "mount -t tmpfs -o size=32k none \"$1\" || exit 77
+        cd \"$1\"; kept=$2; shift 2; \"$@\"; status=$?; cp full.trace \"$kept\"; exit $status";
+    for backend in backends(&scratch) {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script, "sh"]).arg(place.path()).arg(&kept);
+        let tracer = run(&scratch, backend, &["-o", "full.trace", "--"]);
+        command.arg(tracer.get_program()).args(tracer.get_args()).args(MANY_CALLS);
+        for (name, value) in tracer.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let told = tell(&mut command);
+        if told.status == 77 || told.err.contains("unshare failed") {
+            println!("not run: a full disk, as only root can make one: {}", told.err);
+            return;
+        }
+        // What the tmpfs hides is the file that was copied.
+        assert_is_told(&scratch, &told, kept.to_str().unwrap(), "No space left on device");
+    }
+}
+
+#[test]
+fn a_recording_that_reaches_ulimit_f_says_what_is_missing() {
+    let scratch = scratch();
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("limited.trace");
+    for backend in backends(&scratch) {
+        let tracer = run(&scratch, backend, &["-o", file.to_str().unwrap(), "--"]);
+        let mut command = Command::new("sh");
+        // Blocks of 512 bytes in some shells, of 1,024 in others.
+        command.args(["-c", "ulimit -f 40; exec \"$@\"", "sh"]);
+        command.arg(tracer.get_program()).args(tracer.get_args()).args(MANY_CALLS);
+        for (name, value) in tracer.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        assert_is_told(&scratch, &tell(&mut command), file.to_str().unwrap(), "too large");
+    }
+}
+
+#[test]
+fn a_recording_of_a_killed_tracer_says_that_it_cannot_know() {
+    let scratch = scratch();
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("killed.trace");
+    let path = file.to_str().unwrap();
+    for backend in backends(&scratch) {
+        drop(std::fs::remove_file(&file));
+        let script = "i=0; while [ $i -lt 3000000 ]; do i=$((i+1)); [ -e /nowhere ]; done";
+        let mut command = run(&scratch, backend, &["-o", path, "--", "sh", "-c", script]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until("a part of the recording", || std::fs::metadata(&file).is_ok_and(|file| file.len() > 30_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (said, calls, missing) = report_of_part(&scratch, path);
+        assert!(calls > 500 && missing == 0, "{calls} and {missing}");
+        assert!(said.contains("how many events are missing is not known"), "{said}");
+        assert!(said.contains("the tracer was killed"), "{said}");
+    }
+}
+
+/// The size that was found to give nothing: a fraction of the file has that fraction of the calls.
+#[test]
+fn a_part_of_a_recording_has_that_part_of_the_calls() {
+    let scratch = scratch();
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("part.trace");
+    let path = file.to_str().unwrap();
+    let told = tell(&mut run(
+        &scratch,
+        "ptrace",
+        &["-o", path, "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=2000"],
+    ));
+    assert_eq!(told.status, 0, "{}", told.err);
+    let whole = std::fs::read(&file).unwrap();
+    let mut most = 0;
+    for part in 4..10 {
+        std::fs::write(&file, &whole[..whole.len() * part / 10]).unwrap();
+        let (said, calls, missing) = report_of_part(&scratch, path);
+        assert!(calls >= most && calls + missing > 4_000, "{part}: {calls} and {missing}\n{said}");
+        most = calls;
+    }
+    assert!(most > 2_500, "{most}");
 }
 
 #[test]

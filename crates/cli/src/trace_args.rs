@@ -55,9 +55,11 @@ Examples:
   holdfast trace report build.trace --html build.html --perfetto build.json    # for a browser, for ui.perfetto.dev
   holdfast trace report build.trace --scheme refined --json -
 
-A report that was written as JSON can be read again in place of a recording.
+A report that was written as JSON can be read again in place of a recording. Of a recording that lacks something (its tracer was \
+killed or is still at work, the disk was full, the file was cut off or damaged) all that is there is shown, and what is missing is said.
 
-Exit codes: 0 done; 2 wrong arguments; 3 no such file; 5 a damaged or foreign file; 6 no room for a file; 7 any other failure.";
+Exit codes: 0 done; 2 wrong arguments; 3 no such file; 5 a foreign file, or one that lacks something; 6 no room for a file; 7 any \
+other failure.";
 
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {

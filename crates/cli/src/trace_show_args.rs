@@ -18,7 +18,7 @@ Examples:
 What differs in which calls are made is told apart from what differs in what a call costs. Something is said to differ only where \
 intervals of 95 % do not touch; that needs 6 runs on each side for numbers of calls, or 6 calls for their cost.
 
-Exit codes: 0 done, whatever differs; 2 wrong arguments; 3 no such file; 5 a damaged or foreign file; 6 no room for a file; 7 \
+Exit codes: 0 done, whatever differs; 2 wrong arguments; 3 no such file; 5 a foreign file, or a recording that lacks something; 6 no room for a file; 7 \
 any other failure.";
 
 pub const MATRIX_HELP: &str = "\
@@ -42,7 +42,7 @@ A log says how long calls took, and not where the time went; sleep is told by th
 since the line before (-t, -tt, -ttt, -r) and the kinds of descriptors (-y, -yy) are used where they are there.
 
 Exit codes: 0 done, also when lines could not be read, which is said; 2 wrong arguments; 3 no such file; 5 nothing in it is a log of \
-strace, or a damaged or foreign recording; 6 no room for a file; 7 any other failure.";
+strace, or a foreign recording or one that lacks something; 6 no room for a file; 7 any other failure.";
 
 /// By what a call is put into a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -42,5 +42,5 @@ pub use error::{Result, TraceError};
 pub use model::{Abi, Call, End, Event, Object, Split};
 pub use program::Waiting;
 pub use ptrace::PtraceBackend;
-pub use recording::{Ending, Recorder, Recording, RecordingError, Written};
+pub use recording::{Damage, Ending, Recorder, Recording, RecordingError, Written};
 pub use sysno::{call_name, call_number, descriptor_argument};

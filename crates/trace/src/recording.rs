@@ -3,17 +3,23 @@
 //! Invariants:
 //! - A file is good up to its last complete frame at every moment: a frame is one write, with a checksum, and a failed write is cut off.
 //! - The writer never fails in the middle of a trace: it keeps the first error, counts what it could not keep, and says both at the end.
-//! - The reader believes no byte: lengths are bounded before memory is taken, and what is torn or damaged ends the reading
-//!   there, with the events before it kept.
+//! - The reader believes no byte: lengths are bounded before memory is taken. What is torn or damaged is passed over, with
+//!   the events before and behind it kept, and counted: what is missing is told as a number, or as not known.
 
+mod ending;
 mod format;
+mod medium;
 mod reader;
+mod source;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::io;
 use std::path::PathBuf;
 
-pub use reader::{Ending, Recording};
+pub use ending::{Damage, Ending};
+pub use reader::Recording;
 pub use writer::{Recorder, Written};
 
 /// What went wrong with a recording.
@@ -31,11 +37,7 @@ pub enum RecordingError {
         source: io::Error,
     },
     /// The file took only a part of the events.
-    #[error(
-        "cannot write all of {}: {source}; it has the first {kept} events and can be read, {dropped} later ones are not there. \
-         Make room, or choose another place with -o",
-        path.display()
-    )]
+    #[error("cannot write all of {}: {source}; {}. Make room, or choose another place with -o", path.display(), taken(*kept, *dropped))]
     Incomplete {
         /// The file.
         path: PathBuf,
@@ -45,6 +47,20 @@ pub enum RecordingError {
         kept: u64,
         /// Events that are not.
         dropped: u64,
+    },
+    /// The file took all events, and then something failed.
+    #[error(
+        "cannot finish {}: {source}; all {kept} events were written, but they may not all be on the disk, and \
+         `holdfast trace report` may say that it was not finished",
+        path.display()
+    )]
+    Unconfirmed {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+        /// Events that were written.
+        kept: u64,
     },
     /// The file is something else.
     #[error("{} is no recording of `holdfast trace`; these are made with `holdfast trace run -o FILE`", path.display())]
@@ -68,4 +84,12 @@ pub enum RecordingError {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// What a file has that did not take all.
+fn taken(kept: u64, dropped: u64) -> String {
+    match dropped {
+        0 => format!("it has all {kept} events and can be read, but not all that crossed sandboxes"),
+        _ => format!("it has the first {kept} events and can be read, {dropped} later ones are not there"),
+    }
 }

@@ -30,19 +30,26 @@ const JSON_BYTES_MAX: u64 = 1 << 30;
 pub fn report(options: &TraceReportArgs) -> Result<u8, Failure> {
     let look = collect::look(&options.show.sum, options.show.by, Stream::Output);
     if options.show.perfetto.is_none() {
-        collect::show(&load(&options.file, &options.show.sum)?, &options.show, &look, print_as_is)?;
-        return Ok(0);
+        let report = load(&options.file, &options.show.sum)?;
+        collect::show(&report, &options.show, &look, print_as_is)?;
+        return Ok(status([&report]));
     }
     // Every call is wanted, so it takes a recording.
     let mut recording = Recording::open(&options.file)?;
     let mut collector = Collector::new(&options.show, recording.about().began_ns, None)?;
     let scheme = collect::options(&options.show.sum, Sleep::Measured).scheme;
-    let crossings = read(&options.file, &mut recording, scheme, |event| collector.add(event))?;
-    let (mut report, lanes) = collector.finish(recording.about().into());
+    let crossings = read(&options.file, &mut recording, scheme, |event| collector.add(event));
+    let (mut report, lanes) = collector.finish((&recording).into());
     report.crossings = crossings;
     lanes?;
     collect::show(&report, &options.show, &look, print_as_is)?;
-    Ok(0)
+    Ok(status([&report]))
+}
+
+/// The exit code when all was shown that there is: a recording that lacks something is no success.
+fn status<'a>(reports: impl IntoIterator<Item = &'a Report>) -> u8 {
+    let lacks = |report: &Report| !report.source.incomplete.is_empty();
+    if reports.into_iter().any(lacks) { BAD_FILE } else { 0 }
 }
 
 /// Reads a recording, as far as it is good; or a report that was written as JSON, which cannot be summed up anew.
@@ -63,8 +70,8 @@ fn load(path: &Path, sum: &SumArgs) -> Result<Report, Failure> {
     }
     let mut recording = Recording::open(path)?;
     let mut summary = Summary::new(wanted);
-    let crossings = read(path, &mut recording, wanted.scheme, |event| summary.add(event))?;
-    Ok(Report { crossings, ..summary.into_report(recording.about().into()) })
+    let crossings = read(path, &mut recording, wanted.scheme, |event| summary.add(event));
+    Ok(Report { crossings, ..summary.into_report((&recording).into()) })
 }
 
 /// Reads a recording to its end, says how that is, and gives the sandbox view.
@@ -73,15 +80,14 @@ fn read(
     recording: &mut Recording,
     scheme: Scheme,
     mut add: impl FnMut(&Event),
-) -> Result<Option<Crossings>, Failure> {
+) -> Option<Crossings> {
     let mut kept = recording.crossings().map(|_| Kept::new(scheme));
     for event in &mut *recording {
-        let event = event?;
         add(&event);
         kept.iter_mut().for_each(|kept| kept.add(&event));
     }
     say_how_it_ends(path, recording);
-    Ok(kept.zip(recording.crossings()).map(|(kept, mut record)| kept.join(&mut record)))
+    kept.zip(recording.crossings()).map(|(kept, mut record)| kept.join(&mut record))
 }
 
 /// The options by which a report was summed up.
@@ -98,17 +104,9 @@ fn ways(report: &Report) -> String {
 }
 
 fn say_how_it_ends(path: &Path, recording: &Recording) {
-    let file = path.display();
-    match recording.ending() {
-        Some(Ending::Torn { at_byte }) => {
-            say(format_args!("{file} is damaged from byte {at_byte} on; this is what is before that"));
-        }
-        Some(Ending::Unfinished) => {
-            say(format_args!(
-                "{file} was not finished: its tracer was killed, or is still at work; this is what it has"
-            ));
-        }
-        _ => {}
+    let notes = recording.ending().map_or_else(Vec::new, Ending::notes);
+    if !notes.is_empty() {
+        say(format_args!("{}: {}", path.display(), notes.join(" ")));
     }
 }
 
@@ -144,6 +142,7 @@ pub fn diff(options: &TraceDiffArgs) -> Result<u8, Failure> {
     let sum = &options.compare.sum;
     let (a, b) = (side(&options.a, sum)?, side(&options.b, sum)?);
     summed_up_alike(a.iter().chain(&b))?;
+    let status = status(a.iter().chain(&b).map(|(_, report)| report));
     let runs = |path: &Path, side: Vec<(PathBuf, Report)>| Runs {
         name: path.display().to_string(),
         reports: side.into_iter().map(|(_, report)| report).collect(),
@@ -151,7 +150,7 @@ pub fn diff(options: &TraceDiffArgs) -> Result<u8, Failure> {
     let diff = Diff::of(&runs(&options.a, a), &runs(&options.b, b));
     let page = || report::html(Page::Diff(&diff));
     show(&options.compare, page, || report::pretty(&diff), |look| diff::terminal(&diff, look))?;
-    Ok(0)
+    Ok(status)
 }
 
 /// A file is one run, a directory one for each recording in it.
@@ -250,6 +249,7 @@ pub fn import(options: &TraceImportArgs) -> Result<u8, Failure> {
     if let Some(path) = options.beside.as_ref().filter(|_| !collect::takes_output(&options.show)) {
         let measured = load(path, &options.show.sum)?;
         print_as_is(&format!("\n{}", import::terminal(&Beside::of(&report, &measured), &look)))?;
+        return Ok(status([&measured]));
     }
     Ok(0)
 }

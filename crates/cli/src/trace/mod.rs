@@ -8,12 +8,15 @@ mod crossing;
 mod measure;
 mod terminal;
 
-use holdfast_trace::{RecordingError, TraceError};
+use holdfast_trace::{RecordingError, StopFlag, TraceError};
 
 use crate::exit::{BAD_FILE, DENIED, Failure, HOST_FAILED, NO_APPLET, NOT_FOUND, NOT_LOADABLE, OTHER, USAGE};
 use crate::trace_args::TraceCommand;
 
 pub fn run(command: TraceCommand) -> Result<u8, Failure> {
+    // A limit on the size of files is an error of the file that reaches it, told with the rest, and not the end of the
+    // tracer. Programs that are started have the signal as usual.
+    measure::catch(&[signal_hook::consts::SIGXFSZ], &StopFlag::default(), OTHER)?;
     match command {
         TraceCommand::Run(options) => measure::run(options),
         TraceCommand::Attach(options) => measure::attach(options),
@@ -57,9 +60,9 @@ impl From<RecordingError> for Failure {
             | RecordingError::Newer { .. }
             | RecordingError::Damaged { .. } => BAD_FILE,
             RecordingError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => NOT_FOUND,
-            RecordingError::Io { source, .. } | RecordingError::Incomplete { source, .. } => {
-                collect::code_of_write(source)
-            }
+            RecordingError::Io { source, .. }
+            | RecordingError::Incomplete { source, .. }
+            | RecordingError::Unconfirmed { source, .. } => collect::code_of_write(source),
             _ => OTHER,
         };
         Failure::new(code, error)

@@ -73,7 +73,7 @@ impl From<Split> for Time {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sums {
-    /// How many different calls.
+    /// How many different calls: `kinds` in tables.
     pub distinct: u64,
     /// How often they were called in all.
     pub calls: u64,
@@ -326,6 +326,12 @@ pub struct Source {
     pub cost_per_call_ns: Option<u64>,
     /// Events that were lost.
     pub events_lost: u64,
+    /// Events that the recording lacks, as far as that is known; more may be missing, as `incomplete` says.
+    #[serde(default)]
+    pub events_missing: u64,
+    /// What the recording lacks and why: sentences, none of a complete one.
+    #[serde(default)]
+    pub incomplete: Vec<String>,
     /// The kernel's clock source.
     pub clock: String,
     /// The kernel's release.

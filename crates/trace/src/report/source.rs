@@ -1,7 +1,19 @@
 //! What a trace says of itself, in the words of the report.
 
 use super::document::Source;
-use crate::{About, Cache};
+use crate::{About, Cache, Ending, Recording};
+
+impl From<&Recording> for Source {
+    /// Of a recording that was read to its end.
+    fn from(recording: &Recording) -> Source {
+        let ending = recording.ending();
+        Source {
+            events_missing: ending.map_or(0, |ending| ending.missing),
+            incomplete: ending.map_or_else(Vec::new, Ending::notes),
+            ..recording.about().into()
+        }
+    }
+}
 
 impl From<&About> for Source {
     fn from(about: &About) -> Source {
@@ -19,6 +31,8 @@ impl From<&About> for Source {
             lasted_ns: about.lasted_ns,
             cost_per_call_ns: about.cost.map(|cost| cost.slowdown_ns),
             events_lost: about.lost,
+            events_missing: 0,
+            incomplete: Vec::new(),
             clock: about.clock.clone(),
             kernel: about.kernel.clone(),
             cpus: about.cpus,

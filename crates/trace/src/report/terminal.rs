@@ -420,12 +420,15 @@ fn closing(report: &Report, out: &mut Out<'_>) {
             text::percent(share * 100.0)
         ));
     }
-    lines.push(match source.events_lost {
-        0 => "No event was lost.".to_owned(),
+    match source.events_lost {
+        0 if source.incomplete.is_empty() => lines.push("No event was lost.".to_owned()),
+        0 => {}
         lost => {
-            format!("LOST: {} {}; sums are too small by that.", text::count(lost), noun_for(lost, "event"))
+            let events = noun_for(lost, "event");
+            lines.push(format!("LOST: {} {events}; sums are too small by that.", text::count(lost)));
         }
-    });
+    }
+    lines.extend(source.incomplete.iter().cloned());
     if report.lines_skipped > 0 {
         lines.push(format!(
             "{} {} could not be read: not in the sums.",

@@ -6,7 +6,7 @@ function commandOf(source) {
 }
 
 function facts(report) {
-  const { total, source } = report;
+  const { total, source } = report, incomplete = source.incomplete || [];
   const fact = (value, title, alarm) => element("div", { class: "fact" + (alarm ? " alarm" : "") }, element("b", {}, value), element("span", {}, title));
   const share = total.time.wall_ns ? (100 * total.awake_ns) / total.time.wall_ns : 0;
   return element("div", { class: "facts" },
@@ -15,7 +15,9 @@ function facts(report) {
     fact(time(total.time.wall_ns), "in calls, over all threads"),
     fact(time(total.awake_ns), "of that without sleep (" + share.toFixed(share < 10 ? 1 : 0) + " %)"),
     fact(time(total.time.cpu_ns), "of that on a CPU"),
-    source.events_lost ? fact(count(source.events_lost), "events lost", true) : fact("0", "events lost"));
+    source.events_lost ? fact(count(source.events_lost), "events lost", true)
+      : incomplete.length ? null : fact("0", "events lost"),
+    incomplete.length ? fact(source.events_missing ? count(source.events_missing) : "?", "events missing", true) : null);
 }
 
 function classSection(report) {
@@ -173,7 +175,7 @@ function threadSection(report) {
 
 function aboutSection(report) {
   const { source } = report;
-  const lines = [];
+  const lines = [...(source.incomplete || [])];
   if (source.backend) lines.push("Measured with " + source.backend + (source.version ? ", holdfast " + source.version : "") + (source.began_unix_ns ? ", " + new Date(source.began_unix_ns / 1e6).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "") + ".");
   if (source.cost_per_call_ns !== null) lines.push("Measuring cost " + time(source.cost_per_call_ns) + " a call, " + time(source.cost_per_call_ns * report.total.calls) + " in all.");
   if (source.kernel) lines.push("Linux " + source.kernel + ", clock " + source.clock + ", " + source.cpus + " CPUs" + (source.pinned === null ? "" : ", pinned to " + source.pinned) + "; files in memory: " + source.cache + ".");
