@@ -23,6 +23,7 @@ mod streams;
 mod terminals;
 mod tools;
 mod trace;
+mod trace_pages;
 mod trace_reports;
 mod trace_sandbox;
 mod trace_watch;

@@ -225,7 +225,7 @@ fn a_matrix_runs_a_program_on_each_platform_in_turns_and_leaves_nothing() {
     let runs = ["disk: run 1 of 2", "memory: run 1 of 2", "memory: run 2 of 2", "disk: run 2 of 2"];
     assert!(order.iter().filter(|line| line.contains(": run ")).eq(runs.iter()), "{}", told.err);
     assert!(
-        told.out.contains("memory against disk") && told.out.contains("beside the study's"),
+        told.out.contains("memory against disk") && told.out.contains("Dubeyko et al., 2017"),
         "{}",
         told.out
     );

@@ -38,7 +38,8 @@ Examples:
   strace -f -c -o build.sum make; holdfast trace import build.sum
   holdfast trace import build.log --beside build.trace    # what strace says, beside what was measured
 
-A log says how long calls took, and not where the time went; sleep is told by the study's rule. Times of day, of the clock and \
+A log says how long calls took, and not where the time went; sleep is told by the rule of the study \
+(Dubeyko et al., 2017, arXiv:1712.07759). Times of day, of the clock and \
 since the line before (-t, -tt, -ttt, -r) and the kinds of descriptors (-y, -yy) are used where they are there.
 
 Exit codes: 0 done, also when lines could not be read, which is said; 2 wrong arguments; 3 no such file; 5 nothing in it is a log of \
@@ -47,7 +48,7 @@ strace, or a foreign recording or one that lacks something; 6 no room for a file
 /// By what a call is put into a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SchemeArg {
-    /// Its name, as the study did
+    /// Its name, as the study of Dubeyko et al. (2017) did
     Paper,
     /// Its arguments and what its descriptor is
     Refined,
@@ -58,7 +59,7 @@ pub enum SchemeArg {
 pub enum SleepArg {
     /// As measured
     Measured,
-    /// By the study's rule: long calls that wait for others are sleep in whole
+    /// By the rule of Dubeyko et al. (2017): long calls that wait for others are sleep in whole
     Paper,
 }
 
@@ -99,7 +100,7 @@ pub struct ShowArgs {
     /// Only these tables, in full [default: a bit of each]
     #[arg(long, value_name = "WHAT")]
     pub by: Option<ByArg>,
-    /// Set the classes beside the study's: installation, diff, browser, office, compilation
+    /// Set the classes beside those of Dubeyko et al. (2017): installation, diff, browser, office, compilation
     #[arg(long, value_name = "CASE")]
     pub study: Option<Case>,
     /// Write the report as a page for a browser
@@ -179,7 +180,7 @@ pub struct TraceMatrixArgs {
     /// The only CPU that the program may use
     #[arg(long, value_name = "CPU")]
     pub pin: Option<u32>,
-    /// Set each platform beside the study's: installation, diff, browser, office, compilation
+    /// Set each platform beside Dubeyko et al. (2017): installation, diff, browser, office, compilation
     #[arg(long, value_name = "CASE")]
     pub study: Option<Case>,
     #[command(flatten)]

@@ -12,6 +12,25 @@ pub(crate) fn now_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
+/// Calls of a round, and rounds, in which a call that does nothing is timed.
+const NULL_CALLS: u64 = 500;
+const NULL_ROUNDS: usize = 9;
+
+/// What a call that does nothing takes this thread, with its way into the kernel and back: nanoseconds, the median of
+/// rounds, as others may want the processor meanwhile.
+pub(crate) fn null_call_ns() -> u64 {
+    let mut rounds = [0; NULL_ROUNDS];
+    for round in &mut rounds {
+        let began_ns = now_ns();
+        for _ in 0..NULL_CALLS {
+            std::hint::black_box(rustix::process::getppid());
+        }
+        *round = now_ns().saturating_sub(began_ns) / NULL_CALLS;
+    }
+    rounds.sort_unstable();
+    rounds[NULL_ROUNDS / 2]
+}
+
 fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -19,7 +19,7 @@ pub struct Split {
     /// On a CPU.
     pub cpu_ns: u64,
     /// Asleep until something happens (the kernel's state S): a timer, a message, another thread, a signal; also stopped (T).
-    /// This is what the study of 2018 wanted to exclude.
+    /// This is what the study of 2017 ([`crate::report::study::CITATION`]) wanted to exclude.
     pub sleep_ns: u64,
     /// Waiting uninterruptibly (the state D) for something that is no device: the child of vfork, a lock.
     pub wait_ns: u64,

@@ -21,6 +21,7 @@ use holdfast_sys::counted::counted;
 use holdfast_sys::ptrace::{self, WakeUp};
 
 use self::calibrate::Calibration;
+use self::thread::Correction;
 use self::tracer::{Phase, Tracer};
 use self::watch::{Orders, Watcher};
 use crate::machine::now_ns;
@@ -69,7 +70,8 @@ impl Backend for PtraceBackend {
         let failed = |step| move |source| TraceError::Kernel { step, source };
         let tracer_thread = WakeUp::here().map_err(failed("handle a signal"))?;
         let calibration = Calibration::measure()?;
-        let mut tracer = Tracer::new(sink, calibration.cost, calibration.outside_bias_ns);
+        let correction = Correction { cost: calibration.cost, null_call_ns: calibration.null_call_ns };
+        let mut tracer = Tracer::new(sink, correction, calibration.outside_bias_ns);
         let mut orders = Orders {
             slots: tracer.slots.clone(),
             tracer: tracer_thread,
@@ -93,6 +95,11 @@ impl Backend for PtraceBackend {
             Target::Cgroup(_) => {}
         }
         about.cost = Some(calibration.cost);
+        about.notes.push(format!(
+            "up to {} ns on the CPU were taken off each call for its stops, and no call was made shorter than {} ns, which one that \
+             does nothing takes untraced with its way into the kernel and back",
+            calibration.cost.cpu_bias_ns, calibration.null_call_ns
+        ));
         about.lasted_ns = now_ns().saturating_sub(about.began_ns);
         notes(&mut about, &tracer, &settings.target);
         Ok(Outcome { end: tracer.end, about })

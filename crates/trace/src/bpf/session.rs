@@ -17,7 +17,7 @@ use super::groups::Groups;
 use super::layout::{Counters, WANTED_FROM_EXEC, WANTED_NOW};
 use super::programs::{Options, Programs, Watch, kernel};
 use super::record::decode;
-use crate::machine::now_ns;
+use crate::machine::{now_ns, null_call_ns};
 use crate::program::Waiting;
 use crate::{About, Backend, BackendKind, End, Event, Outcome, Result, Settings, Target, TraceError};
 
@@ -85,8 +85,9 @@ impl Backend for BpfBackend {
         // After the program was started, which is as nice as it would be untraced.
         let _priority = Priority::raise();
         let untraced = NullCalls::run(|_| Ok(()), || ())?;
+        let null_call_ns = null_call_ns();
         let watch = programs.attach(matches!(target, Chosen::Group(_)))?;
-        let events = RefCell::new(Events { sink, ignored: HashSet::new() });
+        let events = RefCell::new(Events { sink, ignored: HashSet::new(), null_calls_ns: Vec::new() });
         let map = programs.records()?;
         let mut builder = RingBufferBuilder::new();
         builder
@@ -108,7 +109,7 @@ impl Backend for BpfBackend {
                     command: None,
                     groups: None,
                 };
-                run.measure_cost(&untraced, &mut about)?;
+                run.measure_cost(&untraced, null_call_ns, &mut about)?;
                 about.began_ns = now_ns();
                 let end = run.follow(target)?;
                 run.conclude(&mut about)?;
@@ -178,13 +179,20 @@ struct Events<'a> {
     sink: &'a mut dyn FnMut(Event),
     /// Processes of the tracer's own, with which it measures.
     ignored: HashSet<u32>,
+    /// How long their calls took that do nothing.
+    null_calls_ns: Vec<u64>,
 }
 
 impl Events<'_> {
     fn pass_on(&mut self, event: Event) {
         match &event {
             Event::Call(call) if self.ignored.is_empty() || !self.ignored.contains(&call.process) => {}
-            Event::Call(_) => return,
+            Event::Call(call) => {
+                if call.number == libc::SYS_getppid as u32 {
+                    self.null_calls_ns.push(call.time.wall_ns);
+                }
+                return;
+            }
             Event::Began { process, .. }
             | Event::Exec { process, .. }
             | Event::Ended { process, .. }
@@ -230,7 +238,7 @@ struct Run<'a, 'sink> {
 }
 
 impl Run<'_, '_> {
-    fn measure_cost(&mut self, untraced: &NullCalls, about: &mut About) -> Result<()> {
+    fn measure_cost(&mut self, untraced: &NullCalls, null_call_ns: u64, about: &mut About) -> Result<()> {
         let traced = NullCalls::run(
             |process| {
                 self.events.borrow_mut().ignored.insert(process);
@@ -243,6 +251,14 @@ impl Run<'_, '_> {
             },
         )?;
         about.cost = Some(cost(untraced, &traced));
+        let mut seen_ns = std::mem::take(&mut self.events.borrow_mut().null_calls_ns);
+        seen_ns.sort_unstable();
+        if let Some(median_ns) = seen_ns.get(seen_ns.len() / 2) {
+            about.notes.push(format!(
+                "A call that does nothing takes {null_call_ns} ns untraced and reads {median_ns} ns here: the way into the kernel and \
+                 back is not in a call's time, a part of what recording it costs is, and nothing was taken off."
+            ));
+        }
         // Their numbers may come to mean other processes.
         for process in self.events.borrow_mut().ignored.drain() {
             self.programs.want_no_more(process)?;

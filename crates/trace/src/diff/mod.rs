@@ -4,7 +4,8 @@
 //! The difference in time of a call between A and B is taken apart exactly: by other numbers of calls (at the mean of both costs) and
 //! by other costs (at the mean of both numbers). Costs are of the time without sleep.
 //!
-//! Invariants: both parts add up to the difference. Whether something differs is only said where intervals of 95 % do not
+//! Invariants: both parts add up to the difference, and the part of the cost has the sign of the difference of the mean
+//! costs that are shown beside it. Whether something differs is only said where intervals of 95 % do not
 //! touch; with too few runs for that it is "unknown", never "same".
 
 mod show;
@@ -102,6 +103,9 @@ pub struct Figures {
     pub io_wait_ns: Estimate,
     /// What one call costs, without sleep: the mean of a run. With one run on each side, the median call (with its sleep).
     pub cost_ns: Estimate,
+    /// The time without sleep, divided by the number of calls: what the change is taken apart by. 0 without calls.
+    #[serde(default)]
+    pub mean_ns: f64,
 }
 
 /// What changed from A to B.
@@ -231,11 +235,7 @@ impl Diff {
                     two.cost_ns = median_call(b, &key).unwrap_or(two.cost_ns);
                 }
                 let name = if key.1 == "x86_64" { key.0.clone() } else { format!("{} ({})", key.0, key.1) };
-                let mut change = change(&name, Some(key.2.class()), Some(key.2), one, two);
-                if single {
-                    change.share_out(mean(a, &key), mean(b, &key));
-                }
-                change
+                change(&name, Some(key.2.class()), Some(key.2), one, two)
             })
             .collect();
         calls.sort_by(|one, two| {
@@ -269,14 +269,16 @@ fn figures_of(sums: &[Sums]) -> Figures {
     let estimate = |of: &dyn Fn(&Sums) -> f64| Estimate::of(&sums.iter().map(of).collect::<Vec<_>>());
     let called = sums.iter().filter(|sums| sums.calls > 0);
     let costs: Vec<_> = called.map(|sums| sums.awake_ns as f64 / sums.calls as f64).collect();
+    let (calls, awake_ns) = (estimate(&|sums| sums.calls as f64), estimate(&|sums| sums.awake_ns as f64));
     Figures {
-        calls: estimate(&|sums| sums.calls as f64),
+        calls,
         errors: estimate(&|sums| sums.errors as f64),
         wall_ns: estimate(&|sums| sums.time.wall_ns as f64),
-        awake_ns: estimate(&|sums| sums.awake_ns as f64),
+        awake_ns,
         cpu_ns: estimate(&|sums| sums.time.cpu_ns as f64),
         io_wait_ns: estimate(&|sums| sums.time.io_wait_ns as f64),
         cost_ns: Estimate::of(&costs),
+        mean_ns: if calls.value > 0.0 { awake_ns.value / calls.value } else { 0.0 },
     }
 }
 
@@ -288,12 +290,6 @@ fn median_call(runs: &Runs, key: &Key) -> Option<Estimate> {
     let distribution = row.distribution.as_ref()?;
     let interval = distribution.median_interval_ns.map(|(low, high)| (low as f64, high as f64));
     Some(Estimate { value: distribution.p50_ns as f64, interval })
-}
-
-/// What a call costs without sleep in the only run.
-fn mean(runs: &Runs, key: &Key) -> f64 {
-    let sums = runs.reports.first().and_then(|report| sums_of(report, key));
-    sums.filter(|sums| sums.calls > 0).map_or(0.0, |sums| sums.awake_ns as f64 / sums.calls as f64)
 }
 
 impl Change {
@@ -310,24 +306,20 @@ impl Change {
             calls: a.calls.differs_from(&b.calls),
             cost: a.cost_ns.differs_from(&b.cost_ns),
         };
-        change.share_out(a.cost_ns.value, b.cost_ns.value);
+        change.share_out();
         change
     }
 
-    /// Takes the difference apart. Medians of runs do not multiply exactly, so the numbers' part is computed, and the cost's is the rest.
-    fn share_out(&mut self, cost_a: f64, cost_b: f64) {
+    /// Takes the difference apart. As the mean costs are of the same medians as the difference, the parts add up.
+    fn share_out(&mut self) {
         let (calls_a, calls_b) = (self.a.calls.value, self.b.calls.value);
-        let cost = match (calls_a > 0.0, calls_b > 0.0) {
-            (true, true) => f64::midpoint(cost_a, cost_b),
+        if calls_a > 0.0 && calls_b > 0.0 {
+            self.from_cost_ns = (self.b.mean_ns - self.a.mean_ns) * f64::midpoint(calls_a, calls_b);
+            self.from_calls_ns = (calls_b - calls_a) * f64::midpoint(self.a.mean_ns, self.b.mean_ns);
+        } else {
             // A call that only one side makes: all that it costs is because it is made.
-            _ => {
-                self.from_calls_ns = self.awake_change_ns;
-                self.from_cost_ns = 0.0;
-                return;
-            }
-        };
-        self.from_calls_ns = (calls_b - calls_a) * cost;
-        self.from_cost_ns = self.awake_change_ns - self.from_calls_ns;
+            self.from_calls_ns = self.awake_change_ns;
+        }
     }
 
     fn is_about_something(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{Change, Diff, Estimate, Side, Verdict};
 use crate::crossings;
-use crate::report::{Align, Look, Table, text};
+use crate::report::{Look, Table, text};
 use holdfast_sys::counted::counted;
 
 /// The comparison as text.
@@ -29,13 +29,15 @@ pub fn terminal(diff: &Diff, look: &Look) -> String {
     let changed = |change: &&Change| {
         change.awake_change_ns.abs() >= 0.5 || change.a.calls.value != change.b.calls.value
     };
-    for (title, of) in [
+    let is_single = diff.a.runs == 1 && diff.b.runs == 1;
+    for (title, shows_medians, of) in [
         (
             "Calls that differ in number",
+            false,
             (|change| change.calls == Verdict::Differs || lone(change)) as fn(&Change) -> bool,
         ),
-        ("Calls that differ in cost", |change| change.cost == Verdict::Differs),
-        ("Calls of which too little is known to say", |change| {
+        ("Calls that differ in cost", is_single, |change| change.cost == Verdict::Differs),
+        ("Calls of which too little is known to say", false, |change| {
             change.calls == Verdict::Unknown && change.cost == Verdict::Unknown && !lone(change)
         }),
     ] {
@@ -45,32 +47,18 @@ pub fn terminal(diff: &Diff, look: &Look) -> String {
             continue;
         }
         out += &text::title(title, look.width, look.colour);
-        let mut table = Table::new(&[
-            "call", "calls A", "calls B", "cost A", "cost B", "", "change", "by calls", "by cost",
-        ])
-        .aligned(5, Align::Left);
-        for change in rows {
-            let (calls_a, calls_b) = (change.a.calls, change.b.calls);
-            table.row([
-                change.name.clone(),
-                number(calls_a),
-                number(calls_b),
-                cost(change.a.cost_ns, calls_a),
-                cost(change.b.cost_ns, calls_b),
-                ratio(change),
-                text::signed_time(change.from_calls_ns),
-                text::signed_time(change.from_cost_ns),
-            ]);
-        }
-        out += &table.render(look.width, look.colour);
+        out += &if shows_medians { medians(&rows) } else { means(&rows) }.render(look.width, look.colour);
     }
     let (fewest, most) = (diff.a.runs.min(diff.b.runs), diff.a.runs.max(diff.b.runs));
     out += "\n";
     out += if fewest >= 6 {
-        "Medians of runs; what is said to differ has intervals of 95 % that do not touch.\n"
+        "Medians of runs; what is said to differ has intervals of 95 % that do not touch.\n\
+         mean: the time without sleep, for each call. x: B's mean as a multiple of A's.\n"
     } else if most == 1 {
-        "One run each: cost is the median call, and differs where intervals of 95 % do not\n\
-         touch; how much the numbers of calls change from run to run is not known.\n"
+        "One run each. Cost differs where the medians of single calls (with their sleep) have\n\
+         intervals of 95 % that do not touch; x is B's as a multiple of A's. mean: the time\n\
+         without sleep, for each call, which \"by cost\" is about: a few long calls can have it\n\
+         change the other way. How much numbers of calls change from run to run is not known.\n"
     } else {
         "Fewer than 6 runs of a side: medians, of which no interval can be given. Run it more\noften.\n"
     };
@@ -116,13 +104,50 @@ fn number(of: Estimate) -> String {
     text::count_or_blank(of.value.round() as u64)
 }
 
-fn cost(of: Estimate, calls: Estimate) -> String {
-    if calls.value > 0.0 { text::time(of.value as u64) } else { "-".to_owned() }
+/// Rows whose ratio and parts are of the mean cost.
+fn means(changes: &[&Change]) -> Table {
+    let mut table =
+        Table::new(&["call", "calls A", "calls B", "mean A", "mean B", "x", "by calls", "by cost"]);
+    for change in changes {
+        let (mean_a, mean_b) = (change.a.mean_ns, change.b.mean_ns);
+        table.row([
+            change.name.clone(),
+            number(change.a.calls),
+            number(change.b.calls),
+            cost(mean_a, change.a.calls),
+            cost(mean_b, change.b.calls),
+            ratio(change, mean_a, mean_b),
+            text::signed_time(change.from_calls_ns),
+            text::signed_time(change.from_cost_ns),
+        ]);
+    }
+    table
+}
+
+/// Rows whose ratio is of the medians of single calls, with the means that the part of the cost is about.
+fn medians(changes: &[&Change]) -> Table {
+    let mut table = Table::new(&["call", "median A", "median B", "x", "mean A", "mean B", "by cost"]);
+    for change in changes {
+        let (median_a, median_b) = (change.a.cost_ns.value, change.b.cost_ns.value);
+        table.row([
+            change.name.clone(),
+            cost(median_a, change.a.calls),
+            cost(median_b, change.b.calls),
+            ratio(change, median_a, median_b),
+            cost(change.a.mean_ns, change.a.calls),
+            cost(change.b.mean_ns, change.b.calls),
+            text::signed_time(change.from_cost_ns),
+        ]);
+    }
+    table
+}
+
+fn cost(ns: f64, calls: Estimate) -> String {
+    if calls.value > 0.0 { text::time(ns as u64) } else { "-".to_owned() }
 }
 
 /// How many times as costly a call is.
-fn ratio(change: &Change) -> String {
-    let (a, b) = (change.a.cost_ns.value, change.b.cost_ns.value);
+fn ratio(change: &Change, a: f64, b: f64) -> String {
     let both = change.a.calls.value > 0.0 && change.b.calls.value > 0.0 && a > 0.0;
     if both { format!("x{:.2}", b / a) } else { String::new() }
 }

@@ -109,3 +109,70 @@ fn what_is_said_of_single_runs_is_not_said_where_only_one_side_has_one() {
     }
     assert!(of(6, 7).contains("Medians of runs"));
 }
+
+/// Cells of the first row of a call below a title, by the words of the header above them.
+fn cells(text: &str, title: &str, call: &str) -> Vec<(String, String)> {
+    let split = |line: &str| -> Vec<_> {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+    };
+    let mut lines = text.lines().skip_while(|line| *line != title).skip(1);
+    let header = split(lines.next().unwrap());
+    let row = split(lines.find(|line| line.starts_with(call)).unwrap());
+    assert_eq!(header.len(), row.len(), "{text}");
+    header.into_iter().zip(row).collect()
+}
+
+/// Most calls got cheaper and a few much dearer: the ratio of the medians and the part of the cost go different ways, and
+/// each stands below its own heading, beside the numbers that it is made of.
+#[test]
+fn by_cost_has_the_sign_of_the_means_beside_it() {
+    let a = runs("a", vec![run(&[(0, 100, 1_000), (4, 9, 500)])]);
+    let b = runs("b", vec![run(&[(0, 95, 650), (0, 5, 100_000), (4, 18, 500)])]);
+    let diff = Diff::of(&a, &b);
+    let read = change(&diff, "read");
+    assert!(read.b.cost_ns.value < read.a.cost_ns.value && read.b.mean_ns > read.a.mean_ns, "{read:?}");
+    assert!(read.from_cost_ns > 0.0);
+    let text = terminal(&diff, &crate::report::Look::default());
+    let row = cells(&text, "Calls that differ in cost", "read");
+    let expected = [
+        ("call", "read"),
+        ("median A", "1.00 us"),
+        ("median B", "651 ns"),
+        ("x", "x0.65"),
+        ("mean A", "1.00 us"),
+        ("mean B", "5.62 us"),
+        ("by cost", "+462 us"),
+    ];
+    assert_eq!(row, expected.map(|(head, cell)| (head.to_owned(), cell.to_owned())));
+    let row = cells(&text, "Calls that differ in number", "stat");
+    let of = |head: &str| row.iter().find(|(found, _)| found == head).unwrap().1.as_str();
+    assert_eq!((of("calls A"), of("calls B"), of("mean A"), of("x")), ("9", "18", "501 ns", "x1.00"));
+    assert_eq!((of("by calls"), of("by cost")), ("+4.51 us", "-"));
+}
+
+/// With runs of any numbers and costs the parts add up, and no sign contradicts the numbers beside it.
+#[test]
+fn parts_of_a_change_never_contradict_its_figures() {
+    let sides = |seed: u64, count: u64| -> Vec<Report> {
+        (0..count)
+            .map(|index| {
+                let random = (seed + index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                run(&[(0, 1 + (random >> 60), 100 + (random >> 40) % 9_000), (4, (random >> 30) % 7, 300)])
+            })
+            .collect()
+    };
+    for seed in 0..60 {
+        let diff =
+            Diff::of(&runs("a", sides(seed, 1 + seed % 8)), &runs("b", sides(seed + 99, 1 + seed % 7)));
+        for change in diff.calls.iter().chain(&diff.classes).chain(&diff.subclasses).chain([&diff.total]) {
+            let sum = change.from_calls_ns + change.from_cost_ns;
+            assert!((sum - change.awake_change_ns).abs() < 1e-6 * sum.abs().max(1.0), "{change:?}");
+            if change.a.calls.value > 0.0 && change.b.calls.value > 0.0 {
+                let (cost, mean) = (change.from_cost_ns, change.b.mean_ns - change.a.mean_ns);
+                assert!(cost * mean > 0.0 || cost == mean, "{change:?}");
+                let calls = change.b.calls.value - change.a.calls.value;
+                assert!(change.from_calls_ns * calls > 0.0 || calls == 0.0, "{change:?}");
+            }
+        }
+    }
+}

@@ -1,13 +1,11 @@
 //! What stopping a call adds to its times, measured with a call that does nothing.
 
-use std::hint::black_box;
-
 use holdfast_sys::ptrace::{self, Task};
 
-use super::thread::Raw;
+use super::thread::{Correction, Raw};
 use super::tracer::Tracer;
 use super::unavailable;
-use crate::machine::now_ns;
+use crate::machine::null_call_ns;
 use crate::{Cost, Result, TraceError};
 
 /// Calls that are traced; a few milliseconds.
@@ -15,8 +13,6 @@ const CALLS: u32 = 200;
 /// How often. Stops take several times as long while others want the processors, and what is taken off where they did not is
 /// time that was there; so the quickest round counts.
 const ROUNDS: u32 = 4;
-/// Calls that are made untraced, for what the call itself takes.
-const UNTRACED_CALLS: u32 = 5_000;
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +20,8 @@ pub(super) struct Calibration {
     pub(super) cost: Cost,
     /// On the CPU for each call, outside of the call.
     pub(super) outside_bias_ns: u64,
+    /// What the call that does nothing takes untraced.
+    pub(super) null_call_ns: u64,
 }
 
 impl Calibration {
@@ -40,9 +38,9 @@ impl Calibration {
     }
 
     fn round() -> Result<Calibration> {
-        let untraced_ns = untraced_call_ns();
+        let untraced_ns = null_call_ns();
         let mut sink = |_| {};
-        let mut tracer = Tracer::new(&mut sink, Cost::default(), 0);
+        let mut tracer = Tracer::new(&mut sink, Correction::default(), 0);
         tracer.measured = Some(Vec::new());
         trace_null_calls(&mut tracer)?;
         // The child's other calls are few: medians do not see them.
@@ -66,7 +64,11 @@ impl Calibration {
             blocked_bias_ns: least(&measured, |raw| raw.wall_ns.saturating_sub(running_ns(raw))),
             calls: measured.len() as u32,
         };
-        Ok(Calibration { cost, outside_bias_ns: call_cpu_ns.saturating_sub(inside_ns) })
+        Ok(Calibration {
+            cost,
+            outside_bias_ns: call_cpu_ns.saturating_sub(inside_ns),
+            null_call_ns: untraced_ns,
+        })
     }
 }
 
@@ -85,14 +87,6 @@ fn trace_null_calls(tracer: &mut Tracer) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn untraced_call_ns() -> u64 {
-    let began_ns = now_ns();
-    for _ in 0..UNTRACED_CALLS {
-        black_box(rustix::process::getppid());
-    }
-    now_ns().saturating_sub(began_ns) / u64::from(UNTRACED_CALLS)
 }
 
 fn median<T>(measured: &[T], of: impl Fn(&T) -> u64) -> u64 {

@@ -102,11 +102,28 @@ pub(super) struct Raw {
     pub(super) stops: u64,
 }
 
+/// What is taken off each call for its stops.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Correction {
+    pub(super) cost: Cost,
+    /// What a call that does nothing takes untraced: no call is made shorter than this. Stops may cost less during the
+    /// trace than when they were measured.
+    pub(super) null_call_ns: u64,
+}
+
+impl Correction {
+    /// Time on the CPU, of so many calls, without that of their stops.
+    pub(super) fn cpu_ns(&self, counted_ns: u64, bias_ns: u64, calls: u64) -> u64 {
+        let least_ns = self.null_call_ns.saturating_mul(calls).min(counted_ns);
+        counted_ns.saturating_sub(bias_ns).max(least_ns)
+    }
+}
+
 impl Raw {
     /// The parts of the time. A thread that got a CPU only as often as it was stopped was never off it by itself: all else that the clock
     /// shows is the tracer's.
-    pub(super) fn split(&self, bias: &Cost, blocked: Blocked) -> Split {
-        let stops = self.stops;
+    pub(super) fn split(&self, correction: &Correction, blocked: Blocked) -> Split {
+        let (stops, bias) = (self.stops, &correction.cost);
         if self.counted.turns == 0 {
             let wall_ns = self.wall_ns.saturating_sub(bias.blocked_bias_ns);
             if self.at_entry.turns == 0 {
@@ -117,7 +134,7 @@ impl Raw {
             let (sleep_ns, wait_ns, io_wait_ns) = blocked.divide(wall_ns);
             return Split::of(0, sleep_ns, wait_ns, io_wait_ns, 0);
         }
-        let cpu_ns = self.counted.cpu_ns.saturating_sub(bias.cpu_bias_ns * stops);
+        let cpu_ns = correction.cpu_ns(self.counted.cpu_ns, bias.cpu_bias_ns * stops, 1);
         if self.counted.turns <= stops {
             return Split::of(cpu_ns, 0, 0, 0, 0);
         }
@@ -240,7 +257,12 @@ impl Thread {
     }
 
     /// The call is over: it returned, or the thread ends. With what the counters say of it.
-    pub(super) fn leave(&mut self, result: Option<i64>, at_ns: u64, bias: &Cost) -> Option<(Call, Raw)> {
+    pub(super) fn leave(
+        &mut self,
+        result: Option<i64>,
+        at_ns: u64,
+        correction: &Correction,
+    ) -> Option<(Call, Raw)> {
         let inside = self.inside.take()?;
         let wall_ns = at_ns.saturating_sub(inside.start_ns).saturating_sub(inside.stopped_ns);
         let (start_ns, at_entry) = (inside.start_ns, inside.at_entry);
@@ -261,7 +283,7 @@ impl Thread {
             arguments: inside.entered.arguments,
             result,
             start_ns: inside.start_ns,
-            time: raw.split(bias, blocked),
+            time: raw.split(correction, blocked),
             object: inside.object,
             restarted: inside.restarted,
         };
@@ -294,8 +316,10 @@ mod tests {
 
     use super::*;
 
-    const BIAS: Cost =
-        Cost { slowdown_ns: 0, cpu_bias_ns: 10, queue_bias_ns: 20, blocked_bias_ns: 30, calls: 1 };
+    const BIAS: Correction = Correction {
+        cost: Cost { slowdown_ns: 0, cpu_bias_ns: 10, queue_bias_ns: 20, blocked_bias_ns: 30, calls: 1 },
+        null_call_ns: 0,
+    };
 
     fn split(counted: [u64; 3], had_turns: u64) -> Split {
         split_seen(counted, had_turns, Blocked { io_wait_ns: 1, ..Blocked::default() })
@@ -312,6 +336,18 @@ mod tests {
     fn a_thread_that_got_a_cpu_once_was_never_blocked_whatever_the_clock_says() {
         assert_eq!(split([110, 500, 1], 7), Split::of(100, 0, 0, 0, 0));
         assert_eq!(split([5, 0, 1], 7), Split::default());
+    }
+
+    /// Stops that cost less than when they were measured make no call shorter than one that does nothing.
+    #[test]
+    fn no_call_is_made_shorter_than_a_null_call() {
+        let correction = Correction { null_call_ns: 7, ..BIAS };
+        assert_eq!([100, 17, 16, 12, 7, 3, 0].map(|ns| correction.cpu_ns(ns, 10, 1)), [90, 7, 7, 7, 7, 3, 0]);
+        assert_eq!(correction.cpu_ns(100, 95, 3), 21);
+        let counted = Reading { cpu_ns: 12, queue_ns: 0, turns: 1 };
+        let at_entry = Reading { turns: 7, ..Reading::default() };
+        let raw = Raw { start_ns: 0, wall_ns: 1000, at_entry, counted, stops: 1 };
+        assert_eq!(raw.split(&correction, Blocked::default()), Split::of(7, 0, 0, 0, 0));
     }
 
     #[test]

@@ -11,10 +11,10 @@ use std::ffi::c_int;
 use holdfast_sys::ptrace::{self, AtCall, Happened, Made};
 
 use super::descriptors::Descriptors;
-use super::thread::{CloneFlags, Entered, Raw, Thread};
+use super::thread::{CloneFlags, Correction, Entered, Raw, Thread};
 use super::watch::Slots;
 use crate::machine::now_ns;
-use crate::{Call, Cost, End, Event};
+use crate::{Call, End, Event};
 
 /// Whether threads run on or are let go at their stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(super) struct Tracer<'a> {
     processes: HashMap<u32, usize>,
     descriptors: Descriptors,
     pub(super) slots: Slots,
-    bias: Cost,
+    correction: Correction,
     /// On the CPU for each call, outside of it: what a stop costs before the tracer sees it.
     outside_bias_ns: u64,
     /// Told of each call when the bias is measured.
@@ -51,7 +51,11 @@ pub(super) struct Tracer<'a> {
 }
 
 impl<'a> Tracer<'a> {
-    pub(super) fn new(sink: &'a mut dyn FnMut(Event), bias: Cost, outside_bias_ns: u64) -> Tracer<'a> {
+    pub(super) fn new(
+        sink: &'a mut dyn FnMut(Event),
+        correction: Correction,
+        outside_bias_ns: u64,
+    ) -> Tracer<'a> {
         Tracer {
             sink,
             phase: Phase::Tracing,
@@ -60,7 +64,7 @@ impl<'a> Tracer<'a> {
             processes: HashMap::new(),
             descriptors: Descriptors::default(),
             slots: Slots::default(),
-            bias,
+            correction,
             outside_bias_ns,
             measured: None,
             command: None,
@@ -155,7 +159,7 @@ impl<'a> Tracer<'a> {
             AtCall::Entry { .. } if self.phase == Phase::LettingGo => self.go_on(tid, 0),
             AtCall::Entry { arch, number, arguments, instruction, stack } => {
                 let entered = Entered::of(arch, number, arguments, (instruction, stack));
-                let unfinished = thread.leave(None, at_ns, &self.bias);
+                let unfinished = thread.leave(None, at_ns, &self.correction);
                 let (abi, number) = (entered.abi, entered.number);
                 let object = self.descriptors.object(thread.process, tid, abi, number, &entered.arguments);
                 thread.read();
@@ -165,7 +169,7 @@ impl<'a> Tracer<'a> {
             }
             AtCall::Exit { result } => {
                 thread.read();
-                let done = thread.leave(Some(result), at_ns, &self.bias);
+                let done = thread.leave(Some(result), at_ns, &self.correction);
                 if let Some((call, _)) = &done {
                     self.descriptors.after(call.process, call.abi, call.number, &call.arguments);
                 }
@@ -317,14 +321,15 @@ impl<'a> Tracer<'a> {
         thread.read();
         let used = thread.used();
         self.is_uncounted |= used.turns == 0 && thread.calls > 0;
-        let call = thread.leave(None, at_ns, &self.bias);
-        let cpu_bias_ns = (self.bias.cpu_bias_ns + self.outside_bias_ns).saturating_mul(thread.calls);
+        let call = thread.leave(None, at_ns, &self.correction);
+        let bias = self.correction.cost;
+        let cpu_bias_ns = (bias.cpu_bias_ns + self.outside_bias_ns).saturating_mul(thread.calls);
         let time = Event::ThreadTime {
             at_ns,
             process: thread.process,
             thread: tid,
-            cpu_ns: used.cpu_ns.saturating_sub(cpu_bias_ns),
-            queue_ns: used.queue_ns.saturating_sub(self.bias.queue_bias_ns.saturating_mul(2 * thread.calls)),
+            cpu_ns: self.correction.cpu_ns(used.cpu_ns, cpu_bias_ns, thread.calls),
+            queue_ns: used.queue_ns.saturating_sub(bias.queue_bias_ns.saturating_mul(2 * thread.calls)),
         };
         self.tell_call(call);
         if self.phase != Phase::SettingUp && self.measured.is_none() {

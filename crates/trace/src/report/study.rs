@@ -1,4 +1,5 @@
-//! The study's own figures, to set a report beside: its tables 4 to 8, and what its text says of the budgets.
+//! The study's own figures, to set a report beside: its tables 4 to 8, and what its text says of the budgets. Which study
+//! that is says [`CITATION`].
 //!
 //! Invariant: the figures are data (`data/study.tsv`) as they were published, where they do not add up, too.
 
@@ -9,6 +10,12 @@ use super::table::Table;
 use super::text;
 use crate::classes::{Class, Subclass};
 use crate::matrix::document::Platform;
+
+/// The study, in full.
+pub const CITATION: &str = "V. Dubeyko, C. Guyot, L. Cargnini, A. Manzanares: POSIX-based Operating System in the \
+    environment of NVM/SCM memory, 2017 (arXiv:1712.07759)";
+/// The same, where there is little room.
+pub const SHORT_CITATION: &str = "Dubeyko et al., 2017";
 
 static TEXT: &str = include_str!("../../data/study.tsv");
 
@@ -148,7 +155,7 @@ pub fn beside_platform(platform: &Platform, case: Case, width: usize, colour: bo
 }
 
 fn table(case: Case, name: &str, here: &dyn Fn(&str) -> Figures, width: usize, colour: bool) -> String {
-    let mut table = Table::new(&["", "calls", "%", "time %", "awake %", "calls", "%", "time %", "awake %"]);
+    let mut table = Table::new(&["", "kinds", "%", "time %", "awake %", "kinds", "%", "time %", "awake %"]);
     let count = |count: Option<u64>| count.map_or("-".to_owned(), text::count_or_blank);
     let percent = |percent: Option<f64>| percent.map_or("-".to_owned(), text::percent);
     for (row, title) in ROWS {
@@ -166,9 +173,10 @@ fn table(case: Case, name: &str, here: &dyn Fn(&str) -> Figures, width: usize, c
         ];
         if title.starts_with(' ') { table.row(cells) } else { table.strong_row(cells) }
     }
-    let title =
-        format!("{} ({} to the left), beside the study's figures (right)", case.id(), text::plain(name));
-    format!("\n{}\n{}", text::cut(&title, width), table.render(width, colour))
+    let title = format!("{}: {} (left), and {SHORT_CITATION} (right)", case.id(), text::plain(name));
+    let key = format!("kinds: different calls; %: of all calls. The study is {CITATION}.");
+    let (title, table) = (text::cut(&title, width), table.render(width, colour));
+    format!("\n{title}\n{table}{}", text::paragraph(&key, width))
 }
 
 #[cfg(test)]

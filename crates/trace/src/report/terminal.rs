@@ -3,6 +3,7 @@
 //! Invariants: no line is wider than asked for. Without colours nothing but text comes out.
 
 use super::document::{CallRow, Distribution, Report, Sleep, Sums, Time};
+use super::study::SHORT_CITATION;
 use super::table::{Align, Table};
 use super::text;
 use crate::classes::{Class, Scheme};
@@ -166,7 +167,7 @@ fn classes(report: &Report, out: &mut Out<'_>) {
         Scheme::Refined => "by their arguments and descriptors",
     };
     out.title(&format!("System calls by class ({scheme})"));
-    let mut table = Table::new(&["", "calls", "frequency", "%", "time %", "awake %", "errors", "bytes"]);
+    let mut table = Table::new(&["", "kinds", "calls", "%", "time %", "awake %", "errors", "bytes"]);
     for (title, strong, sums) in rows(report) {
         let cells = [
             title,
@@ -182,10 +183,10 @@ fn classes(report: &Report, out: &mut Out<'_>) {
     }
     out.table(&table);
     let rule = match report.sleep {
-        Sleep::Measured => "awake %: of the time without sleep, as measured",
-        Sleep::Paper => "awake %: of the time without sleep, by the study's rule (waits of 60 us and more)",
+        Sleep::Measured => "without sleep, as measured".to_owned(),
+        Sleep::Paper => format!("without sleep, by the rule of {SHORT_CITATION} (waits of 60 us and more)"),
     };
-    out.paragraph(rule);
+    out.paragraph(&format!("kinds: different calls; %: of all calls; awake %: of the time {rule}"));
 }
 
 fn split(report: &Report, out: &mut Out<'_>) {
@@ -210,7 +211,7 @@ fn calls(report: &Report, out: &mut Out<'_>, all: bool) {
     let rows = top(&report.calls, out.look.top, |row| row.sums.calls);
     if all && !rows.is_empty() {
         out.title("Most frequent calls");
-        let mut table = Table::new(&["call", "class", "frequency", "%", "errors", "", "bytes"])
+        let mut table = Table::new(&["call", "class", "calls", "%", "errors", "", "bytes"])
             .aligned(1, Align::Left)
             .aligned(5, Align::Left);
         for row in rows {
@@ -231,7 +232,7 @@ fn calls(report: &Report, out: &mut Out<'_>, all: bool) {
     let rows = top(&report.calls, limit, |row| row.sums.time.wall_ns);
     if !rows.is_empty() {
         out.title("Most time-consuming calls");
-        let mut table = Table::new(&["call", "frequency", "wall", "%", "p50", "p90", "p99", "max"]);
+        let mut table = Table::new(&["call", "calls", "wall", "%", "p50", "p90", "p99", "max"]);
         for row in rows {
             let at = |of: fn(&Distribution) -> u64| {
                 row.distribution.as_ref().map_or("-".to_owned(), |distribution| text::time(of(distribution)))
@@ -252,8 +253,7 @@ fn calls(report: &Report, out: &mut Out<'_>, all: bool) {
     let rows = top(&report.calls, limit, |row| row.sums.awake_ns);
     if !rows.is_empty() {
         out.title("Most time-consuming calls without their sleep");
-        let mut table =
-            Table::new(&["call", "frequency", "awake", "%", "on CPU", "waiting", "device", "queue"]);
+        let mut table = Table::new(&["call", "calls", "awake", "%", "on CPU", "waiting", "device", "queue"]);
         for row in rows {
             let time = &row.sums.time;
             let shown = text::time_or_blank;

@@ -240,3 +240,67 @@ fn the_terminal_is_given_back_when_the_view_is_left() {
     assert!(text.starts_with("\x1b[?1049h") && text.ends_with("\x1b[?1049l"), "{text:?}");
     assert!(!text.contains('\n') || text.contains("\r\n"));
 }
+
+/// A heading says what is below it: kinds of calls, and calls. The study is named.
+#[test]
+fn headings_say_kinds_and_calls_and_the_study_has_a_name() {
+    let report = report();
+    let text = terminal(&report, &Look::default());
+    let header = text.lines().find(|line| line.contains("awake %")).unwrap();
+    assert_eq!(header.split_whitespace().take(3).collect::<Vec<_>>(), ["kinds", "calls", "%"]);
+    let process = text.lines().find(|line| line.trim_start().starts_with("Process/Thread")).unwrap();
+    let row = report.subclasses.iter().find(|row| row.subclass.id() == "process").unwrap();
+    let cells: Vec<_> = process.split_whitespace().collect();
+    assert_eq!(cells[1..3], [text::count(row.sums.distinct), text::count(row.sums.calls)]);
+    let screen = watch::screen(&report, 80, 24, false);
+    for form in [&text, &screen, &html(Page::Report(&report))] {
+        assert!(!form.contains("frequency"), "{form}");
+    }
+    let beside = study::beside_report(&report, study::Case::Compilation, 80, false);
+    assert!(beside.contains("Dubeyko et al., 2017") && beside.contains("arXiv:1712.07759"), "{beside}");
+}
+
+/// What can be seen of it without a browser; `pages_fit_a_phone_and_a_desk` looks at it with one.
+#[test]
+fn a_page_is_made_for_narrow_windows() {
+    let page = html(Page::Report(&report()));
+    assert!(page.contains(r#"<meta name="viewport" content="width=device-width, initial-scale=1">"#));
+    assert!(
+        page.contains("@media screen and (max-width: 1080px)")
+            && page.contains(".scroll { overflow-x: auto; }")
+    );
+    // Each cell says what it is where there is no header, and every table is in a container.
+    assert!(page.contains("content: attr(data-title)") && page.contains(r#""data-title": title"#));
+    assert_eq!(
+        page.matches(r#"element("table""#).count(),
+        page.matches(r#"{ class: "scroll" }, element("table""#).count()
+    );
+    // Labels of pictures have a size that is not scaled: these are drawn to the width that there is.
+    assert!(page.contains("svg text { fill: var(--soft); font: 12px"));
+    for drawn in ["chart((width) => histogram(call, width)", "chart((width) => lanes(report, threads, width)"]
+    {
+        assert!(page.contains(drawn), "{drawn}");
+    }
+    assert!(!page.contains(r#"width: "100%""#), "a picture that is scaled");
+}
+
+/// A recording that lacks something says so in every form that says how it came about, and never that nothing was lost.
+#[test]
+fn what_a_recording_lacks_is_in_the_report() {
+    let mut report = report();
+    report.source.events_lost = 0;
+    assert!(terminal(&report, &Look::default()).contains("No event was lost."));
+    report.source.events_missing = 48_887;
+    report.source.incomplete = vec!["INCOMPLETE: 48,887 events are missing.".to_owned()];
+    let text = terminal(&report, &Look::default());
+    assert!(text.contains("48,887 events are missing") && !text.contains("No event was lost"), "{text}");
+    assert!(html(Page::Report(&report)).contains("48,887 events are missing"));
+    let again: Report = serde_json::from_str(&json(&report)).unwrap();
+    assert_eq!(again, report);
+    // Reports of earlier versions do not have these.
+    let mut value: Value = serde_json::from_str(&json(&report)).unwrap();
+    let source = value["source"].as_object_mut().unwrap();
+    assert!(source.remove("incomplete").is_some() && source.remove("events_missing").is_some());
+    let older: Report = serde_json::from_value(value).unwrap();
+    assert!(older.source.incomplete.is_empty());
+}

@@ -69,8 +69,8 @@ pub fn percent_of(part: f64, whole: f64) -> f64 {
 pub fn signed_time(ns: f64) -> String {
     match ns {
         ns if ns.abs() < 0.5 => "-".to_owned(),
-        ns if ns < 0.0 => format!("-{}", time(-ns as u64)),
-        ns => format!("+{}", time(ns as u64)),
+        ns if ns < 0.0 => format!("-{}", time(-ns.round() as u64)),
+        ns => format!("+{}", time(ns.round() as u64)),
     }
 }
 
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn changes_and_parts_of_nothing_are_told() {
-        let changes = [0.4, -0.4, 1_500.0, -1_500.0].map(signed_time);
-        assert_eq!(changes, ["-", "-", "+1.50 us", "-1.50 us"]);
+        let changes = [0.4, -0.4, 0.6, -0.6, 1_500.0, -1_500.0].map(signed_time);
+        assert_eq!(changes, ["-", "-", "+1 ns", "-1 ns", "+1.50 us", "-1.50 us"]);
         assert_eq!((percent_of(1.0, 4.0), percent_of(0.0, 0.0)), (25.0, 0.0));
     }
 

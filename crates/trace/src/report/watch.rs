@@ -49,8 +49,7 @@ pub fn screen(report: &Report, width: usize, height: usize, colour: bool) -> Str
         out += &format!("{}{awake}{asleep}\n", text::cut(&head, width.saturating_sub(bar_width)));
     }
     out.push('\n');
-    let mut table =
-        Table::new(&["call", "frequency", "wall", "awake", "on CPU", "asleep", "p50", "p99", "max"]);
+    let mut table = Table::new(&["call", "calls", "wall", "awake", "on CPU", "asleep", "p50", "p99", "max"]);
     let used = 1 + report.classes.len() + 1 + 1;
     for row in report.calls.iter().take(height.saturating_sub(used)) {
         let at = |of: fn(&super::document::Distribution) -> u64| {

@@ -91,6 +91,20 @@ function choice(options, chosen, pick) {
   return element("div", { class: "switch" }, buttons);
 }
 
+/// A picture that is drawn anew for each width, so that its labels keep their size.
+function chart(draw, width_max = Infinity) {
+  const hold = element("div", { class: "chart" });
+  let drawn = 0;
+  new ResizeObserver(([entry]) => {
+    const width = Math.min(Math.round(entry.contentRect.width), width_max);
+    if (width && width !== drawn) { drawn = width; hold.replaceChildren(draw(width)); }
+  }).observe(hold);
+  return hold;
+}
+
+/// A label on an axis from `left` to `width`: at the ends it stays within.
+const anchor = (x, left, width, half = 26) => (x - half < left ? "start" : x + half > width ? "end" : "middle");
+
 /// A table that sorts by a click on its header. A column: title, how a cell shows, by what it sorts, whether it is words.
 function table(columns, rows, { pick, chosen, sums, limit = 25, sorted = -1 } = {}) {
   const body = element("tbody");
@@ -98,7 +112,13 @@ function table(columns, rows, { pick, chosen, sums, limit = 25, sorted = -1 } = 
   const more = element("button", { class: "more", onclick: () => { all = true; draw(); } });
   const heads = columns.map(([title, , key, word], index) => element("th", { class: word ? "word" : null },
     key ? element("button", { onclick: () => { ascending = order === index ? !ascending : Boolean(word); order = index; draw(); } }, title) : title));
+  // Where a row is a card there is no header to click on.
+  const by = element("select", { onchange: () => { order = Number(by.value); ascending = Boolean(columns[order] && columns[order][3]); draw(); } },
+    sorted < 0 ? element("option", { value: -1 }, "importance") : null,
+    columns.map(([title, , key], index) => (key && title ? element("option", { value: index }, title) : null)));
+  const sorter = by.children.length > 2 ? element("label", { class: "sorter" }, "sorted by ", by) : null;
   function draw() {
+    by.value = String(order);
     const shown = rows.slice();
     if (order >= 0) {
       const key = columns[order][2];
@@ -108,7 +128,10 @@ function table(columns, rows, { pick, chosen, sums, limit = 25, sorted = -1 } = 
     heads.forEach((head, index) => index === order ? head.setAttribute("aria-sort", ascending ? "ascending" : "descending") : head.removeAttribute("aria-sort"));
     body.replaceChildren(...shown.slice(0, all ? shown.length : limit).map((row) => {
       const line = element("tr", { class: [sums && sums(row) ? "sum" : "", pick ? "pick" : "", chosen && chosen() === row ? "chosen" : ""].join(" ") },
-        columns.map(([, cell, , word]) => element("td", { class: (typeof word === "function" ? word(row) : word) || null }, cell(row))));
+        columns.map(([title, cell, , word]) => {
+          const is = cell(row);
+          return element("td", { class: [(typeof word === "function" ? word(row) : word) || "", is === "–" ? "none" : ""].join(" "), "data-title": title }, is);
+        }));
       if (pick) line.addEventListener("click", () => { pick(row); draw(); });
       return line;
     }));
@@ -116,5 +139,5 @@ function table(columns, rows, { pick, chosen, sums, limit = 25, sorted = -1 } = 
     more.textContent = "Show all " + count(rows.length);
   }
   draw();
-  return element("div", {}, element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, heads)), body)), more);
+  return element("div", {}, sorter, element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, heads)), body)), more);
 }

@@ -9,7 +9,7 @@ function changed(ns) {
 
 /// Two bars from a middle line: by numbers of calls, and by cost.
 function changeBar(change, most) {
-  const width = 220, middle = width / 2, scale = (ns) => (Math.min(1, Math.abs(ns) / Math.max(1, most)) * middle);
+  const width = 120, middle = width / 2, scale = (ns) => (Math.min(1, Math.abs(ns) / Math.max(1, most)) * middle);
   const rect = (ns, kind, y) => element("rect", { class: kind, x: ns < 0 ? middle - scale(ns) : middle, width: scale(ns), y, height: 7 });
   const text = "by numbers of calls: " + time(change.from_calls_ns) + "\nby cost: " + time(change.from_cost_ns);
   return element("svg", { width, height: 18, viewBox: `0 0 ${width} 18`, tip: text },
@@ -17,31 +17,39 @@ function changeBar(change, most) {
     element("line", { class: "axis strong", x1: middle, x2: middle, y1: 0, y2: 18 }));
 }
 
-function changeTable(rows, options) {
+/// With one run on each side, costs are told by the median call as well: `medians`.
+function changeTable(rows, { medians, ...options }) {
   const most = Math.max(1, ...rows.flatMap((row) => [Math.abs(row.from_calls_ns), Math.abs(row.from_cost_ns)]));
-  const verdict = (of) => ({ differs: "differs", same: "same", unknown: "?" })[of];
+  const verdict = (of) => ({ differs: "yes", same: "no", unknown: "?" })[of];
+  const calls = (title, of) => [title, (row) => element("span", { tip: interval(of(row).calls, count) }, orDash(of(row).calls.value, count)), (row) => of(row).calls.value];
+  const mean = (title, of) => [title, (row) => orDash(of(row).mean_ns, time), (row) => of(row).mean_ns];
+  const median = (title, of) => [title, (row) => element("span", { tip: interval(of(row).cost_ns, time) }, orDash(of(row).cost_ns.value, time)), (row) => of(row).cost_ns.value];
+  const a = (row) => row.a, b = (row) => row.b;
   return table([
     ["", (row) => row.name, (row) => row.name, "word name"],
-    ["calls A", (row) => element("span", { tip: interval(row.a.calls, count) }, orDash(row.a.calls.value, count)), (row) => row.a.calls.value],
-    ["calls B", (row) => element("span", { tip: interval(row.b.calls, count) }, orDash(row.b.calls.value, count)), (row) => row.b.calls.value],
-    ["number", (row) => verdict(row.calls), (row) => row.calls, "word"],
-    ["cost A", (row) => element("span", { tip: interval(row.a.cost_ns, time) }, orDash(row.a.cost_ns.value, time)), (row) => row.a.cost_ns.value],
-    ["cost B", (row) => element("span", { tip: interval(row.b.cost_ns, time) }, orDash(row.b.cost_ns.value, time)), (row) => row.b.cost_ns.value],
-    ["cost", (row) => verdict(row.cost), (row) => row.cost, "word"],
+    calls("calls A", a), calls("calls B", b),
+    ["calls differ", (row) => verdict(row.calls), (row) => row.calls, "word"],
+    ...(medians ? [median("median A", a), median("median B", b), ["median differs", (row) => verdict(row.cost), (row) => row.cost, "word"]] : []),
+    mean("mean A", a), mean("mean B", b),
+    ...(medians ? [] : [["mean differs", (row) => verdict(row.cost), (row) => row.cost, "word"]]),
     ["change", (row) => changed(row.awake_change_ns), (row) => Math.abs(row.awake_change_ns)],
-    ["by numbers | by cost", (row) => changeBar(row, most), null, "word"],
+    ["by calls", (row) => changed(row.from_calls_ns), (row) => Math.abs(row.from_calls_ns)],
+    ["by cost", (row) => changed(row.from_cost_ns), (row) => Math.abs(row.from_cost_ns)],
+    ["", (row) => changeBar(row, most), null, "word"],
   ], rows, options);
 }
 
 function diffSections(diff) {
-  const key = element("div", { class: "legend" }, element("span", {}, element("i", { class: "device" }), "because calls are made more or less often"), element("span", {}, element("i", { class: "queue" }), "because calls cost more or less"));
-  const few = Math.min(diff.a.runs, diff.b.runs);
+  const key = element("div", { class: "legend" }, element("span", {}, element("i", { class: "device" }), "by calls: they are made more or less often"), element("span", {}, element("i", { class: "queue" }), "by cost: the mean call costs more or less"));
+  const few = Math.min(diff.a.runs, diff.b.runs), single = diff.a.runs === 1 && diff.b.runs === 1;
   const note = few >= 6 ? "Medians of runs, without sleep. What differs has intervals of 95 % that do not touch." :
-    few === 1 && diff.a.runs === diff.b.runs ? "One run each: cost is the median call. How much the numbers change from run to run is not known." :
+    single ? "One run each, without sleep. How much the numbers change from run to run is not known." :
       "Fewer than 6 runs: medians without intervals.";
+  const order = "Those whose time changed most come first. mean: the time without sleep, for each call.";
+  const of_medians = " median: of single calls, with their sleep; they differ where intervals of 95 % do not touch. A few long calls can have the mean change the other way.";
   return [
     section("What changed from A to B, by class", note, key, changeTable([...diff.subclasses.filter((row) => row.class === "os"), ...diff.classes, diff.total], { sums: (row) => !row.subclass, limit: 99 })),
-    section("Calls", "Those whose time changed most come first.", changeTable(diff.calls, { limit: 25 })),
+    section("Calls", order + (single ? of_medians : ""), changeTable(diff.calls, { limit: 25, medians: single })),
   ];
 }
 

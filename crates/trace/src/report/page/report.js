@@ -31,8 +31,8 @@ function classSection(report) {
     ];
     hold.replaceChildren(legend(rows.map((row) => row.sums.time)), table([
       ["", (row) => row.title, null, (row) => (row.strong ? "word" : "word inner")],
-      ["calls", (row) => orDash(row.sums.distinct, count)],
-      ["frequency", (row) => orDash(row.sums.calls, count)],
+      ["kinds", (row) => orDash(row.sums.distinct, count)],
+      ["calls", (row) => orDash(row.sums.calls, count)],
       ["% of calls", (row) => percent(row.sums.calls_percent)],
       [awake ? "% without sleep" : "% of time", (row) => percent(awake ? row.sums.awake_percent : row.sums.time_percent)],
       ["time", (row) => orDash(whole(row.sums), time)],
@@ -44,14 +44,14 @@ function classSection(report) {
   };
   draw(false);
   const how = report.scheme === "paper" ? "Calls are in classes by their names." : "Calls are in classes by their arguments and descriptors.";
-  const rule = report.sleep === "measured" ? " Sleep is as it was measured." : " Sleep is by the study's rule: long waits count as sleep in whole.";
+  const rule = report.sleep === "measured" ? " Sleep is as it was measured." : " Sleep is by the rule of Dubeyko et al., 2017: long waits count as sleep in whole.";
   return section("Where the time went, by class", how + rule, choice([[false, "all time"], [true, "without sleep"]], false, draw), hold);
 }
 
 /// Calls over their length; the length of a bar is their number, its colours are what their time was spent on.
-function histogram(call) {
-  const { bars, p50_ns, p90_ns, p99_ns, max_ns } = call.distribution;
-  const width = 720, height = 190, left = 46, bottom = 34, top = 10;
+function histogram(call, width) {
+  const { bars } = call.distribution;
+  const height = 214, left = 52, bottom = 36, top = 24;
   const log = Math.max(...bars.map((one) => one.calls)) > 200;
   const scale = (value) => (log ? Math.log10(value + 1) : value);
   const most = Math.max(1, ...bars.map((one) => scale(one.calls)));
@@ -63,6 +63,7 @@ function histogram(call) {
     parts.push(element("line", { class: "axis", x1: left, x2: width, y1: y(tick), y2: y(tick) }));
     parts.push(element("text", { x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, count(tick)));
   }
+  const every = Math.max(1, Math.ceil((bars.length * 62) / (width - left)));
   bars.forEach((one, index) => {
     const x = left + index * step;
     let at = height - bottom;
@@ -71,25 +72,30 @@ function histogram(call) {
       const part = (one.time[key] / Math.max(1, one.time.wall_ns)) * full;
       if (part > 0) { at -= part; parts.push(element("rect", { class: kind, x: x + 1, width: Math.max(1, step - 2), y: at, height: part })); }
     }
-    if (index % Math.ceil(bars.length / 12) === 0) parts.push(element("text", { x: x + step, y: height - bottom + 15, "text-anchor": "middle" }, time(one.below_ns)));
+    if (index % every === 0 && x + step < width - 26) parts.push(element("text", { x: x + step, y: height - bottom + 15, "text-anchor": "middle" }, time(one.below_ns)));
     parts.push(element("rect", {
       class: "hit", x, width: step, y: top, height: height - bottom - top,
       tip: count(one.calls) + " calls of less than " + time(one.below_ns) + "\n" + split(one.time),
     }));
   });
   parts.push(element("line", { class: "axis strong", x1: left, x2: width, y1: height - bottom, y2: height - bottom }));
-  parts.push(element("text", { x: width, y: height - 2, "text-anchor": "end" }, "length of a call"));
-  parts.push(element("text", { x: left, y: height - 2 }, log ? "number of calls (logarithmic)" : "number of calls"));
+  parts.push(element("text", { x: width, y: height - 4, "text-anchor": "end" }, "length of a call"));
+  parts.push(element("text", { x: 0, y: 12 }, log ? "number of calls (logarithmic)" : "number of calls"));
+  return element("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "histogram of " + call.name }, parts);
+}
+
+function distribution(call) {
+  const { p50_ns, p90_ns, p99_ns, max_ns } = call.distribution;
   return element("div", {},
     element("p", {}, element("b", {}, call.name), " – " + count(call.calls ?? call.sums.calls) + " calls; half took " + time(p50_ns) + " at most, 90 % " + time(p90_ns) + ", 99 % " + time(p99_ns) + "; the longest " + time(max_ns)),
-    element("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", style: "max-width: 860px", role: "img", "aria-label": "histogram of " + call.name }, parts));
+    chart((width) => histogram(call, width), 860));
 }
 
 function callSection(report) {
   const rows = report.calls.map((row) => ({ ...row, sums: row.sums || row }));
   let chosen = rows.find((row) => row.distribution);
   const hold = element("div");
-  const show = () => hold.replaceChildren(...(chosen && chosen.distribution ? [legend(chosen.distribution.bars.map((one) => one.time)), histogram(chosen)] : []));
+  const show = () => hold.replaceChildren(...(chosen && chosen.distribution ? [legend(chosen.distribution.bars.map((one) => one.time)), distribution(chosen)] : []));
   show();
   const at = (key) => (row) => (row.distribution ? row.distribution[key] : -1);
   const quantile = (title, key) => [title, (row) => (row.distribution ? time(row.distribution[key]) : "–"), at(key)];
@@ -101,7 +107,7 @@ function callSection(report) {
     list.replaceChildren(table([
       ["call", (row) => row.name + (row.abi === "x86_64" ? "" : " (" + row.abi + ")"), (row) => row.name, "word name"],
       ["part", (row) => SUBCLASSES[row.subclass], (row) => row.subclass, "word"],
-      ["frequency", (row) => count(row.sums.calls), (row) => row.sums.calls],
+      ["calls", (row) => count(row.sums.calls), (row) => row.sums.calls],
       [awake ? "without sleep" : "time", (row) => orDash(whole(row), time), whole],
       ["%", (row) => percent(awake ? row.sums.awake_percent : row.sums.time_percent), whole],
       ["", (row) => bar(row.sums.time, most, awake), null, "word"],
@@ -114,20 +120,22 @@ function callSection(report) {
     choice([[false, "all time"], [true, "without sleep"]], false, draw), list);
 }
 
-/// A lane for each thread: what its calls did when. Between calls it ran its own code, or was not on.
-function laneSection(report) {
-  const threads = report.threads.filter((row) => row.lane.length).slice(0, 60);
-  if (!threads.length) return null;
+/// A lane for each thread: what its calls did when. Between calls it ran its own code, or was not on. Its name stands
+/// beside it, or above it where there is little room.
+function lanes(report, threads, width) {
   const bins = Math.max(...threads.map((row) => row.lane[row.lane.length - 1].bin)) + 1;
-  const left = 190, width = 1060, lane = 20, bottom = 24;
-  const height = threads.length * lane + bottom;
+  const narrow = width < 560;
+  const left = narrow ? 0 : 190, lane = 20, row_height = narrow ? lane + 16 : lane, bottom = 24;
+  const height = threads.length * row_height + bottom;
   const step = (width - left) / bins;
+  const letters = narrow ? Math.floor(width / 7) : 26;
   const kinds = [["cpu_ns", "cpu"], ["asleep_ns", "sleep"], ["device_ns", "device"], ["queue_ns", "queue"]];
   const parts = [];
   threads.forEach((row, index) => {
-    const y = index * lane;
+    const top = index * row_height, y = top + row_height - lane;
     const label = (row.thread ? row.thread + " " : "") + (row.command || "?");
-    parts.push(element("text", { x: left - 8, y: y + 14, "text-anchor": "end" }, label.length > 28 ? label.slice(0, 27) + "…" : label));
+    const short = label.length > letters ? label.slice(0, letters - 1) + "…" : label;
+    parts.push(narrow ? element("text", { x: 0, y: top + 13 }, short) : element("text", { x: left - 8, y: y + 14, "text-anchor": "end" }, short));
     parts.push(element("line", { class: "axis", x1: left, x2: width, y1: y + lane - 2, y2: y + lane - 2 }));
     for (const one of row.lane) {
       let at = y + lane - 2;
@@ -141,14 +149,20 @@ function laneSection(report) {
       tip: label + ": " + count(row.calls) + " calls, " + time(row.time.wall_ns) + "\n" + split(row.time) + (row.end ? "\n" + row.end : ""),
     }));
   });
-  for (let tick = 0; tick <= 8; tick += 1) {
-    const x = left + ((width - left) * tick) / 8;
-    parts.push(element("text", { x, y: height - 6, "text-anchor": tick === 8 ? "end" : "middle" }, time((bins * report.lane_bin_ns * tick) / 8)));
+  const ticks = Math.max(2, Math.min(8, Math.floor((width - left) / 90)));
+  for (let tick = 0; tick <= ticks; tick += 1) {
+    const x = left + ((width - left) * tick) / ticks;
+    parts.push(element("text", { x, y: height - 6, "text-anchor": anchor(x, left, width) }, time((bins * report.lane_bin_ns * tick) / ticks)));
   }
+  return element("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": "threads over time" }, parts);
+}
+
+function laneSection(report) {
+  const threads = report.threads.filter((row) => row.lane.length).slice(0, 60);
+  if (!threads.length) return null;
   const note = (report.threads.length > threads.length ? "The " + threads.length + " busiest of " + count(report.threads.length) + ". " : "") +
     "How full a lane is at a moment is how much of it the thread spent in calls; where it is empty, it ran its own code or was not there.";
-  return section("Threads over time", note, legend(threads.map((row) => row.time)),
-    element("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": "threads over time" }, parts));
+  return section("Threads over time", note, legend(threads.map((row) => row.time)), chart((width) => lanes(report, threads, width)));
 }
 
 function threadSection(report) {
