@@ -43,7 +43,7 @@ const fn sqlite(name: &'static str, tests: &'static [&'static str], long: Option
     Row { name, package: CROSS.0, program: "sqlite", features: &[], tests, long }
 }
 
-const ROWS: [Row; 18] = [
+const ROWS: [Row; 19] = [
     row("H1", &["kills::"], Some(200_000)),
     Row {
         name: "H2",
@@ -92,6 +92,14 @@ const ROWS: [Row; 18] = [
     sqlite("S5", &["random_statements"], Some(1000)),
     sqlite("S6", &["after_a_power_cut"], Some(500)),
     sqlite("S7", &["a_killed_holder"], Some(12_500)),
+    Row {
+        name: "S8",
+        package: "holdfast-sqlite",
+        program: "homes",
+        features: &[],
+        tests: &["a_killed_writers_commits_outlive", "a_container_with_its_own_dev_shm"],
+        long: Some(200),
+    },
     // On each of two file systems, ten faults in turn.
     sqlite("S9", &["commits_at_level_power_survive"], Some(500)),
 ];

@@ -37,7 +37,8 @@ Examples:
 
 Nobody may have the database open. From the pool comes its newest commit; without the pool, from the redo log beside it, \
 that of its last flush, or what a keeper saved later. --discard drops what is in the pool: it is for a damaged pool image, and for a copy without its log, \
-which is then taken as it is.";
+which is then taken as it is. Commits that are sound, or that may be in the pool of another home or container, it does not drop, \
+unless --lost-pool names that pool as the refusal does.";
 
 #[derive(Debug, Subcommand)]
 pub enum SqliteCommand {
@@ -81,6 +82,9 @@ pub struct SqliteRecoverArgs {
     /// Drop what is in the pool: take the last flush from the redo log, or the files as they are without one that fits
     #[arg(long)]
     pub discard: bool,
+    /// With --discard: also what may still be in this pool, as the refusal names it (a path, or `unknown`)
+    #[arg(long, value_name = "POOL", requires = "discard")]
+    pub lost_pool: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

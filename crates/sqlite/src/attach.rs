@@ -31,6 +31,7 @@ use crate::layout::{BLOCK_BYTES, CAPACITY_MAX, Header, LEASES_AT, MAGIC, PROCESS
 use crate::locks::{is_anybody_there, pid_space};
 use crate::log::Log;
 use crate::mark::{self, Mark};
+use crate::owner::{Owner, refuse_if_elsewhere};
 use crate::pool::Pool;
 use crate::recovery::Lost;
 use crate::renumbered::{self, Adopted};
@@ -164,6 +165,12 @@ pub(crate) fn attach_at(
     limit_slots: Option<u32>,
 ) -> Result<Pool> {
     let path = identity.image_path(places.pool());
+    if !path.exists()
+        && let (Some(mark), _) = read_mark(base.as_ref())?
+    {
+        // Nothing is left in the pool of one who is refused.
+        refuse_if_elsewhere((database, identity), mark, places, &Owner::of(places)?)?;
+    }
     let mut file = open_behind_gate(&path, database)?;
     if file.metadata().map_err(SqliteError::io("measure", &path))?.len() == 0
         && let (Some(mark), _) = read_mark(base.as_ref())?
@@ -250,7 +257,8 @@ pub(crate) fn attach_file(
         format(&image, identity, limit_slots);
     }
     let (number, pid_space) = take_lease(&image, database)?;
-    let pool = Pool::new(image, database, base, (number, pid_space), copy::folder(places));
+    let owner = Owner::of(places)?;
+    let pool = Pool::new(image, (database, identity), base, (number, pid_space), (places, owner));
     if others {
         // Whoever had this entry before is dead.
         pool.take_over(number);
@@ -362,6 +370,7 @@ impl Pool {
                 return Err(SqliteError::Replaced { database, image });
             }
             Some(mark) => {
+                refuse_if_elsewhere((&self.database, identity), mark, &self.places, &self.owner)?;
                 let (base, database, copies) = (self.base(), &self.database, &self.copies);
                 Lost { base, database, identity, mark, copies }.recover()?;
                 self.reset();

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::open_regular;
-use holdfast_sys::lease::{Lease, take};
+use holdfast_sys::lease::{Lease, is_taken, take};
 
 use crate::error::{Result, SqliteError};
 use crate::ffi::{self, IoMethods, RawFile};
@@ -199,6 +199,18 @@ impl OwnFile {
     pub(crate) fn open(path: &Path) -> Result<OwnFile> {
         let file = open_regular(File::options().read(true).write(true), path);
         Ok(OwnFile { file: file.map_err(SqliteError::io("open", path))?, path: path.to_owned() })
+    }
+
+    /// Opens a file that is only to be looked at, and may be one that may only be read.
+    pub(crate) fn look(path: &Path) -> Result<OwnFile> {
+        let file = open_regular(File::options().read(true), path);
+        Ok(OwnFile { file: file.map_err(SqliteError::io("open", path))?, path: path.to_owned() })
+    }
+
+    /// Whether a program, with the VFS or without, is in a write transaction at SQLite's own locks.
+    pub(crate) fn is_being_written(&self) -> Result<bool> {
+        let taken = is_taken(&self.file, ffi::PENDING_BYTE + 1, 1);
+        taken.map_err(SqliteError::io("probe", &self.path))
     }
 }
 

@@ -26,6 +26,7 @@ use crate::journal::Journal;
 use crate::layout::BLOCK_BYTES;
 use crate::locks::Owner;
 use crate::mark;
+use crate::owner::refuse_if_elsewhere;
 use crate::pool::Pool;
 use crate::slots::NoSlot;
 use crate::stub;
@@ -164,7 +165,7 @@ impl Connection {
     #[inline]
     pub(crate) fn read(&self, offset: u64, target: &mut [u8]) -> Result<bool, Code> {
         if !self.is_hot() {
-            return self.read_base(offset, target).map_err(|error| report(&error));
+            return self.read_cold(offset, target).map_err(|error| report(&error));
         }
         let size = self.size()?;
         let there = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(target.len());
@@ -185,6 +186,25 @@ impl Connection {
             (rest, at) = (next, at + bytes as u64);
         }
         Ok(missing.is_empty())
+    }
+
+    /// From the database file while nothing is in the pool in use. SQLite reads the change counter under each SHARED lock, and
+    /// so comes here before it believes its cache.
+    fn read_cold(&self, offset: u64, target: &mut [u8]) -> Result<bool, SqliteError> {
+        if offset < mark::HEADER_BYTES as u64
+            && self.level > LOCK_NONE
+            && let (Some(found), _) = read_mark(&self.base)?
+            && found.nonce != self.pool.image.header().nonce.load(Acquire)
+        {
+            // Its newest pages went to another pool since it was opened.
+            refuse_if_elsewhere(
+                (&self.database, self.pool.identity),
+                found,
+                &self.pool.places,
+                &self.pool.owner,
+            )?;
+        }
+        self.read_base(offset, target)
     }
 
     /// From the database file, without the mark that may be in it.

@@ -262,7 +262,7 @@ fn is_done_with(copy: &Copy, databases: &[Database]) -> bool {
 
 impl Identity {
     /// The database of an image's file.
-    fn of_image(path: &Path) -> Option<Identity> {
+    pub(crate) fn of_image(path: &Path) -> Option<Identity> {
         if path.extension() != Some(OsStr::new("sqlite")) {
             return None;
         }

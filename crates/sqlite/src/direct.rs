@@ -19,7 +19,7 @@ use crate::ffi;
 use crate::host;
 use crate::image::Astray;
 use crate::layout::BLOCK_BYTES;
-use crate::mark::{self, Stamp};
+use crate::mark;
 use crate::stub;
 
 impl Connection {
@@ -112,9 +112,7 @@ impl Connection {
     /// With the mark, which the file keeps.
     fn write_base(&self, offset: u64, page: &mut [u8]) -> Result<(), SqliteError> {
         if offset == 0 && page.len() >= mark::HEADER_BYTES {
-            let header = self.pool.image.header();
-            let (nonce, transaction) = (header.nonce.load(Acquire), header.log_base.load(Acquire));
-            mark::put(page, Stamp { nonce, transaction });
+            mark::put(page, self.pool.stamp(self.pool.image.header().log_base.load(Acquire)));
         }
         self.base.write(offset, page)
     }

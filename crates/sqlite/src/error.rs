@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::ffi;
+use crate::owner::{Owner, Whereabouts, describe};
 
 /// Why an operation on a database failed.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +102,63 @@ pub enum SqliteError {
         /// The image.
         image: PathBuf,
     },
+    /// The newest commits are, or may be, in a pool that is not the one in use: of another home, another `HOLDFAST_POOL`, another
+    /// mount name space.
+    #[error("{}", describe(database, log, owner.as_deref(), *whereabouts))]
+    Elsewhere {
+        /// The database.
+        database: PathBuf,
+        /// Its redo log.
+        log: PathBuf,
+        /// Whose the pool is; `None` where nothing says so.
+        owner: Option<Box<Owner>>,
+        /// Why it is not taken for lost.
+        whereabouts: Whereabouts,
+    },
+    /// The newest commits are in an image of the pool that was made for another file, which is not there any more.
+    #[error(
+        "the newest commits of {0} are in the pool image {1}, which was made for a file that is not there any more (was it \
+         moved here from another file system?); nothing was changed. Only if they are of no use: `holdfast sqlite recover \
+         --discard --lost-pool {2} {0}` takes the database as of its last flush",
+        database.display(), image.display(), image.parent().unwrap_or(image).display()
+    )]
+    Moved {
+        /// The database.
+        database: PathBuf,
+        /// The image.
+        image: PathBuf,
+    },
+    /// What is to be dropped is sound.
+    #[error(
+        "the pool image {1} is sound and has {commits} commits of {0} that are not in its file; `holdfast sqlite recover \
+         {0}`, without --discard, brings them there. Nothing was changed. `holdfast sqlite recover --discard --lost-pool {2} {0}` \
+         drops them", database.display(), image.display(), image.parent().unwrap_or(image).display()
+    )]
+    WouldLose {
+        /// The database.
+        database: PathBuf,
+        /// The image.
+        image: PathBuf,
+        /// Commits that the database file does not have.
+        commits: u64,
+    },
+    /// The file is no database.
+    #[error("{} is not an SQLite database ({what}); nothing was changed", path.display())]
+    NotADatabase {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The database is in WAL mode, and SQLite's own.
+    #[error(
+        "{} is in WAL mode and left to SQLite: part of its commits may be in {0}-wal; `PRAGMA wal_checkpoint(TRUNCATE)` brings \
+         them into the file", path.display()
+    )]
+    WalMode {
+        /// The database.
+        path: PathBuf,
+    },
     /// The newest pages are in the pool, and whoever opens the database asks for no locks.
     #[error(
         "{} is in use with its newest pages in a pool, which are not read without locks; open it without `nolock` and \
@@ -130,9 +188,9 @@ pub enum SqliteError {
         /// The image.
         image: PathBuf,
     },
-    /// A transaction that outgrew the pool left a journal that only SQLite rolls back.
+    /// A transaction left a journal that only SQLite rolls back: it outgrew the pool, or its program did without the VFS.
     #[error(
-        "{} has a journal, {}, of a transaction that outgrew the pool; open and read the database once with the VFS, which \
+        "{} has a journal, {}, of a transaction that did not end; open and read the database once with the VFS, which \
          rolls it back", database.display(), journal.display()
     )]
     JournalLeft {
@@ -226,7 +284,7 @@ pub enum SqliteError {
 /// The step of making a file beside the database.
 pub(crate) const CREATE: &str = "create";
 
-fn is_forbidden(error: &io::Error) -> bool {
+pub(crate) fn is_forbidden(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
@@ -252,6 +310,7 @@ impl SqliteError {
             SqliteError::Busy { .. } => ffi::BUSY,
             SqliteError::PoolFull { .. } => ffi::FULL,
             SqliteError::Parameter { .. } => ffi::ERROR,
+            SqliteError::NotADatabase { .. } => ffi::NOTADB,
             SqliteError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => ffi::FULL,
             // As SQLite says it of a journal that it cannot make.
             SqliteError::Io { step: CREATE, source, .. } if is_forbidden(source) => ffi::READONLY_DIRECTORY,

@@ -256,7 +256,8 @@ impl Pool {
                 // whoever dies in between leaves no empty log that is held for a full one.
                 self.count_log_as_lost();
                 let generation = self.generation();
-                let log = Log::create(&path, generation).map_err(SqliteError::io(CREATE, &path))?;
+                let log =
+                    Log::create(&path, generation, &self.owner).map_err(SqliteError::io(CREATE, &path))?;
                 *turn.log = Some(log);
                 self.note_new_log(generation);
             }
@@ -312,6 +313,12 @@ impl Pool {
         Generation { nonce: header.nonce.load(Acquire), salt: random(), transaction }
     }
 
+    /// The mark of a file as of a transaction, for this image.
+    pub(crate) fn stamp(&self, transaction: u64) -> Stamp {
+        let nonce = self.image.header().nonce.load(Acquire);
+        Stamp { nonce, transaction, tag: Some(self.owner.tag()) }
+    }
+
     /// The log is begun again, durably.
     pub(crate) fn note_new_log(&self, generation: Generation) {
         let header = self.image.header();
@@ -338,7 +345,7 @@ impl Pool {
     fn restart(&self, turn: &mut LogTurn<'_>) -> Result<()> {
         let generation = self.generation();
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
-        if let Err(source) = log.restart(generation) {
+        if let Err(source) = log.restart(generation, &self.owner) {
             // Which generation a power cut would leave is not known: nothing is added to either.
             self.suspect_log();
             return Err(SqliteError::Io { step: "begin again", path: self.log_path(), source });
@@ -369,7 +376,7 @@ impl Pool {
         } else {
             if let Some(last) = contents.last {
                 self.check_mark()?;
-                let stamp = Stamp { nonce: header.nonce.load(Acquire), transaction: last.transaction };
+                let stamp = self.stamp(last.transaction);
                 apply(self.base(), &contents.blocks(log), stamp)?;
             }
             header.applied.store(header.flushed.load(Acquire), Release);

@@ -1,5 +1,6 @@
-//! Row H12: files that older versions wrote. Database, redo log, image and saved copy, each of the version 1 of its format, are of
-//! one database: block 1 was committed to its file, block 2 to the log, block 3 to image and copy.
+//! Row H12: files that older versions wrote. Database, redo log, image and saved copy of a set are of one database: block 1 was
+//! committed to its file, block 2 to the log, block 3 to image and copy. In set 1 each is of the version 1 of its format; in set 2
+//! mark and log name boot and pool (`owner.rs`).
 //!
 //! `HOLDFAST_GOLDEN=$PWD/crates/sqlite/golden cargo test -p holdfast-sqlite golden_files_are_made` writes them anew, of the versions that
 //! the code has now; whoever raises a version adds the result beside the old ones.
@@ -23,10 +24,31 @@ use crate::pool::Pool;
 use crate::recovery::{Lost, Source};
 use crate::testing::{first_page, put};
 
-const DATABASE: &str = include_str!("../golden/database-1.txt");
-const LOG: &str = include_str!("../golden/log-1.txt");
-const IMAGE: &str = include_str!("../golden/image-1.txt");
-const COPY: &str = include_str!("../golden/copy-1.txt");
+/// Files that are of one database.
+#[derive(Clone, Copy)]
+struct Set {
+    database: &'static str,
+    log: &'static str,
+    image: &'static str,
+    copy: &'static str,
+}
+
+const SETS: [Set; 2] = [
+    Set {
+        database: include_str!("../golden/database-1.txt"),
+        log: include_str!("../golden/log-1.txt"),
+        image: include_str!("../golden/image-1.txt"),
+        copy: include_str!("../golden/copy-1.txt"),
+    },
+    Set {
+        database: include_str!("../golden/database-2.txt"),
+        log: include_str!("../golden/log-2.txt"),
+        image: include_str!("../golden/image-2.txt"),
+        copy: include_str!("../golden/copy-2.txt"),
+    },
+];
+/// Of the sets that the code makes now.
+const NEWEST: usize = 2;
 
 /// Of the database in the golden files, which no file system gave it.
 const IDENTITY: Identity = Identity([0xfe00, 42, 1_700_000_000_000_000_000]);
@@ -59,9 +81,9 @@ impl Machine {
     }
 
     /// The database and its log, as they are beside each other.
-    fn lay_files(&self) {
-        golden::lay(DATABASE, &self.database()).unwrap();
-        golden::lay(LOG, &log_path(&self.database())).unwrap();
+    fn lay_files(&self, set: Set) {
+        golden::lay(set.database, &self.database()).unwrap();
+        golden::lay(set.log, &log_path(&self.database())).unwrap();
     }
 
     fn recover(&self) -> Source {
@@ -92,33 +114,47 @@ fn commit(pool: &Pool, number: u32, says: u8) {
 
 #[test]
 fn databases_that_every_version_so_far_left_open_and_say_what_they_said() {
+    for set in SETS {
+        let machine = Machine::new();
+        machine.lay_files(set);
+        golden::lay(set.image, &IDENTITY.image_path(machine.places.pool())).unwrap();
+        let pool = machine.attach().unwrap();
+        assert!(pool.is_hot(), "the commits in the image are lost");
+        // It is marked anew, as this version does it, and that is taken away again.
+        pool.checkpoint().unwrap();
+        pool.hand_over(false).unwrap();
+        assert_eq!(machine.says(), [b'S', 11, 12, 13]);
+
+        let machine = Machine::new();
+        machine.lay_files(set);
+        assert_eq!((machine.recover(), machine.says()), (Source::Log, vec![b'S', 11, 12, 0]));
+
+        let machine = Machine::new();
+        machine.lay_files(set);
+        let mark = read_mark(&OwnFile::open(&machine.database()).unwrap()).unwrap().0.unwrap();
+        std::fs::create_dir_all(machine.copies()).unwrap();
+        golden::lay(set.copy, &copy::path_of(&machine.copies(), mark.nonce)).unwrap();
+        assert_eq!((machine.recover(), machine.says()), (Source::Copy, vec![b'S', 11, 12, 13]));
+    }
+}
+
+/// A mark and a log that do not say whose the pool is are those of the pool in use.
+#[test]
+fn an_old_mark_opens_without_its_image() {
     let machine = Machine::new();
-    machine.lay_files();
-    golden::lay(IMAGE, &IDENTITY.image_path(machine.places.pool())).unwrap();
+    machine.lay_files(SETS[0]);
     let pool = machine.attach().unwrap();
-    assert!(pool.is_hot(), "the commits in the image are lost");
-    pool.hand_over(false).unwrap();
-    assert_eq!(machine.says(), [b'S', 11, 12, 13]);
-
-    let machine = Machine::new();
-    machine.lay_files();
-    assert_eq!((machine.recover(), machine.says()), (Source::Log, vec![b'S', 11, 12, 0]));
-
-    let machine = Machine::new();
-    machine.lay_files();
-    let mark = read_mark(&OwnFile::open(&machine.database()).unwrap()).unwrap().0.unwrap();
-    std::fs::create_dir_all(machine.copies()).unwrap();
-    golden::lay(COPY, &copy::path_of(&machine.copies(), mark.nonce)).unwrap();
-    assert_eq!((machine.recover(), machine.says()), (Source::Copy, vec![b'S', 11, 12, 13]));
+    assert!(!pool.is_hot());
+    assert_eq!(machine.says(), [b'S', 11, 12, 0]);
 }
 
 #[test]
 fn an_image_or_a_log_of_a_newer_version_is_refused_and_left_as_it_was() {
     let refused = |machine: &Machine| machine.attach().map(drop).unwrap_err();
     let machine = Machine::new();
-    machine.lay_files();
+    machine.lay_files(SETS[0]);
     let image = IDENTITY.image_path(machine.places.pool());
-    golden::lay(IMAGE, &image).unwrap();
+    golden::lay(SETS[0].image, &image).unwrap();
     let mut before = std::fs::read(&image).unwrap();
     before[8..12].copy_from_slice(&99_u32.to_le_bytes());
     let sum = static_sum(MAGIC, 99, u32::from_le_bytes(before[12..16].try_into().unwrap()), IDENTITY);
@@ -130,7 +166,7 @@ fn an_image_or_a_log_of_a_newer_version_is_refused_and_left_as_it_was() {
     assert!(std::fs::read(&image).unwrap() == before);
 
     let machine = Machine::new();
-    machine.lay_files();
+    machine.lay_files(SETS[0]);
     let log = log_path(&machine.database());
     let mut before = std::fs::read(&log).unwrap();
     before[7] = 99;
@@ -168,6 +204,6 @@ fn golden_files_are_made_on_demand() {
     let Some(folder) = std::env::var_os("HOLDFAST_GOLDEN") else { return };
     for (kind, bytes) in made {
         let text = golden::text(&format!("{kind} (crates/sqlite/src/golden.rs)"), &bytes);
-        std::fs::write(Path::new(&folder).join(format!("{kind}-1.txt")), text).unwrap();
+        std::fs::write(Path::new(&folder).join(format!("{kind}-{NEWEST}.txt")), text).unwrap();
     }
 }

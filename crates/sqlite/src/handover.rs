@@ -30,7 +30,6 @@ use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE};
 use crate::host;
 use crate::locks::Owner;
 use crate::log::Log;
-use crate::mark::Stamp;
 use crate::pool::Pool;
 use crate::recovery::clear_mark;
 use crate::stub;
@@ -77,8 +76,7 @@ impl Pool {
     /// is not asked again for what was not written since.
     fn stay(&self) -> Result<()> {
         let header = self.image.header();
-        let (nonce, transaction) = (header.nonce.load(Acquire), header.applied.load(Acquire));
-        mark_again(self.base(), Stamp { nonce, transaction })?;
+        mark_again(self.base(), self.stamp(header.applied.load(Acquire)))?;
         header.closing.store(0, Release);
         self.image.write_back_header();
         Ok(())

@@ -19,6 +19,7 @@ use crate::image::Astray;
 use crate::layout::BLOCK_BYTES;
 use crate::log::{Generation, Log, random};
 use crate::mark::{self, Stamp};
+use crate::owner::refuse_if_elsewhere;
 use crate::pool::Pool;
 use crate::recovery::clear_mark;
 use crate::stub;
@@ -37,7 +38,9 @@ impl Pool {
                 clear_mark(base, None)?;
                 self.forget();
             }
-            (Some(_), _) => {
+            (Some(mark), _) => {
+                let database = (self.database.as_path(), self.identity);
+                refuse_if_elsewhere(database, mark, &self.places, &self.owner)?;
                 return Err(SqliteError::Replaced {
                     database: self.database.clone(),
                     image: self.image.path().to_owned(),
@@ -46,13 +49,13 @@ impl Pool {
         }
         let committed = header.committed.load(Relaxed);
         let generation = Generation { nonce, salt: random(), transaction: committed };
-        let stamp = Stamp { nonce, transaction: committed };
+        let stamp = Stamp { nonce, transaction: committed, tag: Some(self.owner.tag()) };
         let size = base.size()?;
         header.size[(committed & 1) as usize].store(size, Relaxed);
         let mut page = [0; BLOCK_BYTES];
         let begun = self.take_first_page(base, size, &mut page).and_then(|()| {
             // Last, of what can fail before the mark: nobody would ever look at it again.
-            Log::create(&path, generation).map_err(SqliteError::io(CREATE, &path))
+            Log::create(&path, generation, &self.owner).map_err(SqliteError::io(CREATE, &path))
         });
         let log = match begun {
             Ok(log) => log,

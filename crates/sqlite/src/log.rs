@@ -7,6 +7,7 @@
 //! Invariants:
 //! - Records are read in order and up to the first that is not whole; so the state is always as of some commit.
 //! - The header names the database by a nonce that the mark in the database file has, too: a foreign log is never applied.
+//! - It names the pool that goes on from it, too: see `owner.rs`.
 //! - The log is begun again (another salt) only when all that it holds is in the database file, and durable.
 
 #![forbid(unsafe_code)]
@@ -18,15 +19,18 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_sys::file::{private_options, sync_directory};
-use holdfast_sys::lease::{Lease, take};
+use holdfast_sys::lease::{Lease, is_taken, take};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::apply::Blocks;
 use crate::error::SqliteError;
 use crate::layout::BLOCK_BYTES;
 use crate::names::{Names, folder_of};
+use crate::owner::{OWNER_AT, Owner};
 
-const MAGIC: &[u8; 8] = b"HFsqlog\x01";
+const MAGIC: &[u8; 8] = b"HFsqlog\x02";
+/// Of the version that did not say who its owner is.
+const MAGIC_WITHOUT_OWNER: &[u8; 8] = b"HFsqlog\x01";
 const HEADER_BYTES: usize = 48;
 const RECORD_HEADER_BYTES: usize = 64;
 const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"HFrc");
@@ -121,13 +125,13 @@ pub(crate) fn log_path(database: &Path) -> PathBuf {
 impl Log {
     /// Makes a new log, durable with its name, in place of one that may be there. That one is not cleared: another database may
     /// have it open still, which was moved away from it.
-    pub(crate) fn create(path: &Path, generation: Generation) -> io::Result<Log> {
+    pub(crate) fn create(path: &Path, generation: Generation, owner: &Owner) -> io::Result<Log> {
         Log::remove(path)?;
         let file = private_options().read(true).write(true).create_new(true).open(path)?;
         let _ = take(&file, Lease::Shared, LEASE_BYTE, 1);
         let mut log =
             Log { file, path: path.to_owned(), bytes: 0, names: None, tip: None, buffer: Vec::new() };
-        let written = log.fill(generation);
+        let written = log.fill(generation, owner);
         if written.is_err() {
             // As if it had not been tried. What takes its place holds what it held, if anything.
             let _ = Log::remove(path);
@@ -135,9 +139,9 @@ impl Log {
         written.map(|()| log)
     }
 
-    fn fill(&mut self, generation: Generation) -> io::Result<()> {
+    fn fill(&mut self, generation: Generation, owner: &Owner) -> io::Result<()> {
         self.extend(FIRST + AHEAD_BYTES_MIN)?;
-        self.write_header(generation)?;
+        self.write_header(generation, owner)?;
         self.file.sync_all()?;
         sync_directory(folder_of(&self.path))
     }
@@ -171,6 +175,23 @@ impl Log {
         }
     }
 
+    /// Opens a log of which nothing but what it says is asked.
+    pub(crate) fn read_only(path: &Path) -> io::Result<Option<Log>> {
+        match private_options().read(true).open(path) {
+            Ok(file) => {
+                let bytes = file.metadata()?.len();
+                Ok(Some(Log { file, path: path.to_owned(), bytes, buffer: Vec::new() }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether somebody has it open; it is not kept from anybody by the question.
+    pub(crate) fn is_in_use(&self) -> io::Result<bool> {
+        is_taken(&self.file, LEASE_BYTE, 1)
+    }
+
     /// Whether nobody else has it open, and until this is closed nobody else will recover the database by it.
     pub(crate) fn is_alone(&self) -> io::Result<bool> {
         take(&self.file, Lease::Exclusive, LEASE_BYTE, 1)
@@ -192,8 +213,20 @@ impl Log {
             other => other?,
         }
         let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
-        let is_whole = &header[..8] == MAGIC && word(40) == xxh3_64(&header[..40]);
+        let is_known = &header[..8] == MAGIC || &header[..8] == MAGIC_WITHOUT_OWNER;
+        let is_whole = is_known && word(40) == xxh3_64(&header[..40]);
         Ok(is_whole.then(|| Generation { nonce: word(8), salt: word(16), transaction: word(24) }))
+    }
+
+    /// Which pool goes on from it; `None` where an earlier version began it, or that is not whole.
+    pub(crate) fn owner(&self) -> io::Result<Option<Owner>> {
+        let mut block = [0; BLOCK_BYTES];
+        match self.file.read_exact_at(&mut block, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other?,
+        }
+        let Ok(owner) = block[OWNER_AT..].try_into() else { return Ok(None) };
+        Ok(Owner::from_bytes(owner).filter(|_| &block[..8] == MAGIC))
     }
 
     /// Whether a later version began it.
@@ -204,20 +237,21 @@ impl Log {
         Ok(read == magic.len() && magic[..last] == MAGIC[..last] && magic[last] > MAGIC[last])
     }
 
-    fn write_header(&self, generation: Generation) -> io::Result<()> {
-        let mut header = [0; HEADER_BYTES];
+    fn write_header(&self, generation: Generation, owner: &Owner) -> io::Result<()> {
+        let mut header = [0; BLOCK_BYTES];
         header[..8].copy_from_slice(MAGIC);
         header[8..16].copy_from_slice(&generation.nonce.to_le_bytes());
         header[16..24].copy_from_slice(&generation.salt.to_le_bytes());
         header[24..32].copy_from_slice(&generation.transaction.to_le_bytes());
         let sum = xxh3_64(&header[..40]);
-        header[40..].copy_from_slice(&sum.to_le_bytes());
+        header[40..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
+        header[OWNER_AT..].copy_from_slice(&owner.to_bytes());
         self.file.write_all_at(&header, 0)
     }
 
     /// Begins a new generation: what is in the log counts no more.
-    pub(crate) fn restart(&mut self, generation: Generation) -> io::Result<()> {
-        self.write_header(generation)?;
+    pub(crate) fn restart(&mut self, generation: Generation, owner: &Owner) -> io::Result<()> {
+        self.write_header(generation, owner)?;
         if self.bytes > KEPT_BYTES_MAX {
             self.file.set_len(KEPT_BYTES_MAX)?;
             self.bytes = KEPT_BYTES_MAX;

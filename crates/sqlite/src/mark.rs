@@ -7,7 +7,8 @@
 //! database gets a first page that has nothing but the mark.
 //!
 //! The mark says as of which transaction the file is, too (each checkpoint writes it): a file that was put back from a backup is
-//! older than what the log beside it, or an image, goes on from, and neither is applied to it.
+//! older than what the log beside it, or an image, goes on from, and neither is applied to it. And it carries a tag of the boot
+//! and the pool that has the newest pages: see `owner.rs`.
 //!
 //! Invariant: a marked page never leaves this library: who reads through the VFS sees the page without the mark.
 
@@ -15,9 +16,14 @@
 
 use std::ops::RangeInclusive;
 
+use crate::owner::Tag;
+
 const TITLE: &[u8; 16] = b"SQLite format 3\0";
-const MAGIC: &[u8; 7] = b"HOLDFS2";
-/// Of an earlier version, which had the change counter where the transaction is now.
+/// Of a mark that names boot and pool.
+const MAGIC: &[u8; 3] = b"HF3";
+/// Of an earlier version, which did not.
+const MAGIC_WITHOUT_POOL: &[u8; 7] = b"HOLDFS2";
+/// Of one before that, which had the change counter where the transaction is now.
 const MAGIC_WITHOUT_TRANSACTION: &[u8; 7] = b"HOLDFST";
 const READ_VERSION: usize = 19;
 const COUNTER: usize = 24;
@@ -37,6 +43,8 @@ pub(crate) struct Mark {
     pub(crate) nonce: u64,
     /// As of which transaction the file is, its lower half; `None` where an earlier version marked it.
     pub(crate) transaction: Option<u32>,
+    /// Which pool has the newest pages; `None` where an earlier version marked it.
+    pub(crate) tag: Option<Tag>,
     /// The database had no byte when it was marked.
     pub(crate) was_empty: bool,
 }
@@ -50,11 +58,13 @@ impl Mark {
     }
 }
 
-/// What [`put`] writes: a nonce, and as of which transaction the file will be.
+/// What [`put`] writes: a nonce, as of which transaction the file will be, and which pool goes on from it (`None`: as an
+/// earlier version, which did not say so).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stamp {
     pub(crate) nonce: u64,
     pub(crate) transaction: u64,
+    pub(crate) tag: Option<Tag>,
 }
 
 /// The mark in the first bytes of a file.
@@ -65,12 +75,15 @@ pub(crate) fn find(page: &[u8]) -> Option<Mark> {
     let transaction = page[RESERVED + 8..RESERVED + 12].try_into().ok()?;
     let nonce = page[RESERVED + 12..RESERVED + 20].try_into().ok()?;
     let magic = &page[RESERVED..RESERVED + 7];
-    let transaction = match () {
-        () if magic == MAGIC => Some(u32::from_le_bytes(transaction)),
-        () if magic == MAGIC_WITHOUT_TRANSACTION => None,
+    let half = |at: usize| u16::from_le_bytes([page[RESERVED + at], page[RESERVED + at + 1]]);
+    let transaction = Some(u32::from_le_bytes(transaction));
+    let (transaction, tag) = match () {
+        () if &magic[..3] == MAGIC => (transaction, Some(Tag { boot: half(4), pool: half(6) })),
+        () if magic == MAGIC_WITHOUT_POOL => (transaction, None),
+        () if magic == MAGIC_WITHOUT_TRANSACTION => (None, None),
         () => return None,
     };
-    Some(Mark { nonce: u64::from_le_bytes(nonce), transaction, was_empty: page[16..18] == [0, 0] })
+    Some(Mark { nonce: u64::from_le_bytes(nonce), transaction, tag, was_empty: page[16..18] == [0, 0] })
 }
 
 /// Puts the mark into a first page (of zeros, for an empty database).
@@ -80,8 +93,18 @@ pub(crate) fn put(page: &mut [u8], stamp: Stamp) {
         page[..16].copy_from_slice(TITLE);
     }
     let counter: [u8; 4] = page[COUNTER..COUNTER + 4].try_into().unwrap_or_default();
-    page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC);
-    page[RESERVED + 7] = page[READ_VERSION];
+    match stamp.tag {
+        Some(Tag { boot, pool }) => {
+            page[RESERVED..RESERVED + 3].copy_from_slice(MAGIC);
+            page[RESERVED + 3] = page[READ_VERSION];
+            page[RESERVED + 4..RESERVED + 6].copy_from_slice(&boot.to_le_bytes());
+            page[RESERVED + 6..RESERVED + 8].copy_from_slice(&pool.to_le_bytes());
+        }
+        None => {
+            page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC_WITHOUT_POOL);
+            page[RESERVED + 7] = page[READ_VERSION];
+        }
+    }
     page[RESERVED + 8..RESERVED + 12].copy_from_slice(&(stamp.transaction as u32).to_le_bytes());
     page[RESERVED + 12..RESERVED + 20].copy_from_slice(&stamp.nonce.to_le_bytes());
     page[READ_VERSION] = REFUSED;
@@ -95,10 +118,8 @@ fn put_away(counter: [u8; 4]) -> [u8; 4] {
 
 /// Takes the mark out of a first page.
 pub(crate) fn take(page: &mut [u8]) {
-    if find(page).is_none() {
-        return;
-    }
-    page[READ_VERSION] = page[RESERVED + 7];
+    let Some(found) = find(page) else { return };
+    page[READ_VERSION] = page[RESERVED + if found.tag.is_some() { 3 } else { 7 }];
     let counter: [u8; 4] = page[COUNTER..COUNTER + 4].try_into().unwrap_or_default();
     page[COUNTER..COUNTER + 4].copy_from_slice(&put_away(counter));
     page[RESERVED..RESERVED + 20].fill(0);
@@ -126,11 +147,13 @@ mod tests {
         page[72..92].fill(0);
         let clean = page.clone();
         assert_eq!(find(&page), None);
-        put(&mut page, Stamp { nonce: 7, transaction: (1 << 32) + 5 });
-        assert_eq!(find(&page), Some(Mark { nonce: 7, transaction: Some(5), was_empty: false }));
-        assert_ne!(page[24..28], clean[24..28]);
-        take(&mut page);
-        assert_eq!(page, clean);
+        for tag in [None, Some(Tag { boot: 3, pool: 4 })] {
+            put(&mut page, Stamp { nonce: 7, transaction: (1 << 32) + 5, tag });
+            assert_eq!(find(&page), Some(Mark { nonce: 7, transaction: Some(5), tag, was_empty: false }));
+            assert_ne!(page[24..28], clean[24..28]);
+            take(&mut page);
+            assert_eq!(page, clean);
+        }
         take(&mut page);
         assert_eq!(page, clean);
         assert!(!is_wal(&page));
@@ -139,14 +162,15 @@ mod tests {
     #[test]
     fn an_empty_database_gets_a_page_that_says_so() {
         let mut page = vec![0; STAND_IN_BYTES as usize];
-        put(&mut page, Stamp { nonce: 9, transaction: 0 });
-        assert_eq!(find(&page), Some(Mark { nonce: 9, transaction: Some(0), was_empty: true }));
+        let tag = Some(Tag { boot: 0, pool: 1 });
+        put(&mut page, Stamp { nonce: 9, transaction: 0, tag });
+        assert_eq!(find(&page), Some(Mark { nonce: 9, transaction: Some(0), tag, was_empty: true }));
         assert_eq!(find(&page[..99]), None);
     }
 
     #[test]
     fn a_mark_says_as_of_when_the_file_is_also_when_numbers_grow_beyond_their_lower_half() {
-        let mark = |transaction| Mark { nonce: 1, transaction, was_empty: false };
+        let mark = |transaction| Mark { nonce: 1, transaction, tag: None, was_empty: false };
         for high in [0, 1_u64 << 32, (1 << 32) - 6, u64::MAX - 9] {
             let own = mark(Some(high.wrapping_add(6) as u32));
             let is_of = |first: u64, last: u64| own.is_of(high + first..=high + last);
@@ -157,8 +181,8 @@ mod tests {
         assert!(mark(Some(6)).is_of(6..=1 << 31) && mark(Some(6)).is_of(6..=1 << 40));
         assert!(mark(None).is_of(9..=9), "an earlier version does not say");
         let mut page = vec![0; STAND_IN_BYTES as usize];
-        put(&mut page, Stamp { nonce: 9, transaction: 77 });
+        put(&mut page, Stamp { nonce: 9, transaction: 77, tag: None });
         page[RESERVED..RESERVED + 7].copy_from_slice(MAGIC_WITHOUT_TRANSACTION);
-        assert_eq!(find(&page), Some(Mark { nonce: 9, transaction: None, was_empty: true }));
+        assert_eq!(find(&page), Some(Mark { nonce: 9, transaction: None, tag: None, was_empty: true }));
     }
 }

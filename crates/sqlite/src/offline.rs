@@ -1,48 +1,23 @@
-//! For tools: what is known of a database, bringing everything to its file, and recovering it; without SQLite.
+//! For tools: bringing everything to the file of a database, and recovering it; without SQLite.
 //!
 //! Not for a process that has the database open with SQLite as well: closing the file here would drop that one's locks.
 
 #![forbid(unsafe_code)]
 
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_region::Places;
-use holdfast_sys::file::private_options;
 
-use crate::attach::{Identity, attach, open_behind_gate, read_mark};
+use crate::attach::{attach, open_behind_gate, read_mark};
 use crate::base::{Base, OwnFile};
 use crate::copy;
 use crate::error::{Result, SqliteError};
-use crate::layout::{BLOCK_BYTES, Header, MAGIC};
+use crate::inspection::{Inspection, State, identify, inspect};
 use crate::locks::{Owner, is_anybody_there, pid_space};
 use crate::log::{Log, log_path};
+use crate::owner::name_of_pool;
 use crate::recovery::{Lost, Source, clear_mark};
-use crate::renumbered;
 use crate::stub;
-
-/// What is known of a database.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
-    /// The file bears the mark: its newest pages are elsewhere.
-    pub is_hot: bool,
-    /// It is in WAL mode, and none of ours.
-    pub is_wal: bool,
-    /// Its image in the pool, if one holds its newest pages.
-    pub image: Option<PathBuf>,
-    /// Its redo log, if there is one.
-    pub log: Option<PathBuf>,
-    /// A copy that a keeper saved, if a recovery would go on from it: it is newer than the redo log, and the image is gone.
-    pub saved: Option<PathBuf>,
-    /// Some process has it open.
-    pub is_open: bool,
-    /// Commits since the image was made; those among them that are in the log, and in the file.
-    pub commits: [u64; 3],
-    /// Blocks of 4096 bytes that are not in the log yet, about.
-    pub dirty_blocks: u64,
-    /// Size of the database in bytes, as of its newest commit.
-    pub bytes: u64,
-}
 
 /// What a recovery found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,81 +37,33 @@ pub enum Recovered {
     Discarded,
 }
 
-fn identify(path: &Path) -> Result<Identity> {
-    Identity::of(path).map_err(SqliteError::io("examine", path))
-}
-
 fn image_path(path: &Path) -> Result<PathBuf> {
     Ok(identify(path)?.image_path(Places::from_env()?.pool()))
 }
 
-/// A saved copy of it from which a recovery would go on.
-fn saved_copy(path: &Path, base: &dyn Base) -> Result<Option<PathBuf>> {
-    let Some(mark) = read_mark(base)?.0 else { return Ok(None) };
-    let copies = copy::folder(&Places::from_env()?);
-    let lost = Lost { base, database: path, identity: identify(path)?, mark, copies: &copies };
-    Ok(lost.has_newer_copy().then(|| copy::path_of(&copies, mark.nonce)))
-}
-
-/// What is known of a database. Nothing is changed.
-///
-/// # Errors
-/// When the database or its image cannot be read.
-pub fn status(path: &Path) -> Result<Status> {
-    let base = OwnFile::open(path)?;
-    let (marked, is_wal) = read_mark(&base)?;
-    let log = Some(log_path(path)).filter(|path| path.exists());
-    let mut status = Status {
-        is_hot: marked.is_some(),
-        is_wal: is_wal && marked.is_none(),
-        image: None,
-        log,
-        saved: None,
-        is_open: false,
-        commits: [0; 3],
-        dirty_blocks: 0,
-        bytes: base.size()?,
-    };
-    let mut image = image_path(path)?;
-    if let (Some(mark), false) = (marked, image.exists()) {
-        let found = renumbered::find(&Places::from_env()?, identify(path)?, mark);
-        image = found.map_err(SqliteError::io("look for", &image))?.unwrap_or(image);
+/// Whether the file has every commit, and nothing is to be done; otherwise it is marked.
+fn is_complete(path: &Path) -> Result<bool> {
+    let Inspection { status, refusal } = inspect(path)?;
+    if let Some(refusal) = refusal {
+        return Err(refusal);
     }
-    let Ok(file) = private_options().read(true).write(true).open(&image) else {
-        status.saved = saved_copy(path, &base)?;
-        return Ok(status);
-    };
-    let leased = is_anybody_there(&file, pid_space());
-    status.is_open = leased.map_err(SqliteError::io("probe", &image))?;
-    let mut header = [0; BLOCK_BYTES];
-    let read = file.read_at(&mut header, 0).map_err(SqliteError::io("read", &image))?;
-    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
-    let is_hot = word(std::mem::offset_of!(Header, hot)) as u32 != 0;
-    if read == BLOCK_BYTES && word(0) == MAGIC && is_hot {
-        let offset = |at: usize| word(at).saturating_sub(1);
-        let [committed, flushed, applied] = [
-            std::mem::offset_of!(Header, committed),
-            std::mem::offset_of!(Header, flushed),
-            std::mem::offset_of!(Header, applied),
-        ];
-        status.commits = [offset(committed), offset(flushed), offset(applied)];
-        status.dirty_blocks = word(std::mem::offset_of!(Header, dirty)) & 0xffff_ffff;
-        if marked.is_some() {
-            status.bytes = word(std::mem::offset_of!(Header, size) + (word(committed) & 1) as usize * 8);
-        }
-        status.image = Some(image);
-    } else {
-        status.saved = saved_copy(path, &base)?;
+    let database = path.to_owned();
+    match status.state {
+        State::Complete => Ok(true),
+        State::Writing => Err(SqliteError::Busy { path: database }),
+        State::Wal => Err(SqliteError::WalMode { path: database }),
+        State::Journal => Err(SqliteError::JournalLeft { journal: stub::journal_path(path), database }),
+        _ => Ok(false),
     }
-    Ok(status)
 }
 
 /// Brings all commits to the database file. When nobody has the database open it is complete and unmarked afterwards.
 ///
 /// # Errors
-/// [`SqliteError`] says what is in the way; nothing is lost.
+/// [`SqliteError`] says what is in the way: it is no database, or in WAL mode, its newest commits are not to be reached from
+/// here. Nothing is lost.
 pub fn checkpoint(path: &Path) -> Result<()> {
-    if read_mark(&OwnFile::open(path)?)?.0.is_none() {
+    if is_complete(path)? {
         return Ok(());
     }
     let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;
@@ -148,10 +75,10 @@ pub fn checkpoint(path: &Path) -> Result<()> {
 /// again, any program reads or copies it.
 ///
 /// # Errors
-/// `Busy` when somebody reads or writes; otherwise what is in the way. Nothing is lost.
+/// `Busy` when somebody reads or writes; otherwise what is in the way, as of [`checkpoint`]. Nothing is lost.
 pub fn release(path: &Path) -> Result<()> {
     let base = OwnFile::open(path)?;
-    if read_mark(&base)?.0.is_none() {
+    if read_mark(&base)?.0.is_none() && is_complete(path)? {
         return Ok(());
     }
     let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;
@@ -161,24 +88,23 @@ pub fn release(path: &Path) -> Result<()> {
 
 /// Makes a database file complete that nobody has open: from the pool, or, if that is lost, from the redo log and what a keeper
 /// saved besides. With `discard` the image is dropped: the file is as of its last flush or as it was saved, or taken as it is where it
-/// has no log that fits.
+/// has no log that fits. What is sound, or may be, is not dropped by that: see [`recover_without_pool`].
 ///
 /// # Errors
 /// `Busy` when somebody has it open; otherwise what is in the way. Nothing is lost then.
 pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
-    let base = OwnFile::open(path)?;
-    let marked = read_mark(&base)?.0;
     if discard {
-        return discard_all(path, &base);
+        return discard_all(path, None);
     }
-    if marked.is_none() && !image_path(path)?.exists() {
+    let was_complete = is_complete(path)?;
+    if was_complete && !image_path(path)?.exists() {
         return Ok(Recovered::Nothing);
     }
-    let found = status(path)?;
+    let found = inspect(path)?.status;
     if found.is_open {
         return Err(SqliteError::Busy { path: path.to_owned() });
     }
-    let pool = attach(path, Box::new(base), None)?;
+    let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;
     pool.detach()?;
     if read_mark(&OwnFile::open(path)?)?.0.is_some() {
         let journal = stub::journal_path(path);
@@ -189,15 +115,53 @@ pub fn recover(path: &Path, discard: bool) -> Result<Recovered> {
             Err(SqliteError::Busy { path: path.to_owned() })
         };
     }
-    Ok(match (marked, found.image) {
-        (None, _) => Recovered::Nothing,
-        (Some(_), Some(_)) => Recovered::Everything,
-        (Some(_), None) if found.saved.is_some() => Recovered::Saved,
-        (Some(_), None) => Recovered::LastFlush,
+    Ok(match found.state {
+        State::Left => Recovered::Everything,
+        State::AsSaved => Recovered::Saved,
+        State::AsFlushed => Recovered::LastFlush,
+        _ => Recovered::Nothing,
     })
 }
 
-fn discard_all(path: &Path, base: &dyn Base) -> Result<Recovered> {
+/// As [`recover`] with `discard`, where commits would be lost that may still exist: in a pool that is not in use here, or in a
+/// sound image of the one that is. `lost_pool` names that pool, as the refusal does (`unknown` where nothing names it).
+///
+/// # Errors
+/// The refusal, where another pool is named; otherwise as of [`recover`]. Nothing is lost then.
+pub fn recover_without_pool(path: &Path, lost_pool: &Path) -> Result<Recovered> {
+    discard_all(path, Some(lost_pool))
+}
+
+/// Refuses to drop what is sound, or may be, unless its pool is named.
+fn confirm(path: &Path, lost_pool: Option<&Path>) -> Result<()> {
+    let Inspection { status, refusal } = inspect(path)?;
+    let [committed, flushed, _] = status.commits;
+    let (pool, refusal) = match refusal {
+        Some(SqliteError::Elsewhere { database, log, owner, whereabouts }) => {
+            let name = name_of_pool(owner.as_deref());
+            (PathBuf::from(name), SqliteError::Elsewhere { database, log, owner, whereabouts })
+        }
+        Some(SqliteError::Moved { database, image }) => {
+            (Places::from_env()?.pool().to_owned(), SqliteError::Moved { database, image })
+        }
+        // Damaged, or overwritten: that is what it is for.
+        Some(_) => return Ok(()),
+        None => match (status.state, status.image) {
+            (State::Left, Some(image)) if committed > flushed => {
+                let (database, commits) = (path.to_owned(), committed - flushed);
+                let refusal = SqliteError::WouldLose { database, image, commits };
+                (Places::from_env()?.pool().to_owned(), refusal)
+            }
+            (State::Wal, _) => return Err(SqliteError::WalMode { path: path.to_owned() }),
+            _ => return Ok(()),
+        },
+    };
+    if lost_pool == Some(&pool) { Ok(()) } else { Err(refusal) }
+}
+
+fn discard_all(path: &Path, lost_pool: Option<&Path>) -> Result<Recovered> {
+    confirm(path, lost_pool)?;
+    let base = &OwnFile::open(path)?;
     let image = image_path(path)?;
     let file = open_behind_gate(&image, path)?;
     let is_open = is_anybody_there(&file, pid_space()).map_err(SqliteError::io("probe", &image))?;

@@ -10,9 +10,12 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
+use holdfast_region::Places;
 use holdfast_sys::own_pid;
 
+use crate::attach::Identity;
 use crate::base::Base;
+use crate::copy;
 use crate::error::SqliteError;
 use crate::ffi;
 use crate::flusher::Flusher;
@@ -20,6 +23,7 @@ use crate::host;
 use crate::image::{Astray, Image};
 use crate::log::{Log, log_path};
 use crate::names::FileId;
+use crate::owner::Owner;
 use crate::parameters::settings_of_environment;
 use crate::settings::Settings;
 
@@ -42,6 +46,10 @@ pub(crate) struct Pool {
     pub(crate) flusher: Flusher,
     /// Where the keeper saves copies.
     pub(crate) copies: PathBuf,
+    pub(crate) places: Places,
+    pub(crate) identity: Identity,
+    /// Who this process is, for the log and the mark.
+    pub(crate) owner: Owner,
     connections: AtomicU32,
     poisoned: AtomicBool,
 }
@@ -49,10 +57,10 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(
         image: Image,
-        database: &Path,
+        (database, identity): (&Path, Identity),
         base: Box<dyn Base>,
         (number, pid_space): (u32, u64),
-        copies: PathBuf,
+        (places, owner): (&Places, Owner),
     ) -> Pool {
         Pool {
             image,
@@ -66,7 +74,10 @@ impl Pool {
             log: Mutex::new(None),
             settings: settings_of_environment(std::env::vars_os()).unwrap_or_default(),
             flusher: Flusher::default(),
-            copies,
+            copies: copy::folder(places),
+            places: places.clone(),
+            identity,
+            owner,
             connections: AtomicU32::new(0),
             poisoned: AtomicBool::new(false),
         }

@@ -15,7 +15,7 @@ use crate::apply::apply;
 use crate::attach::{Identity, read_mark};
 use crate::base::Base;
 use crate::copy::{self, Copy, Fit};
-use crate::error::{Result, SqliteError};
+use crate::error::{Result, SqliteError, is_forbidden};
 use crate::ffi;
 use crate::host;
 use crate::log::{Contents, Generation, Log, log_path};
@@ -89,7 +89,7 @@ impl Lost<'_> {
         }
         let copy = self.newer_copy(&known);
         // In the middle of a checkpoint, as it were: the log stays as it is.
-        let stamp = Stamp { nonce: mark.nonce, transaction: known.reached() };
+        let stamp = Stamp { nonce: mark.nonce, transaction: known.reached(), tag: mark.tag };
         let mut size = None;
         if let Some(last) = known.contents.last {
             apply(base, &known.contents.blocks(&known.log), stamp)?;
@@ -109,15 +109,27 @@ impl Lost<'_> {
     }
 
     /// Whether a recovery would go on from a saved copy. Nothing is changed.
-    pub(crate) fn has_newer_copy(self) -> bool {
-        self.read_log().is_ok_and(|known| self.newer_copy(&known).is_some())
+    ///
+    /// # Errors
+    /// Those with which a recovery would fail.
+    pub(crate) fn look(self) -> Result<bool> {
+        let known = self.read_log()?;
+        match known.log.is_in_use().map_err(SqliteError::io("probe", known.log.path()))? {
+            true => Err(SqliteError::Busy { path: self.database.to_owned() }),
+            false => Ok(self.newer_copy(&known).is_some()),
+        }
     }
 
     fn read_log(self) -> Result<Known> {
         let path = log_path(self.database);
         let foreign =
             |what| SqliteError::LogForeign { log: path.clone(), database: self.database.to_owned(), what };
-        let log = Log::look(&path).map_err(SqliteError::io("open", &path))?;
+        let log = match Log::look(&path) {
+            // It may be looked at all the same.
+            Err(error) if is_forbidden(&error) => Log::read_only(&path),
+            log => log,
+        };
+        let log = log.map_err(SqliteError::io("open", &path))?;
         let missing = || SqliteError::LogMissing { database: self.database.to_owned(), log: path.clone() };
         let mut log = log.ok_or_else(missing)?;
         if log.is_newer().map_err(SqliteError::io("read", &path))? {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, SeekFrom, Statx, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, SeekFrom, Statx, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 
 /// Magic number of tmpfs in `statfs`.
@@ -260,6 +260,16 @@ pub fn path_names_file(path: &Path, file: impl AsFd) -> io::Result<bool> {
     }
 }
 
+/// Whether a path is the root of a mount; `None` where the kernel does not say (before Linux 5.8).
+///
+/// # Errors
+/// What `statx` reports.
+pub fn is_mount_root(path: &Path) -> io::Result<Option<bool>> {
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty())?;
+    let is_known = found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+    Ok(is_known.then(|| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)))
+}
+
 /// Whether a write of a page would go through without waiting (pipe(7)). An error counts as yes: the write
 /// itself then reports it.
 pub fn is_writable_now(stream: impl AsFd) -> bool {
@@ -330,6 +340,14 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(refused_link(&private_options().read(true).open(&link).unwrap_err()));
+    }
+
+    #[test]
+    fn a_mount_is_told_from_a_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_ne!(is_mount_root(Path::new("/proc")).unwrap(), Some(false));
+        assert_ne!(is_mount_root(folder.path()).unwrap(), Some(true));
+        assert!(is_mount_root(&folder.path().join("none")).is_err());
     }
 
     #[test]

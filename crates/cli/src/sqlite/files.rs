@@ -107,7 +107,11 @@ pub fn release(args: &SqliteFilesArgs) -> Result<u8, Failure> {
 
 pub fn recover(args: &SqliteRecoverArgs) -> Result<u8, Failure> {
     let told = each(&args.files.files, |file| {
-        let what = match holdfast_sqlite::recover(file, args.discard)? {
+        let recovered = match &args.lost_pool {
+            Some(pool) => holdfast_sqlite::recover_without_pool(file, pool),
+            None => holdfast_sqlite::recover(file, args.discard),
+        };
+        let what = match recovered? {
             Recovered::Nothing => "nothing to recover: it was complete",
             Recovered::Everything => "recovered, with every commit",
             Recovered::LastFlush => {
@@ -162,10 +166,13 @@ fn each<R>(
 
 fn failure(error: SqliteError) -> Failure {
     let code = match &error {
-        SqliteError::Busy { .. } => HELD,
+        SqliteError::Busy { .. } | SqliteError::Elsewhere { .. } => HELD,
         SqliteError::Damaged { .. }
         | SqliteError::LogMissing { .. }
         | SqliteError::LogForeign { .. }
+        | SqliteError::Moved { .. }
+        | SqliteError::NotADatabase { .. }
+        | SqliteError::WalMode { .. }
         | SqliteError::Newer { .. }
         | SqliteError::Replaced { .. } => BAD_FILE,
         _ => OTHER,
