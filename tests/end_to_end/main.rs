@@ -43,6 +43,7 @@ fn victim(name: &str) -> PathBuf {
 }
 
 /// How a command ended, with what it said.
+#[derive(Debug)]
 struct Told {
     status: i32,
     out: String,

@@ -206,3 +206,64 @@ fn sql_of_ones_own_is_measured_in_each_way_to_commit_and_what_is_missing_is_told
     let left = std::fs::read_dir(scratch.files()).unwrap().count();
     assert_eq!(left, 2, "something was left beside the two files of SQL");
 }
+
+/// Commits of one home, asked about from another one; then from its own.
+#[test]
+fn another_home_is_told_whose_commits_they_are() {
+    let scratch = scratch();
+    let extension = match extension(&scratch) {
+        Ok(extension) => extension,
+        Err(reason) => return println!("not run: {reason}"),
+    };
+    let work = "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');\n.system kill -KILL $PPID";
+    assert!(!tell_of_any_end(&mut shell(&scratch, &extension, work)).success());
+    let there = |words: &[&str]| {
+        let mut command = scratch.holdfast();
+        let other = scratch.files().parent().unwrap().join("other");
+        command.env("HOLDFAST_HOME", other.join("home")).env("HOLDFAST_POOL", other.join("pool"));
+        command.arg("sqlite").args(words).current_dir(scratch.files());
+        tell(&mut command)
+    };
+    let home = format!("HOLDFAST_HOME={}", scratch.home().canonicalize().unwrap().display());
+    let told = there(&["status", "notes.db"]);
+    assert!(
+        told.status == 5 && told.out.contains("cannot be opened") && told.err.contains(&home),
+        "{told:?}"
+    );
+    let told = there(&["status", "--json", "notes.db"]);
+    let found: serde_json::Value = serde_json::from_str(&told.out).unwrap();
+    assert!(found[0]["problem"].as_str().unwrap().contains(&home), "{told:?}");
+    assert!(found[0]["commits"].is_null() && found[0]["bytes"].is_null(), "{told:?}");
+    for words in [&["checkpoint"][..], &["release"], &["recover"], &["recover", "--discard"]] {
+        let told = there(&[words, &["notes.db"]].concat());
+        assert!(told.status == 4 && told.err.contains(&home), "{words:?}: {told:?}");
+    }
+    let told = there(&["recover", "--discard", "--lost-pool", "/another", "notes.db"]);
+    assert_eq!(told.status, 4, "{told:?}");
+    let mut own = scratch.holdfast();
+    own.args(["sqlite", "checkpoint", "notes.db"]).current_dir(scratch.files());
+    assert!(succeed(&mut own).contains("all commits are in the file"));
+    assert_eq!(succeed(&mut plain(&scratch, "SELECT text FROM notes")), "kept\n");
+}
+
+#[test]
+fn what_is_no_database_is_an_error_of_every_command() {
+    let scratch = scratch();
+    std::fs::create_dir(scratch.files().join("folder")).unwrap();
+    scratch.write("empty.db", "").unwrap();
+    for (file, status, part) in [
+        ("/etc/passwd", 5, "is not an SQLite database"),
+        ("folder", 5, "is a directory"),
+        ("/dev/null", 5, "is no regular file"),
+        ("none.db", 3, "there is no file"),
+        ("empty.db/x", 7, "cannot look at"),
+    ] {
+        for words in [&["status"][..], &["status", "--json"], &["checkpoint"], &["release"], &["recover"]] {
+            let mut command = scratch.holdfast();
+            command.arg("sqlite").args(words).arg(file).current_dir(scratch.files());
+            let told = tell(&mut command);
+            assert!(told.status == status && told.err.contains(part), "{words:?} {file}: {told:?}");
+            assert!(!told.out.contains("complete") && !told.out.contains("all commits"), "{told:?}");
+        }
+    }
+}

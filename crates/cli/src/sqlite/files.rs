@@ -2,9 +2,10 @@
 //!
 //! One file that fails does not keep the others from it; the exit code is that of the worst.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use holdfast_sqlite::{Recovered, SqliteError, Status};
+use holdfast_sqlite::{Recovered, SqliteError, State, Status};
 use serde::Serialize;
 
 use crate::exit::{BAD_FILE, Failure, HELD, NOT_FOUND, OTHER};
@@ -17,12 +18,15 @@ use crate::sqlite_args::{SqliteFilesArgs, SqliteRecoverArgs, SqliteStatusArgs};
 struct Shown {
     file: PathBuf,
     state: &'static str,
-    bytes: u64,
+    /// Why it cannot be opened.
+    problem: Option<String>,
+    /// These are of its newest commit, and not known where that is not to be seen.
+    bytes: Option<u64>,
     is_open: bool,
-    commits: u64,
-    commits_not_in_log: u64,
-    commits_not_in_file: u64,
-    dirty_bytes: u64,
+    commits: Option<u64>,
+    commits_not_in_log: Option<u64>,
+    commits_not_in_file: Option<u64>,
+    dirty_bytes: Option<u64>,
     image: Option<PathBuf>,
     log: Option<PathBuf>,
     saved: Option<PathBuf>,
@@ -32,8 +36,11 @@ struct Shown {
 const BLOCK_BYTES: u64 = 4096;
 
 pub fn status(args: &SqliteStatusArgs) -> Result<u8, Failure> {
-    let (shown, worst) =
+    let (shown, mut worst) =
         each(&args.files.files, |file| holdfast_sqlite::status(file).map(|found| show(file, found)))?;
+    if shown.iter().any(|shown| shown.problem.is_some()) {
+        worst = worst.max(BAD_FILE);
+    }
     if args.json {
         print_json(&shown)?;
         return Ok(worst);
@@ -41,44 +48,51 @@ pub fn status(args: &SqliteStatusArgs) -> Result<u8, Failure> {
     let rows: Vec<Vec<String>> = shown
         .iter()
         .map(|shown| {
+            let count = |found: Option<u64>| found.map_or("?".to_owned(), |count| count.to_string());
+            let size = |found: Option<u64>| found.map_or("?".to_owned(), show_size);
             vec![
                 shown.file.display().to_string(),
-                show_size(shown.bytes),
-                shown.commits.to_string(),
-                shown.commits_not_in_log.to_string(),
-                show_size(shown.dirty_bytes),
+                size(shown.bytes),
+                count(shown.commits),
+                count(shown.commits_not_in_log),
+                size(shown.dirty_bytes),
                 shown.state.to_owned(),
             ]
         })
         .collect();
     print_table(&["FILE", "SIZE", "COMMITS", "ONLY IN POOL", "DIRTY", "STATE"], &[1, 2, 3, 4], &rows)?;
+    for problem in shown.iter().filter_map(|shown| shown.problem.as_deref()) {
+        say(format_args!("{problem}"));
+    }
     Ok(worst)
 }
 
 fn show(file: &Path, found: Status) -> Shown {
-    let state = match &found {
-        Status { is_wal: true, .. } => "WAL mode: left to SQLite",
-        Status { is_hot: false, .. } => "complete",
-        Status { is_open: true, .. } => "in use: its newest commits are in the pool",
-        Status { image: Some(_), .. } => "left by a crash: its newest commits are in the pool",
-        Status { saved: Some(_), .. } => {
-            "left by a crash, and its pool is lost: as the keeper saved it, in the store"
-        }
-        Status { log: Some(_), .. } => {
-            "left by a crash, and its pool is lost: as of its last flush, in the redo log"
-        }
-        _ => "hot, without pool and redo log: is it a copy?",
+    let state = match found.state {
+        State::Complete => "complete",
+        State::Writing => "in use by another program, which is writing: complete when it is done",
+        State::Journal => "left by a crash of SQLite: its journal is to be rolled back",
+        State::Wal => "WAL mode: left to SQLite",
+        State::InUse => "in use: its newest commits are in the pool",
+        State::Left => "left by a crash: its newest commits are in the pool",
+        State::AsSaved => "left by a crash, and its pool is lost: as the keeper saved it, in the store",
+        State::AsFlushed => "left by a crash, and its pool is lost: as of its last flush, in the redo log",
+        State::Refused => "cannot be opened",
+        _ => "not known",
     };
+    let is_seen = !matches!(found.state, State::Refused | State::AsFlushed | State::AsSaved);
+    let known = |number: u64| is_seen.then_some(number);
     let [commits, flushed, applied] = found.commits;
     Shown {
         file: file.to_owned(),
         state,
-        bytes: found.bytes,
+        problem: found.problem,
+        bytes: known(found.bytes),
         is_open: found.is_open,
-        commits,
-        commits_not_in_log: commits.saturating_sub(flushed),
-        commits_not_in_file: commits.saturating_sub(applied),
-        dirty_bytes: found.dirty_blocks * BLOCK_BYTES,
+        commits: known(commits),
+        commits_not_in_log: known(commits.saturating_sub(flushed)),
+        commits_not_in_file: known(commits.saturating_sub(applied)),
+        dirty_bytes: known(found.dirty_blocks * BLOCK_BYTES),
         image: found.image,
         log: found.log,
         saved: found.saved,
@@ -140,9 +154,7 @@ fn each<R>(
 ) -> Result<(Vec<R>, u8), Failure> {
     let (mut done, mut worst) = (Vec::new(), 0);
     for file in files {
-        if !file.is_file() {
-            let failure =
-                Failure::new(NOT_FOUND, format!("there is no file {}; name a database", file.display()));
+        if let Some(failure) = unusable(file) {
             if files.len() == 1 {
                 return Err(failure);
             }
@@ -162,6 +174,22 @@ fn each<R>(
         }
     }
     Ok((done, worst))
+}
+
+/// Why a path names no file that could be a database.
+fn unusable(file: &Path) -> Option<Failure> {
+    let name = file.display();
+    match file.metadata() {
+        Ok(found) if found.is_file() => None,
+        Ok(found) if found.is_dir() => {
+            Some(Failure::new(BAD_FILE, format!("{name} is a directory; name a database in it")))
+        }
+        Ok(_) => Some(Failure::new(BAD_FILE, format!("{name} is no regular file; name a database"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Some(Failure::new(NOT_FOUND, format!("there is no file {name}; name a database")))
+        }
+        Err(error) => Some(Failure::new(OTHER, format!("cannot look at {name}: {error}"))),
+    }
 }
 
 fn failure(error: SqliteError) -> Failure {
