@@ -146,3 +146,49 @@ fn a_keeper_that_serves_shows_who_has_what_and_says_what_is_wrong_with_its_argum
         assert!(told.status != 0 && told.err.contains(reason), "{arguments:?}: {}", told.err);
     }
 }
+
+/// The report that led to pools with an owner: home C stores, and dies; the keeper of home D has the same pool.
+#[test]
+fn a_pool_of_another_home_is_refused_by_every_command() {
+    let scratch = with_unsaved_heap();
+    let image = std::fs::read(scratch.image("diary")).unwrap();
+    let other = scratch.files().join("other home");
+    let database = scratch.write("db", b"").unwrap();
+    let foreign = |arguments: &[&str]| {
+        let mut command = scratch.holdfast();
+        tell(command.env("HOLDFAST_HOME", &other).args(arguments))
+    };
+    let commands: [&[&str]; 8] = [
+        &["keeper", "run", "--pool-limit", "1MiB"],
+        &["keeper", "flush"],
+        &["keeper", "status"],
+        &["heap", "ls"],
+        &["heap", "check", "--all"],
+        &["heap", "rm", "diary"],
+        &["heap", "checkpoint", "diary"],
+        &["heap", "adopt"],
+    ];
+    for arguments in commands {
+        let told = foreign(arguments);
+        assert_eq!(told.status, 8, "{arguments:?}: {}", told.err);
+        for part in ["belongs to the home", &*scratch.home().to_string_lossy(), "unset HOLDFAST_POOL"] {
+            assert!(told.err.contains(part), "{arguments:?}: {}", told.err);
+        }
+    }
+    let told = foreign(&["sqlite", "status", &database.to_string_lossy()]);
+    assert!(told.status != 0 && told.err.contains("belongs to the home"), "{}", told.err);
+    let told = foreign(&["doctor"]);
+    assert!(told.status == 1 && told.out.contains("belongs to the home"), "{}", told.out);
+    assert_eq!(std::fs::read(scratch.image("diary")).unwrap(), image);
+    // The home is gone: what is there is adopted.
+    let keys = scratch.home().join("keys");
+    let saved = scratch.files().join("keys");
+    std::fs::rename(&keys, &saved).unwrap();
+    std::fs::remove_dir_all(scratch.home()).unwrap();
+    let told = foreign(&["heap", "ls"]);
+    assert!(told.status == 8 && told.err.contains("holdfast heap adopt"), "{}", told.err);
+    let told = foreign(&["heap", "adopt"]);
+    assert!(told.status == 0 && told.out.contains("heaps with an image: 1"), "{}", told.err);
+    std::fs::copy(saved.join("default.key"), other.join("keys/default.key")).unwrap();
+    assert_eq!(foreign(&["heap", "checkpoint", "diary"]).status, 0);
+}

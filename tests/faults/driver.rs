@@ -27,6 +27,7 @@ pub(crate) fn play() {
         "openers" => crate::openers::drive(),
         "truncation" => crate::truncation::drive(),
         "full disks" => crate::truncation::drive_full(),
+        "owners" => crate::owners::drive(),
         "power cuts" => crate::power_cuts::drive(),
         "out of memory" => crate::memory::drive_allocations(),
         "address space" => crate::memory::drive_address_space(),

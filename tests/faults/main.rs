@@ -22,6 +22,7 @@ mod kills;
 mod ledger;
 mod memory;
 mod openers;
+mod owners;
 mod power_cuts;
 mod sealed;
 mod truncation;

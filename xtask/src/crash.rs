@@ -43,7 +43,7 @@ const fn sqlite(name: &'static str, tests: &'static [&'static str], long: Option
     Row { name, package: CROSS.0, program: "sqlite", features: &[], tests, long }
 }
 
-const ROWS: [Row; 19] = [
+const ROWS: &[Row] = &[
     row("H1", &["kills::"], Some(200_000)),
     Row {
         name: "H2",
@@ -84,6 +84,7 @@ const ROWS: [Row; 19] = [
     row("H10", &["memory::"], None),
     row("H11", &["openers::"], Some(50_000)),
     row("H12", &["golden::"], None),
+    row("H13", &["owners::"], Some(20_000)),
     // Each call and each allocation is a case: a long run ends when there are no more.
     sqlite("S1", &["a_process_that_dies_in_any_call"], Some(200_000)),
     sqlite("S2", &["an_error_in_any_call", "a_disk_that_is_full"], Some(200_000)),

@@ -211,6 +211,9 @@ pub enum HeapCommand {
     /// List what no heap needs (files of killed programs, copies that repairs kept), and remove it
     #[command(after_help = TIDY_HELP)]
     Tidy(TidyArgs),
+    /// Make the pool of a home that is gone this home's, with all that is in it
+    #[command(after_help = ADOPT_HELP)]
+    Adopt,
     /// Say what of a damaged file is intact, and make a heap of it
     #[command(after_help = SALVAGE_HELP)]
     Salvage(SalvageArgs),

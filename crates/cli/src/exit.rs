@@ -80,7 +80,7 @@ fn code_of(kind: ErrorKind) -> u8 {
 
 impl From<PlaceError> for Failure {
     fn from(error: PlaceError) -> Failure {
-        Failure::new(OTHER, error)
+        Failure::new(code_of(error.kind()), error)
     }
 }
 

@@ -93,6 +93,14 @@ Examples:
 What is listed: files that a program was building in pool or store when it was killed, and the copies that `heap repair` \
 keeps in STORE/damaged. No heap needs any of it. Snapshots are no leftovers: `holdfast heap rm --snapshot`.";
 
+pub const ADOPT_HELP: &str = "\
+Example:
+  HOLDFAST_POOL=/dev/shm/words holdfast heap adopt
+
+A pool belongs to one home, and no other home may use it. If that home was removed while images were in its pool, this \
+makes them the present home's. It is refused while the other home is there, and when both have a heap of one name. Heaps \
+keep their owner's key: put its file back, or copy them (`holdfast heap cp`, which needs none to read).";
+
 pub const STATS_HELP: &str = "\
 Example:
   holdfast heap stats words --json";

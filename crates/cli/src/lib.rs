@@ -112,6 +112,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Map(options)) => heap::map::run(&options),
         Command::Heap(HeapCommand::Tidy(options)) => heap::tidy::run(&options),
         Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
+        Command::Heap(HeapCommand::Adopt) => heap::adopt::run(),
         Command::Keeper(command) => keeper::run(&command),
         Command::Sqlite(command) => sqlite::run(&command),
         Command::Page(command) => page::run(&command),

@@ -82,6 +82,12 @@ impl Keeper {
     /// One round over all heaps and databases.
     pub fn tend(&mut self) -> TendReport {
         let mut report = TendReport::default();
+        // What is there may be another home's by now.
+        if let Err(error) = self.places().check_pool() {
+            report.failed.push(error.to_string());
+            self.counters.tended(&report);
+            return report;
+        }
         match self.names.list() {
             Ok(heaps) => {
                 self.seen.retain(|name, _| {

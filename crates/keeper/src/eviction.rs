@@ -44,6 +44,10 @@ impl Keeper {
     pub fn evict_to(&mut self, limit_bytes: u64) -> EvictReport {
         let started = Instant::now();
         let mut report = EvictReport { limit_bytes, ..EvictReport::default() };
+        if let Err(error) = self.places().check_pool() {
+            report.failed.push(error.to_string());
+            return report;
+        }
         let heaps = match self.names.list() {
             Ok(heaps) => heaps,
             Err(error) => {

@@ -72,8 +72,8 @@ impl RegionError {
             | RegionError::LimitReached { .. }
             | RegionError::AddressesExhausted { .. } => ErrorKind::NoRoom,
             RegionError::Key(error) => error.kind(),
-            RegionError::Place(_)
-            | RegionError::AddressTaken { .. }
+            RegionError::Place(error) => error.kind(),
+            RegionError::AddressTaken { .. }
             | RegionError::AddressSpace { .. }
             | RegionError::Poisoned { .. }
             | RegionError::NoMemory { .. }

@@ -149,7 +149,8 @@ impl KeyError {
             {
                 ErrorKind::NoRoom
             }
-            KeyError::Place(_) | KeyError::Io { .. } => ErrorKind::Io,
+            KeyError::Place(error) => error.kind(),
+            KeyError::Io { .. } => ErrorKind::Io,
         }
     }
 }

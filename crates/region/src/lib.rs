@@ -65,6 +65,7 @@ mod order;
 mod pending;
 mod places;
 mod pool_kind;
+mod pool_owner;
 mod private;
 mod reader;
 mod redo;

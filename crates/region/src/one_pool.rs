@@ -131,6 +131,13 @@ fn check(home: &Path, boot: &str, (ours, kind): (&Path, PoolKind), found: &[u8])
     Err(PlaceError::OtherPool { home: home.to_owned(), in_use: in_use.to_owned(), ours: ours.to_owned() })
 }
 
+/// Whether the home at a path has another pool in use than this one.
+pub(crate) fn uses_another(home: &Path, pool: &Path) -> bool {
+    let found = read(&record_path(home));
+    let in_use = found.splitn(2, |byte| *byte == b'\n').nth(1).and_then(|rest| rest.strip_suffix(b"\n"));
+    in_use.is_some_and(|in_use| in_use != pool.as_os_str().as_bytes())
+}
+
 fn has_images(pool: &Path) -> bool {
     let is_image = |entry: std::fs::DirEntry| entry.path().extension() == Some(OsStr::new("image"));
     std::fs::read_dir(pool).is_ok_and(|entries| entries.flatten().any(is_image))

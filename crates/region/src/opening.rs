@@ -371,7 +371,11 @@ impl NameSpace {
             _ => FileLock::acquire(&path, mode, HELD_PATIENCE),
         };
         match outcome.map_err(RegionError::io("lock", &path))? {
-            LockOutcome::Acquired(lock) => Ok(lock),
+            LockOutcome::Acquired(lock) => {
+                // Places can be old: whose the pool is is asked each time, before anything in it is touched.
+                self.places.check_pool()?;
+                Ok(lock)
+            }
             LockOutcome::Held(holder) => Err(RegionError::Held { name: name.to_string(), holder }),
         }
     }
@@ -383,7 +387,10 @@ impl NameSpace {
             let patience = NAMES_PATIENCE.saturating_sub(started.elapsed());
             let outcome = FileLock::acquire(&path, LockMode::Exclusive, patience);
             match outcome.map_err(RegionError::io("lock", &path))? {
-                LockOutcome::Acquired(lock) => return Ok(lock),
+                LockOutcome::Acquired(lock) => {
+                    self.places.check_pool()?;
+                    return Ok(lock);
+                }
                 LockOutcome::Held(_) if started.elapsed() < NAMES_PATIENCE => {
                     std::thread::sleep(PAUSE);
                 }

@@ -21,9 +21,11 @@ use holdfast_sys::file::{effective_user, is_volatile_memory};
 use holdfast_sys::process::boot_id;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::error_kind::ErrorKind;
 use crate::medium::Medium;
 use crate::one_pool::take_into_use;
 use crate::pool_kind::{PoolKind, Survives};
+use crate::pool_owner::{Claim, HomeId, RECORD, target};
 
 /// The directories of one home. See the module for what is guaranteed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +44,12 @@ pub struct Places {
     /// The directory of images on the disk, and in it the one of this boot.
     disk_images: PathBuf,
     images_of_boot: PathBuf,
+    id: Option<HomeId>,
+    /// Whether the pool has the name of the home's default pool.
+    is_default: bool,
+    /// Where the record of the pool's owner is, and what it says.
+    owner_record: PathBuf,
+    owner_target: PathBuf,
 }
 
 /// Why a directory cannot be used.
@@ -143,6 +151,77 @@ pub enum PlaceError {
         /// The one that was asked for.
         ours: PathBuf,
     },
+    /// The pool belongs to another home.
+    #[error(
+        "the pool {} belongs to the home {}, not to {}; a pool serves one home: unset HOLDFAST_POOL (each home then has a \
+         pool of its own), set it to another directory, or use the home that the pool belongs to with HOLDFAST_HOME={1}",
+        pool.display(), owner.display(), home.display()
+    )]
+    PoolOfOther {
+        /// The pool.
+        pool: PathBuf,
+        /// The home that was refused.
+        home: PathBuf,
+        /// The home that it belongs to.
+        owner: PathBuf,
+    },
+    /// The pool belongs to the home that this one is a copy of.
+    #[error(
+        "the pool {} belongs to the home {}, of which {} is a copy (both have the same file `identity`); use the original, \
+         or make the copy a home of its own: remove {2}/identity and {2}/pool-in-use, and choose another pool for it with \
+         HOLDFAST_POOL",
+        pool.display(), owner.display(), home.display()
+    )]
+    PoolOfCopy {
+        /// The pool.
+        pool: PathBuf,
+        /// The copy.
+        home: PathBuf,
+        /// The original.
+        owner: PathBuf,
+    },
+    /// The pool has images of a home that is gone, or that is not known.
+    #[error(
+        "the pool {} has images that the home {} does not know ({names}){}; use the home that they belong to \
+         (HOLDFAST_HOME), or choose another pool with HOLDFAST_POOL. If that home is gone: `holdfast heap adopt` makes the \
+         pool this home's, `rm -r {0}` removes it with all that is in it",
+        pool.display(), home.display(), lost_text(owner.as_deref())
+    )]
+    PoolOfLost {
+        /// The pool.
+        pool: PathBuf,
+        /// The home that was refused.
+        home: PathBuf,
+        /// The home that the pool belonged to, if its record says one.
+        owner: Option<PathBuf>,
+        /// Images that the home does not know, or the first of them.
+        names: String,
+    },
+    /// An image of a pool that is to be adopted has the name of another heap of the home.
+    #[error(
+        "the image of the heap {name:?} in the pool {} is another heap than {name:?} in the store of {}; save one of them \
+         under another name first: `holdfast heap salvage {0}/{name}.image --to NEW` in a home with another pool, then remove \
+         that image", pool.display(), home.display()
+    )]
+    PoolClash {
+        /// The pool.
+        pool: PathBuf,
+        /// The home.
+        home: PathBuf,
+        /// The name of both heaps.
+        name: String,
+    },
+    /// What says whose the pool is cannot be read.
+    #[error(
+        "{}, which says whose the pool is, {what}; choose another pool with HOLDFAST_POOL, use the version of Holdfast that \
+         made this one, or remove that file if no home uses the pool", path.display()
+    )]
+    PoolRecord {
+        /// The record.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// The kernel refused.
     #[error("cannot {step} {}: {source}; check its permissions, or set HOLDFAST_HOME and HOLDFAST_POOL", path.display())]
     Io {
@@ -153,6 +232,27 @@ pub enum PlaceError {
         /// The kernel's answer.
         source: io::Error,
     },
+}
+
+fn lost_text(owner: Option<&Path>) -> String {
+    match owner {
+        Some(owner) => format!("; it belongs to the home {}, which is not there any more", owner.display()),
+        None => "; an earlier version made it, and nothing says which home it belongs to".to_owned(),
+    }
+}
+
+impl PlaceError {
+    /// What kind of failure this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            PlaceError::PoolOfOther { .. }
+            | PlaceError::PoolOfCopy { .. }
+            | PlaceError::PoolOfLost { .. }
+            | PlaceError::PoolClash { .. } => ErrorKind::Denied,
+            _ => ErrorKind::Io,
+        }
+    }
 }
 
 fn elsewhere(path: &Path) -> String {
@@ -199,6 +299,25 @@ impl Places {
         Places::from_variables(|name| std::env::var_os(name), Path::new("/dev/shm"))
     }
 
+    /// As [`Places::from_env`], for a pool of a home that is gone: what is in it becomes this home's.
+    ///
+    /// # Errors
+    /// As [`Places::from_env`]; `PoolOfOther` and `PoolOfCopy` while the home that it belongs to is there; `PoolClash`
+    /// when both have a heap of one name.
+    pub fn adopt_from_env() -> Result<Places, PlaceError> {
+        Places::find(|name| std::env::var_os(name), Path::new("/dev/shm"), true)
+    }
+
+    /// As [`Places::at`], with what [`Places::adopt_from_env`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn adopt_at(home: impl Into<PathBuf>, pool: impl Into<PathBuf>) -> Result<Places, PlaceError> {
+        let home = home.into();
+        let cache = home.join("cache");
+        Places::prepare(home, cache, |_| Ok(pool.into()), None, true)
+    }
+
     /// As [`Places::from_env`], with the variables from `lookup` and the first choice of tmpfs from `tmpfs`.
     ///
     /// # Errors
@@ -206,6 +325,14 @@ impl Places {
     pub fn from_variables(
         lookup: impl Fn(&str) -> Option<OsString>,
         tmpfs: &Path,
+    ) -> Result<Places, PlaceError> {
+        Places::find(lookup, tmpfs, false)
+    }
+
+    fn find(
+        lookup: impl Fn(&str) -> Option<OsString>,
+        tmpfs: &Path,
+        adopts: bool,
     ) -> Result<Places, PlaceError> {
         let given = |variable: &'static str| -> Result<Option<PathBuf>, PlaceError> {
             match lookup(variable).filter(|value| !value.is_empty()).map(PathBuf::from) {
@@ -238,11 +365,11 @@ impl Places {
             _ => None,
         };
         match given("HOLDFAST_POOL")? {
-            Some(pool) => Places::prepare(home, cache, |_| Ok(pool), emulation),
+            Some(pool) => Places::prepare(home, cache, |_| Ok(pool), emulation, adopts),
             None => {
                 let runtime = xdg("XDG_RUNTIME_DIR");
                 let pool = |home: &Path| default_pool(home, tmpfs, runtime.as_deref());
-                Places::prepare(home, cache, pool, emulation)
+                Places::prepare(home, cache, pool, emulation, adopts)
             }
         }
     }
@@ -255,7 +382,7 @@ impl Places {
     pub fn at(home: impl Into<PathBuf>, pool: impl Into<PathBuf>) -> Result<Places, PlaceError> {
         let home = home.into();
         let cache = home.join("cache");
-        Places::prepare(home, cache, |_| Ok(pool.into()), None)
+        Places::prepare(home, cache, |_| Ok(pool.into()), None, false)
     }
 
     /// As [`Places::at`], with the pool *treated as* persistent memory that survives a reset, in a boot that the caller
@@ -273,7 +400,7 @@ impl Places {
     ) -> Result<Places, PlaceError> {
         let home = home.into();
         let cache = home.join("cache");
-        Places::prepare(home, cache, |_| Ok(pool.into()), Some(boot))
+        Places::prepare(home, cache, |_| Ok(pool.into()), Some(boot), false)
     }
 
     fn prepare(
@@ -281,6 +408,7 @@ impl Places {
         cache: PathBuf,
         pool: impl FnOnce(&Path) -> Result<PathBuf, PlaceError>,
         emulation: Option<[u8; 16]>,
+        adopts: bool,
     ) -> Result<Places, PlaceError> {
         create_private(&home)?;
         let home = home.canonicalize().map_err(io_error("resolve", &home))?;
@@ -300,22 +428,19 @@ impl Places {
             (PoolKind::Disk, Some(_)) => return Err(PlaceError::NotEmulable { pool }),
             (found, _) => (found, false),
         };
-        note_home(&pool, &home);
         let disk_images = home.join("images");
         let boot = emulation.map_or_else(boot_of_machine, Ok)?;
         let boot_text = uuid::Uuid::from_bytes(boot).to_string();
-        // What is emulated ends with the boot all the same.
-        take_into_use(&home, &boot_text, &pool, found)?;
         let images_of_boot = disk_images.join(&boot_text);
-        let (pool, pools) = if pool_kind == PoolKind::Disk {
-            let of_boot = pool.join(&boot_text);
-            create_private(&of_boot)?;
-            check_directory(&of_boot, true)?;
-            (of_boot, Some(pool))
-        } else {
-            (pool, None)
+        let is_default = pool.file_name().is_some_and(|name| *name == *default_name(&home));
+        let id = HomeId::of(&home)?;
+        let (pool, pools) = match pool_kind {
+            PoolKind::Disk => (pool.join(&boot_text), Some(pool)),
+            _ => (pool, None),
         };
-        Ok(Places {
+        let places = Places {
+            owner_record: pools.as_ref().unwrap_or(&pool).join(RECORD),
+            owner_target: target(id, &home),
             home,
             store,
             keys,
@@ -327,7 +452,57 @@ impl Places {
             pools,
             disk_images,
             images_of_boot,
-        })
+            id,
+            is_default,
+        };
+        let claim = places.claim(adopts);
+        let is_new = claim.take()?;
+        // What is emulated ends with the boot all the same.
+        take_into_use(&places.home, &boot_text, places.pool_root(), found).inspect_err(|_| {
+            if is_new {
+                claim.give_up();
+            }
+        })?;
+        note_home(places.pool_root(), &places.home);
+        if places.pools.is_some() {
+            create_private(&places.pool)?;
+            check_directory(&places.pool, true)?;
+        }
+        Ok(places)
+    }
+
+    fn claim(&self, adopts: bool) -> Claim<'_> {
+        Claim {
+            home: &self.home,
+            id: self.id,
+            root: self.pool_root(),
+            images: &self.pool,
+            kind: self.pool_kind,
+            is_default: self.is_default,
+            adopts,
+        }
+    }
+
+    /// The directory that was named as the pool.
+    fn pool_root(&self) -> &Path {
+        self.pools.as_ref().unwrap_or(&self.pool)
+    }
+
+    /// Whether the pool still is this home's: somebody may have emptied it by hand, and another home may have taken it
+    /// since. One that was emptied, and that no home has taken, is taken anew.
+    ///
+    /// # Errors
+    /// `PoolOfOther` and the other errors about a pool's owner; `Io`.
+    pub fn check_pool(&self) -> Result<(), PlaceError> {
+        // Asked at each lock: as a rule it says what it said before.
+        if std::fs::read_link(&self.owner_record).is_ok_and(|found| found == self.owner_target) {
+            return Ok(());
+        }
+        match self.claim(false).take() {
+            // Without its directory nothing is in it: what needs the directory says so itself.
+            Err(PlaceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map(drop),
+        }
     }
 
     /// The home directory, canonical.
@@ -442,7 +617,11 @@ fn default_pool(home: &Path, tmpfs: &Path, runtime: Option<&Path>) -> Result<Pat
     let of_user = root.join(format!("holdfast-{}", effective_user()));
     create_private(&of_user)?;
     check_directory(&of_user, true)?;
-    Ok(of_user.join(format!("{:016x}", xxh3_64(home.as_os_str().as_bytes()))))
+    Ok(of_user.join(default_name(home)))
+}
+
+fn default_name(home: &Path) -> String {
+    format!("{:016x}", xxh3_64(home.as_os_str().as_bytes()))
 }
 
 /// Creates a directory and its parents, closed to others; one that exists is left as it is.

@@ -362,3 +362,208 @@ fn persistent_memory_is_emulated_only_when_asked_for_and_only_in_memory() {
     assert_eq!((region.opened(), read(&region, 0, 5)), (Opened::WarmAfterCrash, b"hello".to_vec()));
     assert!(!region.is_ordered() && !region.needs_order());
 }
+
+/// A home with a heap of 4 MiB in a pool that is named explicitly; the writer died, so only the image has `text`.
+fn stored_only_in_pool(home: &Path, pool: &Path, text: &[u8]) -> NameSpace {
+    let names = NameSpace::new(Places::at(home, pool).unwrap());
+    let mut region = names.create(&named("words"), &key(), 8 * MIB).unwrap();
+    store(&mut region, 0, b"old..");
+    region.commit(Durability::Power).unwrap();
+    store(&mut region, 0, text);
+    drop(region);
+    names
+}
+
+fn found(names: &NameSpace) -> Vec<u8> {
+    read(&names.open(&named("words"), &key()).unwrap(), 0, 5)
+}
+
+#[test]
+fn a_pool_serves_one_home() {
+    let scratch = Scratch::new();
+    let pool = scratch.tmpfs.path().join("pool");
+    let (first, second) = (scratch.path("first"), scratch.path("second"));
+    let names = stored_only_in_pool(&first, &pool, b"newer");
+    let before = std::fs::read_dir(&pool).unwrap().count();
+    let error = Places::at(&second, &pool).unwrap_err();
+    let PlaceError::PoolOfOther { owner, home, .. } = &error else { panic!("{error}") };
+    assert_eq!((owner.as_path(), home.as_path()), (&*first, &*second));
+    assert_eq!(error.kind(), holdfast_region::ErrorKind::Denied);
+    let text = error.to_string();
+    assert!(text.contains("unset HOLDFAST_POOL") && text.contains("HOLDFAST_HOME="), "{text}");
+    assert!(!second.join("pool-in-use").exists());
+    assert_eq!(std::fs::read_dir(&pool).unwrap().count(), before, "something was written or deleted");
+    assert!(matches!(Places::adopt_at(&second, &pool), Err(PlaceError::PoolOfOther { .. })));
+    assert_eq!(found(&names), b"newer");
+}
+
+#[test]
+fn of_two_homes_that_race_for_a_pool_one_gets_it() {
+    let scratch = Scratch::new();
+    for round in 0..50 {
+        let pool = scratch.tmpfs.path().join(format!("pool-{round}"));
+        let homes: Vec<PathBuf> = (0..4).map(|home| scratch.path(&format!("{round}-{home}"))).collect();
+        let pool = &pool;
+        let taken: Vec<bool> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                homes.iter().map(|home| scope.spawn(move || Places::at(home, pool).is_ok())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(taken.iter().filter(|taken| **taken).count(), 1, "{taken:?}");
+        for (home, taken) in homes.iter().zip(taken) {
+            assert_eq!(Places::at(home, pool).is_ok(), taken);
+        }
+    }
+}
+
+/// A keeper, say, whose pool was emptied by hand and taken by another home since.
+#[test]
+fn places_that_lost_their_pool_touch_nothing_in_it() {
+    let scratch = Scratch::new();
+    let pool = scratch.tmpfs.path().join("pool");
+    let old = NameSpace::new(Places::at(scratch.path("first"), &pool).unwrap());
+    let mut region = old.create(&named("words"), &key(), 8 * MIB).unwrap();
+    store(&mut region, 0, b"first");
+    region.close().unwrap();
+    std::fs::remove_dir_all(&pool).unwrap();
+    let names = stored_only_in_pool(&scratch.path("second"), &pool, b"other");
+    for result in [
+        old.evict(&named("words")).map(drop),
+        old.checkpoint_unheld(&named("words")).map(drop),
+        old.remove_image(&named("words"), &key()),
+        old.remove(&named("words"), &key()),
+        old.open(&named("words"), &key()).map(drop),
+        old.open_read_only(&named("words"), &key()).map(drop),
+        old.create(&named("more"), &key(), 8 * MIB).map(drop),
+    ] {
+        let error = result.unwrap_err();
+        let is_refusal = matches!(error, holdfast_region::RegionError::Place(PlaceError::PoolOfOther { .. }));
+        assert!(is_refusal, "{error}");
+    }
+    assert!(old.places().check_pool().is_err());
+    assert_eq!(found(&names), b"other");
+}
+
+#[test]
+fn a_home_that_is_moved_keeps_its_pool_and_a_copy_gets_none() {
+    let scratch = Scratch::new();
+    let pool = scratch.tmpfs.path().join("pool");
+    let (first, second, copy) = (scratch.path("first"), scratch.path("second"), scratch.path("copy"));
+    drop(stored_only_in_pool(&first, &pool, b"newer"));
+    std::fs::rename(&first, &second).unwrap();
+    let names = NameSpace::new(Places::at(&second, &pool).unwrap());
+    assert_eq!(found(&names), b"newer");
+    assert!(std::process::Command::new("cp").arg("-a").args([&second, &copy]).status().unwrap().success());
+    let error = Places::at(&copy, &pool).unwrap_err();
+    assert!(matches!(&error, PlaceError::PoolOfCopy { owner, .. } if *owner == second), "{error}");
+    // The same home, seen through another path.
+    symlink(&second, scratch.path("link")).unwrap();
+    Places::at(scratch.path("link"), &pool).unwrap();
+    // As the message says.
+    std::fs::remove_file(copy.join("identity")).unwrap();
+    std::fs::remove_file(copy.join("pool-in-use")).unwrap();
+    assert!(matches!(Places::at(&copy, &pool), Err(PlaceError::PoolOfOther { .. })));
+    let other = NameSpace::new(Places::at(&copy, scratch.tmpfs.path().join("other")).unwrap());
+    assert_eq!(found(&other), b"old..", "what the copy's store has");
+    assert_eq!(found(&names), b"newer");
+}
+
+#[test]
+fn a_pool_of_a_home_that_is_gone_is_taken_when_it_is_empty_and_adopted_when_it_is_not() {
+    let scratch = Scratch::new();
+    let pool = scratch.tmpfs.path().join("pool");
+    let (first, second) = (scratch.path("first"), scratch.path("second"));
+    Places::at(&first, &pool).unwrap();
+    assert!(Places::at(&second, &pool).is_err(), "its owner is there");
+    std::fs::remove_dir_all(&first).unwrap();
+    drop(stored_only_in_pool(&second, &pool, b"newer"));
+    let third = scratch.path("third");
+    std::fs::remove_dir_all(&second).unwrap();
+    // Also for a new home at the same path.
+    for home in [&third, &second] {
+        let error = Places::at(home, &pool).unwrap_err();
+        let PlaceError::PoolOfLost { owner: Some(owner), names, .. } = &error else { panic!("{error}") };
+        assert_eq!((owner, names.as_str()), (&second, "words"));
+        let text = error.to_string();
+        assert!(text.contains("heap adopt") && text.contains(&format!("rm -r {}", pool.display())), "{text}");
+    }
+    // A heap of the same name is not made one with it.
+    let mut region = {
+        let names = NameSpace::new(Places::at(&third, scratch.tmpfs.path().join("own")).unwrap());
+        names.create(&named("words"), &key(), 8 * MIB).unwrap()
+    };
+    store(&mut region, 0, b"third");
+    region.close().unwrap();
+    std::fs::remove_dir_all(scratch.tmpfs.path().join("own")).unwrap();
+    let clash = Places::adopt_at(&third, &pool).unwrap_err();
+    assert!(matches!(&clash, PlaceError::PoolClash { name, .. } if name == "words"), "{clash}");
+    assert_eq!(found(&NameSpace::new(Places::adopt_at(&second, &pool).unwrap())), b"newer");
+    Places::at(&second, &pool).unwrap();
+}
+
+/// As an earlier version left it: no record.
+#[test]
+fn a_pool_without_a_record_is_taken_by_the_home_that_knows_its_images() {
+    let scratch = Scratch::new();
+    let pool = scratch.tmpfs.path().join("pool");
+    let (first, second) = (scratch.path("first"), scratch.path("second"));
+    let names = stored_only_in_pool(&first, &pool, b"newer");
+    for keeps_note in [true, false] {
+        std::fs::remove_file(pool.join(".owner")).unwrap();
+        if !keeps_note {
+            std::fs::remove_file(pool.join("home")).unwrap();
+        }
+        let error = Places::at(&second, &pool).unwrap_err();
+        assert!(matches!(&error, PlaceError::PoolOfLost { owner: None, .. }), "{error}");
+        assert!(!pool.join(".owner").exists());
+        Places::at(&first, &pool).unwrap();
+        assert!(matches!(Places::at(&second, &pool), Err(PlaceError::PoolOfOther { .. })));
+    }
+    assert_eq!(found(&names), b"newer");
+    // A heap that never had a checkpoint is known by its key, where the home has that.
+    let places = Places::at(&first, &pool).unwrap();
+    let owner = OwnerKey::load_or_create(&places, "mine").unwrap();
+    drop(names.create(&named("new"), &owner, 8 * MIB).unwrap());
+    let forget = || [".owner", "home"].map(|name| std::fs::remove_file(pool.join(name)).unwrap());
+    forget();
+    assert!(Places::at(&second, &pool).is_err());
+    Places::at(&first, &pool).unwrap();
+    // And without any sign by no home but one that adopts it.
+    drop(names.create(&named("newer"), &key(), 8 * MIB).unwrap());
+    forget();
+    for home in [&first, &second] {
+        assert!(Places::at(home, &pool).is_err());
+    }
+    Places::adopt_at(&first, &pool).unwrap();
+    assert!(names.open(&named("newer"), &key()).is_ok());
+}
+
+#[test]
+fn a_record_of_a_pool_that_cannot_be_read_is_refused() {
+    let scratch = Scratch::new();
+    let pool = scratch.tmpfs.path().join("pool");
+    let home = scratch.path("home");
+    Places::at(&home, &pool).unwrap();
+    let record = pool.join(".owner");
+    let target = std::fs::read_link(&record).unwrap();
+    assert!(target.to_str().unwrap().starts_with("holdfast-pool-1:"), "{}", target.display());
+    assert!(target.to_str().unwrap().ends_with(home.to_str().unwrap()), "{}", target.display());
+    for bad in ["holdfast-pool-2:x:/home", "holdfast-pool-1:x:/home", "nonsense", "holdfast-pool-"] {
+        std::fs::remove_file(&record).unwrap();
+        symlink(bad, &record).unwrap();
+        let error = Places::at(&home, &pool).unwrap_err();
+        assert!(matches!(error, PlaceError::PoolRecord { .. }), "{bad}: {error}");
+    }
+    std::fs::remove_file(&record).unwrap();
+    std::fs::write(&record, "x").unwrap();
+    assert!(matches!(Places::at(&home, &pool), Err(PlaceError::PoolRecord { .. })));
+    // A home that can store no identity is known by its path.
+    std::fs::remove_file(&record).unwrap();
+    std::fs::remove_file(home.join("identity")).unwrap();
+    std::fs::create_dir_all(home.join("identity.new/x")).unwrap();
+    Places::at(&home, &pool).unwrap();
+    Places::at(&home, &pool).unwrap();
+    assert!(matches!(Places::at(scratch.path("other"), &pool), Err(PlaceError::PoolOfOther { .. })));
+    std::fs::remove_dir_all(home.join("identity.new")).unwrap();
+    Places::at(&home, &pool).unwrap();
+}

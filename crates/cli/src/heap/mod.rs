@@ -1,5 +1,6 @@
 //! The `heap` commands, one file each, and what they share.
 
+pub mod adopt;
 pub mod backing;
 pub mod check;
 pub mod checkpoint;
