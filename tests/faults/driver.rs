@@ -28,6 +28,8 @@ pub(crate) fn play() {
         "truncation" => crate::truncation::drive(),
         "full disks" => crate::truncation::drive_full(),
         "owners" => crate::owners::drive(),
+        "room" => crate::room::drive_kills(),
+        "twenty heaps" => crate::room::drive_twenty(),
         "power cuts" => crate::power_cuts::drive(),
         "out of memory" => crate::memory::drive_allocations(),
         "address space" => crate::memory::drive_address_space(),

@@ -22,6 +22,7 @@ mod memory;
 mod messages;
 mod names;
 mod power;
+mod room;
 mod script;
 mod sides;
 mod statements;

@@ -40,6 +40,8 @@ pub(crate) fn play() {
         ["names"] => crate::names::drive(),
         ["hold", path, how] => crate::holders::hold(Path::new(path), how),
         ["cuts"] => crate::power::drive(),
+        ["room", folder] => crate::room::fill(Path::new(folder)),
+        ["left", path] => crate::room::leave(Path::new(path)),
         _ => panic!("unknown role {words:?}"),
     }
 }

@@ -85,6 +85,7 @@ const ROWS: &[Row] = &[
     row("H11", &["openers::"], Some(50_000)),
     row("H12", &["golden::"], None),
     row("H13", &["owners::"], Some(20_000)),
+    row("H14", &["room::an_allocator"], Some(5000)),
     // Each call and each allocation is a case: a long run ends when there are no more.
     sqlite("S1", &["a_process_that_dies_in_any_call"], Some(200_000)),
     sqlite("S2", &["an_error_in_any_call", "a_disk_that_is_full"], Some(200_000)),

@@ -75,6 +75,7 @@ impl Session {
             return Session::open_served(&name, limit_bytes, mode, &socket);
         }
         let places = Places::from_env()?;
+        holdfast_native_heap::use_for_room();
         let key = OwnerKey::load_or_create(&places, KEY_NAME)?;
         let limit_bytes = if limit_bytes == 0 { LIMIT_BYTES_DEFAULT } else { limit_bytes };
         let medium = match std::env::var_os(BACKING_VARIABLE).filter(|value| !value.is_empty()) {

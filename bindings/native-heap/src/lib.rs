@@ -27,6 +27,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use holdfast_heap::{Backing, Heap, OpenError, OpenOptions, Pointers, RelocationError};
 use holdfast_region::{CheckpointReport, CloseReport, CommitReport, Durability, Region, RegionError};
 
+pub use holdfast_keeper::use_for_room;
+
 pub use backing::{RegionBacking, grow_error};
 pub use moving::{Moved, open_typed_heap};
 pub use rollback::{roll_back, roll_back_on};

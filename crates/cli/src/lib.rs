@@ -84,6 +84,10 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     if !matches!(cli.command, Command::Trace(_)) {
         holdfast_sys::file_size_signal::ignore();
     }
+    // A keeper would ask itself.
+    if !matches!(cli.command, Command::Keeper(_)) {
+        holdfast_keeper::use_for_room();
+    }
     match cli.command {
         Command::Run(options) => run::run(options),
         Command::Call(options) => call::run(options),

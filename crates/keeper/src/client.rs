@@ -17,6 +17,9 @@ use crate::wire::{
 /// How long an answer may take. A flush on slow flash takes long.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
 
+/// How long a program waits for a keeper that makes room; after that it does so itself.
+const ROOM_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Who asks. Each question is a connection of its own.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -103,10 +106,26 @@ impl Client {
         }
     }
 
+    /// Has the keeper of a pool evict images that no process has, until so many bytes are free there.
+    ///
+    /// # Errors
+    /// As [`Client::status`]; `Refused` by the keeper of another pool, and by one of an earlier version.
+    pub fn make_room(&self, pool: &Path, bytes: u64) -> Result<EvictReport> {
+        let ask = Ask::MakeRoom { bytes, pool: pool.to_string_lossy().into_owned() };
+        match self.ask_within(ROOM_PATIENCE, ask)? {
+            Answer::Evict(report) => Ok(report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     fn ask(&self, ask: Ask) -> Result<Answer> {
+        self.ask_within(ANSWER_PATIENCE, ask)
+    }
+
+    fn ask_within(&self, patience: Duration, ask: Ask) -> Result<Answer> {
         let failed = |source| KeeperError::NoKeeper { path: self.socket.clone(), source };
         let mut stream = UnixStream::connect(&self.socket).map_err(failed)?;
-        stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(failed)?;
+        stream.set_read_timeout(Some(patience)).map_err(failed)?;
         stream.write_all(&frame(&Request { version: VERSION, ask })).map_err(failed)?;
         let mut head = [0; LENGTH_BYTES];
         stream.read_exact(&mut head).map_err(failed)?;

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use holdfast_region::{Medium, RegionError, RegionState, RegionSummary};
 use holdfast_sqlite::{Database, SqliteError};
+use holdfast_sys::file::space;
 use serde::{Deserialize, Serialize};
 
 use crate::background::image_bytes;
@@ -42,6 +43,21 @@ impl Keeper {
 
     /// As [`Keeper::evict`], below another limit: the kernel asks for memory, say.
     pub fn evict_to(&mut self, limit_bytes: u64) -> EvictReport {
+        self.evict_until(limit_bytes, |report| report.after_bytes <= limit_bytes)
+    }
+
+    /// For an allocation that found no room: evicts until so many bytes are free in the pool's file system, and what will
+    /// be in the pool is below its limit.
+    pub fn make_room(&mut self, bytes: u64) -> EvictReport {
+        let pool = self.places().pool().to_owned();
+        let limit_bytes = self.config.pool_limit.bytes().unwrap_or(u64::MAX);
+        self.evict_until(limit_bytes, |report| {
+            report.after_bytes.saturating_add(bytes) <= limit_bytes
+                && space(&pool).is_ok_and(|space| space.available_bytes >= bytes)
+        })
+    }
+
+    fn evict_until(&mut self, limit_bytes: u64, is_enough: impl Fn(&EvictReport) -> bool) -> EvictReport {
         let started = Instant::now();
         let mut report = EvictReport { limit_bytes, ..EvictReport::default() };
         if let Err(error) = self.places().check_pool() {
@@ -66,7 +82,7 @@ impl Keeper {
         let mut unheld: Vec<Unheld<'_>> = heaps.chain(databases.map(Unheld::Database)).collect();
         unheld.sort_by_key(|found| found.last_used_s());
         for found in unheld {
-            if report.after_bytes <= limit_bytes {
+            if is_enough(&report) {
                 break;
             }
             let evicted = match found {

@@ -44,6 +44,7 @@ mod keeper;
 mod metrics;
 mod plan;
 mod procfs;
+mod room;
 mod run;
 mod serve;
 mod served;
@@ -60,6 +61,7 @@ pub use eviction::EvictReport;
 pub use flush::{Budget, Cause, FlushReport, Kind, Left, LeftWhy, Saved};
 pub use freeze::{Guard, thaw_left_over};
 pub use keeper::Keeper;
+pub use room::use_for_room;
 pub use served::{
     Borrowed, Borrower, OwnRegion, Phase, PhaseHook, Quota, RefusedKind, SERVED_NAME_BYTES_MAX, ServePolicy,
     Served, ServedStatus, Usage, UserStatus,

@@ -225,6 +225,10 @@ impl Keeper {
             Ask::Flush => Answer::Flush(self.flush(Cause::Asked)),
             Ask::Tend => Answer::Tend(self.tend()),
             Ask::Evict => Answer::Evict(self.evict()),
+            Ask::MakeRoom { bytes, pool } if pool == self.places().pool().to_string_lossy() => {
+                Answer::Evict(self.make_room(bytes))
+            }
+            Ask::MakeRoom { .. } => Answer::Refused("this is the keeper of another pool".to_owned()),
         }
     }
 

@@ -23,7 +23,7 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 16 << 20;
 pub(crate) const LENGTH_BYTES: usize = 4;
 
 /// What can be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Ask {
     Status,
@@ -31,6 +31,12 @@ pub(crate) enum Ask {
     Flush,
     Tend,
     Evict,
+    /// For an allocation that found no room in the pool. A keeper of another pool refuses: one socket of the service
+    /// manager may be that of another home.
+    MakeRoom {
+        bytes: u64,
+        pool: String,
+    },
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,6 +22,7 @@ use crate::base::is_full;
 use crate::error::{RegionError, Result};
 use crate::format::DATA_OFFSET;
 use crate::memory::MappedData;
+use crate::namespace::NameSpace;
 use crate::private::PrivateMapping;
 use crate::redo::Redo;
 use crate::region::{Region, no_room};
@@ -69,14 +70,19 @@ impl Region {
         }
         if consistency == Consistency::Atomic && self.redo.is_none() {
             let path = self.redo_path();
-            let opened = Redo::open(&*self.storage, path.clone(), self.image.outlives_boot);
-            self.redo = Some(opened.map_err(|source| {
-                if is_full(&source) {
-                    no_room(&*self.storage, &self.places, self.medium(), DATA_OFFSET)
-                } else {
-                    RegionError::Io { step: "make the redo log", path, source }
-                }
-            })?);
+            let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+            let opened = names.with_room(|| {
+                let opened = Redo::open(&*self.storage, path.clone(), self.image.outlives_boot);
+                opened.map_err(|source| {
+                    if is_full(&source) {
+                        let cause = Some(source.kind());
+                        no_room(&*self.storage, &self.places, self.medium(), DATA_OFFSET, cause)
+                    } else {
+                        RegionError::Io { step: "make the redo log", path: path.clone(), source }
+                    }
+                })
+            });
+            self.redo = Some(opened?);
         }
         if consistency == Consistency::Atomic {
             // Only publications reach the image, and these are ordered.
@@ -113,16 +119,22 @@ impl Region {
         }
         if !changes.is_empty() {
             let bytes = changes.iter().map(|range| range.end - range.start).sum();
-            let written =
-                redo.write(&*self.storage, &self.image.header, &changes, |range| private.bytes(range));
+            let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+            let written = names.with_room(|| {
+                let written =
+                    redo.write(&*self.storage, &self.image.header, &changes, |range| private.bytes(range));
+                written.map_err(|source| {
+                    // One that may count is not written again.
+                    if is_full(&source) && !redo.may_count() {
+                        let (medium, cause) = (self.image.header.medium, Some(source.kind()));
+                        no_room(&*self.storage, &self.places, medium, bytes, cause)
+                    } else {
+                        RegionError::Io { step: "write", path: redo.path().to_owned(), source }
+                    }
+                })
+            });
             self.poisoned |= redo.may_count();
-            written.map_err(|source| {
-                if is_full(&source) {
-                    no_room(&*self.storage, &self.places, self.image.header.medium, bytes)
-                } else {
-                    RegionError::Io { step: "write", path: redo.path().to_owned(), source }
-                }
-            })?;
+            written?;
             // It counts from here on, and the store lacks it; the image has to follow.
             self.poisoned = true;
             self.owed |= changes.iter().any(|range| self.pending.insert(range.clone()).is_err());

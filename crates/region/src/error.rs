@@ -19,6 +19,7 @@ use crate::name::NameError;
 use crate::places::PlaceError;
 pub use crate::remedy::Remedy;
 use crate::remedy::{in_units, io_remedy};
+use crate::room::RoomReport;
 use crate::snapshot::SnapshotError;
 use crate::stream::StreamError;
 
@@ -225,8 +226,8 @@ pub enum RegionError {
     },
     /// The pool has no room; nothing was changed.
     #[error(
-        "the pool {} has {} free and {} are needed; {}remove heaps (`holdfast heap ls`), or set HOLDFAST_POOL to a larger \
-         tmpfs",
+        "the pool {} has {} free and {} are needed; {room}{}remove heaps (`holdfast heap ls`), or set HOLDFAST_POOL to a \
+         larger tmpfs",
         pool.display(),
         in_units(*available_bytes),
         in_units(*needed_bytes),
@@ -243,6 +244,8 @@ pub enum RegionError {
         home: PathBuf,
         /// Bytes that this disk offers.
         disk_bytes: u64,
+        /// What was done to make room.
+        room: Box<RoomReport>,
     },
     /// The disk has no room for an image that lies there; nothing was changed.
     #[error(

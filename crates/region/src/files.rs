@@ -15,6 +15,11 @@ pub(crate) fn names_lock_path(pool: &Path) -> PathBuf {
     pool.join(".names.lock")
 }
 
+/// The lock of whoever makes room in a full pool. No region can have this name either.
+pub(crate) fn room_lock_path(pool: &Path) -> PathBuf {
+    pool.join(".room.lock")
+}
+
 /// The lock of a region.
 pub(crate) fn lock_path(pool: &Path, name: &RegionName) -> PathBuf {
     pool.join(format!("{name}.lock"))

@@ -45,9 +45,14 @@ impl Region {
             return Err(RegionError::LimitReached { limit_bytes, asked_bytes: at_least_bytes });
         }
         let names = NameSpace::sharing(self.places.clone(), self.storage.clone());
+        names.with_room(|| self.grow_once(&names, at_least_bytes))
+    }
+
+    fn grow_once(&mut self, names: &NameSpace, at_least_bytes: u64) -> Result<u64> {
+        let backed_bytes = self.backed_bytes();
         // No compartment can be given what is taken here.
         let _names = names.lock_names()?;
-        let limit_bytes = self.bounded(&names, at_least_bytes)?;
+        let limit_bytes = self.bounded(names, at_least_bytes)?;
         let generous = at_least_bytes.next_multiple_of(self.growth_hint_bytes).min(limit_bytes);
         let frugal = at_least_bytes.next_multiple_of(GROWTH_STEP_BYTES).min(limit_bytes);
         let grown = match self.allocate(backed_bytes, generous) {
@@ -93,7 +98,8 @@ impl Region {
         });
         allocated.map_err(|source| {
             if is_full(&source) {
-                no_room(&*self.storage, &self.places, self.medium(), to_bytes - from_bytes)
+                let cause = Some(source.kind());
+                no_room(&*self.storage, &self.places, self.medium(), to_bytes - from_bytes, cause)
             } else {
                 RegionError::Io { step: "allocate", path: self.image.path.clone(), source }
             }

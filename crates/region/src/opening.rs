@@ -222,6 +222,23 @@ impl NameSpace {
     ) -> Result<Region> {
         let limit_bytes = limit_for(asked_bytes)
             .ok_or(RegionError::LimitOutOfRange { asked_bytes, max_bytes: LIMIT_BYTES_MAX })?;
+        let image = self.with_room(|| self.create_image(name, key, limit_bytes))?;
+        let path = image.path.clone();
+        let mut region = self.region(image, Opened::Created, lock);
+        if region.medium() == Medium::File {
+            // Without a checkpoint nothing would be left of the region, and of where it lies, after a power cut.
+            let base = base_path(self.places.store(), name);
+            region.checkpoint().inspect_err(|_| {
+                // The base may have its name already.
+                for path in [&base, &path] {
+                    let _ = self.remove_file(path);
+                }
+            })?;
+        }
+        Ok(region)
+    }
+
+    fn create_image(&self, name: &RegionName, key: &OwnerKey, limit_bytes: u64) -> Result<Image> {
         // Until the new image has its name, nobody else may choose an address.
         let _names = self.lock_names()?;
         if let Some((parent, _)) = name.parent_and_worker() {
@@ -246,24 +263,20 @@ impl NameSpace {
             boot: [0; 16],
             ordered: false,
         };
-        let image = self.build_image(header, |_| Ok(()))?;
-        let path = image.path.clone();
-        let mut region = self.region(image, Opened::Created, lock);
-        if region.medium() == Medium::File {
-            // Without a checkpoint nothing would be left of the region, and of where it lies, after a power cut.
-            let base = base_path(self.places.store(), name);
-            region.checkpoint().inspect_err(|_| {
-                // The base may have its name already.
-                for path in [&base, &path] {
-                    let _ = self.remove_file(path);
-                }
-            })?;
-        }
-        Ok(region)
+        self.build_image_once(header, |_| Ok(()))
     }
 
-    /// Makes an image with its data area allocated and filled by `fill`, locked, under its final name.
+    /// Makes an image with its data area allocated and filled by `fill`, locked, under its final name. In a full pool it
+    /// makes room. The caller does not have the lock on the name space.
     pub(crate) fn build_image(
+        &self,
+        header: Header,
+        fill: impl Fn(&File) -> std::result::Result<(), BuildError>,
+    ) -> Result<Image> {
+        self.with_room(|| self.build_image_once(header.clone(), &fill))
+    }
+
+    fn build_image_once(
         &self,
         header: Header,
         fill: impl FnOnce(&File) -> std::result::Result<(), BuildError>,
@@ -303,7 +316,7 @@ impl NameSpace {
         match error {
             BuildError::Source(error) => error,
             BuildError::Target { source, .. } if is_full(&source) => {
-                no_room(&*self.storage, &self.places, medium, needed_bytes)
+                no_room(&*self.storage, &self.places, medium, needed_bytes, Some(source.kind()))
             }
             BuildError::Target { step, source } => RegionError::Io { step, path: path.to_owned(), source },
         }
@@ -365,10 +378,19 @@ impl NameSpace {
     }
 
     pub(crate) fn lock(&self, name: &RegionName, mode: LockMode) -> Result<FileLock> {
+        self.lock_within(HELD_PATIENCE, name, mode)
+    }
+
+    pub(crate) fn lock_within(
+        &self,
+        patience: Duration,
+        name: &RegionName,
+        mode: LockMode,
+    ) -> Result<FileLock> {
         let path = lock_path(self.places.pool(), name);
         let outcome = match (self.is_brief, mode) {
-            (true, LockMode::Exclusive) => FileLock::acquire_briefly(&path, HELD_PATIENCE),
-            _ => FileLock::acquire(&path, mode, HELD_PATIENCE),
+            (true, LockMode::Exclusive) => FileLock::acquire_briefly(&path, patience),
+            _ => FileLock::acquire(&path, mode, patience),
         };
         match outcome.map_err(RegionError::io("lock", &path))? {
             LockOutcome::Acquired(lock) => {

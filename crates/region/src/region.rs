@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
@@ -44,6 +45,7 @@ use crate::pending::Pending;
 use crate::places::Places;
 use crate::redo::Redo;
 use crate::relocation::Relocating;
+use crate::room::RoomReport;
 use crate::storage::Storage;
 use crate::stored::remedy_for_image;
 
@@ -408,13 +410,15 @@ pub(crate) fn no_room(
     places: &Places,
     medium: Medium,
     needed_bytes: u64,
+    cause: Option<io::ErrorKind>,
 ) -> RegionError {
     let available = |path| storage.available_bytes(path).unwrap_or(0);
     let (pool_bytes, disk_bytes) = (available(places.pool()), available(places.home()));
     let (pool, home) = (places.pool().to_owned(), places.home().to_owned());
     match medium {
         Medium::Memory => {
-            RegionError::NoRoom { needed_bytes, available_bytes: pool_bytes, pool, home, disk_bytes }
+            let room = Box::new(RoomReport { cause, ..RoomReport::default() });
+            RegionError::NoRoom { needed_bytes, available_bytes: pool_bytes, pool, home, disk_bytes, room }
         }
         Medium::File => {
             RegionError::NoRoomOnDisk { needed_bytes, available_bytes: disk_bytes, home, pool, pool_bytes }

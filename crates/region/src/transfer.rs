@@ -160,7 +160,7 @@ impl NameSpace {
         if room_bytes.is_some_and(|room_bytes| needed_bytes <= room_bytes) {
             return Ok(());
         }
-        Err(no_room(&*self.storage, &self.places, self.medium, needed_bytes))
+        Err(no_room(&*self.storage, &self.places, self.medium, needed_bytes, None))
     }
 
     /// Compartments are never made from anything else.

@@ -7,7 +7,9 @@
 
 #![forbid(unsafe_code)]
 
-use holdfast_sys::lock::LockMode;
+use std::time::Duration;
+
+use holdfast_sys::lock::{FileLock, LockMode};
 use serde::Serialize;
 
 use crate::error::{RegionError, Result};
@@ -60,10 +62,24 @@ impl NameSpace {
     /// `NotFound`, `Held`; as [`NameSpace::checkpoint_unheld`]; `OnlyCopy`, `StoreBehind` and the errors about a bad
     /// file when the store does not hold it: the image then stays.
     pub fn evict(&self, name: &RegionName) -> Result<EvictionReport> {
+        let lock = |name: &RegionName| self.lock(name, LockMode::Exclusive);
+        self.evict_locked(name, lock)
+    }
+
+    /// As [`NameSpace::evict`]; waits for no holder.
+    pub(crate) fn evict_at_once(&self, name: &RegionName) -> Result<EvictionReport> {
+        self.evict_locked(name, |name| self.lock_within(Duration::ZERO, name, LockMode::Exclusive))
+    }
+
+    fn evict_locked(
+        &self,
+        name: &RegionName,
+        lock: impl FnOnce(&RegionName) -> Result<FileLock>,
+    ) -> Result<EvictionReport> {
         if !self.exists(name) {
             return Err(self.not_found(name));
         }
-        let lock = self.lock(name, LockMode::Exclusive)?;
+        let lock = lock(name)?;
         let Some((image, opened)) = self.open_unheld(name)? else { return Ok(EvictionReport::default()) };
         let freed_bytes = allocated_bytes(&image.file);
         // Looks at the store even where the image says that it has everything: files can be lost.

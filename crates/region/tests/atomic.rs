@@ -167,8 +167,14 @@ fn an_error_in_any_step_of_a_publication_loses_nothing() {
             store_number(&mut region, 2);
             storage.arm(step);
             match region.publish() {
+                // Where there was no room for a moment it was tried again.
+                Ok(_) if storage.struck() => {
+                    assert_eq!((error, number(&mut region)), (ENOSPC, 2));
+                    assert_eq!(region.publish().unwrap().bytes, 0);
+                    continue;
+                }
                 Ok(_) => {
-                    assert!(!storage.struck() && step > 4);
+                    assert!(step > 4);
                     break;
                 }
                 // Nothing counts, all is there: again.
@@ -289,7 +295,7 @@ fn copied_bytes(region: &mut Region) -> u64 {
 #[test]
 fn a_publication_that_was_refused_can_be_rolled_back_also_when_copies_stay() {
     let home = Home::with_text("words", b"hello");
-    let storage = Arc::new(FaultyStorage::new(Fault::Once(ENOSPC)));
+    let storage = Arc::new(FaultyStorage::new(Fault::Always(ENOSPC)));
     let mut region = open_atomic(&home.names_over(storage.clone()));
     for value in 1..6 {
         store_number(&mut region, value);
@@ -298,6 +304,7 @@ fn a_publication_that_was_refused_can_be_rolled_back_also_when_copies_stay() {
     store_number(&mut region, 77);
     storage.arm(0);
     assert!(matches!(region.publish(), Err(RegionError::NoRoom { .. })));
+    storage.arm(1 << 40);
     store(&mut region, 50 * PAGE, b"more");
     assert_eq!(region.rollback().unwrap().bytes, 7 * PAGE as u64);
     assert_eq!((number(&mut region), load(&mut region, 50 * PAGE, 4)), (5, vec![0; 4]));

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use holdfast_region::Places;
+use holdfast_region::{Places, evict_databases_for_room, make_room};
 use holdfast_sys::file::{path_names_file, private_options};
 use holdfast_sys::lease::{Lease, take};
 use holdfast_sys::lock::{LockMode, try_lock, unlock};
@@ -24,6 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::Base;
 use crate::copy;
+use crate::databases::evict_for_room;
 use crate::error::{Result, SqliteError};
 use crate::flush::CHECK;
 use crate::image::Image;
@@ -153,6 +154,7 @@ pub(crate) fn read_mark(base: &dyn Base) -> Result<(Option<Mark>, bool)> {
 /// Attaches this process to the image of a database.
 pub(crate) fn attach(database: &Path, base: Box<dyn Base>, limit_slots: Option<u32>) -> Result<Pool> {
     let places = Places::from_env()?;
+    evict_databases_for_room(evict_for_room);
     let identity = Identity::of(database).map_err(SqliteError::io("examine", database))?;
     attach_at(&places, (database, identity), base, limit_slots)
 }
@@ -242,8 +244,16 @@ pub(crate) fn attach_file(
             return Err(SqliteError::Damaged { image: path.to_owned(), database: database.to_owned(), what });
         }
     };
-    let own = file.try_clone().map_err(pool_error("open"))?;
-    let image = Image::map(own, path, Plan::new(capacity), is_persistent).map_err(|source| {
+    let map = || Image::map(file.try_clone()?, path, Plan::new(capacity), is_persistent);
+    let mapped = map().or_else(|error| {
+        let needed_bytes = Plan::new(capacity).slots_at as u64;
+        if error.kind() == io::ErrorKind::StorageFull && make_room(places, needed_bytes).is_ok() {
+            map()
+        } else {
+            Err(error)
+        }
+    });
+    let mut image = mapped.map_err(|source| {
         if found == Found::Fresh {
             // As if it had not been tried: the next one begins anew.
             let _ = file.set_len(0);
@@ -253,6 +263,7 @@ pub(crate) fn attach_file(
     if is_persistent && !image.is_synchronous() && !places.is_emulated() {
         return Err(SqliteError::NotSynchronous { path: path.to_owned() });
     }
+    image.grow_in(places);
     if found == Found::Fresh {
         format(&image, identity, limit_slots);
     }

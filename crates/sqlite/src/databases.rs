@@ -14,8 +14,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use holdfast_region::Places;
-use holdfast_sys::file::{open_regular, path_names_file, private_options};
+use holdfast_region::{Places, RoomReport};
+use holdfast_sys::file::{open_regular, path_names_file, private_options, space};
 use holdfast_sys::lock::{LockMode, try_lock};
 
 use crate::attach::{Identity, attach_file, read_mark};
@@ -233,6 +233,34 @@ impl Databases {
         }
         Ok(())
     }
+}
+
+/// Evicts databases that no process has open, the one longest unused first, until so many bytes are free in the pool; for
+/// [`holdfast_region::evict_databases_for_room`].
+#[must_use]
+pub fn evict_for_room(places: &Places, bytes: u64) -> Option<RoomReport> {
+    let databases = Databases::of(places);
+    let mut found = databases.list().ok()?;
+    found.sort_by_key(|database| database.used_unix_s);
+    let mut report = RoomReport::default();
+    for database in &found {
+        if space(places.pool()).is_ok_and(|space| space.available_bytes >= bytes) {
+            break;
+        }
+        if database.is_open {
+            report.held += 1;
+            continue;
+        }
+        match databases.evict(database) {
+            Ok(freed_bytes) => {
+                report.freed_bytes += freed_bytes;
+                report.evicted.push(database.name());
+            }
+            Err(SqliteError::Busy { .. }) => report.held += 1,
+            Err(error) => report.failed.push(format!("{}: {error}", database.name())),
+        }
+    }
+    Some(report)
 }
 
 /// Whether what a copy holds is durable elsewhere: in the log, as the image says, or in the database file, whose mark is gone.

@@ -9,16 +9,23 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use holdfast_region::{Places, make_room};
 use holdfast_sys::file::allocate;
 use holdfast_sys::mapping::{Prot, Reservation, map_shared_fixed, map_synchronous_fixed};
 
 use crate::layout::{BLOCK_BYTES, BUCKETS_AT, CHUNK_SLOTS, Header, NAME_AT, NAME_BYTES_MAX, PROCESSES_AT};
 use crate::layout::{PATH_AT, PATH_BYTES_MAX, PROCESSES_MAX, Plan, ProcessEntry, Slot};
+
+/// How long an image that found no room to be made does without.
+const ROOM_PAUSE: Duration = Duration::from_secs(10);
 
 /// An image that is mapped.
 #[derive(Debug)]
@@ -32,6 +39,8 @@ pub(crate) struct Image {
     is_persistent: bool,
     /// What is written back is not lost with what leads to it (`MAP_SYNC`).
     is_synchronous: bool,
+    /// Whose pool it grows in, and since when there is no room to be made.
+    room: Option<(Places, Mutex<Option<Instant>>)>,
 }
 
 // SAFETY: what is shared in the mapping is atomics, and pages that locks guard.
@@ -60,7 +69,36 @@ impl Image {
             // SAFETY: as above.
             unsafe { map_shared_fixed(base, plan.bytes, &file, 0, Prot::ReadWrite)? };
         }
-        Ok(Image { file, path: path.to_owned(), memory, base, plan, is_persistent, is_synchronous })
+        let path = path.to_owned();
+        Ok(Image { file, path, memory, base, plan, is_persistent, is_synchronous, room: None })
+    }
+
+    /// From now on it makes room where it finds none.
+    pub(crate) fn grow_in(&mut self, places: &Places) {
+        self.room = Some((places.clone(), Mutex::default()));
+    }
+
+    /// Whether room was made. Where there is none to be made, that is not tried again at once: a transaction goes on without.
+    fn makes_room(&self, bytes: u64) -> bool {
+        let Some((places, since)) = &self.room else { return false };
+        let mut since = since.lock().unwrap_or_else(PoisonError::into_inner);
+        if since.is_some_and(|since| since.elapsed() < ROOM_PAUSE) {
+            return false;
+        }
+        let made = make_room(places, bytes).is_ok_and(|made| made.freed_bytes > 0);
+        *since = (!made).then(Instant::now);
+        made
+    }
+
+    fn allocate(&self, range: Range<u64>) -> io::Result<()> {
+        match allocate(&self.file, range.clone()) {
+            Err(error)
+                if error.kind() == io::ErrorKind::StorageFull && self.makes_room(range.end - range.start) =>
+            {
+                allocate(&self.file, range)
+            }
+            other => other,
+        }
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -158,8 +196,8 @@ impl Image {
         }
         let slots = (self.plan.slots_at + backed as usize * size_of::<Slot>()) as u64;
         let pages = (self.plan.pages_at + backed as usize * BLOCK_BYTES) as u64;
-        allocate(&self.file, slots..slots + BLOCK_BYTES as u64)?;
-        allocate(&self.file, pages..pages + u64::from(CHUNK_SLOTS) * BLOCK_BYTES as u64)?;
+        self.allocate(slots..slots + BLOCK_BYTES as u64)?;
+        self.allocate(pages..pages + u64::from(CHUNK_SLOTS) * BLOCK_BYTES as u64)?;
         self.header().backed.store(backed + CHUNK_SLOTS, Ordering::Release);
         Ok(())
     }

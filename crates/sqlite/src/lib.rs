@@ -68,7 +68,7 @@ mod stub;
 mod testing;
 mod vfs;
 
-pub use databases::{Database, Databases};
+pub use databases::{Database, Databases, evict_for_room};
 pub use error::{Result, SqliteError};
 pub use ffi::{IoMethods, RawFile, Vfs};
 pub use host::{CreateFunction, Host, SqlFunction, VERSION_MIN};

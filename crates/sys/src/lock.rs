@@ -168,6 +168,13 @@ pub fn recorded_holder(path: &Path) -> Option<u32> {
     read_record(&file).filter(|holder| holder.0.is_alive()).map(|holder| holder.0.pid)
 }
 
+/// Whether the record in a lock file is that of a living process that has the lock for a moment only.
+#[must_use]
+pub fn is_held_briefly(path: &Path) -> bool {
+    let file = private_options().read(true).open(path);
+    file.is_ok_and(|file| read_record(&file).is_some_and(|(holder, is_brief)| is_brief && holder.is_alive()))
+}
+
 /// Tries to lock an open file, without waiting. The lock lives as long as the open file description.
 ///
 /// # Errors

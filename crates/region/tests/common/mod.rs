@@ -7,6 +7,7 @@ pub(crate) mod faulty;
 pub(crate) mod noted;
 pub(crate) mod power;
 pub(crate) mod reset;
+pub(crate) mod small;
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
