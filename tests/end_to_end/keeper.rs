@@ -192,3 +192,22 @@ fn a_pool_of_another_home_is_refused_by_every_command() {
     std::fs::copy(saved.join("default.key"), other.join("keys/default.key")).unwrap();
     assert_eq!(foreign(&["heap", "checkpoint", "diary"]).status, 0);
 }
+
+#[test]
+fn the_limit_of_the_pool_follows_the_machine_and_is_told() {
+    let scratch = scratch();
+    let keeper = Running::start(&scratch, &[]);
+    let limit_bytes = status(&scratch)["pool_limit_bytes"].as_u64().unwrap();
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap();
+    let total_bytes = total.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;
+    assert!(limit_bytes <= total_bytes / 4, "{limit_bytes}");
+    assert!(limit_bytes >= 64 << 20, "a page's heap is evicted: {limit_bytes}");
+    let told = succeed(scratch.holdfast().args(["keeper", "status"]));
+    assert!(told.contains("(25% of "), "{told}");
+    drop(keeper);
+    let told = tell(scratch.holdfast().arg("doctor")).out;
+    assert!(told.contains("limit of the pool with a keeper") && told.contains("25% of "), "{told}");
+    let _phone = Running::start(&scratch, &["--profile", "phone"]);
+    assert_eq!(status(&scratch)["pool_limit_bytes"].as_u64(), Some(20_000_000));
+}

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_applet::{Jail, Layers};
+use holdfast_keeper::Config;
 use holdfast_region::{AddressWindow, NameSpace, PlaceError, Places, PoolKind, Survives};
 use holdfast_sqlite::{Database, Databases};
 use holdfast_sys::counted::counted;
@@ -106,9 +107,20 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
         Finding::new("compiled applets", Grade::Ok, places.cache().display().to_string(), ""),
         left,
         databases,
+        pool_limit(),
         logout(),
     ]);
     findings
+}
+
+/// What a keeper lets the pool have that is told nothing else.
+fn pool_limit() -> Finding {
+    let limit = Config::default().pool_limit;
+    let found = match (limit.bytes(), limit.reason()) {
+        (Some(bytes), Some(reason)) => format!("{}, {reason} (`keeper run --pool-limit`)", show_size(bytes)),
+        _ => "none: the size of the memory cannot be told".to_owned(),
+    };
+    Finding::new("limit of the pool with a keeper", Grade::Ok, found, "")
 }
 
 fn pool(places: &Places) -> Finding {

@@ -162,7 +162,9 @@ fn status(args: &StatusArgs) -> Result<u8, Failure> {
 
 fn show(status: &Status, places: &Places) -> Result<(), Failure> {
     let counters = &status.counters;
-    let limit = status.pool_limit_bytes.map_or_else(String::new, |bytes| format!(" of {}", show_size(bytes)));
+    let reason = status.pool_limit_reason.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+    let limit =
+        status.pool_limit_bytes.map_or_else(String::new, |bytes| format!(" of {}{reason}", show_size(bytes)));
     let mut text = match status.keeper {
         Some(pid) => format!("keeper: process {pid}, for {} s\n", status.up_s),
         None => "keeper: none; `holdfast keeper run` starts one\n".to_owned(),

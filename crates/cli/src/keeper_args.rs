@@ -22,7 +22,8 @@ out, SIGTERM or SIGPWR comes, and from time to time; and images that nobody uses
 
 const RUN_HELP: &str = "\
 Examples:
-  holdfast keeper run --profile desktop --pool-limit 512MiB
+  holdfast keeper run --profile phone
+  holdfast keeper run --pool-limit 512MiB
   holdfast keeper run --loss-window 10s --write-rate 1MiB --first diary --first contacts
   holdfast keeper run --serve --serve-to 1000,1001 --user-bytes 128MiB
 
@@ -56,7 +57,7 @@ pub enum KeeperCommand {
 pub enum ProfileArg {
     /// 20 MB of pool, little writing
     Phone,
-    /// A quarter of the memory
+    /// A quarter of the memory of the machine, or of the control group
     Desktop,
 }
 
@@ -72,7 +73,7 @@ pub struct KeeperRunArgs {
     #[command(flatten)]
     pub socket: SocketArgs,
     /// Limits to begin with
-    #[arg(long, value_enum, default_value = "phone")]
+    #[arg(long, value_enum, default_value = "desktop")]
     pub profile: ProfileArg,
     /// How large the pool may be: a size, a part of the memory (25%), or none
     #[arg(long, value_name = "SIZE", value_parser = parse_limit)]

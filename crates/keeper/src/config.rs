@@ -1,10 +1,11 @@
-//! What a keeper is told: limits, times, rates. Data only; every field has a default that suits a phone.
+//! What a keeper is told: limits, times, rates. Data only; the defaults follow the machine.
 
 use std::time::Duration;
 
 use holdfast_region::RegionName;
 
 use crate::freeze::Guard;
+use crate::memory::Memory;
 
 const MIB: u64 = 1 << 20;
 
@@ -14,7 +15,7 @@ const MIB: u64 = 1 << 20;
 pub enum PoolLimit {
     /// So many bytes.
     Bytes(u64),
-    /// This part of the machine's memory, in percent.
+    /// This part of the memory that the machine, and the control group of this process, give; in percent.
     PercentOfMemory(u8),
     /// As large as it gets.
     None,
@@ -26,7 +27,7 @@ pub enum PoolLimit {
 pub enum Profile {
     /// 20 MB of pool, as the paper has it, and little writing.
     Phone,
-    /// A quarter of the memory, and a disk that bears more.
+    /// A quarter of the memory, whatever that is, and a disk that bears more. The default.
     Desktop,
 }
 
@@ -83,7 +84,7 @@ impl Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config::of(Profile::Phone)
+        Config::of(Profile::Desktop)
     }
 }
 
@@ -94,12 +95,43 @@ impl PoolLimit {
         match self {
             PoolLimit::Bytes(bytes) => Some(bytes),
             PoolLimit::PercentOfMemory(percent) => {
-                let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-                let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-                let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-                Some((kib << 10) / 100 * u64::from(percent.min(100)))
+                Some(Memory::of_this_process()?.bytes() / 100 * u64::from(percent.min(100)))
             }
             PoolLimit::None => None,
         }
+    }
+
+    /// What the limit follows from, for people; nothing for a number.
+    #[must_use]
+    pub fn reason(self) -> Option<String> {
+        match self {
+            PoolLimit::PercentOfMemory(percent) => {
+                let of = match Memory::of_this_process()? {
+                    Memory { group_bytes: Some(group), total_bytes } if group < total_bytes => {
+                        "the control group's memory"
+                    }
+                    _ => "the machine's memory",
+                };
+                Some(format!("{percent}% of {of}"))
+            }
+            PoolLimit::Bytes(_) | PoolLimit::None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_limit_follows_the_machine() {
+        let memory = Memory::of_this_process().unwrap().bytes();
+        let limit = Config::default().pool_limit;
+        assert_eq!(limit.bytes(), Some(memory / 100 * 25));
+        assert!(limit.reason().unwrap().starts_with("25% of "));
+        // A page that was kept takes 20 MB and more: it must stay there while there is memory.
+        assert!(memory < 1 << 30 || limit.bytes().unwrap() > 200 << 20);
+        assert_eq!(Config::of(Profile::Phone).pool_limit, PoolLimit::Bytes(20_000_000));
+        assert_eq!(PoolLimit::Bytes(1).reason(), None);
     }
 }

@@ -41,6 +41,7 @@ mod freeze;
 #[doc(hidden)]
 pub mod fuzzing;
 mod keeper;
+mod memory;
 mod metrics;
 mod plan;
 mod procfs;

@@ -151,6 +151,7 @@ mod tests {
             up_s: 2,
             pool_bytes: 4096,
             pool_limit_bytes: Some(20_000_000),
+            pool_limit_reason: None,
             bandwidth_bytes_per_s: None,
             emergency_bytes: None,
             shutdown_lock: None,

@@ -127,6 +127,9 @@ pub struct Status {
     pub pool_bytes: u64,
     /// What they may.
     pub pool_limit_bytes: Option<u64>,
+    /// What that limit follows from, in words; nothing where it was given as a number.
+    #[serde(default)]
+    pub pool_limit_reason: Option<String>,
     /// Bytes a second of the store's disk.
     pub bandwidth_bytes_per_s: Option<u64>,
     /// What an emergency can save.
@@ -156,6 +159,7 @@ impl Keeper {
             keeper: Some(std::process::id()),
             up_s: self.started.elapsed().as_secs(),
             pool_limit_bytes: self.config.pool_limit.bytes(),
+            pool_limit_reason: self.config.pool_limit.reason(),
             bandwidth_bytes_per_s: Some(bytes_per_s),
             emergency_bytes: Some(bytes_in(bytes_per_s, self.config.emergency)),
             shutdown_lock: self.shutdown_lock.clone(),
@@ -186,6 +190,7 @@ impl Status {
             up_s: 0,
             pool_bytes: pool_bytes(&heaps, &databases),
             pool_limit_bytes: None,
+            pool_limit_reason: None,
             bandwidth_bytes_per_s: None,
             emergency_bytes: None,
             shutdown_lock: None,

@@ -48,3 +48,15 @@ fn no_unit_is_ordered_against_a_template() {
         }
     }
 }
+
+/// A limit for phones evicts the kept pages of every other machine.
+#[test]
+fn units_leave_the_limit_of_the_pool_to_the_machine() {
+    for unit in ["system", "user"].into_iter().flat_map(units) {
+        let text = fs::read_to_string(&unit).unwrap();
+        for line in text.lines().filter(|line| line.starts_with("ExecStart=")) {
+            let is_default = !line.contains("--profile") && !line.contains("--pool-limit");
+            assert!(is_default, "{}: {line}", unit.display());
+        }
+    }
+}
