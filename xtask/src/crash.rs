@@ -86,6 +86,14 @@ const ROWS: &[Row] = &[
     row("H12", &["golden::"], None),
     row("H13", &["owners::"], Some(20_000)),
     row("H14", &["room::an_allocator"], Some(5000)),
+    Row {
+        name: "X11",
+        package: "holdfast-wasm",
+        program: "bombs",
+        features: &[],
+        tests: &["bombs_leave_the_host"],
+        long: None,
+    },
     // Each call and each allocation is a case: a long run ends when there are no more.
     sqlite("S1", &["a_process_that_dies_in_any_call"], Some(200_000)),
     sqlite("S2", &["an_error_in_any_call", "a_disk_that_is_full"], Some(200_000)),
@@ -177,7 +185,7 @@ struct Line {
 impl Line {
     /// Reads `fault H1: process death: 1000 trials in 3.2 s, seed 0x1`.
     fn read(text: &str) -> Option<Line> {
-        let start = ["fault H", "fault S"].iter().find_map(|beginning| text.find(beginning))?;
+        let start = ["fault H", "fault S", "fault X"].iter().find_map(|beginning| text.find(beginning))?;
         let (row, rest) = text.get(start..)?.strip_prefix("fault ")?.split_once(": ")?;
         let (what, rest) = rest.split_once(": ")?;
         let (trials, rest) = rest.split_once(" trials in ")?;
@@ -212,7 +220,7 @@ fn run(workspace: &Workspace, row: &Row, wishes: &Wishes) -> Result<Vec<Line>> {
     let text = String::from_utf8_lossy(&output.stdout);
     for line in text
         .lines()
-        .filter(|line| line.contains("fault H") || line.contains("fault S") || line.contains("not run: "))
+        .filter(|line| ["fault H", "fault S", "fault X", "not run: "].iter().any(|it| line.contains(it)))
     {
         println!("{line}");
     }
@@ -244,7 +252,7 @@ fn merge(text: &str, results: &[Line]) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (section, after) = rest.split_once(END)?;
     let mut rows = BTreeMap::new();
-    for line in section.lines().filter(|line| line.starts_with("| H") || line.starts_with("| S")) {
+    for line in section.lines().filter(|line| ["| H", "| S", "| X"].iter().any(|row| line.starts_with(row))) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [row, what, trials, _, seconds] = cells[..] else { return None };
         let trials = trials.parse().ok()?;
@@ -270,6 +278,8 @@ mod tests {
         assert_eq!((line.row.as_str(), line.trials, line.seconds.as_str()), ("H10", 303, "9.6"));
         assert_eq!(Line::read("fault H1: process death: FAILED in trial 7 after 0.1 s; again with X"), None);
         assert_eq!(Line::read("test result: ok."), None);
+        let line = Line::read("fault X11: memory bombs: 61 trials in 18.9 s, seed 0x7").unwrap();
+        assert_eq!((line.row.as_str(), line.trials), ("X11", 61));
     }
 
     #[test]
@@ -283,8 +293,10 @@ mod tests {
         let text = format!("a\n{BEGIN}\n{END}\nb\n");
         let once = merge(&text, &[result("H10", 5), result("H2", 7)]).unwrap();
         let twice = merge(&once, &[result("H10", 6)]).unwrap();
-        let rows: Vec<&str> =
-            twice.lines().filter(|line| line.starts_with("| H") || line.starts_with("| S")).collect();
+        let rows: Vec<&str> = twice
+            .lines()
+            .filter(|line| ["| H", "| S", "| X"].iter().any(|row| line.starts_with(row)))
+            .collect();
         assert_eq!(rows, ["| H2 | w | 7 | 0 | 1.0 |", "| H10 | w | 6 | 0 | 1.0 |"]);
         assert!(twice.starts_with("a\n") && twice.ends_with("\nb\n"));
         assert_eq!(merge("no section", &[]), None);

@@ -57,8 +57,10 @@ pub(crate) enum Class {
 const WORDS: [(&str, &str); 13] = [
     ("raise it with --memory", "raise the limit memory"),
     ("; check the path after --dir", "; check the path"),
+    ("(--timeout) for the first run", "(timeout of a run, compile_timeout of an applet) for the first time"),
     ("(--timeout)", "(call_timeout)"),
-    ("run it once without a time limit (call_timeout)", "start it once without that limit (compile_timeout)"),
+    ("(--compile-memory)", "(compile_memory)"),
+    ("(--text-limit)", "(text)"),
     ("(--fuel)", "(fuel)"),
     ("(--memory)", "(memory)"),
     ("(result_bytes)", "(result)"),
@@ -165,7 +167,9 @@ pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
             (Class::AppletTimeout, Special::TimeLimit(*limit))
         }
         Failure::Wasm(WasmError::Trap(report)) => (Class::AppletCrashed, Special::Trap(report)),
-        Failure::Wasm(WasmError::OutOfFuel { .. }) => (Class::AppletLimit, Special::None),
+        Failure::Wasm(WasmError::OutOfFuel { .. } | WasmError::CompileMemoryLimit { .. }) => {
+            (Class::AppletLimit, Special::None)
+        }
         Failure::Ended { end } => match end {
             End::Violation(violation) => (Class::PolicyViolation, Special::Violation(violation)),
             End::Signal { signal, name } => (Class::AppletCrashed, Special::Signal(*signal, name)),

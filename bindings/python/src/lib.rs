@@ -18,6 +18,7 @@
 mod applet;
 #[allow(unsafe_code, reason = "hands shared memory out by the buffer protocol")]
 mod buffer;
+mod compiler;
 mod convert;
 mod document;
 mod editions;
@@ -49,6 +50,8 @@ mod _holdfast {
     #[pymodule_export]
     use crate::buffer::Buffer;
     #[pymodule_export]
+    use crate::compiler::compile_worker;
+    #[pymodule_export]
     use crate::document::NativeDocument;
     #[pymodule_export]
     use crate::heap::Heap;
@@ -60,6 +63,11 @@ mod _holdfast {
     use crate::stream::Stream;
     #[pymodule_export]
     use crate::transaction::Transaction;
+
+    #[pymodule_init]
+    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        crate::compiler::name_command(module.py())
+    }
 
     /// The version of the package.
     #[pymodule_export]

@@ -27,6 +27,12 @@ pub(crate) fn read(
     if let Some(time) = field::<Seconds>(&limits, "compile_timeout")? {
         read.compile_timeout = Some(time.0);
     }
+    if let Some(size) = field::<Size>(&limits, "compile_memory")? {
+        read.compile_memory_bytes = size.0;
+    }
+    if let Some(size) = field::<Size>(&limits, "text")? {
+        read.text_bytes = size.0;
+    }
     if let Some(time) = field::<Seconds>(&limits, "grace")? {
         read.grace = time.0;
     }

@@ -236,6 +236,10 @@ fn wasm_kind(error: &WasmError) -> FailureKind {
         | WasmError::NotWasm { .. }
         | WasmError::Invalid { .. }
         | WasmError::TooComplex { .. }
+        | WasmError::TooMany { .. }
+        | WasmError::TextTooLarge { .. }
+        | WasmError::CompileMemoryLimit { .. }
+        | WasmError::CompilerDied { .. }
         | WasmError::UnknownImport { .. }
         | WasmError::NoStart { .. }
         | WasmError::MemoryLimit { .. }

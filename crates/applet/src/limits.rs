@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use holdfast_jail::JailLimits;
+use holdfast_wasm::{CompileIn, DEFAULT_COMPILE_MEMORY_BYTES, DEFAULT_TEXT_BYTES};
 
 use crate::error::Failure;
 use crate::kind::Kind;
@@ -19,7 +20,7 @@ const MIB: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Wall time of a run ([`Command::run`](crate::Command::run)), waiting included; `None` is no limit.
+    /// Wall time of a run ([`Command::run`](crate::Command::run)), compiling and waiting included; `None` is no limit.
     pub timeout: Option<Duration>,
     /// Wall time of each call, unless the call brings a deadline of its own; `None` is no limit.
     pub call_timeout: Option<Duration>,
@@ -27,9 +28,15 @@ pub struct Limits {
     pub start_timeout: Duration,
     /// How long an applet that was asked to cancel a call, or to end, may take before it is killed.
     pub grace: Duration,
-    /// WebAssembly: wall time for compiling an applet that is not in the cache. By default, as long as `timeout` allows,
-    /// and at least half a minute; without a `timeout`, no limit.
+    /// WebAssembly: wall time for compiling an applet that is not in the cache; never more than `timeout`. `None` is as
+    /// long as `timeout` allows; without one, `start_timeout` for an applet that is to serve and five minutes for a run.
     pub compile_timeout: Option<Duration>,
+    /// WebAssembly: memory that compiling may take, in bytes.
+    pub compile_memory_bytes: u64,
+    /// WebAssembly: where an applet is compiled.
+    pub compile_in: CompileIn,
+    /// WebAssembly: the largest program in the text format, in bytes.
+    pub text_bytes: u64,
     /// Volatile memory: linear memory, or for a native applet address space besides the heap and shared buffers.
     pub memory_bytes: u64,
     /// WebAssembly: fuel (about one unit per instruction) for a run, or for each call; `None` is no limit and no cost of
@@ -56,6 +63,9 @@ impl Default for Limits {
             start_timeout: Duration::from_secs(30),
             grace: Duration::from_millis(200),
             compile_timeout: None,
+            compile_memory_bytes: DEFAULT_COMPILE_MEMORY_BYTES,
+            compile_in: CompileIn::default(),
+            text_bytes: DEFAULT_TEXT_BYTES,
             memory_bytes: 1024 * MIB,
             fuel: None,
             cpu_time: None,
@@ -76,6 +86,9 @@ impl Limits {
         let mut limits = holdfast_wasm::Limits::default();
         limits.timeout = self.timeout;
         limits.compile_timeout = self.compile_timeout;
+        limits.compile_memory_bytes = self.compile_memory_bytes;
+        limits.compile_in = self.compile_in;
+        limits.text_bytes = self.text_bytes;
         limits.memory_bytes = self.memory_bytes;
         limits.fuel = self.fuel;
         Ok(limits)

@@ -39,6 +39,10 @@ impl Wasm {
         let ready = plan.for_wasm().and_then(|(program, mut options)| {
             let memory = memory(plan)?;
             options.arena = arena(&memory)?;
+            let limits = &mut options.limits;
+            if limits.compile_timeout.or(limits.timeout).is_none() {
+                limits.compile_timeout = Some(plan.limits.start_timeout);
+            }
             Ok((program, options, memory))
         });
         let (program, options, memory) = match ready {

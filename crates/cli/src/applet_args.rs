@@ -60,6 +60,14 @@ pub struct AppletArgs {
     #[arg(long, value_name = "UNITS")]
     pub fuel: Option<u64>,
 
+    /// WebAssembly: limit of the memory that compiling takes, which is done in a process of its own
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_memory)]
+    pub compile_memory: u64,
+
+    /// WebAssembly: the largest program in the text format (.wat) that is taken
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_size)]
+    pub text_limit: u64,
+
     /// Native: limit of processor time of all its threads together
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub cpu_time: Option<Duration>,

@@ -95,7 +95,7 @@ pub struct RunArgs {
     #[arg(last = true, value_name = "ARGS")]
     pub args: Vec<String>,
 
-    /// Stop the applet after this time (500ms, 10s, 2min)
+    /// Stop the applet after this time (500ms, 10s, 2min); compiling it, in the first run, counts
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub timeout: Option<Duration>,
 
@@ -133,7 +133,7 @@ pub struct CallArgs {
     #[arg(long = "input", value_name = "FILE")]
     pub from: Option<PathBuf>,
 
-    /// Stop the applet when the call takes longer than this (500ms, 10s, 2min)
+    /// Stop the applet when the call, or compiling it before, takes longer than this (500ms, 10s, 2min)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub timeout: Option<Duration>,
 }

@@ -25,6 +25,7 @@ pub fn run(args: CallArgs) -> Result<u8, Failure> {
     let metrics = args.applet.metrics;
     let (command, mut limits, heap) = prepare(args.applet, Vec::new())?;
     limits.call_timeout = args.timeout;
+    limits.compile_timeout = args.timeout;
     let applet = match command.limits(limits).stdio(Stdio::capture(OUTPUT_BYTES_MAX)).spawn() {
         Ok(applet) => applet,
         Err(error) => {

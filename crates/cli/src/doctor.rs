@@ -362,6 +362,7 @@ fn features() -> Vec<Finding> {
         Finding::feature("sealed memory files", probe::memfd_sealing(), native),
     ];
     features.extend(layers());
+    features.push(compiler());
     features
 }
 
@@ -383,6 +384,21 @@ fn layers() -> Vec<Finding> {
             })
             .collect(),
         Err(error) => vec![Finding::new(what, Grade::Note, "cannot be tried", &error.to_string())],
+    }
+}
+
+/// Whether WebAssembly can be compiled in a confined process; tried with the smallest module.
+fn compiler() -> Finding {
+    let what = "compiler of WebAssembly";
+    match holdfast_applet::try_compiler() {
+        Ok(()) => Finding::new(what, Grade::Ok, "in a process of its own, confined", ""),
+        Err(error) => Finding::new(
+            what,
+            Grade::Weaker,
+            error.to_string(),
+            "WebAssembly applets run only where they are in the cache already; allow this user processes, seccomp filters and \
+             /proc",
+        ),
     }
 }
 

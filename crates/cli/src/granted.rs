@@ -30,6 +30,8 @@ pub fn prepare(
     }
     let mut limits = Limits::default();
     limits.memory_bytes = args.memory;
+    limits.compile_memory_bytes = args.compile_memory;
+    limits.text_bytes = args.text_limit;
     limits.fuel = args.fuel;
     limits.cpu_time = args.cpu_time;
     limits.threads = args.threads;

@@ -15,17 +15,18 @@
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use holdfast_sys::directory::{Entry as FileEntry, NotPrivate, PrivateDirectory};
-use sha2::{Digest, Sha256};
 use wasmtime::{Engine, Module};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
+use crate::compiler::Artefact;
+use crate::program;
 use crate::stamped;
 
 /// What a file ends with, after the code (which has to start where pages do): this, and the code's XXH3-64,
@@ -72,12 +73,12 @@ impl CodeCache {
         })
     }
 
-    /// The place of a program compiled by this engine. The program's part of the name has to withstand somebody
+    /// The place of the program with this SHA-256, compiled by this engine. The program's part of the name has to withstand somebody
     /// who looks for a second program of the same name: hence SHA-256.
-    pub(crate) fn entry(&self, engine: &Engine, program: &[u8]) -> Entry {
+    pub(crate) fn entry(&self, engine: &Engine, program: [u8; 32]) -> Entry {
         let mut settings = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut settings);
-        self.entry_of(settings.finish(), Sha256::digest(program).into())
+        self.entry_of(settings.finish(), program)
     }
 
     /// The place of the applet with this SHA-256, compiled with these settings.
@@ -123,8 +124,30 @@ impl CodeCache {
         self.put(&entry.name, &[&code, MAGIC, &sum.to_le_bytes()]);
     }
 
+    /// The same for code that another process has compiled; it is copied without being held in memory.
+    pub(crate) fn keep_file(&self, entry: &Entry, artefact: &Artefact) {
+        // A write past the limit would end this process.
+        if !program::has_room(artefact.code_bytes + TRAILER_BYTES as u64) {
+            return;
+        }
+        let Ok(sum) = sum_of(&artefact.file, artefact.code_bytes, entry.seed()) else { return };
+        self.put_with(&entry.name, |file| {
+            let mut code = artefact.file.try_clone()?;
+            code.rewind()?;
+            if io::copy(&mut code.take(artefact.code_bytes), file)? != artefact.code_bytes {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            file.write_all(MAGIC)?;
+            file.write_all(&sum.to_le_bytes())
+        });
+    }
+
     /// Makes or replaces a file, whole or not at all.
     pub(crate) fn put(&self, name: &str, parts: &[&[u8]]) {
+        self.put_with(name, |file| parts.iter().try_for_each(|part| file.write_all(part)));
+    }
+
+    fn put_with(&self, name: &str, write: impl FnOnce(&mut File) -> io::Result<()>) {
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
         // A name that no other thread, and no process of another PID name space, uses at the same time: two
         // writers of one file could give one applet the code of another.
@@ -132,7 +155,7 @@ impl CodeCache {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let temporary = format!(".{}-{number}-{now:x}.{TEMPORARY_SUFFIX}", std::process::id());
         let Ok(mut file) = self.directory.create_new(&temporary) else { return };
-        let written = parts.iter().try_for_each(|part| file.write_all(part));
+        let written = write(&mut file);
         if written.and_then(|()| self.directory.rename(&temporary, name)).is_err() {
             let _ = self.directory.remove(&temporary);
         }
@@ -165,7 +188,8 @@ impl Entry {
 /// Maps compiled code.
 ///
 /// # Safety
-/// `file` must be one of the cache, and its checksum must be right, or have been while its stamp was the same.
+/// `file` must be one of the cache, and its checksum must be right, or have been while its stamp was the same; or what
+/// [`crate::compiler::compile`] returned.
 pub(crate) unsafe fn map(engine: &Engine, file: File) -> Option<Module> {
     // SAFETY: the bytes are what `keep` wrote, that is, what wasmtime serialised: the checksum says that they
     // are whole, only this user can have written the file, and no file of the cache is ever changed. wasmtime itself
@@ -176,16 +200,22 @@ pub(crate) unsafe fn map(engine: &Engine, file: File) -> Option<Module> {
 /// Whether the checksum at the end is that of all before.
 fn is_whole(file: &File, seed: u64) -> io::Result<bool> {
     let Some(code_bytes) = file.metadata()?.len().checked_sub(TRAILER_BYTES as u64) else { return Ok(false) };
+    let sum = sum_of(file, code_bytes, seed)?;
+    let mut trailer = [0; TRAILER_BYTES];
+    file.read_exact_at(&mut trailer, code_bytes)?;
+    Ok(trailer[..8] == *MAGIC && trailer[8..] == sum.to_le_bytes())
+}
+
+/// The XXH3-64 of the first bytes of a file.
+pub(crate) fn sum_of(file: &File, bytes: u64, seed: u64) -> io::Result<u64> {
     let mut piece = vec![0; PIECE_BYTES];
     let mut sum = Xxh3::with_seed(seed);
     let mut done = 0;
-    while done < code_bytes {
-        let wanted = (code_bytes - done).min(PIECE_BYTES as u64) as usize;
+    while done < bytes {
+        let wanted = (bytes - done).min(PIECE_BYTES as u64) as usize;
         file.read_exact_at(&mut piece[..wanted], done)?;
         sum.update(&piece[..wanted]);
         done += wanted as u64;
     }
-    let mut trailer = [0; TRAILER_BYTES];
-    file.read_exact_at(&mut trailer, code_bytes)?;
-    Ok(trailer[..8] == *MAGIC && trailer[8..] == sum.digest().to_le_bytes())
+    Ok(sum.digest())
 }

@@ -1,18 +1,21 @@
-//! Refuses functions that the compiler would take minutes or gigabytes for, before it begins.
+//! Refuses what the compiler would take minutes or gigabytes for, before it begins: a cheap first gate. What passes
+//! it is bounded by the limits of the compiler's process ([`crate::compiler`]).
 //!
 //! Compiling takes more than linear time and memory in some things that a hostile file has plenty of and ordinary ones
-//! do not. What is counted here tells those apart; a file that passes takes seconds for any one function. All functions
-//! together take time in proportion to the file, which [`crate::engine`] bounds.
+//! do not: values that cross blocks, calls and branches, and locals. Of other things the compiler's result, which the
+//! host loads, has more than the file has. What is counted here tells those files apart.
 //!
-//! Invariants: one pass over the file, no recursion, memory for the locals of one function. Nothing is validated:
-//! what cannot be read is left to the compiler, which says what is wrong.
+//! Invariants: one pass over the file, no recursion, memory for the types of the file and the locals and open blocks of
+//! one function. Nothing is validated: what cannot be read is left to the compiler, which says what is wrong.
 #![forbid(unsafe_code)]
 
 use std::ops::ControlFlow;
 
-use wasmparser::{BinaryReaderError, FunctionBody, KnownCustom, Name, Operator, Parser, Payload, TypeRef};
+use wasmparser::{
+    BinaryReaderError, BlockType, ConstExpr, DataKind, ElementItems, ElementKind, FunctionBody, KnownCustom,
+    Name, Operator, Parser, Payload, TypeRef,
+};
 
-use crate::error::WasmError;
 use crate::names;
 
 /// Code of one function in bytes; with less, time is about in proportion to it.
@@ -25,80 +28,297 @@ const LOOPS_MAX: usize = 1 << 12;
 const MERGES_MAX: usize = 1 << 22;
 /// More locals than that WebAssembly does not allow a function.
 const LOCALS_MAX: usize = 50_000;
+/// Parameters and results of all blocks of a function: each is a value that is merged.
+const BLOCK_VALUES_MAX: usize = 1 << 17;
+/// Parameters and results of all calls of a function.
+const CALL_VALUES_MAX: usize = 1 << 21;
+/// Values that all branches of a function carry; each target of a `br_table` counts.
+const BRANCH_VALUES_MAX: usize = 1 << 21;
 
-/// Checks every function of a binary module.
-///
-/// # Errors
-/// [`WasmError::TooComplex`] names the first function that exceeds a limit.
-pub(crate) fn check(applet: &str, module: &[u8]) -> Result<(), WasmError> {
-    // An error is the compiler's to report.
-    let Ok(ControlFlow::Break((function_index, excess))) = find(module) else { return Ok(()) };
-    Err(WasmError::TooComplex {
-        applet: applet.to_owned(),
-        function_index,
-        function: name_of(module, function_index).ok().flatten(),
-        what: excess.what,
-        found: excess.found,
-        limit: excess.limit,
-    })
+/// Locals of all functions together.
+const MODULE_LOCALS_MAX: usize = 1 << 24;
+/// Parameters and results of all types of functions.
+const TYPE_VALUES_MAX: usize = 1 << 20;
+/// Functions, imported ones included. The largest programs have half as many.
+const FUNCTIONS_MAX: usize = 1 << 18;
+/// Bytes of the names of imports and exports, which the host keeps in memory.
+const NAME_BYTES_MAX: usize = 4 << 20;
+/// Entries in the list of the functions' names.
+const FUNCTION_NAMES_MAX: usize = 1 << 19;
+/// Segments of data, and segments of elements.
+const SEGMENTS_MAX: usize = 1 << 15;
+/// Elements of all segments: as many as all tables of an applet may have.
+const ELEMENTS_MAX: usize = 1 << 20;
+/// Bytes of all constant expressions: initial values of globals, places of segments.
+const CONSTANT_BYTES_MAX: usize = 1 << 20;
+
+/// What a program has too much of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Excess {
+    /// Index and name of the function; `None` when it is the whole program.
+    pub(crate) function: Option<(u32, Option<String>)>,
+    pub(crate) what: String,
+    pub(crate) found: usize,
+    pub(crate) limit: usize,
 }
 
-struct Excess {
+/// Checks a binary module; the excess is the first one that is found.
+pub(crate) fn check(module: &[u8]) -> Result<(), Excess> {
+    // An error is the compiler's to report.
+    let Ok(ControlFlow::Break((function, over))) = find(module) else { return Ok(()) };
+    let Over { what, found, limit } = over;
+    let function = function.map(|index| (index, name_of(module, index).ok().flatten()));
+    Err(Excess { function, what: what.to_owned(), found, limit })
+}
+
+struct Over {
     what: &'static str,
     found: usize,
     limit: usize,
 }
 
-fn within(what: &'static str, found: usize, limit: usize) -> ControlFlow<Excess> {
-    if found > limit { ControlFlow::Break(Excess { what, found, limit }) } else { ControlFlow::Continue(()) }
+fn within(what: &'static str, found: usize, limit: usize) -> ControlFlow<Over> {
+    if found > limit { ControlFlow::Break(Over { what, found, limit }) } else { ControlFlow::Continue(()) }
 }
 
-fn find(module: &[u8]) -> Result<ControlFlow<(u32, Excess)>, BinaryReaderError> {
-    let mut index = 0;
-    let mut locals = Locals::default();
-    for payload in Parser::new(0).parse_all(module) {
-        match payload? {
+/// Counts of a whole module, and what its functions refer to.
+#[derive(Default)]
+struct Module {
+    /// Number of parameters and of results of each type.
+    types: Vec<(u32, u32)>,
+    /// The type of each function, imported ones first.
+    functions: Vec<u32>,
+    type_values: usize,
+    name_bytes: usize,
+    function_names: usize,
+    data_segments: usize,
+    element_segments: usize,
+    elements: usize,
+    constant_bytes: usize,
+    locals: usize,
+}
+
+impl Module {
+    fn type_of(&self, index: u32) -> (u32, u32) {
+        self.types.get(index as usize).copied().unwrap_or_default()
+    }
+
+    fn values_of(&self, index: u32) -> usize {
+        let (params, results) = self.type_of(index);
+        params as usize + results as usize
+    }
+
+    fn constant(&mut self, expression: &ConstExpr<'_>) {
+        self.constant_bytes += expression.get_binary_reader().bytes_remaining();
+    }
+
+    fn check(&self) -> ControlFlow<Over> {
+        let checked = [
+            ("parameters and results of its types", self.type_values, TYPE_VALUES_MAX),
+            ("functions", self.functions.len(), FUNCTIONS_MAX),
+            ("bytes of names of imports and exports", self.name_bytes, NAME_BYTES_MAX),
+            ("names of functions", self.function_names, FUNCTION_NAMES_MAX),
+            ("data segments", self.data_segments, SEGMENTS_MAX),
+            ("element segments", self.element_segments, SEGMENTS_MAX),
+            ("elements of tables", self.elements, ELEMENTS_MAX),
+            ("bytes of constant expressions", self.constant_bytes, CONSTANT_BYTES_MAX),
+            ("locals in all functions", self.locals, MODULE_LOCALS_MAX),
+        ];
+        checked.into_iter().try_for_each(|(what, found, limit)| within(what, found, limit))
+    }
+
+    /// Counts everything but the bodies of functions.
+    fn count(&mut self, payload: Payload<'_>) -> Result<(), BinaryReaderError> {
+        match payload {
+            Payload::TypeSection(types) => {
+                for ty in types.into_iter_err_on_gc_types() {
+                    let ty = ty?;
+                    let (params, results) = (ty.params().len(), ty.results().len());
+                    self.types.push((params as u32, results as u32));
+                    self.type_values += params + results;
+                    if self.type_values > TYPE_VALUES_MAX {
+                        return Ok(());
+                    }
+                }
+            }
             Payload::ImportSection(imports) => {
                 for import in imports.into_imports() {
-                    index += u32::from(matches!(import?.ty, TypeRef::Func(_) | TypeRef::FuncExact(_)));
+                    let import = import?;
+                    self.name_bytes += import.module.len() + import.name.len();
+                    if let TypeRef::Func(index) | TypeRef::FuncExact(index) = import.ty {
+                        self.functions.push(index);
+                    }
                 }
             }
-            Payload::CodeSectionEntry(body) => {
-                if let ControlFlow::Break(excess) = check_function(&body, &mut locals)? {
-                    return Ok(ControlFlow::Break((index, excess)));
+            Payload::FunctionSection(functions) => {
+                for index in functions {
+                    self.functions.push(index?);
+                    if self.functions.len() > FUNCTIONS_MAX {
+                        return Ok(());
+                    }
                 }
-                index += 1;
+            }
+            Payload::ExportSection(exports) => {
+                for export in exports {
+                    self.name_bytes += export?.name.len();
+                }
+            }
+            Payload::GlobalSection(globals) => {
+                for global in globals {
+                    self.constant(&global?.init_expr);
+                }
+            }
+            Payload::ElementSection(segments) => {
+                self.element_segments += segments.count() as usize;
+                for segment in segments {
+                    let segment = segment?;
+                    if let ElementKind::Active { offset_expr, .. } = segment.kind {
+                        self.constant(&offset_expr);
+                    }
+                    self.elements += match segment.items {
+                        ElementItems::Functions(items) => items.count() as usize,
+                        ElementItems::Expressions(_, items) => {
+                            self.constant_bytes += items.range().len();
+                            items.count() as usize
+                        }
+                    };
+                }
+            }
+            Payload::DataSection(segments) => {
+                self.data_segments += segments.count() as usize;
+                for segment in segments {
+                    if let DataKind::Active { offset_expr, .. } = segment?.kind {
+                        self.constant(&offset_expr);
+                    }
+                }
+            }
+            Payload::CustomSection(section) => {
+                // What is wrong in a custom section does not make a module invalid.
+                if let KnownCustom::Name(parts) = section.as_known() {
+                    for part in parts.into_iter().map_while(Result::ok) {
+                        if let Name::Function(names) = part {
+                            self.function_names += names.count() as usize;
+                        }
+                    }
+                }
             }
             _ => {}
+        }
+        Ok(())
+    }
+}
+
+type Found = ControlFlow<(Option<u32>, Over)>;
+
+fn find(module: &[u8]) -> Result<Found, BinaryReaderError> {
+    let mut counts = Module::default();
+    let mut scratch = Scratch::default();
+    let mut bodies = None;
+    for payload in Parser::new(0).parse_all(module) {
+        match payload? {
+            Payload::CodeSectionEntry(body) => {
+                // Imports and declarations come before the first body.
+                let index: &mut usize =
+                    bodies.get_or_insert_with(|| counts.functions.len().saturating_sub(scratch.bodies));
+                // One that cannot be read is refused when it is compiled; others may be compiled before.
+                let checked = check_function(&body, *index, &mut counts, &mut scratch);
+                if let Ok(ControlFlow::Break(over)) = checked {
+                    return Ok(ControlFlow::Break((Some(*index as u32), over)));
+                }
+                *index += 1;
+            }
+            Payload::CodeSectionStart { count, .. } => scratch.bodies = count as usize,
+            other => counts.count(other)?,
+        }
+        if let ControlFlow::Break(over) = counts.check() {
+            return Ok(ControlFlow::Break((None, over)));
         }
     }
     Ok(ControlFlow::Continue(()))
 }
 
+/// What is used again for each function.
+#[derive(Default)]
+struct Scratch {
+    /// Bodies in the code section.
+    bodies: usize,
+    locals: Locals,
+    /// For each open block, how many values a branch to it carries.
+    labels: Vec<u32>,
+}
+
+/// Values that cross the blocks, calls and branches of one function.
+#[derive(Default)]
+struct Values {
+    blocks: usize,
+    calls: usize,
+    branches: usize,
+}
+
 fn check_function(
     body: &FunctionBody<'_>,
-    locals: &mut Locals,
-) -> Result<ControlFlow<Excess>, BinaryReaderError> {
-    if let ControlFlow::Break(excess) = within("bytes of code", body.range().len(), BODY_BYTES_MAX) {
-        return Ok(ControlFlow::Break(excess));
+    index: usize,
+    module: &mut Module,
+    scratch: &mut Scratch,
+) -> Result<ControlFlow<Over>, BinaryReaderError> {
+    if let ControlFlow::Break(over) = within("bytes of code", body.range().len(), BODY_BYTES_MAX) {
+        return Ok(ControlFlow::Break(over));
     }
+    let (locals, labels) = (&mut scratch.locals, &mut scratch.labels);
     locals.clear();
+    labels.clear();
+    for group in body.get_locals_reader()? {
+        module.locals = module.locals.saturating_add(group?.0 as usize);
+    }
+    let module = &*module;
+    let results = module.functions.get(index).map_or(0, |ty| module.type_of(*ty).1);
+    labels.push(results);
     let (mut blocks, mut loops) = (0, 0);
+    let mut values = Values::default();
     let mut operators = body.get_operators_reader()?;
     while !operators.eof() {
-        match operators.read()? {
-            Operator::Block { .. } | Operator::If { .. } | Operator::TryTable { .. } => {
-                blocks += 1;
+        let operator = operators.read()?;
+        match &operator {
+            Operator::Block { blockty }
+            | Operator::If { blockty }
+            | Operator::Loop { blockty }
+            | Operator::TryTable { try_table: wasmparser::TryTable { ty: blockty, .. } } => {
+                let (params, results) = match blockty {
+                    BlockType::Empty => (0, 0),
+                    BlockType::Type(_) => (0, 1),
+                    BlockType::FuncType(ty) => module.type_of(*ty),
+                };
+                let is_loop = matches!(operator, Operator::Loop { .. });
+                (blocks, loops) = (blocks + 1, loops + usize::from(is_loop));
+                labels.push(if is_loop { params } else { results });
+                values.blocks += params as usize + results as usize;
                 locals.next_block();
             }
-            Operator::Loop { .. } => {
-                (blocks, loops) = (blocks + 1, loops + 1);
+            Operator::Else => locals.next_block(),
+            Operator::End => {
+                labels.pop();
                 locals.next_block();
             }
-            Operator::Else | Operator::End => locals.next_block(),
-            Operator::LocalGet { local_index } => locals.used(local_index),
+            Operator::Br { relative_depth } | Operator::BrIf { relative_depth } => {
+                values.branches += carried(labels, *relative_depth);
+            }
+            Operator::BrTable { targets } => {
+                for target in targets.targets() {
+                    values.branches += carried(labels, target?);
+                }
+                values.branches += carried(labels, targets.default());
+            }
+            Operator::Return => values.branches += results as usize,
+            Operator::Call { function_index } | Operator::ReturnCall { function_index } => {
+                let ty = module.functions.get(*function_index as usize);
+                values.calls += ty.map_or(0, |ty| module.values_of(*ty));
+            }
+            Operator::CallIndirect { type_index, .. } | Operator::ReturnCallIndirect { type_index, .. } => {
+                values.calls += module.values_of(*type_index);
+            }
+            Operator::LocalGet { local_index } => locals.used(*local_index),
             Operator::LocalSet { local_index } | Operator::LocalTee { local_index } => {
-                locals.set(local_index);
+                locals.set(*local_index);
             }
             _ => {}
         }
@@ -108,8 +328,17 @@ fn check_function(
         ("loops", loops, LOOPS_MAX),
         ("blocks and conditions", blocks, BLOCKS_MAX),
         ("merges of locals (blocks times locals that are used across them)", merges, MERGES_MAX),
+        ("parameters and results of blocks", values.blocks, BLOCK_VALUES_MAX),
+        ("parameters and results of calls", values.calls, CALL_VALUES_MAX),
+        ("values that branches carry", values.branches, BRANCH_VALUES_MAX),
     ];
     Ok(checked.into_iter().try_for_each(|(what, found, limit)| within(what, found, limit)))
+}
+
+/// How many values a branch to the block at this depth carries.
+fn carried(labels: &[u32], depth: u32) -> usize {
+    let label = labels.len().checked_sub(1 + depth as usize).and_then(|index| labels.get(index));
+    label.map_or(0, |values| *values as usize)
 }
 
 /// Which locals of a function are used in another block than the one that set them. Those that are not, the many
@@ -186,18 +415,20 @@ fn name_of(module: &[u8], function_index: u32) -> Result<Option<String>, BinaryR
 mod tests {
     use super::*;
 
-    fn excess(body: &str) -> Option<(Option<String>, &'static str)> {
+    type Named = Option<(Option<String>, String)>;
+
+    /// What is found in a module with a few types and this body.
+    fn excess(body: &str) -> Named {
         let text = format!(
-            r#"(module (import "a" "b" (func)) (func) (func $big (local i32 i32) {body}) (func $other))"#
+            r#"(module (type $wide (func (param i32 i32 i32) (result i32 i32 i32))) (import "a" "b" (func))
+               (func $big (local i32 i32) {body}) (func $other)
+               (func $threes (type $wide) (local.get 0) (local.get 1) (local.get 2)))"#
         );
-        match check("a.wat", &wat::parse_str(text).unwrap()) {
-            Ok(()) => None,
-            Err(WasmError::TooComplex { function, function_index, what, found, limit, .. }) => {
-                assert!(function_index == 2 && found > limit);
-                Some((function, what))
-            }
-            Err(other) => panic!("{other}"),
-        }
+        let excess = check(&wat::parse_str(text).unwrap()).err()?;
+        assert!(excess.found > excess.limit);
+        let (index, name) = excess.function?;
+        assert_eq!(index, 1);
+        Some((name, excess.what))
     }
 
     fn nested(opening: &str, depth: usize) -> String {
@@ -206,15 +437,50 @@ mod tests {
 
     #[test]
     fn each_limit_is_refused_one_past_it_and_names_the_function() {
-        let big = Some("big".to_owned());
+        let big = |what: &str| Some((Some("big".to_owned()), what.to_owned()));
         assert_eq!(excess(&nested("loop", LOOPS_MAX)), None);
-        assert_eq!(excess(&nested("loop", LOOPS_MAX + 1)), Some((big.clone(), "loops")));
+        assert_eq!(excess(&nested("loop", LOOPS_MAX + 1)), big("loops"));
         assert_eq!(excess(&"block end ".repeat(BLOCKS_MAX)), None);
+        assert_eq!(excess(&"block end ".repeat(BLOCKS_MAX + 1)), big("blocks and conditions"));
+        assert_eq!(excess(&"nop ".repeat(BODY_BYTES_MAX)), big("bytes of code"));
+    }
+
+    #[test]
+    fn values_of_blocks_calls_and_branches_count() {
+        let big = |what: &str| Some((Some("big".to_owned()), what.to_owned()));
+        let push = "i32.const 1 i32.const 2 i32.const 3";
+        let drop = "drop drop drop";
+        let body = |item: &str, times: usize| format!("{push} {} {drop}", format!("{item} ").repeat(times));
+        // Six values each.
+        let block = |times| body("block (type $wide) end", times);
+        assert_eq!(excess(&block(BLOCK_VALUES_MAX / 6)), None);
+        assert_eq!(excess(&block(BLOCK_VALUES_MAX / 6 + 1)), big("parameters and results of blocks"));
+        let call = |times| body("call $threes", times);
+        assert_eq!(excess(&call(CALL_VALUES_MAX / 6)), None);
+        assert_eq!(excess(&call(CALL_VALUES_MAX / 6 + 1)), big("parameters and results of calls"));
+        let table = |targets: usize| {
+            format!("{push} block (type $wide) i32.const 0 br_table {} end {drop}", "0 ".repeat(targets))
+        };
+        assert_eq!(excess(&table(BRANCH_VALUES_MAX / 3)), None);
+        assert_eq!(excess(&table(BRANCH_VALUES_MAX / 3 + 1)), big("values that branches carry"));
+    }
+
+    #[test]
+    fn segments_and_names_of_the_module_count() {
+        let what = |text: String| check(&wat::parse_str(text).unwrap()).err().map(|excess| excess.what);
+        let data = |count| format!("(module (memory 1) {})", r#"(data (i32.const 0) "")"#.repeat(count));
+        assert_eq!(what(data(1000)), None);
+        assert_eq!(what(data(SEGMENTS_MAX + 1)).as_deref(), Some("data segments"));
+        let elements = |count| format!("(module (func $f) {})", "(elem func $f)".repeat(count));
+        assert_eq!(what(elements(SEGMENTS_MAX + 1)).as_deref(), Some("element segments"));
+        let wide =
+            format!("(type (func (param {})))", "i32 ".repeat(1000)).repeat(TYPE_VALUES_MAX / 1000 + 1);
+        assert_eq!(what(format!("(module {wide})")).as_deref(), Some("parameters and results of its types"));
+        let long = format!(r#"(import "a" "{}" (func))"#, "n".repeat(90_000)).repeat(50);
         assert_eq!(
-            excess(&"block end ".repeat(BLOCKS_MAX + 1)),
-            Some((big.clone(), "blocks and conditions"))
+            what(format!("(module {long})")).as_deref(),
+            Some("bytes of names of imports and exports")
         );
-        assert_eq!(excess(&"nop ".repeat(BODY_BYTES_MAX)), Some((big, "bytes of code")));
     }
 
     #[test]
@@ -230,6 +496,6 @@ mod tests {
         assert_eq!(excess(&body(temporaries)), None);
         let across = "block local.get N drop end ";
         let found = excess(&body(across)).map(|(_, what)| what);
-        assert!(found.is_some_and(|what| what.starts_with("merges")), "{found:?}");
+        assert!(found.as_ref().is_some_and(|what| what.starts_with("merges")), "{found:?}");
     }
 }

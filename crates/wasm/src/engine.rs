@@ -2,22 +2,18 @@
 //!
 //! Every program has an engine of its own, so that an epoch that is bumped to stop one applet disturbs only applets of
 //! the same program. Creating one takes a fraction of a millisecond.
-#![forbid(unsafe_code)]
-
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use wasmtime::{Config, Engine, Module, OptLevel};
 
-use crate::cache::CodeCache;
-use crate::complexity;
+use crate::cache::{self, CodeCache};
+use crate::compiler::{self, Terms};
 use crate::error::WasmError;
 use crate::layout::LINEAR_MEMORY_BYTES;
-use crate::limits::Limits;
+use crate::limits::{CompileIn, Limits};
 use crate::linear_memory::Creator;
-use crate::names;
 use crate::program::Program;
 use crate::stamped::{self, Stamped};
 
@@ -41,11 +37,14 @@ pub(crate) struct Loaded {
 /// Whether an engine can compile. One that only loads is ready sooner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compiler {
-    With,
+    With {
+        /// Whether it compiles functions in several threads.
+        is_parallel: bool,
+    },
     Without,
 }
 
-fn create(count_fuel: bool, compiler: Compiler) -> Result<Engine, WasmError> {
+pub(crate) fn create(count_fuel: bool, compiler: Compiler) -> Result<Engine, WasmError> {
     let mut config = Config::new();
     config
         .with_host_memory(Arc::new(Creator))
@@ -64,7 +63,9 @@ fn create(count_fuel: bool, compiler: Compiler) -> Result<Engine, WasmError> {
         // Only debuggers and profilers read it, and registering it costs start-up time.
         .native_unwind_info(false);
     match compiler {
-        Compiler::With => config.cranelift_opt_level(OptLevel::Speed),
+        Compiler::With { is_parallel } => {
+            config.cranelift_opt_level(OptLevel::Speed).parallel_compilation(is_parallel)
+        }
         Compiler::Without => config.enable_compiler(false),
     };
     Engine::new(&config)
@@ -79,6 +80,7 @@ pub(crate) fn load(
     engine_time: &mut Duration,
 ) -> Result<Loaded, WasmError> {
     let count_fuel = limits.fuel.is_some();
+    let started = Instant::now();
     let mut create = |compiler| {
         let started = Instant::now();
         let engine = create(count_fuel, compiler);
@@ -91,58 +93,48 @@ pub(crate) fn load(
             return Ok(Loaded { engine, module, compiled: false });
         }
     }
-    let engine = create(Compiler::With)?;
-    let bytes = program.bytes()?;
-    let entry = cache.map(|cache| cache.entry(&engine, &bytes));
+    // The host's engine knows the compiler's settings, which name the code; only [`CompileIn::ThisProcess`] compiles in it.
+    let engine = create(Compiler::With { is_parallel: true })?;
+    let entry = match cache {
+        Some(cache) => Some(cache.entry(&engine, program.sha256()?)),
+        None => None,
+    };
     if let (Some(cache), Some(entry)) = (cache, &entry)
         && let Some((module, file)) = entry.load(cache, &engine)
     {
         stamped::keep(cache, count_fuel, program, entry, &file);
         return Ok(Loaded { engine, module, compiled: false });
     }
-    let module = compile(&engine, program.name(), &bytes, limits.compile_limit())?;
-    if let (Some(cache), Some(entry)) = (cache, entry) {
-        cache.keep(&entry, &module);
+    let source = program.source()?;
+    if source.is_text && source.bytes > limits.text_bytes {
+        let (applet, limit_bytes) = (program.name().to_owned(), limits.text_bytes);
+        return Err(WasmError::TextTooLarge { applet, bytes: source.bytes, limit_bytes });
     }
-    Ok(Loaded { engine, module, compiled: true })
-}
-
-/// Compiles a program, for as long as it may take.
-fn compile(
-    engine: &Engine,
-    applet: &str,
-    bytes: &[u8],
-    limit: Option<Duration>,
-) -> Result<Module, WasmError> {
-    let invalid =
-        |reason: String| WasmError::Invalid { applet: applet.to_owned(), reason: names::lines(&reason) };
-    let binary = wat::parse_bytes(bytes).map_err(|error| invalid(error.to_string()))?;
-    complexity::check(applet, &binary)?;
-    let compiled = match limit {
-        None => Module::new(engine, &binary),
-        Some(limit) => {
-            // Nothing stops the compiler half-way. Past the limit its thread is left to itself; what it can still
-            // take up is bounded by what `complexity` lets pass.
-            let (done, outcome) = mpsc::sync_channel(1);
-            let (engine, binary) = (engine.clone(), binary.into_owned());
-            let work = move || drop(done.send(Module::new(&engine, &binary)));
-            std::thread::Builder::new()
-                .name("holdfast-compile".to_owned())
-                .spawn(work)
-                .map_err(|error| WasmError::Host { step: "start the compiler", reason: error.to_string() })?;
-            match outcome.recv_timeout(limit) {
-                Ok(compiled) => compiled,
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(WasmError::CompileTimeLimit { applet: applet.to_owned(), limit });
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(WasmError::Host {
-                        step: "compile",
-                        reason: "the compiler panicked".to_owned(),
-                    });
-                }
+    // Reading a large program counts.
+    let (limit, memory_bytes) = (limits.compile_limit(), limits.compile_memory_bytes);
+    let terms = Terms { count_fuel, memory_bytes, started, limit };
+    // What is in the source may be newer than what the first look-up was for.
+    let entry = cache.map(|cache| cache.entry(&engine, source.sha256));
+    let module = match limits.compile_in {
+        CompileIn::OwnProcess => {
+            let artefact = compiler::compile(program.name(), &source, &terms)?;
+            if let (Some(cache), Some(entry)) = (cache, &entry) {
+                cache.keep_file(entry, &artefact);
             }
+            // SAFETY: the file is sealed, and its checksum says that it is whole. It was written by this program's own
+            // compiler, in a process that could do nothing else; wasmtime refuses another version or other settings.
+            unsafe { cache::map(&engine, artefact.file) }.ok_or_else(|| WasmError::CompilerDied {
+                applet: program.name().to_owned(),
+                how: "what it left cannot be loaded".to_owned(),
+            })?
+        }
+        CompileIn::ThisProcess => {
+            let module = compiler::compile_here(&engine, program.name(), &source, &terms)?;
+            if let (Some(cache), Some(entry)) = (cache, &entry) {
+                cache.keep(entry, &module);
+            }
+            module
         }
     };
-    compiled.map_err(|error| invalid(format!("{error:#}")))
+    Ok(Loaded { engine, module, compiled: true })
 }

@@ -56,22 +56,79 @@ pub enum WasmError {
         /// Its demangled name, when the applet has names.
         function: Option<String>,
         /// What it has too much of.
-        what: &'static str,
+        what: String,
         /// How much it has.
         found: usize,
         /// How much it may have.
         limit: usize,
     },
+    /// All of it together would take the compiler or the host too much memory.
+    #[error(
+        "{applet} cannot be compiled in bounded memory: it has {found} {what}, and {limit} is the limit; split it"
+    )]
+    TooMany {
+        /// The applet.
+        applet: String,
+        /// What it has too much of.
+        what: String,
+        /// How much it has.
+        found: usize,
+        /// How much it may have.
+        limit: usize,
+    },
+    /// It is a large program in the text format.
+    #[error(
+        "{applet} is WebAssembly in the text format, of {bytes} bytes, and {limit_bytes} is the limit for text; convert \
+         it to .wasm, or raise the limit (--text-limit)"
+    )]
+    TextTooLarge {
+        /// The applet.
+        applet: String,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit_bytes: u64,
+    },
     /// Compiling it took longer than it may.
     #[error(
-        "{applet} was not compiled within {limit:?}; run it once without a time limit (--timeout), and what was compiled \
-         is kept"
+        "{applet} was not compiled within {limit:?}; raise the limit (--timeout) for the first run: what was compiled is \
+         kept"
     )]
     CompileTimeLimit {
         /// The applet.
         applet: String,
         /// The limit (wall time).
         limit: Duration,
+    },
+    /// Compiling it took more memory than it may.
+    #[error(
+        "{applet} was not compiled within {limit_bytes} bytes of memory; raise the limit (--compile-memory) if it is no \
+         attack: what was compiled is kept"
+    )]
+    CompileMemoryLimit {
+        /// The applet.
+        applet: String,
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// The process that compiles could not be started, or not be confined.
+    #[error(
+        "the process that compiles applets cannot be started: {reason}; `holdfast doctor` tries it, and applets that are \
+         compiled already run without it"
+    )]
+    CompilerStart {
+        /// Why.
+        reason: String,
+    },
+    /// The process that compiles ended without a result.
+    #[error(
+        "{applet} was not compiled: the compiler's process died: {how}; this host and its heaps are unharmed"
+    )]
+    CompilerDied {
+        /// The applet.
+        applet: String,
+        /// How, and what it said.
+        how: String,
     },
     /// It imports something that Holdfast does not offer.
     #[error("{applet} imports {module}.{name}, which does not exist here; {hint}")]

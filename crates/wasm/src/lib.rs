@@ -16,10 +16,12 @@ mod arena;
 #[allow(unsafe_code, reason = "loads compiled code that it wrote itself")]
 mod cache;
 mod code;
+mod compiler;
 mod complexity;
 mod control;
 mod crossings;
 mod descriptors;
+#[allow(unsafe_code, reason = "loads compiled code that the compiler's process wrote")]
 mod engine;
 mod error;
 mod execution;
@@ -48,6 +50,7 @@ mod ticker;
 mod wasi;
 
 pub use arena::{ARENA_BYTES_MAX, Arena};
+pub use compiler::{CompilerCommand, run_compiler, set_compiler_command, try_compiler};
 pub use control::Interrupt;
 pub use error::{Frame, MemoryLimitHit, TrapCause, TrapReport, WasmError};
 pub use grant::{Access, DirGrant, GrantError};
@@ -55,7 +58,9 @@ pub use guest_code::GuestCode;
 pub use holdfast_channel::Header;
 pub use imports::MODULE as IMPORT_MODULE;
 pub use layout::{HEAP_BASE, MAX_HEAP_LIMIT_BYTES};
-pub use limits::{DEFAULT_MEMORY_LIMIT_BYTES, Limits};
+pub use limits::{
+    CompileIn, DEFAULT_COMPILE_MEMORY_BYTES, DEFAULT_MEMORY_LIMIT_BYTES, DEFAULT_TEXT_BYTES, Limits,
+};
 pub use mailbox::PAYLOAD_BYTES_MAX;
 pub use metrics::Metrics;
 pub use program::Program;

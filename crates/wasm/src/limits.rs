@@ -11,6 +11,12 @@ use crate::heap_link::HeapLink;
 
 /// Volatile memory that an applet may have unless told otherwise.
 pub const DEFAULT_MEMORY_LIMIT_BYTES: u64 = 1 << 30;
+/// Memory that compiling may take unless told otherwise; the largest programs need half of it.
+pub const DEFAULT_COMPILE_MEMORY_BYTES: u64 = 1 << 30;
+/// The largest program in the text format unless told otherwise.
+pub const DEFAULT_TEXT_BYTES: u64 = 1 << 20;
+/// How long compiling may take where no limit says how long.
+const DEFAULT_COMPILE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Entries of all tables of an applet together; a compiler emits one per function whose address is taken.
 const TABLE_ELEMENTS_MAX: usize = 1 << 20;
 /// Tables in an applet; compilers emit one or two.
@@ -20,11 +26,17 @@ const TABLES_MAX: usize = 16;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Wall time from instantiation to the end, waiting included; `None` is no limit.
+    /// Wall time of a run, from the call of [`crate::run`] to the end: compiling and waiting included; `None` is no limit.
     pub timeout: Option<Duration>,
-    /// Wall time for compiling an applet that is not in the cache. By default, as long as `timeout` allows, and at
-    /// least half a minute; without a `timeout`, no limit.
+    /// Wall time for compiling an applet that is not in the cache; never more than `timeout`. `None` is as long as
+    /// `timeout` allows, and five minutes without one.
     pub compile_timeout: Option<Duration>,
+    /// Memory that compiling may take, in bytes.
+    pub compile_memory_bytes: u64,
+    /// Where an applet is compiled.
+    pub compile_in: CompileIn,
+    /// The largest program in the text format, in bytes. Parsing text takes up to a hundred times its size.
+    pub text_bytes: u64,
     /// Volatile linear memory.
     pub memory_bytes: u64,
     /// Fuel (about one unit per instruction); `None` is no limit and no cost of counting.
@@ -33,17 +45,36 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { timeout: None, compile_timeout: None, memory_bytes: DEFAULT_MEMORY_LIMIT_BYTES, fuel: None }
+        Limits {
+            timeout: None,
+            compile_timeout: None,
+            compile_memory_bytes: DEFAULT_COMPILE_MEMORY_BYTES,
+            compile_in: CompileIn::default(),
+            text_bytes: DEFAULT_TEXT_BYTES,
+            memory_bytes: DEFAULT_MEMORY_LIMIT_BYTES,
+            fuel: None,
+        }
     }
 }
 
-/// The least that compiling may take: it is done once, and what it costs does not depend on how short a run is to be.
-const COMPILE_TIMEOUT_MIN: Duration = Duration::from_secs(30);
+/// Where an applet is compiled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompileIn {
+    /// In a process of its own, which is confined, has its own limits, and is killed at the deadline.
+    #[default]
+    OwnProcess,
+    /// In this process, for hosts that may not start another one. Weaker: what is known to take the compiler minutes or
+    /// gigabytes is refused, but a program can still take hundreds of megabytes of the host's memory, and past the time
+    /// limit a thread goes on compiling.
+    ThisProcess,
+}
 
 impl Limits {
-    /// What compiling may take.
-    pub(crate) fn compile_limit(&self) -> Option<Duration> {
-        self.compile_timeout.or(self.timeout.map(|timeout| timeout.max(COMPILE_TIMEOUT_MIN)))
+    /// What compiling may take: wall time.
+    pub(crate) fn compile_limit(&self) -> Duration {
+        let limits = [self.compile_timeout, self.timeout];
+        limits.into_iter().flatten().min().unwrap_or(DEFAULT_COMPILE_TIMEOUT)
     }
 }
 

@@ -14,6 +14,11 @@ const MANGLED_BYTES_MAX: usize = 512;
 const DEMANGLED_BYTES_MAX: usize = 1024;
 /// What is shown of any other name, in bytes.
 const SHOWN_BYTES_MAX: usize = 256;
+/// What is shown of a line of a message, in bytes: an error in the text format quotes its line, which can be the whole
+/// program.
+const LINE_BYTES_MAX: usize = 600;
+/// Lines of a message.
+const LINES_MAX: usize = 12;
 /// Stands for what is left out.
 const CUT: char = '…';
 
@@ -75,9 +80,18 @@ pub(crate) fn escaped(text: &str) -> String {
     safe
 }
 
-/// A message of several lines (the text format's errors show where they are), each made safe.
+/// A message of several lines (the text format's errors show where they are), each made safe. Long lines are cut, and
+/// there are not more than [`LINES_MAX`].
 pub(crate) fn lines(text: &str) -> String {
-    text.split('\n').map(escaped).collect::<Vec<_>>().join("\n")
+    let line = |line: &str| {
+        let cut = line.floor_char_boundary(LINE_BYTES_MAX);
+        let mut safe = escaped(&line[..cut]);
+        if cut < line.len() {
+            safe.push(CUT);
+        }
+        safe
+    };
+    text.split('\n').take(LINES_MAX).map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether a character begins another line or changes in which order the others are shown.
@@ -146,6 +160,8 @@ mod tests {
         assert_eq!(function("\x1b[31mX\x07\n"), "\\u{1b}[31mX\\u{7}\\n");
         assert_eq!(shown("a\u{202e}b\u{9b}c"), "a\\u{202e}b\\u{9b}c");
         assert_eq!(lines("a\x1b\nb\r\n"), "a\\u{1b}\nb\\r\n");
+        assert_eq!(lines(&"x".repeat(7000)), format!("{}…", "x".repeat(LINE_BYTES_MAX)));
+        assert_eq!(lines(&"\n".repeat(7000)), "\n".repeat(LINES_MAX - 1));
         assert_eq!(shown("naïve_größe"), "naïve_größe");
         let long = "ä".repeat(400);
         assert_eq!(shown(&long), format!("{}…", "ä".repeat(128)));

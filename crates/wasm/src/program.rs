@@ -1,14 +1,18 @@
 //! An applet's code as it was given: bytes, or a file that is read when its bytes are needed, and a name for
-//! messages. Nothing is compiled here.
+//! messages. Nothing is parsed or compiled here.
+//!
+//! Invariant: a program in a file is not held in this process's memory. It is read in pieces, for its SHA-256 and for
+//! the copy that the compiler gets ([`Source`]). The exception is a process whose files may not become that large.
 #![forbid(unsafe_code)]
 
-use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use holdfast_sys::file::FileStamp;
+use holdfast_sys::memory_file;
 use sha2::{Digest, Sha256};
 
 use crate::error::WasmError;
@@ -35,15 +39,43 @@ pub(crate) enum Identity {
     File([u8; 56]),
 }
 
+/// How much is read at a time.
+const PIECE_BYTES: usize = 64 << 10;
+
 #[derive(Debug)]
 enum Code {
     Bytes(Vec<u8>),
+    /// A copy of a file that was written just now, or is none: text, a pipe.
+    Copied(Source),
     /// A binary module in a file that has been at rest since before it was opened.
     File {
         path: PathBuf,
         file: File,
         stamp: FileStamp,
     },
+}
+
+/// A program as the compiler gets it: a sealed file in memory, which nothing can change any more.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) file: File,
+    pub(crate) bytes: u64,
+    pub(crate) sha256: [u8; 32],
+    /// Whether it is in the text format.
+    pub(crate) is_text: bool,
+}
+
+impl Source {
+    /// All of it.
+    pub(crate) fn read(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.bytes as usize];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    fn try_clone(&self) -> io::Result<Source> {
+        Ok(Source { file: self.file.try_clone()?, ..*self })
+    }
 }
 
 impl Program {
@@ -57,18 +89,28 @@ impl Program {
         let name = path.display().to_string();
         let cannot_read = |source| WasmError::CannotRead { path: path.to_owned(), source };
         let mut file = File::open(path).map_err(cannot_read)?;
+        let mut start = Vec::new();
         if let Some(stamp) = FileStamp::of_settled(&file).map_err(cannot_read)? {
-            let mut start = [0; MAGIC.len() + CORE_VERSION.len()];
-            let is_module = match file.read_exact(&mut start) {
-                Ok(()) => start.starts_with(MAGIC) && start.ends_with(CORE_VERSION),
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => false,
-                Err(error) => return Err(cannot_read(error)),
-            };
-            if is_module {
+            let header_bytes = MAGIC.len() + CORE_VERSION.len();
+            (&mut file).take(header_bytes as u64).read_to_end(&mut start).map_err(cannot_read)?;
+            if start.starts_with(MAGIC) && start.ends_with(CORE_VERSION) && start.len() == header_bytes {
                 return Ok(Program::new(name, Code::File { path: path.to_owned(), file, stamp }));
             }
         }
-        Self::from_bytes(name, read_all(path, &file)?)
+        let mut rest = start.chain(&file);
+        let mut start = Vec::new();
+        (&mut rest).take(PIECE_BYTES as u64).read_to_end(&mut start).map_err(cannot_read)?;
+        let is_text = is_text(&name, &start)?;
+        let rest = start.chain(rest);
+        if has_room(PROGRAM_BYTES_MAX) {
+            return Ok(Program::new(name, Code::Copied(copy(path, rest, is_text)?)));
+        }
+        let mut bytes = Vec::new();
+        read_pieces(path, rest, |piece| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        })?;
+        Ok(Program::new(name, Code::Bytes(bytes)))
     }
 
     /// Takes a program from memory; `name` stands for it in messages.
@@ -78,19 +120,8 @@ impl Program {
     /// [`WasmError::Invalid`] for a component.
     pub fn from_bytes(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Result<Self, WasmError> {
         let (name, bytes) = (name.into(), bytes.into());
-        match bytes.strip_prefix(MAGIC) {
-            Some(rest) if rest.starts_with(CORE_VERSION) => Ok(Program::new(name, Code::Bytes(bytes))),
-            Some(rest) => {
-                let reason = if rest.len() < CORE_VERSION.len() {
-                    "the file is cut off"
-                } else {
-                    "it is a component or of an unknown version, not a core module"
-                };
-                Err(WasmError::Invalid { applet: name, reason: reason.to_owned() })
-            }
-            None if looks_like_text(&bytes) => Ok(Program::new(name, Code::Bytes(bytes))),
-            None => Err(WasmError::NotWasm { applet: name, start: bytes.into_iter().take(8).collect() }),
-        }
+        is_text(&name, &bytes)?;
+        Ok(Program::new(name, Code::Bytes(bytes)))
     }
 
     fn new(name: String, code: Code) -> Program {
@@ -101,6 +132,7 @@ impl Program {
     pub(crate) fn identity(&self) -> Identity {
         match &self.code {
             Code::Bytes(bytes) => Identity::Sha256(*self.sha256.get_or_init(|| Sha256::digest(bytes).into())),
+            Code::Copied(source) => Identity::Sha256(source.sha256),
             Code::File { stamp, .. } => Identity::File(stamp.to_bytes()),
         }
     }
@@ -108,7 +140,7 @@ impl Program {
     /// Whether what was read of it is what [`Program::identity`] stands for.
     pub(crate) fn is_unchanged(&self) -> bool {
         match &self.code {
-            Code::Bytes(_) => true,
+            Code::Bytes(_) | Code::Copied(_) => true,
             Code::File { file, stamp, .. } => {
                 FileStamp::of_settled(file).is_ok_and(|now| now == Some(*stamp))
             }
@@ -120,46 +152,134 @@ impl Program {
         &self.name
     }
 
-    /// All of it; read now, if it is in a file.
-    pub(crate) fn bytes(&self) -> Result<Cow<'_, [u8]>, WasmError> {
+    /// The SHA-256 of what it holds now.
+    pub(crate) fn sha256(&self) -> Result<[u8; 32], WasmError> {
+        match (&self.code, self.identity()) {
+            (_, Identity::Sha256(sha256)) => Ok(sha256),
+            (Code::File { path, file, .. }, _) => {
+                let mut sum = Sha256::new();
+                read_pieces(path, whole(path, file)?, |piece| {
+                    sum.update(piece);
+                    Ok(())
+                })?;
+                Ok(sum.finalize().into())
+            }
+            // Only files have another identity.
+            (Code::Bytes(_) | Code::Copied(_), Identity::File(_)) => {
+                Err(WasmError::host("tell the program's identity", "it has none"))
+            }
+        }
+    }
+
+    /// What the compiler gets of it; a program in a file is read now.
+    pub(crate) fn source(&self) -> Result<Source, WasmError> {
         match &self.code {
-            Code::Bytes(bytes) => Ok(Cow::Borrowed(bytes)),
-            Code::File { path, file, .. } => read_all(path, file).map(Cow::Owned),
+            Code::Copied(source) => source.try_clone().map_err(cannot_copy),
+            Code::File { path, file, stamp } => {
+                room_for(stamp.bytes)?;
+                copy(path, whole(path, file)?, false)
+            }
+            Code::Bytes(bytes) => {
+                room_for(bytes.len() as u64)?;
+                copy(Path::new(&self.name), bytes.as_slice(), !bytes.starts_with(MAGIC))
+            }
         }
     }
 
     /// The file of a module and its stamp when it was opened.
     pub(crate) fn file(&self) -> Option<(&File, FileStamp)> {
         match &self.code {
-            Code::Bytes(_) => None,
+            Code::Bytes(_) | Code::Copied(_) => None,
             Code::File { file, stamp, .. } => Some((file, *stamp)),
         }
     }
 }
 
-/// Reads a file from its start.
-fn read_all(path: &Path, mut file: &File) -> Result<Vec<u8>, WasmError> {
-    let mut bytes = Vec::new();
-    let mut read = || {
-        let metadata = file.metadata()?;
-        // What the file says of its size only saves copies; it may be wrong, as for devices.
-        bytes.reserve(metadata.len().min(PROGRAM_BYTES_MAX) as usize + 1);
-        if metadata.is_file() {
-            file.rewind()?;
+/// A file from its start.
+fn whole<'a>(path: &Path, mut file: &'a File) -> Result<&'a File, WasmError> {
+    file.rewind().map_err(|source| WasmError::CannotRead { path: path.to_owned(), source })?;
+    Ok(file)
+}
+
+/// Reads to the end, in pieces.
+fn read_pieces(
+    path: &Path,
+    mut from: impl Read,
+    mut take: impl FnMut(&[u8]) -> Result<(), WasmError>,
+) -> Result<u64, WasmError> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut bytes: u64 = 0;
+    loop {
+        let count = match from.read(&mut piece) {
+            Ok(0) => return Ok(bytes),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(source) => return Err(WasmError::CannotRead { path: path.to_owned(), source }),
+        };
+        bytes += count as u64;
+        // A file that is too large, or endless, is not read on.
+        if bytes > PROGRAM_BYTES_MAX {
+            let reason = format!("it is larger than {PROGRAM_BYTES_MAX} bytes");
+            return Err(WasmError::Invalid { applet: path.display().to_string(), reason });
         }
-        // One byte more than allowed tells a file that is too large, or endless, from one that just fits.
-        file.take(PROGRAM_BYTES_MAX + 1).read_to_end(&mut bytes)
-    };
-    read().map_err(|source| WasmError::CannotRead { path: path.to_owned(), source })?;
-    if bytes.len() as u64 > PROGRAM_BYTES_MAX {
-        let reason = format!("it is larger than {PROGRAM_BYTES_MAX} bytes");
-        return Err(WasmError::Invalid { applet: path.display().to_string(), reason });
+        take(&piece[..count])?;
     }
-    Ok(bytes)
+}
+
+/// Whether this process may write a file of that size; one byte more would end it.
+pub(crate) fn has_room(bytes: u64) -> bool {
+    memory_file::size_limit_bytes().is_none_or(|limit_bytes| bytes <= limit_bytes)
+}
+
+fn room_for(bytes: u64) -> Result<(), WasmError> {
+    if has_room(bytes) { Ok(()) } else { Err(WasmError::CompilerStart { reason: FILES_LIMITED.to_owned() }) }
+}
+
+/// What is said where files in memory cannot become large enough.
+pub(crate) const FILES_LIMITED: &str = "the size of this process's files is limited (`ulimit -f`), and program and code are handed over in files in memory";
+
+fn copy(path: &Path, from: impl Read, is_text: bool) -> Result<Source, WasmError> {
+    let mut file = memory_file::create("holdfast program").map_err(cannot_copy)?;
+    let mut sum = Sha256::new();
+    let bytes = read_pieces(path, from, |piece| {
+        sum.update(piece);
+        file.write_all(piece).map_err(cannot_copy)
+    })?;
+    memory_file::seal(&file).map_err(cannot_copy)?;
+    Ok(Source { file, bytes, sha256: sum.finalize().into(), is_text })
+}
+
+fn cannot_copy(error: io::Error) -> WasmError {
+    WasmError::host("copy the program for the compiler", error)
+}
+
+/// Which of the two formats a program is in, by its beginning.
+fn is_text(name: &str, start: &[u8]) -> Result<bool, WasmError> {
+    match start.strip_prefix(MAGIC) {
+        Some(rest) if rest.starts_with(CORE_VERSION) => Ok(false),
+        Some(rest) => {
+            let reason = if rest.len() < CORE_VERSION.len() {
+                "the file is cut off"
+            } else {
+                "it is a component or of an unknown version, not a core module"
+            };
+            Err(WasmError::Invalid { applet: name.to_owned(), reason: reason.to_owned() })
+        }
+        None if looks_like_text(start) => Ok(true),
+        None => {
+            let start = start.iter().copied().take(8).collect();
+            Err(WasmError::NotWasm { applet: name.to_owned(), start })
+        }
+    }
 }
 
 /// The text format starts with an expression or a comment, after blanks.
-fn looks_like_text(bytes: &[u8]) -> bool {
-    let trimmed = bytes.trim_ascii_start();
-    (trimmed.starts_with(b"(") || trimmed.starts_with(b";;")) && std::str::from_utf8(bytes).is_ok()
+fn looks_like_text(start: &[u8]) -> bool {
+    let trimmed = start.trim_ascii_start();
+    let is_utf8 = match std::str::from_utf8(start) {
+        Ok(_) => true,
+        // A character that the piece has cut.
+        Err(error) => error.error_len().is_none() && start.len() == PIECE_BYTES,
+    };
+    (trimmed.starts_with(b"(") || trimmed.starts_with(b";;")) && is_utf8
 }

@@ -91,8 +91,7 @@ impl Finished {
 
 /// Runs an applet to its end on this thread, with `region` as its heap.
 ///
-/// A time limit covers the applet's own work and its waiting for streams and clocks; compiling has one of its own
-/// ([`Limits::compile_timeout`]), past which a thread may go on compiling for a while. A time limit cannot reach into
+/// A time limit covers compiling, the applet's own work and its waiting for streams and clocks. It cannot reach into
 /// the kernel: a granted directory on a file system that does not answer, or with a pipe in it, can delay
 /// the end.
 ///

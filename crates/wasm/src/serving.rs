@@ -100,6 +100,8 @@ pub struct Serving {
     report: LoadReport,
     captured: Captured,
     end: Option<Result<i32, WasmError>>,
+    /// When it was to be started: a run's deadline is counted from there.
+    started: Instant,
     /// When the current call began: its deadline is counted from there in messages.
     called: Instant,
     look_every: Option<Duration>,
@@ -137,6 +139,7 @@ impl Serving {
         region: Option<Region>,
         load: Load,
     ) -> Result<Serving, Box<Finished>> {
+        let starting = Instant::now();
         let crossings = Applet::begin(AppletKind::Wasm, program.name());
         let link = HeapLink::new(region, options.arena.clone());
         let mut report = LoadReport::default();
@@ -172,6 +175,7 @@ impl Serving {
             report,
             captured,
             end: None,
+            started: starting,
             called: Instant::now(),
             look_every: None,
             time_limit: None,
@@ -318,7 +322,7 @@ impl Serving {
     /// Lets the applet run to its end without ever calling it.
     pub(crate) fn run_to_end(mut self, timeout: Option<Duration>) -> Finished {
         self.time_limit = timeout;
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = timeout.and_then(|timeout| self.started.checked_add(timeout));
         let call = self.crossings.mark().call(ENTRY);
         let mut functions = None;
         loop {

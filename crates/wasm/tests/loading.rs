@@ -44,6 +44,12 @@ fn a_missing_file_is_reported_with_its_path() {
 #[test]
 fn an_endless_file_is_refused() {
     let error = Program::open("/dev/zero".as_ref()).unwrap_err();
+    assert!(matches!(error, WasmError::NotWasm { .. }), "{error}");
+    let directory = tempfile::tempdir().unwrap();
+    let long = directory.path().join("long.wasm");
+    std::fs::write(&long, exits_with(1)).unwrap();
+    std::fs::File::options().write(true).open(&long).unwrap().set_len(1 << 40).unwrap();
+    let error = Program::open(&long).unwrap_err();
     assert!(
         matches!(error, WasmError::Invalid { .. }) && error.to_string().contains("larger than"),
         "{error}"

@@ -23,6 +23,9 @@ from ._types import (
 
 VERSION: Final[str]
 
+def compile_worker() -> None:
+    """Acts as the compiler when this process was started for that; else does nothing."""
+
 _T = TypeVar("_T")
 
 def run(

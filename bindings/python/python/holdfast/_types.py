@@ -27,8 +27,12 @@ class Limits:
     start_timeout: Time | None = None
     #: How long an applet that was asked to cancel a call, or to end, may take before it is killed: 0.2 s.
     grace: Time | None = None
-    #: WebAssembly: wall time for compiling one that is not in the cache. By default there is none.
+    #: WebAssembly: wall time for compiling one that is not in the cache: as long as `start_timeout`.
     compile_timeout: Time | None = None
+    #: WebAssembly: memory that compiling may take, in a process of its own: 1 GiB.
+    compile_memory: Size | None = None
+    #: WebAssembly: the largest program in the text format: 1 MiB.
+    text: Size | None = None
     #: Volatile memory (native: address space) besides the heap and shared buffers: 1 GiB.
     memory: Size | None = None
     #: WebAssembly: fuel for each call, about one unit for an instruction. By default none is counted.
@@ -52,6 +56,8 @@ class LimitOptions(TypedDict, total=False):
     start_timeout: Time | None
     grace: Time | None
     compile_timeout: Time | None
+    compile_memory: Size | None
+    text: Size | None
     memory: Size | None
     fuel: int | None
     cpu_time: Time | None
