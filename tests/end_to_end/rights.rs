@@ -80,7 +80,7 @@ fn a_home_is_private_under_any_umask() {
     run(&["doctor"]);
     let mut keeper =
         Keeper(holdfast(&scratch).args(["keeper", "run"]).stderr(Stdio::null()).spawn().unwrap());
-    let socket = scratch.home().join("keeper.sock");
+    let socket = scratch.pool().join("keeper.sock");
     let bandwidth = scratch.home().join("keeper-bandwidth");
     let started = Instant::now();
     while !(socket.exists() && bandwidth.exists()) {

@@ -80,8 +80,9 @@ fn tell(error: &clap::Error, arguments: &[OsString]) -> Result<u8, Failure> {
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
-    // A traced program is started as any other.
-    if !matches!(cli.command, Command::Trace(_)) {
+    // The files of an applet, and those that it is started with, are limited by an error. All else ends as
+    // any program does.
+    if matches!(cli.command, Command::Run(_) | Command::Call(_)) {
         holdfast_sys::file_size_signal::ignore();
     }
     // A keeper would ask itself.

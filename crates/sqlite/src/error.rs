@@ -122,7 +122,7 @@ pub enum SqliteError {
          --discard --lost-pool {2} {0}` takes the database as of its last flush",
         database.display(), image.display(), image.parent().unwrap_or(image).display()
     )]
-    Moved {
+    Orphaned {
         /// The database.
         database: PathBuf,
         /// The image.

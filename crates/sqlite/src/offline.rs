@@ -141,8 +141,8 @@ fn confirm(path: &Path, lost_pool: Option<&Path>) -> Result<()> {
             let name = name_of_pool(owner.as_deref());
             (PathBuf::from(name), SqliteError::Elsewhere { database, log, owner, whereabouts })
         }
-        Some(SqliteError::Moved { database, image }) => {
-            (Places::from_env()?.pool().to_owned(), SqliteError::Moved { database, image })
+        Some(SqliteError::Orphaned { database, image }) => {
+            (Places::from_env()?.pool().to_owned(), SqliteError::Orphaned { database, image })
         }
         // Damaged, or overwritten: that is what it is for.
         Some(_) => return Ok(()),

@@ -409,7 +409,7 @@ pub(crate) fn standing(database: &Path, mark: Mark, ours: &Owner) -> Standing {
 /// Refuses to go on without the image that the mark of a database speaks of, while that may exist.
 ///
 /// # Errors
-/// `Elsewhere`, `Moved`.
+/// `Elsewhere`, `Orphaned`.
 pub(crate) fn refuse_if_elsewhere(
     (database, identity): (&Path, Identity),
     mark: Mark,
@@ -428,7 +428,7 @@ pub(crate) fn refuse_if_elsewhere(
     let found = image_of(pool, mark.nonce).map_err(SqliteError::io("list", pool))?;
     match found {
         Some(image) if !is_of_snapshot(&image, identity) && !has_database(&image) => {
-            Err(SqliteError::Moved { database: database.to_owned(), image })
+            Err(SqliteError::Orphaned { database: database.to_owned(), image })
         }
         // Of a copy the original has the image.
         _ => Ok(()),

@@ -198,7 +198,7 @@ fn failure(error: SqliteError) -> Failure {
         SqliteError::Damaged { .. }
         | SqliteError::LogMissing { .. }
         | SqliteError::LogForeign { .. }
-        | SqliteError::Moved { .. }
+        | SqliteError::Orphaned { .. }
         | SqliteError::NotADatabase { .. }
         | SqliteError::WalMode { .. }
         | SqliteError::Newer { .. }
