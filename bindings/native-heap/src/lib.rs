@@ -228,7 +228,8 @@ fn try_open<B: Backing>(
 }
 
 /// As [`open_heap`], for a program that keeps no pointers in the heap and follows none: a heap with pointers of any kind is
-/// as good as another, be it an applet's. A new one becomes that of a native program.
+/// as good as another, be it an applet's. A new one becomes that of a native program. A region that is open for reading is mapped
+/// at another address where its own is taken, such as by another reader in this process.
 ///
 /// # Errors
 /// As [`open_heap`], but never for pointers of another kind.
@@ -236,6 +237,12 @@ pub fn open_data_heap(region: Region) -> Result<(Heap<RegionBacking>, SharedRegi
     let mut shared = SharedRegion::new(region, HeapOptions::default());
     let opened = match try_open(&mut shared, |backing| backing) {
         Err(OpenHeapError::Heap(OpenError::PointerMismatch { .. })) => reopen_data_heap(&shared),
+        Err(OpenHeapError::Region(RegionError::AddressTaken { .. }))
+            if shared.with(|region| region.is_read_only()) =>
+        {
+            let mapped = shared.with(Region::map_anywhere);
+            mapped.map_err(OpenHeapError::from).and_then(|_| reopen_data_heap(&shared))
+        }
         other => other,
     };
     match opened {
@@ -292,6 +299,32 @@ mod tests {
         assert_eq!(heap.root("large").unwrap().pointer, root);
         drop(heap.close());
         assert!(region.close().unwrap().checkpoint.skipped);
+    }
+
+    /// The second reader was refused: the address was taken by "another heap", which was the same one.
+    #[test]
+    fn readers_of_one_heap_share_a_process() {
+        let (_directory, names, key, name) = scratch();
+        let (mut heap, region) = open_data_heap(names.create(&name, &key, 64 << 20).unwrap()).unwrap();
+        heap.create_root("kept", 64).unwrap();
+        drop(heap.close());
+        region.close().unwrap();
+        let readers: Vec<_> = (0..3)
+            .map(|_| open_data_heap(names.open_read_only(&name, &key).unwrap()).unwrap())
+            .collect();
+        let places: Vec<_> = readers.iter().map(|(heap, _)| heap.root("kept").unwrap().pointer).collect();
+        assert!(places[0] != places[1] && places[1] != places[2] && places[0] != places[2]);
+        // A program that follows pointers gets no copy at another address.
+        let refused = open_heap(names.open_read_only(&name, &key).unwrap());
+        assert!(matches!(refused, Err(OpenHeapError::Region(RegionError::AddressTaken { .. }))));
+        for (heap, region) in readers {
+            assert_eq!(heap.root("kept").map(|root| root.bytes), Some(64));
+            drop(heap.close());
+            region.close().unwrap();
+        }
+        let (heap, region) = open_data_heap(names.open(&name, &key).unwrap()).unwrap();
+        drop(heap.close());
+        region.close().unwrap();
     }
 
     #[test]

@@ -238,7 +238,9 @@ def test_a_page_in_memory_and_one_that_is_opened_for_reading_are_not_changed(pla
     with Document.open(heap="pages", read_only=True, **places) as page:
         with pytest.raises(holdfast.HeapDenied):
             one(page, "a")["href"] = "/"
-        # Any number reads at a time; nobody writes meanwhile.
+        # Any number reads at a time, in one process, too; nobody writes meanwhile.
+        with Document.open(heap="pages", read_only=True, **places) as again:
+            assert again.html == page.html and one(again, "a")["href"] == one(page, "a")["href"]
         code = "import sys, holdfast; print(holdfast.Document.open(heap='pages', read_only=True).title.string)"
         environment = {**os.environ, "HOLDFAST_HOME": str(places["home"]), "HOLDFAST_POOL": str(places["pool"])}
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)

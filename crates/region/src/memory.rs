@@ -26,7 +26,7 @@ use holdfast_sys::fault::{ReadWatch, WriteWatch};
 use holdfast_sys::mapping::{Prot, Reservation, map_none_fixed};
 use holdfast_sys::window::ClaimError;
 
-use crate::address::claim;
+use crate::address::{address_space, claim};
 use crate::atomic::Consistency;
 use crate::error::{RegionError, Result};
 use crate::format::DATA_OFFSET;
@@ -390,12 +390,35 @@ impl Region {
         self.expect_stores()?;
         let limit_bytes = self.limit_bytes();
         let range = claim(self.address(), limit_bytes)?;
+        self.map_range(range)
+    }
+
+    fn map_range(&mut self, range: Reservation) -> Result<NonNull<u8>> {
+        let limit_bytes = self.limit_bytes();
         let (file, notify) = (&self.image.file, self.lost_notify.clone());
         let mapped = MappedData::map_own(range, file, self.backed(), self.mode(), notify)
             .map_err(RegionError::io("map", &self.image.path))?;
         let base = NonNull::new(mapped.base()).ok_or(RegionError::AddressesExhausted { limit_bytes })?;
         self.set_mapped(mapped)?;
         Ok(base)
+    }
+
+    /// As [`Region::map_native`], at any free address, for a program that follows no pointers in the region: a region that is open
+    /// for reading may be mapped any number of times in one process.
+    ///
+    /// # Errors
+    /// As [`Region::map_native`], whose address a region that is open for writing gets; but never `AddressTaken` for reading.
+    pub fn map_anywhere(&mut self) -> Result<NonNull<u8>> {
+        if !self.read_only {
+            return self.map_native();
+        }
+        self.check_mappable()?;
+        self.expect_stores()?;
+        let limit_bytes = self.limit_bytes();
+        let len =
+            usize::try_from(limit_bytes).map_err(|_| RegionError::AddressesExhausted { limit_bytes })?;
+        let range = Reservation::anywhere(len, 1).map_err(|source| address_space(limit_bytes, source))?;
+        self.map_range(range)
     }
 
     /// Maps the region at `base`: its backed bytes, shared, readable and (from the first store on, which is
