@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use holdfast_dom::{Document, Documents, DomError, LoosePage, Node, ParseOptions, Selector};
 use holdfast_heap::Backing;
 use holdfast_native_heap::{OpenHeapError, RegionBacking, open_data_heap};
-use holdfast_region::{ErrorKind, RegionName};
+use holdfast_region::{ErrorKind, RegionError, RegionName};
 use holdfast_sys::counted::counted;
 use serde::Serialize;
 
@@ -83,10 +83,27 @@ fn query(args: &PageQueryArgs) -> Result<u8, Failure> {
     let heap = RegionName::parse(&args.source).map_err(|_| {
         Failure::new(NOT_FOUND, format!("there is no file {:?}, and no heap can have this name", args.source))
     })?;
-    with_documents(&heap, args.key.as_deref(), |documents| {
+    let done = with_documents(&heap, args.key.as_deref(), |documents| {
         let name = chosen(documents, &heap, args.name.as_deref())?;
         show(&documents.open(&name)?, &selector, &args.form)
-    })
+    });
+    done.map_err(|failure| unless_missing(failure, &heap))
+}
+
+/// A name may be that of a file as well: what is missing is said to be neither.
+fn unless_missing(failure: Failure, heap: &RegionName) -> Failure {
+    let is_missing = failure.code == NOT_FOUND
+        && name_space().is_ok_and(|names| matches!(names.summary(heap), Err(RegionError::NotFound { .. })));
+    if !is_missing {
+        return failure;
+    }
+    Failure::new(
+        NOT_FOUND,
+        format!(
+            "there is no file {heap} in this folder, and no heap of this name; check the name, or keep a page \
+             there: `holdfast page keep FILE --heap {heap}`"
+        ),
+    )
 }
 
 /// Queries what the cache of pages has of an address. Nobody is asked whether it is as it was.
