@@ -16,7 +16,12 @@ use blitz_traits::shell::{ColorScheme, Viewport};
 use holdfast_dom::{Document, DomError};
 use zerocopy::IntoBytes;
 
+use crate::alts;
+use crate::dots;
 use crate::error::PageError;
+use crate::faces::Faces;
+use crate::families::Families;
+use crate::hints;
 use crate::limits::{PageLimits, ROUNDS_MAX};
 use crate::loader::{Loader, Reach, Resource};
 use crate::paragraphs::{Bounds, Paragraphs};
@@ -26,7 +31,9 @@ use crate::places::{self, Places};
 use crate::record::{self, Taken};
 use crate::sheets;
 use crate::sources::Sources;
+use crate::spans::Spans;
 use crate::steps::{self, Coming, Hand};
+use crate::svg;
 use crate::tree;
 use crate::view::View;
 
@@ -82,6 +89,8 @@ pub(crate) struct Made {
     pub(crate) left_out: Vec<String>,
     /// Whether the page asked for something of the network.
     pub(crate) wants_network: bool,
+    /// Whether text was drawn of whose fonts nothing tells.
+    pub(crate) has_drawn_text: bool,
     pub(crate) times: Times,
 }
 
@@ -121,28 +130,40 @@ pub(crate) fn make(job: &Job, bounds: Bounds, hand: &Hand<Made, Rest>) -> Result
         viewport: Some(Viewport::new(view.width, view.height, view.scale_factor(), ColorScheme::Light)),
         base_url: Some(job.base_url.clone()),
         net_provider: Some(Arc::clone(&loader) as _),
+        ua_stylesheets: hints::sheets(&document, &job.base_url),
         ..DocumentConfig::default()
     });
     let root = engine.root_node().id;
     let without = sheets::left_out(&document, &mut engine);
-    let pairs = {
+    let mut pictures = svg::pictures(&document);
+    loader.note_pictures(&mut pictures);
+    let spans = Spans::of(&document);
+    let mut pairs = {
         let mut tree = engine.mutate();
-        tree::build(&document, root, &without, &mut tree)?
+        tree::build(&document, root, &without, &pictures, &spans, &mut tree)?
     };
 
     let mut paragraphs = Paragraphs::new(bounds, pairs.len());
 
     // A style sheet may ask for images and fonts, which are there at once, and change the layout.
+    let (mut faces, mut families) = (Faces::default(), Families::default());
     for _ in 0..ROUNDS_MAX {
         let before = loader.requests();
         loader.deliver();
         paragraphs.resolve(&mut engine, loader.requests());
-        if loader.requests() == before {
+        loader.deliver();
+        let has_fonts = faces.walk(&mut engine, &loader) | families.stand_in(&mut engine, &pairs, &faces);
+        if loader.requests() == before && !has_fonts {
             break;
         }
     }
     loader.deliver();
+    engine.handle_messages();
+    alts::show(&mut engine, &document, &mut pairs);
     paragraphs.resolve(&mut engine, loader.requests());
+    if dots::are_too_many(&mut engine, &pairs) {
+        paragraphs.resolve(&mut engine, loader.requests());
+    }
     let laid_out = Instant::now();
 
     let content = content_size(&engine, view);
@@ -161,7 +182,13 @@ pub(crate) fn make(job: &Job, bounds: Bounds, hand: &Hand<Made, Rest>) -> Result
 
     // Only style asks for more, and that is done: what was found is all.
     let loaded = loader.finish();
-    let left_out = loaded.left_out.into_iter().chain(paragraphs.left_out()).collect();
+    let left_out = loaded
+        .left_out
+        .into_iter()
+        .chain(faces.left_out())
+        .chain(spans.left_out())
+        .chain(paragraphs.left_out())
+        .collect();
     hand.out(Made {
         pixels,
         title: title_of(&document),
@@ -170,6 +197,7 @@ pub(crate) fn make(job: &Job, bounds: Bounds, hand: &Hand<Made, Rest>) -> Result
         resources: loaded.resources,
         left_out,
         wants_network: loaded.wants_network,
+        has_drawn_text: loaded.has_drawn_text,
         times: Times { layout: laid_out - started, paint: painted - laid_out },
     });
 

@@ -20,6 +20,8 @@ const FOLDERS_MAX: usize = 10_000;
 /// Bytes of a font.
 pub(crate) const FONT_BYTES_MAX: u64 = 256 << 20;
 
+/// Files of fontconfig that are looked at.
+const CONFIGURATIONS_MAX: usize = 2_000;
 /// Bytes of a file of fontconfig.
 const CONFIGURATION_BYTES_MAX: u64 = 1 << 20;
 /// What fontconfig takes the languages of the user from, and where else it looks: other fonts are chosen with another value.
@@ -52,9 +54,25 @@ impl Folders {
         configurations.push(own.join("fonts.conf"));
         push_with_files(own.join("conf.d"), &mut configurations);
         let mut roots = Vec::new();
-        for configuration in &configurations {
-            let text = read_file(configuration, CONFIGURATION_BYTES_MAX).unwrap_or_default();
-            roots.extend(named_folders(&String::from_utf8_lossy(&text), &home, &data));
+        let mut next = 0;
+        while let Some(configuration) = configurations.get(next).cloned() {
+            next += 1;
+            let text = read_file(&configuration, CONFIGURATION_BYTES_MAX).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            roots.extend(named("dir", &text, &home, &data));
+            let beside = configuration.parent().unwrap_or(Path::new("/"));
+            for included in named("include", &text, &home, &settings) {
+                // An absolute name stays what it is.
+                let included = beside.join(included);
+                if configurations.len() >= CONFIGURATIONS_MAX || configurations.contains(&included) {
+                    continue;
+                }
+                if included.is_dir() {
+                    push_with_files(included, &mut configurations);
+                } else {
+                    configurations.push(included);
+                }
+            }
         }
         if roots.is_empty() {
             roots = ["/usr/share/fonts", "/usr/local/share/fonts"].map(PathBuf::from).to_vec();
@@ -178,12 +196,14 @@ fn add_state(sum: &mut Xxh3, path: &Path) {
     sum.write_i64(about.ctime_nsec());
 }
 
-/// The folders in a configuration: `<dir>/usr/share/fonts</dir>`, `<dir prefix="xdg">fonts</dir>`, `<dir>~/.fonts</dir>`.
-fn named_folders(text: &str, home: &Path, data: &Path) -> Vec<PathBuf> {
+/// What elements of a configuration name, such as `dir`: `<dir>/usr/share/fonts</dir>`, `<dir prefix="xdg">fonts</dir>`,
+/// `<dir>~/.fonts</dir>`.
+fn named(element: &str, text: &str, home: &Path, data: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for piece in text.split("<dir").skip(1) {
+    let (start, end) = (format!("<{element}"), format!("</{element}>"));
+    for piece in text.split(&start).skip(1) {
         let Some((attributes, rest)) = piece.split_once('>') else { continue };
-        let Some((name, _)) = rest.split_once("</dir>") else { continue };
+        let Some((name, _)) = rest.split_once(&end) else { continue };
         let name = name.trim();
         found.push(match name.strip_prefix("~/") {
             Some(below) => home.join(below),
@@ -256,7 +276,7 @@ mod tests {
     #[test]
     fn the_folders_of_a_configuration_are_found() {
         let text = r#"<fontconfig><dir>/usr/share/fonts</dir> <dir prefix="xdg">fonts</dir><dir>~/.fonts</dir></fontconfig>"#;
-        let found = named_folders(text, Path::new("/home/a"), Path::new("/home/a/data"));
+        let found = named("dir", text, Path::new("/home/a"), Path::new("/home/a/data"));
         let wanted = ["/usr/share/fonts", "/home/a/data/fonts", "/home/a/.fonts"].map(PathBuf::from);
         assert_eq!(found, wanted);
     }
@@ -310,6 +330,19 @@ mod tests {
         std::os::unix::fs::symlink(at("fonts"), at("behind/back")).unwrap();
         std::fs::write(at("behind/a.ttf"), b"behind a link").unwrap();
         std::fs::write(at("named/b.ttf"), b"named beside").unwrap();
+        std::fs::write(
+            at("beside/conf.d/60-include.conf"),
+            format!(
+                "<include ignore_missing=\"yes\">../more/one.conf</include><include>{}</include>",
+                at("whole").display()
+            ),
+        )
+        .unwrap();
+        for (file, text) in [("beside/more/one.conf", dir("included")), ("whole/two.conf", String::new())] {
+            std::fs::create_dir_all(at(file).parent().unwrap()).unwrap();
+            std::fs::write(at(file), text).unwrap();
+        }
+        std::fs::create_dir_all(at("included")).unwrap();
         let path = std::env::join_paths([at("other"), at("beside")]).unwrap();
         let folders = Folders::from(|name| (name == "FONTCONFIG_PATH").then(|| PathBuf::from(&path)));
         assert_eq!(folders.configurations[0], at("beside/fonts.conf"));
@@ -317,6 +350,9 @@ mod tests {
             let bytes = std::fs::read(at(name)).unwrap();
             assert_eq!(folders.find(&bytes), Some(at(name).canonicalize().unwrap()));
         }
-        assert_eq!(folders.all().len(), 3, "a circle ends");
+        assert_eq!(folders.all().len(), 4, "a circle ends");
+        for file in ["beside/conf.d/../more/one.conf", "whole/two.conf"] {
+            assert!(folders.configurations.contains(&at(file)), "{:?}", folders.configurations);
+        }
     }
 }

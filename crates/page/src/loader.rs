@@ -5,7 +5,7 @@
 //! answer, since it waits for style sheets. A page from the network gets nothing of this machine; a page of this machine gets nothing
 //! from the network, unless that is wanted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Cursor;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,9 +14,11 @@ use data_url::DataUrl;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::decode::style_in_utf_8;
+use crate::faces::seems_font;
 use crate::fetch::{self, Answer, Fetch, FetchError, Purpose, Wanted};
 use crate::limits::PageLimits;
 use crate::sources::{Sources, is_of_network};
+use crate::svg::{self, Vetted};
 
 /// What a page asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,11 +76,17 @@ struct State {
     requests: u32,
     bytes: u64,
     pixels: u64,
+    pixels_max: u64,
     found: HashMap<String, Found>,
     order: Vec<String>,
-    left_out: Vec<String>,
+    /// Why something was left out, and what that was.
+    left_out: Vec<(String, Vec<String>)>,
     wants_network: bool,
     pending: Vec<Pending>,
+    /// What was found in pictures of SVG.
+    svg: Vetted,
+    /// Addresses at which a font was found.
+    fonts: HashSet<String>,
 }
 
 /// What a server is going to be asked for.
@@ -96,6 +104,8 @@ pub(crate) struct Loaded {
     pub(crate) left_out: Vec<String>,
     /// Whether it asked for something of the network, got or not.
     pub(crate) wants_network: bool,
+    /// Whether a picture has text in fonts of this machine, of which nothing tells afterwards.
+    pub(crate) has_drawn_text: bool,
 }
 
 /// What a page may ask for.
@@ -136,12 +146,31 @@ impl Reach {
     }
 }
 
-/// Sentences about what was left out that are kept.
+const TOO_MANY_PIXELS: &str = "the page's images have more pixels than are taken";
+/// Reasons for what was left out that are kept.
 const LEFT_OUT_MAX: usize = 20;
+/// What was left out for one reason that is named.
+const NAMED_MAX: usize = 3;
 
 impl Loader {
     pub(crate) fn new(limits: PageLimits, page: Reach, sources: Arc<Sources>) -> Loader {
-        Loader { limits, page, sources, state: Mutex::new(State::default()) }
+        let state = State { pixels_max: limits.image_pixels, ..State::default() };
+        Loader { limits, page, sources, state: Mutex::new(state) }
+    }
+
+    /// Notes what is found in the pictures that the page has in it; those of which the engine gets nothing, it is said of.
+    pub(crate) fn note_pictures(&self, pictures: &mut svg::Pictures) {
+        let mut state = self.state();
+        for vetted in pictures.values_mut() {
+            if let Ok(found) = vetted
+                && !state.note_svg(found.clone())
+            {
+                *vetted = Err(TOO_MANY_PIXELS);
+            }
+            if let Err(why) = vetted {
+                state.say_left_out("a picture in SVG within the page".to_owned(), why);
+            }
+        }
     }
 
     /// How often it was asked.
@@ -156,8 +185,22 @@ impl Loader {
             .into_iter()
             .map(|url| Resource { found: state.found.remove(&url).unwrap_or(Found::Nothing), url })
             .collect();
-        let left_out = std::mem::take(&mut state.left_out);
-        Loaded { resources, left_out, wants_network: state.wants_network }
+        // One sentence for each reason, however many there are of a kind.
+        let mut left_out: Vec<String> = std::mem::take(&mut state.left_out)
+            .into_iter()
+            .map(|(why, what)| {
+                let shown = what.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+                match what.len().checked_sub(NAMED_MAX) {
+                    Some(more @ 1..) => format!("{shown} and {more} more: {why}"),
+                    _ => format!("{shown}: {why}"),
+                }
+            })
+            .collect();
+        if !state.svg.lacks.is_empty() {
+            let lacks: Vec<&str> = state.svg.lacks.iter().copied().collect();
+            left_out.push(format!("of pictures in SVG: {}", lacks.join(", ")));
+        }
+        Loaded { resources, left_out, wants_network: state.wants_network, has_drawn_text: state.svg.has_text }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -185,6 +228,36 @@ impl Loader {
         }
     }
 
+    /// Whether there was a font at an address when it was asked for.
+    pub(crate) fn is_font(&self, url: &Url) -> bool {
+        self.state().fonts.contains(without_place(url.clone()).as_str())
+    }
+
+    /// The bytes of a font that the engine did not ask for, or did not get. Servers are asked at once.
+    pub(crate) fn font(&self, url: &Url) -> Option<Vec<u8>> {
+        let url = without_place(url.clone());
+        if !self.admit(&url) {
+            return None;
+        }
+        if is_of_network(url.as_str()) {
+            self.sources.ask(&[(url.clone(), Purpose::Part, self.limits.resource_bytes)]);
+            self.sources.fetch_kept(std::iter::once(&url));
+        }
+        self.get(&url)
+    }
+
+    /// Takes back what was said of addresses: what they were asked for was found at another one.
+    pub(crate) fn excuse<'u>(&self, urls: impl Iterator<Item = &'u Url>) {
+        let mut state = self.state();
+        for url in urls {
+            let names = [shown(url), shown(&without_place(url.clone()))];
+            for (_, what) in &mut state.left_out {
+                what.retain(|what| !names.contains(what));
+            }
+        }
+        state.left_out.retain(|(_, what)| !what.is_empty());
+    }
+
     /// The bytes within an address, of a file, or of what servers were asked for; none, if there are none to be had.
     fn get(&self, url: &Url) -> Option<Vec<u8>> {
         let mut state = self.state();
@@ -209,13 +282,17 @@ impl Loader {
             read.map(|bytes| self.in_utf_8(url, bytes)).map_err(|why| state.leave_out(url, &why)).ok()?
         };
         state.bytes += bytes.len() as u64;
+        let bytes = if svg::may_be(&bytes) { state.vet_svg(url, bytes, left)? } else { bytes };
         match pixels(&bytes) {
             Some(pixels) if state.pixels.saturating_add(pixels) > self.limits.image_pixels => {
-                state.leave_out(url, "the page's images have more pixels than are taken");
+                state.leave_out(url, TOO_MANY_PIXELS);
                 None
             }
             pixels => {
                 state.pixels += pixels.unwrap_or(0);
+                if seems_font(&bytes) {
+                    state.fonts.insert(url.as_str().to_owned());
+                }
                 Some(bytes)
             }
         }
@@ -275,10 +352,41 @@ impl Loader {
 }
 
 impl State {
+    /// A picture of SVG, as the engine may have it; anything else as it is.
+    fn vet_svg(&mut self, url: &Url, bytes: Vec<u8>, bytes_max: u64) -> Option<Vec<u8>> {
+        match svg::vet_file(&bytes, bytes_max) {
+            Ok(None) => Some(bytes),
+            Ok(Some((fixed, vetted))) => self.note_svg(vetted).then_some(fixed).or_else(|| {
+                self.leave_out(url, TOO_MANY_PIXELS);
+                None
+            }),
+            Err(why) => {
+                self.leave_out(url, why);
+                None
+            }
+        }
+    }
+
+    /// Whether the page may have this picture, too.
+    fn note_svg(&mut self, vetted: Vetted) -> bool {
+        let pixels = self.pixels.saturating_add(vetted.pixels);
+        if pixels > self.pixels_max {
+            return false;
+        }
+        self.pixels = pixels;
+        self.svg.merge(vetted);
+        true
+    }
+
     fn leave_out(&mut self, url: &Url, why: &str) {
-        if self.left_out.len() < LEFT_OUT_MAX {
-            let shown: String = url.as_str().chars().take(200).collect();
-            self.left_out.push(format!("{shown}: {why}"));
+        self.say_left_out(shown(url), why);
+    }
+
+    fn say_left_out(&mut self, what: String, why: &str) {
+        if let Some((_, all)) = self.left_out.iter_mut().find(|(known, _)| known == why) {
+            all.push(what);
+        } else if self.left_out.len() < LEFT_OUT_MAX {
+            self.left_out.push((why.to_owned(), vec![what]));
         }
     }
 }
@@ -289,10 +397,7 @@ impl NetProvider for Loader {
         if !self.admit(&request.url) {
             return handler.bytes(asked, Bytes::new());
         }
-        let mut url = request.url;
-        if url.scheme() != "data" {
-            url.set_fragment(None);
-        }
+        let url = without_place(request.url);
         if is_of_network(url.as_str()) {
             self.state().pending.push(Pending { url, asked, handler });
             return;
@@ -302,8 +407,21 @@ impl NetProvider for Loader {
     }
 }
 
+/// The address of what a place is in.
+fn without_place(mut url: Url) -> Url {
+    if url.scheme() != "data" {
+        url.set_fragment(None);
+    }
+    url
+}
+
+/// The beginning of an address, for people.
+fn shown(url: &Url) -> String {
+    url.as_str().chars().take(200).collect()
+}
+
 /// The pixels of an image; none, if it is no image that can be decoded.
-fn pixels(bytes: &[u8]) -> Option<u64> {
+pub(crate) fn pixels(bytes: &[u8]) -> Option<u64> {
     let format = image::guess_format(bytes).ok()?;
     let (width, height) =
         image::ImageReader::with_format(Cursor::new(bytes), format).into_dimensions().ok()?;

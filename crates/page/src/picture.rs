@@ -127,7 +127,8 @@ pub(crate) fn to_entry(
         (Some(_), true) => SCROLL_BOUND,
         (Some(_), false) => 0,
     };
-    let names_all_fonts = origin.view == View::DOCUMENT || list.is_some() && height >= made.content.1;
+    let is_whole = list.is_some() && height >= made.content.1;
+    let names_all_fonts = origin.view == View::DOCUMENT || is_whole && !made.has_drawn_text;
     let flags = if names_all_fonts { flags } else { flags | ALL_FONTS };
     let list = list.unwrap_or_default();
     let mut kept_fonts = Vec::new();

@@ -6,6 +6,7 @@ use blitz_dom::BaseDocument;
 use kurbo::{Affine, Rect};
 use peniko::{Color, Fill};
 
+use crate::bounded::Bounded;
 use crate::error::PageError;
 use crate::view::View;
 
@@ -40,9 +41,18 @@ pub(crate) fn rasterize(
 
 /// The viewport of a page that is laid out.
 pub(crate) fn direct(engine: &mut BaseDocument, view: View) -> Pixels {
-    rasterize(view, Vec::new(), |painter| {
-        blitz_paint::paint_scene(painter, engine, view.scale_factor_f64(), view.width, view.height, 0, 0);
-    })
+    rasterize(view, Vec::new(), |painter| paint_scene(painter, engine, view, (view.width, view.height)))
+}
+
+/// Has the engine paint its page, from where it is scrolled to, but for what would take no end.
+pub(crate) fn paint_scene(
+    scene: &mut impl PaintScene,
+    engine: &mut BaseDocument,
+    view: View,
+    (width, height): (u32, u32),
+) {
+    let mut bounded = Bounded::new(scene);
+    blitz_paint::paint_scene(&mut bounded, engine, view.scale_factor_f64(), width, height, 0, 0);
 }
 
 impl Pixels {

@@ -14,6 +14,7 @@ use kurbo::Affine;
 use crate::limits::PICTURE_HEIGHT_MAX;
 use crate::list::Strip;
 use crate::list::stays::{self, Scrolls};
+use crate::pixels::paint_scene;
 use crate::view::View;
 
 /// What the engine paints with all its clipping; it has 1,024.
@@ -86,10 +87,9 @@ fn rule(
 
 /// What the engine paints of some lines of the page, the first of which is at the top.
 fn lines(engine: &mut BaseDocument, view: View, first: u32, (width, count): (u32, u32)) -> Scene {
-    let scale = view.scale_factor_f64();
-    engine.set_viewport_scroll(Point { x: 0.0, y: f64::from(first) / scale });
+    engine.set_viewport_scroll(Point { x: 0.0, y: f64::from(first) / view.scale_factor_f64() });
     let mut scene = Scene::new();
-    blitz_paint::paint_scene(&mut scene, engine, scale, width, count, 0, 0);
+    paint_scene(&mut scene, engine, view, (width, count));
     scene
 }
 

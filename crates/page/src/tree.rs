@@ -5,12 +5,18 @@
 use std::collections::HashSet;
 
 use blitz_dom::{Attribute, DocumentMutator, LocalName, Namespace as Url, NodeId, Prefix, QualName};
-use holdfast_dom::{Damage, Document, DomError, Kind, Namespace, Node};
+use holdfast_dom::{AttributeRef, Damage, Document, DomError, Kind, Namespace, Node};
+
+use crate::forms::{self, Shown};
+use crate::hints;
+use crate::spans::Spans;
+use crate::svg::{Pictures, Vetted, is_plain, leads_out, xml_text};
 
 /// A node of the document, and what it is in the engine.
 pub(crate) type Pair = (u32, NodeId);
 
-/// Builds the tree below the engine's root. Of the elements in `without` the engine takes no style sheet.
+/// Builds the tree below the engine's root. Of the elements in `without` the engine takes no style sheet; of the pictures it gets what
+/// [`svg`](crate::svg) lets through.
 ///
 /// # Errors
 /// [`DomError::Damaged`] when the document is not what it was.
@@ -18,44 +24,123 @@ pub(crate) fn build(
     document: &Document<'_>,
     root: NodeId,
     without: &HashSet<u32>,
+    pictures: &Pictures,
+    spans: &Spans,
     tree: &mut DocumentMutator<'_>,
 ) -> Result<Vec<Pair>, DomError> {
     let mut pairs = Vec::with_capacity(document.size().nodes as usize);
     // The next node and its parent in the engine; what comes after it is behind it.
-    let mut next: Vec<(Node<'_>, NodeId)> =
-        document.root().first_child().map(|first| (first, root)).into_iter().collect();
+    let mut next: Vec<(Node<'_>, NodeId, Option<&Vetted>)> =
+        document.root().first_child().map(|first| (first, root, None)).into_iter().collect();
     let mut steps_left = document.size().nodes;
-    while let Some((node, parent)) = next.pop() {
+    let mut without_texts: HashSet<u32> = HashSet::new();
+    let mut captions: HashSet<u32> = HashSet::new();
+    while let Some((node, parent, within)) = next.pop() {
         // A damaged document can lead in a circle.
         steps_left = match steps_left.checked_sub(1) {
             Some(left) => left,
             None => return Err(DomError::Damaged(Damage::Node { node: node.id() })),
         };
         if let Some(sibling) = node.next_sibling() {
-            next.push((sibling, parent));
+            next.push((sibling, parent, within));
         }
         match node.kind() {
+            // The engine writes a picture as XML, where what HTML has as text could be elements.
+            Kind::Element if within.is_some() && !is_drawn(node) => {}
+            Kind::Element if captions.contains(&node.id()) => {}
             Kind::Element => {
                 let is_without = without.contains(&node.id());
-                let made = tree.create_element(name_of(node), attributes_of(node, is_without));
+                let is_outermost = within.is_none();
+                let (within, is_refused) = match (within, pictures.get(&node.id())) {
+                    (Some(within), _) => (Some(within), false),
+                    (None, Some(Ok(vetted))) => (Some(vetted), false),
+                    (None, Some(Err(_))) => (None, true),
+                    (None, None) => (None, false),
+                };
+                let mut attributes = attributes_of(node, is_without, within, spans);
+                if let (Some(vetted), true) = (within, is_outermost)
+                    && let (Some(family), None) = (&vetted.family, node.attribute("font-family"))
+                {
+                    attributes.push(plain_attribute("font-family", family));
+                }
+                if let Some(caption) = caption_of(node) {
+                    // The engine leaves it out of the table.
+                    let made =
+                        tree.create_element(name_of(caption), attributes_of(caption, false, None, spans));
+                    pairs.push((caption.id(), made));
+                    tree.append_children(parent, &[made]);
+                    captions.insert(caption.id());
+                    next.extend(caption.first_child().map(|child| (child, made, None)));
+                }
+                let shown = forms::shown(node);
+                if let Shown::Placeholder(text) = &shown {
+                    attributes.push(plain_attribute("value", text));
+                }
+                if let Shown::Placeholder(_) | Shown::PlaceholderText(_) = &shown {
+                    attributes.push(plain_attribute(forms::MARK, "placeholder"));
+                }
+                let made = tree.create_element(name_of(node), attributes);
                 pairs.push((node.id(), made));
                 tree.append_children(parent, &[made]);
-                let is_empty = is_without && node.name() == Some("style");
+                let mut is_empty = is_without && node.name() == Some("style") || is_refused;
+                match shown {
+                    Shown::Text(text) | Shown::PlaceholderText(text) => {
+                        let text = tree.create_text_node(&text);
+                        tree.append_children(made, &[text]);
+                        is_empty = true;
+                    }
+                    Shown::WithoutTexts => {
+                        without_texts.insert(node.id());
+                    }
+                    Shown::Own | Shown::Placeholder(_) => {}
+                }
                 if let (Some(child), false) = (node.first_child(), is_empty) {
-                    next.push((child, made));
+                    next.push((child, made, within));
                 }
             }
+            Kind::Text if node.parent().is_some_and(|parent| without_texts.contains(&parent.id())) => {}
             Kind::Text => {
-                let made = tree.create_text_node(node.data().unwrap_or_default());
+                let text = node.data().unwrap_or_default();
+                let made = match within {
+                    Some(vetted) => tree.create_text_node(&xml_text(&vetted.without_patterns(text))),
+                    None => tree.create_text_node(text),
+                };
                 tree.append_children(parent, &[made]);
             }
             _ => {}
         }
     }
+    pairs.sort_unstable_by_key(|(number, _)| *number);
     match document.damage() {
         Some(damage) => Err(DomError::Damaged(damage)),
         None => Ok(pairs),
     }
+}
+
+/// What stands above a table.
+fn caption_of(table: Node<'_>) -> Option<Node<'_>> {
+    let is =
+        |node: Node<'_>, name: &str| node.name() == Some(name) && node.namespace() == Some(Namespace::Html);
+    is(table, "table").then(|| table.children().find(|child| is(*child, "caption"))).flatten()
+}
+
+fn plain_attribute(name: &str, value: &str) -> Attribute {
+    Attribute { name: QualName::new(None, Url::default(), LocalName::from(name)), value: value.to_owned() }
+}
+
+/// Whether an element within a picture is part of it.
+fn is_drawn(node: Node<'_>) -> bool {
+    node.namespace() == Some(Namespace::Svg) && node.name().is_some_and(is_plain)
+}
+
+/// Whether an attribute within a picture can be written as XML. The engine declares what it needs itself.
+fn can_be_written(attribute: &AttributeRef<'_>) -> bool {
+    is_plain(attribute.name)
+        && match attribute.namespace {
+            Namespace::None => attribute.name != "xmlns",
+            Namespace::XLink | Namespace::Xml => true,
+            _ => false,
+        }
 }
 
 fn name_of(node: Node<'_>) -> QualName {
@@ -63,18 +148,36 @@ fn name_of(node: Node<'_>) -> QualName {
     QualName::new(None, Url::from(namespace.url()), LocalName::from(node.name().unwrap_or_default()))
 }
 
-fn attributes_of(node: Node<'_>, is_without: bool) -> Vec<Attribute> {
+fn attributes_of(node: Node<'_>, is_without: bool, within: Option<&Vetted>, spans: &Spans) -> Vec<Attribute> {
     let is_frame = matches!(node.name(), Some("iframe" | "frame" | "object" | "embed"));
     let is_link = node.name() == Some("link");
     let loads = |name: &str| {
         is_frame && matches!(name, "src" | "srcdoc" | "data") || is_link && is_without && name == "href"
     };
     // The engine knows relations in small letters only.
-    let value = |name: &str, value: &str| {
-        if is_link && name == "rel" { value.to_ascii_lowercase() } else { value.to_owned() }
+    let value = |name: &str, value: &str| match within {
+        Some(vetted) => {
+            let value = xml_text(&vetted.without_patterns(value)).into_owned();
+            match &vetted.family {
+                Some(family) if name == "font-family" => format!("{value}, {family}"),
+                _ => value,
+            }
+        }
+        None if is_link && name == "rel" => value.to_ascii_lowercase(),
+        // The engine knows numbers alone, and cuts them within letters.
+        None if name == "bgcolor" => hints::color(value).unwrap_or_default(),
+        None => spans.value(node, name).unwrap_or_else(|| value.to_owned()),
     };
+    // A list from nought is one from before the first number to the engine, which has none.
+    let is_nought =
+        |name: &str, value: &str| name == "start" && value.trim().trim_start_matches('0').is_empty();
+    let element = node.name().unwrap_or_default();
     node.attributes()
-        .filter(|attribute| !loads(attribute.name))
+        .filter(|attribute| !loads(attribute.name) && !is_nought(attribute.name, attribute.value))
+        .filter(|attribute| {
+            within.is_none()
+                || can_be_written(attribute) && !leads_out(element, attribute.name, attribute.value)
+        })
         .map(|attribute| Attribute {
             name: QualName::new(
                 attribute.prefix.map(Prefix::from),

@@ -34,6 +34,12 @@ pub enum FetchError {
         /// What the server says it is.
         kind: String,
     },
+    /// Its bytes are no page, and nothing says that they are.
+    #[error("it is no page but {kind}; open it with another program")]
+    Binary {
+        /// What it seems to be.
+        kind: &'static str,
+    },
     /// It comes in a form that is not understood.
     #[error("the server sends it as {encoding:?}, which is not understood and was not asked for")]
     Encoding {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use blitz_traits::net::Url;
 
-use crate::fetch::{Answer, Fetch, FetchError, Fetched, Purpose, Wanted, folder};
+use crate::fetch::{Answer, Fetch, FetchError, Fetched, Purpose, Wanted, folder, sniff};
 
 /// Gives files, and nothing else.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +28,10 @@ impl Fetch for Files {
             io::ErrorKind::FileTooLarge => FetchError::TooLarge { bytes_max: wanted.bytes_max },
             _ => FetchError::Read(error),
         })?;
+        let is_page = wanted.purpose != Purpose::Page || is_folder || sniff::is_named_page(&path);
+        if let (false, Some(kind)) = (is_page, sniff::binary_kind(&bytes)) {
+            return Err(FetchError::Binary { kind });
+        }
         let url = if is_folder { Url::from_directory_path(&path).ok() } else { None };
         Ok(Answer::Bytes(Fetched::new(url.unwrap_or_else(|| wanted.url.clone()), bytes)))
     }

@@ -6,6 +6,8 @@ mod error;
 mod files;
 mod folder;
 pub(crate) mod freshness;
+mod sniff;
+mod tls;
 mod web;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use blitz_traits::net::Url;
-use ureq::tls::{RootCerts, TlsConfig};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
 use ureq::{Agent, Body, http};
 
-use crate::fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Missing, Purpose, Wanted};
+use crate::fetch::tls::TlsConnector;
+use crate::fetch::{Answer, Fetch, FetchError, Fetched, Files, Headers, Missing, Purpose, Wanted, sniff};
 
 /// How long is waited for a connection.
 const CONNECT: Duration = Duration::from_secs(15);
@@ -43,15 +45,8 @@ impl Web {
     /// Waits no longer than `patience` for an answer, and each part of it.
     #[must_use]
     pub fn new(patience: Duration) -> Web {
-        // The roots that the user's system trusts, so that a user's own count as well.
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = TlsConfig::builder()
-            .root_certs(RootCerts::PlatformVerifier)
-            .unversioned_rustls_crypto_provider(provider)
-            .build();
         let config = Agent::config_builder()
             .user_agent(concat!("holdfast-page/", env!("CARGO_PKG_VERSION")))
-            .tls_config(tls)
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
@@ -60,7 +55,11 @@ impl Web {
             .max_idle_connections(CONNECTIONS)
             .max_idle_connections_per_host(CONNECTIONS)
             .build();
-        Web { agent: config.into(), patience }
+        let connector =
+            ().chain(ConnectProxyConnector::default())
+                .chain(TcpConnector::default())
+                .chain(TlsConnector::default());
+        Web { agent: Agent::with_parts(config, connector, DefaultResolver::default()), patience }
     }
 
     fn ask(&self, wanted: &Wanted<'_>) -> Result<Answer, FetchError> {
@@ -91,6 +90,11 @@ impl Web {
                 check_kind(headers.get("content-type"))?;
             }
             let bytes = body(&mut response, wanted.bytes_max)?;
+            let is_said = headers.get("content-type").is_some_and(|said| !said.trim().is_empty());
+            if let (Purpose::Page, false, Some(kind)) = (wanted.purpose, is_said, sniff::binary_kind(&bytes))
+            {
+                return Err(FetchError::Binary { kind });
+            }
             return Ok(Answer::Bytes(Fetched { bytes, url, headers, at: SystemTime::now() }));
         }
         Err(FetchError::Redirects { max: REDIRECTS_MAX })

@@ -3,7 +3,7 @@
 //! The page is cut into bands of [`BAND_HEIGHT`] lines. Each has the numbers of the commands that may paint in it, in the order of
 //! painting, with the layers around them; what goes through many bands is in a list of its own. A viewport is the commands of its bands.
 
-mod cost;
+pub(crate) mod cost;
 mod extent;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]

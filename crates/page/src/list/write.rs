@@ -59,10 +59,21 @@ impl Shared {
     }
 
     fn image(&mut self, image: &ImageData) -> u32 {
-        *self.image_numbers.entry(image.data.id()).or_insert_with(|| {
+        if let Some(number) = self.image_numbers.get(&image.data.id()) {
+            return *number;
+        }
+        // Images within SVG are decoded anew each time that they are painted.
+        let is_same = |there: &ImageData| {
+            (there.width, there.height, there.format) == (image.width, image.height, image.format)
+                && there.alpha_type == image.alpha_type
+                && there.data.data() == image.data.data()
+        };
+        let number = self.images.iter().position(is_same).unwrap_or_else(|| {
             self.images.push(image.clone());
-            self.images.len() as u32 - 1
-        })
+            self.images.len() - 1
+        });
+        self.image_numbers.insert(image.data.id(), number as u32);
+        number as u32
     }
 }
 

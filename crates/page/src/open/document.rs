@@ -48,6 +48,7 @@ pub(crate) fn open_document(address: &Address, opening: &Opening<'_>) -> Result<
         resources: Vec::new(),
         left_out: Vec::new(),
         wants_network: false,
+        has_drawn_text: false,
         times: Times::default(),
     };
     let recorded = Taken { strips: Vec::new(), scroll_bound: false };

@@ -121,7 +121,15 @@ mod tests {
         let document = Document::from_bytes(parsed.bytes()).unwrap();
         let mut engine = BaseDocument::new(DocumentConfig::default());
         let root = engine.root_node().id;
-        let pairs = tree::build(&document, root, &HashSet::new(), &mut engine.mutate()).unwrap();
+        let pairs = tree::build(
+            &document,
+            root,
+            &HashSet::new(),
+            &Default::default(),
+            &Default::default(),
+            &mut engine.mutate(),
+        )
+        .unwrap();
         engine.resolve(0.0);
         let mut fragments = Fragments::default();
         let mut pieces = 0;

@@ -8,7 +8,7 @@ use holdfast_page::{Asking, FetchError, Stale};
 
 use crate::network::{anew, error_of, server, try_anew};
 use crate::processes::out;
-use crate::server::{Reply, Server, Way, plain_at_the_port_of_tls, self_made_tls};
+use crate::server::{Reply, Server, Way, own_authority_tls, plain_at_the_port_of_tls, self_made_tls};
 use crate::{Place, view};
 
 #[test]
@@ -170,6 +170,40 @@ fn a_server_for_which_the_users_certificates_vouch_is_trusted() {
     let (_, other) = self_made_tls("");
     let output = open(&place.write("other.pem", other));
     assert!(out(&output).1.contains("not trusted"), "{output:?}");
+}
+
+/// What `openssl req -x509` makes was refused, as a certificate that may sign others was not taken for a server's.
+#[test]
+fn a_trusted_certificate_may_be_its_own_authority() {
+    const PAGE: &str = "<!doctype html><title>Safe</title><p>text";
+    let place = Place::new();
+    let open = |port: u16, trusted: &str| {
+        let file = place.write("trusted.pem", trusted);
+        let url = format!("https://127.0.0.1:{port}/");
+        let mut command = place.program();
+        command
+            .args(["open", &url, "--viewport", "300x200", "--no-cache"])
+            .env("SSL_CERT_FILE", file)
+            .env_remove("SSL_CERT_DIR");
+        command.output().unwrap()
+    };
+    let (address, certificate) = own_authority_tls(PAGE, |_| {});
+    let output = open(address.port(), &certificate);
+    assert!(output.status.success() && out(&output).0.ends_with("Safe\n"), "{output:?}");
+    // One that is not named, that is over, or that is of another server, is refused as before.
+    let (_, other) = own_authority_tls("", |_| {});
+    let (over, of_over) = own_authority_tls(PAGE, |params| {
+        params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2002, 1, 1);
+    });
+    let (elsewhere, of_elsewhere) = own_authority_tls(PAGE, |params| {
+        params.subject_alt_names = vec![rcgen::SanType::DnsName("example.org".try_into().unwrap())];
+    });
+    for (port, trusted) in [(address.port(), other), (over.port(), of_over), (elsewhere.port(), of_elsewhere)]
+    {
+        let output = open(port, &trusted);
+        assert!(out(&output).1.contains("not trusted"), "{output:?}");
+    }
 }
 
 #[test]

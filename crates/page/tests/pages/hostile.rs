@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_page::{PageError, PageLimits, Tier, View, open};
 
-use crate::{Place, address, anew, limits, view};
+use crate::{Place, address, anew, limits, png, view};
 
 #[test]
 fn a_page_as_deep_as_is_taken_is_laid_out_and_a_deeper_one_is_refused() {
@@ -49,7 +49,7 @@ fn what_is_too_much_is_an_error_or_left_out_and_said() {
     );
     let notes = asking.unwrap().notes;
     assert_eq!(notes.iter().filter(|note| note.contains("asks for more")).count(), 1, "{notes:?}");
-    place.write("big.png", crate::png(20, 20, [1, 2, 3, 255]));
+    place.write("big.png", png(20, 20, [1, 2, 3, 255]));
     let notes = try_open("<img src=big.png>").unwrap().notes;
     assert!(notes.iter().any(|note| note.contains("more pixels")), "{notes:?}");
 }
@@ -109,4 +109,24 @@ fn pages_without_anything_are_white() {
         assert!(opened.pixels.bytes.iter().all(|byte| *byte == 255), "{text:?}");
         assert_eq!(place.open(&page, view(30, 20)).tier, Tier::Pixels, "{text:?}");
     }
+}
+
+/// `/bin/ls` was laid out as a page.
+#[test]
+fn binaries_are_refused_by_name() {
+    let place = Place::new();
+    let open = |name: &str, content: &[u8]| place.try_open(&place.write(name, content), view(30, 20));
+    for (name, content, kind) in [
+        ("ls", &b"\x7FELF\x02\x01\x01\0\0\0"[..], "a program (ELF)"),
+        ("a.png", &png(2, 2, [1, 2, 3, 255]), "an image (PNG)"),
+        ("data.txt", b"text\0text", "binary data"),
+    ] {
+        let refused = open(name, content).unwrap_err().to_string();
+        assert!(refused.contains(&format!("it is no page but {kind}")), "{refused}");
+    }
+    // Text without a tag, and what is named a page, are pages.
+    for (name, content) in [("notes.txt", &b"text"[..]), ("a.html", b"a\0b"), ("page", b" <p>\0x")] {
+        assert!(open(name, content).is_ok(), "{name}");
+    }
+    assert_eq!(place.cache().views().unwrap().len(), 3);
 }

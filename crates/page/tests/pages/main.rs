@@ -12,6 +12,7 @@ mod folders;
 mod givers;
 mod hostile;
 mod importing;
+mod looks;
 mod network;
 mod paragraphs;
 mod places;
@@ -21,6 +22,8 @@ mod refusals;
 mod server;
 mod sheets;
 mod snapshots;
+mod svg;
+mod typefaces;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

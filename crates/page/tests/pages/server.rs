@@ -242,14 +242,30 @@ fn answer(
 
 /// Talks TLS with a certificate that nobody has signed but itself, and says the same of everything; the certificate in PEM.
 pub(crate) fn self_made_tls(page: &'static str) -> (SocketAddr, String) {
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    tls_with(page, rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap())
+}
+
+/// As [`self_made_tls`], with a certificate that is its own authority, as `openssl req -x509` makes them.
+pub(crate) fn own_authority_tls(
+    page: &'static str,
+    describe: impl FnOnce(&mut rcgen::CertificateParams),
+) -> (SocketAddr, String) {
+    let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    describe(&mut params);
+    tls_with(page, params)
+}
+
+fn tls_with(page: &'static str, params: rcgen::CertificateParams) -> (SocketAddr, String) {
+    let signing_key = rcgen::KeyPair::generate().unwrap();
+    let cert = params.self_signed(&signing_key).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
+        .with_single_cert(vec![cert.der().clone()], key)
         .unwrap();
     let config = Arc::new(config);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -267,7 +283,7 @@ pub(crate) fn self_made_tls(page: &'static str) -> (SocketAddr, String) {
             }
         }
     });
-    (address, made.cert.pem())
+    (address, cert.pem())
 }
 
 /// Takes what is TLS for a bad request, as servers do that talk none.
