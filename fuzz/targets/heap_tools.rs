@@ -42,9 +42,18 @@ struct Input {
 #[derive(Arbitrary, Debug)]
 enum Edit {
     /// A field of a header slot, of both if `both`.
-    Field { at: u16, width: u8, value: Value, both: bool },
+    Field {
+        at: u16,
+        width: u8,
+        value: Value,
+        both: bool,
+    },
     /// Any bytes, in the first pages or in the data area.
-    Bytes { at: u16, is_data: bool, bytes: Vec<u8> },
+    Bytes {
+        at: u16,
+        is_data: bool,
+        bytes: Vec<u8>,
+    },
     Length(Value),
 }
 
@@ -125,7 +134,9 @@ impl Scene {
         // SAFETY: plain system calls with valid arguments.
         unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-            for (resource, most) in [(libc::RLIMIT_FSIZE, FILE_BYTES_MAX), (libc::RLIMIT_DATA, DATA_BYTES_MAX)] {
+            for (resource, most) in
+                [(libc::RLIMIT_FSIZE, FILE_BYTES_MAX), (libc::RLIMIT_DATA, DATA_BYTES_MAX)]
+            {
                 let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
                 libc::setrlimit(resource, &limit);
             }
@@ -190,7 +201,11 @@ impl Scene {
             Step::Grants => {
                 drop(names.grants(&words, &key)?);
                 let to = KeyFingerprint::from_bytes([7; 32]);
-                names.grant(&words, &key, Grant::new(to, None, Rights::Write { quota_bytes: Some(u64::MAX) }))?;
+                names.grant(
+                    &words,
+                    &key,
+                    Grant::new(to, None, Rights::Write { quota_bytes: Some(u64::MAX) }),
+                )?;
                 names.revoke_all(&words, &key)?;
             }
             Step::Tidy => {

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use holdfast_sys::child::{Status, reap};
-use holdfast_trace::{Ending, Event, Recording};
+use holdfast_trace::{Event, Recording};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ground::{Ground, Work};
@@ -177,14 +177,14 @@ pub(super) fn record(ground: &Ground, work: &Work) -> io::Result<Recorded> {
     let mut recorded = Recorded { peak_bytes, ..Recorded::default() };
     let mut recording = Recording::open(&file).map_err(Error::other)?;
     for event in recording.by_ref() {
-        match event.map_err(Error::other)? {
+        match event {
             Event::Call(_) => recorded.calls += 1,
             Event::Lost { events } => recorded.lost += events,
             _ => {}
         }
     }
     match recording.ending() {
-        Some(Ending::Complete(_)) => Ok(recorded),
+        Some(ending) if ending.is_complete() => Ok(recorded),
         ending => Err(Error::other(format!("the recording is not complete: {ending:?}"))),
     }
 }
@@ -207,7 +207,7 @@ pub(super) fn attach(ground: &Ground, backend: &'static str) -> io::Result<Durat
     }
     let began_ns = began.tv_sec as u64 * 1_000_000_000 + began.tv_nsec as u64;
     for event in Recording::open(&file).map_err(Error::other)? {
-        if let Event::Began { at_ns, .. } = event.map_err(Error::other)? {
+        if let Event::Began { at_ns, .. } = event {
             return Ok(Duration::from_nanos(at_ns.saturating_sub(began_ns)));
         }
     }

@@ -309,9 +309,8 @@ mod tests {
         heap.create_root("kept", 64).unwrap();
         drop(heap.close());
         region.close().unwrap();
-        let readers: Vec<_> = (0..3)
-            .map(|_| open_data_heap(names.open_read_only(&name, &key).unwrap()).unwrap())
-            .collect();
+        let readers: Vec<_> =
+            (0..3).map(|_| open_data_heap(names.open_read_only(&name, &key).unwrap()).unwrap()).collect();
         let places: Vec<_> = readers.iter().map(|(heap, _)| heap.root("kept").unwrap().pointer).collect();
         assert!(places[0] != places[1] && places[1] != places[2] && places[0] != places[2]);
         // A program that follows pointers gets no copy at another address.

@@ -1,7 +1,6 @@
 //! `holdfast keeper`: runs a keeper, or asks the one that runs. Where none does, `flush` and `status` do what they can
 //! themselves.
 
-
 use holdfast_keeper::{
     Cause, Client, Config, DatabaseStatus, FlushReport, Guard, Keeper, KeeperError, Kind, LeftWhy, PoolLimit,
     Profile, ServePolicy, ServedStatus, Sources, Status, thaw_left_over,

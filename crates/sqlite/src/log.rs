@@ -180,7 +180,14 @@ impl Log {
         match private_options().read(true).open(path) {
             Ok(file) => {
                 let bytes = file.metadata()?.len();
-                Ok(Some(Log { file, path: path.to_owned(), bytes, names: None, tip: None, buffer: Vec::new() }))
+                Ok(Some(Log {
+                    file,
+                    path: path.to_owned(),
+                    bytes,
+                    names: None,
+                    tip: None,
+                    buffer: Vec::new(),
+                }))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),

@@ -2,7 +2,7 @@
 //!
 //! Invariant: everything is set up before the first connection is opened.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use holdfast_sqlite::{Host, Vfs, register};
@@ -49,6 +49,22 @@ pub fn set_up() -> Result<(), String> {
             uri_parameter: ffi::sqlite3_uri_parameter,
             filename_journal: ffi::sqlite3_filename_journal,
             filename_wal: ffi::sqlite3_filename_wal,
+            uri_key: ffi::sqlite3_uri_key,
+            auto_extension: std::mem::transmute::<
+                *const (),
+                unsafe extern "C" fn(unsafe extern "C" fn()) -> i32,
+            >(ffi::sqlite3_auto_extension as *const ()),
+            file_control: std::mem::transmute::<
+                unsafe extern "C" fn(*mut ffi::sqlite3, *const c_char, i32, *mut c_void) -> i32,
+                unsafe extern "C" fn(*mut c_void, *const c_char, i32, *mut c_void) -> i32,
+            >(ffi::sqlite3_file_control),
+            create_function_v2: std::mem::transmute::<*const (), holdfast_sqlite::CreateFunction>(
+                ffi::sqlite3_create_function_v2 as *const (),
+            ),
+            result_text: std::mem::transmute::<
+                *const (),
+                unsafe extern "C" fn(*mut c_void, *const c_char, i32, isize),
+            >(ffi::sqlite3_result_text as *const ()),
         }
     };
     // SAFETY: SQLite may be initialised at any time.
