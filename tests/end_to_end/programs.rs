@@ -248,7 +248,8 @@ fn an_applets_own_status_is_told_from_holdfasts() {
     }
     let trapping = victim("stores_half_and_traps");
     let trapping = trapping.to_str().unwrap();
-    let others: [(&str, &[&str], &[&str], i32, &str); 5] = [
+    type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str], i32, &'a str);
+    let others: [Case<'_>; 5] = [
         ("/bin/sleep", &["--timeout", "100ms"], &["5"], 124, "time-limit"),
         ("/bin/sh", &["--cpu-time", "100ms"], &["-c", "while :; do :; done"], 124, "time-limit"),
         (trapping, &[], &[], 134, "crashed"),

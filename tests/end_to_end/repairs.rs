@@ -118,7 +118,8 @@ fn flipped_bits_in_the_allocators_tables_are_turned_back() {
 /// since, is not even named.
 #[test]
 fn check_proposes_the_repair_that_loses_nothing() {
-    let damages: [(fn(&mut Vec<u8>), &str); 4] = [
+    type Damage = (fn(&mut Vec<u8>), &'static str);
+    let damages: [Damage; 4] = [
         (|image| image[DATA_OFFSET + 2048] ^= 0x10, "contradiction"),
         // The superblock: the heap cannot be opened at all.
         (|image| image[DATA_OFFSET + 80] ^= 0x10, "the heap"),

@@ -112,7 +112,9 @@ mod tests {
             ("<p a", 1),
             ("</p a b=c d", 3),
             ("<p/a/b", 2),
-            ("<p =a =b", 2),
+            // The first `=` begins a name, the second one leads to its value.
+            ("<p =a =b", 1),
+            ("<p =a b", 2),
             ("<p a = b c= 'd e>f' g=\"h i>j\"k", 4),
             ("<p a=b/c d", 2),
             ("<p a=\"x y z", 1),

@@ -184,8 +184,11 @@ fn a_recording_that_cannot_be_begun_says_so() {
 
 /// A recording of an earlier version, as that version wrote it: `events()` with a second between each two.
 fn golden(version: u32) -> Vec<u8> {
-    let path = format!("{}/tests/golden/recording-{version}.trace", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read(path).unwrap()
+    let path = format!("{}/tests/golden/recording-{version}.txt", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let digits: String = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let (bytes, _) = digits.as_bytes().as_chunks::<2>();
+    bytes.iter().map(|byte| u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 16).unwrap()).collect()
 }
 
 /// Earlier versions are read in whole, up to a cut, and behind damage; they do not say how many events there were.
