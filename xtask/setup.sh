@@ -131,6 +131,11 @@ packages_for_windows() {
   done
 }
 
+# What commands of README and guides need that nothing else here does.
+packages_for_documentation() {
+  command -v xxd >/dev/null || echo xxd
+}
+
 # What logs of strace are read from, and the kernel's own list of calls.
 packages_for_reports() {
   command -v strace >/dev/null || echo strace
@@ -370,7 +375,8 @@ set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_tracing) $(packages_for_c_programs) $(packages_for_c_applets) \
     $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications) \
-    $(packages_for_sqlite) $(packages_for_buses) $(packages_for_reports) $(packages_for_pages) $(packages_for_windows)
+    $(packages_for_sqlite) $(packages_for_buses) $(packages_for_reports) $(packages_for_pages) $(packages_for_windows) \
+    $(packages_for_documentation)
   install_what_libelf_needs
   install_clang_runtime
   fetch_video
