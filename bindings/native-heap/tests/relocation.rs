@@ -96,8 +96,11 @@ impl Home {
         for directory in ["home/store", "pool"] {
             for entry in std::fs::read_dir(self.0.path().join(directory)).unwrap() {
                 let entry = entry.unwrap();
-                let target = copy.0.path().join(directory).join(entry.file_name());
-                std::fs::copy(entry.path(), target).unwrap();
+                // The pool of the copy has its own owner: a link.
+                if entry.file_type().unwrap().is_file() {
+                    let target = copy.0.path().join(directory).join(entry.file_name());
+                    std::fs::copy(entry.path(), target).unwrap();
+                }
             }
         }
         copy

@@ -54,7 +54,7 @@ pub(crate) enum Class {
 }
 
 /// What limits and options are called in texts that are written for Rust and for the command line, and in Python.
-const WORDS: [(&str, &str); 13] = [
+const WORDS: &[(&str, &str)] = &[
     ("raise it with --memory", "raise the limit memory"),
     ("; check the path after --dir", "; check the path"),
     ("(--timeout) for the first run", "(timeout of a run, compile_timeout of an applet) for the first time"),

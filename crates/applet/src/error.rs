@@ -64,7 +64,7 @@ pub enum Failure {
             "without serving calls; it has to register functions (holdfast_export) and call holdfast_serve, or be run to \
              its end with `holdfast run`"
         } else {
-            "before it served calls; what it wrote on its standard error says why"
+            "before it served calls (holdfast_serve); what it wrote on its standard error says why"
         }
     )]
     NotServing {

@@ -111,7 +111,10 @@ fn leading_number(value: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn spans(source: &str) -> (Vec<(Option<String>, Option<String>)>, bool) {
+    /// `colspan` and `rowspan` of a cell.
+    type Cell = (Option<String>, Option<String>);
+
+    fn spans(source: &str) -> (Vec<Cell>, bool) {
         let page = holdfast_dom::LoosePage::parse(source.as_bytes(), &Default::default()).unwrap();
         let document = page.open().unwrap();
         let spans = Spans::of(&document);
