@@ -20,6 +20,8 @@ impl Rules {
             (r"\b20[0-9]{2}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?)?", "DATE"),
             (r"\b1[0-9]{9}\b", "TIME"),
             (r"\b[0-9]+(\.[0-9]+)? ?(ns|us|ms|s)\b", "DURATION"),
+            // Of data with a point in time in it.
+            (r"differ in [0-9]+ bytes", "differ in BYTES"),
             (r"[ \t]+", " "),
             // Rules of tables, which are as long as their columns.
             (r"-{3,}", "---"),

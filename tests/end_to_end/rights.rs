@@ -26,6 +26,8 @@ fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         match path.symlink_metadata() {
             Ok(metadata) if metadata.is_dir() => walk(&path, found),
+            // A link has no mode of its own: the one that names a pool's owner lies in a directory that is walked here.
+            Ok(metadata) if metadata.is_symlink() => {}
             Ok(_) => found.push(path),
             // What a keeper makes for a moment.
             Err(_) => {}

@@ -162,8 +162,8 @@ fn assert_is_told(scratch: &Scratch, told: &crate::Told, path: &str, why: &str) 
 #[test]
 fn a_recording_on_a_full_disk_says_what_is_missing() {
     let scratch = scratch();
-    let place = tempfile::tempdir().unwrap();
-    let kept = place.path().join("kept.trace");
+    let (place, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let kept = copies.path().join("kept.trace");
     // A small tmpfs that only the shell's own mount name space has.
     let script = "mount -t tmpfs -o size=32k none \"$1\" || exit 77
         cd \"$1\"; kept=$2; shift 2; \"$@\"; status=$?; cp full.trace \"$kept\"; exit $status";
@@ -183,7 +183,6 @@ fn a_recording_on_a_full_disk_says_what_is_missing() {
             println!("not run: a full disk, as only root can make one: {}", told.err);
             return;
         }
-        // What the tmpfs hides is the file that was copied.
         assert_is_told(&scratch, &told, kept.to_str().unwrap(), "No space left on device");
     }
 }

@@ -192,7 +192,7 @@ fn a_recording_keeps_what_crosses_and_two_are_set_beside_each_other() {
     std::fs::write(at("torn.trace"), &bytes[..bytes.len() / 2]).unwrap();
     let torn = tell(scratch.holdfast().args(["trace", "report", &at("torn.trace"), "--by", "crossing"]));
     assert!(
-        torn.status == 0 && torn.out.contains("No process recorded what crossed"),
+        torn.status == 5 && torn.out.contains("No process recorded what crossed"),
         "{}{}",
         torn.out,
         torn.err
