@@ -191,7 +191,8 @@ pub(crate) fn drive() {
             writer.kill();
             system.unmount();
             system.mount().unwrap();
-            let said = Ground::new().run(&["count", database]).well();
+            ground.lose_pool();
+            let said = ground.run(&["count", database]).well();
             let rows: usize = said.strip_prefix("rows ").unwrap().parse().unwrap();
             assert!(rows >= least, "{} on {}: {rows} of {least} commits", fault.name, kind.name);
             system.unmount();

@@ -46,10 +46,9 @@ pub(crate) fn drive() {
         let mut system = FileSystem::new(kind, disks.folder.path()).unwrap();
         let mut trials = Trials::of("S6", kind.name, CUTS);
         let mut least = 0;
+        let ground = Ground::new();
         while let Some(mut trial) = trials.next() {
             system.mount().unwrap();
-            // A pool of its own: that of the last trial went with the power.
-            let ground = Ground::new();
             let (path, acknowledged) =
                 (system.place.join("main.db"), ground.folder.path().join("acknowledged"));
             let words = [
@@ -66,6 +65,7 @@ pub(crate) fn drive() {
             system.cut_power();
             writer.hear("dark");
             writer.kill();
+            ground.lose_pool();
             least = found + told;
             system.unmount();
         }

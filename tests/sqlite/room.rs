@@ -61,7 +61,7 @@ pub(crate) fn fill(folder: &Path) {
     let path = folder.join("main.db");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["a_side_plays_its_role", "--exact", "--nocapture", "--test-threads=1"]);
-    command.env("HOLDFAST_SQLITE_ROLE", format!("left\n{}", path.display()));
+    command.env("HOLDFAST_TEST_ROLE", format!("left\n{}", path.display()));
     command.env("HOLDFAST_HOME", places.home()).env("HOLDFAST_POOL", &pool);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

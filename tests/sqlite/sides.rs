@@ -66,6 +66,11 @@ impl Ground {
         Ground { folder: in_memory(), pool: in_memory() }
     }
 
+    /// Takes the pool away, as the end of the boot does; the home stays.
+    pub(crate) fn lose_pool(&self) {
+        std::fs::remove_dir_all(self.pool.path().join("pool")).unwrap();
+    }
+
     pub(crate) fn database(&self) -> PathBuf {
         self.folder.path().join("main.db")
     }

@@ -166,14 +166,14 @@ fn a_list_that_would_be_painted_without_end_is_damage_however_right_its_sums_are
     }
 }
 
-/// Copies all files of a folder, in their places.
+/// Copies all files of a folder, in their places. The pool's owner, a link, is that of the copy when it is used.
 fn copy_files(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let (path, target) = (entry.as_ref().unwrap().path(), to.join(entry.as_ref().unwrap().file_name()));
         if path.is_dir() {
             std::fs::create_dir_all(&target).unwrap();
             copy_files(&path, &target);
-        } else {
+        } else if path.is_file() {
             std::fs::copy(&path, &target).unwrap();
         }
     }

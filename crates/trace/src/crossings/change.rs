@@ -128,7 +128,7 @@ impl CrossingChanges {
             let without = side.iter().filter(|run| run.is_none()).count();
             if without > 0 {
                 notes.push(format!(
-                    "{without} of {} of {letter} traced without --sandbox.",
+                    "Without --sandbox: {without} of {} of {letter}.",
                     counted(side.len(), "run")
                 ));
             }

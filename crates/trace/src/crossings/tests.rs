@@ -229,7 +229,7 @@ fn what_one_side_crosses_and_the_other_does_not_is_beside_each_other() {
     let coloured = change_terminal(&changes, &Look { colour: true, ..Look::default() });
     assert!(coloured.starts_with("\n\u{1b}[1;36mCrossings\u{1b}[0m\n"), "{coloured:?}");
     let half = CrossingChanges::of(&[Some(&with)], &[None]).unwrap();
-    assert!(half.notes[0].contains("B were traced without --sandbox"), "{:?}", half.notes);
+    assert!(half.notes[0].contains("Without --sandbox: 1 of 1 run of B"), "{:?}", half.notes);
     assert_eq!(CrossingChanges::of(&[None], &[None]), None);
 }
 
