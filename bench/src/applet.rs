@@ -5,6 +5,7 @@
 
 mod call;
 mod channel;
+mod compile;
 #[allow(unsafe_code, reason = "a word in shared memory is what is slept on")]
 mod futex;
 mod heap_access;
@@ -29,10 +30,11 @@ pub const PEER: &str = "other-side";
 /// A part of the suite.
 type Section = (&'static str, fn(usize, &mut Outcome) -> io::Result<()>);
 
-const SECTIONS: [Section; 5] = [
+const SECTIONS: [Section; 6] = [
     ("channel", channel::run),
     ("call", call::run),
     ("spawn", spawn::run),
+    ("compile", compile::run),
     ("md5", md5::run),
     ("heap_access", heap_access::run),
 ];
@@ -69,6 +71,6 @@ mod tests {
     #[test]
     fn a_section_that_does_not_exist_is_answered_with_those_that_do() {
         let complaint = run(1, Some("calls"), &mut |_| {}).unwrap_err().to_string();
-        assert!(complaint.contains("channel, call, spawn, md5, heap_access"), "{complaint}");
+        assert!(complaint.contains("channel, call, spawn, compile, md5, heap_access"), "{complaint}");
     }
 }

@@ -11,7 +11,7 @@ proc holdfast_release {path} {
   set channel [holdfast_open_command $path rb]
   set head [read $channel 100]
   close $channel
-  if {[string range $head 72 77] ne "HOLDFS"} return
+  if {[string range $head 72 74] ne "HF3"} return
   # In use is no reason to fail: the test looks at what is there.
   if {[catch {sqlite3 holdfast_asks $path}]} return
   catch {holdfast_asks eval {PRAGMA holdfast_release}}
