@@ -184,8 +184,14 @@ pub(crate) fn applet_error(py: Python<'_>, error: &AppletError) -> PyErr {
     let mut text = error.to_string();
     if matches!(error.failure, Failure::NotServing { status } if status != 0) {
         let written = String::from_utf8_lossy(&error.stderr);
-        let last = written.lines().last().unwrap_or_default();
-        text = format!("{text}: {}", last.chars().filter(|c| !c.is_control()).collect::<String>());
+        let last: String =
+            written.lines().last().unwrap_or_default().chars().filter(|c| !c.is_control()).collect();
+        text = match last.as_str() {
+            "" => format!(
+                "{text}, which output=\"capture\" brings here; if it is that no heap was granted, pass heap=\"NAME\""
+            ),
+            last => format!("{text}: {last}"),
+        };
     }
     raise(py, class, text, |fields: &Bound<'_, PyDict>| {
         common(error, fields)?;

@@ -5,7 +5,9 @@
 use crate::bandwidth;
 use crate::freeze::parse_note;
 use crate::served::fuzzing::{parse_lease_note, parse_served_answer, parse_served_request};
-use crate::wire::{ANSWER_BYTES_MAX, Ask, REQUEST_BYTES_MAX, VERSION, length, parse_answer, parse_request};
+use crate::wire::{
+    ANSWER_BYTES_MAX, Answer, Ask, REQUEST_BYTES_MAX, VERSION, length, parse_answer, parse_request,
+};
 
 /// A frame of any kind: requests and answers of both protocols.
 pub fn frame(bytes: &[u8]) {
@@ -13,9 +15,7 @@ pub fn frame(bytes: &[u8]) {
     parse_served_request(bytes);
     if length(bytes).is_some_and(|length| length <= ANSWER_BYTES_MAX) {
         let body = bytes.get(4..).unwrap_or_default();
-        if let Ok(answer) = parse_answer(body) {
-            let _ = answer.map(|answer| format!("{answer:?}"));
-        }
+        let _ = parse_answer::<Answer>(body).map(|answer| format!("{answer:?}"));
         parse_served_answer(body);
     }
 }
