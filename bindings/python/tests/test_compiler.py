@@ -32,7 +32,10 @@ def _bomb() -> bytes:
     )
     body = b"\x01" + _number(139) + b"\x7f" + code + b"\x0b"
     sections = [(1, b"\x60\0\0"), (3, b"\0"), (10, _number(len(body)) + body)]
-    return b"\0asm\x01\0\0\0" + b"".join(_section(number, content) for number, content in sections)
+    # A section that nothing reads: what was compiled before is kept, so it is another program each time.
+    unread = b"\x01x" + uuid.uuid4().bytes
+    head = b"\0asm\x01\0\0\0" + b"\0" + _number(len(unread)) + unread
+    return head + b"".join(_section(number, content) for number, content in sections)
 
 
 @pytest.fixture
