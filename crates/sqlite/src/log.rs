@@ -13,7 +13,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -158,26 +158,16 @@ impl Log {
 
     /// Opens a log to look into it: for those who ask who else has it open, this counts for nobody.
     pub(crate) fn look(path: &Path) -> io::Result<Option<Log>> {
-        match private_options().read(true).write(true).open(path) {
-            Ok(file) => {
-                let bytes = file.metadata()?.len();
-                Ok(Some(Log {
-                    file,
-                    path: path.to_owned(),
-                    bytes,
-                    names: None,
-                    tip: None,
-                    buffer: Vec::new(),
-                }))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        Log::at(path, private_options().read(true).write(true))
     }
 
     /// Opens a log of which nothing but what it says is asked.
     pub(crate) fn read_only(path: &Path) -> io::Result<Option<Log>> {
-        match private_options().read(true).open(path) {
+        Log::at(path, private_options().read(true))
+    }
+
+    fn at(path: &Path, options: &OpenOptions) -> io::Result<Option<Log>> {
+        match options.open(path) {
             Ok(file) => {
                 let bytes = file.metadata()?.len();
                 Ok(Some(Log {
