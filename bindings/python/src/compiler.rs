@@ -1,6 +1,6 @@
 //! How a host in Python starts the process that compiles WebAssembly: the interpreter, with nothing but this module.
 //!
-//! The interpreter does not contain the compiler, so it is started anew with a command that loads this very file
+//! The interpreter does not contain the compiler, so the host starts it again with a command that loads this very file
 //! and calls [`compile_worker`]. It reads no configuration, no `site-packages` and no environment (`-I -S`).
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,7 @@
 "use strict";
 
 process.env.HOLDFAST_SQLITE_DEFAULT = "1";
-// What goes wrong is told on standard error, with its reason.
+// An error goes to standard error, with its reason.
 process.env.HOLDFAST_SQLITE_LOG ??= "stderr";
 
 const Database = require("better-sqlite3");

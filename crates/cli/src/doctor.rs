@@ -113,7 +113,7 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
     findings
 }
 
-/// What a keeper lets the pool have that is told nothing else.
+/// The default limit of the pool.
 fn pool_limit() -> Finding {
     let limit = Config::default().pool_limit;
     let found = match (limit.bytes(), limit.reason()) {

@@ -29,7 +29,7 @@ enum Cause {
     Crashed,
     /// A system call that it may not make.
     Violation,
-    /// It was stopped by whoever started it.
+    /// The caller stopped it.
     Cancelled,
     /// It was not started: there is no such file, it cannot be loaded, or what it was to get is refused.
     NotStarted,

@@ -56,7 +56,7 @@ pub(crate) fn answer(charge: &Charge, asked: &Notification) -> io::Result<()> {
     let started = Turn::take().is_some_and(|turn| {
         let work = move || {
             let _turn = turn;
-            // The program has gone meanwhile; its thread's answer is nobody's.
+            // The program has ended meanwhile: no thread waits for the answer.
             let _ = serve(&inmate, &listener, &call);
         };
         quiet_thread::spawn("holdfast-null", work).is_ok()

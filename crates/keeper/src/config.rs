@@ -1,4 +1,4 @@
-//! What a keeper is told: limits, times, rates. Data only; the defaults follow the machine.
+//! The configuration of a keeper: limits, times, rates. Data only; the defaults follow the machine.
 
 use std::time::Duration;
 

@@ -57,7 +57,7 @@ pub(crate) enum Progress {
     Done,
 }
 
-/// A socket at a path that nobody else can connect to, from the first moment on: the mode of its file is that of the socket, less
+/// A socket that only its user can connect to, from the first moment on: the mode of its file is that of the socket, less
 /// the umask.
 fn bind_private(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC;

@@ -20,7 +20,7 @@ use crate::size::show_size;
 const COLUMNS: usize = SEGMENT_CHUNKS as usize;
 /// More rows are not looked at; cells stand for more chunks instead.
 const ROWS_MAX: usize = 64;
-/// Chunks that a picture or a JSON document shows, of 64 GiB: whoever made a file chose how large it says that it is.
+/// Chunks that a picture or a JSON document shows, of 64 GiB: the author of a file chooses the size that it claims.
 const CELLS_MAX: usize = 1 << 20;
 /// Side of a cell in a picture, and the gap between two.
 const CELL: usize = 10;

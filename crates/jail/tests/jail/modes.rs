@@ -170,7 +170,7 @@ fn the_table_of_modes_holds_for_a_real_program() {
     }
 }
 
-/// Directories made in a set-group-ID directory have that bit, too, as whoever set it wants; files never do.
+/// Directories made in a set-group-ID directory have that bit, too, as the user who set it wants; files never do.
 #[test]
 fn a_set_group_directory_hands_its_bit_to_directories_only() {
     let directory = directory();
