@@ -1,7 +1,7 @@
 //! Applets in a pool that outlives a reset of the machine: whose image is believed afterwards, and what it takes.
 //!
 //! The pool is emulated; a reset is a copy of what pool and store hold, opened in another boot. What of a heap's lines is in
-//! memory by then is tried where stores can be recorded: in the tests of `crates/heap` and `crates/region`.
+//! memory by then is tried where stores can be recorded: in the tests of `core/heap` and `core/region`.
 
 use std::path::{Path, PathBuf};
 

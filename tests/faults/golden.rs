@@ -1,6 +1,6 @@
 //! Row H12: files that older versions wrote. Each format on media has golden files: an image and a base file of
 //! version 1, a journal of version 1 that continues the base, a redo log of version 1, with a heap of version 2 in
-//! them (one of version 1 is in `crates/heap/tests/golden`). They open, and say what they said.
+//! them (one of version 1 is in `core/heap/tests/golden`). They open, and say what they said.
 //!
 //! They are text: the length, then every word that is not zero. The last test below makes the next ones:
 //! `HOLDFAST_GOLDEN=$PWD/tests/faults/golden cargo test -p holdfast-tests --test faults golden_files_are_made`.

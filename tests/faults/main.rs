@@ -1,5 +1,5 @@
 //! The fault matrix, as far as it needs real processes, real file systems and real memory limits; rows H2 and H7,
-//! which need a simulated storage, are in `crates/region/tests`.
+//! which need a simulated storage, are in `core/region/tests`.
 //!
 //! The oracle is the same everywhere: opening succeeds or gives a typed error; what is found is a prefix of the
 //! commits with every acknowledged one, and at most the one in flight besides; the checker finds nothing; recovery

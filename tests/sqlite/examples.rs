@@ -1,4 +1,4 @@
-//! The examples of `bindings/sqlite/examples`, as a user runs them: the shell, Python, C and Node, each in a process of its own that
+//! The examples of `sqlite/examples`, as a user runs them: the shell, Python, C and Node, each in a process of its own that
 //! is there twice, so that the second one finds what the first one wrote. Rust is what the other tests are in.
 //!
 //! A language that is not installed is named as not run.
@@ -10,7 +10,7 @@ use crate::engine;
 use crate::sides::Ground;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings/sqlite/examples")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../sqlite/examples")
 }
 
 fn output(command: &mut Command) -> String {

@@ -1,5 +1,5 @@
 //! The SQLite VFS `holdfast` as programs use it: loaded as an extension into an SQLite, against faults, against other ways to
-//! keep a database, and from several languages. What needs no SQLite of its own is tested in `crates/sqlite`.
+//! keep a database, and from several languages. What needs no SQLite of its own is tested in `sqlite/vfs`.
 //!
 //! Each process that has a database open is this program again, in a role (`sides`): it may be killed, and has a home and a
 //! pool of its own. `HOLDFAST_CRASH_S5=1000` makes 1,000 trials of row S5, `HOLDFAST_SEED` chooses others; `cargo xtask

@@ -32,10 +32,10 @@ fn format(workspace: &Workspace) -> Result<()> {
     run(cargo(&workspace.root).args(["fmt", "--all", "--check"]))
         .map_err(|_| Failure::new("some files are not formatted; `cargo fmt --all` does it"))?;
     // A workspace of its own, which the other one does not know of.
-    let of_fuzzing = ["--manifest-path", "fuzz/Cargo.toml"];
+    let of_fuzzing = ["--manifest-path", "tests/fuzz/Cargo.toml"];
     run(cargo(&workspace.root).args(["fmt", "--all", "--check"]).args(of_fuzzing)).map_err(|_| {
         let does = format!("`cargo fmt --all {}` does it", of_fuzzing.join(" "));
-        Failure::new(format!("some files of `fuzz/` are not formatted; {does}"))
+        Failure::new(format!("some files of `tests/fuzz/` are not formatted; {does}"))
     })
 }
 

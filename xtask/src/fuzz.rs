@@ -1,4 +1,4 @@
-//! Fuzzing: builds the targets of `fuzz/` with coverage counters, and runs each for a while.
+//! Fuzzing: builds the targets of `tests/fuzz/` with coverage counters, and runs each for a while.
 //!
 //! The toolchain is the project's own. The counters are those that libFuzzer needs; they are asked for with options of
 //! the compiler that every channel has, and only for what is built here.
@@ -39,7 +39,7 @@ pub(crate) fn fuzz(workspace: &Workspace, arguments: &[String], usage: &str) -> 
     let folder = workspace.target.join("fuzz");
     let platform = platform(workspace)?;
     let mut build = cargo(&workspace.root);
-    build.args(["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", &platform]);
+    build.args(["build", "--release", "--manifest-path", "tests/fuzz/Cargo.toml", "--target", &platform]);
     // A folder of its own, and a platform that is named: so the options stay away from all other builds, and from
     // programs that run while this is built.
     build.arg("--target-dir").arg(&folder).env("RUSTFLAGS", COVERAGE);

@@ -3,7 +3,7 @@
 //! A map of the modules: `workspace` knows where everything is, `command` starts programs, `checks` and
 //! `tidy` look at the source, `applets` builds guest programs, `c_library` what native programs in C link,
 //! `tests` runs the tests and `outcome` counts them, `crash` runs those of the fault matrix at other counts, `vm` those of a
-//! machine that fails, `sqlite_suite` SQLite's own tests, `fuzz` builds and runs what is in `fuzz/`, `python` builds and tests the Python package, `release` builds the command as it is shipped, `measure`
+//! machine that fails, `sqlite_suite` SQLite's own tests, `fuzz` builds and runs what is in `tests/fuzz/`, `python` builds and tests the Python package, `release` builds the command as it is shipped, `measure`
 //! starts the programs of `bench/` with it.
 //!
 //! What it must not do: install anything (that is `setup.sh`; but `miri` asks rustup for its toolchain, and `python`

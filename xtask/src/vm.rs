@@ -1,4 +1,4 @@
-//! The failure lab: builds it and runs it, in the machine that `tests/vm` describes.
+//! The failure lab: builds it and runs it, in the machine that `tests/lab` describes.
 //!
 //! Invariant: it is bounded in time, and its machines end with it.
 

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Result};
 const GUEST_BINDINGS: [&str; 2] = ["bindings/rust", "bindings/c"];
 /// What is built alone: one is without the standard library and brings its own end of a panic, one is linked the way Python wants
 /// it, and one brings a layout engine, which who builds the rest need not wait for.
-const ALONE: [&str; 3] = ["bindings/c", "bindings/python", "crates/page"];
+const ALONE: [&str; 3] = ["bindings/c", "bindings/python", "documents/page"];
 /// The one with the layout engine.
 pub(crate) const PAGE_PACKAGE: &str = "holdfast-page";
 const APPLETS: &str = "applets";
@@ -131,7 +131,7 @@ mod tests {
                 package("applet", "applets/applet", "bin"),
                 package("guest", "bindings/rust", "lib"),
                 package("alone", "bindings/c", "lib"),
-                package("host", "crates/host", "lib"),
+                package("host", "sandbox/host", "lib"),
                 package("native", "bindings/c-native", "lib"),
             ],
         });

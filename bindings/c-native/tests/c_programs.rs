@@ -63,7 +63,7 @@ fn a_killed_program_loses_nothing_that_it_stored_and_an_open_transaction_is_roll
     assert_sound(&bench);
 }
 
-/// The reset itself is tried where stores can be recorded: in the tests of `crates/heap`.
+/// The reset itself is tried where stores can be recorded: in the tests of `core/heap`.
 #[test]
 fn a_log_that_orders_its_stores_itself_is_whole_over_every_kind_of_pool() {
     if !has("pkg-config") || !has("cc") {
