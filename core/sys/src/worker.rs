@@ -35,14 +35,26 @@ pub struct Limits {
 }
 
 /// Whether `code` belongs to the program of this process, and not to a library: then the program's own file contains it.
+///
+/// The kernel tells where the program's segments are (`AT_PHDR`); the loader is not asked, since a program that is linked
+/// statically has none.
 #[must_use]
 pub fn is_in_main_program(code: *const c_void) -> bool {
     // SAFETY: no precondition; 0 when there is no such value.
-    let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
-    let (Some(program), Some(code)) = (object_of(headers as *const c_void), object_of(code)) else {
+    let value = |kind| unsafe { libc::getauxval(kind) } as usize;
+    let (first, count) = (value(libc::AT_PHDR) as *const libc::Elf64_Phdr, value(libc::AT_PHNUM));
+    if first.is_null() || value(libc::AT_PHENT) != size_of::<libc::Elf64_Phdr>() {
         return false;
-    };
-    program == code
+    }
+    // SAFETY: the kernel has mapped the program's headers there, readable and for as long as the process runs.
+    let headers = unsafe { std::slice::from_raw_parts(first, count) };
+    // A program without a header of its headers is at the addresses that its file names.
+    let of_headers = headers.iter().find(|header| header.p_type == libc::PT_PHDR);
+    let base = of_headers.map_or(0, |header| (first as usize).wrapping_sub(header.p_vaddr as usize));
+    headers.iter().filter(|header| header.p_type == libc::PT_LOAD).any(|header| {
+        let start = base.wrapping_add(header.p_vaddr as usize);
+        (code as usize).wrapping_sub(start) < header.p_memsz as usize
+    })
 }
 
 /// The file of the object (program or library) that `code` belongs to.
@@ -55,11 +67,6 @@ pub fn object_path(code: *const c_void) -> Option<PathBuf> {
     // SAFETY: the loader keeps the name, a C string, for as long as the object is loaded, as `code` is.
     let name = unsafe { CStr::from_ptr(name) };
     Path::new(OsStr::from_bytes(name.to_bytes())).canonicalize().ok()
-}
-
-/// Where the object that an address belongs to was loaded.
-fn object_of(address: *const c_void) -> Option<usize> {
-    object(address).map(|found| found.dli_fbase as usize)
 }
 
 fn object(address: *const c_void) -> Option<libc::Dl_info> {
