@@ -365,8 +365,7 @@ fetch_pages_to_measure() {
 # What ./demo needs.
 set_up_for_running() {
   # shellcheck disable=SC2046 # one word is one package
-  install_packages $(packages_for_running) $(packages_for_tracing)
-  install_what_libelf_needs
+  install_packages $(packages_for_running)
   install_toolchain
 }
 

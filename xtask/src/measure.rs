@@ -44,6 +44,8 @@ const SLOW_SUITE: &str = "slow";
 const TRACE_SUITE: &str = "trace";
 /// Package and program.
 const BENCH: &str = "holdfast-bench";
+/// Package and program of the main job, which needs nothing that the suites compare with.
+const DEMO: &str = "holdfast-demo";
 /// The applet that the measurements run.
 const APPLET: &str = "spellcheck";
 /// Those of the suite `applet`.
@@ -86,13 +88,13 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
 
 /// `cargo xtask demo`.
 pub(crate) fn demo(workspace: &Workspace) -> Result<()> {
-    finish(built(workspace, "holdfast-demo")?)
+    finish(built(workspace, DEMO)?)
 }
 
 /// Builds the applet, the command as it is shipped, and what measures it.
 fn built(workspace: &Workspace, program: &str) -> Result<Command> {
     let applets: Vec<PathBuf> = applets::build(workspace, &[APPLET.to_owned()])?;
-    let programs = release::build(workspace, &[release::COMMAND, BENCH])?;
+    let programs = release::build(workspace, &[release::COMMAND, program])?;
     let mut command = Command::new(programs.join(program));
     command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
     if let Some(folder) = applets.first().and_then(|path| path.parent()) {

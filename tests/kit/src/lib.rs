@@ -14,6 +14,8 @@ pub mod full_home;
 pub mod golden;
 #[cfg(not(target_family = "wasm"))]
 mod heaps;
+#[cfg(not(target_family = "wasm"))]
+pub mod measure;
 mod memory;
 #[cfg(not(target_family = "wasm"))]
 mod programs;

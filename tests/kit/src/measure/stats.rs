@@ -17,8 +17,8 @@ impl Series {
     }
 
     /// All of them.
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn values(&self) -> &[f64] {
+    #[must_use]
+    pub fn values(&self) -> &[f64] {
         &self.0
     }
 

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_bench::require_text;
-use holdfast_bench::stats::Series;
-use holdfast_bench::timing::{ms_since, spell_check};
+use holdfast_testkit::measure::require_text;
+use holdfast_testkit::measure::stats::Series;
+use holdfast_testkit::measure::timing::{ms_since, spell_check};
 use holdfast_testkit::{Programs, Scratch, Spellcheck};
 
 /// Runs of the two ways that are compared.
