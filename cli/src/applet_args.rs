@@ -7,8 +7,8 @@ use clap::Args;
 use holdfast_applet::DirGrant;
 use holdfast_region::{Medium, MediumError, RegionName};
 
-use crate::args::parse_time;
-use crate::size::{parse_heap_limit, parse_size};
+use holdfast_command::size::{parse_heap_limit, parse_size};
+use holdfast_command::time::parse_time;
 
 #[derive(Debug, Args)]
 pub struct AppletArgs {

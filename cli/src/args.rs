@@ -4,37 +4,46 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use holdfast_command::time::parse_time;
 use holdfast_region::{Medium, RegionName};
 
 use crate::applet_args::{AppletArgs, parse_medium};
 use crate::grant_args::{GRANT_HELP, GrantArgs, GrantsArgs, KEYS_HELP, KeysArgs, REVOKE_HELP, RevokeArgs};
 use crate::heap_args::*;
-use crate::keeper_args::{KEEPER_HELP, KeeperCommand};
-use crate::model_args::{MODEL_HELP, ModelArgs};
-use crate::page_args::{PAGE_HELP, PageCommand};
-use crate::sqlite_args::{SQLITE_HELP, SqliteCommand};
-use crate::trace_args::{TRACE_HELP, TraceCommand};
+use crate::products::PRODUCTS;
 
-/// Exit codes, as every help text shows them; `exit.rs` has them as numbers.
+/// Exit codes, as every help text shows them; `holdfast_command::exit` has them as numbers.
 const EXIT_CODES: &str = "\
-Exit codes of `run`, `call` and `model`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
+Exit codes of `run` and `call`: the applet's own status; 2 wrong arguments; 124 time limit; 125 Holdfast or the heap \
 failed (no such key, not its key, held, damaged, no room); 126 the applet cannot be loaded, not in this sandbox, or not by this command; 127 \
 there is no such applet; 134 the applet trapped or crashed, or used up what it was given; 159 it made a system call that \
 it may not make. An applet may end with any of these by itself: `run` then says so on standard error, and \
 `run --report FILE` tells them apart for programs.
 
-Exit codes of the other commands: 0 done; 1 `check` or `salvage` found damage, `diff` differences, `doctor` a \
-blocking lack or `page query` no match; 2 wrong arguments; 3 no such heap, snapshot, key or file; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
+Exit codes of the other commands: 0 done; 1 `check` or `salvage` found damage, `diff` differences, `doctor` a blocking \
+lack; 2 wrong arguments; 3 no such heap, snapshot, key or file; 4 the heap is held; 5 a damaged or foreign file; 6 no room; \
 7 any other failure; 8 the key may not do it.
 
 Environment: HOLDFAST_HOME (where checkpoints and keys live), HOLDFAST_POOL (where images live; a tmpfs).";
 
 /// Memory that outlives the program, for applications that nobody trusts.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast", version, after_help = EXIT_CODES, max_term_width = 110)]
+#[command(name = "holdfast", version, after_help = after_help(), max_term_width = 110)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The products, which are programs of their own, then the exit codes.
+fn after_help() -> String {
+    let mut text =
+        String::from("Products, each a program of its own (holdfast-NAME, beside this one or in PATH):\n");
+    for product in &PRODUCTS {
+        text.push_str(&format!("  {:<12} {}\n", product.name, product.about));
+    }
+    text.push('\n');
+    text.push_str(EXIT_CODES);
+    text
 }
 
 #[derive(Debug, Subcommand)]
@@ -43,24 +52,9 @@ pub enum Command {
     Run(RunArgs),
     /// Call a function of an applet that serves, and print its result
     Call(CallArgs),
-    /// Measure what a call costs here, and from which length on a computation is better done in an applet
-    #[command(after_help = MODEL_HELP)]
-    Model(ModelArgs),
     /// List, inspect, check, copy, restore and remove heaps
     #[command(subcommand)]
     Heap(HeapCommand),
-    /// Save heaps when the machine is about to go, and keep the pool small
-    #[command(subcommand, after_help = KEEPER_HELP)]
-    Keeper(KeeperCommand),
-    /// Look after databases of the SQLite VFS `holdfast`, and measure what it gains
-    #[command(subcommand, after_help = SQLITE_HELP)]
-    Sqlite(SqliteCommand),
-    /// Parse HTML pages once into heaps, and find elements in them by selectors
-    #[command(subcommand, after_help = PAGE_HELP)]
-    Page(PageCommand),
-    /// Measure where programs' system calls spend their time: on the CPU, asleep, waiting for a device, in the queue
-    #[command(subcommand, after_help = TRACE_HELP)]
-    Trace(TraceCommand),
     /// Say what this machine offers, and what each missing feature costs
     Doctor(DoctorArgs),
     /// Print a completion script for a shell
@@ -311,51 +305,15 @@ pub struct CompletionsArgs {
     pub shell: clap_complete::Shell,
 }
 
-/// What every clock can be set forward by.
-const TIME_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
-
-/// A span of time as people write it, in which something can be done.
-pub fn parse_time(text: &str) -> Result<Duration, String> {
-    match parse_age(text)? {
-        Duration::ZERO => {
-            Err("nothing is done in no time; leave the option out for no limit, or write 500ms, 10s, 2min"
-                .to_owned())
-        }
-        time => Ok(time),
-    }
-}
-
-/// The same where no time at all makes sense, too.
-pub fn parse_age(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write a number and a unit: 500ms, 10s, 2min"))?;
-    if time > TIME_MAX {
-        return Err("no clock goes that far; write 100years at most, or leave the option out".to_owned());
-    }
-    Ok(time)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::CommandFactory;
+
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn times_that_no_clock_can_count_are_refused_for_every_option() {
-        let longest = ["584542046090years", "18446744073709551615s", "101years"];
-        for text in longest {
-            assert!(parse_time(text).unwrap_err().contains("100years"), "{text}");
-            for option in ["--emergency", "--loss-window", "--button-hold"] {
-                let refused = Cli::try_parse_from(["holdfast", "keeper", "run", option, text]).unwrap_err();
-                assert!(refused.to_string().contains("100years"), "{refused}");
-            }
-        }
-        assert!(parse_age("0s").is_ok() && parse_time("0s").is_err() && parse_time("100years").is_ok());
     }
 
     #[test]
@@ -381,7 +339,6 @@ mod tests {
             (["holdfast", "run", "a.wasm", "--heap-size", "10"], "1MiB to 1TiB"),
             (["holdfast", "run", "a.wasm", "--quota", "1023KiB"], "1MiB to 1TiB"),
             (["holdfast", "heap", "limit", "words", "64KiB"], "1MiB to 1TiB"),
-            (["holdfast", "keeper", "run", "--battery", "101"], "0..=100"),
             (["holdfast", "run", "a.wasm", "--heap", "../x"], "name"),
             (["holdfast", "run", "a.wasm", "--heap", "jobs+w"], "--heap jobs --compartment w"),
             (["holdfast", "run", "a.wasm", "--quota", "8MiB"], "--compartment"),
@@ -389,11 +346,6 @@ mod tests {
             (["holdfast", "run", "a.wasm", "--env", "=x"], "NAME=VALUE"),
             (["holdfast", "run", "a.wasm", "--dir", "::"], "HOST"),
             (["holdfast", "run", "a.wasm", "--backing", "tape"], "file"),
-            (["holdfast", "model", "md5", "--runs", "0"], "1..=10000"),
-            (["holdfast", "model", "md5", "--runs", "many"], "--runs"),
-            (["holdfast", "trace", "run", "--backend", "strace"], "ptrace"),
-            (["holdfast", "trace", "attach", "-p", "0"], "1.."),
-            (["holdfast", "trace", "attach", "--for", "soon"], "10s"),
         ] {
             let error = Cli::try_parse_from(arguments).unwrap_err().to_string();
             assert!(error.contains(hint), "{error}");

@@ -9,10 +9,10 @@ use holdfast_sys::counted::counted;
 use holdfast_sys::terminal::ShownLines;
 
 use crate::args::CallArgs;
-use crate::exit::{FOUND, Failure};
-use crate::granted::{host, prepare, usage};
-use crate::output::{print, say};
+use crate::granted::prepare;
 use crate::run::{explain, show_metrics};
+use holdfast_command::exit::{FOUND, Failure, host, usage};
+use holdfast_command::output::{print, say};
 
 /// Captured output of an applet that is called, which has no streams of its own.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;

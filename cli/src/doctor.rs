@@ -1,67 +1,36 @@
 //! `holdfast doctor`: what this machine offers, tried out, and what each lack costs.
 //!
-//! Blocking lacks (exit code 1) are those without which `holdfast run --heap` cannot work.
+//! Each product examines what it needs itself ([`products::findings`]). Blocking lacks (exit code 1) are those without which `holdfast run --heap` cannot work.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_applet::{Jail, Layers};
-use holdfast_keeper::Config;
 use holdfast_region::{AddressWindow, NameSpace, PlaceError, Places, PoolKind, Survives};
-use holdfast_sqlite::{Database, Databases};
 use holdfast_sys::counted::counted;
 use holdfast_sys::dirty::{self, Kind};
 use holdfast_sys::file::space;
 use holdfast_sys::probe::{self, HugePages, RemoveIpc, Support};
 use holdfast_sys::terminal::Shown;
-use serde::Serialize;
 
 use crate::args::DoctorArgs;
-use crate::exit::{FOUND, Failure};
-use crate::output::{print, print_json};
-use crate::size::show_size;
+use crate::products;
+use holdfast_command::exit::{FOUND, Failure};
+use holdfast_command::finding::{Finding, Grade};
+use holdfast_command::output::{print, print_json};
+use holdfast_command::size::show_size;
 
 /// A pool with less room than this cannot take a default heap.
 const POOL_ROOM_MIN_BYTES: u64 = 64 << 20;
 /// What wasmtime reserves for one linear memory, guards included, with a margin.
 const ADDRESS_SPACE_MIN_BYTES: u64 = 6 << 30;
 
-/// How good a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Grade {
-    /// As it should be.
-    Ok,
-    /// It works, at a cost.
-    Weaker,
-    /// Nothing works without it.
-    Missing,
-    /// Worth knowing.
-    Note,
-}
-
-/// One line of the report.
-#[derive(Debug, Serialize)]
-struct Finding {
-    what: &'static str,
-    grade: Grade,
-    found: String,
-    /// What the lack costs, and the remedy.
-    cost: Option<String>,
-}
-
-impl Finding {
-    fn new(what: &'static str, grade: Grade, found: impl Into<String>, cost: &str) -> Finding {
-        let cost = (grade != Grade::Ok && !cost.is_empty()).then(|| cost.to_owned());
-        Finding { what, grade, found: found.into(), cost }
-    }
-
-    fn feature(what: &'static str, support: Support, cost: &str) -> Finding {
-        match support.refusal() {
-            None => Finding::new(what, Grade::Ok, "usable", ""),
-            Some(error) => Finding::new(what, Grade::Weaker, format!("refused: {error}"), cost),
-        }
+/// A feature of the kernel; its lack costs something, and blocks nothing.
+fn feature(what: &str, support: Support, cost: &str) -> Finding {
+    match support.refusal() {
+        None => Finding::new(what, Grade::Ok, "usable", ""),
+        Some(error) => Finding::new(what, Grade::Weaker, format!("refused: {error}"), cost),
     }
 }
 
@@ -73,6 +42,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     findings.extend(limits());
     findings.push(persistent_memory(kind));
     findings.extend(features());
+    findings.extend(products::findings());
     let blocked = findings.iter().any(|finding| finding.grade == Grade::Missing);
     if args.json {
         print_json(&findings)?;
@@ -96,7 +66,7 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
             return vec![Finding::new("pool and store", Grade::Missing, error.to_string(), cost)];
         }
     };
-    let (left, databases) = (leftovers(&places), databases(&places));
+    let left = leftovers(&places);
     let mut findings = vec![pool(&places)];
     findings.extend(survivals(&places));
     findings.extend([
@@ -106,21 +76,9 @@ fn places(places: Result<Places, PlaceError>) -> Vec<Finding> {
         room("room in the store", places.store()),
         Finding::new("compiled applets", Grade::Ok, places.cache().display().to_string(), ""),
         left,
-        databases,
-        pool_limit(),
         logout(),
     ]);
     findings
-}
-
-/// The default limit of the pool.
-fn pool_limit() -> Finding {
-    let limit = Config::default().pool_limit;
-    let found = match (limit.bytes(), limit.reason()) {
-        (Some(bytes), Some(reason)) => format!("{}, {reason} (`keeper run --pool-limit`)", show_size(bytes)),
-        _ => "none: the size of the memory cannot be told".to_owned(),
-    };
-    Finding::new("limit of the pool with a keeper", Grade::Ok, found, "")
 }
 
 fn pool(places: &Places) -> Finding {
@@ -206,33 +164,6 @@ fn leftovers(places: &Places) -> Finding {
         }
         Err(error) => Finding::new(what, Grade::Note, "cannot be listed", &error.to_string()),
     }
-}
-
-/// Which databases of the VFS `holdfast` have something in the pool that nothing else has.
-fn databases(places: &Places) -> Finding {
-    let what = "SQLite databases in the pool";
-    let found = match Databases::of(places).list() {
-        Ok(found) if found.is_empty() => return Finding::new(what, Grade::Ok, "none", ""),
-        Ok(found) => found,
-        Err(error) => return Finding::new(what, Grade::Note, "cannot be listed", &error.to_string()),
-    };
-    let shown: Vec<String> = found
-        .iter()
-        .map(|database| {
-            let only_here = show_size(database.unsaved_bytes);
-            let state = match database {
-                Database { damaged: Some(why), .. } => format!("damaged: {why}"),
-                Database { unsaved_bytes: 0, .. } => "flushed or saved".to_owned(),
-                Database { is_open: true, .. } => format!("open, {only_here} only here"),
-                _ => format!("left by a crash, {only_here} only here"),
-            };
-            format!("{} ({state})", database.name())
-        })
-        .collect();
-    let is_sound = found.iter().all(|database| database.damaged.is_none());
-    let cost = "what is only in the pool is lost with it: `holdfast keeper run` saves it in time, `holdfast sqlite checkpoint` \
-                at once; for one that is damaged `holdfast sqlite recover FILE` says what to do";
-    Finding::new(what, if is_sound { Grade::Note } else { Grade::Weaker }, shown.join("; "), cost)
 }
 
 fn room(what: &'static str, path: &Path) -> Finding {
@@ -350,16 +281,16 @@ fn features() -> Vec<Finding> {
     let seccomp = probe::seccomp();
     let mut features = vec![
         changed_pages(),
-        Finding::feature("userfaultfd, asynchronous", probe::userfaultfd_async_write_protect(), slower),
-        Finding::feature("PAGEMAP_SCAN", probe::pagemap_scan(), slower),
+        feature("userfaultfd, asynchronous", probe::userfaultfd_async_write_protect(), slower),
+        feature("PAGEMAP_SCAN", probe::pagemap_scan(), slower),
         match probe::landlock_abi() {
             Ok(abi) => Finding::new("Landlock", Grade::Ok, format!("ABI {abi}"), ""),
             Err(error) => Finding::new("Landlock", Grade::Weaker, format!("refused: {error}"), layer),
         },
-        Finding::feature("seccomp, killing", seccomp.kill_process, native),
-        Finding::feature("seccomp, notifying", seccomp.user_notification, native),
-        Finding::feature("user name spaces", probe::user_namespaces(), layer),
-        Finding::feature("sealed memory files", probe::memfd_sealing(), native),
+        feature("seccomp, killing", seccomp.kill_process, native),
+        feature("seccomp, notifying", seccomp.user_notification, native),
+        feature("user name spaces", probe::user_namespaces(), layer),
+        feature("sealed memory files", probe::memfd_sealing(), native),
     ];
     features.extend(layers());
     features.push(compiler());

@@ -13,9 +13,8 @@ use holdfast_applet::{AppletError, End, Failure as AppletFailure, FailureKind, M
 use holdfast_sys::file::shown_options;
 use serde::Serialize;
 
-use crate::exit::Failure;
-use crate::granted::host;
-use crate::output::json_text;
+use holdfast_command::exit::{Failure, host};
+use holdfast_command::output::json_text;
 
 /// What ended a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -120,7 +119,7 @@ impl EndReport {
     pub fn failed(self, told: &Failure, error: &AppletError) -> Result<(), Failure> {
         let end = match error.kind() {
             FailureKind::NotFound | FailureKind::CannotLoad => Cause::NotStarted,
-            FailureKind::Trap if told.code == crate::exit::HOST_FAILED => Cause::HostFailed,
+            FailureKind::Trap if told.code == holdfast_command::exit::HOST_FAILED => Cause::HostFailed,
             FailureKind::Trap => Cause::Crashed,
             FailureKind::PolicyViolation => Cause::Violation,
             FailureKind::TimeLimit => Cause::TimeLimit,

@@ -3,7 +3,7 @@
 use clap::Args;
 use holdfast_region::RegionName;
 
-use crate::size::parse_size;
+use holdfast_command::size::parse_size;
 
 pub const GRANT_HELP: &str = "\
 Examples:

@@ -8,10 +8,10 @@ use holdfast_region::{
 };
 
 use crate::applet_args::AppletArgs;
-use crate::exit::{Failure, HOST_FAILED, NO_APPLET, USAGE};
-use crate::heap::key_for_new;
-use crate::output::{say, with_progress};
-use crate::size::show_size;
+use holdfast_command::exit::{Failure, NO_APPLET, USAGE, host, usage};
+use holdfast_command::keys::key_for_new;
+use holdfast_command::output::{say, with_progress};
+use holdfast_command::size::show_size;
 
 /// The command for an applet, without arguments and streams, and its heap.
 pub fn prepare(
@@ -222,13 +222,4 @@ fn environment(variable: &str) -> Result<(String, String), Failure> {
         Failure::new(USAGE, message)
     })?;
     Ok((variable.to_owned(), value))
-}
-
-pub fn usage(error: impl ToString) -> Failure {
-    Failure::new(USAGE, error)
-}
-
-/// In `run` and `call`, exit codes below 124 are the applet's own: whatever fails on our side is one of ours.
-pub fn host(error: impl ToString) -> Failure {
-    Failure::new(HOST_FAILED, error)
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use holdfast_region::RegionName;
 
-use crate::args::parse_age;
-use crate::size::parse_heap_limit;
+use holdfast_command::size::parse_heap_limit;
+use holdfast_command::time::parse_age;
 
 pub const SNAPSHOT_HELP: &str = "\
 Examples:

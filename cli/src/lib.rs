@@ -1,11 +1,11 @@
 //! The `holdfast` command: runs applets with persistent heaps, and looks after the heaps.
 //!
-//! Parsing ([`args`]) is apart from doing (one file a command). Results go to standard output, everything
-//! else to standard error; nothing is printed for decoration when no person is watching. Every failure ends
-//! in one message that says what to do, and in one of the documented exit codes ([`exit`]).
+//! Parsing ([`args`]) is apart from doing (one file a command). What all programs of the command line share is in
+//! `holdfast-command`. The products (`holdfast sqlite`, `page`, `trace`, `keeper`, `model`) are programs of their
+//! own, which [`products`] finds.
 //!
-//! Invariant: a command that ended has left nothing in the process that changes the next one, so that a test can run
-//! thousands of them. What is here is no interface for programs: those link `holdfast-applet` or `holdfast-region`.
+//! Invariant: a command leaves nothing in the process that changes the next one, so a test can run thousands.
+//! This is not an interface for programs: those link `holdfast-applet` or `holdfast-region`.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stderr, clippy::print_stdout)]
@@ -17,66 +17,50 @@ mod call;
 mod completions;
 mod doctor;
 mod end_report;
-mod exit;
 mod grant_args;
 mod granted;
 mod heap;
 mod heap_args;
-mod keeper;
-mod keeper_args;
-mod model;
-mod model_args;
-mod output;
-mod page;
-mod page_args;
-mod page_program;
+mod products;
 mod run;
-mod size;
-mod sqlite;
-mod sqlite_args;
-mod time;
-mod trace;
-mod trace_args;
-mod trace_show_args;
 
-use std::ffi::OsString;
-use std::io::IsTerminal;
+use std::ffi::{OsStr, OsString};
 
-use clap::Parser;
-
-use holdfast_sys::terminal::{notice, steers};
+use clap::CommandFactory;
+use holdfast_command::exit::Failure;
+use holdfast_command::{output, program};
 
 use crate::args::{Cli, Command, HeapCommand};
-use crate::exit::Failure;
+
+pub use crate::call::failure as call_failure;
+pub use crate::run::explain_start as start_failure;
 
 /// Runs one command to its end, as `main` does. The first argument is the program's name. Returns the exit code.
+///
+/// A product replaces this process.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let done = match Cli::try_parse_from(&arguments) {
-        Ok(cli) => dispatch(cli),
-        Err(refused_or_help) => tell(&refused_or_help, &arguments),
-    };
-    done.unwrap_or_else(|failure| {
+    if let Some((name, passed)) = product(&arguments) {
+        let failure = products::exec(&name, &passed);
         output::say(&failure.message);
-        failure.code
-    })
+        return failure.code;
+    }
+    program::run(arguments, dispatch)
 }
 
-/// What is wrong with the arguments, or the help or version that they ask for.
-fn tell(error: &clap::Error, arguments: &[OsString]) -> Result<u8, Failure> {
-    if error.use_stderr() && arguments.iter().any(|word| word.to_string_lossy().chars().any(steers)) {
-        // What was typed is repeated there, and file names are typed by patterns.
-        notice(error.render().to_string());
-        return Ok(exit::USAGE);
+/// The program that is to be started, and what it is passed: a product's, or any holdfast-NAME in PATH where the word
+/// is no command. Looked for before clap, whose own help would hide the product's.
+fn product(arguments: &[OsString]) -> Option<(OsString, Vec<OsString>)> {
+    let name = arguments.get(1)?;
+    let is_product = |name: &OsStr| products::PRODUCTS.iter().any(|product| name == product.name);
+    if name == "help" {
+        let asked = arguments.get(2).filter(|asked| is_product(asked))?;
+        return Some((asked.clone(), vec!["--help".into()]));
     }
-    // A person gets it in the colours that clap chooses. For a file it is printed here, where a full disk is noticed.
-    if error.use_stderr() || std::io::stdout().is_terminal() {
-        // What cannot be printed changes nothing: the exit code tells.
-        let _ = error.print();
-        return Ok(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
-    }
-    output::print(&error.render().to_string())?;
-    Ok(0)
+    let is_command = || Cli::command().get_subcommands().any(|command| name == command.get_name());
+    let is_option = name.as_encoded_bytes().starts_with(b"-");
+    let is_program = is_product(name) || !is_option && !is_command() && products::is_there(name);
+    is_program.then(|| (name.clone(), arguments[2..].to_vec()))
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
@@ -85,14 +69,10 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     if matches!(cli.command, Command::Run(_) | Command::Call(_)) {
         holdfast_sys::file_size_signal::ignore();
     }
-    // A keeper would ask itself.
-    if !matches!(cli.command, Command::Keeper(_)) {
-        holdfast_keeper::use_for_room();
-    }
+    holdfast_native_heap::use_for_room();
     match cli.command {
         Command::Run(options) => run::run(options),
         Command::Call(options) => call::run(options),
-        Command::Model(options) => model::run(&options),
         Command::Heap(HeapCommand::Ls(options)) => heap::ls::run(&options),
         Command::Heap(HeapCommand::Show(options)) => heap::show::run(&options),
         Command::Heap(HeapCommand::Check(options)) => heap::check::run(&options),
@@ -118,10 +98,6 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Heap(HeapCommand::Tidy(options)) => heap::tidy::run(&options),
         Command::Heap(HeapCommand::Salvage(options)) => heap::salvage::run(&options),
         Command::Heap(HeapCommand::Adopt) => heap::adopt::run(),
-        Command::Keeper(command) => keeper::run(&command),
-        Command::Sqlite(command) => sqlite::run(&command),
-        Command::Page(command) => page::run(&command),
-        Command::Trace(command) => trace::run(command),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => completions::run(&options),
     }

@@ -12,10 +12,12 @@ use holdfast_sys::terminal::Shown;
 
 use crate::args::RunArgs;
 use crate::end_report::EndReport;
-use crate::exit::{Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, VIOLATION, meaning};
-use crate::granted::{Granted, host, prepare};
-use crate::output::{say, with_progress};
-use crate::size::show_size;
+use crate::granted::{Granted, prepare};
+use holdfast_command::exit::{
+    Failure, HOST_FAILED, NO_APPLET, NOT_LOADABLE, TIME_LIMIT, TRAPPED, VIOLATION, host, meaning,
+};
+use holdfast_command::output::{say, with_progress};
+use holdfast_command::size::show_size;
 
 pub fn run(args: RunArgs) -> Result<u8, Failure> {
     let metrics = args.applet.metrics;
@@ -152,6 +154,11 @@ pub fn explain(error: &AppletError, heap: Option<Granted>) -> Failure {
         heap.forget_if_made_now();
     }
     Failure::new(code, in_words_of_the_command(&error.to_string()))
+}
+
+/// As [`explain`], of an applet without a heap.
+pub fn explain_start(error: &AppletError) -> Failure {
+    explain(error, None)
 }
 
 fn is_the_hosts(failure: &AppletFailure) -> bool {

@@ -1,6 +1,7 @@
 //! `holdfast page` as a person types it.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::{scratch, succeed, tell};
@@ -97,25 +98,57 @@ fn what_cannot_be_queried_or_kept_is_told_with_what_to_do() {
     assert!(told.err.contains("parse a page under that name first"), "{}", told.err);
 }
 
+/// A product is a program of its own: `holdfast NAME` starts holdfast-NAME.
 #[test]
-fn pages_are_laid_out_by_a_program_beside_this_one_and_without_it_there_is_word_how_to_build_it() {
+fn a_product_is_a_program_beside_the_command_or_in_path() {
     let scratch = scratch();
     let own = scratch.files().join("holdfast");
     // Files that are run are written by others: what another thread starts meanwhile would hold them open.
     succeed(Command::new("cp").arg(scratch.programs().holdfast()).arg(&own));
-    let run = |arguments: &[&str]| {
+    let run = |path: &str, arguments: &[&str]| {
         let mut command = Command::new(&own);
         command.env("HOLDFAST_HOME", scratch.home()).env("HOLDFAST_POOL", scratch.pool());
-        tell(command.env("PATH", "/nowhere").arg("page").args(arguments))
+        tell(command.env("PATH", path).args(arguments))
     };
-    for command in ["open", "ls", "show", "rm", "stats"] {
-        let told = run(&[command, "x.html"]);
-        assert_eq!(told.status, 3, "{command}");
-        assert!(told.err.contains("cargo build --release -p holdfast-page"), "{}", told.err);
+    for (name, package) in [
+        ("keeper", "holdfast-keeper-command"),
+        ("sqlite", "holdfast-sqlite-command"),
+        ("page", "holdfast-page"),
+        ("trace", "holdfast-trace-command"),
+        ("model", "holdfast-model"),
+    ] {
+        for arguments in [&[name][..], &[name, "--help"], &["help", name]] {
+            let told = run("/nowhere", arguments);
+            assert_eq!(told.status, 3, "{arguments:?}");
+            assert!(told.err.contains(&format!("cargo build --release -p {package}")), "{}", told.err);
+        }
     }
-    // It gets what was typed as it was typed, and its end is the end.
-    let text = "printf '%s\\n' '#!/bin/sh' 'printf \"<%s>\" \"$@\"' 'exit 5' > \"$0\" && chmod +x \"$0\"";
-    succeed(Command::new("sh").args(["-c", text]).arg(own.with_file_name("holdfast-page")));
-    let told = run(&["open", "a b.html", "--png", "--help", "-x"]);
+    let told = run("/nowhere", &["doctor", "--json"]);
+    assert!(told.out.contains("\"holdfast-sqlite\"") && told.out.contains("not installed"), "{}", told.out);
+    // A script in the place of a program gets the arguments as they were typed, and its exit code is the command's.
+    let script = |file: &Path, says: &str| {
+        let text = format!("printf '%s\\n' '#!/bin/sh' '{says}' 'exit 5' > \"$0\" && chmod +x \"$0\"");
+        succeed(Command::new("sh").args(["-c", &text]).arg(file));
+    };
+    script(&own.with_file_name("holdfast-page"), "printf \"<%s>\" \"$@\"");
+    let told = run("/nowhere", &["page", "open", "a b.html", "--png", "--help", "-x"]);
     assert_eq!((told.status, &*told.out), (5, "<open><a b.html><--png><--help><-x>"), "{}", told.err);
+    // Any other name as well, and from PATH; a command of our own is never replaced.
+    let folder = scratch.files().join("bin");
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.to_str().unwrap();
+    for name in ["holdfast-mine", "holdfast-doctor"] {
+        script(&folder.join(name), "echo replaced");
+    }
+    let told = run(path, &["mine", "x"]);
+    assert_eq!((told.status, &*told.out), (5, "replaced\n"));
+    assert!(!run(path, &["doctor"]).out.contains("replaced"));
+    for name in ["yours", "../mine", "bin/mine", ""] {
+        let told = run(path, &[name]);
+        assert!(told.status == 2 && told.err.contains("unrecognized subcommand"), "{name}: {}", told.err);
+    }
+    // What answers the doctor with nonsense is told, and is no reason to fail.
+    script(&own.with_file_name("holdfast-sqlite"), "echo nonsense");
+    let told = run("/nowhere", &["doctor"]);
+    assert!(told.out.contains("does not answer"), "{}", told.out);
 }

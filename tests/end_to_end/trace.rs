@@ -272,7 +272,10 @@ fn who_may_not_use_bpf_traces_by_ptrace_and_is_told_so_unless_it_was_asked_for()
     // Where another user finds it.
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let holdfast = place.path().join("holdfast");
-    std::fs::copy(scratch.programs().holdfast(), &holdfast).unwrap();
+    for program in ["holdfast", "holdfast-trace"] {
+        let built = scratch.programs().holdfast().with_file_name(program);
+        std::fs::copy(built, place.path().join(program)).unwrap();
+    }
     let traced = |options: &[&str]| {
         let mut command = Command::new(&holdfast);
         command.args(["trace", "run"]).args(options).args(["--", "true"]).stdin(Stdio::null());

@@ -64,7 +64,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
     let mut program = match arguments.first() {
         Some(suite) if suite == PEERS_SUITE => with_c(workspace, "peers", "build-essential libpmemobj1")?,
         Some(suite) if suite == POOL_SUITE => {
-            let programs = release::build(workspace, &[release::COMMAND])?;
+            let programs = release::build(workspace, &[release::COMMAND, release::KEEPER])?;
             let mut command = with_c(workspace, "peers,sqlite", "build-essential libpmemobj1")?;
             command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
             command
@@ -75,7 +75,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) ->
         Some(suite) if suite == PAGES_SUITE => with_pages(workspace)?,
         Some(suite) if suite == SLOW_SUITE => bench_with(workspace, &["--features", "slow-memory"])?,
         Some(suite) if suite == TRACE_SUITE => {
-            let programs = release::build(workspace, &[release::COMMAND])?;
+            let programs = release::build(workspace, &[release::COMMAND, release::TRACE])?;
             let mut command = bench_with(workspace, &[])?;
             command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
             command

@@ -10,13 +10,20 @@ use crate::workspace::Workspace;
 
 /// The package of the `holdfast` command.
 pub(crate) const COMMAND: &str = "holdfast-cli";
+/// The packages of the products' programs. The one that lays pages out is built apart: `cargo build --release -p holdfast-page`.
+pub(crate) const KEEPER: &str = "holdfast-keeper-command";
+pub(crate) const TRACE: &str = "holdfast-trace-command";
+const SQLITE: &str = "holdfast-sqlite-command";
 /// With these targets the C library can be linked statically into a program whose address is still random.
 const STATIC_TARGETS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 const STATIC_FLAGS: &str = "-Ctarget-feature=+crt-static";
 
 /// `cargo xtask release`.
 pub(crate) fn release(workspace: &Workspace) -> Result<()> {
-    println!("{}", build(workspace, &[COMMAND])?.join("holdfast").display());
+    let programs = build(workspace, &[COMMAND, KEEPER, SQLITE, TRACE])?;
+    for program in ["holdfast", "holdfast-keeper", "holdfast-sqlite", "holdfast-trace"] {
+        println!("{}", programs.join(program).display());
+    }
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use holdfast_region::{NameSpace, Places, RegionState};
 
-use crate::exit::Failure;
-use crate::output::print;
+use holdfast_command::exit::Failure;
+use holdfast_command::output::print;
 
 pub fn run() -> Result<u8, Failure> {
     let places = Places::adopt_from_env()?;

@@ -1,8 +1,8 @@
 //! `holdfast heap backing`.
 
 use crate::args::BackingArgs;
-use crate::exit::Failure;
-use crate::output::{print, with_progress};
+use holdfast_command::exit::Failure;
+use holdfast_command::output::{print, with_progress};
 
 pub fn run(args: &BackingArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;

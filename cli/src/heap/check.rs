@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::repair::Outlook;
 use super::{look, name_space};
 use crate::args::CheckArgs;
-use crate::exit::{BAD_FILE, FOUND, Failure};
-use crate::output::{print, print_json, say, shown, with_progress};
-use crate::size::show_size;
+use holdfast_command::exit::{BAD_FILE, FOUND, Failure};
+use holdfast_command::output::{print, print_json, say, shown, with_progress};
+use holdfast_command::size::show_size;
 
 /// Contradictions printed per heap; the rest is counted.
 const FINDINGS_SHOWN_MAX: usize = 20;

@@ -4,9 +4,9 @@ use holdfast_region::{CheckpointReport, RegionName};
 use serde::Serialize;
 
 use crate::args::CheckpointArgs;
-use crate::exit::Failure;
-use crate::output::{print, print_json, say, with_progress};
-use crate::size::show_size;
+use holdfast_command::exit::Failure;
+use holdfast_command::output::{print, print_json, say, with_progress};
+use holdfast_command::size::show_size;
 
 /// What `--json` prints for each heap.
 #[derive(Serialize)]

@@ -9,10 +9,10 @@ use holdfast_sys::counted::counted;
 use serde::Serialize;
 
 use super::{Look, RootName, look_at, name_space};
-use crate::exit::{BAD_FILE, FOUND, Failure};
 use crate::heap_args::DiffArgs;
-use crate::output::{print, print_json, with_progress};
-use crate::size::show_size;
+use holdfast_command::exit::{BAD_FILE, FOUND, Failure};
+use holdfast_command::output::{print, print_json, with_progress};
+use holdfast_command::size::show_size;
 
 const PAGE_BYTES: usize = 4096;
 

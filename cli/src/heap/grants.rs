@@ -4,10 +4,10 @@ use holdfast_region::{
     AccessError, Grant, KeyFingerprint, NameSpace, OwnerKey, RegionError, RegionName, Rights,
 };
 
-use crate::exit::Failure;
 use crate::grant_args::{GrantArgs, GrantsArgs, RevokeArgs};
-use crate::output::{print, print_json, print_table};
-use crate::size::show_size;
+use holdfast_command::exit::Failure;
+use holdfast_command::output::{print, print_json, print_table};
+use holdfast_command::size::show_size;
 
 pub fn grant(args: &GrantArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;

@@ -3,9 +3,9 @@
 use holdfast_region::{KeyFingerprint, OwnerKey, RegionName};
 use serde::Serialize;
 
-use crate::exit::Failure;
 use crate::grant_args::KeysArgs;
-use crate::output::{print_json, print_table};
+use holdfast_command::exit::Failure;
+use holdfast_command::output::{print_json, print_table};
 
 /// What `--json` prints for each key.
 #[derive(Serialize)]

@@ -9,10 +9,10 @@ use holdfast_sys::counted::{counted, noun_for};
 use serde::Serialize;
 
 use super::{cut_off, look_at, name_space};
-use crate::exit::{BAD_FILE, FOUND, Failure};
 use crate::heap_args::LeaksArgs;
-use crate::output::{print, print_json, print_table, with_progress};
-use crate::size::show_size;
+use holdfast_command::exit::{BAD_FILE, FOUND, Failure};
+use holdfast_command::output::{print, print_json, print_table, with_progress};
+use holdfast_command::size::show_size;
 
 /// Objects that JSON lists; all are counted.
 const OBJECTS_LISTED_MAX: usize = 10_000;

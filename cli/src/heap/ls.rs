@@ -3,9 +3,9 @@
 use holdfast_region::{RegionState, RegionSummary};
 
 use crate::args::LsArgs;
-use crate::exit::Failure;
-use crate::output::{print_json, print_table};
-use crate::size::show_size;
+use holdfast_command::exit::Failure;
+use holdfast_command::output::{print_json, print_table};
+use holdfast_command::size::show_size;
 
 pub fn run(args: &LsArgs) -> Result<u8, Failure> {
     let heaps = super::name_space()?.list()?;

@@ -11,10 +11,10 @@ use holdfast_heap::survey::{ChunkKind, Survey};
 use serde::Serialize;
 
 use super::{cut_off, name_space};
-use crate::exit::{Failure, OTHER, USAGE};
 use crate::heap_args::MapArgs;
-use crate::output::{print_as_is, print_json, with_progress};
-use crate::size::show_size;
+use holdfast_command::exit::{Failure, OTHER, USAGE};
+use holdfast_command::output::{print_as_is, print_json, with_progress};
+use holdfast_command::size::show_size;
 
 /// Cells in a row of the terminal: a segment, with room for the offset on 80 columns.
 const COLUMNS: usize = SEGMENT_CHUNKS as usize;

@@ -20,43 +20,14 @@ pub mod stats;
 pub mod tidy;
 pub mod transfer;
 
+use holdfast_command::keys::{key, key_for_new, name_space};
 use holdfast_heap::{Finding, Inspection, OpenError, bytes_of, inspect};
-use holdfast_region::{KeyError, NameSpace, OwnerKey, Places, RegionError, RegionName, RegionReader};
+use holdfast_region::{RegionName, RegionReader};
 pub use root_name::RootName;
 use serde::Serialize;
 
-use crate::exit::{BAD_FILE, Failure, OTHER};
-use crate::output::say;
-use crate::size::show_size;
-
-/// The key of whoever names none. That it is made is no news.
-pub const DEFAULT_KEY: &str = "default";
-
-pub fn name_space() -> Result<NameSpace, Failure> {
-    Ok(NameSpace::new(Places::from_env()?))
-}
-
-/// The key of a command that uses what is there. `heap` is what it is about: without it the key does not matter.
-pub fn key(names: &NameSpace, key_name: &str, heap: Option<&RegionName>) -> Result<OwnerKey, Failure> {
-    OwnerKey::load_existing(names.places(), key_name).map_err(|error| {
-        match heap.map(|heap| names.summary(heap)) {
-            Some(Err(missing @ RegionError::NotFound { .. }))
-                if matches!(error, KeyError::Missing { .. }) =>
-            {
-                missing.into()
-            }
-            _ => error.into(),
-        }
-    })
-}
-
-/// The key of a command that makes something that the key will own or use: only these make keys, and they say so.
-pub fn key_for_new(names: &NameSpace, key_name: &str) -> Result<OwnerKey, KeyError> {
-    if OwnerKey::load(names.places(), key_name)?.is_none() && key_name != DEFAULT_KEY {
-        say(format_args!("there was no key {key_name}; it is made now"));
-    }
-    OwnerKey::load_or_create(names.places(), key_name)
-}
+use holdfast_command::exit::{BAD_FILE, Failure, OTHER};
+use holdfast_command::size::show_size;
 
 /// The failure of a command whose region's image was found shorter than its header says.
 pub fn cut_off(name: &RegionName) -> Failure {

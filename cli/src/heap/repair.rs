@@ -8,9 +8,9 @@ use holdfast_region::{ErrorKind, Examination, NameSpace, OwnerKey, RegionError, 
 use serde::Serialize;
 
 use super::{name_space, words_of};
-use crate::exit::{BAD_FILE, DENIED, Failure};
 use crate::heap_args::RepairArgs;
-use crate::output::{print, print_json, shown, with_progress};
+use holdfast_command::exit::{BAD_FILE, DENIED, Failure};
+use holdfast_command::output::{print, print_json, shown, with_progress};
 
 const PAGE_BYTES: usize = 4096;
 /// Findings that the text shows.

@@ -4,9 +4,9 @@ use holdfast_region::{NameSpace, RegionName};
 use holdfast_sys::counted::counted;
 
 use crate::args::RmArgs;
-use crate::exit::{BAD_FILE, Failure};
-use crate::output::{print, say, shown};
-use crate::size::show_size;
+use holdfast_command::exit::{BAD_FILE, Failure};
+use holdfast_command::output::{print, say, shown};
+use holdfast_command::size::show_size;
 
 pub fn run(args: &RmArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;

@@ -7,10 +7,10 @@ use holdfast_sys::counted::counted;
 use serde::Serialize;
 
 use super::{ROOTS_KEPT_MAX, RootName, look_at, name_space};
-use crate::exit::{BAD_FILE, FOUND, Failure, NOT_FOUND};
 use crate::heap_args::SalvageArgs;
-use crate::output::{print, print_json, shown, with_progress};
-use crate::size::show_size;
+use holdfast_command::exit::{BAD_FILE, FOUND, Failure, NOT_FOUND};
+use holdfast_command::output::{print, print_json, shown, with_progress};
+use holdfast_command::size::show_size;
 
 /// What `--json` prints. Sizes in bytes.
 #[derive(Serialize)]

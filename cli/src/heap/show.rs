@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use super::{Look, RootRow, look, ls, name_space};
 use crate::args::ShowArgs;
-use crate::exit::{BAD_FILE, Failure};
-use crate::output::{print, print_json, shown, with_progress};
-use crate::size::show_size;
-use crate::time::show_time;
+use holdfast_command::exit::{BAD_FILE, Failure};
+use holdfast_command::output::{print, print_json, shown, with_progress};
+use holdfast_command::size::show_size;
+use holdfast_command::time::show_time;
 
 /// What `--json` prints. Sizes in bytes.
 #[derive(Serialize)]

@@ -2,11 +2,11 @@
 
 use holdfast_region::SnapshotSummary;
 
-use crate::exit::Failure;
 use crate::heap_args::{RestoreArgs, SnapshotArgs, SnapshotsArgs};
-use crate::output::{print, print_json, print_table, with_progress};
-use crate::size::show_size;
-use crate::time::show_time;
+use holdfast_command::exit::Failure;
+use holdfast_command::output::{print, print_json, print_table, with_progress};
+use holdfast_command::size::show_size;
+use holdfast_command::time::show_time;
 
 pub fn take(args: &SnapshotArgs) -> Result<u8, Failure> {
     let names = super::name_space()?;

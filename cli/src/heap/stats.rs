@@ -7,10 +7,10 @@ use holdfast_sys::counted::counted;
 use serde::Serialize;
 
 use super::{RootRow, cut_off, look_at, name_space};
-use crate::exit::{BAD_FILE, Failure};
 use crate::heap_args::StatsArgs;
-use crate::output::{print, print_json, print_table, with_progress};
-use crate::size::show_size;
+use holdfast_command::exit::{BAD_FILE, Failure};
+use holdfast_command::output::{print, print_json, print_table, with_progress};
+use holdfast_command::size::show_size;
 
 /// Roots that the text lists; JSON has more.
 const ROOTS_SHOWN_MAX: usize = 10;

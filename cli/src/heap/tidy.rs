@@ -6,11 +6,11 @@ use holdfast_region::{Leftover, LeftoverKind};
 use holdfast_sys::counted::counted;
 use serde::Serialize;
 
-use crate::exit::Failure;
 use crate::heap_args::TidyArgs;
-use crate::output::{print, print_json, print_table, say, with_progress};
-use crate::size::show_size;
-use crate::time::show_time;
+use holdfast_command::exit::Failure;
+use holdfast_command::output::{print, print_json, print_table, say, with_progress};
+use holdfast_command::size::show_size;
+use holdfast_command::time::show_time;
 
 /// What `--json` prints for each leftover.
 #[derive(Serialize)]

@@ -8,10 +8,10 @@ use holdfast_region::TransferReport;
 use holdfast_sys::file::private_options;
 use serde::Serialize;
 
-use crate::exit::{Failure, NOT_FOUND, OTHER, USAGE};
 use crate::heap_args::{CpArgs, ExportArgs, ImportArgs, LimitArgs};
-use crate::output::{print, print_json, say, with_progress};
-use crate::size::show_size;
+use holdfast_command::exit::{Failure, NOT_FOUND, OTHER, USAGE};
+use holdfast_command::output::{print, print_json, say, with_progress};
+use holdfast_command::size::show_size;
 
 /// Fits blocks of pages; larger buffers gain nothing.
 const BUFFER_BYTES: usize = 256 << 10;

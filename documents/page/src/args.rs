@@ -3,37 +3,60 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use holdfast_command::exit::CODES;
+use holdfast_command::size::parse_heap_limit;
 use holdfast_native_heap::parse_size;
 use holdfast_page::{PageError, View};
 use holdfast_region::RegionName;
 
 const HELP: &str = "\
 Examples:
-  holdfast-page open index.html --png page.png                    # laid out, painted, and kept
-  holdfast-page open index.html --png page.png                    # its pixels were kept
-  holdfast-page open index.html --png page.png --scroll 2000      # painted from the display list that was kept
-  holdfast-page find index.html 'some words' --json
-  holdfast-page boxes index.html 'h2 > a'
-  holdfast-page open https://example.org/#news --png page.png     # the server is asked whether it changed
-  holdfast-page open https://example.org/ --png page.png --offline
-  holdfast-page open . --png folder.png                           # a folder: its index.html, or a list
-  holdfast-page open index.html --window                          # a small browser
-  holdfast-page import crawl.warc.gz                              # all pages that a crawler kept
-  holdfast-page ls
-  holdfast-page rm --all";
+  holdfast page query index.html 'a[href]' --attr href
+  holdfast page keep index.html --heap pages --name start         # parse once ...
+  holdfast page query pages '#news li' --text                     # ... and query as often as you like
+  holdfast page open index.html --png page.png                    # laid out, painted, and kept
+  holdfast page open index.html --png page.png                    # its pixels were kept
+  holdfast page open index.html --png page.png --scroll 2000      # painted from the display list that was kept
+  holdfast page find index.html 'some words' --json
+  holdfast page boxes index.html 'h2 > a'
+  holdfast page open https://example.org/#news --png page.png     # the server is asked whether it changed
+  holdfast page open https://example.org/ --png page.png --offline
+  holdfast page open . --png folder.png                           # a folder: its index.html, or a list
+  holdfast page open index.html --window                          # a small browser
+  holdfast page import crawl.warc.gz                              # all pages that a crawler kept
+  holdfast page ls
+  holdfast page rm --all";
 
 const IMPORT_HELP: &str = "\
 Examples:
-  holdfast-page import /usr/share/doc/debian-reference
-  holdfast-page import crawl.warc.gz --only document --jobs 4
-  holdfast-page import crawl.warc.gz --match 'https://example.org/*' --limit 1000 --json
+  holdfast page import /usr/share/doc/debian-reference
+  holdfast page import crawl.warc.gz --only document --jobs 4
+  holdfast page import crawl.warc.gz --match 'https://example.org/*' --limit 1000 --json
 
 What the cache has as it is there is skipped, so an import that was ended goes on where it was. It stops when the cache is full of its own \
 pages. Exit code 1: some pages or records could not be taken, which are named; 6: there is no more room; 130: it was stopped.";
 
-/// Pages that open without being laid out again
+const QUERY_HELP: &str = "\
+Examples:
+  holdfast page query index.html 'a[href]' --attr href
+  holdfast page query https://example.org/ h2 --text         # as `import` or `open` has kept it
+  curl -s https://example.org | holdfast page query - title --text
+  holdfast page query pages 'table tr:nth-child(2n) > td' --name start --json
+
+What begins with http: or https: is looked for in the cache of pages, where `open` or `import` has kept it: the document of the view \
+that was used last, and no server is asked. What contains a slash, and what is a file here, is a file; `-` is standard input; all else is \
+the name of a heap. Without a word \
+of what to print, it is the HTML of each match, one match a line if it has one. Exit code 1: nothing matches.";
+
+const KEEP_HELP: &str = "\
+Example:
+  holdfast page keep index.html --heap pages --name start
+
+A document of the same name is replaced when the new one is complete.";
+
+/// Keep HTML pages in heaps: query them, open them without parsing or layout
 #[derive(Debug, Parser)]
-#[command(name = "holdfast-page", version, after_help = HELP)]
+#[command(name = "holdfast-page", bin_name = "holdfast page", version, after_help = format!("{HELP}\n\n{CODES}"))]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -41,7 +64,13 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Open a page and paint it
+    /// Print the elements of a page that match a selector
+    #[command(after_help = QUERY_HELP)]
+    Query(QueryArgs),
+    /// Parse a page into a heap, where queries find it
+    #[command(after_help = KEEP_HELP)]
+    Keep(KeepArgs),
+    /// Open a page and paint it; it is kept, and opens without being laid out the next time
     Open(OpenArgs),
     /// Fill the cache with the pages of a folder or of a WARC file, several at once
     #[command(after_help = IMPORT_HELP)]
@@ -56,9 +85,6 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Remove pages from the cache
     Rm(RemoveArgs),
-    /// Print the name of a page's document in the cache, for `holdfast page query`
-    #[command(hide = true)]
-    Document(ShowArgs),
     /// Tell how full the cache is, and look at every byte of it
     Stats(ListArgs),
 }
@@ -179,6 +205,63 @@ pub(crate) struct BoxesArgs {
     /// A selector of CSS
     #[arg(value_name = "SELECTOR")]
     pub(crate) selector: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QueryArgs {
+    /// An HTML file, `-`, the address of a kept page, or a heap that has pages
+    #[arg(value_name = "FILE|ADDRESS|HEAP")]
+    pub(crate) source: String,
+    /// What to look for: a CSS selector
+    pub(crate) selector: String,
+    #[command(flatten)]
+    pub(crate) form: MatchForm,
+    /// Which document of the heap, if it has several
+    #[arg(long, value_name = "DOCUMENT")]
+    pub(crate) name: Option<String>,
+    /// Name of the owner key [default: default]
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+}
+
+/// What is printed of each match.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub(crate) struct MatchForm {
+    /// Print the value of this attribute of those that have it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) attr: Option<String>,
+    /// Print the text in it
+    #[arg(long)]
+    pub(crate) text: bool,
+    /// Print names, attributes and texts as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print only how many there are
+    #[arg(long)]
+    pub(crate) count: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeepArgs {
+    /// An HTML file, or `-`
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The heap; it is made if there is none
+    #[arg(long, value_name = "HEAP", value_parser = RegionName::parse)]
+    pub(crate) heap: RegionName,
+    /// The name of the document [default: that of the file]
+    #[arg(long, value_name = "DOCUMENT")]
+    pub(crate) name: Option<String>,
+    /// How large a heap that is made may become
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_heap_limit)]
+    pub(crate) heap_size: u64,
+    /// Name of the owner key
+    #[arg(long, value_name = "KEY", default_value = "default")]
+    pub(crate) key: String,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// How servers are asked.

@@ -96,7 +96,7 @@ fn ask(args: &AskArgs) -> Result<Opened, Failure> {
     let opening = Opening { want: Want::Places, ..opening(view, &limits, cache.as_ref(), &args.servers) };
     let mut opened = open_with(&address, &opening)?;
     for note in &opened.notes {
-        notice(format_args!("holdfast-page: {}", Shown(note)));
+        notice(format_args!("holdfast: {}", Shown(note)));
     }
     keep(&mut opened, cache.as_ref());
     Ok(opened)

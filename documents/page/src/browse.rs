@@ -23,7 +23,7 @@ pub(crate) fn run(args: &OpenArgs, started: Instant) -> Result<u8, Failure> {
     let opener = Opener { limits, cache: cache_unless_without(args), from, network, asking };
     let closed = show(address, view, opener, args.exit_after_first_frame, started)?;
     for note in &closed.notes {
-        notice(format_args!("holdfast-page: {}", Shown(note)));
+        notice(format_args!("holdfast: {}", Shown(note)));
     }
     let Some(first) = closed.first else { return Ok(0) };
     if args.json {

@@ -7,15 +7,17 @@ mod args;
 mod ask;
 mod browse;
 mod importing;
+mod query;
 
 use std::fmt::Write as _;
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use holdfast_command::exit::{self, BAD_FILE, FOUND, NO_ROOM, NOT_FOUND, OTHER, USAGE};
+use holdfast_command::{output, program};
 use holdfast_page::{
     Address, Asking, Cache, CacheError, LAYOUT_THREAD, Opened, Opening, PageError, PageLimits, View, ViewRow,
     Web, open_with,
@@ -28,20 +30,18 @@ use serde::Serialize;
 use args::{CacheArgs, Cli, Command, ListArgs, OpenArgs, RemoveArgs, ServerArgs, ShowArgs};
 use holdfast_sys::counted::counted;
 
-/// Exit codes, those of `holdfast`.
-const FOUND: u8 = 1;
-const USAGE: u8 = 2;
-const NOT_FOUND: u8 = 3;
-const BAD_FILE: u8 = 5;
-const NO_ROOM: u8 = 6;
-const OTHER: u8 = 7;
-
 /// Data of the process: no limit on a page bounds what the engine makes of it. Heaps and the addresses they reserve do not count.
 const DATA_BYTES_MAX: u64 = 4 << 30;
 
 struct Failure {
     code: u8,
     message: String,
+}
+
+impl From<exit::Failure> for Failure {
+    fn from(failure: exit::Failure) -> Failure {
+        Failure { code: failure.code, message: failure.message }
+    }
 }
 
 impl From<PageError> for Failure {
@@ -70,13 +70,22 @@ fn main() -> ExitCode {
             usual(panic);
         }
     }));
-    let cli = Cli::parse();
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(refused_or_help) => {
+            let told = program::tell(&refused_or_help, &arguments);
+            return ExitCode::from(told.unwrap_or_else(|failure| failure.code));
+        }
+    };
     bound_memory(match &cli.command {
         // The process that does the work has the limit of the one that starts it.
         Command::Import(args) => importing::data_bytes_max(args),
         _ => DATA_BYTES_MAX,
     });
     let done = match &cli.command {
+        Command::Query(args) => query::query(args).map_err(Failure::from),
+        Command::Keep(args) => query::keep(args).map_err(Failure::from),
         Command::Open(args) if args.window => browse::run(args, started),
         Command::Open(args) => open_page(args),
         Command::Find(args) => ask::find(args),
@@ -84,7 +93,6 @@ fn main() -> ExitCode {
         Command::Import(args) => importing::import(args),
         Command::Ls(args) => list(args),
         Command::Show(args) => show(args),
-        Command::Document(args) => document(args),
         Command::Rm(args) => remove(args),
         Command::Stats(args) => stats(args),
     };
@@ -92,7 +100,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             // The engine's words can be the page's.
-            notice(format_args!("holdfast-page: {}", Shown(&failure.message)));
+            notice(format_args!("holdfast: {}", Shown(&failure.message)));
             ExitCode::from(failure.code)
         }
     }
@@ -129,7 +137,7 @@ fn open_page(args: &OpenArgs) -> Result<u8, Failure> {
         print(&report(&opened, encoded))?;
     }
     for note in &opened.notes {
-        notice(format_args!("holdfast-page: {}", Shown(note)));
+        notice(format_args!("holdfast: {}", Shown(note)));
     }
     keep(&mut opened, cache.as_ref());
     Ok(0)
@@ -165,13 +173,13 @@ fn keep(opened: &mut Opened, cache: Option<&Cache>) {
             Ok(kept) if kept.evicted + kept.pictures_evicted > 0 => {
                 let (views, pictures) = (kept.evicted, kept.pictures_evicted);
                 notice(format_args!(
-                    "holdfast-page: {} and {} that were used longer ago had to go",
+                    "holdfast: {} and {} that were used longer ago had to go",
                     counted(pictures, "picture"),
                     counted(views, "whole view")
                 ));
             }
             Ok(_) => {}
-            Err(error) => notice(format_args!("holdfast-page: the page is not kept: {error}")),
+            Err(error) => notice(format_args!("holdfast: the page is not kept: {error}")),
         }
     }
 }
@@ -181,9 +189,7 @@ fn cache_unless_without(args: &OpenArgs) -> Option<Cache> {
     if args.no_cache {
         return None;
     }
-    cache(&args.place)
-        .inspect_err(|error| notice(format_args!("holdfast-page: nothing is kept: {error}")))
-        .ok()
+    cache(&args.place).inspect_err(|error| notice(format_args!("holdfast: nothing is kept: {error}"))).ok()
 }
 
 fn write_png(opened: &Opened, path: &Path) -> Result<Duration, PageError> {
@@ -285,20 +291,11 @@ struct StatsReport {
 }
 
 fn print_json(report: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(report)
-        .map_err(|error| Failure { code: OTHER, message: format!("cannot write JSON: {error}") })?;
-    print(&format!("{text}\n"))
+    Ok(output::print_json(report)?)
 }
 
 fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever read has seen enough.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure { code: OTHER, message: format!("cannot write: {error}") })
-        }
-        _ => Ok(()),
-    }
+    Ok(output::print(text)?)
 }
 
 fn line(row: &ViewRow) -> String {
@@ -384,15 +381,6 @@ fn show(args: &ShowArgs) -> Result<u8, Failure> {
         }
     }
     print(&text)?;
-    Ok(0)
-}
-
-fn document(args: &ShowArgs) -> Result<u8, Failure> {
-    let address = Address::parse(&args.page)?;
-    let message = || format!("the cache has no document of {address}; open or import the page first");
-    let found = cache(&args.place)?.document_of(address.as_str())?;
-    let name = found.ok_or_else(|| Failure { code: NOT_FOUND, message: message() })?;
-    print(&format!("{name}\n"))?;
     Ok(0)
 }
 

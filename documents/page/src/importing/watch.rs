@@ -43,14 +43,14 @@ impl Watch {
             write(&format!("\r{line}\x1b[K"));
             self.is_shown = true;
         } else {
-            write(&format!("holdfast-page: {line}\n"));
+            write(&format!("holdfast: {line}\n"));
         }
     }
 
     /// Says something that stays.
     pub(crate) fn say(&mut self, text: &str) {
         self.clear();
-        write(&format!("holdfast-page: {}\n", shown(text)));
+        write(&format!("holdfast: {}\n", shown(text)));
     }
 
     /// Takes the line away.

@@ -138,7 +138,7 @@ fn what_is_not_kept_is_said_though_the_window_is_closed_at_once() {
     let more = ["--exit-after-first-frame", "--quota", "1000"];
     let (out, notes) = Window::open_with(&screen, place.program(), &page, SIZE, &more).ended();
     assert!(out.starts_with("cold: "), "{out}");
-    assert!(notes.starts_with("holdfast-page: the page is not kept: the page takes "), "{notes}");
+    assert!(notes.starts_with("holdfast: the page is not kept: the page takes "), "{notes}");
     assert_eq!(notes.lines().count(), 1, "{notes}");
 }
 
