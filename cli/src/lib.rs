@@ -69,7 +69,7 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     if matches!(cli.command, Command::Run(_) | Command::Call(_)) {
         holdfast_sys::file_size_signal::ignore();
     }
-    holdfast_native_heap::use_for_room();
+    holdfast_keeper_client::use_for_room();
     match cli.command {
         Command::Run(options) => run::run(options),
         Command::Call(options) => call::run(options),

@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 
 use holdfast_command::exit::{Failure, NOT_FOUND, OTHER};
 use holdfast_command::finding::{Finding, Grade};
+use holdfast_sys::program;
 use holdfast_sys::terminal::Shown;
 
 /// A product that comes with Holdfast.
@@ -65,10 +66,7 @@ pub const PRODUCTS: [Product; 5] = [
 fn program_of(name: &OsStr) -> Option<PathBuf> {
     let mut file = OsString::from("holdfast-");
     file.push(name);
-    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(&file));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = std::env::split_paths(&path).map(|folder| folder.join(&file));
-    beside.into_iter().chain(in_path).find(|path| path.is_file())
+    program::find(&file)
 }
 
 /// Whether `holdfast NAME` would start a program.

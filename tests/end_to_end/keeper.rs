@@ -4,7 +4,7 @@ use std::fs::File;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use holdfast_keeper::Borrower;
+use holdfast_keeper_client::Borrower;
 use holdfast_region::{OwnerKey, RegionName};
 use holdfast_testkit::Scratch;
 use serde_json::Value;

@@ -207,6 +207,30 @@ fn sql_of_ones_own_is_measured_in_each_way_to_commit_and_what_is_missing_is_told
     assert_eq!(left, 2, "something was left beside the two files of SQL");
 }
 
+/// A program that finds no room in the pool asks `holdfast-sqlite` for it: databases of dead processes leave.
+#[test]
+fn a_left_database_makes_room_for_other_programs() {
+    let scratch = scratch();
+    let extension = match extension(&scratch) {
+        Ok(extension) => extension,
+        Err(reason) => return println!("not run: {reason}"),
+    };
+    let work = "CREATE TABLE notes (text); INSERT INTO notes VALUES ('kept');\n.system kill -KILL $PPID";
+    assert!(!tell_of_any_end(&mut shell(&scratch, &extension, work)).success());
+    let room = |bytes: &str| {
+        let told = succeed(scratch.holdfast().args(["sqlite", "make-room", bytes, "--json"]));
+        serde_json::from_str::<serde_json::Value>(&told).unwrap()
+    };
+    assert_eq!(room("1")["evicted"].as_array().unwrap().len(), 0, "there was room");
+    let evicted = room("1000000000000000");
+    assert!(evicted["evicted"][0].as_str().unwrap().ends_with("notes.db"), "{evicted}");
+    assert!(evicted["freed_bytes"].as_u64().unwrap() > 0, "{evicted}");
+    let left = std::fs::read_dir(scratch.pool()).unwrap().flatten();
+    assert_eq!(left.filter(|entry| entry.path().extension().is_some_and(|end| end == "sqlite")).count(), 0);
+    let read = "SELECT text FROM notes;\n";
+    assert_eq!(succeed(&mut shell(&scratch, &extension, read)), "kept\n");
+}
+
 /// Commits of one home, asked about from another one; then from its own.
 #[test]
 fn another_home_is_told_whose_commits_they_are() {

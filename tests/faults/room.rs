@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use holdfast_keeper::{Client, Config, Keeper, PoolLimit, Sources, use_for_room};
+use holdfast_keeper::{Config, Keeper, PoolLimit, Sources};
+use holdfast_keeper_client::{Client, use_for_room};
 use holdfast_native_heap::open_heap;
 use holdfast_region::{Durability, NameSpace, Places, RegionName, RegionState};
 use holdfast_testkit::Trials;

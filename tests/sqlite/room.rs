@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use holdfast_keeper::use_for_room;
+use holdfast_region::evict_databases_for_room;
 use holdfast_region::{NameSpace, OwnerKey, Places, RegionName, RegionState};
 
 use crate::engine;
@@ -51,7 +51,7 @@ pub(crate) fn fill(folder: &Path) {
     let places = Places::at(folder.join("home"), &pool).unwrap();
     let (names, key) = (NameSpace::new(places.clone()), OwnerKey::from_bytes([1; 32]));
     let named = |number: u64| RegionName::parse(&format!("heap-{number}")).unwrap();
-    use_for_room();
+    evict_databases_for_room(holdfast_sqlite::evict_for_room);
     for number in 0..4 {
         let mut region = names.create(&named(number), &key, 10 * MIB).unwrap();
         region.grow(10 * MIB).unwrap();

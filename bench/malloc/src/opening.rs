@@ -42,7 +42,7 @@ pub(crate) enum OpeningError {
 /// Opens the heap that the environment names, or a scratch heap.
 pub(crate) fn open() -> Result<Heap<ForkBacking>, OpeningError> {
     let places = Places::from_env()?;
-    holdfast_native_heap::use_for_room();
+    holdfast_keeper_client::use_for_room();
     let key = OwnerKey::load_or_create(&places, KEY_NAME)?;
     let limit_bytes = match variable(SIZE_VARIABLE) {
         Some(size) => parse_size(&size.to_string_lossy())?,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_dom::{Document, Documents, DomError, Edit, LoosePage, Node, ParseOptions};
 use holdfast_heap::{HeapError, Owned};
-use holdfast_native_heap::NativeBacking;
+use holdfast_keeper_client::NativeBacking;
 
 use crate::ending;
 use crate::failure::{Failure, note};

@@ -8,8 +8,8 @@ use std::fmt::{self, Write};
 
 use holdfast_c_core::{CallError, Code};
 use holdfast_dom::{ChangeError, DomError};
-use holdfast_keeper::{KeeperError, RefusedKind};
-use holdfast_native_heap::{OpenHeapError, OpenServedError, SizeError};
+use holdfast_keeper_client::{KeeperError, OpenServedError, RefusedKind};
+use holdfast_native_heap::{OpenHeapError, SizeError};
 use holdfast_region::{AccessError, ErrorKind, KeyError, MediumError, NameError, PlaceError, RegionError};
 
 /// Why a call failed. The large ones in boxes: most calls succeed, and pay for the size.

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use holdfast_heap::Heap;
-use holdfast_keeper::Borrower;
-use holdfast_native_heap::{NativeBacking, ServedRegion, SharedRegion, open_served_heap};
+use holdfast_keeper_client::{Borrower, NativeBacking, ServedRegion, open_served_heap};
+use holdfast_native_heap::SharedRegion;
 use holdfast_region::{Consistency, Durability, Region};
 
 use crate::failure::Failure;

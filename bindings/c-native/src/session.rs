@@ -17,7 +17,8 @@ use std::time::Duration;
 use holdfast_c_core::{Calls, Level, Library};
 use holdfast_dom::Documents;
 use holdfast_heap::Heap;
-use holdfast_native_heap::{NativeBacking, OpenHeapError, open_heap_on, parse_size, roll_back_on};
+use holdfast_keeper_client::NativeBacking;
+use holdfast_native_heap::{OpenHeapError, open_heap_on, parse_size, roll_back_on};
 use holdfast_region::{
     Consistency, Durability, Medium, NameSpace, OwnerKey, Places, Region, RegionError, RegionName,
 };
@@ -75,7 +76,7 @@ impl Session {
             return Session::open_served(&name, limit_bytes, mode, &socket);
         }
         let places = Places::from_env()?;
-        holdfast_native_heap::use_for_room();
+        holdfast_keeper_client::use_for_room();
         let key = OwnerKey::load_or_create(&places, KEY_NAME)?;
         let limit_bytes = if limit_bytes == 0 { LIMIT_BYTES_DEFAULT } else { limit_bytes };
         let medium = match std::env::var_os(BACKING_VARIABLE).filter(|value| !value.is_empty()) {

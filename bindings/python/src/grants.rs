@@ -220,7 +220,7 @@ impl Given {
 
 /// The places of heaps: those of the environment, but for what is named here.
 pub(crate) fn places(home: Option<PathBuf>, pool: Option<PathBuf>) -> Result<Places, PlaceError> {
-    holdfast_native_heap::use_for_room();
+    holdfast_keeper_client::use_for_room();
     let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path).into_os_string();
     let (home, pool) = (home.map(absolute), pool.map(absolute));
     let lookup = |name: &str| -> Option<OsString> {

@@ -15,11 +15,8 @@ mod backing;
 mod moving;
 mod rollback;
 #[allow(unsafe_code)]
-mod served;
 mod size;
 #[allow(unsafe_code)]
-mod standing;
-
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,14 +24,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use holdfast_heap::{Backing, Heap, OpenError, OpenOptions, Pointers, RelocationError};
 use holdfast_region::{CheckpointReport, CloseReport, CommitReport, Durability, Region, RegionError};
 
-pub use holdfast_keeper::use_for_room;
-
-pub use backing::{RegionBacking, grow_error};
+pub use backing::{RegionBacking, grow_error, hide};
 pub use moving::{Moved, open_typed_heap};
 pub use rollback::{roll_back, roll_back_on};
-pub use served::{OpenServedError, ServedBacking, ServedRegion, open_served_heap};
 pub use size::{SizeError, parse_size};
-pub use standing::NativeBacking;
 
 /// Why a region did not become a heap.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +116,7 @@ impl SharedRegion {
     pub fn hide_from_children(&self) -> io::Result<()> {
         self.with(|region| {
             let Some(start) = region.mapping() else { return Ok(()) };
-            backing::hide(start.as_ptr(), region.backed_bytes())
+            hide(start.as_ptr(), region.backed_bytes())
         })?;
         self.0.hidden.store(true, Ordering::Relaxed);
         Ok(())

@@ -22,6 +22,7 @@ mod page_set;
 pub mod private;
 pub mod probe;
 pub mod process;
+pub mod program;
 #[cfg(target_arch = "x86_64")]
 pub mod ptrace;
 pub mod quiet_thread;

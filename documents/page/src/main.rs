@@ -115,7 +115,7 @@ fn bound_memory(bytes: u64) {
 }
 
 fn cache(args: &CacheArgs) -> Result<Cache, CacheError> {
-    holdfast_native_heap::use_for_room();
+    holdfast_keeper_client::use_for_room();
     let names = NameSpace::new(Places::from_env()?);
     Ok(Cache::new(names, args.cache.clone(), &args.key, args.quota))
 }

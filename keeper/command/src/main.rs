@@ -9,8 +9,11 @@ mod args;
 use std::process::ExitCode;
 
 use holdfast_keeper::{
-    Cause, Client, Config, DatabaseStatus, FlushReport, Guard, Keeper, KeeperError, Kind, LeftWhy, PoolLimit,
-    Profile, ServePolicy, ServedStatus, Sources, Status, thaw_left_over,
+    Config, DaemonError, Guard, Keeper, PoolLimit, Profile, ServePolicy, Sources, status_of_files,
+    thaw_left_over,
+};
+use holdfast_keeper_client::{
+    Cause, Client, DatabaseStatus, FlushReport, KeeperError, Kind, LeftWhy, ServedStatus, Status,
 };
 use holdfast_region::{NameSpace, Places};
 use holdfast_sys::counted::counted;
@@ -38,11 +41,15 @@ fn dispatch(cli: Cli) -> Result<u8, Failure> {
     }
 }
 
-fn failure(error: KeeperError) -> Failure {
+fn failure(error: DaemonError) -> Failure {
     match error {
-        KeeperError::Region(error) => error.into(),
+        DaemonError::Region(error) => error.into(),
         other => Failure::new(OTHER, other),
     }
+}
+
+fn no_answer(error: KeeperError) -> Failure {
+    Failure::new(OTHER, error)
 }
 
 fn doctor() -> Result<u8, Failure> {
@@ -128,7 +135,7 @@ fn flush(args: &AskArgs) -> Result<u8, Failure> {
             config.emergency = std::time::Duration::from_secs(3600);
             Keeper::new(places, config).map_err(failure)?.flush(Cause::Asked)
         }
-        other => other.map_err(failure)?,
+        other => other.map_err(no_answer)?,
     };
     if args.json {
         print_json(&report)?;
@@ -170,9 +177,9 @@ fn status(args: &StatusArgs) -> Result<u8, Failure> {
     loop {
         let status = match client(&places, &args.ask.socket).status() {
             Err(KeeperError::NoKeeper { .. }) if args.ask.socket.socket.is_none() => {
-                Status::of(&names).map_err(failure)?
+                status_of_files(&names).map_err(failure)?
             }
-            other => other.map_err(failure)?,
+            other => other.map_err(no_answer)?,
         };
         if args.ask.json {
             print_json(&status)?;
@@ -302,9 +309,9 @@ fn metrics(args: &SocketArgs) -> Result<u8, Failure> {
     let places = Places::from_env()?;
     let text = match client(&places, args).metrics() {
         Err(KeeperError::NoKeeper { .. }) if args.socket.is_none() => {
-            Status::of(&NameSpace::new(places)).map_err(failure)?.metrics()
+            status_of_files(&NameSpace::new(places)).map_err(failure)?.metrics()
         }
-        other => other.map_err(failure)?,
+        other => other.map_err(no_answer)?,
     };
     print(&text)?;
     Ok(0)

@@ -12,9 +12,10 @@
 use std::time::{Duration, Instant};
 
 use holdfast_region::{RegionError, RegionState, RegionSummary, Rescue};
-use serde::{Deserialize, Serialize};
 
 use crate::freeze::{Frozen, Held};
+use holdfast_keeper_client::TendReport;
+
 use crate::keeper::Keeper;
 use crate::procfs::{FileId, stat};
 use crate::served::Brought;
@@ -39,24 +40,6 @@ pub(crate) struct Allowance {
     burst_bytes: u64,
     bytes: f64,
     filled: Instant,
-}
-
-/// What a round did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct TendReport {
-    /// Heaps that nobody has, checkpointed.
-    pub checkpointed: Vec<String>,
-    /// Open heaps, and databases (by their paths), that were copied.
-    pub copied: Vec<String>,
-    /// Open heaps and databases that are busy, and are tried again.
-    pub busy: Vec<String>,
-    /// Heaps and databases for which the write rate leaves no room now.
-    pub put_off: Vec<String>,
-    /// What went wrong, in words.
-    pub failed: Vec<String>,
-    /// Bytes of data written.
-    pub bytes: u64,
 }
 
 impl Allowance {

@@ -13,12 +13,13 @@ use std::time::Instant;
 use holdfast_region::Replaced;
 use holdfast_sqlite::{Database, Rescue, SqliteError};
 
-use crate::background::{Seen, TendReport, WINDOWS_UNTIL_STOPPED};
-use crate::flush::{FlushReport, Kind, LeftWhy, Saved, left, milliseconds};
+use crate::background::{Seen, WINDOWS_UNTIL_STOPPED};
+use crate::flush::{left, milliseconds};
 use crate::freeze::{Frozen, Held};
 use crate::keeper::{Keeper, seconds_since};
 use crate::plan::{Candidate, Subject};
 use crate::procfs::{FileId, stat};
+use holdfast_keeper_client::{FlushReport, Kind, LeftWhy, Saved, TendReport};
 
 /// Who has a database, and where its image lies.
 pub(crate) fn held(database: &Database) -> Held {

@@ -5,15 +5,13 @@ use std::path::PathBuf;
 
 use holdfast_region::RegionError;
 
-use crate::served::RefusedKind;
-
 /// Short for results of this crate.
-pub type Result<T> = std::result::Result<T, KeeperError>;
+pub type Result<T> = std::result::Result<T, DaemonError>;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum KeeperError {
+pub enum DaemonError {
     /// The home has a keeper.
     #[error(
         "the home {} has a keeper already{}; ask it (`holdfast keeper status`), or end it first",
@@ -25,34 +23,6 @@ pub enum KeeperError {
         home: PathBuf,
         /// The other keeper.
         holder: Option<u32>,
-    },
-    /// Nobody answers at the socket.
-    #[error("no keeper answers at {}: {source}; start one with `holdfast keeper run`", path.display())]
-    NoKeeper {
-        /// The socket.
-        path: PathBuf,
-        /// What the kernel says.
-        source: io::Error,
-    },
-    /// The other side says something that cannot be understood.
-    #[error("the keeper and this program do not understand each other: {what}; use the same version of both")]
-    Protocol {
-        /// What it is.
-        what: String,
-    },
-    /// The keeper refused a request.
-    #[error("the keeper refused: {why}")]
-    Refused {
-        /// Its words, which say what to do.
-        why: String,
-    },
-    /// The keeper does not serve this.
-    #[error("the keeper refused: {why}")]
-    NotServed {
-        /// Which kind of refusal it is.
-        kind: RefusedKind,
-        /// Its words, which say what to do.
-        why: String,
     },
     /// A socket for other users cannot be there.
     #[error("cannot serve at {}: {why}", path.display())]
@@ -80,9 +50,9 @@ pub enum KeeperError {
     },
 }
 
-impl KeeperError {
-    pub(crate) fn io(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> KeeperError {
+impl DaemonError {
+    pub(crate) fn io(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> DaemonError {
         let path = path.into();
-        move |source| KeeperError::Io { step, path, source }
+        move |source| DaemonError::Io { step, path, source }
     }
 }

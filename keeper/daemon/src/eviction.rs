@@ -9,28 +9,11 @@ use std::time::Instant;
 use holdfast_region::{Medium, RegionError, RegionState, RegionSummary};
 use holdfast_sqlite::{Database, SqliteError};
 use holdfast_sys::file::space;
-use serde::{Deserialize, Serialize};
+
+use holdfast_keeper_client::EvictReport;
 
 use crate::background::image_bytes;
 use crate::keeper::Keeper;
-
-/// What making room did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct EvictReport {
-    /// What the pool had, in bytes.
-    pub before_bytes: u64,
-    /// What it has now.
-    pub after_bytes: u64,
-    /// What it should have, at most.
-    pub limit_bytes: u64,
-    /// Heaps, and databases by their paths, whose images went, in order.
-    pub evicted: Vec<String>,
-    /// What went wrong, in words.
-    pub failed: Vec<String>,
-    /// How long it took.
-    pub milliseconds: u64,
-}
 
 impl Keeper {
     /// Brings the pool below its limit, as far as heaps and databases that nobody has allow it.

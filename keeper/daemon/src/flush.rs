@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use holdfast_region::{RegionError, RegionName, RegionState, RegionSummary, Replaced, Rescue};
 use holdfast_sqlite::Database;
-use serde::{Deserialize, Serialize};
+
+use holdfast_keeper_client::{Budget, Cause, FlushReport, Kind, Left, LeftWhy, Saved};
 
 use crate::databases;
 use crate::freeze::{Frozen, Held};
@@ -29,139 +30,6 @@ const PLANNED_PERCENT: u32 = 90;
 /// Heaps of so many bytes together are waited for together. Fewer, and the disk is waited for more often; more, and the
 /// most valuable one is safe later.
 const BATCH_BYTES: u64 = 16 << 20;
-
-/// Why everything is saved now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Cause {
-    /// A person, or a program, wants it.
-    Asked,
-    /// The keeper is told to end (SIGTERM): shutdown, or a person.
-    Terminated,
-    /// The machine shuts down, as logind announces.
-    Shutdown,
-    /// The power fails (SIGPWR).
-    PowerSignal,
-    /// The power button is held.
-    PowerButton,
-    /// The battery is nearly empty, or a UPS runs on its battery.
-    LowBattery,
-}
-
-/// What was known of the time, before anything was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Budget {
-    /// How long the machine runs, as far as is known.
-    pub milliseconds: u64,
-    /// What the disk takes, in bytes a second.
-    pub bytes_per_s: u64,
-    /// What a heap takes besides its bytes, in microseconds.
-    #[serde(default)]
-    pub per_heap_us: u64,
-    /// What can be written in that time.
-    pub bytes: u64,
-}
-
-impl Budget {
-    /// How long copies take, by what is known of the disk.
-    #[must_use]
-    pub fn time_for(&self, heaps: u32, bytes: u64) -> Duration {
-        let for_bytes = u128::from(bytes) * 1_000_000 / u128::from(self.bytes_per_s.max(1));
-        let for_bytes = Duration::from_micros(u64::try_from(for_bytes).unwrap_or(u64::MAX));
-        Duration::from_micros(self.per_heap_us).saturating_mul(heaps).saturating_add(for_bytes)
-    }
-}
-
-/// What a keeper saves.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Kind {
-    /// A heap.
-    #[default]
-    Heap,
-    /// An SQLite database of the VFS `holdfast`.
-    Database,
-}
-
-/// A heap or a database that is safe now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Saved {
-    /// Which of the two.
-    #[serde(default)]
-    pub kind: Kind,
-    /// Its name; the path of a database.
-    pub name: String,
-    /// Bytes of data that were written for it.
-    pub bytes: u64,
-    /// When it was safe, in milliseconds since the flush began.
-    pub done_ms: u64,
-}
-
-/// Why a heap or a database was not saved.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "kind", content = "text")]
-#[non_exhaustive]
-pub enum LeftWhy {
-    /// It would have taken longer than there was time.
-    NoTime,
-    /// The store is full.
-    NoRoom,
-    /// Its writers did not stand still.
-    Running,
-    /// Something else, in words.
-    Failed(String),
-}
-
-/// A heap or a database that is not safe.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Left {
-    /// Which of the two.
-    #[serde(default)]
-    pub kind: Kind,
-    /// Its name; the path of a database, or of its image where that is not known.
-    pub name: String,
-    /// What it would have taken, at most.
-    pub bytes: u64,
-    /// Why.
-    pub why: LeftWhy,
-}
-
-/// What a flush did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct FlushReport {
-    /// Why it was done.
-    pub cause: Cause,
-    /// What was planned with.
-    pub budget: Budget,
-    /// What is safe now and was not before, in the order in which it was written.
-    pub saved: Vec<Saved>,
-    /// What is not, in the order in which it would have been. What is lent and saved as of an earlier publication is in both.
-    pub left: Vec<Left>,
-    /// Processes that stood still for it.
-    pub stopped: Vec<u32>,
-    /// How long it took.
-    pub milliseconds: u64,
-}
-
-impl FlushReport {
-    /// Bytes of data that were written.
-    #[must_use]
-    pub fn saved_bytes(&self) -> u64 {
-        self.saved.iter().fold(0, |sum, saved| sum.saturating_add(saved.bytes))
-    }
-
-    /// How many of a kind were saved.
-    #[must_use]
-    pub fn saved_of(&self, kind: Kind) -> usize {
-        self.saved.iter().filter(|saved| saved.kind == kind).count()
-    }
-}
 
 impl Keeper {
     /// Saves everything now. Nothing is an error: what could not be saved is in the report, and the next flush tries it

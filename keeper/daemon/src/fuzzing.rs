@@ -5,7 +5,7 @@
 use crate::bandwidth;
 use crate::freeze::parse_note;
 use crate::served::fuzzing::{parse_lease_note, parse_served_answer, parse_served_request};
-use crate::wire::{
+use holdfast_keeper_client::wire::{
     ANSWER_BYTES_MAX, Answer, Ask, REQUEST_BYTES_MAX, VERSION, length, parse_answer, parse_request,
 };
 

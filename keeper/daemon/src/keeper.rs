@@ -11,10 +11,10 @@ use holdfast_sys::lock::{FileLock, LockMode, LockOutcome};
 use crate::background::{Allowance, Seen};
 use crate::bandwidth::Bandwidth;
 use crate::config::Config;
-use crate::error::{KeeperError, Result};
+use crate::error::{DaemonError, Result};
 use crate::freeze::thaw_left_over;
 use crate::served::Serving;
-use crate::status::Counters;
+use holdfast_keeper_client::Counters;
 
 /// How long another keeper may take to go.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -48,14 +48,14 @@ impl Keeper {
     pub fn new(places: Places, config: Config) -> Result<Keeper> {
         let path = lock_path(places.home());
         let outcome = FileLock::acquire(&path, LockMode::Exclusive, PATIENCE);
-        let lock = match outcome.map_err(KeeperError::io("lock", &path))? {
+        let lock = match outcome.map_err(DaemonError::io("lock", &path))? {
             LockOutcome::Acquired(lock) => lock,
             LockOutcome::Held(holder) => {
-                return Err(KeeperError::Running { home: places.home().to_owned(), holder });
+                return Err(DaemonError::Running { home: places.home().to_owned(), holder });
             }
         };
         thaw_left_over(places.pool())
-            .map_err(KeeperError::io("let go on who was stopped by the note in", places.pool()))?;
+            .map_err(DaemonError::io("let go on who was stopped by the note in", places.pool()))?;
         let bandwidth = Bandwidth::of(places.home(), places.store(), config.bandwidth_bytes_per_s);
         let allowance = Allowance::new(config.write_bytes_per_s, config.write_burst_bytes);
         Ok(Keeper {

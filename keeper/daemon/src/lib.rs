@@ -29,7 +29,6 @@
 
 mod background;
 mod bandwidth;
-mod client;
 mod closer;
 mod config;
 mod databases;
@@ -42,30 +41,20 @@ mod freeze;
 pub mod fuzzing;
 mod keeper;
 mod memory;
-mod metrics;
 mod plan;
 mod procfs;
-mod room;
 mod run;
 mod serve;
 mod served;
 mod status;
 mod systemd;
 mod triggers;
-mod wire;
 
-pub use background::TendReport;
-pub use client::Client;
 pub use config::{Config, PoolLimit, Profile};
-pub use error::{KeeperError, Result};
-pub use eviction::EvictReport;
-pub use flush::{Budget, Cause, FlushReport, Kind, Left, LeftWhy, Saved};
+pub use error::{DaemonError, Result};
 pub use freeze::{Guard, thaw_left_over};
+pub use holdfast_keeper_client::{Cause, FlushReport, Kind, Left, LeftWhy, Saved, Status};
 pub use keeper::Keeper;
-pub use room::use_for_room;
-pub use served::{
-    Borrowed, Borrower, OwnRegion, Phase, PhaseHook, Quota, RefusedKind, SERVED_NAME_BYTES_MAX, ServePolicy,
-    Served, ServedStatus, Usage, UserStatus,
-};
-pub use status::{Counters, DatabaseStatus, HeapStatus, Status};
+pub use served::{Phase, PhaseHook, Quota, SERVED_NAME_BYTES_MAX, ServePolicy, Served};
+pub use status::status_of_files;
 pub use triggers::Sources;

@@ -17,20 +17,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use crate::client::Client;
-use crate::error::{KeeperError, Result};
-use crate::flush::{Cause, Kind};
+use crate::error::{DaemonError, Result};
 use crate::keeper::Keeper;
 use crate::serve::{Connection, Progress, Server};
 use crate::served::Serving;
-use crate::status::Status;
+use crate::status::status_of_files;
 use crate::systemd::{given_listener, notify};
 use crate::triggers::Sources;
 use crate::triggers::logind::Logind;
 use crate::triggers::power_button::{self, Button};
 use crate::triggers::power_supply::is_low;
 use crate::triggers::pressure::Pressure;
-use crate::wire::{Answer, Ask};
+use holdfast_keeper_client::Client;
+use holdfast_keeper_client::wire::{Answer, Ask};
+use holdfast_keeper_client::{Cause, Kind};
 
 /// Linux: the power fails.
 const SIGPWR: i32 = 30;
@@ -129,8 +129,8 @@ impl Keeper {
             }
             Ok(read)
         };
-        let terminate = signal(&[SIGTERM, SIGINT]).map_err(KeeperError::io("wait for", "signals"))?;
-        let power = signal(&[SIGPWR]).map_err(KeeperError::io("wait for", "signals"))?;
+        let terminate = signal(&[SIGTERM, SIGINT]).map_err(DaemonError::io("wait for", "signals"))?;
+        let power = signal(&[SIGPWR]).map_err(DaemonError::io("wait for", "signals"))?;
         let server = match (&sources.socket, given_listener()) {
             (None, Some(listener)) => {
                 // Of a keeper that was killed: whoever asked there would not find this one.
@@ -176,7 +176,7 @@ impl Keeper {
 
     /// The kernel wants memory: half of what the pool may have is enough for now.
     fn relieve(&mut self) {
-        let has_bytes = Status::of(&self.names).map_or(0, |status| status.pool_bytes);
+        let has_bytes = status_of_files(&self.names).map_or(0, |status| status.pool_bytes);
         let may_bytes = self.config.pool_limit.bytes().unwrap_or(u64::MAX);
         self.evict_to(has_bytes.min(may_bytes) / 2);
     }
@@ -218,7 +218,7 @@ impl Keeper {
 
     fn answer(&mut self, ask: Ask) -> Answer {
         let status = || self.status();
-        let refused = |error: KeeperError| Answer::Refused(error.to_string());
+        let refused = |error: DaemonError| Answer::Refused(error.to_string());
         match ask {
             Ask::Status => status().map_or_else(refused, |found| Answer::Status(Box::new(found))),
             Ask::Metrics => status().map_or_else(refused, |found| Answer::Metrics(found.metrics())),
@@ -276,7 +276,7 @@ impl Watched {
             Ok(_) => {}
             // A signal, which its pipe tells.
             Err(rustix::io::Errno::INTR) => return Ok(false),
-            Err(error) => return Err(KeeperError::io("wait for", "events")(error.into())),
+            Err(error) => return Err(DaemonError::io("wait for", "events")(error.into())),
         }
         let told = if at_pressure < at_others { waits[at_pressure].revents() } else { PollFlags::empty() };
         drop(waits);

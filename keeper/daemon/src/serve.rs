@@ -16,8 +16,10 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::closer::{self, Closer};
-use crate::error::{KeeperError, Result};
-use crate::wire::{Answer, Ask, LENGTH_BYTES, REQUEST_BYTES_MAX, Reply, VERSION, frame, parse_request};
+use crate::error::{DaemonError, Result};
+use holdfast_keeper_client::wire::{
+    Answer, Ask, LENGTH_BYTES, REQUEST_BYTES_MAX, Reply, VERSION, frame, parse_request,
+};
 
 /// More wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 16;
@@ -73,16 +75,16 @@ impl Server {
     pub(crate) fn bind(path: &Path) -> Result<Server> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(KeeperError::io("remove the old socket", path)(error));
+                return Err(DaemonError::io("remove the old socket", path)(error));
             }
             _ => {}
         }
-        Server::new(bind_private(path).map_err(KeeperError::io("listen at", path))?)
+        Server::new(bind_private(path).map_err(DaemonError::io("listen at", path))?)
     }
 
     /// Listens with what somebody else made.
     pub(crate) fn new(listener: UnixListener) -> Result<Server> {
-        listener.set_nonblocking(true).map_err(KeeperError::io("listen at", "the socket"))?;
+        listener.set_nonblocking(true).map_err(DaemonError::io("listen at", "the socket"))?;
         let closer = Closer::new(CONNECTIONS_MAX);
         Ok(Server { listener, connections: Vec::new(), accepts_from: None, closer })
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Home, MIB, Player, config, is_stopped, named, play, soon};
-use holdfast_keeper::{Cause, Keeper, KeeperError, LeftWhy};
+use holdfast_keeper::{Cause, Keeper, LeftWhy};
 use holdfast_region::Opened;
 use rustix::process::Signal;
 
@@ -131,7 +131,7 @@ fn a_home_has_one_keeper() {
     let home = Home::new();
     let first = home.keeper(config());
     let second = Keeper::new(home.places(), config()).unwrap_err();
-    assert!(matches!(second, KeeperError::Running { holder: Some(_), .. }), "{second}");
+    assert!(matches!(second, holdfast_keeper::DaemonError::Running { holder: Some(_), .. }), "{second}");
     drop(first);
     home.keeper(config());
 }

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use common::{Home, MIB, Player, is_idle, play, soon};
-use holdfast_keeper::{Client, KeeperError};
+use holdfast_keeper_client::{Client, KeeperError};
 use holdfast_region::Opened;
 use rustix::process::Signal;
 

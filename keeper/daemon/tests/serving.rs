@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::served::{Serving, given, in_home, is_alive, key_name, load_from, store_into};
 use common::{Player, is_idle, play, soon};
-use holdfast_keeper::{Client, KeeperError, RefusedKind};
+use holdfast_keeper_client::{Client, KeeperError, RefusedKind};
 use holdfast_region::{Durability, Opened, RegionState};
 use serde_json::json;
 

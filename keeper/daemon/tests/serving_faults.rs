@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::served::{Raw, Serving, is_alive, load_from, store_into};
 use common::{is_idle, play, soon};
-use holdfast_keeper::{Borrower, KeeperError, Phase, RefusedKind};
+use holdfast_keeper::Phase;
+use holdfast_keeper_client::{Borrower, KeeperError, RefusedKind};
 use holdfast_region::Durability;
 use serde_json::json;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::served::{Serving, load_from, store_into};
 use common::{play, soon};
-use holdfast_keeper::{Client, KeeperError, RefusedKind};
+use holdfast_keeper_client::{Client, KeeperError, RefusedKind};
 use serde_json::json;
 
 /// Users that no machine has.

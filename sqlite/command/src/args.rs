@@ -66,9 +66,21 @@ pub(crate) enum Command {
     /// Run SQL over WAL and over Holdfast, and say what is gained at which durability
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// Evict databases that no process has, until so many bytes are free in the pool: for programs that found no room
+    #[command(hide = true)]
+    MakeRoom(MakeRoomArgs),
     /// Print findings for `holdfast doctor`
     #[command(hide = true)]
     Doctor(DoctorArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MakeRoomArgs {
+    /// Bytes that shall be free
+    pub(crate) bytes: u64,
+    /// Print JSON, which is the only form
+    #[arg(long, required = true)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -5,7 +5,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use holdfast_sqlite::{Recovered, SqliteError, State, Status};
+use holdfast_keeper_client::DatabaseRoom;
+use holdfast_region::Places;
+use holdfast_sqlite::{Recovered, SqliteError, State, Status, evict_for_room};
 use serde::Serialize;
 
 use crate::args::{FilesArgs, RecoverArgs, StatusArgs};
@@ -145,6 +147,13 @@ pub(crate) fn recover(args: &RecoverArgs) -> Result<u8, Failure> {
     let (lines, worst) = told?;
     print(&lines.concat())?;
     Ok(worst)
+}
+
+/// For `holdfast_keeper_client::use_for_room`.
+pub(crate) fn make_room(bytes: u64) -> Result<u8, Failure> {
+    let report = evict_for_room(&Places::from_env()?, bytes).unwrap_or_default();
+    print_json(&DatabaseRoom::from(report))?;
+    Ok(0)
 }
 
 /// Does something to each file; what came of it, and the worst exit code of those that failed, which are told at once.

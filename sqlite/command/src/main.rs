@@ -20,13 +20,13 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<u8, Failure> {
-    holdfast_keeper::use_for_room();
     match &cli.command {
         Command::Status(options) => files::status(options),
         Command::Checkpoint(options) => files::checkpoint(options),
         Command::Release(options) => files::release(options),
         Command::Recover(options) => files::recover(options),
         Command::Bench(options) => bench::run(options),
+        Command::MakeRoom(options) => files::make_room(options.bytes),
         Command::Doctor(_) => doctor::run(),
     }
 }

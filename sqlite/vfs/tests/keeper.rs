@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::copies::{LAZY, NUMBER, create};
 use common::{Player, assert_sound, begin, number, open, open_plain, role, scratch, statistic};
-use holdfast_keeper::{Cause, Config, FlushReport, Keeper, Kind, LeftWhy, PoolLimit, Status};
+use holdfast_keeper::{Cause, Config, FlushReport, Keeper, Kind, LeftWhy, PoolLimit};
 use holdfast_region::{NameSpace, Opened, OwnerKey, Places, RegionName};
 use holdfast_sqlite::{Databases, Recovered};
 
@@ -370,7 +370,7 @@ fn the_status_names_databases_with_what_only_the_pool_has_of_them() {
     let mut player = Player::start(TEST, "db 9", folder.path());
     player.first("told: ");
     let look = || {
-        let status = Status::of(&NameSpace::new(places())).unwrap();
+        let status = holdfast_keeper::status_of_files(&NameSpace::new(places())).unwrap();
         assert_eq!(status.databases.len(), 1, "{status:?}");
         (status.databases[0].clone(), status)
     };
@@ -386,5 +386,5 @@ fn the_status_names_databases_with_what_only_the_pool_has_of_them() {
     let (found, _) = look();
     assert_eq!((found.state.as_str(), found.unsaved_bytes, found.saved), ("left", 0, true));
     open(&path, "");
-    assert!(Status::of(&NameSpace::new(places())).unwrap().databases.is_empty());
+    assert!(holdfast_keeper::status_of_files(&NameSpace::new(places())).unwrap().databases.is_empty());
 }

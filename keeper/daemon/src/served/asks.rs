@@ -20,7 +20,7 @@ use crate::served::own_name::{in_home, key_name};
 use crate::served::policy::Phase;
 use crate::served::serving::{Serving, TurnReport};
 use crate::served::users::Holdings;
-use crate::served::wire::{OwnRegion, RefusedKind, ServedAnswer, ServedAsk, Wanted};
+use holdfast_keeper_client::served_wire::{OwnRegion, RefusedKind, ServedAnswer, ServedAsk, Wanted};
 
 /// What a limit is rounded to, and the least there is.
 const LIMIT_UNIT_BYTES: u64 = 64 << 10;

@@ -19,10 +19,10 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::closer::{self, Closer};
-use crate::served::wire::{
+use holdfast_keeper_client::served_wire::{
     DESCRIPTORS_LENT, RefusedKind, SERVED_REQUEST_BYTES_MAX, SERVED_VERSION, ServedAnswer, ServedAsk,
 };
-use crate::wire::{BadRequest, LENGTH_BYTES, Reply, frame, length, parse_request};
+use holdfast_keeper_client::wire::{BadRequest, LENGTH_BYTES, Reply, frame, length, parse_request};
 
 /// What a connection is in the middle of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::served::lease::Note;
 use crate::served::loan::What;
 use crate::served::policy::Phase;
 use crate::served::serving::{Serving, TurnReport};
-use crate::served::wire::{LentAnswer, Level, ServedAnswer};
+use holdfast_keeper_client::served_wire::{LentAnswer, Level, ServedAnswer};
 
 impl Serving {
     /// All slices of a loan's work are done.

@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use holdfast_region::RegionName;
 
-use crate::flush::LeftWhy;
 use crate::freeze::{Frozen, Held};
 use crate::keeper::Keeper;
 use crate::procfs::{FileId, stat};
 use crate::served::loan::Loan;
 use crate::served::serving::Serving;
+use holdfast_keeper_client::LeftWhy;
 
 /// How often a borrower that stores meanwhile is read once more, between emergencies.
 const QUIET_ATTEMPTS: u32 = 3;
@@ -112,12 +112,12 @@ mod tests {
 
     use super::*;
     use crate::config::{Config, PoolLimit};
-    use crate::flush::Cause;
-    use crate::served::borrower::{Borrowed, Borrower};
     use crate::served::loan::{What, Work};
     use crate::served::own_name::key_name;
     use crate::served::policy::ServePolicy;
     use crate::served::serving::TurnReport;
+    use holdfast_keeper_client::Cause;
+    use holdfast_keeper_client::{Borrowed, Borrower};
 
     fn keeper(directory: &Path) -> Keeper {
         let places = Places::at(directory.join("home"), directory.join("pool")).unwrap();

@@ -23,7 +23,7 @@ use holdfast_sys::file::allocate;
 
 use crate::served::image::sealed;
 use crate::served::keeping::Brought;
-use crate::served::wire::Level;
+use holdfast_keeper_client::served_wire::Level;
 
 /// What is read at once.
 const PIECE_BYTES: u64 = 1 << 20;

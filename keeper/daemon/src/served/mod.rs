@@ -5,7 +5,6 @@
 //! when it commits and when it is gone. The region's own files no borrower ever has.
 
 mod asks;
-mod borrower;
 mod connection;
 mod ends;
 mod image;
@@ -17,15 +16,16 @@ mod place;
 mod policy;
 mod serving;
 mod users;
-mod wire;
 
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing {
     //! As the crate's: what reads bytes of borrowers and of notes.
 
     use super::lease::Note;
-    use super::wire::{SERVED_REQUEST_BYTES_MAX, SERVED_VERSION, ServedAnswer, ServedAsk};
-    use crate::wire::{parse_answer, parse_request};
+    use holdfast_keeper_client::served_wire::{
+        SERVED_REQUEST_BYTES_MAX, SERVED_VERSION, ServedAnswer, ServedAsk,
+    };
+    use holdfast_keeper_client::wire::{parse_answer, parse_request};
 
     pub(crate) fn parse_served_request(bytes: &[u8]) {
         let _ = parse_request::<ServedAsk>(bytes, SERVED_VERSION, SERVED_REQUEST_BYTES_MAX);
@@ -40,10 +40,7 @@ pub(crate) mod fuzzing {
     }
 }
 
-pub use borrower::{Borrowed, Borrower};
 pub(crate) use keeping::Brought;
 pub use own_name::SERVED_NAME_BYTES_MAX;
 pub use policy::{Phase, PhaseHook, Quota, ServePolicy, Served};
 pub(crate) use serving::Serving;
-pub use users::{ServedStatus, UserStatus};
-pub use wire::{OwnRegion, RefusedKind, Usage};

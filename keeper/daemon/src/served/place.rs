@@ -9,20 +9,20 @@ use std::path::Path;
 use holdfast_sys::file::effective_user;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::error::{KeeperError, Result};
+use crate::error::{DaemonError, Result};
 
 /// Listens at a path, for everybody: who may ask is decided by who asks. What a keeper that was killed left there is
 /// removed; anything else stays, and is an error.
 pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
-    let failed = |step| KeeperError::io(step, path);
+    let failed = |step| DaemonError::io(step, path);
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.ok_or_else(|| KeeperError::Place {
+    let directory = directory.ok_or_else(|| DaemonError::Place {
         path: path.to_owned(),
         why: "it has no directory; give the whole path",
     })?;
     match DirBuilder::new().mode(0o755).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(KeeperError::io("make the directory", directory)(error));
+            return Err(DaemonError::io("make the directory", directory)(error));
         }
         _ => {}
     }
@@ -33,7 +33,7 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
         }
         Ok(_) => {
             let why = "something else is there; move it away, or choose another path";
-            return Err(KeeperError::Place { path: path.to_owned(), why });
+            return Err(DaemonError::Place { path: path.to_owned(), why });
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed("examine")(error)),
@@ -46,8 +46,8 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
 
 /// Whoever can write the directory could put a socket of their own there, and get what programs store.
 fn check_directory(directory: &Path) -> Result<()> {
-    let found = directory.metadata().map_err(KeeperError::io("examine", directory))?;
-    let refused = |why| Err(KeeperError::Place { path: directory.to_owned(), why });
+    let found = directory.metadata().map_err(DaemonError::io("examine", directory))?;
+    let refused = |why| Err(DaemonError::Place { path: directory.to_owned(), why });
     if found.uid() != effective_user() && found.uid() != 0 {
         return refused("its directory belongs to another user, who could put another socket there");
     }
@@ -83,7 +83,7 @@ mod tests {
         drop(bind(&path).unwrap());
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "a letter").unwrap();
-        assert!(matches!(bind(&path), Err(KeeperError::Place { .. })));
+        assert!(matches!(bind(&path), Err(DaemonError::Place { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"a letter");
     }
 
@@ -93,6 +93,6 @@ mod tests {
         std::fs::set_permissions(directory.path(), Permissions::from_mode(0o1777)).unwrap();
         let error = bind(&directory.path().join("s")).unwrap_err().to_string();
         assert!(error.contains("others can write"), "{error}");
-        assert!(matches!(bind(Path::new("s")), Err(KeeperError::Place { .. })));
+        assert!(matches!(bind(Path::new("s")), Err(DaemonError::Place { .. })));
     }
 }

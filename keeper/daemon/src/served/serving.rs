@@ -18,15 +18,16 @@ use holdfast_sys::counted::counted;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::closer::Closer;
-use crate::error::{KeeperError, Result};
+use crate::error::{DaemonError, Result};
 use crate::serve::{ACCEPT_PAUSE, pauses};
 use crate::served::connection::{After, Connection, peer};
 use crate::served::lease::Leases;
 use crate::served::loan::Loan;
 use crate::served::place::{bind, raise_descriptor_limit};
 use crate::served::policy::ServePolicy;
-use crate::served::users::{Counts, Holdings, ServedStatus};
-use crate::served::wire::{RefusedKind, ServedAnswer};
+use crate::served::users::{Counts, Holdings};
+use holdfast_keeper_client::ServedStatus;
+use holdfast_keeper_client::served_wire::{RefusedKind, ServedAnswer};
 
 /// What is read or copied for a user in a turn.
 const SLICE_BYTES: u64 = 4 << 20;
@@ -72,7 +73,7 @@ impl Serving {
     /// Listens for users.
     pub(crate) fn new(places: &Places, policy: ServePolicy) -> Result<Serving> {
         let path = places.pool().join("served");
-        let leases = Leases::of(places.pool()).map_err(KeeperError::io("make", &path))?;
+        let leases = Leases::of(places.pool()).map_err(DaemonError::io("make", &path))?;
         let listener = bind(&policy.socket)?;
         let descriptors = raise_descriptor_limit();
         let free = descriptors.saturating_sub(DESCRIPTORS_OF_KEEPER);

@@ -3,49 +3,12 @@
 use std::collections::BTreeMap;
 
 use holdfast_region::{NameSpace, RegionSummary, Result};
-use serde::{Deserialize, Serialize};
+
+use holdfast_keeper_client::UserStatus;
 
 use crate::served::own_name::of_user;
 use crate::served::policy::Quota;
-use crate::served::wire::Usage;
-
-/// A user, as the keeper sees it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct UserStatus {
-    /// The user's number.
-    pub user: u32,
-    /// Regions.
-    pub regions: u64,
-    /// The limits of all of them, which count against the quota.
-    pub bytes: u64,
-    /// What is allocated of them.
-    pub backed_bytes: u64,
-    /// Regions that a program has now.
-    pub lent: u64,
-    /// Open connections.
-    pub connections: u64,
-    /// Requests answered.
-    pub requests: u64,
-    /// Requests refused because a quota, or what all may have, is used up.
-    pub quota_refusals: u64,
-    /// All requests and connections refused.
-    pub refusals: u64,
-}
-
-/// What a keeper that serves says of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct ServedStatus {
-    /// Where users connect.
-    pub socket: String,
-    /// The limits of all regions.
-    pub bytes: u64,
-    /// What they may be.
-    pub total_bytes: u64,
-    /// Users that have or had something.
-    pub users: Vec<UserStatus>,
-}
+use holdfast_keeper_client::served_wire::Usage;
 
 /// Counts that no file tells.
 #[derive(Debug, Clone, Copy, Default)]

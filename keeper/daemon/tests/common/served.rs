@@ -13,9 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use holdfast_keeper::{
-    Borrowed, Borrower, Client, Keeper, Phase, PhaseHook, ServePolicy, Served, ServedStatus, Sources,
-};
+use holdfast_keeper::{Keeper, Phase, PhaseHook, ServePolicy, Served, Sources};
+use holdfast_keeper_client::{Borrowed, Borrower, Client, ServedStatus};
 use holdfast_region::{Places, RegionName};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Resource, Signal, getpid, kill_process, setrlimit};

@@ -5,7 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_keeper::{Client, Config, Keeper, Sources, Status};
+use holdfast_keeper::{Config, Keeper, Sources, Status};
+use holdfast_keeper_client::Client;
 
 use super::port::Port;
 use super::{KEEP, agent, names};

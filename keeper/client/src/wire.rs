@@ -7,25 +7,22 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::background::TendReport;
 use crate::error::KeeperError;
-use crate::eviction::EvictReport;
-use crate::flush::FlushReport;
-use crate::status::Status;
+use crate::report::{EvictReport, FlushReport, Status, TendReport};
 
 /// The version of what a keeper is asked about its own home.
-pub(crate) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 /// A longer request is refused before it is read.
-pub(crate) const REQUEST_BYTES_MAX: usize = 64 << 10;
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// A longer answer is not believed.
-pub(crate) const ANSWER_BYTES_MAX: usize = 16 << 20;
+pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// The length before each frame.
-pub(crate) const LENGTH_BYTES: usize = 4;
+pub const LENGTH_BYTES: usize = 4;
 
 /// What can be asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Ask {
+pub enum Ask {
     Status,
     Metrics,
     Flush,
@@ -41,15 +38,15 @@ pub(crate) enum Ask {
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Request<A> {
-    pub(crate) version: u32,
-    pub(crate) ask: A,
+pub struct Request<A> {
+    pub version: u32,
+    pub ask: A,
 }
 
 /// What is said to it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Answer {
+pub enum Answer {
     Status(Box<Status>),
     Metrics(String),
     Flush(FlushReport),
@@ -59,14 +56,14 @@ pub(crate) enum Answer {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Reply<A> {
-    pub(crate) version: u32,
-    pub(crate) answer: A,
+pub struct Reply<A> {
+    pub version: u32,
+    pub answer: A,
 }
 
 /// Why a request is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadRequest {
+pub enum BadRequest {
     #[error("a request has at most {bytes_max} bytes, and this one {bytes}")]
     TooLong { bytes: usize, bytes_max: usize },
     #[error("this keeper speaks version {spoken} of the protocol here, not {asked}")]
@@ -76,7 +73,7 @@ pub(crate) enum BadRequest {
 }
 
 /// A value as a frame; an empty one if it cannot be written, which no value of this module is.
-pub(crate) fn frame(value: &impl Serialize) -> Vec<u8> {
+pub fn frame(value: &impl Serialize) -> Vec<u8> {
     let body = serde_json::to_vec(value).unwrap_or_default();
     let mut frame = (body.len() as u32).to_le_bytes().to_vec();
     frame.extend_from_slice(&body);
@@ -84,13 +81,13 @@ pub(crate) fn frame(value: &impl Serialize) -> Vec<u8> {
 }
 
 /// The length that the first bytes of a frame say.
-pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
+pub fn length(bytes: &[u8]) -> Option<usize> {
     let length: [u8; LENGTH_BYTES] = bytes.get(..LENGTH_BYTES)?.try_into().ok()?;
     Some(u32::from_le_bytes(length) as usize)
 }
 
 /// What the body of an answer says.
-pub(crate) fn parse_answer<A: DeserializeOwned>(body: &[u8]) -> Result<A, KeeperError> {
+pub fn parse_answer<A: DeserializeOwned>(body: &[u8]) -> Result<A, KeeperError> {
     let reply = serde_json::from_slice::<Reply<A>>(body);
     let reply =
         reply.map_err(|error| KeeperError::Protocol { what: format!("its answer is no answer: {error}") })?;
@@ -98,7 +95,7 @@ pub(crate) fn parse_answer<A: DeserializeOwned>(body: &[u8]) -> Result<A, Keeper
 }
 
 /// What the start of a stream asks in a version; `None` as long as it is not whole.
-pub(crate) fn parse_request<A: DeserializeOwned>(
+pub fn parse_request<A: DeserializeOwned>(
     bytes: &[u8],
     spoken: u32,
     bytes_max: usize,

@@ -6,16 +6,16 @@
 use serde::{Deserialize, Serialize};
 
 /// The version of what users ask.
-pub(crate) const SERVED_VERSION: u32 = 2;
+pub const SERVED_VERSION: u32 = 2;
 /// A longer request is refused before it is read. Names and numbers need no more.
-pub(crate) const SERVED_REQUEST_BYTES_MAX: usize = 4 << 10;
+pub const SERVED_REQUEST_BYTES_MAX: usize = 4 << 10;
 /// Descriptors of an answer.
-pub(crate) const DESCRIPTORS_LENT: usize = 2;
+pub const DESCRIPTORS_LENT: usize = 2;
 
 /// What a user can ask. Names are the user's own: the keeper puts who asks before them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum ServedAsk {
+pub enum ServedAsk {
     /// A region that is there or, with a limit, is made.
     Open(Wanted),
     /// The same region once more, with the image in hand, after the connection was lost.
@@ -44,19 +44,19 @@ pub(crate) enum ServedAsk {
 /// Which region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wanted {
-    pub(crate) name: String,
+pub struct Wanted {
+    pub name: String,
     /// 0: it must be there.
-    pub(crate) limit_bytes: u64,
+    pub limit_bytes: u64,
     /// Whose it is, for programs that name a user. Nobody but the one who asks is served.
     #[serde(default)]
-    pub(crate) user: Option<u32>,
+    pub user: Option<u32>,
 }
 
 /// Which failure a commit must survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Level {
+pub enum Level {
     Process,
     System,
     Power,
@@ -65,7 +65,7 @@ pub(crate) enum Level {
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ServedAnswer {
+pub enum ServedAnswer {
     Lent(LentAnswer),
     Ready,
     Grown { backed_bytes: u64 },
@@ -79,18 +79,17 @@ pub(crate) enum ServedAnswer {
 
 /// What a program needs to use an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LentAnswer {
+pub struct LentAnswer {
     /// Proves, after the connection was lost, that nobody had the region in between.
-    pub(crate) token: String,
-    pub(crate) address: u64,
-    pub(crate) backed_bytes: u64,
-    pub(crate) limit_bytes: u64,
-    pub(crate) is_new: bool,
+    pub token: String,
+    pub address: u64,
+    pub backed_bytes: u64,
+    pub limit_bytes: u64,
+    pub is_new: bool,
 }
 
 /// A region, as its user sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct OwnRegion {
     /// Its name.
     pub name: String,
@@ -104,7 +103,6 @@ pub struct OwnRegion {
 
 /// What a user has, and may have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct Usage {
     /// Regions.
     pub regions: u64,

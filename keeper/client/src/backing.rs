@@ -2,7 +2,9 @@
 
 use holdfast_heap::{Backing, GrowError};
 
-use crate::{RegionBacking, ServedBacking};
+use holdfast_native_heap::RegionBacking;
+
+use crate::heap::ServedBacking;
 
 /// See the module.
 #[derive(Debug)]

@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::served::{ServedStatus, UserStatus};
-use crate::status::{DatabaseStatus, Status};
+use crate::report::{DatabaseStatus, ServedStatus, Status, UserStatus};
 
 impl Status {
     /// As metrics. Names of heaps need no escaping: they are letters, digits and a few signs; paths of databases do.
@@ -124,7 +123,7 @@ impl ServedStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Counters, HeapStatus};
+    use crate::report::{Counters, HeapStatus};
 
     #[test]
     fn every_metric_has_a_help_a_type_and_a_value() {

@@ -5,11 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::background::TendReport;
 use crate::error::{KeeperError, Result};
-use crate::eviction::EvictReport;
-use crate::flush::FlushReport;
-use crate::status::Status;
+use crate::report::{EvictReport, FlushReport, Status, TendReport};
 use crate::wire::{
     ANSWER_BYTES_MAX, Answer, Ask, LENGTH_BYTES, Request, VERSION, frame, length, parse_answer,
 };

@@ -12,11 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use holdfast_heap::{Backing, GrowError, Heap, OpenError, OpenOptions, Pointers};
-use holdfast_keeper::{Borrowed, KeeperError, RefusedKind};
 use holdfast_region::{Durability, RegionError, claim_addresses};
 use holdfast_sys::mapping::{Prot, Reservation, map_shared_fixed};
 
-use crate::backing::hide;
+use holdfast_native_heap::hide;
+
+use crate::borrower::Borrowed;
+use crate::error::KeeperError;
+use crate::served_wire::RefusedKind;
 
 /// Why a region that was lent did not become a heap.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +66,7 @@ impl ServedRegion {
         work(&mut self.0.borrowed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// As [`SharedRegion::hide_from_children`](crate::SharedRegion::hide_from_children).
+    /// As [`SharedRegion::hide_from_children`](holdfast_native_heap::SharedRegion::hide_from_children).
     ///
     /// # Errors
     /// What the kernel reports.

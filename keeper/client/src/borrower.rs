@@ -22,7 +22,7 @@ use rustix::net::{
 };
 
 use crate::error::{KeeperError, Result};
-use crate::served::wire::{
+use crate::served_wire::{
     DESCRIPTORS_LENT, LentAnswer, Level, OwnRegion, RefusedKind, SERVED_VERSION, ServedAnswer, ServedAsk,
     Usage, Wanted,
 };
