@@ -108,11 +108,6 @@ packages_for_sqlite() {
   command -v xz >/dev/null || echo xz-utils
 }
 
-# For one test of the keeper, which understands the real bus.
-packages_for_buses() {
-  command -v dbus-daemon >/dev/null || echo dbus
-}
-
 # What pages are laid out with: a font, and the library that finds it, which is looked for when it is needed. And a crawler that keeps them.
 packages_for_pages() {
   command -v wget >/dev/null || echo wget
@@ -374,7 +369,7 @@ set_up_for_testing() {
   # shellcheck disable=SC2046
   install_packages $(packages_for_running) $(packages_for_tracing) $(packages_for_c_programs) $(packages_for_c_applets) \
     $(packages_for_power_cuts) $(packages_for_virtual_environments) $(packages_for_applications) \
-    $(packages_for_sqlite) $(packages_for_buses) $(packages_for_reports) $(packages_for_pages) $(packages_for_windows) \
+    $(packages_for_sqlite) $(packages_for_reports) $(packages_for_pages) $(packages_for_windows) \
     $(packages_for_documentation)
   install_what_libelf_needs
   install_clang_runtime

@@ -155,7 +155,6 @@ fn keeper(ground: &Ground) -> Child {
         let at = |name: &str| ground.directory.path().join(name);
         sources.buttons = Some(Vec::new());
         (sources.power_supply, sources.pressure) = (at("supplies"), at("pressure"));
-        sources.system_bus = Some(at("bus"));
         let places = Places::at(ground.home(), &ground.pool).unwrap();
         Keeper::new(places, config).unwrap().run(&sources).unwrap();
         0

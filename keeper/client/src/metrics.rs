@@ -153,7 +153,6 @@ mod tests {
             pool_limit_reason: None,
             bandwidth_bytes_per_s: None,
             emergency_bytes: None,
-            shutdown_lock: None,
             heaps: vec![heap],
             databases: vec![database],
             counters: Counters { flushes: 3, ..Counters::default() },

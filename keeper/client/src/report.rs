@@ -13,8 +13,6 @@ pub enum Cause {
     Asked,
     /// The keeper is told to end (SIGTERM): shutdown, or a person.
     Terminated,
-    /// The machine shuts down, as logind announces.
-    Shutdown,
     /// The power fails (SIGPWR).
     PowerSignal,
     /// The power button is held.
@@ -266,8 +264,6 @@ pub struct Status {
     pub bandwidth_bytes_per_s: Option<u64>,
     /// What an emergency can save.
     pub emergency_bytes: Option<u64>,
-    /// Whether logind waits for the keeper at a shutdown: `held`, or why not; nothing before that is known.
-    pub shutdown_lock: Option<String>,
     /// All heaps.
     pub heaps: Vec<HeapStatus>,
     /// All databases that have an image in the pool.

@@ -231,9 +231,6 @@ fn show(status: &Status, places: &Places) -> Result<(), Failure> {
             counted(counters.evicted_databases, "eviction")
         ));
     }
-    if let Some(lock) = &status.shutdown_lock {
-        text.push_str(&format!("lock that has a shutdown wait: {lock}\n"));
-    }
     print(&text)?;
     let rows: Vec<Vec<String>> = status
         .heaps

@@ -35,8 +35,6 @@ pub struct Keeper {
     pub(crate) started: Instant,
     /// Set while it serves other users.
     pub(crate) serving: Option<Serving>,
-    /// Whether logind puts a shutdown off, in words.
-    pub(crate) shutdown_lock: Option<String>,
     _lock: FileLock,
 }
 
@@ -68,7 +66,6 @@ impl Keeper {
             seen_databases: BTreeMap::new(),
             started: Instant::now(),
             serving: None,
-            shutdown_lock: None,
             config,
             _lock: lock,
         })

@@ -24,7 +24,6 @@ use crate::served::Serving;
 use crate::status::status_of_files;
 use crate::systemd::{given_listener, notify};
 use crate::triggers::Sources;
-use crate::triggers::logind::Logind;
 use crate::triggers::power_button::{self, Button};
 use crate::triggers::power_supply::is_low;
 use crate::triggers::pressure::Pressure;
@@ -46,7 +45,6 @@ struct Watched {
     server: Server,
     buttons: Vec<Button>,
     pressure: Pressure,
-    logind: Logind,
 }
 
 /// When things are due that no descriptor tells of.
@@ -84,11 +82,6 @@ impl Keeper {
                 self.write_metrics(sources.metrics_file.as_deref());
                 return Ok(());
             }
-            if watched.logind.look(now) {
-                self.emergency(Cause::Shutdown);
-                watched.logind.let_go();
-            }
-            self.note_lock(&watched.logind);
             watched.buttons.retain_mut(|button| button.read(now));
             for button in &mut watched.buttons {
                 if button.due(sources.button_hold).is_some_and(|due| due <= now) {
@@ -145,18 +138,7 @@ impl Keeper {
         let buttons: Vec<_> = buttons.iter().filter_map(|path| Button::open(path).ok()).collect();
         notify(&format!("STATUS=watches {}", counted(buttons.len(), "power button")));
         let pressure = Pressure::open(&sources.pressure);
-        let logind = Logind::new(sources.system_bus.clone(), Instant::now());
-        Ok(Watched { terminate, power, server, buttons, pressure, logind })
-    }
-
-    /// Tells once that there is no lock, and why; the status has it for as long as that is so.
-    fn note_lock(&mut self, logind: &Logind) {
-        let Some(says) = logind.says() else { return };
-        let words = says.map_or_else(|why| format!("none: {why}"), |()| "held".to_owned());
-        if self.shutdown_lock.as_ref() != Some(&words) {
-            notice(format_args!("holdfast keeper: lock that has a shutdown wait: {words}"));
-            self.shutdown_lock = Some(words);
-        }
+        Ok(Watched { terminate, power, server, buttons, pressure })
     }
 
     fn emergency(&mut self, cause: Cause) {
@@ -256,10 +238,6 @@ impl Watched {
             waits.push(PollFd::new(file, PollFlags::PRI));
         }
         let at_others = waits.len();
-        waits.extend(self.logind.waits().map(|(stream, sends)| {
-            let flags = if sends { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            PollFd::new(stream, flags)
-        }));
         waits.extend(self.buttons.iter().map(|button| PollFd::new(&button.device, PollFlags::IN)));
         // Who waits in the queue is not waited for while there is no room, or the loop would spin.
         let room = self.server.has_room().then_some(&self.server.listener);
@@ -296,7 +274,6 @@ impl Clock {
         let held = watched.buttons.iter().filter_map(|button| button.due(hold));
         let ends =
             [self.round, self.look].into_iter().chain(watched.server.next_end()).chain(held).chain(served);
-        let ends = ends.chain(watched.logind.due());
         ends.min().map_or(LOOK, |end| end.saturating_duration_since(now))
     }
 }

@@ -41,7 +41,6 @@ impl Keeper {
             pool_limit_reason: self.config.pool_limit.reason(),
             bandwidth_bytes_per_s: Some(bytes_per_s),
             emergency_bytes: Some(bytes_in(bytes_per_s, self.config.emergency)),
-            shutdown_lock: self.shutdown_lock.clone(),
             counters: self.counters.clone(),
             served: self.serving.as_ref().map(Serving::status).transpose()?,
             ..status_of_files(&self.names)?
@@ -71,7 +70,6 @@ pub fn status_of_files(names: &NameSpace) -> Result<Status> {
         pool_limit_reason: None,
         bandwidth_bytes_per_s: None,
         emergency_bytes: None,
-        shutdown_lock: None,
         heaps: heaps
             .iter()
             .map(|heap| HeapStatus {

@@ -1,7 +1,7 @@
-//! What tells that the machine may be about to go, or that memory is short: signals, the power button, batteries, the kernel's
-//! word on memory pressure, logind. Each is a descriptor or a file; the loop of [`crate::run`] waits for all of them at once.
+//! What announces that the machine may be about to go, or that memory is short: signals, the power button, batteries,
+//! memory pressure as the kernel reports it. Each is a descriptor or a file; the loop of [`crate::run`] waits for all
+//! of them at once. A shutdown is announced by SIGTERM, for which the units give the keeper 30 s.
 
-pub(crate) mod logind;
 pub(crate) mod power_button;
 pub(crate) mod power_supply;
 pub(crate) mod pressure;
@@ -27,8 +27,6 @@ pub struct Sources {
     pub battery_percent: u8,
     /// Where the kernel tells of memory pressure.
     pub pressure: PathBuf,
-    /// The socket of the system's bus, where logind announces that the machine shuts down; none is not asked.
-    pub system_bus: Option<PathBuf>,
     /// Where metrics are written for a collector of text files, if anywhere.
     pub metrics_file: Option<PathBuf>,
     /// Whom it serves regions, and where; nobody where this is not set.
@@ -44,17 +42,8 @@ impl Default for Sources {
             power_supply: PathBuf::from("/sys/class/power_supply"),
             battery_percent: 5,
             pressure: PathBuf::from("/proc/pressure/memory"),
-            system_bus: Some(system_bus()),
             metrics_file: None,
             serve: None,
         }
     }
-}
-
-/// Where the system's bus listens: what `DBUS_SYSTEM_BUS_ADDRESS` says if that is a path, else where it always does.
-fn system_bus() -> PathBuf {
-    let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
-    let path = address.split(';').find_map(|address| address.strip_prefix("unix:path="));
-    let path = path.map(|path| path.split(',').next().unwrap_or(path));
-    path.map_or_else(|| PathBuf::from("/run/dbus/system_bus_socket"), PathBuf::from)
 }

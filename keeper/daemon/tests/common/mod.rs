@@ -191,7 +191,6 @@ pub(crate) fn play() {
             sources.button_hold = Duration::from_millis(300);
             sources.power_supply = home.join("supplies");
             sources.pressure = home.join("pressure");
-            sources.system_bus = Some(home.join("bus"));
             sources.metrics_file = Some(home.join("metrics.prom"));
             let mut keeper = Keeper::new(places(), config()).unwrap();
             keeper.run(&sources).unwrap();
