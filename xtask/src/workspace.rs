@@ -30,6 +30,8 @@ pub(crate) struct Package {
     pub(crate) folder: String,
     /// Names of its programs.
     pub(crate) programs: Vec<String>,
+    /// Names of packages that it links, those of other people included; not what only its tests or its build use.
+    pub(crate) links: Vec<String>,
 }
 
 impl Package {
@@ -104,7 +106,12 @@ fn package_from(root: &Path, package: &Value) -> Option<Package> {
     let is_program = |target: &&Value| {
         target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "bin"))
     };
+    let dependencies = package["dependencies"].as_array().into_iter().flatten();
     Some(Package {
+        links: dependencies
+            .filter(|dependency| dependency["kind"].is_null())
+            .filter_map(|dependency| dependency["name"].as_str().map(str::to_owned))
+            .collect(),
         name: package["name"].as_str()?.to_owned(),
         folder: manifest.parent()?.strip_prefix(root).ok()?.to_str()?.to_owned(),
         programs: targets

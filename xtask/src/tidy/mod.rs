@@ -4,12 +4,14 @@
 //!   block has a SAFETY comment in the lines above.
 //! - `documents`: relative links lead somewhere; every test in `docs/guarantees.md` exists;
 //!   `ARCHITECTURE.md` mentions every package.
+//! - `layers`: no package uses one above it; the root has at most 12 folders with code.
 //! - `files`: nothing is large or binary; scripts are executable.
 //!
 //! What is looked at: the files that git tracks or would track, so nothing below the target directory.
 
 mod documents;
 mod files;
+mod layers;
 mod sources;
 
 use std::fs;
@@ -61,6 +63,7 @@ pub(crate) fn tidy(workspace: &Workspace) -> Result<()> {
         sources::check(file, &mut findings);
     }
     documents::check(&files, &workspace.packages, &mut findings);
+    layers::check(&files, &workspace.packages, &mut findings);
     let Findings(mut lines) = findings;
     lines.sort();
     for line in &lines {
