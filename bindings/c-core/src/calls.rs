@@ -11,6 +11,7 @@ use core::ptr::NonNull;
 use crate::call_error::CallError;
 use crate::known_roots;
 use holdfast_heap::{Backing, GrowError, Heap, HeapError, Root, RootType};
+use holdfast_types::Durability;
 
 /// Alignment of what `nvmmap` returns, and the unit of its sizes.
 pub const PAGE_BYTES: u64 = 4096;
@@ -19,17 +20,6 @@ const SLACK_BYTES: u64 = PAGE_BYTES - 16;
 /// Longest name of a root.
 const NAME_BYTES_MAX: usize = 255;
 const RANGE_PREFIX: &str = "nvmap/";
-
-/// Which failure a commit must survive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// A crash, hang or kill of the program.
-    Process,
-    /// A crash or reset of the machine.
-    System,
-    /// Loss of power.
-    Power,
-}
 
 /// A heap and what C may do with it.
 pub struct Calls<B: Backing> {
@@ -299,14 +289,10 @@ impl<B: Backing> Calls<B> {
     ///
     /// # Errors
     /// [`CallError::NoSuchLevel`], or an open transaction.
-    pub fn level(&self, number: i32) -> Result<Level> {
+    pub fn level(&self, number: i32) -> Result<Durability> {
         self.outside_transactions()?;
-        match number {
-            0 => Ok(Level::Process),
-            1 => Ok(Level::System),
-            2 => Ok(Level::Power),
-            _ => Err(CallError::NoSuchLevel),
-        }
+        let level = u32::try_from(number).ok().and_then(Durability::from_number);
+        level.ok_or(CallError::NoSuchLevel)
     }
 }
 
@@ -483,7 +469,7 @@ mod tests {
         assert_eq!(calls.commit().unwrap_err().code(), Code::NoTransaction);
         assert_eq!(calls.heap().roots().count(), 2);
         assert_ne!(calls.allocate(None, 100), Ok(child), "it was never freed");
-        assert_eq!(calls.level(2), Ok(Level::Power));
+        assert_eq!(calls.level(2), Ok(Durability::Power));
         assert_eq!(calls.level(3), Err(CallError::NoSuchLevel));
     }
 }

@@ -8,9 +8,10 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 
 use crate::call_error::CallError;
-use crate::calls::{Calls, Level};
+use crate::calls::Calls;
 use crate::codes::text_of;
 use holdfast_heap::{Backing, Heap, HeapError, Root};
+use holdfast_types::Durability;
 
 /// What a C library adds: where the heap comes from, and where the last error is kept.
 pub trait Library {
@@ -38,7 +39,7 @@ pub trait Library {
     ///
     /// # Errors
     /// When the level is not offered or was not reached.
-    fn make_durable(heap: &mut Heap<Self::Backing>, level: Level) -> Result<(), Self::Error>;
+    fn make_durable(heap: &mut Heap<Self::Backing>, level: Durability) -> Result<(), Self::Error>;
 }
 
 fn run<L: Library, R>(work: impl FnOnce(&mut Calls<L::Backing>) -> Result<R, CallError>) -> Result<R, c_int> {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
-use holdfast_c_core::{Calls, Level, Library};
+use holdfast_c_core::{Calls, Library};
 use holdfast_dom::Documents;
 use holdfast_heap::Heap;
 use holdfast_keeper_client::NativeBacking;
@@ -351,12 +351,7 @@ impl Library for Native {
         if uid == u64::from(us) { Ok(()) } else { Err(Failure::OtherUser { uid, us }) }
     }
 
-    fn make_durable(heap: &mut Heap<NativeBacking>, level: Level) -> Result<(), Failure> {
-        let durability = match level {
-            Level::Process => Durability::Process,
-            Level::System => Durability::System,
-            Level::Power => Durability::Power,
-        };
-        Ground::commit(heap.backing(), durability)
+    fn make_durable(heap: &mut Heap<NativeBacking>, level: Durability) -> Result<(), Failure> {
+        Ground::commit(heap.backing(), level)
     }
 }

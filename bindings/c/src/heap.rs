@@ -7,7 +7,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use holdfast_c_core::{CallError, Calls, Code, Level, Library, export_calls};
+use holdfast_c_core::{CallError, Calls, Code, Library, export_calls};
 use holdfast_guest::{
     AttachError, CommitError, Durability, Heap, HeapKeeper, HostRegion, Lock, OpenError, attach, commit,
     forget, reopen,
@@ -53,12 +53,7 @@ impl Library for Applet {
         result.map_err(|Failed(code)| last_error::note(code.number()))
     }
 
-    fn make_durable(_: &mut Heap, level: Level) -> Result<(), Failed> {
-        let level = match level {
-            Level::Process => Durability::Process,
-            Level::System => Durability::System,
-            Level::Power => Durability::Power,
-        };
+    fn make_durable(_: &mut Heap, level: Durability) -> Result<(), Failed> {
         commit(level).map_err(|error| match error {
             CommitError::Unsupported => Failed(Code::Unsupported),
             _ => Failed(Code::Failed),

@@ -86,9 +86,10 @@ mod platform;
 pub use call::{Call, CallError, SharedBuffer};
 pub use exports::{ExportError, export};
 pub use failure::Failure;
+pub use holdfast_types::Durability;
 pub use keeper::HeapKeeper;
 pub use platform::Lock;
-pub use region::{AttachError, CommitError, Durability, Heap, HostRegion, attach, commit, forget, reopen};
+pub use region::{AttachError, CommitError, Heap, HostRegion, attach, commit, forget, reopen};
 pub use serve::{CODE_NOT_RUN, ServeError, seal, serve, serve_heap, serve_keeping};
 pub use transport::TransportError;
 

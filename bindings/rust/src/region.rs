@@ -11,6 +11,7 @@ use crate::serve::NO_HOST;
 use holdfast_channel::BootError;
 use holdfast_channel::protocol::status;
 use holdfast_heap::{Backing, GrowError, OpenError, OpenOptions, Pointers};
+use holdfast_types::Durability;
 
 /// The applet's persistent heap.
 pub type Heap = holdfast_heap::Heap<HostRegion>;
@@ -200,18 +201,6 @@ pub fn reopen(region: HostRegion) -> Result<Heap, AttachError> {
     open(region)
 }
 
-/// Which failure a commit must survive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Durability {
-    /// A crash, hang or kill of the applet or its host. Holds at all times in the mode `direct`; costs nothing there.
-    Process,
-    /// A crash or reset of the machine.
-    System,
-    /// Loss of power.
-    Power,
-}
-
 /// Why a commit is not durable at the level asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -245,12 +234,7 @@ holdfast_heap::show_as_text!(AttachError, CommitError);
 /// # Errors
 /// When the host does not offer the level or failed to reach it.
 pub fn commit(level: Durability) -> Result<(), CommitError> {
-    let level = match level {
-        Durability::Process => 0,
-        Durability::System => 1,
-        Durability::Power => 2,
-    };
-    platform::commit(level).map_err(|code| match code {
+    platform::commit(level.number()).map_err(|code| match code {
         status::UNSUPPORTED => CommitError::Unsupported,
         code => CommitError::Host(code),
     })

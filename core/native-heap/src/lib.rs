@@ -15,7 +15,6 @@ mod backing;
 mod moving;
 mod rollback;
 #[allow(unsafe_code)]
-mod size;
 #[allow(unsafe_code)]
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,9 +24,9 @@ use holdfast_heap::{Backing, Heap, OpenError, OpenOptions, Pointers, RelocationE
 use holdfast_region::{CheckpointReport, CloseReport, CommitReport, Durability, Region, RegionError};
 
 pub use backing::{RegionBacking, grow_error, hide};
+pub use holdfast_types::size::{SizeError, parse as parse_size};
 pub use moving::{Moved, open_typed_heap};
 pub use rollback::{roll_back, roll_back_on};
-pub use size::{SizeError, parse_size};
 
 /// Why a region did not become a heap.
 #[derive(Debug, thiserror::Error)]

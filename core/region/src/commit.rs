@@ -16,6 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+use holdfast_types::Durability;
+
 use crate::base::{is_full, open_base, write_base};
 use crate::compare::differing;
 use crate::error::{RegionError, Result};
@@ -41,20 +43,6 @@ const BUILT_BYTES_MAX: u64 = 512 << 10;
 pub(crate) enum Writers {
     One,
     Many,
-}
-
-/// Which failure a commit survives. Each level includes the ones before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Durability {
-    /// Crash, hang or kill of applet and host. Costs nothing: a store is in the image at once.
-    Process,
-    /// A panic or reset of the machine. In a pool that outlives it (see [`PoolKind`](crate::PoolKind)), what an ordered writer
-    /// changed is written back from the processor's caches; everywhere else this is done as `Power`.
-    System,
-    /// The plug. What changed is written to the store and synced; or written back, in a pool that survives this.
-    Power,
 }
 
 /// Where a commit put what had changed.

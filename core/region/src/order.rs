@@ -19,7 +19,7 @@
 use std::ops::Range;
 
 use crate::atomic::Consistency;
-use crate::commit::{CommitReport, Durability, Written};
+use crate::commit::{CommitReport, Written};
 use crate::dirty::Tracking;
 use crate::error::{RegionError, Result};
 use crate::format::DATA_OFFSET;
@@ -27,6 +27,7 @@ use crate::pending::Pending;
 use crate::pool_kind::{PoolKind, Survives};
 use crate::region::Region;
 use crate::sparse::PAGE_BYTES;
+use holdfast_types::Durability;
 
 /// What was stored to an image that outlives the boot, and need not have reached memory.
 #[derive(Debug, Default)]

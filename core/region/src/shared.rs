@@ -15,12 +15,13 @@ use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::atomic::Consistency;
-use crate::commit::{CommitReport, Durability, JournalSlot, Prepared, Writers, append_error};
+use crate::commit::{CommitReport, JournalSlot, Prepared, Writers, append_error};
 use crate::error::{RegionError, Result};
 use crate::name::RegionName;
 use crate::places::Places;
 use crate::region::Region;
 use crate::storage::Storage;
+use holdfast_types::Durability;
 
 /// What became of a batch.
 type Outcome = std::result::Result<CommitReport, Arc<RegionError>>;

@@ -23,8 +23,8 @@ use rustix::net::{
 
 use crate::error::{KeeperError, Result};
 use crate::served_wire::{
-    DESCRIPTORS_LENT, LentAnswer, Level, OwnRegion, RefusedKind, SERVED_VERSION, ServedAnswer, ServedAsk,
-    Usage, Wanted,
+    DESCRIPTORS_LENT, LentAnswer, OwnRegion, RefusedKind, SERVED_VERSION, ServedAnswer, ServedAsk, Usage,
+    Wanted,
 };
 use crate::wire::{ANSWER_BYTES_MAX, LENGTH_BYTES, Request, frame, length, parse_answer};
 
@@ -322,16 +322,8 @@ impl Borrowed {
     /// # Errors
     /// As [`Borrowed::grow`]. It can be tried again.
     pub fn commit(&mut self, durability: Durability) -> Result<Durability> {
-        let level = match durability {
-            Durability::Process => Level::Process,
-            Durability::System => Level::System,
-            // The highest there is survives what a later one may name, or nothing does.
-            _ => Level::Power,
-        };
-        match self.ask(&ServedAsk::Commit { level })? {
-            ServedAnswer::Committed { level: Level::Process } => Ok(Durability::Process),
-            ServedAnswer::Committed { level: Level::System } => Ok(Durability::System),
-            ServedAnswer::Committed { level: Level::Power } => Ok(Durability::Power),
+        match self.ask(&ServedAsk::Commit { level: durability })? {
+            ServedAnswer::Committed { level } => Ok(level),
             other => Err(unexpected(&other)),
         }
     }

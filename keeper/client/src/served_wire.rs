@@ -3,6 +3,7 @@
 //! A descriptor travels with the first byte of its frame: two with the answer `lent` (the image, then the lease), one with the
 //! question `resume` (the image). More of them are closed, and the request is refused.
 
+use holdfast_types::Durability;
 use serde::{Deserialize, Serialize};
 
 /// The version of what users ask.
@@ -29,7 +30,7 @@ pub enum ServedAsk {
         at_least_bytes: u64,
     },
     Commit {
-        level: Level,
+        level: Durability,
     },
     /// Everything goes to the store, and the region is free.
     Close,
@@ -53,15 +54,6 @@ pub struct Wanted {
     pub user: Option<u32>,
 }
 
-/// Which failure a commit must survive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Level {
-    Process,
-    System,
-    Power,
-}
-
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -69,7 +61,7 @@ pub enum ServedAnswer {
     Lent(LentAnswer),
     Ready,
     Grown { backed_bytes: u64 },
-    Committed { level: Level },
+    Committed { level: Durability },
     Closed,
     Deleted,
     Listed(Vec<OwnRegion>),
@@ -157,7 +149,7 @@ mod tests {
             ServedAsk::Resume { name: "words".to_owned(), token: "00".to_owned() },
             ServedAsk::Taken,
             ServedAsk::Grow { at_least_bytes: u64::MAX },
-            ServedAsk::Commit { level: Level::Power },
+            ServedAsk::Commit { level: Durability::Power },
             ServedAsk::Close,
             ServedAsk::Delete { name: "words".to_owned(), user: None },
             ServedAsk::List,

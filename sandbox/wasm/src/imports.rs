@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use holdfast_types::Durability;
 use wasmtime::{Caller, Extern, Linker};
 
 use crate::guest_code::GuestCode;
@@ -28,11 +29,6 @@ const FLAG_CREATED: u64 = 1;
 const FLAG_READ_ONLY: u64 = 2;
 /// Flag in the attach record: stores count when they are published.
 const FLAG_ATOMIC: u64 = 4;
-
-/// `commit` levels, named after the failure that the data then survives.
-const LEVEL_PROCESS: i32 = 0;
-const LEVEL_SYSTEM: i32 = 1;
-const LEVEL_POWER: i32 = 2;
 
 /// Adds the module to a linker.
 pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
@@ -136,11 +132,11 @@ fn grow(caller: &Caller<'_, State>, at_least_bytes: i64) -> i64 {
 
 fn commit(caller: &Caller<'_, State>, level: i32) -> GuestCode {
     let link = &caller.data().link;
-    match level {
+    match u32::try_from(level).ok().and_then(Durability::from_number) {
         _ if link.attached().is_none() => GuestCode::NotGranted,
-        LEVEL_PROCESS => link.publish(),
-        // Nobody orders the stores of compiled code: the store is all there is after a reset.
-        LEVEL_SYSTEM | LEVEL_POWER => link.checkpoint(),
-        _ => GuestCode::Unsupported,
+        Some(Durability::Process) => link.publish(),
+        // The stores of compiled code are not ordered: only the store survives a reset.
+        Some(Durability::System | Durability::Power) => link.checkpoint(),
+        None => GuestCode::Unsupported,
     }
 }

@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::flush::{LOG_BYTES_MAX, VOID};
 use crate::layout::BLOCK_BYTES;
 use crate::pool::Pool;
-use crate::settings::Level;
 use crate::stub;
+use holdfast_types::Durability;
 
 impl Pool {
     /// Commits what a writer with EXCLUSIVE has put in front of the map.
@@ -75,9 +75,9 @@ impl Pool {
     #[inline]
     pub(crate) fn waits_for_log(&self) -> bool {
         match self.settings.level() {
-            Level::Process => false,
-            Level::System => !self.image.is_persistent(),
-            Level::Power => true,
+            Durability::Process => false,
+            Durability::System => !self.image.is_persistent(),
+            Durability::Power => true,
         }
     }
 

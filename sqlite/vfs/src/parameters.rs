@@ -171,7 +171,7 @@ fn limit_of_environment() -> Result<Option<u32>, String> {
 #[allow(clippy::unwrap_used, reason = "a test fails by it")]
 mod tests {
     use super::*;
-    use crate::settings::Level;
+    use holdfast_types::Durability;
 
     fn read(text: &str) -> Result<Wishes, String> {
         Wishes::read(text.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
@@ -185,7 +185,7 @@ mod tests {
         let wishes = read("vfs=holdfast&mode=rw&psow=1&_busy_timeout=5&level=power&holdfast_threshold=7");
         let settings = Settings::default();
         wishes.unwrap().apply(&settings).unwrap();
-        assert_eq!((settings.level(), settings.threshold()), (Level::Power, 7));
+        assert_eq!((settings.level(), settings.threshold()), (Durability::Power, 7));
         assert!(read("chunksize=5&unknown=ignore&holdfast_level=system&level=system").is_ok());
         assert_eq!(read("pool_limit=4194304").unwrap().limit_slots, Some(1024));
     }
@@ -221,7 +221,7 @@ mod tests {
         let read = |key: &str, value: &str| {
             settings_of_environment([(OsString::from(key), OsString::from(value))].into_iter())
         };
-        assert_eq!(read("HOLDFAST_SQLITE_LEVEL", "power").unwrap().level(), Level::Power);
+        assert_eq!(read("HOLDFAST_SQLITE_LEVEL", "power").unwrap().level(), Durability::Power);
         assert_eq!(read("HOLDFAST_SQLITE_FLUSH_INTERVAL", "off").unwrap().flush_interval(), None);
         for known in ["HOLDFAST_SQLITE_EXTENSION", "HOLDFAST_SQLITE_POOL_LIMIT", "HOLDFAST_POOL", "PATH"] {
             read(known, "anything").unwrap();

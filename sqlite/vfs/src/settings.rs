@@ -7,35 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
+use holdfast_types::Durability;
+
 use crate::layout::BLOCK_BYTES;
-
-/// What a commit survives when it returns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
-    /// The end of the process, by whatever means.
-    Process,
-    /// A panic or reset of the machine, where the pool is in memory that does; else as `Power`.
-    System,
-    /// The plug.
-    Power,
-}
-
-const LEVELS: [(Level, &str); 3] =
-    [(Level::Process, "process"), (Level::System, "system"), (Level::Power, "power")];
-
-impl Level {
-    /// From its name.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Level> {
-        LEVELS.iter().find(|(_, name)| name.eq_ignore_ascii_case(text)).map(|(level, _)| *level)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        LEVELS[self as usize].1
-    }
-}
 
 /// Names of what can be set at any time.
 pub(crate) const NAMES: [&str; 5] = ["threshold", "level", "flush", INTERVAL, WAL];
@@ -90,8 +64,8 @@ impl Settings {
         self.threshold.load(Relaxed)
     }
 
-    pub(crate) fn level(&self) -> Level {
-        LEVELS[self.level.load(Relaxed) as usize % LEVELS.len()].0
+    pub(crate) fn level(&self) -> Durability {
+        Durability::from_number(self.level.load(Relaxed)).unwrap_or(Durability::Power)
     }
 
     pub(crate) fn is_inline(&self) -> bool {
@@ -130,7 +104,7 @@ impl Settings {
                 self.threshold.store(blocks, Relaxed);
             }
             "level" => {
-                let level = Level::parse(value);
+                let level = Durability::parse(value);
                 let level =
                     level.ok_or_else(|| format!("level is {value}; `process`, `system` or `power`"))?;
                 self.level.store(level as u32, Relaxed);

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::place::{Holder, Level, Place, Pool, found};
+use crate::place::{Holder, Place, Pool, found};
+use holdfast_types::Durability;
 
 /// What is done to the machine or to the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,11 +95,11 @@ impl Cause {
 
     /// The weakest level whose records must all be there afterwards, whoever announces what.
     #[must_use]
-    pub fn needs(self) -> Level {
+    pub fn needs(self) -> Durability {
         match self {
-            Cause::Crash | Cause::Hang => Level::Process,
-            Cause::Panic | Cause::Button | Cause::Hold | Cause::Freeze => Level::System,
-            Cause::PowerCut | Cause::HoldOff => Level::Power,
+            Cause::Crash | Cause::Hang => Durability::Process,
+            Cause::Panic | Cause::Button | Cause::Hold | Cause::Freeze => Durability::System,
+            Cause::PowerCut | Cause::HoldOff => Durability::Power,
         }
     }
 
@@ -141,19 +142,19 @@ mod tests {
     #[test]
     fn what_a_keeper_saves_is_promised_at_every_level_and_what_it_does_not_keep_at_its_own() {
         let place = |pool, level| Place { holder: Holder::Heap, pool, level };
-        for level in Level::ALL {
+        for level in Durability::ALL {
             assert!(Cause::Hold.is_survived_by(place(Pool::Tmpfs, level)));
             assert!(Cause::HoldOff.is_survived_by(place(Pool::Tmpfs, level)));
-            assert_eq!(Cause::Button.is_survived_by(place(Pool::Tmpfs, level)), level >= Level::System);
-            assert_eq!(Cause::Hold.is_survived_by(place(Pool::Dax, level)), level >= Level::System);
-            assert_eq!(Cause::HoldOff.is_survived_by(place(Pool::Dax, level)), level == Level::Power);
+            assert_eq!(Cause::Button.is_survived_by(place(Pool::Tmpfs, level)), level >= Durability::System);
+            assert_eq!(Cause::Hold.is_survived_by(place(Pool::Dax, level)), level >= Durability::System);
+            assert_eq!(Cause::HoldOff.is_survived_by(place(Pool::Dax, level)), level == Durability::Power);
         }
         assert!(Cause::ALL.into_iter().all(|cause| Cause::parse(cause.name()) == Some(cause)));
     }
 
     #[test]
     fn a_database_is_found_in_the_pool_as_long_as_that_is_there_and_as_of_its_last_flush_otherwise() {
-        let place = |holder, pool| Place { holder, pool, level: Level::System };
+        let place = |holder, pool| Place { holder, pool, level: Durability::System };
         let database = |pool| place(Holder::Database, pool);
         assert_eq!(Cause::Hang.leaves(database(Pool::Tmpfs)), [found::POOL]);
         assert_eq!(Cause::Panic.leaves(database(Pool::Dax)), [found::POOL]);
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(Cause::Freeze.leaves(place(Holder::Applet, Pool::Dax)), [found::AFTER_RESET]);
         assert!(Cause::HoldOff.leaves(place(Holder::Heap, Pool::Dax)).is_empty());
         assert_eq!(Cause::Hold.leaves(database(Pool::Tmpfs)), [found::SAVED, found::LAST_FLUSH]);
-        let volatile = Place { level: Level::Process, ..place(Holder::Heap, Pool::Tmpfs) };
+        let volatile = Place { level: Durability::Process, ..place(Holder::Heap, Pool::Tmpfs) };
         assert_eq!(Cause::HoldOff.leaves(volatile), [found::RESCUED]);
         assert!(Cause::Button.leaves(volatile).is_empty());
     }

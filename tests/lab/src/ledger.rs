@@ -7,7 +7,8 @@ use std::time::Duration;
 mod kept;
 
 use crate::cause::Cause;
-use crate::place::{Holder, Level, Place, Pool};
+use crate::place::{Holder, Place, Pool};
+use holdfast_types::Durability;
 
 /// Counts for one failure and one heap or database, over all trials.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -129,7 +130,7 @@ impl Ledger {
     #[must_use]
     pub fn harmless(&self) -> Vec<Cause> {
         // What lies in ordinary memory only is lost with the machine.
-        let gone = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Level::Process };
+        let gone = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Durability::Process };
         let tried = self.counts.iter().filter(|((cause, place), _)| {
             !cause.spares_machine() && *place == gone && !cause.is_survived_by(gone)
         });
@@ -175,8 +176,8 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    const CHEAP: Place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Level::Process };
-    const SAFE: Place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Level::Power };
+    const CHEAP: Place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Durability::Process };
+    const SAFE: Place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Durability::Power };
     const OPENING: Duration = Duration::from_millis(3);
 
     #[test]

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use holdfast_types::Durability;
+
 /// How a place was found when it was opened, in a word. Those of heaps are of `holdfast_region::Opened`.
 pub mod found {
     /// A heap: its image was in a pool that outlived the machine's last boot.
@@ -43,17 +45,6 @@ pub enum Pool {
     Dax,
 }
 
-/// The failure that an acknowledgement promises to survive; the words of `holdfast_region::Durability` and of the VFS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
-    /// The end of the process.
-    Process,
-    /// A panic or reset of the machine.
-    System,
-    /// The plug.
-    Power,
-}
-
 /// One heap or database: it holds records of one level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
@@ -62,7 +53,7 @@ pub struct Place {
     /// Where its image is.
     pub pool: Pool,
     /// The level of its records.
-    pub level: Level,
+    pub level: Durability,
 }
 
 impl Holder {
@@ -100,30 +91,15 @@ impl Pool {
     }
 }
 
-impl Level {
-    /// All, the weakest first.
-    pub const ALL: [Level; 3] = [Level::Process, Level::System, Level::Power];
-
-    /// Its word.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::Process => "process",
-            Level::System => "system",
-            Level::Power => "power",
-        }
-    }
-}
-
 impl Place {
     /// Heaps and databases in every pool and at every level; and an applet whose transactions are to survive a reset without the
     /// disk, which only direct access offers.
     pub fn all() -> impl Iterator<Item = Place> {
         let every = |holder| {
-            let at = move |pool| Level::ALL.map(|level| Place { holder, pool, level });
+            let at = move |pool| Durability::ALL.map(|level| Place { holder, pool, level });
             Pool::ALL.into_iter().flat_map(at)
         };
-        let applet = Place { holder: Holder::Applet, pool: Pool::Dax, level: Level::System };
+        let applet = Place { holder: Holder::Applet, pool: Pool::Dax, level: Durability::System };
         every(Holder::Heap).chain([applet]).chain(every(Holder::Database))
     }
 
@@ -136,7 +112,7 @@ impl Place {
     /// Whether nothing but a keeper, or a checkpoint, brings its records to the disk.
     #[must_use]
     pub fn is_volatile(self) -> bool {
-        self.is_kept() && self.level == Level::Process
+        self.is_kept() && self.level == Durability::Process
     }
 
     /// Those of one holder.

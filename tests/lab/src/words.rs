@@ -203,11 +203,12 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::{Holder, Level, Pool};
+    use crate::place::{Holder, Pool};
+    use holdfast_types::Durability;
 
     #[test]
     fn what_is_said_is_what_is_heard() {
-        let place = Place { holder: Holder::Database, pool: Pool::Dax, level: Level::Power };
+        let place = Place { holder: Holder::Database, pool: Pool::Dax, level: Durability::Power };
         let reports = [
             Report::Ready { uptime: Duration::from_millis(4321), memory_kept: true },
             Report::Done,
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_line_that_was_cut_off_says_nothing() {
-        let place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Level::Process };
+        let place = Place { holder: Holder::Heap, pool: Pool::Tmpfs, level: Durability::Process };
         let line = Report::Acknowledged { place, number: 1234 }.to_line();
         for end in 0..line.len() - 1 {
             assert_eq!(Report::read(&line[..end]), None, "{end}");

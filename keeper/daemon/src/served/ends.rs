@@ -12,7 +12,7 @@ use crate::served::lease::Note;
 use crate::served::loan::What;
 use crate::served::policy::Phase;
 use crate::served::serving::{Serving, TurnReport};
-use holdfast_keeper_client::served_wire::{LentAnswer, Level, ServedAnswer};
+use holdfast_keeper_client::served_wire::{LentAnswer, ServedAnswer};
 
 impl Serving {
     /// All slices of a loan's work are done.
@@ -92,21 +92,20 @@ impl Serving {
         Ok(())
     }
 
-    fn finish_commit(&mut self, name: &RegionName, level: Level, now: Instant) -> Result<(), RegionError> {
+    fn finish_commit(
+        &mut self,
+        name: &RegionName,
+        level: Durability,
+        now: Instant,
+    ) -> Result<(), RegionError> {
         let Some(loan) = self.loans.get_mut(name) else { return Ok(()) };
-        loan.commit(&self.names, Level::Process)?;
+        loan.commit(&self.names, Durability::Process)?;
         self.policy.at_phase(Phase::Published);
         let committed = loan.commit(&self.names, level)?;
         self.policy.at_phase(Phase::Committed);
         loan.work = None;
         let connection = loan.connection;
-        let level = match committed.level {
-            Durability::Process => Level::Process,
-            Durability::System => Level::System,
-            Durability::Power => Level::Power,
-            // One that this protocol has no name for promises no less than the least.
-            _ => Level::Process,
-        };
+        let level = committed.level;
         self.say(connection, &ServedAnswer::Committed { level }, Vec::new(), After::Asks, now);
         Ok(())
     }
@@ -114,7 +113,7 @@ impl Serving {
     /// What the borrower stored counts, and the region is free. After a close it is in the store as well.
     fn finish_loan(&mut self, name: &RegionName, closes: bool, now: Instant) -> Result<(), RegionError> {
         let Some(loan) = self.loans.get_mut(name) else { return Ok(()) };
-        loan.commit(&self.names, Level::Process)?;
+        loan.commit(&self.names, Durability::Process)?;
         self.policy.at_phase(Phase::Published);
         if closes {
             loan.close(&self.names)?;

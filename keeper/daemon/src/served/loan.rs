@@ -23,7 +23,6 @@ use holdfast_sys::file::allocate;
 
 use crate::served::image::sealed;
 use crate::served::keeping::Brought;
-use holdfast_keeper_client::served_wire::Level;
 
 /// What is read at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -75,7 +74,7 @@ pub(crate) enum What {
     /// The image is its borrower's own, and is given back.
     Resume,
     /// What the borrower stored is read, for one of these.
-    Commit(Level),
+    Commit(Durability),
     Close,
     HungUp,
 }
@@ -186,13 +185,12 @@ impl Loan {
     }
 
     /// Everything that was brought counts from now on, and survives what the level names.
-    pub(crate) fn commit(&mut self, names: &NameSpace, level: Level) -> Result<CommitReport, RegionError> {
-        let durability = match level {
-            Level::Process => Durability::Process,
-            Level::System => Durability::System,
-            Level::Power => Durability::Power,
-        };
-        let committed = self.region(names)?.commit(durability);
+    pub(crate) fn commit(
+        &mut self,
+        names: &NameSpace,
+        level: Durability,
+    ) -> Result<CommitReport, RegionError> {
+        let committed = self.region(names)?.commit(level);
         committed.inspect_err(|_| self.drop_brought())
     }
 
@@ -211,7 +209,7 @@ impl Loan {
             let read = self.bring_and_look_again(names, until);
             match read.inspect_err(|_| self.drop_brought())? {
                 Brought::Whole => {
-                    self.commit(names, Level::Process)?;
+                    self.commit(names, Durability::Process)?;
                     return Ok(Brought::Whole);
                 }
                 other => {

@@ -8,7 +8,8 @@ use std::time::Instant;
 use holdfast_channel::header::Header;
 use holdfast_channel::layout::PAGE_BYTES;
 use holdfast_channel::protocol::{AppletMessage, HostMessage, status};
-use holdfast_region::{Durability, ErrorKind, RegionError};
+use holdfast_region::{ErrorKind, RegionError};
+use holdfast_types::Durability;
 
 use super::{LentRegion, Native};
 use crate::sandbox::{Sandbox, Stop, Unpublished};
@@ -56,12 +57,7 @@ impl Native {
     }
 
     fn commit(&mut self, level: u32) -> i32 {
-        let durability = match level {
-            0 => Durability::Process,
-            1 => Durability::System,
-            2 => Durability::Power,
-            _ => return status::UNSUPPORTED,
-        };
+        let Some(durability) = Durability::from_number(level) else { return status::UNSUPPORTED };
         let published = self.publish_changes();
         let Some(region) = &mut self.region else { return status::NOT_GRANTED };
         let committed = match published {

@@ -10,7 +10,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, Trans
 
 use super::FLASH;
 use super::records::{checksum, content};
-use crate::place::{Level, Place, Pool};
+use crate::place::{Place, Pool};
+use holdfast_types::Durability;
 
 const SLOTS: u64 = 16;
 /// So few that the pool has to be emptied now and then, whatever the threshold.
@@ -43,7 +44,7 @@ pub fn path(place: Place) -> PathBuf {
 pub fn open(place: Place, path: &Path) -> rusqlite::Result<Connection> {
     let level = place.level.name();
     let threshold = match (place.pool, place.level) {
-        (Pool::Dax, Level::Process) => THRESHOLD,
+        (Pool::Dax, Durability::Process) => THRESHOLD,
         _ => "infinity",
     };
     let uri = format!(

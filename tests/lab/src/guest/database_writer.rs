@@ -11,8 +11,9 @@ use rusqlite::Connection;
 
 use super::port::Port;
 use super::{database, linked, pool_directory, system};
-use crate::place::{Holder, Level, Place, Pool, found};
+use crate::place::{Holder, Place, Pool, found};
 use crate::words::Report;
+use holdfast_types::Durability;
 
 /// A database has room for them.
 const RECORDS_MAX: u64 = 4000;
@@ -52,7 +53,7 @@ pub fn write(pool: Pool, early: bool) -> Result<(), String> {
     loop {
         let mut idle = true;
         for writer in &mut writers {
-            let in_a_row = if writer.place.level == Level::Process { CHEAP_IN_A_ROW } else { 1 };
+            let in_a_row = if writer.place.level == Durability::Process { CHEAP_IN_A_ROW } else { 1 };
             for _ in 0..in_a_row {
                 idle &= !writer.write_one(&mut port, early)?;
             }
@@ -88,7 +89,7 @@ impl Writer {
         if !early {
             port.say(&acknowledged)?;
         }
-        if place.level == Level::Process && number.is_multiple_of(CHECKPOINT_EVERY) {
+        if place.level == Durability::Process && number.is_multiple_of(CHECKPOINT_EVERY) {
             database::checkpoint(&self.connection).map_err(|error| said(&error))?;
             port.say(&Report::Kept { place, number })?;
         }

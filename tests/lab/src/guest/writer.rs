@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use holdfast_heap::Heap;
 use holdfast_native_heap::{RegionBacking, SharedRegion, open_heap};
-use holdfast_region::{Durability, RegionError};
+use holdfast_region::RegionError;
 
 use super::port::Port;
 use super::{key, names, pool_directory, records, region_name, system};
-use crate::place::{Holder, Level, Place, Pool, found};
+use crate::place::{Holder, Place, Pool, found};
 use crate::words::Report;
+use holdfast_types::Durability;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 /// A heap has room for them.
@@ -39,7 +40,7 @@ pub fn write(early: bool) -> Result<(), String> {
     loop {
         let mut idle = true;
         for writer in &mut writers {
-            let in_a_row = if writer.place.level == Level::Process { CHEAP_IN_A_ROW } else { 1 };
+            let in_a_row = if writer.place.level == Durability::Process { CHEAP_IN_A_ROW } else { 1 };
             for _ in 0..in_a_row {
                 idle &= !writer.write_one(&mut port, early)?;
             }
@@ -64,7 +65,7 @@ impl Writer {
             std::thread::sleep(EARLY_BY);
         }
         records::add(&mut self.heap).map_err(|error| said(&error))?;
-        self.region.commit(durability(self.place.level)).map_err(|error| said(&error))?;
+        self.region.commit(self.place.level).map_err(|error| said(&error))?;
         if !early {
             port.say(&acknowledged)?;
         }
@@ -78,16 +79,8 @@ fn open(place: Place) -> Result<Writer, String> {
     let (names, name) = (names(place.pool)?, region_name(place)?);
     let region = names.open_or_create(&name, &key(), LIMIT_BYTES).map_err(|error| said(&error))?;
     let (heap, region) = open_heap(region).map_err(|error| said(&error))?;
-    region.commit(durability(place.level)).map_err(|error| said(&error))?;
+    region.commit(place.level).map_err(|error| said(&error))?;
     Ok(Writer { place, heap, region })
-}
-
-fn durability(level: Level) -> Durability {
-    match level {
-        Level::Process => Durability::Process,
-        Level::System => Durability::System,
-        Level::Power => Durability::Power,
-    }
 }
 
 /// Opens every heap that there is, reports what is in it, and leaves without closing any.

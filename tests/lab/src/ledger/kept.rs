@@ -101,7 +101,8 @@ fn title(plan: &Plan) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::place::{Holder, Level, Place, Pool};
+    use crate::place::{Holder, Place, Pool};
+    use holdfast_types::Durability;
 
     fn plan(seed: u64) -> Plan {
         let causes = vec![Cause::Panic, Cause::Hold];
@@ -113,7 +114,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ledger");
         assert_eq!(Ledger::of_file(&path, &plan(7)).unwrap().rounds, 0);
-        let place = Place { holder: Holder::Applet, pool: Pool::Dax, level: Level::System };
+        let place = Place { holder: Holder::Applet, pool: Pool::Dax, level: Durability::System };
         let mut ledger = Ledger::default();
         ledger.acknowledge(place, 12);
         ledger.found(Cause::Panic, place, 9, Duration::from_micros(1234));
