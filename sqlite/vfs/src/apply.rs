@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::base::Base;
 use crate::error::Result;
-use crate::layout::BLOCK_BYTES;
+use crate::image::BLOCK_BYTES;
 use crate::mark::{self, Stamp};
 
 /// How one block is read from its place.

@@ -8,28 +8,25 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use holdfast_region::{Places, evict_databases_for_room, make_room};
 use holdfast_sys::file::{path_names_file, private_options};
 use holdfast_sys::lease::{Lease, take};
 use holdfast_sys::lock::{LockMode, try_lock, unlock};
 use holdfast_sys::process::ProcessId;
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::Base;
 use crate::copy;
 use crate::databases::evict_for_room;
 use crate::error::{Result, SqliteError};
-use crate::flush::CHECK;
-use crate::image::Image;
-use crate::layout::{BLOCK_BYTES, CAPACITY_MAX, Header, LEASES_AT, MAGIC, PROCESSES_MAX, Plan, VERSION};
-use crate::locks::{is_anybody_there, pid_space};
+use crate::identity::Identity;
+use crate::image::layout::PROCESSES_MAX;
+use crate::image::{BLOCK_BYTES, Found, HeaderCopy, Image, Introduction, LEASES_AT, Plan, examine};
+use crate::locking::{is_anybody_there, pid_space};
 use crate::log::Log;
 use crate::mark::{self, Mark};
 use crate::owner::{Owner, refuse_if_elsewhere};
@@ -42,107 +39,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How much of its address space an image asks for beyond its limit, which can be raised so far. It costs 4 bytes a block.
 const HEADROOM: u64 = 4 * BLOCK_BYTES as u64;
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// Which database it is: device, inode, time of birth in nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Identity(pub(crate) [u64; 3]);
-
-impl Identity {
-    pub(crate) fn of(database: &Path) -> io::Result<Identity> {
-        Ok(Identity::from_metadata(&std::fs::metadata(database)?))
-    }
-
-    /// That of an open file.
-    pub(crate) fn of_file(file: &File) -> io::Result<Identity> {
-        Ok(Identity::from_metadata(&file.metadata()?))
-    }
-
-    fn from_metadata(found: &Metadata) -> Identity {
-        let born = found.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        Identity([found.dev(), found.ino(), born.map_or(0, |since| since.as_nanos() as u64)])
-    }
-
-    /// Its image's file in a pool.
-    pub(crate) fn image_path(self, pool: &Path) -> PathBuf {
-        let [device, inode, born] = self.0;
-        pool.join(format!("{device:x}-{inode:x}-{born:x}.sqlite"))
-    }
-}
-
-/// What an image's file is, before it is mapped.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// Nothing yet.
-    Fresh,
-    /// An image of this database, with so many slots.
-    Sound(u32),
-    /// Whoever was making it died: nothing is in it.
-    Unfinished,
-    /// Of a later version.
-    Newer,
-    /// Something else.
-    Broken(&'static str),
-}
-
-pub(crate) fn static_sum(magic: u64, version: u32, capacity: u32, identity: Identity) -> u64 {
-    let words =
-        [magic, u64::from(version) << 32 | u64::from(capacity), identity.0[0], identity.0[1], identity.0[2]];
-    xxh3_64(words.map(u64::to_le_bytes).as_flattened())
-}
-
-pub(crate) fn examine(file: &File, identity: Identity) -> io::Result<Found> {
-    let mut header = [0; BLOCK_BYTES];
-    let length = file.metadata()?.len();
-    if length == 0 {
-        return Ok(Found::Fresh);
-    }
-    if file.read_at(&mut header, 0)? < BLOCK_BYTES {
-        return Ok(Found::Broken("it is too short"));
-    }
-    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
-    let offset = std::mem::offset_of!(Header, sum);
-    let (nonce, hot) = (std::mem::offset_of!(Header, nonce), std::mem::offset_of!(Header, hot));
-    if [offset, nonce, hot].iter().all(|at| word(*at) == 0) && is_unused(file, length)? {
-        return Ok(Found::Unfinished);
-    }
-    let (version, capacity) = (word(8) as u32, (word(8) >> 32) as u32);
-    let names = Identity([word(16), word(24), word(32)]);
-    if word(0) != MAGIC || word(offset) != static_sum(word(0), version, capacity, names) {
-        return Ok(Found::Broken("its header is not one"));
-    }
-    if version != VERSION {
-        return Ok(if version > VERSION { Found::Newer } else { Found::Broken("it is of another version") });
-    }
-    // The device is in the file's name; its number may have been another one when the image was made: see `renumbered.rs`.
-    if names.0[1..] != identity.0[1..] || !capacity.is_power_of_two() || capacity > CAPACITY_MAX {
-        return Ok(Found::Broken("it is of another database"));
-    }
-    Ok(if length < Plan::new(capacity).bytes as u64 {
-        Found::Broken("it is too short")
-    } else {
-        Found::Sound(capacity)
-    })
-}
-
-/// Whether no process ever introduced itself in an image, and no slot of it was ever used. A header that was destroyed looks as
-/// one that was never finished, but not what is behind it.
-fn is_unused(file: &File, length: u64) -> io::Result<bool> {
-    let capacities = (0..=CAPACITY_MAX.ilog2()).map(|power| Plan::new(1 << power));
-    let Some(plan) = capacities.into_iter().find(|plan| plan.bytes as u64 == length) else {
-        return Ok(false);
-    };
-    let mut piece = vec![0; 64 << 10];
-    let mut at = BLOCK_BYTES;
-    while at < plan.pages_at {
-        let bytes = piece.len().min(plan.pages_at - at);
-        file.read_exact_at(&mut piece[..bytes], at as u64)?;
-        if piece[..bytes].iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        at += bytes;
-    }
-    Ok(true)
-}
 
 /// The mark in a database file, and whether the file is in WAL mode.
 pub(crate) fn read_mark(base: &dyn Base) -> Result<(Option<Mark>, bool)> {
@@ -265,7 +161,7 @@ pub(crate) fn attach_file(
     }
     image.grow_in(places);
     if found == Found::Fresh {
-        format(&image, identity, limit_slots);
+        image.format(identity, limit_slots.unwrap_or(LIMIT_SLOTS));
     }
     let (number, pid_space) = take_lease(&image, database)?;
     let owner = Owner::of(places)?;
@@ -280,9 +176,8 @@ pub(crate) fn attach_file(
     pool.show_in_log();
     // Where that fails the keeper saves the database all the same, but does not know its name.
     let _ = pool.image.note_path(database);
-    let header = pool.image.header();
     if let Some(slots) = limit_slots {
-        header.limit.store(slots.min(capacity), Relaxed);
+        pool.image.set_limit(slots);
     }
     Ok(pool)
 }
@@ -306,30 +201,11 @@ fn set_aside(
         Found::Newer | Found::Broken(_) => clear(),
         Found::Sound(_) if places.pool_kind().outlives_boot() => Ok(found),
         Found::Sound(_) => {
-            let mut boot = [0; 16];
-            let at = std::mem::offset_of!(Header, boot) as u64;
-            file.read_exact_at(&mut boot, at).map_err(SqliteError::io("read", path))?;
-            if boot == places.boot() || boot == [0; 16] { Ok(found) } else { clear() }
+            let header = HeaderCopy::read(file).map_err(SqliteError::io("read", path))?;
+            let is_of_boot = |header: HeaderCopy| header.is_of_boot(places.boot());
+            if header.is_some_and(is_of_boot) { Ok(found) } else { clear() }
         }
     }
-}
-
-fn format(image: &Image, identity: Identity, limit_slots: Option<u32>) {
-    let header = image.header();
-    let capacity = image.plan().capacity;
-    header.magic.store(MAGIC, Relaxed);
-    header.version.store(VERSION, Relaxed);
-    header.capacity.store(capacity, Relaxed);
-    for (word, value) in header.identity.iter().zip(identity.0) {
-        word.store(value, Relaxed);
-    }
-    header.limit.store(limit_slots.unwrap_or(LIMIT_SLOTS).min(capacity), Relaxed);
-    header.committed.store(1, Relaxed);
-    header.flushed.store(1, Relaxed);
-    header.applied.store(1, Relaxed);
-    header.gathered.store(1, Relaxed);
-    header.sum.store(static_sum(MAGIC, VERSION, capacity, identity), Release);
-    image.write_back_header();
 }
 
 /// A free entry for this process, by its lease; and the name space of process numbers.
@@ -346,13 +222,14 @@ fn take_lease(image: &Image, database: &Path) -> Result<(u32, u64)> {
 impl Pool {
     /// Writes into its entry who this process is.
     fn introduce(&self) {
-        let entry = self.image.process(self.number as usize);
         let known = ProcessId::current().ok();
-        entry.readers.store(0, Relaxed);
-        entry.start_ticks.store(known.map_or(0, |id| id.start_ticks), Relaxed);
-        entry.pid_space.store(if known.is_some() { self.pid_space } else { 0 }, Relaxed);
-        entry.pid.store(std::process::id(), Release);
-        self.image.header().processes.fetch_max(self.number + 1, Release);
+        let locks = self.image.locks();
+        locks.entry(self.number).introduce(Introduction {
+            pid: std::process::id(),
+            start_ticks: known.as_ref().map_or(0, |id| id.start_ticks),
+            pid_space: if known.is_some() { self.pid_space } else { 0 },
+        });
+        locks.note_process(self.number);
     }
 
     /// Brings an image in order that nobody else has open.
@@ -362,16 +239,14 @@ impl Pool {
         is_persistent: bool,
         boot: [u8; 16],
     ) -> Result<()> {
-        let header = self.image.header();
-        let nonce = header.nonce.load(Acquire);
-        let since_log = header.log_base.load(Acquire)..=header.committed.load(Acquire);
-        let is_hot = header.hot.load(Acquire) != 0;
+        let mode = self.image.mode();
+        let (nonce, is_hot) = (mode.nonce(), mode.is_hot());
         match marked {
-            Some(mark) if is_hot && mark.nonce == nonce && mark.is_of(since_log) => {
+            Some(mark) if is_hot && mark.nonce == nonce && mark.is_of(self.since_log()) => {
                 self.recover_image()?;
                 self.end_leaving()?;
             }
-            None if is_hot && header.closing.load(Acquire) != 0 => {
+            None if is_hot && mode.is_closing() => {
                 copy::remove(&self.copies, nonce);
                 Log::remove(&self.log_path()).map_err(SqliteError::io("remove", &self.log_path()))?;
                 self.reset();
@@ -388,15 +263,11 @@ impl Pool {
             }
             None => self.reset(),
         }
-        for number in 0..PROCESSES_MAX {
-            let entry = self.image.process(number);
-            entry.readers.store(0, Relaxed);
-            entry.pid.store(0, Relaxed);
+        for number in 0..PROCESSES_MAX as u32 {
+            self.image.locks().entry(number).clear();
         }
-        for (word, half) in header.boot.iter().zip(boot.chunks_exact(8)) {
-            word.store(u64::from_ne_bytes(half.try_into().unwrap_or_default()), Relaxed);
-        }
-        header.closing.store(0, Relaxed);
+        self.image.set_boot(boot);
+        mode.end_closing();
         if is_persistent {
             self.image.write_back_header();
         }
@@ -405,18 +276,14 @@ impl Pool {
 
     /// An image whose processes all died.
     fn recover_image(&self) -> Result<()> {
-        let header = self.image.header();
-        let (committed, applied) = (header.committed.load(Acquire), header.applied.load(Acquire));
-        if applied > header.flushed.load(Acquire) || header.flushed.load(Acquire) > committed {
+        let locks = self.image.locks();
+        if !self.image.commits().are_plausible() {
             return Err(self.damaged("its counters contradict each other"));
         }
-        header.commit_lock.store(0, Relaxed);
-        header.log_lock.store(0, Relaxed);
+        locks.free_short();
         self.settle_dead_writer().map_err(|_| self.damaged("its slots lead astray"))?;
-        header.writer.store(0, Release);
-        if header.log_suspect.load(Relaxed) == 0 {
-            header.log_suspect.store(CHECK, Relaxed);
-        }
+        locks.free_writer();
+        self.image.log_position().ask_for_check();
         self.check_first_page()
     }
 
@@ -442,38 +309,21 @@ impl Pool {
     /// As an image that holds nothing, for a database file that is complete. Nobody else uses the image.
     pub(crate) fn reset(&self) {
         self.forget();
-        let header = self.image.header();
-        for word in [&header.commit_lock, &header.log_lock] {
-            word.store(0, Relaxed);
-        }
-        header.writer.store(0, Relaxed);
+        self.image.locks().free_all();
         self.image.write_back_header();
     }
 
     /// The same, and others may wait for locks meanwhile.
     pub(crate) fn forget(&self) {
-        let header = self.image.header();
-        for link in 1..=header.backed.load(Relaxed) {
-            if let Ok(slot) = self.image.slot(link) {
-                slot.transaction.store(0, Relaxed);
-            }
-        }
-        let committed = header.committed.load(Relaxed);
-        for word in [&header.flushed, &header.applied, &header.gathered] {
-            word.store(committed, Relaxed);
-        }
-        header.direct.store(0, Relaxed);
-        // A mark that is found later is of a copy, and not to be believed.
-        header.nonce.store(0, Relaxed);
-        header.disk_journal.store(0, Relaxed);
-        header.prepared.store(0, Relaxed);
-        header.used.store(0, Relaxed);
-        header.dirty.store(0, Relaxed);
-        header.free_head.store(0, Relaxed);
-        self.image.clear_buckets();
-        header.hot.store(0, Release);
+        let mode = self.image.mode();
+        // It fails at a slot beyond the image's end only, when there is none left to free.
+        let _ = self.image.free_all();
+        self.image.commits().forget();
+        mode.forget();
+        self.image.forget_slots();
+        mode.cool();
         self.image.write_back_header();
-        header.closing.store(0, Release);
+        mode.end_closing();
     }
 
     /// Leaves the image; whoever is the last brings everything to the database file and removes it.
@@ -482,9 +332,7 @@ impl Pool {
             return Ok(());
         }
         let _gate = self.enter_gate().ok_or_else(|| SqliteError::Busy { path: self.database.clone() })?;
-        let entry = self.image.process(self.number as usize);
-        entry.readers.store(0, Relaxed);
-        entry.pid.store(0, Release);
+        self.image.locks().entry(self.number).clear();
         let others = self.has_others();
         if others.map_err(SqliteError::io("probe", self.image.path()))? || self.is_poisoned() {
             return Ok(());

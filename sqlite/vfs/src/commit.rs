@@ -3,11 +3,10 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::error::Result;
-use crate::flush::{LOG_BYTES_MAX, VOID};
-use crate::layout::BLOCK_BYTES;
+use crate::flush::LOG_BYTES_MAX;
+use crate::image::{BLOCK_BYTES, Suspicion};
 use crate::pool::Pool;
 use crate::stub;
 use holdfast_types::Durability;
@@ -16,42 +15,41 @@ impl Pool {
     /// Commits what a writer with EXCLUSIVE has put in front of the map.
     #[inline]
     pub(crate) fn commit(&self, shadows: &[u32], size: u64) -> Result<()> {
-        let header = self.image.header();
-        let last = header.committed.load(Relaxed);
-        let (transaction, before) = (last + 1, header.size[(last & 1) as usize].load(Relaxed));
-        header.size[(transaction & 1) as usize].store(size, Relaxed);
+        let commits = self.image.commits();
+        let last = commits.newest_for_writer();
+        let (transaction, before) = (last + 1, commits.size_of(last));
+        commits.set_size(transaction, size);
         // Shadows that were written again after their first time are written back here.
         shadows.iter().for_each(|link| self.image.write_back_slot(*link));
         self.image.write_back_header();
         let waits = self.waits_for_log();
         // A record of a commit that was taken back must be gone before its number is used again.
-        let is_void = header.log_suspect.load(Acquire) == VOID;
+        let is_void = self.image.log_position().suspicion() == Suspicion::Void;
         let mut turn = (waits || is_void).then(|| self.log_turn());
         let mut logged = turn.as_mut().map_or(Ok(()), |turn| match waits {
             true => self.prepare_to_wait(turn),
             false => self.prepare_log(turn),
         });
-        if header.prepared.load(Relaxed) == 0 && logged.is_err() {
+        if !commits.is_prepared() && logged.is_err() {
             return logged;
         }
         if !waits {
             turn = None;
         }
-        let guard = self.lock_briefly(&header.commit_lock);
+        let guard = self.lock_commit();
         if waits {
-            header.provisional.store(transaction, Release);
+            commits.announce(transaction);
         }
-        header.committed.store(transaction, Release);
+        commits.publish(transaction);
         self.image.write_back_header();
         if let (Some(turn), true) = (turn.as_mut(), logged.is_ok()) {
             logged = self.flush_in_turn(turn, Some(shadows));
         }
         if let Err(error) = logged {
-            if header.prepared.load(Relaxed) == 0 {
+            if !commits.is_prepared() {
                 // Nobody has seen it: the writer still has EXCLUSIVE. What is in the log of it is not known.
-                header.log_suspect.store(VOID, Release);
-                header.committed.store(last, Release);
-                header.provisional.store(0, Release);
+                self.image.log_position().note_void_record();
+                commits.retract_to(last);
                 self.image.write_back_header();
                 return Err(error);
             }
@@ -60,10 +58,10 @@ impl Pool {
             crate::host::log(error.code(), &error.to_string());
         }
         if waits {
-            header.provisional.store(0, Release);
+            commits.confirm();
         }
-        if header.prepared.load(Relaxed) != 0 {
-            header.prepared.store(0, Release);
+        if commits.is_prepared() {
+            commits.end_prepared();
             stub::remove(&self.database);
         }
         let cleaned = self.drop_replaced(shadows, size, before);
@@ -88,16 +86,16 @@ impl Pool {
         size: u64,
         size_before: u64,
     ) -> std::result::Result<(), crate::image::Astray> {
-        let header = self.image.header();
-        let (gathered, mut dirty) = (header.gathered.load(Relaxed), 0);
+        let commits = self.image.commits();
+        let (gathered, mut dirty) = (commits.gathered(), 0);
         // At a level that waits it is in the log already.
-        let is_in_log = gathered >= header.committed.load(Relaxed);
+        let is_in_log = gathered >= commits.newest_for_writer();
         for link in shadows {
             let older = self.image.drop_older(*link)?;
             dirty += u32::from(!is_in_log && (older == 0 || older <= gathered));
         }
         if dirty > 0 {
-            header.dirty.fetch_add(dirty, Relaxed);
+            commits.add_dirty(dirty);
         }
         if size < size_before {
             let end = size.div_ceil(BLOCK_BYTES as u64);
@@ -109,9 +107,8 @@ impl Pool {
     /// Has a flush done when more has changed than the threshold says.
     #[inline]
     pub(crate) fn flush_if_due(self: &Arc<Pool>) -> Result<()> {
-        let header = self.image.header();
-        let dirty = u64::from(header.dirty.load(Relaxed));
-        let is_due = dirty > self.settings.threshold() || header.log_tail.load(Acquire) > LOG_BYTES_MAX;
+        let dirty = u64::from(self.image.commits().dirty());
+        let is_due = dirty > self.settings.threshold() || self.image.log_position().tail() > LOG_BYTES_MAX;
         if !is_due {
             return self.flush_in_time();
         }
@@ -131,8 +128,7 @@ impl Pool {
 
     /// Whether something that is committed is in the pool alone.
     fn is_behind(&self) -> bool {
-        let header = self.image.header();
-        header.hot.load(Relaxed) != 0 && header.committed.load(Relaxed) != header.flushed.load(Relaxed)
+        self.is_hot() && !self.image.commits().seems_flushed()
     }
 
     fn flush_now_or_soon(self: &Arc<Pool>, dirty: u64) -> Result<()> {

@@ -13,7 +13,6 @@
 use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Instant;
 
 use crate::attach::read_mark;
@@ -21,14 +20,11 @@ use crate::base::{Base, HostFile};
 use crate::error::SqliteError;
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_SHARED, RawFile};
 use crate::host;
-use crate::image::Astray;
+use crate::image::{Astray, BLOCK_BYTES, NoSlot, WriterId};
 use crate::journal::Journal;
-use crate::layout::BLOCK_BYTES;
-use crate::locks::Owner;
 use crate::mark;
 use crate::owner::refuse_if_elsewhere;
 use crate::pool::Pool;
-use crate::slots::NoSlot;
 use crate::stub;
 
 /// See the module.
@@ -41,7 +37,7 @@ pub(crate) struct Connection {
     /// What SQLite holds, and the name by which it asks for the log of WAL mode; null until both are known.
     pub(crate) file: *mut RawFile,
     pub(crate) wal_name: *const c_char,
-    pub(crate) owner: Owner,
+    pub(crate) writer_id: WriterId,
     pub(crate) level: c_int,
     /// The locks are those of the pool.
     pub(crate) in_pool: bool,
@@ -93,7 +89,7 @@ fn code_of_commit(code: Code) -> Code {
 
 impl Connection {
     pub(crate) fn new(pool: Arc<Pool>, base: HostFile, database: &Path) -> Connection {
-        let owner = Owner::new(pool.number, pool.next_connection());
+        let writer_id = WriterId::new(pool.number, pool.next_connection());
         Connection {
             pool,
             base,
@@ -101,7 +97,7 @@ impl Connection {
             database: database.to_owned(),
             file: std::ptr::null_mut(),
             wal_name: std::ptr::null(),
-            owner,
+            writer_id,
             level: LOCK_NONE,
             in_pool: false,
             is_writer: false,
@@ -194,7 +190,7 @@ impl Connection {
         if offset < mark::HEADER_BYTES as u64
             && self.level > LOCK_NONE
             && let (Some(found), _) = read_mark(&self.base)?
-            && found.nonce != self.pool.image.header().nonce.load(Acquire)
+            && found.nonce != self.pool.image.mode().nonce()
         {
             // Its newest pages went to another pool since it was opened.
             refuse_if_elsewhere(
@@ -256,11 +252,11 @@ impl Connection {
     /// Writes within one block.
     #[inline]
     fn write_block(&mut self, block: u32, within: usize, source: &[u8]) -> Result<(), Code> {
-        let transaction = self.pool.image.header().committed.load(Relaxed) + 1;
+        let transaction = self.pool.image.commits().newest_for_writer() + 1;
         let old = self.pool.image.find(block).map_err(|found| self.astray(found))?;
         if old != 0 {
-            let slot = self.pool.image.slot(old).map_err(|found| self.astray(found))?;
-            if slot.transaction.load(Relaxed) == transaction {
+            let (_, writer) = self.pool.image.version(old).map_err(|found| self.astray(found))?;
+            if writer == transaction {
                 return self.pool.image.write(old, within, source).map_err(|found| self.astray(found));
             }
         }
@@ -327,15 +323,15 @@ impl Connection {
             // Afterwards it is too late: the commit stands in all databases.
             self.pool.check_database_name().map_err(|error| report(&error))?;
         }
-        let header = self.pool.image.header();
-        let transaction = header.committed.load(Relaxed) + 1;
-        header.size[(transaction & 1) as usize].store(self.size()?, Relaxed);
+        let commits = self.pool.image.commits();
+        let transaction = commits.newest_for_writer() + 1;
+        commits.set_size(transaction, self.size()?);
         if !self.pool.image.set_name(super_journal) {
             return Err(ffi::CANTOPEN);
         }
         let written = stub::write(&self.pool.database, super_journal);
         written.map_err(SqliteError::io("write beside", &self.database)).map_err(|error| report(&error))?;
-        header.prepared.store(transaction, Release);
+        commits.prepare(transaction);
         self.pool.image.write_back_header();
         Ok(())
     }
@@ -380,8 +376,9 @@ impl Connection {
         if self.is_direct {
             return self.end_direct(false);
         }
-        if self.pool.image.header().prepared.load(Relaxed) != 0 {
-            self.pool.image.header().prepared.store(0, Release);
+        let commits = self.pool.image.commits();
+        if commits.is_prepared() {
+            commits.end_prepared();
             stub::remove(&self.pool.database);
         }
         Ok(())
@@ -393,13 +390,13 @@ impl Connection {
         if !self.is_hot() {
             return stub::journal_path(&self.database).exists();
         }
-        let flag = &self.pool.image.header().disk_journal;
-        if flag.load(Acquire) == 0 {
+        let mode = self.pool.image.mode();
+        if !mode.may_have_journal() {
             return false;
         }
         let exists = stub::journal_path(&self.database).exists();
         if !exists {
-            flag.store(0, Release);
+            mode.note_journal(false);
         }
         exists
     }

@@ -24,9 +24,9 @@ use holdfast_sys::write_out;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::apply::Blocks;
-use crate::attach::Identity;
 use crate::error::SqliteError;
-use crate::layout::BLOCK_BYTES;
+use crate::identity::Identity;
+use crate::image::BLOCK_BYTES;
 
 const MAGIC: &[u8; 8] = b"HFsqcpy\x01";
 const WORDS: usize = 9;

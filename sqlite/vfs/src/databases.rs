@@ -7,7 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -18,11 +17,12 @@ use holdfast_region::{Places, RoomReport};
 use holdfast_sys::file::{open_regular, path_names_file, private_options, space};
 use holdfast_sys::lock::{LockMode, try_lock};
 
-use crate::attach::{Identity, attach_file, read_mark};
+use crate::attach::{attach_file, read_mark};
 use crate::base::OwnFile;
 use crate::copy::{self, Copy};
 use crate::error::{Result, SqliteError};
-use crate::locks::{pid_space, who_is_there};
+use crate::identity::Identity;
+use crate::locking::{pid_space, who_is_there};
 use crate::log::log_path;
 use crate::mark;
 use crate::snapshot::Head;
@@ -144,16 +144,16 @@ impl Databases {
         };
         let Some((head, _)) = head else { return Ok(database) };
         let here = |path: &PathBuf| Identity::of(path).is_ok_and(|found| found == identity);
-        database.path = head.database().filter(here);
-        let copy = Copy::open(&self.copies(), head.nonce()).ok().flatten();
+        database.path = head.header().database().filter(here);
+        let copy = Copy::open(&self.copies(), head.header().nonce()).ok().flatten();
         database.has_copy = copy.is_some();
         let log = database.path.as_deref().map(log_path);
-        let copied = copy.as_ref().map(|_| copy::path_of(&self.copies(), head.nonce()));
+        let copied = copy.as_ref().map(|_| copy::path_of(&self.copies(), head.header().nonce()));
         for path in [log, copied].into_iter().flatten() {
             let changed = path.metadata().map_or(0, |found| u64::try_from(found.mtime()).unwrap_or(0));
             database.saved_unix_s = database.saved_unix_s.max(changed);
         }
-        let counts = self.places.pool_kind().outlives_boot() || head.is_of_boot(self.places.boot());
+        let counts = self.places.pool_kind().outlives_boot() || head.header().is_of_boot(self.places.boot());
         if counts && head.is_behind(&file)? && !head.is_in(copy.as_ref(), &file)? {
             database.unsaved_bytes = head.dirty_bytes();
         }
@@ -186,12 +186,12 @@ impl Databases {
         }
         let freed = file.metadata().map_err(SqliteError::io("examine", image))?.blocks() * 512;
         let head = Head::read(&file, database.identity).map_err(SqliteError::io("read", image))?;
-        if head.as_ref().is_none_or(|(head, _)| !head.is_hot()) {
+        if head.as_ref().is_none_or(|(head, _)| !head.header().is_hot()) {
             // Nothing is in it, the database file is complete, and nobody comes: the gate is ours.
             std::fs::remove_file(image).map_err(SqliteError::io("remove", image))?;
             return Ok(freed);
         }
-        let path = head.and_then(|(head, _)| head.database());
+        let path = head.and_then(|(head, _)| head.header().database());
         let is_it = |path: &PathBuf| Identity::of(path).is_ok_and(|found| found == database.identity);
         let Some(path) = path.filter(is_it) else {
             return Err(SqliteError::Unplaced { image: image.clone() });
@@ -270,8 +270,8 @@ fn is_done_with(copy: &Copy, databases: &[Database]) -> bool {
     if let Some(image) = image {
         let file = private_options().read(true).open(&image.image);
         match file.and_then(|file| Head::read(&file, image.identity)) {
-            Ok(Some((head, _))) if head.nonce() == origin.nonce => {
-                return head.flushed() >= origin.transaction;
+            Ok(Some((head, _))) if head.header().nonce() == origin.nonce => {
+                return head.header().flushed() >= origin.transaction;
             }
             Err(_) => return false,
             // The copy is of before, or the image is being made: the mark in the file says which.
@@ -286,16 +286,4 @@ fn is_done_with(copy: &Copy, databases: &[Database]) -> bool {
     let is_empty = read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);
     let has_mark = mark::find(&header).is_some_and(|mark| mark.nonce == origin.nonce);
     is_there && (is_empty || read.is_ok() && !has_mark)
-}
-
-impl Identity {
-    /// The database of an image's file.
-    pub(crate) fn of_image(path: &Path) -> Option<Identity> {
-        if path.extension() != Some(OsStr::new("sqlite")) {
-            return None;
-        }
-        let mut parts = path.file_stem()?.to_str()?.split('-').map(|part| u64::from_str_radix(part, 16).ok());
-        let identity = Identity([parts.next()??, parts.next()??, parts.next()??]);
-        parts.next().is_none().then_some(identity)
-    }
 }

@@ -10,15 +10,13 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::base::Base;
 use crate::connection::{Code, Connection, report};
 use crate::error::SqliteError;
 use crate::ffi;
 use crate::host;
-use crate::image::Astray;
-use crate::layout::BLOCK_BYTES;
+use crate::image::{Astray, BLOCK_BYTES};
 use crate::mark;
 use crate::stub;
 
@@ -48,16 +46,16 @@ impl Connection {
 
     fn begin_direct(&mut self) -> Result<(), SqliteError> {
         let (pool, path) = (Arc::clone(&self.pool), stub::journal_path(&self.database));
-        let (image, header) = (&pool.image, pool.image.header());
+        let (image, mode) = (&pool.image, pool.image.mode());
         pool.checkpoint()?;
         // Known first: a journal that nobody knew of would undo what is committed after it.
-        header.disk_journal.store(1, Release);
+        mode.note_journal(true);
         image.write_back_header();
         if let Err(source) = self.journal.spill(&path, &self.database) {
             let _ = std::fs::remove_file(&path);
             return Err(SqliteError::Io { step: "write", path, source });
         }
-        header.direct.store(1, Release);
+        mode.begin_direct();
         image.write_back_header();
         self.is_direct = true;
         self.write_out()?;
@@ -67,10 +65,10 @@ impl Connection {
 
     /// A journal that a dead process left is about to be rolled back.
     pub(crate) fn resume_direct(&mut self) -> Result<(), SqliteError> {
-        let (image, header) = (&self.pool.image, self.pool.image.header());
+        let (image, mode) = (&self.pool.image, self.pool.image.mode());
         self.pool.checkpoint()?;
         image.remove_if(|_, _| true).map_err(|found| self.pool.astray(found))?;
-        header.direct.store(1, Release);
+        mode.begin_direct();
         image.write_back_header();
         self.is_direct = true;
         Ok(())
@@ -93,7 +91,7 @@ impl Connection {
         let size = self.pending_size.unwrap_or(there);
         let mut page = [0; BLOCK_BYTES];
         while let Some(link) = self.shadows.last().copied() {
-            let block = pool.image.slot(link).map_err(astray)?.block.load(Relaxed);
+            let (block, _) = pool.image.version(link).map_err(astray)?;
             pool.image.read(link, 0, &mut page).map_err(astray)?;
             let offset = u64::from(block) * BLOCK_BYTES as u64;
             let bytes = size.saturating_sub(offset).min(BLOCK_BYTES as u64) as usize;
@@ -112,7 +110,7 @@ impl Connection {
     /// With the mark, which the file keeps.
     fn write_base(&self, offset: u64, page: &mut [u8]) -> Result<(), SqliteError> {
         if offset == 0 && page.len() >= mark::HEADER_BYTES {
-            mark::put(page, self.pool.stamp(self.pool.image.header().log_base.load(Acquire)));
+            mark::put(page, self.pool.stamp(self.pool.image.log_position().base()));
         }
         self.base.write(offset, page)
     }
@@ -127,7 +125,7 @@ impl Connection {
             self.settle()?;
         }
         self.pending_size = None;
-        let header = self.pool.image.header();
+        let (commits, mode) = (self.pool.image.commits(), self.pool.image.mode());
         let path = stub::journal_path(&self.database);
         if is_commit && self.journal.is_on_disk() {
             // In SQLite's exclusive mode the journal stays open, and is settled by clearing its first bytes.
@@ -139,20 +137,16 @@ impl Connection {
             self.journal.clear();
         }
         let size = self.base.size().map_err(|error| report(&error))?;
-        let committed = header.committed.load(Relaxed) + 1;
-        header.size[(committed & 1) as usize].store(size, Relaxed);
-        let commit = self.pool.lock_briefly(&header.commit_lock);
-        header.committed.store(committed, Release);
-        for word in [&header.flushed, &header.applied, &header.gathered] {
-            word.store(committed, Release);
-        }
-        header.dirty.store(0, Relaxed);
-        header.disk_journal.store(u32::from(path.exists()), Release);
-        header.direct.store(0, Release);
+        let transaction = commits.newest_for_writer() + 1;
+        commits.set_size(transaction, size);
+        let commit = self.pool.lock_commit();
+        commits.publish_applied(transaction);
+        mode.note_journal(path.exists());
+        mode.end_direct();
         self.pool.image.write_back_header();
         drop(commit);
         self.is_direct = false;
-        if header.disk_journal.load(Acquire) == 0
+        if !mode.may_have_journal()
             && let Err(error) = self.pool.note_direct()
         {
             // The transaction stands: its journal is gone. What is not noted protects from a backup that is put back.

@@ -16,31 +16,24 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use holdfast_sys::file::path_names_file;
 
 use crate::apply::apply;
 use crate::error::{CREATE, Result, SqliteError};
-use crate::image::Astray;
-use crate::locks::Brief;
+use crate::image::{Astray, Suspicion};
+use crate::locking::Held;
 use crate::log::{FIRST, Generation, Log, random};
 use crate::mark::Stamp;
 use crate::pool::Pool;
 
 /// A log that is longer is brought to the database file after a flush.
 pub(crate) const LOG_BYTES_MAX: u64 = 4 << 20;
-/// `log_suspect`: the last record is not to be believed.
-pub(crate) const FAILED: u32 = 1;
-/// `log_suspect`: the record at the end, if there is one, is of a commit that was taken back.
-pub(crate) const VOID: u32 = 3;
-/// `log_suspect`: somebody died who may have begun the log again.
-pub(crate) const CHECK: u32 = 2;
 
 /// The log, and the right to write to it.
 pub(crate) struct LogTurn<'a> {
     log: MutexGuard<'a, Option<Log>>,
-    _lock: Brief<'a>,
+    _lock: Held<'a>,
 }
 
 impl LogTurn<'_> {
@@ -54,7 +47,7 @@ impl Pool {
     /// Waits for the turn to write to the log.
     pub(crate) fn log_turn(&self) -> LogTurn<'_> {
         let log = self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        LogTurn { log, _lock: self.lock_briefly(&self.image.header().log_lock) }
+        LogTurn { log, _lock: self.lock_log() }
     }
 
     /// A flush, and a checkpoint when the log has become long.
@@ -65,7 +58,7 @@ impl Pool {
             self.prepare_log(&mut turn)?;
         }
         self.flush_in_turn(&mut turn, None)?;
-        match self.image.header().log_tail.load(Relaxed) > LOG_BYTES_MAX {
+        match self.image.log_position().tail() > LOG_BYTES_MAX {
             true => self.checkpoint_in_turn(&mut turn),
             false => Ok(()),
         }
@@ -88,20 +81,20 @@ impl Pool {
 
     /// A flush in a turn. A writer that has the commit lock already, and old versions beside new ones, shows what it commits.
     pub(crate) fn flush_in_turn(&self, turn: &mut LogTurn<'_>, committing: Option<&[u32]>) -> Result<()> {
-        let header = self.image.header();
-        if header.hot.load(Acquire) == 0 || header.committed.load(Acquire) == header.flushed.load(Acquire) {
+        let commits = self.image.commits();
+        if !self.is_hot() || commits.is_flushed() {
             return Ok(());
         }
         if committing.is_none() {
             // Whoever is committing has seen to it, before the commit was locked, which this may have to lock.
             self.prepare_log(turn)?;
         }
-        let commit = committing.is_none().then(|| self.lock_briefly(&header.commit_lock));
-        let (committed, flushed) = (header.committed.load(Acquire), header.flushed.load(Acquire));
+        let commit = committing.is_none().then(|| self.lock_commit());
+        let (committed, flushed) = (commits.newest(), commits.flushed());
         let (links, blocks) = match committing {
             // Nothing else has changed: the pool need not be searched for it.
             Some(shadows) if flushed + 1 == committed => {
-                let blocks = shadows.iter().map(|link| Ok(self.image.slot(*link)?.block.load(Relaxed)));
+                let blocks = shadows.iter().map(|link| Ok(self.image.version(*link)?.0));
                 let blocks: std::result::Result<Vec<u32>, Astray> = blocks.collect();
                 (shadows.to_vec(), blocks.map_err(|found| self.astray(found))?)
             }
@@ -113,18 +106,16 @@ impl Pool {
             let copied = self.image.read(link, 0, log.add());
             copied.map_err(|found| self.astray(found))?;
         }
-        let size = header.size[(committed & 1) as usize].load(Relaxed);
-        header.gathered.store(committed, Relaxed);
-        header.dirty.store(0, Relaxed);
+        let size = commits.size_of(committed);
+        commits.note_gathered(committed);
         drop(commit);
         let count = blocks.len() as u32;
         if let Err(error) = self.finish_record(log, (committed, size, count), committing.is_some()) {
-            header.dirty.fetch_add(count, Relaxed);
+            commits.add_dirty(count);
             return Err(error);
         }
-        header.flushed.store(committed, Release);
-        header.flushes.fetch_add(1, Relaxed);
-        header.flushed_blocks.fetch_add(u64::from(count), Relaxed);
+        commits.note_flushed(committed);
+        self.image.log_position().count_flush(count);
         self.image.write_back_header();
         Ok(())
     }
@@ -141,9 +132,9 @@ impl Pool {
     /// Makes a record durable: its transaction, the size of the database, the number of its blocks. Where a commit waits for it,
     /// it counts only if recovery would find it.
     fn finish_record(&self, log: &mut Log, record: (u64, u64, u32), is_awaited: bool) -> Result<()> {
-        let header = self.image.header();
-        let (salt, sequence) = (header.log_salt.load(Relaxed), header.log_sequence.load(Relaxed));
-        let finished = log.finish(header.log_tail.load(Relaxed), (salt, sequence), record);
+        let position = self.image.log_position();
+        let (salt, sequence) = (position.salt(), position.records());
+        let finished = log.finish(position.tail(), (salt, sequence), record);
         let finished = finished.map_err(SqliteError::io("flush to", log.path()));
         #[cfg(test)]
         crate::testing::after_record();
@@ -153,13 +144,11 @@ impl Pool {
         });
         match found {
             Ok(end) => {
-                header.log_tail.store(end, Relaxed);
-                header.log_sequence.store(sequence + 1, Release);
-                header.log_reached.store(record.0, Release);
+                position.note_record(end, sequence + 1, record.0);
                 Ok(())
             }
             Err(error) => {
-                header.log_suspect.store(FAILED, Release);
+                position.note_failed_record();
                 Err(error)
             }
         }
@@ -170,7 +159,7 @@ impl Pool {
         // Names first: what changes the file after this look is seen before the next record.
         self.confirm_names(log)?;
         self.check_mark()?;
-        let nonce = self.image.header().nonce.load(Acquire);
+        let nonce = self.image.mode().nonce();
         let found = log.generation().and_then(|found| Ok((found, log.reaches(salt, records, end)?)));
         let (found, is_whole) = found.map_err(SqliteError::io("read", log.path()))?;
         let is_ours = found.is_some_and(|found| (found.nonce, found.salt) == (nonce, salt));
@@ -184,17 +173,16 @@ impl Pool {
 
     /// Opens the log of a hot database, so that its lease shows that somebody is here.
     pub(crate) fn show_in_log(&self) {
-        let header = self.image.header();
-        if header.hot.load(Acquire) != 0 {
+        if self.is_hot() {
             let mut log = self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             *log = Log::open(&self.log_path()).ok().flatten();
-            let _ = header.log_suspect.compare_exchange(0, CHECK, Release, Relaxed);
+            self.image.log_position().ask_for_check();
         }
     }
 
     /// Sees to it that the log that is open is the one beside the database, and sound at its end.
     pub(crate) fn prepare_log(&self, turn: &mut LogTurn<'_>) -> Result<()> {
-        let header = self.image.header();
+        let (commits, position) = (self.image.commits(), self.image.log_position());
         let path = self.log_path();
         let is_ours = match turn.log.as_ref() {
             Some(log) => log.is_named(&path).map_err(SqliteError::io("examine", &path))?,
@@ -202,9 +190,9 @@ impl Pool {
         };
         if !is_ours {
             *turn.log = Log::open(&path).map_err(SqliteError::io("open", &path))?;
-            let _ = header.log_suspect.compare_exchange(0, CHECK, Release, Relaxed);
+            self.image.log_position().ask_for_check();
         }
-        let nonce = header.nonce.load(Acquire);
+        let nonce = self.image.mode().nonce();
         // Also of a log that was not replaced: another program may have written to it.
         let found = match turn.log.as_ref() {
             Some(log) => log.generation().map_err(SqliteError::io("read", &path))?,
@@ -215,19 +203,19 @@ impl Pool {
         {
             return Err(SqliteError::Newer { file: path, database: self.database.clone() });
         }
-        let suspicion = header.log_suspect.load(Acquire);
+        let suspicion = position.suspicion();
         match found {
-            Some(found) if found.nonce == nonce && found.salt == header.log_salt.load(Acquire) => {
-                if matches!(suspicion, FAILED | VOID) {
+            Some(found) if found.nonce == nonce && found.salt == position.salt() => {
+                if suspicion.ends_generation() {
                     self.checkpoint_in_turn(turn)?;
-                } else if !self.has_records(turn, suspicion == 0)? {
+                } else if !self.has_records(turn, suspicion == Suspicion::None)? {
                     // An older copy is in its place. What was flushed since is in the pool still.
                     self.count_log_as_lost();
                     self.restart(turn)?;
                 }
             }
             Some(found) if found.nonce == nonce => {
-                let (flushed, began) = (header.flushed.load(Acquire), found.transaction);
+                let (flushed, began) = (commits.flushed(), found.transaction);
                 if began > flushed {
                     return Err(SqliteError::LogForeign {
                         log: path,
@@ -237,7 +225,7 @@ impl Pool {
                 }
                 if began == flushed {
                     // It was begun again after all of it was applied, by a process that died before it could say so here.
-                    header.applied.store(flushed, Release);
+                    commits.note_applied();
                 } else {
                     // An older one took its place: what was flushed since is in the pool still.
                     self.count_log_as_lost();
@@ -262,17 +250,17 @@ impl Pool {
                 self.note_new_log(generation);
             }
         }
-        header.log_suspect.store(0, Release);
+        position.clear_suspicion();
         Ok(())
     }
 
     /// Whether the log has all records of its generation: by their heads, or all that is in them.
     fn has_records(&self, turn: &mut LogTurn<'_>, by_heads: bool) -> Result<bool> {
-        let header = self.image.header();
-        let (salt, records) = (header.log_salt.load(Acquire), header.log_sequence.load(Acquire));
+        let position = self.image.log_position();
+        let (salt, records) = (position.salt(), position.records());
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         let found = match by_heads {
-            true => log.reaches(salt, records, header.log_tail.load(Acquire)),
+            true => log.reaches(salt, records, position.tail()),
             false => log.contents(salt, records).map(|contents| contents.records == records),
         };
         found.map_err(SqliteError::io("read", log.path()))
@@ -289,45 +277,28 @@ impl Pool {
         turn.log.as_mut().map_or(Ok(()), |log| self.settle_names(log))
     }
 
-    /// Which generation of the log a power cut would leave is not known; that a record in it is void stays known.
-    pub(crate) fn suspect_log(&self) {
-        let suspect = &self.image.header().log_suspect;
-        if suspect.load(Acquire) != VOID {
-            suspect.store(FAILED, Release);
-        }
-    }
-
     /// What was in the log is flushed anew.
     fn count_log_as_lost(&self) {
-        let header = self.image.header();
-        let applied = header.applied.load(Acquire);
-        header.flushed.store(applied, Release);
-        header.log_reached.store(applied, Release);
+        let applied = self.image.commits().forget_flushed();
+        self.image.log_position().fall_back_to(applied);
         self.image.write_back_header();
     }
 
     /// A generation of the log that begins now.
     fn generation(&self) -> Generation {
-        let header = self.image.header();
-        let transaction = header.applied.load(Acquire);
-        Generation { nonce: header.nonce.load(Acquire), salt: random(), transaction }
+        let transaction = self.image.commits().applied();
+        Generation { nonce: self.image.mode().nonce(), salt: random(), transaction }
     }
 
     /// The mark of a file as of a transaction, for this image.
     pub(crate) fn stamp(&self, transaction: u64) -> Stamp {
-        let nonce = self.image.header().nonce.load(Acquire);
+        let nonce = self.image.mode().nonce();
         Stamp { nonce, transaction, tag: Some(self.owner.tag()) }
     }
 
     /// The log is begun again, durably.
     pub(crate) fn note_new_log(&self, generation: Generation) {
-        let header = self.image.header();
-        header.log_tail.store(FIRST, Relaxed);
-        header.log_sequence.store(0, Release);
-        header.log_base.store(generation.transaction, Release);
-        header.log_reached.store(generation.transaction, Release);
-        header.log_salt.store(generation.salt, Release);
-        header.log_suspect.store(0, Release);
+        self.image.log_position().begin(FIRST, generation.salt, generation.transaction);
         self.image.write_back_header();
     }
 
@@ -338,7 +309,7 @@ impl Pool {
         self.prepare_log(&mut turn)?;
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         log.begin(&[]);
-        self.finish_record(log, (self.image.header().applied.load(Acquire), self.size(), 0), false)?;
+        self.finish_record(log, (self.image.commits().applied(), self.size(), 0), false)?;
         self.checkpoint_in_turn(&mut turn)
     }
 
@@ -347,7 +318,7 @@ impl Pool {
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
         if let Err(source) = log.restart(generation, &self.owner) {
             // Which generation a power cut would leave is not known: nothing is added to either.
-            self.suspect_log();
+            self.image.log_position().suspect();
             return Err(SqliteError::Io { step: "begin again", path: self.log_path(), source });
         }
         self.note_new_log(generation);
@@ -356,20 +327,18 @@ impl Pool {
 
     /// Writes what the log holds to the database file and begins the log again.
     pub(crate) fn checkpoint_in_turn(&self, turn: &mut LogTurn<'_>) -> Result<()> {
-        let header = self.image.header();
-        if header.hot.load(Acquire) == 0 {
+        let (commits, position) = (self.image.commits(), self.image.log_position());
+        if !self.is_hot() {
             return Ok(());
         }
-        let records = header.log_sequence.load(Acquire);
-        let failed = matches!(header.log_suspect.load(Acquire), FAILED | VOID);
-        if records == 0 && !failed {
-            header.applied.store(header.flushed.load(Acquire), Release);
+        let records = position.records();
+        if records == 0 && !position.suspicion().ends_generation() {
+            commits.note_applied();
             return Ok(());
         }
         let path = self.log_path();
         let Some(log) = turn.log.as_mut() else { return Err(self.damaged("its log is not open")) };
-        let salt = header.log_salt.load(Acquire);
-        let contents = log.contents(salt, records).map_err(SqliteError::io("read", &path))?;
+        let contents = log.contents(position.salt(), records).map_err(SqliteError::io("read", &path))?;
         if contents.records != records {
             // The log was damaged behind us. All that it held is in the pool still: it is flushed anew.
             self.count_log_as_lost();
@@ -379,10 +348,10 @@ impl Pool {
                 let stamp = self.stamp(last.transaction);
                 apply(self.base(), &contents.blocks(log), stamp)?;
             }
-            header.applied.store(header.flushed.load(Acquire), Release);
+            commits.note_applied();
         }
         self.restart(turn)?;
-        header.checkpoints.fetch_add(1, Relaxed);
+        position.count_checkpoint();
         if contents.records != records {
             self.flush_in_turn(turn, None)?;
             return self.checkpoint_in_turn(turn);
@@ -392,7 +361,7 @@ impl Pool {
 
     /// Drops blocks that are in the database file. Only for whoever has EXCLUSIVE.
     pub(crate) fn drop_clean(&self) -> Result<u32> {
-        let applied = self.image.header().applied.load(Acquire);
+        let applied = self.image.commits().applied();
         let dropped = self.image.remove_if(|block, transaction| block != 0 && transaction <= applied);
         dropped.map_err(|found| self.astray(found))
     }

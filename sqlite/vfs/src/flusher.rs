@@ -115,7 +115,7 @@ fn run(signal: &Signal, pool: &Pool) {
         armed_at = None;
         signal.armed.store(false, Release);
         // Every commit takes this lock: one that is not seen by the flush sees that nothing is armed.
-        drop(pool.lock_briefly(&pool.image.header().commit_lock));
+        drop(pool.lock_commit());
         match pool.flush_and_tidy() {
             Ok(()) => failed = false,
             Err(error) => {

@@ -7,18 +7,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
-use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 
 use holdfast_region::Places;
 use holdfast_testkit::golden;
 
-use crate::attach::{Identity, attach_at, read_mark, static_sum};
+use crate::attach::{attach_at, read_mark};
 use crate::base::OwnFile;
 use crate::copy;
 use crate::databases::Databases;
 use crate::error::{Result, SqliteError};
-use crate::layout::{BLOCK_BYTES, Header, MAGIC};
+use crate::identity::Identity;
+use crate::image::{BLOCK_BYTES, HeaderCopy};
 use crate::log::log_path;
 use crate::pool::Pool;
 use crate::recovery::{Lost, Source};
@@ -155,11 +155,7 @@ fn an_image_or_a_log_of_a_newer_version_is_refused_and_left_as_it_was() {
     machine.lay_files(SETS[0]);
     let image = IDENTITY.image_path(machine.places.pool());
     golden::lay(SETS[0].image, &image).unwrap();
-    let mut before = std::fs::read(&image).unwrap();
-    before[8..12].copy_from_slice(&99_u32.to_le_bytes());
-    let sum = static_sum(MAGIC, 99, u32::from_le_bytes(before[12..16].try_into().unwrap()), IDENTITY);
-    let sum_at = offset_of!(Header, sum);
-    before[sum_at..sum_at + 8].copy_from_slice(&sum.to_le_bytes());
+    let before = HeaderCopy::as_of_version(&std::fs::read(&image).unwrap(), 99, IDENTITY);
     std::fs::write(&image, &before).unwrap();
     let error = refused(&machine);
     assert!(matches!(&error, SqliteError::Newer { file, .. } if *file == image), "{error}");

@@ -17,7 +17,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use crate::apply::mark_again;
@@ -28,7 +27,7 @@ use crate::copy;
 use crate::error::{Result, SqliteError};
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE};
 use crate::host;
-use crate::locks::Owner;
+use crate::image::WriterId;
 use crate::log::Log;
 use crate::pool::Pool;
 use crate::recovery::clear_mark;
@@ -45,14 +44,14 @@ impl Pool {
     /// The caller has passed the gate and is alone, or has EXCLUSIVE of the pool and of SQLite, and says so: only then nobody can
     /// have changed the file when a mark that was not taken away for good is put back.
     pub(crate) fn hand_over(&self, is_locked: bool) -> Result<()> {
-        let header = self.image.header();
+        let mode = self.image.mode();
         let mut turn = self.log_turn();
         // It may be gone since somebody else began, and the file be others' since.
         let may_stay = is_locked && read_mark(self.base())?.0.is_some();
         // Where somebody came as far and no further, there is nothing left to write.
         self.checkpoint_with(&mut turn)?;
         let size = self.size();
-        header.closing.store(1, Release);
+        mode.begin_closing();
         self.image.write_back_header();
         if let Err(error) = clear_mark(self.base(), Some(size)) {
             // Whether it is gone, and durably, is not known.
@@ -61,7 +60,7 @@ impl Pool {
             }
             return Err(error);
         }
-        copy::remove(&self.copies, header.nonce.load(Acquire));
+        copy::remove(&self.copies, mode.nonce());
         turn.forget();
         let path = self.log_path();
         if let Err(error) = Log::remove(&path).map_err(SqliteError::io("remove", &path)) {
@@ -75,9 +74,8 @@ impl Pool {
     /// The database is not handed over. Also a mark that is there is written: a disk that failed to sync it may have it not, and
     /// is not asked again for what was not written since.
     fn stay(&self) -> Result<()> {
-        let header = self.image.header();
-        mark_again(self.base(), self.stamp(header.applied.load(Acquire)))?;
-        header.closing.store(0, Release);
+        mark_again(self.base(), self.stamp(self.image.commits().applied()))?;
+        self.image.mode().end_closing();
         self.image.write_back_header();
         Ok(())
     }
@@ -85,7 +83,7 @@ impl Pool {
     /// For one with RESERVED, or who is alone: a database that was being handed over, and is not, stays; unless its file may be
     /// others' already.
     pub(crate) fn end_leaving(&self) -> Result<()> {
-        if self.image.header().closing.load(Acquire) == 0 {
+        if !self.image.mode().is_closing() {
             return Ok(());
         }
         // No checkpoint writes the first page meanwhile.
@@ -112,15 +110,15 @@ impl Pool {
 
     /// The database leaves the pool until somebody writes again: its file is complete, and any program reads or copies it.
     /// `Busy` where somebody reads or writes.
-    pub(crate) fn release(&self, base: &dyn Base, owner: Owner) -> Result<()> {
+    pub(crate) fn release(&self, base: &dyn Base, id: WriterId) -> Result<()> {
         if !self.is_hot() {
             return Ok(());
         }
-        let has_journal = self.image.header().disk_journal.load(Acquire) != 0;
+        let has_journal = self.image.mode().may_have_journal();
         if has_journal && stub::journal_path(&self.database).exists() || !self.lock_shared() {
             return Err(SqliteError::Busy { path: self.database.clone() });
         }
-        let closed = self.close_door(owner);
+        let closed = self.close_door(id);
         let is_closed = closed.is_ok();
         let mut left = closed.and_then(|()| match self.is_hot() {
             true => self.hand_over_locked(base),
@@ -135,13 +133,13 @@ impl Pool {
     }
 
     /// EXCLUSIVE of the pool, for one who has SHARED.
-    fn close_door(&self, owner: Owner) -> Result<()> {
+    fn close_door(&self, id: WriterId) -> Result<()> {
         let busy = || SqliteError::Busy { path: self.database.clone() };
-        if !self.lock_reserved(owner) {
+        if !self.lock_reserved(id) {
             return Err(busy());
         }
         let started = Instant::now();
-        while !self.lock_exclusive(owner) {
+        while !self.lock_exclusive(id) {
             if started.elapsed() > DOOR_PATIENCE {
                 self.unlock_writer();
                 return Err(busy());
@@ -160,8 +158,8 @@ impl Connection {
         if !self.pool.lock_shared() {
             return Err(ffi::BUSY);
         }
-        let is_reserved = self.pool.lock_reserved(self.owner);
-        let heated = match is_reserved && self.pool.lock_exclusive(self.owner) {
+        let is_reserved = self.pool.lock_reserved(self.writer_id);
+        let heated = match is_reserved && self.pool.lock_exclusive(self.writer_id) {
             true => self.pool.heat(&self.base).map_err(|error| report(&error)),
             false => Err(ffi::BUSY),
         };
@@ -200,7 +198,7 @@ impl Connection {
         if self.level > LOCK_NONE || !self.pool.is_ours() {
             return Err(SqliteError::Busy { path: self.database.clone() });
         }
-        self.pool.release(&self.base, self.owner)
+        self.pool.release(&self.base, self.writer_id)
     }
 
     fn leave_pool(&mut self) -> std::result::Result<(), Code> {
@@ -215,7 +213,7 @@ impl Connection {
         }
         let was_writer = self.is_writer;
         if self.level < LOCK_EXCLUSIVE {
-            self.pool.close_door(self.owner)?;
+            self.pool.close_door(self.writer_id)?;
         }
         if let Err(error) = self.pool.hand_over_locked(&self.base) {
             let _ = self.base.unlock_to(LOCK_NONE);
@@ -232,7 +230,7 @@ impl Connection {
 
     /// Whether somebody began to hand the database over and could not end it.
     pub(crate) fn is_leaving(&self) -> bool {
-        self.in_pool && self.pool.image.header().closing.load(Acquire) != 0
+        self.in_pool && self.pool.image.mode().is_closing()
     }
 }
 
@@ -369,9 +367,8 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let steps = Steps::endless();
             let pool = committed_pool(folder.path(), &steps);
-            let header = pool.image.header();
             pool.checkpoint().unwrap();
-            header.closing.store(1, Release);
+            pool.image.mode().begin_closing();
             clear_mark(pool.base(), Some(4096)).unwrap();
             let others = [b"SQLite format 3\0".as_slice(), &[7; 4080]].concat();
             std::fs::write(folder.path().join("db"), &others).unwrap();

@@ -8,15 +8,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-
 use crate::attach::read_mark;
 use crate::base::Base;
 use crate::copy;
 use crate::error::{CREATE, Result, SqliteError};
 use crate::ffi;
-use crate::image::Astray;
-use crate::layout::BLOCK_BYTES;
+use crate::image::{Astray, BLOCK_BYTES, NoSlot};
 use crate::log::{Generation, Log, random};
 use crate::mark::{self, Stamp};
 use crate::owner::refuse_if_elsewhere;
@@ -28,12 +25,12 @@ impl Pool {
     /// Makes the database hot. The caller has SQLite's EXCLUSIVE through `base`, and that of the pool. False: it is in WAL mode,
     /// and stays cold.
     pub(crate) fn heat(&self, base: &dyn Base) -> Result<bool> {
-        let header = self.image.header();
+        let (mode, commits) = (self.image.mode(), self.image.commits());
         let (nonce, path) = (random(), self.log_path());
         match read_mark(base)? {
             (None, true) => return Ok(false),
             (None, false) => {}
-            (Some(mark), _) if mark.nonce == header.nonce.load(Acquire) => {
+            (Some(mark), _) if mark.nonce == mode.nonce() => {
                 // Whoever was at this died, or could not take the mark back: nothing was committed behind it.
                 clear_mark(base, None)?;
                 self.forget();
@@ -47,11 +44,11 @@ impl Pool {
                 });
             }
         }
-        let committed = header.committed.load(Relaxed);
+        let committed = commits.newest_for_writer();
         let generation = Generation { nonce, salt: random(), transaction: committed };
         let stamp = Stamp { nonce, transaction: committed, tag: Some(self.owner.tag()) };
         let size = base.size()?;
-        header.size[(committed & 1) as usize].store(size, Relaxed);
+        commits.set_size(committed, size);
         let mut page = [0; BLOCK_BYTES];
         let begun = self.take_first_page(base, size, &mut page).and_then(|()| {
             // Last, of what can fail before the mark: nobody would ever look at it again.
@@ -66,7 +63,7 @@ impl Pool {
         };
         *self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(log);
         self.note_new_log(generation);
-        header.nonce.store(nonce, Relaxed);
+        mode.set_nonce(nonce);
         let marked = if size == 0 {
             let mut stand_in = [0; mark::STAND_IN_BYTES as usize];
             mark::put(&mut stand_in, stamp);
@@ -81,14 +78,14 @@ impl Pool {
                 let _ = Log::remove(&path);
             } else {
                 // The mark is there, perhaps: its log stays, which says that nothing was committed behind it.
-                header.nonce.store(nonce, Release);
+                mode.set_nonce(nonce);
             }
             return Err(error);
         }
         self.image.write_back_slot(1);
-        header.closing.store(0, Relaxed);
+        mode.prepare_to_heat();
         self.image.write_back_header();
-        header.hot.store(1, Release);
+        mode.heat();
         self.image.write_back_header();
         Ok(true)
     }
@@ -103,15 +100,14 @@ impl Pool {
             return Err(SqliteError::Base { step: "know", path: self.database.clone(), code: ffi::NOTADB });
         }
         let slot = self.image.take_free().map_err(|error| self.no_slot(error))?;
-        let committed = self.image.header().committed.load(Relaxed);
+        let committed = self.image.commits().newest_for_writer();
         let filled = self.image.write(slot, 0, page).and_then(|()| self.image.insert(slot, 0, committed));
         filled.map_err(|found| self.astray(found))
     }
 
     /// Makes the database cold. The caller has passed the gate, and nobody else has the database open.
     pub(crate) fn cool(&self) -> Result<()> {
-        let header = self.image.header();
-        if header.disk_journal.load(Acquire) != 0 && stub::journal_path(&self.database).exists() {
+        if self.image.mode().may_have_journal() && stub::journal_path(&self.database).exists() {
             // A journal of a transaction that outgrew the pool: whoever opens the database next rolls it back.
             return Ok(());
         }
@@ -122,33 +118,30 @@ impl Pool {
 
     /// Brings in order what a writer left that died with the lock EXCLUSIVE, when nobody reads the map.
     pub(crate) fn settle_dead_writer(&self) -> std::result::Result<(), Astray> {
-        let header = self.image.header();
-        if header.closing.load(Acquire) != 0 && matches!(read_mark(self.base()), Ok((None, _))) {
+        let (mode, commits) = (self.image.mode(), self.image.commits());
+        if mode.is_closing() && matches!(read_mark(self.base()), Ok((None, _))) {
             // It was handing the file over, which is complete, and may have been written to since.
-            copy::remove(&self.copies, header.nonce.load(Acquire));
+            copy::remove(&self.copies, mode.nonce());
             let _ = Log::remove(&self.log_path());
             self.forget();
             return Ok(());
         }
-        let committed = header.committed.load(Acquire);
-        if header.direct.load(Acquire) != 0 {
+        let committed = commits.newest();
+        if mode.is_direct() {
             // All that was committed before is in the file; what is there now, its journal says.
-            for link in 1..=header.backed.load(Acquire) {
-                self.image.slot(link)?.transaction.store(0, Release);
-            }
+            self.image.free_all()?;
             let size = self.base().size().map_err(|_| Astray)?;
-            header.size[(committed & 1) as usize].store(size, Release);
-            header.disk_journal.store(1, Release);
-            header.direct.store(0, Release);
+            commits.set_size(committed, size);
+            mode.note_journal(true);
+            mode.end_direct();
         }
-        header.provisional.store(0, Release);
-        let prepared = header.prepared.load(Acquire);
-        if prepared != 0 {
+        commits.confirm();
+        if let Some(prepared) = commits.prepared() {
             let name = self.image.name();
             if prepared == committed + 1 && stub::is_committed(&name) {
-                header.committed.store(prepared, Release);
+                commits.publish(prepared);
             }
-            header.prepared.store(0, Release);
+            commits.end_prepared();
             self.image.write_back_header();
             stub::clean_up(&self.database, &name);
         } else {
@@ -159,13 +152,11 @@ impl Pool {
         Ok(())
     }
 
-    pub(crate) fn no_slot(&self, error: crate::slots::NoSlot) -> SqliteError {
+    pub(crate) fn no_slot(&self, error: NoSlot) -> SqliteError {
         match error {
-            crate::slots::NoSlot::Astray => self.astray(Astray),
-            crate::slots::NoSlot::Memory(source) => {
-                SqliteError::PoolFull { path: self.image.path().to_owned(), source }
-            }
-            crate::slots::NoSlot::Limit => SqliteError::PoolFull {
+            NoSlot::Astray => self.astray(Astray),
+            NoSlot::Memory(source) => SqliteError::PoolFull { path: self.image.path().to_owned(), source },
+            NoSlot::Limit => SqliteError::PoolFull {
                 path: self.image.path().to_owned(),
                 source: std::io::Error::new(std::io::ErrorKind::StorageFull, "its limit is reached"),
             },
@@ -186,9 +177,8 @@ mod tests {
             let database = folder.path().join("db");
             std::fs::write(&database, &page).unwrap();
             let pool = attached(folder.path());
-            let header = pool.image.header();
             pool.heat(pool.base()).unwrap();
-            header.hot.store(0, Release);
+            pool.image.mode().cool();
             assert!(read_mark(pool.base()).unwrap().0.is_some());
             pool.heat(pool.base()).unwrap();
             assert_eq!(pool.size(), page.len() as u64);

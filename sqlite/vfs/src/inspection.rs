@@ -11,7 +11,6 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,12 +18,13 @@ use std::time::Duration;
 use holdfast_region::Places;
 use holdfast_sys::file::private_options;
 
-use crate::attach::{Found, Identity, examine, read_mark};
+use crate::attach::read_mark;
 use crate::base::{Base, OwnFile};
 use crate::copy;
 use crate::error::{Result, SqliteError};
-use crate::layout::{BLOCK_BYTES, Header, Plan, Slot};
-use crate::locks::{is_anybody_there, pid_space};
+use crate::identity::Identity;
+use crate::image::{BLOCK_BYTES, Found, HeaderCopy, Plan, examine, scan};
+use crate::locking::{is_anybody_there, pid_space};
 use crate::log::log_path;
 use crate::mark::{self, Mark};
 use crate::owner::{Owner, refuse_if_elsewhere};
@@ -250,33 +250,22 @@ impl<'a> Look<'a> {
             }
             Found::Fresh | Found::Unfinished | Found::Newer | Found::Broken(_) => return Ok(None),
         };
-        let mut header = vec![0; BLOCK_BYTES];
-        file.read_exact_at(&mut header, 0).map_err(read)?;
-        let head = Words(&header);
-        let boot = &header[offset_of!(Header, boot)..][..16];
-        let is_of_boot = boot == self.places.boot() || boot == [0; 16];
+        let Some(header) = HeaderCopy::read(file).map_err(read)? else { return Ok(None) };
+        let is_of_boot = header.is_of_boot(self.places.boot());
         if !self.status.is_open && !is_of_boot && !self.places.pool_kind().outlives_boot() {
             return Ok(None);
         }
-        let is_hot = head.long(offset_of!(Header, hot)) as u32 != 0;
-        let is_closing = head.long(offset_of!(Header, closing)) as u32 != 0;
-        let nonce = head.long(offset_of!(Header, nonce));
-        let [committed, flushed, applied, since] = [
-            offset_of!(Header, committed),
-            offset_of!(Header, flushed),
-            offset_of!(Header, applied),
-            offset_of!(Header, log_base),
-        ]
-        .map(|at| head.long(at));
-        if !is_hot {
+        let (nonce, committed) = (header.nonce(), header.committed());
+        let (flushed, applied) = (header.flushed(), header.applied());
+        if !header.is_hot() {
             // Of one that is just becoming hot the mark is there first.
             let is_going = self.status.is_open && self.marked.is_some_and(|mark| mark.nonce == nonce);
             return Ok(is_going.then_some(Ok(State::InUse)));
         }
         match self.marked {
             // All is in the file: it was being handed over.
-            None if is_closing => return Ok(None),
-            Some(mark) if mark.nonce == nonce && mark.is_of(since..=committed) => {}
+            None if header.closing() != 0 => return Ok(None),
+            Some(mark) if mark.nonce == nonce && mark.is_of(header.log_base()..=committed) => {}
             _ => return refuse(SqliteError::Replaced { database, image }),
         }
         let damaged =
@@ -284,12 +273,12 @@ impl<'a> Look<'a> {
         if !self.status.is_open && (applied > flushed || flushed > committed) {
             return refuse(damaged("its counters contradict each other"));
         }
-        let size = head.long(offset_of!(Header, size) + (committed & 1) as usize * 8);
+        let size = header.size_of(committed);
         if !self.status.is_open && needs_more(file, plan, (committed, size)).map_err(read)? {
             return refuse(damaged("it is shorter than its first page says"));
         }
         self.status.commits = [committed, flushed, applied].map(|number| number.saturating_sub(1));
-        self.status.dirty_blocks = head.long(offset_of!(Header, dirty)) & 0xffff_ffff;
+        self.status.dirty_blocks = u64::from(header.dirty());
         self.status.bytes = size;
         self.status.image = Some(image);
         Ok(Some(Ok(if self.status.is_open { State::InUse } else { State::Left })))
@@ -344,15 +333,6 @@ impl<'a> Look<'a> {
     }
 }
 
-/// The words of a header that was read.
-struct Words<'a>(&'a [u8]);
-
-impl Words<'_> {
-    fn long(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.0[at..at + 8].try_into().unwrap_or_default())
-    }
-}
-
 fn open_image(path: &Path) -> Result<Option<File>> {
     match private_options().read(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -377,15 +357,11 @@ fn says_more_than(header: &[u8], bytes: u64) -> bool {
 /// The same of the first page that an image has, if it has one.
 fn needs_more(file: &File, plan: Plan, (committed, size): (u64, u64)) -> io::Result<bool> {
     let mut newest = (0, 0);
-    let mut slots = vec![0; plan.pages_at - plan.slots_at];
-    file.read_exact_at(&mut slots, plan.slots_at as u64)?;
-    for (number, slot) in slots.chunks_exact(size_of::<Slot>()).enumerate() {
-        let transaction = Words(slot).long(0);
-        let block = Words(slot).long(8) as u32;
+    scan(file, plan, plan.capacity, |link, block, transaction| {
         if block == 0 && transaction > newest.0 && transaction <= committed {
-            newest = (transaction, number);
+            newest = (transaction, link as usize - 1);
         }
-    }
+    })?;
     if newest.0 == 0 {
         return Ok(false);
     }

@@ -6,12 +6,11 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
 use std::time::Instant;
 
 use crate::connection::{Code, Connection, report};
 use crate::ffi::{self, LOCK_EXCLUSIVE, LOCK_NONE, LOCK_RESERVED, LOCK_SHARED};
-use crate::locks::Entered;
+use crate::locking::Entered;
 use crate::patience::{TRIED_AGAIN_WITHIN, note_refusal};
 
 impl Connection {
@@ -51,7 +50,7 @@ impl Connection {
     #[inline]
     fn lock_shared(&mut self) -> Result<(), Code> {
         if self.refused_at.take().is_some_and(|refused_at| refused_at.elapsed() < TRIED_AGAIN_WITHIN) {
-            self.is_writer = self.pool.is_hot() && self.pool.claim(self.owner);
+            self.is_writer = self.pool.is_hot() && self.pool.claim(self.writer_id);
         }
         let entered = self.enter();
         if !self.in_pool {
@@ -93,7 +92,7 @@ impl Connection {
             // Others may read on until the first page is written.
             self.base_lock(LOCK_RESERVED)?;
             self.is_going = true;
-        } else if !self.is_writer && !self.pool.lock_reserved(self.owner) {
+        } else if !self.is_writer && !self.pool.lock_reserved(self.writer_id) {
             self.refused_at = Some(Instant::now());
             return Err(ffi::BUSY);
         } else if let Err(error) = self.pool.end_leaving() {
@@ -114,15 +113,15 @@ impl Connection {
     fn lock_exclusive(&mut self) -> Result<(), Code> {
         let rolls_back = self.level < LOCK_RESERVED;
         if rolls_back && !self.is_writer {
-            if !self.pool.lock_reserved(self.owner) {
+            if !self.pool.lock_reserved(self.writer_id) {
                 return Err(ffi::BUSY);
             }
             self.is_writer = true;
         }
-        if !self.pool.lock_exclusive(self.owner) {
+        if !self.pool.lock_exclusive(self.writer_id) {
             return Err(ffi::BUSY);
         }
-        if rolls_back && self.pool.image.header().disk_journal.load(Acquire) != 0 {
+        if rolls_back && self.pool.image.mode().may_have_journal() {
             self.resume_direct().map_err(|error| report(&error))?;
         }
         Ok(())

@@ -35,12 +35,12 @@ mod golden;
 mod handover;
 mod heat;
 mod host;
+mod identity;
 mod image;
 mod inspection;
 mod journal;
-mod layout;
 mod levels;
-mod locks;
+mod locking;
 mod log;
 mod mark;
 #[cfg(test)]
@@ -61,7 +61,6 @@ mod registry;
 mod renumbered;
 mod saving;
 mod settings;
-mod slots;
 mod snapshot;
 mod stub;
 #[cfg(test)]

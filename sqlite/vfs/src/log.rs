@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::apply::Blocks;
 use crate::error::SqliteError;
-use crate::layout::BLOCK_BYTES;
+use crate::image::BLOCK_BYTES;
 use crate::names::{Names, folder_of};
 use crate::owner::{OWNER_AT, Owner};
 

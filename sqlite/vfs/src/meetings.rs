@@ -6,19 +6,18 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use holdfast_region::Places;
 use holdfast_sys::lock::{LockMode, try_lock};
 
-use crate::attach::{Identity, attach_at};
+use crate::attach::attach_at;
 use crate::base::OwnFile;
 use crate::copy;
 use crate::databases::{Database, Databases};
-use crate::flush::{FAILED, VOID};
-use crate::layout::BLOCK_BYTES;
+use crate::identity::Identity;
+use crate::image::BLOCK_BYTES;
 use crate::log::{Log, log_path};
 use crate::recovery::Source;
 use crate::saving::Rescue;
@@ -90,7 +89,7 @@ fn a_commit_that_finds_its_log_damaged_does_not_wait_for_itself() {
     // The record is damaged, and somebody died with the log's lock, or a flush failed.
     let log = File::options().write(true).open(pool.log_path()).unwrap();
     log.write_all_at(&[0xee; 16], BLOCK_BYTES as u64 + 600).unwrap();
-    pool.image.header().log_suspect.store(FAILED, Release);
+    pool.image.log_position().note_failed_record();
     let committed = in_time(move || commit(&pool, &[(2, 3)], 3).is_ok());
     assert_eq!(committed, Some(true), "the commit waits for itself");
 }
@@ -99,19 +98,17 @@ fn a_commit_that_finds_its_log_damaged_does_not_wait_for_itself() {
 fn the_record_of_a_commit_that_was_taken_back_is_gone_before_its_number_is_used_again() {
     let folder = fresh();
     let pool = hot(folder.path(), 3);
-    let header = pool.image.header();
+    let (commits, position) = (pool.image.commits(), pool.image.log_position());
     // A commit of blocks 1 and 2 at level `power` whose fdatasync fails: what it wrote is there all the same.
-    let last = header.committed.load(Acquire);
-    let words = [&header.log_tail, &header.log_sequence, &header.log_reached, &header.flushed];
-    let before = words.map(|word| word.load(Acquire));
+    let (last, flushed) = (commits.newest(), commits.flushed());
+    let (tail, records, reached) = (position.tail(), position.records(), position.base());
     pool.settings.set("level", "power").unwrap();
     commit(&pool, &[(1, 66), (2, 66)], 3).unwrap();
     // As the commit, the record and the rollback leave it.
-    for (word, value) in words.iter().zip(before) {
-        word.store(value, Release);
-    }
-    header.log_suspect.store(VOID, Release);
-    header.committed.store(last, Release);
+    position.note_record(tail, records, reached);
+    commits.note_flushed(flushed);
+    position.note_void_record();
+    commits.retract_to(last);
     for block in [1, 2] {
         let link = pool.image.find(block).unwrap();
         pool.image.remove(link).unwrap();
@@ -176,7 +173,7 @@ fn a_copy_of_before_a_release_that_comes_after_it_is_removed() {
     commit(&pool, &[(1, 2)], 3).unwrap();
     save(&folder);
     let (databases, _) = listed(&folder);
-    let path = copy::path_of(&databases.copies(), pool.image.header().nonce.load(Acquire));
+    let path = copy::path_of(&databases.copies(), pool.image.mode().nonce());
     let bytes = std::fs::read(&path).unwrap();
     pool.hand_over(false).unwrap();
     assert!(!path.exists());
@@ -195,7 +192,7 @@ fn nothing_is_dirty_after_a_commit_at_level_power() {
     let pool = hot(folder.path(), 3);
     pool.settings.set("level", "power").unwrap();
     commit(&pool, &[(1, 2), (2, 2)], 3).unwrap();
-    assert_eq!(pool.image.header().dirty.load(Acquire), 0);
+    assert_eq!(pool.image.commits().dirty(), 0);
 }
 
 /// A size only, and a shrink followed by growth, recovered from the log.
@@ -209,8 +206,7 @@ fn commits_at_level_power_that_change_the_size_only_are_recovered() {
     commit(&pool, &[], 3).unwrap();
     commit(&pool, &[(3, 8)], 4).unwrap();
     commit(&pool, &[], 3).unwrap();
-    let header = pool.image.header();
-    assert_eq!(header.committed.load(Acquire), header.flushed.load(Acquire));
+    assert!(pool.image.commits().is_flushed());
     lose(pool);
     let (source, bytes) = recovered(folder.path());
     let found = (bytes.len(), bytes[BLOCK_BYTES], bytes[2 * BLOCK_BYTES]);
@@ -228,8 +224,7 @@ fn a_copy_that_a_lost_log_made_useless_is_not_called_saved() {
     assert!(matches!(save(&folder), Rescue::Written { .. }));
     std::fs::remove_file(log_path(&pool.database)).unwrap();
     // As the next flush does, before a disk that is full stops it.
-    let header = pool.image.header();
-    header.flushed.store(header.applied.load(Acquire), Release);
-    header.log_reached.store(header.applied.load(Acquire), Release);
+    let applied = pool.image.commits().forget_flushed();
+    pool.image.log_position().fall_back_to(applied);
     assert!(listed(&folder).1.unsaved_bytes > 0);
 }

@@ -16,7 +16,6 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::Ordering::Acquire;
 
 use holdfast_sys::file::sync_directory;
 
@@ -84,11 +83,9 @@ impl Pool {
     /// Refuses where the file no longer bears the mark of this image: it was overwritten, and
     /// recovery would take it for complete, or for one of another time.
     pub(crate) fn check_mark(&self) -> Result<()> {
-        let header = self.image.header();
-        let since_log = header.log_base.load(Acquire)..=header.committed.load(Acquire);
-        let nonce = header.nonce.load(Acquire);
+        let nonce = self.image.mode().nonce();
         match read_mark(self.base())?.0 {
-            Some(mark) if mark.nonce == nonce && mark.is_of(since_log) => Ok(()),
+            Some(mark) if mark.nonce == nonce && mark.is_of(self.since_log()) => Ok(()),
             _ => Err(SqliteError::Replaced {
                 database: self.database.clone(),
                 image: self.image.path().to_owned(),
@@ -174,7 +171,7 @@ mod tests {
     use std::path::PathBuf;
 
     use crate::error::{Result, SqliteError};
-    use crate::layout::BLOCK_BYTES;
+    use crate::image::{BLOCK_BYTES, Suspicion};
     use crate::log::log_path;
     use crate::pool::Pool;
     use crate::testing::{commit, hot, lose, make_database, recovered, when_recorded};
@@ -248,7 +245,7 @@ mod tests {
                 false => copy(&aside, &log).map(drop).unwrap(),
             }
             commit(&pool, &[(2, 3)], 3).unwrap();
-            assert_eq!(pool.image.header().log_suspect.load(std::sync::atomic::Ordering::Acquire), 0);
+            assert_eq!(pool.image.log_position().suspicion(), Suspicion::None);
             assert_kept(&folder, pool, 4, 3, "an older copy of the log");
         }
     }

@@ -12,8 +12,9 @@ use crate::attach::{attach, open_behind_gate, read_mark};
 use crate::base::{Base, OwnFile};
 use crate::copy;
 use crate::error::{Result, SqliteError};
+use crate::image::WriterId;
 use crate::inspection::{Inspection, State, identify, inspect};
-use crate::locks::{Owner, is_anybody_there, pid_space};
+use crate::locking::{is_anybody_there, pid_space};
 use crate::log::{Log, log_path};
 use crate::owner::name_of_pool;
 use crate::recovery::{Lost, Source, clear_mark};
@@ -82,7 +83,7 @@ pub fn release(path: &Path) -> Result<()> {
         return Ok(());
     }
     let pool = attach(path, Box::new(OwnFile::open(path)?), None)?;
-    let released = pool.release(&base, Owner::new(pool.number, pool.next_connection()));
+    let released = pool.release(&base, WriterId::new(pool.number, pool.next_connection()));
     pool.detach().and(released)
 }
 

@@ -17,20 +17,20 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_region::{Places, PoolKind};
 use holdfast_sys::file::{effective_user, is_mount_root, private_options};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::attach::Identity;
 use crate::copy;
 use crate::error::{Result, SqliteError};
-use crate::layout::{BLOCK_BYTES, Header, MAGIC};
+use crate::identity::Identity;
+use crate::image::{BLOCK_BYTES, HeaderCopy};
 use crate::log::{Log, log_path};
 use crate::mark::Mark;
 
@@ -349,21 +349,11 @@ pub(crate) fn image_of(pool: &Path, nonce: u64) -> io::Result<Option<PathBuf>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             file => file?,
         };
-        if holds(&file, nonce)? {
+        if HeaderCopy::read(&file)?.is_some_and(|header| header.holds(nonce)) {
             return Ok(Some(path));
         }
     }
     Ok(None)
-}
-
-fn holds(image: &File, nonce: u64) -> io::Result<bool> {
-    let mut header = [0; BLOCK_BYTES];
-    if image.read_at(&mut header, 0)? < BLOCK_BYTES {
-        return Ok(false);
-    }
-    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
-    let is_hot = word(std::mem::offset_of!(Header, hot)) as u32 != 0;
-    Ok(word(0) == MAGIC && is_hot && word(std::mem::offset_of!(Header, nonce)) == nonce)
 }
 
 /// What the log beside a database says of its owner; `None` where it is missing, cannot be read, is
@@ -446,7 +436,7 @@ fn has_database(image: &Path) -> bool {
     let Some(identity) = Identity::of_image(image) else { return false };
     let Ok(file) = private_options().read(true).open(image) else { return false };
     let head = crate::snapshot::Head::read(&file, identity).ok().flatten();
-    let path = head.and_then(|(head, _)| head.database());
+    let path = head.and_then(|(head, _)| head.header().database());
     path.is_some_and(|path| Identity::of(&path).is_ok_and(|found| found == identity))
 }
 
@@ -514,6 +504,7 @@ mod tests {
     use crate::attach::read_mark;
     use crate::base::OwnFile;
     use crate::testing::{commit, hot, places};
+    use std::os::unix::fs::FileExt;
 
     struct Ground {
         folder: tempfile::TempDir,

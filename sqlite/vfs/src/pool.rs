@@ -5,21 +5,22 @@
 
 #![forbid(unsafe_code)]
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use holdfast_region::Places;
 use holdfast_sys::own_pid;
 
-use crate::attach::Identity;
 use crate::base::Base;
 use crate::copy;
 use crate::error::SqliteError;
 use crate::ffi;
 use crate::flusher::Flusher;
 use crate::host;
+use crate::identity::Identity;
 use crate::image::{Astray, Image};
 use crate::log::{Log, log_path};
 use crate::names::FileId;
@@ -96,7 +97,7 @@ impl Pool {
 
     #[inline]
     pub(crate) fn is_hot(&self) -> bool {
-        self.image.header().hot.load(Acquire) != 0
+        self.image.mode().is_hot()
     }
 
     pub(crate) fn base(&self) -> &dyn Base {
@@ -115,8 +116,12 @@ impl Pool {
     /// Size of the database as of the last commit, in bytes.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
-        let header = self.image.header();
-        header.size[(header.committed.load(Acquire) & 1) as usize].load(Relaxed)
+        self.image.commits().size()
+    }
+
+    /// The transactions since the redo log was begun: a mark is of one of them.
+    pub(crate) fn since_log(&self) -> RangeInclusive<u64> {
+        self.image.log_position().base()..=self.image.commits().newest()
     }
 
     /// Uses the image no more: it contradicts itself.

@@ -4,12 +4,11 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::connection::Connection;
 use crate::ffi;
 use crate::host;
-use crate::layout::BLOCK_BYTES;
+use crate::image::BLOCK_BYTES;
 use crate::parameters::proposal;
 use crate::settings::{NAMES, limit_slots};
 use crate::vfs::text_for_sqlite;
@@ -64,7 +63,6 @@ pub(crate) unsafe fn answer(connection: &mut Connection, texts: *mut *mut c_char
 
 fn ours_of(connection: &mut Connection, name: &str, value: Option<&str>) -> Option<Result<String, String>> {
     let pool = Arc::clone(&connection.pool);
-    let header = pool.image.header();
     Some(match (name, value) {
         (name, Some(value)) if NAMES.contains(&name) => {
             let set = pool.settings.set(name, value);
@@ -75,13 +73,12 @@ fn ours_of(connection: &mut Connection, name: &str, value: Option<&str>) -> Opti
         }
         (name, None) if NAMES.contains(&name) => Ok(pool.settings.text(name)?),
         ("pool_limit", value) => {
-            let capacity = pool.image.plan().capacity;
             let set = value.map(limit_slots).transpose();
             set.map(|slots| {
                 if let Some(slots) = slots {
-                    header.limit.store(slots.min(capacity), Relaxed);
+                    pool.image.set_limit(slots);
                 }
-                (u64::from(header.limit.load(Relaxed)) * BLOCK_BYTES as u64).to_string()
+                (u64::from(pool.image.limit()) * BLOCK_BYTES as u64).to_string()
             })
         }
         ("checkpoint" | "release" | "stats", Some(value)) => {
@@ -90,18 +87,20 @@ fn ours_of(connection: &mut Connection, name: &str, value: Option<&str>) -> Opti
         ("checkpoint", _) => pool.checkpoint().map(|()| "ok".to_owned()).map_err(|error| error.to_string()),
         ("release", _) => connection.release().map(|()| "ok".to_owned()).map_err(|error| error.to_string()),
         ("stats", _) => {
+            let (commits, position) = (pool.image.commits(), pool.image.log_position());
+            let counts = position.counts();
             let count = |name: &str, value: u64| format!("{name}={value}");
             let lines = [
-                count("hot", u64::from(header.hot.load(Acquire))),
-                count("commits", header.committed.load(Acquire).saturating_sub(1)),
-                count("flushed", header.flushed.load(Acquire).saturating_sub(1)),
-                count("applied", header.applied.load(Acquire).saturating_sub(1)),
-                count("dirty_pages", u64::from(header.dirty.load(Relaxed))),
-                count("pages", u64::from(header.used.load(Relaxed))),
-                count("flushes", header.flushes.load(Relaxed)),
-                count("flushed_pages", header.flushed_blocks.load(Relaxed)),
-                count("checkpoints", header.checkpoints.load(Relaxed)),
-                count("log_bytes", header.log_tail.load(Relaxed)),
+                count("hot", u64::from(pool.is_hot())),
+                count("commits", commits.newest().saturating_sub(1)),
+                count("flushed", commits.flushed().saturating_sub(1)),
+                count("applied", commits.applied().saturating_sub(1)),
+                count("dirty_pages", u64::from(commits.dirty())),
+                count("pages", u64::from(pool.image.used())),
+                count("flushes", counts.flushes),
+                count("flushed_pages", counts.flushed_blocks),
+                count("checkpoints", counts.checkpoints),
+                count("log_bytes", position.tail()),
                 count("address_space", pool.image.bytes() as u64),
             ];
             Ok(lines.join(" "))

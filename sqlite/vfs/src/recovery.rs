@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::apply::apply;
-use crate::attach::{Identity, read_mark};
+use crate::attach::read_mark;
 use crate::base::Base;
 use crate::copy::{self, Copy, Fit};
 use crate::error::{Result, SqliteError, is_forbidden};
 use crate::ffi;
 use crate::host;
+use crate::identity::Identity;
 use crate::log::{Contents, Generation, Log, log_path};
 use crate::mark::{self, Mark, Stamp};
 
@@ -206,7 +207,7 @@ mod tests {
 
     use crate::base::OwnFile;
     use crate::databases::Databases;
-    use crate::layout::BLOCK_BYTES;
+    use crate::image::BLOCK_BYTES;
     use crate::saving::Rescue;
     use crate::testing::{commit, first_page, hot, lose, page, places};
 

@@ -13,12 +13,13 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicPtr, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::attach::{Identity, attach};
+use crate::attach::attach;
 use crate::base::Base;
 use crate::connection::Connection;
 use crate::error::{Result, SqliteError};
 use crate::ffi;
 use crate::host;
+use crate::identity::Identity;
 use crate::pool::Pool;
 
 /// Pools, and how many connections use each.

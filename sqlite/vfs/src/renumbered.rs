@@ -10,16 +10,15 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use holdfast_region::Places;
 use holdfast_sys::file::{path_names_file, private_options};
 use holdfast_sys::lock::{LockMode, try_lock};
 
-use crate::attach::Identity;
-use crate::layout::{BLOCK_BYTES, Header, MAGIC};
-use crate::locks::{is_anybody_there, pid_space};
+use crate::identity::Identity;
+use crate::image::HeaderCopy;
+use crate::locking::{is_anybody_there, pid_space};
 use crate::mark::Mark;
 
 /// The image that the database had in an earlier boot, under its old name.
@@ -42,22 +41,13 @@ pub(crate) fn find(places: &Places, identity: Identity, mark: Mark) -> io::Resul
 
 /// Whether an image holds pages of the marked database, and was used in another boot last.
 fn is_of(path: &Path, mark: Mark, boot: [u8; 16]) -> io::Result<bool> {
-    let mut header = [0; BLOCK_BYTES];
     let file = match private_options().read(true).open(path) {
         // It was closed meanwhile.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         file => file?,
     };
-    if file.read_at(&mut header, 0)? < BLOCK_BYTES {
-        return Ok(false);
-    }
-    let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or_default());
-    let at = std::mem::offset_of!(Header, boot);
-    let is_hot = word(std::mem::offset_of!(Header, hot)) as u32 != 0;
-    Ok(word(0) == MAGIC
-        && is_hot
-        && word(std::mem::offset_of!(Header, nonce)) == mark.nonce
-        && header[at..at + boot.len()] != boot)
+    let header = HeaderCopy::read(&file)?;
+    Ok(header.is_some_and(|header| header.holds(mark.nonce) && !header.names_boot(boot)))
 }
 
 /// What became of the search for an image of an earlier boot.
@@ -91,8 +81,6 @@ pub(crate) fn adopt(places: &Places, identity: Identity, mark: Mark, name: &Path
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by it")]
 mod tests {
-    use std::sync::atomic::Ordering::Release;
-
     use super::*;
     use crate::attach::attach_at;
     use crate::base::OwnFile;
@@ -134,9 +122,9 @@ mod tests {
             if !pool.is_hot() {
                 pool.heat(pool.base()).unwrap();
             }
-            let header = pool.image.header();
-            header.size[(transaction & 1) as usize].store(transaction, Release);
-            header.committed.store(transaction, Release);
+            let commits = pool.image.commits();
+            commits.set_size(transaction, transaction);
+            commits.publish(transaction);
         }
 
         fn images(&self) -> Vec<String> {

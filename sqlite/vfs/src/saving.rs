@@ -105,7 +105,7 @@ impl Databases {
             let Some((head, plan)) = Head::read(&file, database.identity()).map_err(read)? else {
                 return Ok(Begun::Done(Rescue::Nothing));
             };
-            let copy = Copy::open(copies, head.nonce()).ok().flatten();
+            let copy = Copy::open(copies, head.header().nonce()).ok().flatten();
             if head.is_in(copy.as_ref(), &file).map_err(read)? {
                 return Ok(Begun::Done(Rescue::Nothing));
             }
@@ -119,7 +119,7 @@ impl Databases {
                 transaction: gathered.transaction,
                 size: gathered.size,
                 identity: database.identity(),
-                database: head.database().unwrap_or_default(),
+                database: head.header().database().unwrap_or_default(),
             };
             let temporary = copy::temporary_path(copies, gathered.nonce);
             let blocks: Vec<u32> = gathered.newest.iter().map(|newest| newest.block).collect();

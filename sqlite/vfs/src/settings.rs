@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use holdfast_types::Durability;
 
-use crate::layout::BLOCK_BYTES;
+use crate::image::BLOCK_BYTES;
 
 /// Names of what can be set at any time.
 pub(crate) const NAMES: [&str; 5] = ["threshold", "level", "flush", INTERVAL, WAL];
@@ -165,5 +165,5 @@ pub(crate) fn limit_slots(text: &str) -> Result<u32, String> {
     let bytes = text.parse::<u64>().ok().filter(|bytes| *bytes >= POOL_LIMIT_MIN);
     let bytes =
         bytes.ok_or_else(|| format!("pool_limit is {text}; a number of bytes from {POOL_LIMIT_MIN} on"))?;
-    Ok((bytes / BLOCK_BYTES as u64).min(u64::from(crate::layout::CAPACITY_MAX)) as u32)
+    Ok((bytes / BLOCK_BYTES as u64).min(u64::from(crate::image::layout::CAPACITY_MAX)) as u32)
 }

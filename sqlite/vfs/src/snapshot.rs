@@ -7,24 +7,20 @@
 
 #![forbid(unsafe_code)]
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::mem::offset_of;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 
-use crate::attach::{Found, Identity, examine};
 use crate::copy::Copy;
-use crate::layout::{BLOCK_BYTES, CHUNK_SLOTS, Header, NAME_AT, NAME_BYTES_MAX, PATH_AT, PATH_BYTES_MAX};
-use crate::layout::{Plan, Slot};
+use crate::identity::Identity;
+use crate::image::layout::NAME_AT;
+use crate::image::{BLOCK_BYTES, Found, HeaderCopy, Plan, examine, scan};
 use crate::stub;
 
 /// The header of an image, as it was at about one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
-    bytes: Vec<u8>,
+    header: HeaderCopy,
 }
 
 /// A block that only the image has.
@@ -62,82 +58,50 @@ impl Head {
             }
             Found::Broken(what) => return Err(io::Error::new(io::ErrorKind::InvalidData, what)),
         };
-        let mut bytes = vec![0; BLOCK_BYTES];
-        file.read_exact_at(&mut bytes, 0)?;
-        Ok(Some((Head { bytes }, Plan::new(capacity))))
+        let header = HeaderCopy::read(file)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(Some((Head { header }, Plan::new(capacity))))
     }
 
-    /// Whether it was last used in this boot.
-    pub(crate) fn is_of_boot(&self, boot: [u8; 16]) -> bool {
-        let at = offset_of!(Header, boot);
-        self.bytes[at..at + 16] == boot || self.bytes[at..at + 16] == [0; 16]
-    }
-
-    fn long(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap_or_default())
-    }
-
-    fn word(&self, at: usize) -> u32 {
-        u32::from_le_bytes(self.bytes[at..at + 4].try_into().unwrap_or_default())
-    }
-
-    /// The newest state of the database is in the image.
-    pub(crate) fn is_hot(&self) -> bool {
-        self.word(offset_of!(Header, hot)) != 0
-    }
-
-    pub(crate) fn nonce(&self) -> u64 {
-        self.long(offset_of!(Header, nonce))
-    }
-
-    /// Transactions up to here are in the log and durable.
-    pub(crate) fn flushed(&self) -> u64 {
-        self.long(offset_of!(Header, flushed))
-    }
-
-    /// Where the database was when it was opened last.
-    pub(crate) fn database(&self) -> Option<PathBuf> {
-        let bytes = self.word(offset_of!(Header, path_bytes)) as usize;
-        let path = Path::new(OsStr::from_bytes(&self.bytes[PATH_AT..PATH_AT + bytes.min(PATH_BYTES_MAX)]));
-        path.is_absolute().then(|| path.to_owned())
+    /// What its words say.
+    pub(crate) fn header(&self) -> &HeaderCopy {
+        &self.header
     }
 
     /// The last transaction that counts.
     fn transaction(&self, file: &File) -> io::Result<u64> {
-        let committed = self.long(offset_of!(Header, committed));
-        let prepared = self.long(offset_of!(Header, prepared));
+        let committed = self.header.committed();
+        let prepared = self.header.prepared();
         if prepared == committed {
             // It stands, whatever comes of the log.
             return Ok(committed);
         }
         if prepared == committed.wrapping_add(1) {
-            let mut name = vec![0; (self.word(offset_of!(Header, name_bytes)) as usize).min(NAME_BYTES_MAX)];
+            let mut name = vec![0; self.header.name_bytes()];
             file.read_exact_at(&mut name, NAME_AT as u64)?;
             return Ok(if stub::is_committed(&name) { prepared } else { committed });
         }
-        let provisional = self.long(offset_of!(Header, provisional));
+        let provisional = self.header.provisional();
         Ok(committed.wrapping_sub(u64::from(provisional == committed)))
     }
 
     /// Whether there are transactions that only the image has.
     pub(crate) fn is_behind(&self, file: &File) -> io::Result<bool> {
-        let is_direct = self.word(offset_of!(Header, direct)) != 0;
-        Ok(self.is_hot() && !is_direct && self.transaction(file)? > self.flushed())
+        let is_direct = self.header.direct() != 0;
+        Ok(self.header.is_hot() && !is_direct && self.transaction(file)? > self.header.flushed())
     }
 
     /// Whether a copy of this image has all that counts.
     pub(crate) fn is_in(&self, copy: Option<&Copy>, file: &File) -> io::Result<bool> {
         let Some(origin) = copy.map(|copy| &copy.origin) else { return Ok(false) };
         // One on a log that is lost is of no use.
-        let fits =
-            origin.nonce == self.nonce() && origin.reached <= self.long(offset_of!(Header, log_reached));
+        let fits = origin.nonce == self.header.nonce() && origin.reached <= self.header.log_reached();
         Ok(fits && origin.transaction >= self.transaction(file)?)
     }
 
     /// What changed since the last flush, about, and at least a block.
     pub(crate) fn dirty_bytes(&self) -> u64 {
-        let backed = self.word(offset_of!(Header, backed));
-        u64::from(self.word(offset_of!(Header, dirty)).clamp(1, backed.max(1))) * BLOCK_BYTES as u64
+        let backed = self.header.backed();
+        u64::from(self.header.dirty().clamp(1, backed.max(1))) * BLOCK_BYTES as u64
     }
 
     /// What the log lacks; `None` where that is nothing.
@@ -145,27 +109,25 @@ impl Head {
         if !self.is_behind(file)? {
             return Ok(None);
         }
-        let (transaction, flushed) = (self.transaction(file)?, self.flushed());
-        let backed = self.word(offset_of!(Header, backed)).min(plan.capacity);
+        let (transaction, flushed) = (self.transaction(file)?, self.header.flushed());
         let mut newest = Vec::new();
-        let mut slots = vec![0; CHUNK_SLOTS as usize * size_of::<Slot>()];
-        for chunk in (0..backed).step_by(CHUNK_SLOTS as usize) {
-            file.read_exact_at(&mut slots, (plan.slots_at + chunk as usize * size_of::<Slot>()) as u64)?;
-            for (number, slot) in slots.chunks_exact(size_of::<Slot>()).enumerate() {
-                let own = u64::from_le_bytes(slot[..8].try_into().unwrap_or_default());
-                if (flushed + 1..=transaction).contains(&own) {
-                    let block = u32::from_le_bytes(slot[8..12].try_into().unwrap_or_default());
-                    newest.push(Newest { block, transaction: own, link: chunk + number as u32 + 1 });
-                }
+        scan(file, plan, self.header.backed(), |link, block, own| {
+            if (flushed + 1..=transaction).contains(&own) {
+                newest.push(Newest { block, transaction: own, link });
             }
-        }
+        })?;
         // Of each block the newest version, which may be beside an older one in the middle of a commit.
         newest.sort_unstable_by(|a, b| b.cmp(a));
         newest.dedup_by_key(|found| found.block);
         newest.reverse();
-        let (nonce, reached) = (self.nonce(), self.long(offset_of!(Header, log_reached)));
-        let size = self.long(offset_of!(Header, size) + (transaction & 1) as usize * 8);
-        Ok(Some(Gathered { nonce, reached, transaction, size, newest, pages_at: plan.pages_at as u64 }))
+        Ok(Some(Gathered {
+            nonce: self.header.nonce(),
+            reached: self.header.log_reached(),
+            transaction,
+            size: self.header.size_of(transaction),
+            newest,
+            pages_at: plan.pages_at as u64,
+        }))
     }
 }
 
@@ -185,7 +147,7 @@ impl Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering::SeqCst;
+    use std::os::unix::ffi::OsStrExt;
 
     use crate::pool::Pool;
     use crate::testing::{commit, hot, page, put};
@@ -208,20 +170,20 @@ mod tests {
     fn in_the_middle_of_a_commit_either_the_old_blocks_are_seen_or_the_new_ones() {
         let folder = tempfile::tempdir().unwrap();
         let pool = hot(folder.path(), 1);
-        let header = pool.image.header();
+        let commits = pool.image.commits();
         assert_eq!(seen(&pool), None, "nothing was committed");
         commit(&pool, &[(0, 1), (1, 1)], 2).unwrap();
         let old = Some((2, vec![(0, 1), (1, 1)]));
         assert_eq!(seen(&pool), old);
         let shadow = put(&pool, 1, &page(2));
         assert_eq!(seen(&pool), old, "it is not committed");
-        header.committed.store(3, SeqCst);
+        commits.publish(3);
         // The old version is still there.
         assert_eq!(seen(&pool), Some((3, vec![(0, 1), (1, 2)])));
         // At level `power` it is none yet: the log may fail.
-        header.provisional.store(3, SeqCst);
+        commits.announce(3);
         assert_eq!(seen(&pool), old);
-        header.provisional.store(0, SeqCst);
+        commits.confirm();
         pool.image.drop_older(shadow).unwrap();
         assert_eq!(seen(&pool), Some((3, vec![(0, 1), (1, 2)])));
         pool.flush_and_tidy().unwrap();
@@ -232,20 +194,20 @@ mod tests {
     fn a_prepared_transaction_is_seen_when_its_super_journal_is_gone_and_not_before() {
         let folder = tempfile::tempdir().unwrap();
         let pool = hot(folder.path(), 1);
-        let header = pool.image.header();
+        let commits = pool.image.commits();
         let name = folder.path().join("super");
         std::fs::write(&name, "").unwrap();
         put(&pool, 0, &page(9));
-        header.size[0].store(BLOCK_BYTES as u64, SeqCst);
+        commits.set_size(2, BLOCK_BYTES as u64);
         assert!(pool.image.set_name(name.as_os_str().as_bytes()));
-        header.prepared.store(2, SeqCst);
+        commits.prepare(2);
         assert_eq!(seen(&pool), None);
         std::fs::remove_file(name).unwrap();
         let committed = Some((2, vec![(0, 9)]));
         assert_eq!(seen(&pool), committed);
         // Nor does it matter then what comes of the log.
-        header.committed.store(2, SeqCst);
-        header.provisional.store(2, SeqCst);
+        commits.publish(2);
+        commits.announce(2);
         assert_eq!(seen(&pool), committed);
     }
 
@@ -255,7 +217,7 @@ mod tests {
         let pool = hot(folder.path(), 1);
         commit(&pool, &[(0, 1)], 1).unwrap();
         assert!(seen(&pool).is_some());
-        pool.image.header().direct.store(1, SeqCst);
+        pool.image.mode().begin_direct();
         assert_eq!(seen(&pool), None);
     }
 }

@@ -4,18 +4,19 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 use holdfast_region::Places;
 
-use crate::attach::{Identity, attach_at, read_mark};
+use crate::attach::{attach_at, read_mark};
 use crate::base::{Base, OwnFile};
 use crate::databases::Databases;
 use crate::error::{Result, SqliteError};
 use crate::ffi;
-use crate::layout::BLOCK_BYTES;
+use crate::identity::Identity;
+use crate::image::BLOCK_BYTES;
 use crate::mark;
 use crate::pool::Pool;
 use crate::recovery::{Lost, Source};
@@ -84,7 +85,7 @@ pub(crate) fn hot(folder: &Path, blocks: usize) -> Pool {
 
 /// A version of a block beside the one that counts, as a writer has it before it commits.
 pub(crate) fn put(pool: &Pool, block: u32, page: &[u8]) -> u32 {
-    let transaction = pool.image.header().committed.load(Acquire) + 1;
+    let transaction = pool.image.commits().newest() + 1;
     let link = pool.image.take_free().unwrap();
     pool.image.write(link, 0, page).unwrap();
     pool.image.insert(link, block, transaction).unwrap();

@@ -1,11 +1,28 @@
-//! The file of an image, mapped: bounds-checked access to its header, processes, slots and pages.
+//! The image of a database in the pool: its file, mapped, and all that processes share in it.
+//!
+//! This folder owns every atomic word of an image. Others see its parts, [`Commits`], [`Locks`],
+//! [`LogPosition`] and [`Mode`], and the page map: each change is a named method, which states its
+//! memory order and the reason. It knows nothing of what is above: connections, the log's file.
 //!
 //! Invariants:
 //! - A slot's page is only reached when the slot has memory (`back`), so that no store can fail.
 //! - What is read from the file is believed only within bounds: a slot's number that is too large is an error value.
-//! - A page is only read or written while nobody else writes it: the locks of `locks.rs` see to that.
+//! - A page is only read or written under a lock that keeps other writers out: see `locks.rs`.
 
 #![allow(unsafe_code, reason = "memory that is mapped and shared")]
+
+mod commits;
+mod header;
+pub(crate) mod layout;
+mod locks;
+mod log_position;
+mod mode;
+mod slots;
+
+/// What the words of an image are. The model of them in `model.rs` has its own.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+}
 
 use std::fs::File;
 use std::io;
@@ -21,8 +38,20 @@ use holdfast_region::{Places, make_room};
 use holdfast_sys::file::allocate;
 use holdfast_sys::mapping::{Prot, Reservation, map_shared_fixed, map_synchronous_fixed};
 
-use crate::layout::{BLOCK_BYTES, BUCKETS_AT, CHUNK_SLOTS, Header, NAME_AT, NAME_BYTES_MAX, PROCESSES_AT};
-use crate::layout::{PATH_AT, PATH_BYTES_MAX, PROCESSES_MAX, Plan, ProcessEntry, Slot};
+use self::header::Header;
+use self::layout::{BUCKETS_AT, CHUNK_SLOTS, NAME_AT, NAME_BYTES_MAX, PATH_AT, PATH_BYTES_MAX};
+use self::layout::{PROCESSES_AT, PROCESSES_MAX};
+use self::slots::{Room, Slot};
+use crate::identity::Identity;
+
+pub(crate) use self::commits::Commits;
+pub(crate) use self::header::{Found, HeaderCopy, examine};
+pub(crate) use self::layout::{BLOCK_BYTES, LEASES_AT, Plan};
+pub(crate) use self::locks::{Introduction, Locks, ProcessEntry, ShortLock, Writer};
+pub(crate) use self::locks::{WriterId, WriterLevel};
+pub(crate) use self::log_position::{LogPosition, Suspicion};
+pub(crate) use self::mode::Mode;
+pub(crate) use self::slots::{NoSlot, scan};
 
 /// How long an image that found no room to be made does without.
 const ROOM_PAUSE: Duration = Duration::from_secs(10);
@@ -123,34 +152,72 @@ impl Image {
     }
 
     #[inline]
-    pub(crate) fn header(&self) -> &Header {
-        // SAFETY: the mapping is longer than a header, aligned to pages, has memory there, and holds atomics.
+    fn header(&self) -> &Header {
+        // SAFETY: the mapping is longer than a header, aligned to pages, has memory there, and
+        // holds atomics.
         unsafe { &*self.base.cast::<Header>() }
     }
 
-    /// The entry of a process; numbers beyond the table wrap.
+    /// Which transactions count.
     #[inline]
-    pub(crate) fn process(&self, number: usize) -> &ProcessEntry {
-        // SAFETY: in the table, which has memory.
-        unsafe { &*self.base.add(PROCESSES_AT).cast::<ProcessEntry>().add(number % PROCESSES_MAX) }
+    pub(crate) fn commits(&self) -> Commits<'_> {
+        self.header().commits()
+    }
+
+    /// Who reads, writes, commits and flushes.
+    #[inline]
+    pub(crate) fn locks(&self) -> Locks<'_> {
+        // SAFETY: the table is behind the header, has memory, and holds atomics.
+        let entries = unsafe { &*self.base.add(PROCESSES_AT).cast::<[ProcessEntry; PROCESSES_MAX]>() };
+        self.header().locks(entries)
+    }
+
+    /// Where the redo log goes on.
+    #[inline]
+    pub(crate) fn log_position(&self) -> LogPosition<'_> {
+        self.header().log_position()
+    }
+
+    /// Where the newest state is.
+    #[inline]
+    pub(crate) fn mode(&self) -> Mode<'_> {
+        self.header().mode()
     }
 
     #[inline]
-    pub(crate) fn bucket(&self, block: u32) -> &AtomicU32 {
+    fn room(&self) -> Room<'_> {
+        self.header().room()
+    }
+
+    /// Makes a file of zeros an image that holds nothing.
+    pub(crate) fn format(&self, identity: Identity, limit_slots: u32) {
+        self.set_limit(limit_slots);
+        self.commits().format();
+        self.header().identify(self.plan.capacity, identity);
+        self.write_back_header();
+    }
+
+    /// The boot in which it is attached.
+    pub(crate) fn set_boot(&self, boot: [u8; 16]) {
+        self.header().set_boot(boot);
+    }
+
+    #[inline]
+    fn bucket(&self, block: u32) -> &AtomicU32 {
         let number = (block & (self.plan.capacity - 1)) as usize;
         // SAFETY: the capacity is a power of two, so the number is below it, and buckets have memory.
         unsafe { &*self.base.add(BUCKETS_AT).cast::<AtomicU32>().add(number) }
     }
 
-    pub(crate) fn clear_buckets(&self) {
+    fn clear_buckets(&self) {
         (0..self.plan.capacity).for_each(|number| self.bucket(number).store(0, Ordering::Relaxed));
     }
 
     /// A slot, by its number plus one, as links are stored.
     #[inline]
-    pub(crate) fn slot(&self, link: u32) -> Result<&Slot, Astray> {
+    fn slot(&self, link: u32) -> Result<&Slot, Astray> {
         let number = link.wrapping_sub(1);
-        if number >= self.header().backed.load(Ordering::Relaxed).min(self.plan.capacity) {
+        if number >= self.room().backed().min(self.plan.capacity) {
             return Err(Astray);
         }
         // SAFETY: below the capacity, and it has memory.
@@ -189,8 +256,8 @@ impl Image {
     }
 
     /// Gives memory to one more chunk of slots.
-    pub(crate) fn back_more(&self) -> io::Result<()> {
-        let backed = self.header().backed.load(Ordering::Relaxed);
+    fn back_more(&self) -> io::Result<()> {
+        let backed = self.room().backed();
         if backed >= self.plan.capacity {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -198,7 +265,7 @@ impl Image {
         let pages = (self.plan.pages_at + backed as usize * BLOCK_BYTES) as u64;
         self.allocate(slots..slots + BLOCK_BYTES as u64)?;
         self.allocate(pages..pages + u64::from(CHUNK_SLOTS) * BLOCK_BYTES as u64)?;
-        self.header().backed.store(backed + CHUNK_SLOTS, Ordering::Release);
+        self.room().note_chunk();
         Ok(())
     }
 
@@ -225,7 +292,7 @@ impl Image {
 
     /// The name of the super-journal.
     pub(crate) fn name(&self) -> Vec<u8> {
-        let bytes = (self.header().name_bytes.load(Ordering::Acquire) as usize).min(NAME_BYTES_MAX);
+        let bytes = self.header().name_bytes().min(NAME_BYTES_MAX);
         let mut name = vec![0; bytes];
         // SAFETY: inside of the block that is for the name.
         unsafe { self.base.add(NAME_AT).copy_to_nonoverlapping(name.as_mut_ptr(), bytes) };
@@ -239,7 +306,7 @@ impl Image {
         }
         // SAFETY: inside of the block that is for the name; only the writer comes here.
         unsafe { self.base.add(NAME_AT).copy_from_nonoverlapping(name.as_ptr(), name.len()) };
-        self.header().name_bytes.store(name.len() as u32, Ordering::Release);
+        self.header().set_name_bytes(name.len());
         true
     }
 
@@ -249,7 +316,7 @@ impl Image {
         let bytes = path.as_os_str().as_bytes();
         let known = if bytes.len() > PATH_BYTES_MAX { &[] } else { bytes };
         self.file.write_all_at(known, PATH_AT as u64)?;
-        self.header().path_bytes.store(known.len() as u32, Ordering::Release);
+        self.header().set_path_bytes(known.len());
         Ok(())
     }
 

@@ -1,18 +1,80 @@
-//! The page map: which slot has the newest version of a block. Chains hang from buckets; everything here can be rebuilt from
-//! the slots alone.
+//! The page map: which slot has the newest version of a block. Chains hang from buckets; all of it
+//! can be rebuilt from the slots alone.
 //!
 //! Invariants:
-//! - Map and list of free slots are changed by whoever has the lock EXCLUSIVE (or takes over from one who died with it);
-//!   they are read by those, and by whoever has SHARED.
+//! - The process with EXCLUSIVE changes map and free list, or the one that takes over from it
+//!   after its death; processes with SHARED read the map.
 //! - A slot whose transaction counts is never written to. The writer puts a new version in front of the old one.
 //! - A slot is freed by storing 0 in `transaction` before anything else.
 
 #![forbid(unsafe_code)]
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::image::{Astray, Image};
+use super::layout::{BLOCK_BYTES, CHUNK_SLOTS, Plan};
+use super::{Astray, Image};
+
+/// What a slot holds.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// The transaction that wrote it; 0: free.
+    transaction: AtomicU64,
+    block: AtomicU32,
+    /// Next one in its bucket, or in the list of free ones, plus one.
+    next: AtomicU32,
+}
+
+/// The words of an image that say which slots are in use. They change under EXCLUSIVE; they are
+/// Relaxed where that lock orders them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room<'a> {
+    /// Slots that have memory.
+    pub(super) backed: &'a AtomicU32,
+    /// Slots that were ever in use; the others are free.
+    pub(super) used: &'a AtomicU32,
+    /// First free slot below `used`, plus one.
+    pub(super) free_head: &'a AtomicU32,
+    /// How many slots may be used.
+    pub(super) limit: &'a AtomicU32,
+}
+
+impl Room<'_> {
+    #[inline]
+    pub(super) fn backed(self) -> u32 {
+        self.backed.load(Relaxed)
+    }
+
+    /// One more chunk of slots has memory. Release: after it has.
+    pub(super) fn note_chunk(self) {
+        self.backed.store(self.backed() + CHUNK_SLOTS, Release);
+    }
+}
+
+/// Calls `each` with link, block and transaction of the first slots in an image's file.
+pub(crate) fn scan(
+    file: &File,
+    plan: Plan,
+    slots: u32,
+    mut each: impl FnMut(u32, u32, u64),
+) -> io::Result<()> {
+    let mut chunk = vec![0; BLOCK_BYTES];
+    for first in (0..slots.min(plan.capacity)).step_by(CHUNK_SLOTS as usize) {
+        let at = plan.slots_at + first as usize * size_of::<Slot>();
+        file.read_exact_at(&mut chunk, at as u64)?;
+        for (number, slot) in chunk.chunks_exact(size_of::<Slot>()).enumerate() {
+            let transaction = u64::from_le_bytes(slot[..8].try_into().unwrap_or_default());
+            let block = u32::from_le_bytes(slot[8..12].try_into().unwrap_or_default());
+            each(first + number as u32 + 1, block, transaction);
+        }
+    }
+    Ok(())
+}
 
 /// Why there is no slot.
 #[derive(Debug)]
@@ -57,20 +119,20 @@ impl Image {
 
     /// A free slot, for nobody yet.
     pub(crate) fn take_free(&self) -> Result<u32, NoSlot> {
-        let header = self.header();
-        let head = header.free_head.load(Relaxed);
+        let room = self.room();
+        let head = room.free_head.load(Relaxed);
         if head != 0 {
-            header.free_head.store(self.slot(head)?.next.load(Relaxed), Relaxed);
+            room.free_head.store(self.slot(head)?.next.load(Relaxed), Relaxed);
             return Ok(head);
         }
-        let used = header.used.load(Relaxed);
-        if used >= header.limit.load(Relaxed).min(self.plan().capacity) {
+        let used = room.used.load(Relaxed);
+        if used >= room.limit.load(Relaxed).min(self.plan().capacity) {
             return Err(NoSlot::Limit);
         }
-        if used >= header.backed.load(Relaxed) {
+        if used >= room.backed() {
             self.back_more().map_err(NoSlot::Memory)?;
         }
-        header.used.store(used + 1, Relaxed);
+        room.used.store(used + 1, Relaxed);
         Ok(used + 1)
     }
 
@@ -90,7 +152,7 @@ impl Image {
     pub(crate) fn free(&self, link: u32) -> Result<(), Astray> {
         let slot = self.slot(link)?;
         slot.transaction.store(0, Release);
-        let head = &self.header().free_head;
+        let head = self.room().free_head;
         slot.next.store(head.load(Relaxed), Relaxed);
         head.store(link, Relaxed);
         Ok(())
@@ -144,7 +206,7 @@ impl Image {
 
     /// All slots in use: link, block, transaction.
     pub(crate) fn in_use(&self) -> impl Iterator<Item = (u32, u32, u64)> + '_ {
-        (1..=self.header().used.load(Acquire)).filter_map(|link| {
+        (1..=self.room().used.load(Acquire)).filter_map(|link| {
             let slot = self.slot(link).ok()?;
             let transaction = slot.transaction.load(Acquire);
             (transaction != 0).then(|| (link, slot.block.load(Relaxed), transaction))
@@ -154,7 +216,7 @@ impl Image {
     /// Removes all slots that `wanted` names.
     pub(crate) fn remove_if(&self, wanted: impl Fn(u32, u64) -> bool) -> Result<u32, Astray> {
         let mut removed = 0;
-        for link in 1..=self.header().used.load(Relaxed) {
+        for link in 1..=self.room().used.load(Relaxed) {
             let slot = self.slot(link)?;
             let transaction = slot.transaction.load(Relaxed);
             if transaction != 0 && wanted(slot.block.load(Relaxed), transaction) {
@@ -168,11 +230,11 @@ impl Image {
     /// Makes map, free list and count anew from the slots: what does not count is free, and of each block the newest version
     /// stays. Returns how many slots were dropped.
     pub(crate) fn rebuild(&self) -> Result<u32, Astray> {
-        let header = self.header();
-        let (committed, gathered) = (header.committed.load(Acquire), header.flushed.load(Acquire));
-        let backed = header.backed.load(Acquire).min(self.plan().capacity);
+        let (room, commits) = (self.room(), self.commits());
+        let (committed, flushed) = (commits.newest(), commits.flushed());
+        let backed = room.backed.load(Acquire).min(self.plan().capacity);
         self.clear_buckets();
-        header.free_head.store(0, Relaxed);
+        room.free_head.store(0, Relaxed);
         let (mut dirty, mut dropped, mut used) = (0, 0, 0);
         for link in 1..=backed {
             let slot = self.slot(link)?;
@@ -194,22 +256,58 @@ impl Image {
                     slot.transaction.store(0, Release);
                     continue;
                 }
-                dirty -= u32::from(twin.transaction.load(Relaxed) > gathered);
+                dirty -= u32::from(twin.transaction.load(Relaxed) > flushed);
                 self.remove(other)?;
             }
             self.insert(link, block, transaction)?;
-            dirty += u32::from(transaction > gathered);
+            dirty += u32::from(transaction > flushed);
             used = link;
         }
-        header.free_head.store(0, Relaxed);
+        room.free_head.store(0, Relaxed);
         for link in (1..=used).rev() {
             if self.slot(link)?.transaction.load(Relaxed) == 0 {
                 self.free(link)?;
             }
         }
-        header.used.store(used, Release);
-        header.gathered.store(gathered, Release);
-        header.dirty.store(dirty, Release);
+        room.used.store(used, Release);
+        commits.recount(flushed, dirty);
         Ok(dropped)
+    }
+
+    /// The block of a slot, and the transaction that wrote it. Relaxed: for the writer.
+    #[inline]
+    pub(crate) fn version(&self, link: u32) -> Result<(u32, u64), Astray> {
+        let slot = self.slot(link)?;
+        Ok((slot.block.load(Relaxed), slot.transaction.load(Relaxed)))
+    }
+
+    /// Frees all slots; the map is to be rebuilt or forgotten. Release: before what follows.
+    pub(crate) fn free_all(&self) -> Result<(), Astray> {
+        for link in 1..=self.room().backed.load(Acquire) {
+            self.slot(link)?.transaction.store(0, Release);
+        }
+        Ok(())
+    }
+
+    /// The map without slots, when all of them are free. Relaxed: the store of `hot` follows.
+    pub(crate) fn forget_slots(&self) {
+        let room = self.room();
+        room.used.store(0, Relaxed);
+        room.free_head.store(0, Relaxed);
+        self.clear_buckets();
+    }
+
+    /// How many slots may be used, at most as many as the image has room for. Relaxed: a wish.
+    pub(crate) fn set_limit(&self, slots: u32) {
+        self.room().limit.store(slots.min(self.plan().capacity), Relaxed);
+    }
+
+    pub(crate) fn limit(&self) -> u32 {
+        self.room().limit.load(Relaxed)
+    }
+
+    /// Slots that were ever in use.
+    pub(crate) fn used(&self) -> u32 {
+        self.room().used.load(Relaxed)
     }
 }

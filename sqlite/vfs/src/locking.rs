@@ -1,12 +1,9 @@
-//! SQLite's five locks as words in the image, and two short ones of our own; and what happens to those of the dead.
-//!
-//! SHARED counts in the reader's process entry; RESERVED, PENDING and EXCLUSIVE are one word, which names its owner. A reader
-//! announces itself first and looks at the word second; a writer stores PENDING first and counts readers second: of two who
-//! meet at least one sees the other (all four are sequentially consistent).
+//! How a process takes the locks of an image, how long it waits for them, and how it takes over
+//! those of a process that died. The words, and their memory orders, are in `image/locks.rs`.
 //!
 //! Invariants:
-//! - No system call unless somebody is in the way. Then the owner's lease is probed, and a dead owner's locks are taken over:
-//!   what it wrote and did not commit is dropped.
+//! - No system call unless a lock is taken. Then the owner's lease is probed, and a dead owner's
+//!   locks are taken over: what it wrote and did not commit is dropped.
 //! - In a child that a fork made nothing is locked or unlocked: the locks are its parent's.
 
 #![forbid(unsafe_code)]
@@ -14,9 +11,7 @@
 use std::ffi::c_int;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use holdfast_sys::lease::is_taken;
@@ -24,9 +19,15 @@ use holdfast_sys::lock::{LockMode, try_lock};
 use holdfast_sys::process::ProcessId;
 
 use crate::ffi::{LOCK_EXCLUSIVE, LOCK_PENDING, LOCK_RESERVED, LOCK_SHARED};
-use crate::layout::{LEASES_AT, PROCESSES_AT, PROCESSES_MAX, ProcessEntry};
+use crate::image::layout::PROCESSES_MAX;
+use crate::image::{Introduction, LEASES_AT, ShortLock, Writer, WriterId, WriterLevel};
 use crate::patience::wait_a_moment;
 use crate::pool::Pool;
+
+// What SQLite asks for, and what the image says, are the same numbers.
+const _: () = assert!(WriterLevel::Reserved as c_int == LOCK_RESERVED);
+const _: () = assert!(WriterLevel::Pending as c_int == LOCK_PENDING);
+const _: () = assert!(WriterLevel::Exclusive as c_int == LOCK_EXCLUSIVE);
 
 /// How often a short lock is tried before the processor is given away.
 const SPINS: u32 = 200;
@@ -35,29 +36,6 @@ const PAUSES: u32 = 20;
 const PAUSE: Duration = Duration::from_micros(100);
 /// How long a takeover, an attachment or a close may hold others up.
 const GATE_PATIENCE: Duration = Duration::from_secs(20);
-
-/// A connection, as the writer's word names it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Owner(pub(crate) u64);
-
-impl Owner {
-    pub(crate) fn new(process: u32, connection: u32) -> Owner {
-        Owner(u64::from(process + 1) << 8 | u64::from(connection) << 32)
-    }
-
-    fn word(self, level: c_int) -> u64 {
-        self.0 | level as u64
-    }
-}
-
-fn level(word: u64) -> c_int {
-    (word & 0xff) as c_int
-}
-
-/// Number of the process that a word names.
-fn process(word: u64) -> u32 {
-    ((word >> 8 & 0xff_ffff) as u32).wrapping_sub(1)
-}
 
 /// What came of SHARED.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,24 +76,20 @@ impl Pool {
 
     #[inline]
     fn try_shared(&self) -> bool {
-        let mine = &self.image.process(self.number as usize).readers;
-        mine.fetch_add(1, SeqCst);
-        let is_open = level(self.image.header().writer.load(SeqCst)) < LOCK_PENDING;
-        if !is_open {
-            mine.fetch_sub(1, SeqCst);
-        }
-        is_open
+        self.image.locks().try_enter(self.number)
     }
 
     #[cold]
     fn wait_for_shared(&self) -> bool {
         for _ in 0..2 {
-            let mut word = 0;
+            let mut writer = None;
             let is_mine = wait_a_moment(|| {
-                word = self.image.header().writer.load(SeqCst);
-                level(word) < LOCK_PENDING && self.try_shared()
+                let found = self.image.locks().writer();
+                writer = Some(found);
+                !found.excludes_readers() && self.try_shared()
             });
-            if is_mine || !self.take_over_if_dead(process(word)) {
+            let is_dead = |writer: Writer| self.take_over_if_dead(writer.process());
+            if is_mine || !writer.is_some_and(is_dead) {
                 return is_mine;
             }
         }
@@ -124,17 +98,16 @@ impl Pool {
 
     #[inline]
     pub(crate) fn unlock_shared(&self) {
-        self.image.process(self.number as usize).readers.fetch_sub(1, Release);
+        self.image.locks().entry(self.number).leave();
     }
 
     /// RESERVED, for one who has SHARED. False: busy.
     #[inline]
-    pub(crate) fn lock_reserved(&self, owner: Owner) -> bool {
-        let writer = &self.image.header().writer;
+    pub(crate) fn lock_reserved(&self, id: WriterId) -> bool {
         for _ in 0..2 {
-            match writer.compare_exchange(0, owner.word(LOCK_RESERVED), SeqCst, Relaxed) {
-                Ok(_) => return true,
-                Err(word) if self.take_over_if_dead(process(word)) => {}
+            match self.image.locks().reserve(id) {
+                Ok(()) => return true,
+                Err(writer) if self.take_over_if_dead(writer.process()) => {}
                 Err(_) => return false,
             }
         }
@@ -144,15 +117,11 @@ impl Pool {
     /// RESERVED ahead of SHARED, for one who was refused it before; it waits a moment, which hurts nobody here, as it has nothing yet.
     /// Who writes without a pause leaves others no other chance: they would have to find RESERVED free between two of its transactions.
     #[cold]
-    pub(crate) fn claim(&self, owner: Owner) -> bool {
-        let header = self.image.header();
-        let is_mine = wait_a_moment(|| {
-            let (free, mine) = (0, owner.word(LOCK_RESERVED));
-            header.writer.load(Relaxed) == 0
-                && header.writer.compare_exchange(free, mine, SeqCst, Relaxed).is_ok()
-        });
+    pub(crate) fn claim(&self, id: WriterId) -> bool {
+        let (locks, mode) = (self.image.locks(), self.image.mode());
+        let is_mine = wait_a_moment(|| locks.seems_unreserved() && locks.reserve(id).is_ok());
         // A journal on the disk counts as one in use while somebody has RESERVED; it is to be rolled back.
-        let is_useful = is_mine && self.is_hot() && header.disk_journal.load(SeqCst) == 0;
+        let is_useful = is_mine && self.is_hot() && !mode.may_have_journal_now();
         if is_mine && !is_useful {
             self.unlock_writer();
         }
@@ -161,88 +130,76 @@ impl Pool {
 
     /// EXCLUSIVE, for one who has RESERVED or PENDING. False: busy, and PENDING is held.
     #[inline]
-    pub(crate) fn lock_exclusive(&self, owner: Owner) -> bool {
-        let header = self.image.header();
-        header.writer.store(owner.word(LOCK_PENDING), SeqCst);
-        let is_alone = || self.count_readers(|_| false) <= 1;
+    pub(crate) fn lock_exclusive(&self, id: WriterId) -> bool {
+        let locks = self.image.locks();
+        locks.pend(id);
+        let is_alone = || locks.count_readers(|_| false) <= 1;
         // New readers stay out, and those who want to write are refused at once and leave.
-        if !is_alone() && !wait_a_moment(is_alone) && self.count_readers(|n| self.take_over_if_dead(n)) > 1 {
+        let is_gone = |process| process != self.number && self.take_over_if_dead(process);
+        if !is_alone() && !wait_a_moment(is_alone) && locks.count_readers(is_gone) > 1 {
             return false;
         }
-        header.writer.store(owner.word(LOCK_EXCLUSIVE), Release);
+        locks.exclude(id);
         true
-    }
-
-    /// All who have SHARED, but those of processes that are gone.
-    #[inline]
-    fn count_readers(&self, is_gone: impl Fn(u32) -> bool) -> u32 {
-        let count = (self.image.header().processes.load(SeqCst) as usize).min(PROCESSES_MAX);
-        let mut readers = 0_u32;
-        for number in 0..count {
-            let found = self.image.process(number).readers.load(SeqCst);
-            if found == 0 || number as u32 != self.number && is_gone(number as u32) {
-                continue;
-            }
-            readers = readers.saturating_add(found);
-        }
-        readers
     }
 
     /// Whether one who was refused a lock may get it now.
     pub(crate) fn is_free(&self, wanted: c_int) -> bool {
-        let word = self.image.header().writer.load(SeqCst);
+        let writer = self.image.locks().writer();
         match wanted {
-            LOCK_SHARED => level(word) < LOCK_PENDING,
-            LOCK_RESERVED => word == 0,
-            _ => self.count_readers(|_| false) <= 1,
+            LOCK_SHARED => !writer.excludes_readers(),
+            LOCK_RESERVED => writer.is_none(),
+            _ => self.image.locks().count_readers(|_| false) <= 1,
         }
     }
 
     /// Back to SHARED.
     #[inline]
     pub(crate) fn unlock_writer(&self) {
-        self.image.header().writer.store(0, SeqCst);
+        self.image.locks().end_write();
     }
 
     /// How far the one who writes has come.
     pub(crate) fn writer_level(&self) -> c_int {
-        level(self.image.header().writer.load(SeqCst))
+        c_int::from(self.image.locks().writer().level())
     }
 
     /// Whether somebody has RESERVED or more.
     pub(crate) fn is_reserved(&self) -> bool {
-        let word = self.image.header().writer.load(SeqCst);
-        word != 0 && !self.take_over_if_dead(process(word))
+        let writer = self.image.locks().writer();
+        !writer.is_none() && !self.take_over_if_dead(writer.process())
     }
 
-    /// A short lock; who waits for it looks whether its owner lives.
+    /// The right to commit, or to copy what is committed. A process that waits for it checks
+    /// whether its owner lives.
     #[inline]
-    pub(crate) fn lock_briefly<'a>(&'a self, lock: &'a AtomicU32) -> Brief<'a> {
-        self.lock_or(lock, |owner| self.take_over_if_dead(owner))
+    pub(crate) fn lock_commit(&self) -> Held<'_> {
+        self.lock_or(self.image.locks().commit_lock(), |owner| self.take_over_if_dead(owner))
     }
 
-    /// The same for one who has passed the gate, and must not wait for it.
-    fn lock_in_gate<'a>(&'a self, lock: &'a AtomicU32) -> Brief<'a> {
-        // It ends: whoever this is about is not the writer, and so holds up no more than this lock.
-        self.lock_or(lock, |owner| self.is_dead(owner) && self.take_over(owner))
+    /// The same for the redo log.
+    #[inline]
+    pub(crate) fn lock_log(&self) -> Held<'_> {
+        self.lock_or(self.image.locks().log_lock(), |owner| self.take_over_if_dead(owner))
     }
 
     #[inline]
-    fn lock_or<'a>(&'a self, lock: &'a AtomicU32, look: impl Fn(u32) -> bool) -> Brief<'a> {
-        let mine = self.number + 1;
+    fn lock_or<'a>(&self, lock: ShortLock<'a>, look: impl Fn(u32) -> bool) -> Held<'a> {
         let mut tries = 0_u32;
-        while let Err(owner) = lock.compare_exchange(0, mine, Acquire, Relaxed) {
+        while let Err(owner) = lock.try_take(self.number) {
             tries += 1;
             if tries < SPINS {
                 std::hint::spin_loop();
                 continue;
             }
             std::thread::sleep(PAUSE);
-            if tries.is_multiple_of(PAUSES) && owner != mine && owner != 0 {
-                look(owner - 1);
+            if tries.is_multiple_of(PAUSES)
+                && let Some(owner) = owner.filter(|owner| *owner != self.number)
+            {
+                look(owner);
             }
         }
-        Brief(lock)
+        Held(lock)
     }
 
     /// Whether another process has the database open.
@@ -261,9 +218,8 @@ impl Pool {
             Err(_) => return false,
         }
         // A child of it may have inherited the open file, and with it the lease.
-        let entry = self.image.process(number as usize);
-        let known = ProcessId { pid: entry.pid.load(Acquire), start_ticks: entry.start_ticks.load(Acquire) };
-        known.pid != 0 && entry.pid_space.load(Acquire) == self.pid_space && !known.is_alive()
+        let Introduction { pid, start_ticks, pid_space } = self.image.locks().entry(number).introduction();
+        pid != 0 && pid_space == self.pid_space && !ProcessId { pid, start_ticks }.is_alive()
     }
 
     /// Takes over from a process if it is dead; true when something may have changed.
@@ -281,34 +237,35 @@ impl Pool {
 
     /// Frees what a dead process held. The caller has passed the gate.
     pub(crate) fn take_over(&self, number: u32) -> bool {
-        let header = self.image.header();
-        let dead = number + 1;
-        let word = header.writer.load(SeqCst);
+        let locks = self.image.locks();
+        let writer = locks.writer();
+        let is_writer = writer.process() == number;
         // With PENDING it had written nothing yet, and others may read the map still.
-        let wrote = process(word) == number && level(word) == LOCK_EXCLUSIVE;
+        let wrote = is_writer && writer.is_exclusive();
         if wrote {
-            let _commit =
-                (header.commit_lock.load(Acquire) != dead).then(|| self.lock_in_gate(&header.commit_lock));
+            // The gate is passed, so this must not wait for it. It ends: the owner of the commit
+            // lock is not the writer, and so holds up no more than this lock.
+            let look = |owner| self.is_dead(owner) && self.take_over(owner);
+            let commit = locks.commit_lock();
+            let _commit = (!commit.is_held_by(number)).then(|| self.lock_or(commit, look));
             if self.settle_dead_writer().is_err() {
                 self.poison("its slots lead astray");
                 return false;
             }
         }
-        if process(word) == number {
-            let _ = header.writer.compare_exchange(word, 0, SeqCst, Relaxed);
+        if is_writer {
+            locks.end_dead_write(writer);
         }
-        if header.log_lock.load(Acquire) == dead {
-            self.suspect_log();
+        if locks.log_lock().is_held_by(number) {
+            self.image.log_position().suspect();
             if !wrote {
                 // It may have counted blocks as clean that are not durable yet.
-                header.dirty.store(u32::MAX / 2, Release);
+                self.image.commits().count_all_as_dirty();
             }
-            let _ = header.log_lock.compare_exchange(dead, 0, AcqRel, Relaxed);
+            locks.log_lock().free_of_dead(number);
         }
-        let _ = header.commit_lock.compare_exchange(dead, 0, AcqRel, Relaxed);
-        let entry = self.image.process(number as usize);
-        entry.pid.store(0, Release);
-        entry.readers.store(0, SeqCst);
+        locks.commit_lock().free_of_dead(number);
+        locks.entry(number).clear_dead();
         true
     }
 
@@ -342,17 +299,11 @@ pub(crate) fn who_is_there(file: &File, pid_space: u64) -> io::Result<Vec<Option
         if !is_taken(file, LEASES_AT + number, 1)? {
             continue;
         }
-        let mut entry = [0; size_of::<ProcessEntry>()];
-        let at = PROCESSES_AT as u64 + number * entry.len() as u64;
-        if file.read_at(&mut entry, at)? < entry.len() {
-            continue;
-        }
-        let word = |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().unwrap_or_default());
-        let pid = (word(0) >> 32) as u32;
-        let known = ProcessId { pid, start_ticks: word(8) };
-        if pid != 0 && word(16) != pid_space {
+        let Some(process) = Introduction::read(file, number as u32)? else { continue };
+        let Introduction { pid, start_ticks, .. } = process;
+        if pid != 0 && process.pid_space != pid_space {
             found.push(None);
-        } else if pid != 0 && known.is_alive() {
+        } else if pid != 0 && (ProcessId { pid, start_ticks }).is_alive() {
             found.push(Some(pid));
         }
     }
@@ -366,11 +317,11 @@ pub(crate) fn pid_space() -> u64 {
 
 /// A short lock that is held until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Brief<'a>(&'a AtomicU32);
+pub(crate) struct Held<'a>(ShortLock<'a>);
 
-impl Drop for Brief<'_> {
+impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.0.store(0, Release);
+        self.0.free();
     }
 }
 
@@ -390,8 +341,10 @@ impl Drop for Gate<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::{Identity, attach_at};
+    use crate::attach::attach_at;
     use crate::base::OwnFile;
+    use crate::identity::Identity;
+    use crate::image::Locks;
     use crate::patience::MOMENT;
     use holdfast_region::Places;
     use std::path::Path;
@@ -412,14 +365,19 @@ mod tests {
     fn who_died_waiting_for_readers_is_taken_over_without_touching_the_map_that_they_read() {
         let folder = tempfile::tempdir().unwrap();
         let pool = scratch_pool(folder.path());
-        let header = pool.image.header();
+        let (locks, commits, dead) = (pool.image.locks(), pool.image.commits(), WriterId::new(5, 1));
         // A rebuild would count it anew, and clear the buckets under the reader.
-        header.dirty.store(3, SeqCst);
+        commits.add_dirty(3);
         assert!(pool.lock_shared());
-        for (level, left) in [(LOCK_RESERVED, 3), (LOCK_PENDING, 3), (LOCK_EXCLUSIVE, 0)] {
-            header.writer.store(Owner::new(5, 1).word(level), SeqCst);
+        type Advance = fn(Locks<'_>, WriterId);
+        let levels: [(Advance, u32); 3] =
+            [(|_, _| (), 3), (|locks, id| locks.pend(id), 3), (|locks, id| locks.exclude(id), 0)];
+        for (number, (advance, left)) in levels.into_iter().enumerate() {
+            locks.reserve(dead).unwrap();
+            advance(locks, dead);
             assert!(pool.take_over_if_dead(5));
-            assert_eq!((header.writer.load(SeqCst), header.dirty.load(SeqCst)), (0, left), "{level}");
+            let found = (locks.writer().is_none(), commits.dirty());
+            assert_eq!(found, (true, left), "level {number}");
         }
     }
 
@@ -428,10 +386,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pool = scratch_pool(folder.path());
         assert_eq!(pool.enter_hot(), Entered::Cold);
-        assert_eq!(pool.image.process(pool.number as usize).readers.load(SeqCst), 0);
+        assert_eq!(pool.image.locks().entry(pool.number).readers(), 0);
         pool.heat(pool.base()).unwrap();
         assert_eq!((pool.enter(), pool.enter_hot()), (Entered::Hot, Entered::Hot));
-        assert_eq!(pool.image.process(pool.number as usize).readers.load(SeqCst), 2);
+        assert_eq!(pool.image.locks().entry(pool.number).readers(), 2);
     }
 
     #[test]
@@ -440,17 +398,16 @@ mod tests {
         const SECOND: u32 = 6;
         let folder = tempfile::tempdir().unwrap();
         let pool = scratch_pool(folder.path());
-        let header = pool.image.header();
-        header.writer.store(Owner::new(FIRST, 1).word(LOCK_EXCLUSIVE), SeqCst);
-        header.commit_lock.store(SECOND + 1, SeqCst);
+        pool.image.locks().exclude(WriterId::new(FIRST, 1));
+        pool.image.locks().commit_lock().try_take(SECOND).unwrap();
         let (told, hears) = channel();
         std::thread::spawn(move || {
             let taken = pool.take_over_if_dead(FIRST);
-            let header = pool.image.header();
-            let left = (header.writer.load(SeqCst), header.commit_lock.load(SeqCst));
+            let locks = pool.image.locks();
+            let left = (locks.writer().is_none(), locks.commit_lock().try_take(0).is_ok());
             told.send((taken, left)).unwrap();
         });
-        assert_eq!(hears.recv_timeout(GATE_PATIENCE), Ok((true, (0, 0))));
+        assert_eq!(hears.recv_timeout(GATE_PATIENCE), Ok((true, (true, true))));
     }
 
     /// The shortest of several times that it took, as a machine that does other things may hold anybody up.
@@ -468,14 +425,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let pool = scratch_pool(folder.path());
         pool.heat(pool.base()).unwrap();
-        let writer = &pool.image.header().writer;
+        let locks = pool.image.locks();
         // A process that lives: the entry is this one's own.
-        let (one, other) = (Owner::new(pool.number, 1), Owner::new(pool.number, 2));
-        writer.store(one.word(LOCK_EXCLUSIVE), SeqCst);
+        let (one, other) = (WriterId::new(pool.number, 1), WriterId::new(pool.number, 2));
+        locks.exclude(one);
         assert!(shortest(|| assert!(!pool.lock_shared())) >= MOMENT);
         assert!(shortest(|| assert!(!pool.claim(other))) >= MOMENT);
         assert!(shortest(|| assert!(!pool.lock_reserved(other))) < MOMENT);
-        writer.store(one.word(LOCK_RESERVED), SeqCst);
+        locks.end_write();
+        locks.reserve(one).unwrap();
         assert!(pool.lock_shared() && pool.lock_shared());
         assert!(shortest(|| assert!(!pool.lock_exclusive(one))) >= MOMENT);
         assert_eq!(pool.writer_level(), LOCK_PENDING);
@@ -487,13 +445,13 @@ mod tests {
     fn nobody_claims_a_database_that_is_not_in_the_pool_or_has_a_journal_to_roll_back() {
         let folder = tempfile::tempdir().unwrap();
         let pool = scratch_pool(folder.path());
-        let (header, owner) = (pool.image.header(), Owner::new(pool.number, 1));
+        let (mode, owner) = (pool.image.mode(), WriterId::new(pool.number, 1));
         assert!(!pool.claim(owner) && pool.is_free(LOCK_RESERVED), "it is cold");
         pool.heat(pool.base()).unwrap();
-        header.disk_journal.store(1, SeqCst);
+        mode.note_journal(true);
         // Whoever sees RESERVED takes the journal for one in use, and reads what it is to undo.
         assert!(!pool.claim(owner) && pool.is_free(LOCK_RESERVED));
-        header.disk_journal.store(0, SeqCst);
+        mode.note_journal(false);
         assert!(pool.claim(owner) && !pool.is_free(LOCK_RESERVED));
     }
 }
