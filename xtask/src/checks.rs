@@ -46,6 +46,7 @@ fn clippy(workspace: &Workspace) -> Result<()> {
     lint(&["--all-targets"], &workspace.select_host())?;
     lint(&["-p", "holdfast-heap", "--features", "crash-points,std", "--all-targets"], &[])?;
     lint(&["-p", "holdfast-persist", "--features", "slow-memory", "--all-targets"], &[])?;
+    lint(&["-p", "holdfast-sqlite-model", "--features", "loom", "--all-targets"], &[])?;
     let in_sandbox =
         ["--target", "wasm32-wasip1", "-p", "holdfast-heap", "--features", "std", "--all-targets"];
     lint(&in_sandbox, &[])?;

@@ -151,14 +151,17 @@ fn prepare(workspace: &Workspace) -> Result<()> {
 }
 
 /// The arguments of each `cargo test`.
-fn runs(workspace: &Workspace) -> [Vec<String>; 4] {
+fn runs(workspace: &Workspace) -> [Vec<String>; 5] {
     // The same heap with every store to metadata numbered, each of which becomes the last one; and with threads.
     let crash_points = ["-p", "holdfast-heap", "--features", "crash-points,std"];
     let slow_memory = ["-p", "holdfast-persist", "--features", "slow-memory"];
+    // Locks and commit in every order that threads and memory allow.
+    let model = ["-p", "holdfast-sqlite-model", "--features", "loom"];
     [
         workspace.select_host(),
         crash_points.map(str::to_owned).to_vec(),
         slow_memory.map(str::to_owned).to_vec(),
+        model.map(str::to_owned).to_vec(),
         ["-p", PAGE_PACKAGE].map(str::to_owned).to_vec(),
     ]
 }

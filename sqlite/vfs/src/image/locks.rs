@@ -218,8 +218,8 @@ impl<'a> Locks<'a> {
         self.writer.load(Relaxed) == 0
     }
 
-    /// RESERVED. SeqCst on success: what the last writer did is seen, and a reader that comes
-    /// later sees the word.
+    /// RESERVED. SeqCst, as all changes of the word; what the last writer did is ordered by SHARED,
+    /// which every writer takes as well.
     ///
     /// # Errors
     /// Who has it.
