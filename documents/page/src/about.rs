@@ -1,18 +1,15 @@
 //! What an entry says of its page: the address, what it was made from, and what its display list refers to.
 
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
-
-use peniko::{ImageAlphaType, ImageFormat};
+use peniko::{Blob, ImageAlphaType, ImageData, ImageFormat};
+use serde::{Deserialize, Serialize};
 
 use crate::error::EntryDamage;
 use crate::fonts::{FontPlace, FontRecord};
 use crate::list::Onwards;
-use crate::list::wire::{Reader, Writer};
-use crate::loader::{Found, Reach, Resource};
+use crate::loader::{Reach, Resource};
 
-/// See the module.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The description of a page in its entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct About {
     pub(crate) address: String,
     pub(crate) title: String,
@@ -28,17 +25,40 @@ pub(crate) struct About {
 }
 
 /// An image of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct ImageRecord {
     pub(crate) width: u32,
     pub(crate) height: u32,
-    pub(crate) format: ImageFormat,
-    pub(crate) alpha: ImageAlphaType,
+    /// Whether blue comes first in a pixel, instead of red.
+    pub(crate) is_bgra: bool,
+    /// Whether colours are multiplied with alpha already.
+    pub(crate) is_premultiplied: bool,
     /// Where its pixels begin among those of the entry, four bytes each.
     pub(crate) at: u64,
 }
 
 impl ImageRecord {
+    /// Describes an image whose pixels begin at `at` among those of the entry.
+    pub(crate) fn new(image: &ImageData, at: u64) -> ImageRecord {
+        ImageRecord {
+            width: image.width,
+            height: image.height,
+            is_bgra: image.format == ImageFormat::Bgra8,
+            is_premultiplied: image.alpha_type == ImageAlphaType::AlphaPremultiplied,
+            at,
+        }
+    }
+
+    /// The image, from its pixels.
+    pub(crate) fn image(&self, pixels: Blob<u8>) -> ImageData {
+        let format = if self.is_bgra { ImageFormat::Bgra8 } else { ImageFormat::Rgba8 };
+        let alpha_type = match self.is_premultiplied {
+            true => ImageAlphaType::AlphaPremultiplied,
+            false => ImageAlphaType::Alpha,
+        };
+        ImageData { data: pixels, format, alpha_type, width: self.width, height: self.height }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         (u64::from(self.width) * u64::from(self.height)).saturating_mul(4)
     }
@@ -46,103 +66,11 @@ impl ImageRecord {
 
 impl About {
     pub(crate) fn write(&self) -> Vec<u8> {
-        let mut to = Writer::default();
-        to.block(self.address.as_bytes());
-        to.block(self.title.as_bytes());
-        to.block(self.base.as_bytes());
-        to.u8(self.reach.map_or(0, Reach::number));
-        to.u32(self.resources.len() as u32);
-        for resource in &self.resources {
-            to.block(resource.url.as_bytes());
-            match resource.found {
-                Found::Nothing => to.u8(0),
-                Found::Bytes { hash, bytes } => {
-                    to.u8(1);
-                    to.u128(hash);
-                    to.u64(bytes);
-                }
-            }
-        }
-        to.u32(self.left_out.len() as u32);
-        for text in &self.left_out {
-            to.block(text.as_bytes());
-        }
-        to.u32(self.fonts.len() as u32);
-        for font in &self.fonts {
-            to.u128(font.hash);
-            to.u64(font.bytes);
-            match &font.place {
-                FontPlace::File { path, changed_ns } => {
-                    to.u8(0);
-                    to.block(path.as_os_str().as_bytes());
-                    to.u64(*changed_ns);
-                }
-                FontPlace::Entry { at } => {
-                    to.u8(1);
-                    to.u64(*at);
-                }
-            }
-        }
-        to.u32(self.images.len() as u32);
-        for image in &self.images {
-            to.u32(image.width);
-            to.u32(image.height);
-            to.u8(u8::from(image.format == ImageFormat::Bgra8));
-            to.u8(image.alpha as u8);
-            to.u64(image.at);
-        }
-        to.bytes
+        encode(self, Vec::new())
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Result<About, EntryDamage> {
-        let from = &mut Reader::new(bytes, "description");
-        let mut about = About {
-            address: from.text()?.to_owned(),
-            title: from.text()?.to_owned(),
-            base: from.text()?.to_owned(),
-            reach: match from.u8()? {
-                0 => None,
-                number => Some(Reach::of(number).ok_or(from.wrong())?),
-            },
-            ..About::default()
-        };
-        for _ in 0..from.count(5)? {
-            let url = from.text()?.to_owned();
-            let found = match from.u8()? {
-                0 => Found::Nothing,
-                1 => Found::Bytes { hash: from.u128()?, bytes: from.u64()? },
-                _ => return Err(from.wrong()),
-            };
-            about.resources.push(Resource { url, found });
-        }
-        for _ in 0..from.count(4)? {
-            about.left_out.push(from.text()?.to_owned());
-        }
-        for _ in 0..from.count(33)? {
-            let (hash, bytes) = (from.u128()?, from.u64()?);
-            let place = match from.u8()? {
-                0 => FontPlace::File { path: path(from)?, changed_ns: from.u64()? },
-                1 => FontPlace::Entry { at: from.u64()? },
-                _ => return Err(from.wrong()),
-            };
-            about.fonts.push(FontRecord { hash, bytes, place });
-        }
-        for _ in 0..from.count(18)? {
-            let (width, height) = (from.u32()?, from.u32()?);
-            let format = match from.u8()? {
-                0 => ImageFormat::Rgba8,
-                1 => ImageFormat::Bgra8,
-                _ => return Err(from.wrong()),
-            };
-            let alpha = match from.u8()? {
-                0 => ImageAlphaType::Alpha,
-                1 => ImageAlphaType::AlphaPremultiplied,
-                _ => return Err(from.wrong()),
-            };
-            about.images.push(ImageRecord { width, height, format, alpha, at: from.u64()? });
-        }
-        from.end()?;
-        Ok(about)
+        decode(bytes, "description")
     }
 
     /// Whether no two images, and no two fonts that came with the page, have bytes of the entry in common.
@@ -160,6 +88,87 @@ impl About {
     }
 }
 
-fn path(from: &mut Reader<'_>) -> Result<PathBuf, EntryDamage> {
-    Ok(PathBuf::from(std::ffi::OsString::from_vec(from.block()?.to_vec())))
+/// Appends a record to bytes, in the form of `postcard`.
+pub(crate) fn encode(record: &impl Serialize, bytes: Vec<u8>) -> Vec<u8> {
+    // Neither a `Vec` nor these records have an error to give.
+    postcard::to_extend(record, bytes).unwrap_or_default()
+}
+
+/// Reads a record that fills all of `bytes`; `what` names it in the error.
+pub(crate) fn decode<'de, T: Deserialize<'de>>(
+    bytes: &'de [u8],
+    what: &'static str,
+) -> Result<T, EntryDamage> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((record, [])) => Ok(record),
+        Err(postcard::Error::DeserializeUnexpectedEnd) => Err(EntryDamage::Outside { what }),
+        Ok(_) | Err(_) => Err(EntryDamage::Value { what }),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+    use crate::entry::{Header, PARTS, Part, assemble};
+    use crate::loader::Found;
+    use crate::picture::Kept;
+
+    fn about() -> About {
+        let file = OsString::from_vec(b"/fonts/not UTF-8 \xff.ttf".to_vec()).into();
+        let place = FontPlace::File { path: file, changed_ns: u64::MAX };
+        About {
+            address: "https://example.org/".to_owned(),
+            title: "Título".to_owned(),
+            base: "https://example.org/a/".to_owned(),
+            reach: None,
+            resources: vec![
+                Resource { url: "a.css".to_owned(), found: Found::Bytes { hash: u128::MAX, bytes: 7 } },
+                Resource { url: "b.css".to_owned(), found: Found::Nothing },
+            ],
+            left_out: vec!["c.css: too large".to_owned()],
+            fonts: vec![
+                FontRecord { hash: 5, bytes: 6, place },
+                FontRecord { hash: 7, bytes: 8, place: FontPlace::Entry { at: 9 } },
+            ],
+            images: vec![ImageRecord { width: 3, height: 4, is_bgra: true, is_premultiplied: false, at: 48 }],
+        }
+    }
+
+    #[test]
+    fn about_reads_as_written_and_never_when_cut() {
+        let reaches = [Reach::Files, Reach::FilesAndNetwork, Reach::Network, Reach::SafeNetwork];
+        for reach in reaches.map(Some).into_iter().chain([None]) {
+            let about = About { reach, ..about() };
+            let bytes = about.write();
+            assert_eq!(About::read(&bytes), Ok(about));
+            for length in 0..bytes.len() {
+                assert!(About::read(&bytes[..length]).is_err(), "{length} bytes");
+            }
+            assert!(About::read(&[&*bytes, &[0]].concat()).is_err(), "one byte more");
+        }
+    }
+
+    // A whole entry of version 3, whose description is in the form that this version had.
+    #[test]
+    fn entry_of_version_3_is_of_an_older_build() {
+        let mut description = Vec::new();
+        for text in ["https://example.org/", "Title", "https://example.org/"] {
+            description.extend((text.len() as u32).to_le_bytes());
+            description.extend(text.as_bytes());
+        }
+        // The reach; no resources, nothing left out, no fonts, no images.
+        description.extend([0; 1 + 4 * 4]);
+        assert_ne!(About::read(&description).map(|about| about.title), Ok("Title".to_owned()));
+        let mut header = Header::new();
+        header.version = 3.into();
+        let mut parts: [&[u8]; PARTS] = [&[]; PARTS];
+        parts[Part::About as usize] = &description;
+        let damage = Kept::open(&assemble(header, parts)).map(drop).unwrap_err();
+        assert_eq!(damage, EntryDamage::Version { version: 3 });
+        assert!(damage.is_of_older_build());
+    }
 }

@@ -10,19 +10,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use blitz_traits::net::Url;
 use holdfast_heap::Owned;
 use holdfast_native_heap::RegionBacking;
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::about::About;
+use crate::about::{About, decode, encode};
 use crate::entry::{Entry, Part};
 use crate::error::EntryDamage;
 use crate::fetch::{Headers, TIME_END_S, freshness};
-use crate::list::wire::{Reader, Writer};
 use crate::loader::Found;
 use crate::sources::There;
 
 pub(crate) const ANSWER: &str = "http:";
 pub(crate) const BODY: &str = "body:";
-const MAGIC: &[u8; 8] = b"HFHTTP\x02\n";
+const MAGIC: &[u8; 8] = b"HFHTTP\x03\n";
 
 type Heap = Owned<RegionBacking>;
 
@@ -43,6 +43,20 @@ pub(crate) struct Said {
     pub(crate) encoding: String,
 }
 
+/// The stored form of a [`Said`], between the magic number and the sum.
+#[derive(Deserialize, Serialize)]
+struct Record<'a> {
+    status: u16,
+    hash: u128,
+    bytes: u64,
+    /// Since 1970.
+    at_s: u64,
+    url: &'a str,
+    encoding: &'a str,
+    #[serde(borrow)]
+    headers: Vec<(&'a str, &'a str)>,
+}
+
 impl Said {
     /// Whether it was that there is nothing.
     pub(crate) fn is_missing(&self) -> bool {
@@ -57,51 +71,45 @@ impl Said {
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
-        let mut to = Writer::default();
-        to.bytes.extend_from_slice(MAGIC);
-        to.u32(self.status.into());
-        to.u128(self.hash);
-        to.u64(self.bytes);
-        to.u64(self.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()));
-        to.block(self.url.as_str().as_bytes());
-        to.block(self.encoding.as_bytes());
-        to.u32(self.headers.iter().len() as u32);
-        for (name, value) in self.headers.iter() {
-            to.block(name.as_bytes());
-            to.block(value.as_bytes());
-        }
-        let sum = xxh3_64(&to.bytes);
-        to.u64(sum);
-        to.bytes
+        let record = Record {
+            status: self.status,
+            hash: self.hash,
+            bytes: self.bytes,
+            at_s: self.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            url: self.url.as_str(),
+            encoding: &self.encoding,
+            headers: self.headers.iter().collect(),
+        };
+        let mut bytes = encode(&record, MAGIC.to_vec());
+        bytes.extend(xxh3_64(&bytes).to_le_bytes());
+        bytes
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Result<Said, EntryDamage> {
         let (bytes, sum) = bytes.split_last_chunk::<8>().ok_or(EntryDamage::NoHeader)?;
-        if !bytes.starts_with(MAGIC) {
-            return Err(EntryDamage::NoHeader);
-        }
+        let record = bytes.strip_prefix(MAGIC).ok_or(EntryDamage::NoHeader)?;
         if xxh3_64(bytes) != u64::from_le_bytes(*sum) {
             return Err(EntryDamage::HeaderSum);
         }
-        let from = &mut Reader::new(&bytes[MAGIC.len()..], "answer of a server");
-        let status = match from.u32()? {
-            status @ (200 | 404 | 410) => status as u16,
-            _ => return Err(from.wrong()),
-        };
-        let (hash, length, seconds) = (from.u128()?, from.u64()?, from.u64()?);
-        if seconds >= TIME_END_S {
-            return Err(from.wrong());
+        let what = "answer of a server";
+        let wrong = EntryDamage::Value { what };
+        let record: Record<'_> = decode(record, what)?;
+        if !matches!(record.status, 200 | 404 | 410) || record.at_s >= TIME_END_S {
+            return Err(wrong);
         }
-        let at = UNIX_EPOCH + Duration::from_secs(seconds);
-        let url = Url::parse(from.text()?).map_err(|_| from.wrong())?;
-        let encoding = from.text()?.to_owned();
         let mut headers = Headers::default();
-        for _ in 0..from.count(8)? {
-            let (name, value) = (from.text()?, from.text()?);
+        for (name, value) in record.headers {
             headers.add(name, value);
         }
-        from.end()?;
-        Ok(Said { url, headers, at, status, hash, bytes: length, encoding })
+        Ok(Said {
+            url: Url::parse(record.url).map_err(|_| wrong)?,
+            headers,
+            at: UNIX_EPOCH + Duration::from_secs(record.at_s),
+            status: record.status,
+            hash: record.hash,
+            bytes: record.bytes,
+            encoding: record.encoding.to_owned(),
+        })
     }
 }
 
@@ -200,5 +208,27 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(Said::read(&bytes[..length]).is_err(), "{length} bytes");
         }
+    }
+
+    // The bytes of a build before version 3, with the right sum.
+    #[test]
+    fn response_of_version_2_is_refused() {
+        let mut bytes = b"HFHTTP\x02\n".to_vec();
+        bytes.extend(200_u32.to_le_bytes());
+        bytes.extend([7; 16]);
+        bytes.extend(9_u64.to_le_bytes());
+        bytes.extend(1_700_000_000_u64.to_le_bytes());
+        for text in ["http://example.org/a", "UTF-8"] {
+            bytes.extend((text.len() as u32).to_le_bytes());
+            bytes.extend(text.as_bytes());
+        }
+        bytes.extend([0; 4]);
+        bytes.extend(xxh3_64(&bytes).to_le_bytes());
+        assert_eq!(Said::read(&bytes), Err(EntryDamage::NoHeader));
+        // Nor are they read in today's form when the magic number is today's.
+        bytes.truncate(bytes.len() - 8);
+        bytes[..MAGIC.len()].copy_from_slice(MAGIC);
+        bytes.extend(xxh3_64(&bytes).to_le_bytes());
+        assert!(Said::read(&bytes).is_err());
     }
 }

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::fetch::read_file;
@@ -215,16 +216,36 @@ fn named(element: &str, text: &str, home: &Path, data: &Path) -> Vec<PathBuf> {
 }
 
 /// Where a font of an entry is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) enum FontPlace {
     /// In a file, of which something changed last at this time.
-    File { path: PathBuf, changed_ns: u64 },
+    File {
+        #[serde(with = "path_bytes")]
+        path: PathBuf,
+        changed_ns: u64,
+    },
     /// In the entry, from here on: one that the page brought with it.
     Entry { at: u64 },
 }
 
+/// The form of a path in an entry: its bytes, since a path need not be UTF-8.
+mod path_bytes {
+    use std::ffi::OsString;
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        path.as_os_str().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        OsString::deserialize(from).map(PathBuf::from)
+    }
+}
+
 /// A font that an entry uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct FontRecord {
     pub(crate) hash: u128,
     pub(crate) bytes: u64,

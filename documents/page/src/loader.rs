@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blitz_traits::net::{Bytes, NetHandler, NetProvider, Request, Url};
 use data_url::DataUrl;
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::decode::style_in_utf_8;
@@ -21,7 +22,7 @@ use crate::sources::{Sources, is_of_network};
 use crate::svg::{self, Vetted};
 
 /// What a page asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Resource {
     /// Its address, without a place in it.
     pub(crate) url: String,
@@ -30,7 +31,7 @@ pub(crate) struct Resource {
 }
 
 /// What was found at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) enum Found {
     /// These bytes.
     Bytes {
@@ -109,7 +110,7 @@ pub(crate) struct Loaded {
 }
 
 /// What a page may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) enum Reach {
     /// A page of this machine: files.
     Files,
@@ -122,17 +123,6 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    const ALL: [Reach; 4] = [Reach::Files, Reach::FilesAndNetwork, Reach::Network, Reach::SafeNetwork];
-
-    /// As it is kept.
-    pub(crate) fn number(self) -> u8 {
-        self as u8 + 1
-    }
-
-    pub(crate) fn of(number: u8) -> Option<Reach> {
-        Reach::ALL.into_iter().find(|reach| reach.number() == number)
-    }
-
     fn allows(self, scheme: &str) -> Result<(), &'static str> {
         match (scheme, self) {
             ("file", Reach::Network | Reach::SafeNetwork) => Err("a page from the network gets no files"),
@@ -440,9 +430,5 @@ mod tests {
         assert_eq!(allowed(Reach::FilesAndNetwork), [true, true, true, true, false]);
         assert_eq!(allowed(Reach::Network), [true, false, true, true, false]);
         assert_eq!(allowed(Reach::SafeNetwork), [true, false, false, true, false]);
-        for reach in Reach::ALL {
-            assert_eq!(Reach::of(reach.number()), Some(reach));
-        }
-        assert_eq!(Reach::of(5), None);
     }
 }

@@ -146,15 +146,8 @@ pub(crate) fn to_entry(
     let mut image_pixels = Vec::new();
     let mut images = Vec::new();
     for image in &list.shared.images {
-        let record = ImageRecord {
-            width: image.width,
-            height: image.height,
-            format: image.format,
-            alpha: image.alpha_type,
-            at: image_pixels.len() as u64,
-        };
+        images.push(ImageRecord::new(image, image_pixels.len() as u64));
         image_pixels.extend_from_slice(image.data.data());
-        images.push(record);
     }
     let about = About {
         address: origin.address.to_owned(),
@@ -439,13 +432,7 @@ impl Supply for Kept<'_> {
             return Ok(image.clone());
         }
         let pixels = self.entry.piece(Part::Images, record.at, record.bytes())?.to_vec();
-        let image = ImageData {
-            data: Blob::new(Arc::new(pixels)),
-            format: record.format,
-            alpha_type: record.alpha,
-            width: record.width,
-            height: record.height,
-        };
+        let image = record.image(Blob::new(Arc::new(pixels)));
         Ok(slot.insert(image).clone())
     }
 }

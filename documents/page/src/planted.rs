@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyrender::PaintScene;
 use anyrender::recording::Scene;
 use kurbo::{Affine, Rect};
+use peniko::Fill;
 use peniko::color::palette::css::{BLUE, RED};
-use peniko::{Fill, ImageAlphaType, ImageFormat};
 use zerocopy::IntoBytes;
 
 use crate::about::{About, ImageRecord};
@@ -65,13 +65,7 @@ fn commands_that_have_the_same_bytes_are_damage() {
 
 #[test]
 fn images_and_fonts_that_have_the_same_bytes_are_damage() {
-    let image = |at, width| ImageRecord {
-        width,
-        height: 2,
-        format: ImageFormat::Rgba8,
-        alpha: ImageAlphaType::Alpha,
-        at,
-    };
+    let image = |at, width| ImageRecord { width, height: 2, is_bgra: false, is_premultiplied: false, at };
     let opened = |about: &About| Kept::open(&entry(&list(), about)).map(drop);
     let mut about = About { images: vec![image(0, 2), image(16, 4), image(48, 2)], ..About::default() };
     about.fonts = vec![FontRecord::of_entry(0, &[9; 32]), FontRecord::of_entry(32, &[9; 32])];
@@ -85,13 +79,8 @@ fn images_and_fonts_that_have_the_same_bytes_are_damage() {
 
 #[test]
 fn an_image_with_more_pixels_than_numbers_go_lies_outside() {
-    let image = ImageRecord {
-        width: 1 << 31,
-        height: 1 << 31,
-        format: ImageFormat::Rgba8,
-        alpha: ImageAlphaType::Alpha,
-        at: 0,
-    };
+    let image =
+        ImageRecord { width: 1 << 31, height: 1 << 31, is_bgra: false, is_premultiplied: false, at: 0 };
     let bytes = entry(&list(), &About { images: vec![image], ..About::default() });
     let supplied = Kept::open(&bytes).unwrap().image(0).map(drop);
     assert_eq!(supplied, Err(Stale::Damaged(EntryDamage::Outside { what: "image" })));

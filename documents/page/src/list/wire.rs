@@ -21,10 +21,6 @@ impl Writer {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    pub(crate) fn u128(&mut self, value: u128) {
-        self.bytes.extend_from_slice(&value.to_le_bytes());
-    }
-
     pub(crate) fn f32s(&mut self, values: &[f32]) {
         for value in values {
             self.u32(value.to_bits());
@@ -88,10 +84,6 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u64(&mut self) -> Result<u64, EntryDamage> {
         Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    pub(crate) fn u128(&mut self) -> Result<u128, EntryDamage> {
-        Ok(u128::from_le_bytes(self.array()?))
     }
 
     pub(crate) fn f32s<const COUNT: usize>(&mut self) -> Result<[f32; COUNT], EntryDamage> {

@@ -308,15 +308,17 @@ fn a_page_that_an_older_build_kept_in_its_format_is_made_anew_and_not_called_dam
     let page = page(&place);
     let view = view(300, 200);
     place.open(&page, view);
-    let (name, mut old) = entry(&place);
-    old[8] = 2;
-    replace(&place, &name, &old);
-    assert_eq!(place.cache().check().unwrap(), []);
-    let listed = place.program().arg("ls").output().unwrap();
-    let said = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert!(said.contains("of an older build") && !said.contains("damage"), "{said}");
-    let opened = is_made_anew(&place, &page, view);
-    assert_eq!(opened.stale, Some(Stale::Engine));
+    for version in [2, 3] {
+        let (name, mut old) = entry(&place);
+        old[8] = version;
+        replace(&place, &name, &old);
+        assert_eq!(place.cache().check().unwrap(), []);
+        let listed = place.program().arg("ls").output().unwrap();
+        let said = String::from_utf8_lossy(&listed.stdout).into_owned();
+        assert!(said.contains("of an older build") && !said.contains("damage"), "{said}");
+        let opened = is_made_anew(&place, &page, view);
+        assert_eq!(opened.stale, Some(Stale::Engine));
+    }
     // One that no build wrote is damage.
     let (name, mut other) = entry(&place);
     other[8] = 77;
