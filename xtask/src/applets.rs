@@ -11,6 +11,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
+
 use crate::c_applet::{self, CApplet};
 use crate::command::{cargo, run};
 use crate::failure::{Failure, Result};
@@ -33,9 +35,17 @@ struct Applet {
     source: Source,
 }
 
-/// `cargo xtask applets [NAME]...`.
-pub(crate) fn applets(workspace: &Workspace, names: &[String]) -> Result<()> {
-    for path in build(workspace, names)? {
+/// Arguments of `cargo xtask applets`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Folders of applets/; all of them if none is given
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+}
+
+/// Builds applets and prints their paths.
+pub(crate) fn applets(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+    for path in build(workspace, &arguments.names)? {
         println!("{}", path.display());
     }
     Ok(())

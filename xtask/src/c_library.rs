@@ -16,6 +16,8 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use clap::Args;
+
 use crate::applets::PROFILE;
 use crate::command::{cargo, run};
 use crate::failure::{Failure, Result};
@@ -29,13 +31,16 @@ const HEADERS: [&str; 5] =
 /// What applets link. It is without the standard library, so it is built alone, in a profile that does not unwind.
 pub(crate) const APPLET_PACKAGE: &str = "holdfast-c";
 
-/// `cargo xtask c-library [PREFIX]`.
-pub(crate) fn c_library(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
-    let prefix = match arguments {
-        [] => workspace.c_library(),
-        [prefix] if !prefix.starts_with('-') => PathBuf::from(prefix),
-        _ => return Err(Failure::usage("c-library takes one argument, a directory", usage)),
-    };
+/// Arguments of `cargo xtask c-library`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Directory to install below [default: c-library in the target directory]
+    prefix: Option<PathBuf>,
+}
+
+/// Installs the library and prints where.
+pub(crate) fn c_library(workspace: &Workspace, arguments: Arguments) -> Result<()> {
+    let prefix = arguments.prefix.unwrap_or_else(|| workspace.c_library());
     install(workspace, &prefix)?;
     println!("{}", prefix.display());
     Ok(())

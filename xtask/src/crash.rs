@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
 use crate::command::{cannot_start, cargo, show, with_timeout};
 use crate::failure::{Failure, Result};
 use crate::workspace::Workspace;
@@ -114,22 +117,30 @@ const ROWS: &[Row] = &[
     sqlite("S9", &["commits_at_level_power_survive"], Some(500)),
 ];
 
-#[derive(Default)]
-struct Wishes {
-    long: bool,
-    write: bool,
-    only: Vec<String>,
-    count: Option<u64>,
+/// Arguments of `cargo xtask crash`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Makes as many trials as a long run does
+    #[arg(long)]
+    pub(crate) long: bool,
+    /// Puts the results into docs/guarantees.md
+    #[arg(long)]
+    pub(crate) write: bool,
+    /// Runs this row; may be given several times
+    #[arg(long, value_name = "ROW", value_parser = PossibleValuesParser::new(ROWS.iter().map(|row| row.name)))]
+    pub(crate) only: Vec<String>,
+    /// Makes this many trials
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
 }
 
-pub(crate) fn crash(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
-    let wishes = read(arguments).map_err(|text| Failure::usage(text, usage))?;
+/// Runs the rows and prints what they came to.
+pub(crate) fn crash(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+    let only = &arguments.only;
     let mut results = Vec::new();
     let mut failed = Vec::new();
-    for row in
-        ROWS.iter().filter(|row| wishes.only.is_empty() || wishes.only.iter().any(|only| only == row.name))
-    {
-        match run(workspace, row, &wishes) {
+    for row in ROWS.iter().filter(|row| only.is_empty() || only.iter().any(|name| name == row.name)) {
+        match run(workspace, row, arguments) {
             Ok(lines) => results.extend(lines),
             Err(failure) => {
                 println!("{}: {failure}", row.name);
@@ -138,7 +149,7 @@ pub(crate) fn crash(workspace: &Workspace, arguments: &[String], usage: &str) ->
         }
     }
     println!("\n{HEADING}{}", results.iter().map(Line::to_text).collect::<String>());
-    if wishes.write {
+    if arguments.write {
         write(&workspace.root, &results)?;
     }
     if failed.is_empty() {
@@ -146,31 +157,6 @@ pub(crate) fn crash(workspace: &Workspace, arguments: &[String], usage: &str) ->
     } else {
         Err(Failure::new(format!("failed: {}; the seeds to try again with are above", failed.join(", "))))
     }
-}
-
-fn read(arguments: &[String]) -> std::result::Result<Wishes, String> {
-    let mut wishes = Wishes::default();
-    let mut arguments = arguments.iter();
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--long" => wishes.long = true,
-            "--write" => wishes.write = true,
-            "--only" => {
-                let name = arguments.next().ok_or("--only needs a row, such as H1")?;
-                if !ROWS.iter().any(|row| row.name == name) {
-                    let known: Vec<_> = ROWS.iter().map(|row| row.name).collect();
-                    return Err(format!("there is no row `{name}`; rows are {}", known.join(", ")));
-                }
-                wishes.only.push(name.clone());
-            }
-            "--count" => {
-                let count = arguments.next().and_then(|count| count.parse().ok());
-                wishes.count = Some(count.ok_or("--count needs a number of trials")?);
-            }
-            other => return Err(format!("`crash` does not know `{other}`")),
-        }
-    }
-    Ok(wishes)
 }
 
 /// What a test says at its end.
@@ -206,12 +192,12 @@ impl Line {
     }
 }
 
-fn run(workspace: &Workspace, row: &Row, wishes: &Wishes) -> Result<Vec<Line>> {
+fn run(workspace: &Workspace, row: &Row, arguments: &Arguments) -> Result<Vec<Line>> {
     let mut command: Command = cargo(&workspace.root);
     command.args(["test", "-p", row.package, "--test", row.program]).args(row.features).arg("--");
     command.args(row.tests);
     command.arg("--nocapture");
-    if let Some(count) = wishes.count.or(row.long.filter(|_| wishes.long)) {
+    if let Some(count) = arguments.count.or(row.long.filter(|_| arguments.long)) {
         command.env(format!("HOLDFAST_CRASH_{}", row.name), count.to_string());
     }
     show(&command);
@@ -300,14 +286,5 @@ mod tests {
         assert_eq!(rows, ["| H2 | w | 7 | 0 | 1.0 |", "| H10 | w | 6 | 0 | 1.0 |"]);
         assert!(twice.starts_with("a\n") && twice.ends_with("\nb\n"));
         assert_eq!(merge("no section", &[]), None);
-    }
-
-    #[test]
-    fn wishes_are_read_and_an_unknown_row_is_named() {
-        let read = |text: &str| read(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
-        let wishes = read("--long --only H1 --only H9 --write --count 5").unwrap();
-        assert!(wishes.long && wishes.write && wishes.only == ["H1", "H9"] && wishes.count == Some(5));
-        assert!(read("--only H5").is_err_and(|text| text.contains("H5") && text.contains("H12")));
-        assert!(read("--count many").is_err() && read("--fast").is_err());
     }
 }

@@ -1,43 +1,31 @@
 //! Why a chore failed, in words that say what to do.
 
 use std::fmt;
-use std::process::ExitCode;
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// A failed chore. The text is complete (what failed, and what to do about it), or empty if that was told.
+/// A failed chore. The text is complete (what failed, and what to do about it), or empty if the
+/// chore has printed the reason itself.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    text: String,
-    usage: bool,
-}
+pub(crate) struct Failure(String);
 
 impl Failure {
     pub(crate) fn new(text: impl Into<String>) -> Failure {
-        Failure { text: text.into(), usage: false }
+        Failure(text.into())
     }
 
-    /// The caller asked for something that does not exist; exit status 2.
-    pub(crate) fn usage(text: impl fmt::Display, usage: &str) -> Failure {
-        Failure { text: format!("{text}\n\n{usage}"), usage: true }
-    }
-
-    /// The reader knows already.
-    pub(crate) fn told() -> Failure {
+    /// The chore has printed the reason.
+    pub(crate) fn reported() -> Failure {
         Failure::new("")
     }
 
-    pub(crate) fn is_told(&self) -> bool {
-        self.text.is_empty()
-    }
-
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(if self.usage { 2 } else { 1 })
+    pub(crate) fn is_reported(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.text)
+        formatter.write_str(&self.0)
     }
 }

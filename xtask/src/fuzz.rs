@@ -8,8 +8,11 @@
 
 use std::path::Path;
 
+use clap::{Args, value_parser};
+
 use crate::command::{cargo, run, with_timeout};
 use crate::failure::{Failure, Result};
+use crate::release;
 use crate::workspace::Workspace;
 
 const TARGETS: [&str; 8] = [
@@ -23,7 +26,7 @@ const TARGETS: [&str; 8] = [
     "strace_log",
 ];
 const MINUTES_DEFAULT: u32 = 10;
-const MINUTES_MAX: u32 = 24 * 60;
+const MINUTES_MAX: i64 = 24 * 60;
 const BUILD_TIMEOUT_S: u32 = 20 * 60;
 const MEMORY_MIB_MAX: u32 = 1024;
 const INPUT_BYTES_MAX: u32 = 2048;
@@ -34,10 +37,26 @@ const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-l
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing";
 
-pub(crate) fn fuzz(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
-    let (targets, minutes) = read(arguments).map_err(|text| Failure::usage(text, usage))?;
+/// Arguments of `cargo xtask fuzz`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Targets; all of them if none is given
+    #[arg(value_name = "TARGET", value_parser = TARGETS)]
+    pub(crate) targets: Vec<String>,
+    /// Minutes for each target
+    #[arg(long, value_name = "N", default_value_t = MINUTES_DEFAULT,
+          value_parser = value_parser!(u32).range(1..=MINUTES_MAX))]
+    pub(crate) minutes: u32,
+}
+
+/// Fuzzes the targets, one after the other.
+pub(crate) fn fuzz(workspace: &Workspace, arguments: Arguments) -> Result<()> {
+    let Arguments { mut targets, minutes } = arguments;
+    if targets.is_empty() {
+        targets.extend(TARGETS.map(str::to_owned));
+    }
     let folder = workspace.target.join("fuzz");
-    let platform = platform(workspace)?;
+    let platform = release::host()?;
     let mut build = cargo(&workspace.root);
     build.args(["build", "--release", "--manifest-path", "tests/fuzz/Cargo.toml", "--target", &platform]);
     // A folder of its own, and a platform that is named: so the options stay away from all other builds, and from
@@ -47,7 +66,7 @@ pub(crate) fn fuzz(workspace: &Workspace, arguments: &[String], usage: &str) -> 
     let programs = folder.join(platform).join("release");
     let mut failed = Vec::new();
     for target in targets {
-        if let Err(failure) = fuzz_one(&programs, &folder, target, minutes) {
+        if let Err(failure) = fuzz_one(&programs, &folder, &target, minutes) {
             eprintln!("{target}: {failure}");
             failed.push(target);
         }
@@ -78,49 +97,4 @@ fn fuzz_one(programs: &Path, folder: &Path, target: &str, minutes: u32) -> Resul
         .arg(format!("-artifact_prefix={}/", failures.display()))
         .arg(corpus);
     run(&mut with_timeout(&command, minutes * 60 + 10 * 60))
-}
-
-fn read(arguments: &[String]) -> std::result::Result<(Vec<&'static str>, u32), String> {
-    let (mut targets, mut minutes) = (Vec::new(), MINUTES_DEFAULT);
-    let mut arguments = arguments.iter();
-    while let Some(argument) = arguments.next() {
-        if argument == "--minutes" {
-            let wanted = arguments.next().and_then(|minutes| minutes.parse().ok());
-            minutes = wanted
-                .filter(|minutes| (1..=MINUTES_MAX).contains(minutes))
-                .ok_or_else(|| format!("--minutes needs a number from 1 to {MINUTES_MAX}"))?;
-        } else {
-            let known = TARGETS.into_iter().find(|target| target == argument);
-            targets.push(known.ok_or_else(|| {
-                format!("there is no target `{argument}`; targets are {}", TARGETS.join(", "))
-            })?);
-        }
-    }
-    if targets.is_empty() {
-        targets.extend(TARGETS);
-    }
-    Ok((targets, minutes))
-}
-
-/// The machine's own platform, as the compiler calls it.
-fn platform(workspace: &Workspace) -> Result<String> {
-    let mut command = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
-    let text = crate::command::output(command.current_dir(&workspace.root).arg("-vV"))?;
-    let text = String::from_utf8_lossy(&text);
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| Failure::new("rustc -vV names no host; update Rust"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn targets_and_minutes_are_read_and_an_unknown_target_is_named() {
-        let read = |text: &str| read(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-        assert_eq!(read(""), Ok((TARGETS.to_vec(), 10)));
-        assert_eq!(read("region_files --minutes 3"), Ok((vec!["region_files"], 3)));
-        assert!(read("heaps").is_err_and(|text| text.contains("heap_bytes")));
-        assert!(read("--minutes 0").is_err() && read("--minutes").is_err());
-    }
 }

@@ -1,14 +1,16 @@
-//! One entry per chore: `cargo xtask CHORE`. What continuous integration runs is what a person runs.
+//! One entry per chore: `cargo xtask CHORE`. Continuous integration runs the same chores as a person.
 //!
-//! A map of the modules: `workspace` knows where everything is, `command` starts programs, `checks` and
-//! `tidy` look at the source, `applets` builds guest programs, `c_library` what native programs in C link,
-//! `tests` runs the tests and `outcome` counts them, `crash` runs those of the fault matrix at other counts, `vm` those of a
-//! machine that fails, `sqlite_suite` SQLite's own tests, `fuzz` builds and runs what is in `tests/fuzz/`, `python` builds and tests the Python package, `release` builds the command as it is shipped, `measure`
-//! starts the programs of `bench/` with it.
+//! The modules: `workspace` knows the folders and packages, `command` starts programs. Each chore is
+//! one module, which holds its arguments and its run: `checks` and `tidy` look at the source,
+//! `applets` (with `c_applet`) builds guest programs, `c_library` what native programs in C link,
+//! `tests` runs the tests and `outcome` counts them, `crash` runs the fault matrix at other counts,
+//! `vm` a machine that fails, `sqlite_suite` SQLite's own tests, `fuzz` the targets of
+//! `tests/fuzz/`, `python` builds and tests the Python package, `release` builds what is shipped,
+//! `measure` starts the programs of `bench/`.
 //!
-//! What it must not do: install anything (that is `setup.sh`; but `miri` asks rustup for its toolchain, and `python`
-//! asks pip for what its tests need, into the target directory), or need more
-//! than cargo and a C compiler.
+//! What it must not do: install anything (`setup.sh` does), or need more than cargo and a C
+//! compiler. Two exceptions: `miri` asks rustup for its toolchain, and `python` asks pip for what
+//! its tests need, into the target directory.
 
 #![forbid(unsafe_code)]
 
@@ -33,86 +35,146 @@ mod workspace;
 
 use std::process::ExitCode;
 
-use failure::{Failure, Result};
+use clap::{Parser, Subcommand};
+
+use failure::Result;
 use workspace::Workspace;
 
-const USAGE: &str = "\
-One entry per chore.
+/// One entry per chore.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    disable_help_subcommand = false,
+    after_help = "A fresh machine is set up by ./test and ./demo, which then call this."
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    chore: Chore,
+}
 
-usage: cargo xtask CHORE
-
-  ci                               lint, applets, test: what continuous integration runs
-  lint                             tidy, then formatting and clippy, for the host and for WebAssembly
-  tidy                             the house rules that no compiler checks (xtask/src/tidy says which)
-  applets [NAME]...                builds guest programs and says where they are
-  c-library [PREFIX]               builds and installs headers, libholdfast, libholdfast_applet, pkg-config files
-  test                             applets, c-library, then every test; ends with `N passed, N failed`
-  python                           builds the Python package and runs its tests
-  crash [--long] [--only ROW]... [--count N] [--write]
-                                   the fault matrix as one table; --long for its long counts, --write to
-                                   put the results into docs/guarantees.md
-  vm [--long] [--only FAILURE]... [--canary] [--run PROGRAM [ARGUMENT]...]
-                                   a machine in QEMU that crashes, panics, is reset and loses its power, and what is
-                                   there afterwards; --long for 40 of each; --run for a program of one's choice in it
-  sqlite-suite [--only FILE]... [--write] [--stock]
-                                   SQLite's own test suite over our VFS; --write adds what passes to the list that never
-                                   shrinks; --stock for SQLite as it is
-  fuzz [TARGET]... [--minutes N]   fuzzes channel, heap_bytes, heap_operations, heap_tools, keeper_wire, region_files,
-                                   document, strace_log, 10 minutes each
-  miri                             tests of the heap in Miri; installs it with a nightly toolchain if it is missing
-  release                          builds the command as it is shipped and says where it is
-  bench SUITE [--json] [--runs N]  measures; suites: slice, heap, applet, persistency, pages, pool, slow,
-                                   sqlite, trace (bench/README.md)
-  demo                             the main job, cold, killed, warm and the old way, as one table
-
-A fresh machine is set up by ./test and ./demo, which then call this.
-";
+#[derive(Subcommand)]
+enum Chore {
+    /// Lint, applets, test: what continuous integration runs
+    Ci,
+    /// Tidy, then formatting and clippy, for the host and for WebAssembly
+    Lint,
+    /// Checks the house rules that no compiler checks (xtask/src/tidy lists them)
+    Tidy,
+    /// Builds guest programs and prints their paths
+    Applets(applets::Arguments),
+    /// Builds and installs headers, libholdfast, libholdfast_applet, pkg-config files
+    CLibrary(c_library::Arguments),
+    /// Builds applets and the C library, then runs every test; ends with `N passed, N failed`
+    Test,
+    /// Builds the Python package and runs its tests
+    Python,
+    /// Runs the fault matrix and prints one table
+    Crash(crash::Arguments),
+    /// Fails a machine in QEMU (crash, panic, reset, power cut) and checks what is left
+    Vm(vm::Arguments),
+    /// Runs SQLite's own test suite over our VFS
+    SqliteSuite(sqlite_suite::Arguments),
+    /// Fuzzes parsers and tools
+    Fuzz(fuzz::Arguments),
+    /// Runs tests of the heap in Miri; installs it with a nightly toolchain if it is missing
+    Miri,
+    /// Builds the programs as they are shipped and prints their paths
+    Release,
+    /// Measures (bench/README.md explains the keys)
+    Bench(measure::Arguments),
+    /// Runs the main job cold, killed, warm and the old way, and prints one table
+    Demo,
+}
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match dispatch(&arguments) {
+    match run(CommandLine::parse().chore) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !failure.is_told() {
+            if !failure.is_reported() {
                 eprintln!("error: {failure}");
             }
-            failure.exit_code()
+            ExitCode::FAILURE
         }
     }
 }
 
-fn dispatch(arguments: &[String]) -> Result<()> {
-    let Some((chore, rest)) = arguments.split_first() else {
-        return Err(Failure::usage("no chore is named", USAGE));
-    };
-    if matches!(chore.as_str(), "help" | "-h" | "--help") {
-        print!("{USAGE}");
-        return Ok(());
-    }
+fn run(chore: Chore) -> Result<()> {
     let workspace = Workspace::load()?;
-    let takes_arguments = matches!(
-        chore.as_str(),
-        "applets" | "bench" | "c-library" | "crash" | "fuzz" | "sqlite-suite" | "vm"
-    );
-    if let (false, Some(extra)) = (takes_arguments, rest.first()) {
-        return Err(Failure::usage(format!("`{chore}` takes no argument, but got `{extra}`"), USAGE));
+    match chore {
+        Chore::Ci => tests::ci(&workspace),
+        Chore::Lint => checks::lint(&workspace),
+        Chore::Tidy => tidy::tidy(&workspace),
+        Chore::Applets(arguments) => applets::applets(&workspace, &arguments),
+        Chore::CLibrary(arguments) => c_library::c_library(&workspace, arguments),
+        Chore::Test => tests::test(&workspace),
+        Chore::Python => python::python(&workspace),
+        Chore::Crash(arguments) => crash::crash(&workspace, &arguments),
+        Chore::Vm(arguments) => vm::vm(&workspace, &arguments),
+        Chore::SqliteSuite(arguments) => sqlite_suite::sqlite_suite(&workspace, &arguments),
+        Chore::Fuzz(arguments) => fuzz::fuzz(&workspace, arguments),
+        Chore::Miri => miri::miri(&workspace),
+        Chore::Release => release::release(&workspace),
+        Chore::Bench(arguments) => measure::bench(&workspace, &arguments),
+        Chore::Demo => measure::demo(&workspace),
     }
-    match chore.as_str() {
-        "ci" => tests::ci(&workspace),
-        "lint" => checks::lint(&workspace),
-        "tidy" => tidy::tidy(&workspace),
-        "applets" => applets::applets(&workspace, rest),
-        "c-library" => c_library::c_library(&workspace, rest, USAGE),
-        "test" => tests::test(&workspace),
-        "python" => python::python(&workspace),
-        "crash" => crash::crash(&workspace, rest, USAGE),
-        "fuzz" => fuzz::fuzz(&workspace, rest, USAGE),
-        "sqlite-suite" => sqlite_suite::sqlite_suite(&workspace, rest, USAGE),
-        "vm" => vm::vm(&workspace, rest),
-        "miri" => miri::miri(&workspace),
-        "release" => release::release(&workspace),
-        "bench" => measure::bench(&workspace, rest, USAGE),
-        "demo" => measure::demo(&workspace),
-        other => Err(Failure::usage(format!("there is no chore `{other}`"), USAGE)),
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    fn parsed(text: &str) -> std::result::Result<Chore, clap::Error> {
+        let words = std::iter::once("xtask").chain(text.split_whitespace());
+        CommandLine::try_parse_from(words).map(|line| line.chore)
+    }
+
+    fn complaint(text: &str) -> String {
+        parsed(text).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn an_unknown_chore_or_argument_is_refused() {
+        assert!(parsed("ci").is_ok() && parsed("").is_err());
+        assert!(complaint("bake").contains("bake") && complaint("tidy now").contains("now"));
+    }
+
+    #[test]
+    fn crash_knows_its_rows() {
+        let Ok(Chore::Crash(crash)) = parsed("crash --long --only H1 --only H9 --write --count 5") else {
+            panic!("not read")
+        };
+        assert!(crash.long && crash.write && crash.only == ["H1", "H9"] && crash.count == Some(5));
+        let complaint = complaint("crash --only H5");
+        assert!(complaint.contains("H5") && complaint.contains("H12"), "{complaint}");
+        assert!(parsed("crash --count many").is_err() && parsed("crash --fast").is_err());
+    }
+
+    #[test]
+    fn fuzz_knows_its_targets_and_bounds_the_minutes() {
+        let Ok(Chore::Fuzz(fuzz)) = parsed("fuzz region_files --minutes 3") else { panic!("not read") };
+        assert_eq!((fuzz.targets, fuzz.minutes), (vec!["region_files".to_owned()], 3));
+        assert!(complaint("fuzz heaps").contains("heap_bytes"));
+        assert!(parsed("fuzz --minutes 0").is_err() && parsed("fuzz --minutes").is_err());
+    }
+
+    #[test]
+    fn sqlite_suite_writes_no_list_from_stock_sqlite() {
+        let Ok(Chore::SqliteSuite(suite)) = parsed("sqlite-suite --only select1.test --only wal --write")
+        else {
+            panic!("not read")
+        };
+        assert!(!suite.stock && suite.write && suite.only == ["select1", "wal"]);
+        assert!(parsed("sqlite-suite --stock --write").is_err());
+        assert!(parsed("sqlite-suite --only").is_err() && parsed("sqlite-suite --all").is_err());
+    }
+
+    #[test]
+    fn options_of_the_lab_and_of_the_bench_are_passed_on() {
+        let Ok(Chore::Vm(vm)) = parsed("vm --only panic --run echo --help") else { panic!("not read") };
+        assert_eq!(vm.options, ["--only", "panic", "--run", "echo", "--help"]);
+        let Ok(Chore::Bench(bench)) = parsed("bench heap --runs 3 --json") else { panic!("not read") };
+        assert_eq!(bench.options, ["--runs", "3", "--json"]);
+        assert!(complaint("bench dice").contains("persistency"));
     }
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use clap::{Args, ValueEnum};
+
 use crate::applets;
 use crate::c_library;
 use crate::command::{cargo, run, show};
@@ -11,37 +13,10 @@ use crate::release;
 use crate::sqlite_suite;
 use crate::workspace::Workspace;
 
-const SUITES: [&str; 9] = [
-    "slice",
-    PEERS_SUITE,
-    APPLET_SUITE,
-    PAGES_SUITE,
-    BYTES_SUITE,
-    POOL_SUITE,
-    SLOW_SUITE,
-    SQLITE_SUITE,
-    TRACE_SUITE,
-];
-/// The suite that needs the engines that it compares with.
-const PEERS_SUITE: &str = "heap";
-/// The suite that needs applets and the C library.
-const APPLET_SUITE: &str = "applet";
-/// The suite that needs real pages, other parsers of HTML, and the program that opens pages.
-const PAGES_SUITE: &str = "pages";
 /// Package and program that opens pages.
 const PAGE_PROGRAM: &str = "holdfast-page";
-/// The suite that needs SQLite.
-const BYTES_SUITE: &str = "persistency";
-/// The suite that needs SQLite, our VFS as an extension, and SQLite's own programs.
-const SQLITE_SUITE: &str = "sqlite";
 const EXTENSION_PACKAGE: &str = "holdfast-sqlite-extension";
 const EXTENSION: &str = "libholdfast_sqlite.so";
-/// The suite that starts a keeper, and compares with engines and SQLite.
-const POOL_SUITE: &str = "pool";
-/// The suite that needs the model of slow memory, which the others must not have.
-const SLOW_SUITE: &str = "slow";
-/// The suite that traces programs with the command.
-const TRACE_SUITE: &str = "trace";
 /// Package and program.
 const BENCH: &str = "holdfast-bench";
 /// Package and program of the main job, which needs nothing that the suites compare with.
@@ -51,38 +26,55 @@ const APPLET: &str = "spellcheck";
 /// Those of the suite `applet`.
 const APPLETS: [&str; 3] = ["echo", "md5", "table"];
 
-/// `cargo xtask bench SUITE [--json] [--runs N]`.
-pub(crate) fn bench(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
-    match arguments.first() {
-        Some(suite) if SUITES.contains(&suite.as_str()) => {}
-        Some(suite) => {
-            let known = SUITES.join(", ");
-            return Err(Failure::usage(format!("there is no suite `{suite}`; there are: {known}"), usage));
-        }
-        None => return Err(Failure::usage("no suite is named", usage)),
-    }
-    let mut program = match arguments.first() {
-        Some(suite) if suite == PEERS_SUITE => with_c(workspace, "peers", "build-essential libpmemobj1")?,
-        Some(suite) if suite == POOL_SUITE => {
+/// A suite of `holdfast-bench`.
+#[derive(Clone, Copy, ValueEnum)]
+enum Suite {
+    Slice,
+    Heap,
+    Applet,
+    Persistency,
+    Pages,
+    Pool,
+    Slow,
+    Sqlite,
+    Trace,
+}
+
+/// Arguments of `cargo xtask bench`.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    suite: Suite,
+    /// Options of holdfast-bench: --json, --runs N, --only SECTION
+    #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) options: Vec<String>,
+}
+
+/// Builds what the suite needs, and runs it.
+pub(crate) fn bench(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+    let mut program = match arguments.suite {
+        Suite::Slice => built(workspace, BENCH)?,
+        Suite::Heap => with_c(workspace, "peers", "build-essential libpmemobj1")?,
+        Suite::Applet => with_applets(workspace)?,
+        Suite::Persistency => with_c(workspace, "sqlite", "build-essential")?,
+        Suite::Pages => with_pages(workspace)?,
+        Suite::Pool => {
             let programs = release::build(workspace, &[release::COMMAND, release::KEEPER])?;
             let mut command = with_c(workspace, "peers,sqlite", "build-essential libpmemobj1")?;
             command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
             command
         }
-        Some(suite) if suite == APPLET_SUITE => with_applets(workspace)?,
-        Some(suite) if suite == BYTES_SUITE => with_c(workspace, "sqlite", "build-essential")?,
-        Some(suite) if suite == SQLITE_SUITE => with_vfs(workspace)?,
-        Some(suite) if suite == PAGES_SUITE => with_pages(workspace)?,
-        Some(suite) if suite == SLOW_SUITE => bench_with(workspace, &["--features", "slow-memory"])?,
-        Some(suite) if suite == TRACE_SUITE => {
+        Suite::Slow => bench_with(workspace, &["--features", "slow-memory"])?,
+        Suite::Sqlite => with_vfs(workspace)?,
+        Suite::Trace => {
             let programs = release::build(workspace, &[release::COMMAND, release::TRACE])?;
             let mut command = bench_with(workspace, &[])?;
             command.env("HOLDFAST_PROGRAM", programs.join("holdfast"));
             command
         }
-        _ => built(workspace, BENCH)?,
     };
-    show(program.args(arguments));
+    let suite = arguments.suite.to_possible_value();
+    program.args(suite.iter().map(|suite| suite.get_name())).args(&arguments.options);
+    show(&program);
     finish(program)
 }
 

@@ -4,6 +4,8 @@
 //! A test that needs something that this machine lacks prints `not run: REASON` and returns. The test
 //! programs are started with `--show-output`, so that these lines get here.
 
+use crate::failure::{Failure, Result};
+
 /// What the tests came to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
@@ -18,6 +20,19 @@ impl Outcome {
         self.passed += other.passed;
         self.failed += other.failed;
         self.not_run.extend(other.not_run);
+    }
+
+    /// Prints it, and fails if a test did. The line with the counts comes last, for programs.
+    pub(crate) fn report(self) -> Result<()> {
+        let Outcome { passed, failed, not_run } = self;
+        for line in &not_run {
+            println!("not run: {line}");
+        }
+        if failed > 0 {
+            println!("some tests failed; their output is above");
+        }
+        println!("{passed} passed, {failed} failed");
+        if failed == 0 { Ok(()) } else { Err(Failure::reported()) }
     }
 }
 

@@ -33,12 +33,7 @@ pub(crate) fn python(workspace: &Workspace) -> Result<()> {
     if let Err(reason) = crate::applets::build(workspace, &["video".to_owned()]) {
         println!("{reason}");
     }
-    let Outcome { passed, failed, not_run } = test(workspace)?;
-    for line in &not_run {
-        println!("not run: {line}");
-    }
-    println!("{passed} passed, {failed} failed");
-    if failed == 0 { Ok(()) } else { Err(Failure::told()) }
+    test(workspace)?.report()
 }
 
 /// Installs the package and runs its tests; the applets must have been built.

@@ -45,7 +45,7 @@ pub(crate) fn build(workspace: &Workspace, packages: &[&str]) -> Result<PathBuf>
 }
 
 /// The target that the compiler runs on.
-fn host() -> Result<String> {
+pub(crate) fn host() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let text = output(Command::new(rustc).arg("-vV"))?;
     let text = String::from_utf8_lossy(&text);

@@ -28,29 +28,16 @@ const APPLET_TIMEOUT_S: u32 = 10 * 60;
 /// All checks, then all tests; reports both.
 pub(crate) fn ci(workspace: &Workspace) -> Result<()> {
     let lint = lint(workspace);
-    let tested = run_all(workspace);
+    let mut tested = run_all(workspace);
     if let Err(failure) = &lint {
         println!("lint: {failure}");
     }
-    // A person looks at the end for the reason, a machine for the two numbers.
-    close(tested, u64::from(lint.is_err()))
+    tested.failed += u64::from(lint.is_err());
+    tested.report()
 }
 
 pub(crate) fn test(workspace: &Workspace) -> Result<()> {
-    close(run_all(workspace), 0)
-}
-
-fn close(outcome: Outcome, failed_before: u64) -> Result<()> {
-    let Outcome { passed, failed, not_run } = outcome;
-    let failed = failed + failed_before;
-    for line in &not_run {
-        println!("not run: {line}");
-    }
-    if failed > 0 {
-        println!("not everything passed; what failed is further up");
-    }
-    println!("{passed} passed, {failed} failed");
-    if failed == 0 { Ok(()) } else { Err(Failure::told()) }
+    run_all(workspace).report()
 }
 
 fn run_all(workspace: &Workspace) -> Outcome {

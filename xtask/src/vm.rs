@@ -5,6 +5,8 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use clap::Args;
+
 use crate::applets;
 use crate::command::{cargo, run, with_timeout};
 use crate::failure::Result;
@@ -19,13 +21,24 @@ const BUILD_TIMEOUT_S: u32 = 20 * 60;
 /// Of a long run; an ordinary one takes minutes.
 const LAB_TIMEOUT_S: u32 = 6 * 60 * 60;
 
-/// `cargo xtask vm [OPTION]...`; the options are those of the lab's own command line.
-pub(crate) fn vm(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+/// Arguments of `cargo xtask vm`.
+#[derive(Args)]
+// `--help` is the lab's, too.
+#[command(disable_help_flag = true)]
+pub(crate) struct Arguments {
+    /// Options of the lab: --long (40 failures of each kind), --only FAILURE, --canary,
+    /// --run PROGRAM [ARGUMENT]... (a program of your choice in the machine)
+    #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) options: Vec<String>,
+}
+
+/// Builds the lab and runs it.
+pub(crate) fn vm(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     applets::build(workspace, &[APPLET.to_owned()])?;
     run(&mut with_timeout(cargo(&workspace.root).args(["build", "-p", PACKAGE]), BUILD_TIMEOUT_S))?;
     let mut words = lab(workspace).into_iter();
     let mut command = std::process::Command::new(words.next().unwrap_or_default());
-    command.args(words).args(arguments);
+    command.args(words).args(&arguments.options);
     run(&mut with_timeout(&command, LAB_TIMEOUT_S))
 }
 

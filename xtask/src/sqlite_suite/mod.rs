@@ -12,8 +12,11 @@ mod files;
 mod list;
 mod programs;
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+use clap::Args;
 
 use crate::failure::{Failure, Result};
 use crate::outcome::Outcome;
@@ -22,24 +25,30 @@ use crate::workspace::Workspace;
 use files::{Ran, Runner, Way};
 use list::{Listed, PASSING, REASONS, Verdict};
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Wishes {
-    /// SQLite as it is, for comparison.
-    stock: bool,
-    /// New passers go into the list.
-    write: bool,
-    only: Vec<String>,
+/// Arguments of `cargo xtask sqlite-suite`.
+#[derive(Args, Default)]
+pub(crate) struct Arguments {
+    /// Runs SQLite without our VFS, for comparison
+    #[arg(long)]
+    pub(crate) stock: bool,
+    /// Adds what passes to the list that never shrinks
+    #[arg(long, conflicts_with = "stock")]
+    pub(crate) write: bool,
+    /// Runs this test file, such as select1; may be given several times
+    #[arg(long, value_name = "FILE", value_parser = file_name)]
+    pub(crate) only: Vec<String>,
 }
 
-/// `cargo xtask sqlite-suite [--stock] [--write] [--only FILE]...`.
-pub(crate) fn sqlite_suite(workspace: &Workspace, arguments: &[String], usage: &str) -> Result<()> {
-    let wishes = read(arguments).map_err(|text| Failure::usage(text, usage))?;
-    if let Some(missing) = missing(workspace) {
-        return Err(Failure::new(missing));
+fn file_name(text: &str) -> std::result::Result<String, Infallible> {
+    Ok(text.trim_end_matches(".test").to_owned())
+}
+
+/// Runs the suite and prints what it came to.
+pub(crate) fn sqlite_suite(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+    match missing(workspace) {
+        Some(missing) => Err(Failure::new(missing)),
+        None => run(workspace, arguments)?.report(),
     }
-    let outcome = run(workspace, &wishes)?;
-    println!("{} passed, {} failed", outcome.passed, outcome.failed);
-    if outcome.failed == 0 { Ok(()) } else { Err(Failure::told()) }
 }
 
 /// What this machine lacks for it.
@@ -61,51 +70,32 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
             let not_run = vec![format!("SQLite's own test suite: {missing}")];
             Ok(Outcome { not_run, ..Outcome::default() })
         }
-        None => run(workspace, &Wishes::default()),
+        None => run(workspace, &Arguments::default()),
     }
 }
 
-fn read(arguments: &[String]) -> std::result::Result<Wishes, String> {
-    let mut wishes = Wishes::default();
-    let mut arguments = arguments.iter();
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--stock" => wishes.stock = true,
-            "--write" => wishes.write = true,
-            "--only" => {
-                let name = arguments.next().ok_or("--only needs a file's name, such as select1")?;
-                wishes.only.push(name.trim_end_matches(".test").to_owned());
-            }
-            other => return Err(format!("`sqlite-suite` does not know `{other}`")),
-        }
-    }
-    if wishes.stock && wishes.write {
-        return Err("the list is that of our VFS; leave out --stock or --write".to_owned());
-    }
-    Ok(wishes)
-}
-
-fn run(workspace: &Workspace, wishes: &Wishes) -> Result<Outcome> {
+fn run(workspace: &Workspace, arguments: &Arguments) -> Result<Outcome> {
     let built = build::build(workspace)?;
-    let vfs = if wishes.stock { None } else { Some(build::vfs(workspace, &built, build::Profile::Debug)?) };
+    let vfs =
+        if arguments.stock { None } else { Some(build::vfs(workspace, &built, build::Profile::Debug)?) };
     let logs =
-        workspace.target.join("sqlite").join("logs").join(if wishes.stock { "stock" } else { "holdfast" });
+        workspace.target.join("sqlite").join("logs").join(if arguments.stock { "stock" } else { "holdfast" });
     let runner = Runner { built: &built, vfs: vfs.as_deref(), logs };
     let mut files = files::selection(&built)?;
-    if !wishes.only.is_empty() {
-        files.retain(|file| wishes.only.contains(&files::name_of(file)));
+    if !arguments.only.is_empty() {
+        files.retain(|file| arguments.only.contains(&files::name_of(file)));
     }
     if files.is_empty() {
         return Err(Failure::new("no file of SQLite's selection has such a name"));
     }
     let started = Instant::now();
-    let told = |ran: &Ran| {
+    let show = |ran: &Ran| {
         if let Some(why) = &ran.failed {
             println!("{}: {why}", ran.name);
         }
     };
-    let listed = if wishes.stock { Listed::default() } else { list::read(&workspace.root)? };
-    let ran = runner.run(&files, &|name| listed.get(name).copied().unwrap_or_default(), &told)?;
+    let listed = if arguments.stock { Listed::default() } else { list::read(&workspace.root)? };
+    let ran = runner.run(&files, &|name| listed.get(name).copied().unwrap_or_default(), &show)?;
     let passed = ran.iter().filter(|ran| ran.failed.is_none()).count();
     let tests: u64 = ran.iter().map(|ran| ran.tests).sum();
     println!(
@@ -116,11 +106,11 @@ fn run(workspace: &Workspace, wishes: &Wishes) -> Result<Outcome> {
         ran.iter().filter(|ran| ran.failed.is_none() && ran.way == Way::Released).count(),
         started.elapsed().as_secs_f64()
     );
-    let mut outcome = match wishes.stock {
+    let mut outcome = match arguments.stock {
         true => Outcome { passed: passed as u64, failed: (ran.len() - passed) as u64, ..Outcome::default() },
-        false => judged(workspace, &runner, (&files, &listed), ran, wishes)?,
+        false => judged(workspace, &runner, (&files, &listed), ran, arguments)?,
     };
-    if wishes.only.is_empty() {
+    if arguments.only.is_empty() {
         for (name, failed) in programs::run(&runner, &built)? {
             outcome.passed += u64::from(failed.is_none());
             outcome.failed += u64::from(failed.is_some());
@@ -139,11 +129,11 @@ fn judged(
     runner: &Runner<'_>,
     (files, listed): (&[PathBuf], &Listed),
     mut ran: Vec<Ran>,
-    wishes: &Wishes,
+    arguments: &Arguments,
 ) -> Result<Outcome> {
     let first = Verdict::of(&ran, listed);
     // What is to be written is tried in the other way, too.
-    let more = if wishes.write { first.failing } else { Vec::new() };
+    let more = if arguments.write { first.failing } else { Vec::new() };
     let again = first.lost.into_iter().map(|name| {
         let way = listed.get(&name).copied().unwrap_or_default();
         (name, way)
@@ -167,7 +157,7 @@ fn judged(
     if !verdict.gained.is_empty() {
         let names: Vec<&str> = verdict.gained.iter().map(|(name, _)| name.as_str()).collect();
         println!("pass, and are not in {PASSING}: {}", names.join(" "));
-        if wishes.write {
+        if arguments.write {
             list::add(&workspace.root, listed, &verdict.gained)?;
         }
     }
@@ -177,18 +167,4 @@ fn judged(
 
 fn version(source: &Path) -> String {
     std::fs::read_to_string(source.join("VERSION")).unwrap_or_default().trim().to_owned()
-}
-
-#[cfg(test)]
-mod unit {
-    use super::*;
-
-    #[test]
-    fn wishes_are_read_and_the_list_is_not_written_from_a_run_without_the_vfs() {
-        let read = |text: &str| read(&text.split(' ').map(str::to_owned).collect::<Vec<_>>());
-        let wishes = read("--only select1.test --only wal --write").unwrap();
-        assert_eq!(wishes, Wishes { stock: false, write: true, only: vec!["select1".into(), "wal".into()] });
-        assert!(read("--stock").unwrap().stock && read("--stock --write").is_err());
-        assert!(read("--only").is_err() && read("--all").is_err());
-    }
 }
