@@ -9,8 +9,6 @@
 //!   directory is opened once, so what was checked is what is used.
 //! - A file appears whole or not at all, and is never changed: it is replaced or unlinked, so what is mapped
 //!   stays what it was. A damaged one is compiled over.
-//! - The checksum is taken once in every boot, as long as the file's change time stays the same
-//!   ([`crate::stamped`]).
 //! - Without a usable directory an applet is compiled anew on every run; nothing else changes.
 
 use std::fs::File;
@@ -27,7 +25,6 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
 use crate::compiler::Artefact;
 use crate::program;
-use crate::stamped;
 
 /// What a file ends with, after the code (which has to start where pages do): this, and the code's XXH3-64,
 /// seeded by the file's name.
@@ -49,10 +46,6 @@ pub(crate) struct CodeCache {
 /// One applet's place in the cache.
 pub(crate) struct Entry {
     name: String,
-    /// The applet's SHA-256.
-    pub(crate) applet: [u8; 32],
-    /// What tells the settings apart that it was compiled with.
-    pub(crate) settings: u64,
 }
 
 impl CodeCache {
@@ -73,24 +66,14 @@ impl CodeCache {
         })
     }
 
-    /// The place of the program with this SHA-256, compiled by this engine. The program's part of the name has to withstand somebody
-    /// who looks for a second program of the same name: hence SHA-256.
+    /// The place of the program with this SHA-256, compiled by this engine. SHA-256, because an
+    /// attacker may search for a second program with the same name.
     pub(crate) fn entry(&self, engine: &Engine, program: [u8; 32]) -> Entry {
         let mut settings = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut settings);
-        self.entry_of(settings.finish(), program)
-    }
-
-    /// The place of the applet with this SHA-256, compiled with these settings.
-    pub(crate) fn entry_of(&self, settings: u64, applet: [u8; 32]) -> Entry {
-        let mut name: String = applet.iter().map(|byte| format!("{byte:02x}")).collect();
-        name.push_str(&format!("-{settings:016x}.{SUFFIX}"));
-        Entry { name, applet, settings }
-    }
-
-    /// A file that is kept here, if there is one of this user's.
-    pub(crate) fn open_file(&self, name: &str) -> Option<File> {
-        self.directory.open_own(name).ok()
+        let mut name: String = program.iter().map(|byte| format!("{byte:02x}")).collect();
+        name.push_str(&format!("-{:016x}.{SUFFIX}", settings.finish()));
+        Entry { name }
     }
 
     /// Removes the oldest files while there is too much.
@@ -104,7 +87,7 @@ impl CodeCache {
                 let _ = self.directory.remove(file.path());
             }
         }
-        files.retain(|file| has(file, SUFFIX) || has(file, stamped::SUFFIX));
+        files.retain(|file| has(file, SUFFIX));
         files.sort_by_key(|file| file.modified);
         let mut total: u64 = files.iter().map(|file| file.bytes).sum();
         for file in files {
@@ -121,7 +104,9 @@ impl CodeCache {
     pub(crate) fn keep(&self, entry: &Entry, module: &Module) {
         let Ok(code) = module.serialize() else { return };
         let sum = xxh3_64_with_seed(&code, entry.seed());
-        self.put(&entry.name, &[&code, MAGIC, &sum.to_le_bytes()]);
+        self.put(&entry.name, |file| {
+            [&code[..], MAGIC, &sum.to_le_bytes()].iter().try_for_each(|part| file.write_all(part))
+        });
     }
 
     /// The same for code that another process has compiled; it is copied without being held in memory.
@@ -131,7 +116,7 @@ impl CodeCache {
             return;
         }
         let Ok(sum) = sum_of(&artefact.file, artefact.code_bytes, entry.seed()) else { return };
-        self.put_with(&entry.name, |file| {
+        self.put(&entry.name, |file| {
             let mut code = artefact.file.try_clone()?;
             code.rewind()?;
             if io::copy(&mut code.take(artefact.code_bytes), file)? != artefact.code_bytes {
@@ -143,11 +128,7 @@ impl CodeCache {
     }
 
     /// Makes or replaces a file, whole or not at all.
-    pub(crate) fn put(&self, name: &str, parts: &[&[u8]]) {
-        self.put_with(name, |file| parts.iter().try_for_each(|part| file.write_all(part)));
-    }
-
-    fn put_with(&self, name: &str, write: impl FnOnce(&mut File) -> io::Result<()>) {
+    fn put(&self, name: &str, write: impl FnOnce(&mut File) -> io::Result<()>) {
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
         // A name that no other thread, and no process of another PID name space, uses at the same time: two
         // writers of one file could give one applet the code of another.
@@ -169,26 +150,19 @@ impl Entry {
         xxh3_64(self.name.as_bytes())
     }
 
-    /// Its file, if there is one.
-    pub(crate) fn open(&self, cache: &CodeCache) -> Option<File> {
-        cache.open_file(&self.name)
-    }
-
-    /// The compiled program and its file, if a whole one is there that this engine can use.
-    pub(crate) fn load(&self, cache: &CodeCache, engine: &Engine) -> Option<(Module, File)> {
-        let file = self.open(cache)?;
-        let again = file.try_clone().ok()?;
+    /// The compiled program, if a whole one is there that this engine can use.
+    pub(crate) fn load(&self, cache: &CodeCache, engine: &Engine) -> Option<Module> {
+        let file = cache.directory.open_own(&self.name).ok()?;
         let is_whole = is_whole(&file, self.seed()).ok()?;
         // SAFETY: it is whole.
-        let module = is_whole.then(|| unsafe { map(engine, file) })??;
-        Some((module, again))
+        is_whole.then(|| unsafe { map(engine, file) })?
     }
 }
 
 /// Maps compiled code.
 ///
 /// # Safety
-/// `file` must be one of the cache, and its checksum must be right, or have been while its stamp was the same; or what
+/// `file` must be one of the cache whose checksum is right, or what
 /// [`crate::compiler::compile`] returned.
 pub(crate) unsafe fn map(engine: &Engine, file: File) -> Option<Module> {
     // SAFETY: the bytes are what `keep` wrote, that is, what wasmtime serialised: the checksum says that they

@@ -15,7 +15,6 @@ use crate::layout::LINEAR_MEMORY_BYTES;
 use crate::limits::{CompileIn, Limits};
 use crate::linear_memory::Creator;
 use crate::program::Program;
-use crate::stamped::{self, Stamped};
 
 /// Inaccessible address space after a linear memory: compiled code needs no bounds check for accesses with
 /// a constant offset below this.
@@ -34,17 +33,8 @@ pub(crate) struct Loaded {
     pub(crate) compiled: bool,
 }
 
-/// Whether an engine can compile. One that only loads is ready sooner.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Compiler {
-    With {
-        /// Whether it compiles functions in several threads.
-        is_parallel: bool,
-    },
-    Without,
-}
-
-pub(crate) fn create(count_fuel: bool, compiler: Compiler) -> Result<Engine, WasmError> {
+/// Creates an engine; with `is_parallel` it compiles functions in several threads.
+pub(crate) fn create(count_fuel: bool, is_parallel: bool) -> Result<Engine, WasmError> {
     let mut config = Config::new();
     config
         .with_host_memory(Arc::new(Creator))
@@ -61,13 +51,9 @@ pub(crate) fn create(count_fuel: bool, compiler: Compiler) -> Result<Engine, Was
         .wasm_multi_memory(false)
         .wasm_memory64(false)
         // Only debuggers and profilers read it, and registering it costs start-up time.
-        .native_unwind_info(false);
-    match compiler {
-        Compiler::With { is_parallel } => {
-            config.cranelift_opt_level(OptLevel::Speed).parallel_compilation(is_parallel)
-        }
-        Compiler::Without => config.enable_compiler(false),
-    };
+        .native_unwind_info(false)
+        .cranelift_opt_level(OptLevel::Speed)
+        .parallel_compilation(is_parallel);
     Engine::new(&config)
         .map_err(|error| WasmError::Host { step: "create the engine", reason: format!("{error:#}") })
 }
@@ -81,28 +67,17 @@ pub(crate) fn load(
 ) -> Result<Loaded, WasmError> {
     let count_fuel = limits.fuel.is_some();
     let started = Instant::now();
-    let mut create = |compiler| {
-        let started = Instant::now();
-        let engine = create(count_fuel, compiler);
-        *engine_time += started.elapsed();
-        engine
-    };
-    if let Some(stamped) = cache.and_then(|cache| Stamped::find(cache, count_fuel, program)) {
-        let engine = create(Compiler::Without)?;
-        if let Some(module) = stamped.load(&engine) {
-            return Ok(Loaded { engine, module, compiled: false });
-        }
-    }
-    // The host's engine knows the compiler's settings, which name the code; only [`CompileIn::ThisProcess`] compiles in it.
-    let engine = create(Compiler::With { is_parallel: true })?;
+    // The engine of the host names the code by the compiler's settings; only
+    // [`CompileIn::ThisProcess`] compiles in it.
+    let engine = create(count_fuel, true)?;
+    *engine_time = started.elapsed();
     let entry = match cache {
         Some(cache) => Some(cache.entry(&engine, program.sha256()?)),
         None => None,
     };
     if let (Some(cache), Some(entry)) = (cache, &entry)
-        && let Some((module, file)) = entry.load(cache, &engine)
+        && let Some(module) = entry.load(cache, &engine)
     {
-        stamped::keep(cache, count_fuel, program, entry, &file);
         return Ok(Loaded { engine, module, compiled: false });
     }
     let source = program.source()?;

@@ -42,8 +42,6 @@ mod names;
 mod program;
 mod run;
 mod serving;
-#[allow(unsafe_code, reason = "loads compiled code whose file has not changed since its checksum was taken")]
-mod stamped;
 mod state;
 mod stdio;
 mod ticker;

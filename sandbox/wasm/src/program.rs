@@ -79,8 +79,8 @@ impl Source {
 }
 
 impl Program {
-    /// Opens a `.wasm` or `.wat` file. A binary module in an ordinary file is read only when it turns out that
-    /// it has to be compiled; it should not be changed before that, and a change is noticed.
+    /// Opens a `.wasm` or `.wat` file. A binary module in an ordinary file is read only when it
+    /// is loaded; it should not be changed before that, and a change is noticed.
     ///
     /// # Errors
     /// [`WasmError::CannotRead`], [`WasmError::Invalid`] for a file that is too large, and what
@@ -183,14 +183,6 @@ impl Program {
                 room_for(bytes.len() as u64)?;
                 copy(Path::new(&self.name), bytes.as_slice(), !bytes.starts_with(MAGIC))
             }
-        }
-    }
-
-    /// The file of a module and its stamp when it was opened.
-    pub(crate) fn file(&self) -> Option<(&File, FileStamp)> {
-        match &self.code {
-            Code::Bytes(_) | Code::Copied(_) => None,
-            Code::File { file, stamp, .. } => Some((file, *stamp)),
         }
     }
 }

@@ -21,7 +21,7 @@ use holdfast_sys::worker::{self, Limits};
 use super::policy;
 use super::report;
 use super::stages::{self, Refusal};
-use crate::engine::{self, Compiler};
+use crate::engine;
 
 /// The environment variable of a request.
 pub(crate) const REQUEST: &str = "HOLDFAST_COMPILE_REQUEST";
@@ -172,7 +172,7 @@ fn compile(request: &Request, files: &Files) -> Result<Vec<u8>, Refusal> {
     // Where no threads can be had (`ulimit -u`) one does all the work.
     let is_parallel = request.threads > 1
         && rayon::ThreadPoolBuilder::new().num_threads(request.threads).build_global().is_ok();
-    let engine = engine::create(request.count_fuel, Compiler::With { is_parallel })
+    let engine = engine::create(request.count_fuel, is_parallel)
         .map_err(|error| cannot("create the engine", error.to_string()))?;
     engine.precompile_module(&binary).map_err(|error| stages::failure(&error))
 }
