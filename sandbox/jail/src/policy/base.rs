@@ -11,8 +11,8 @@
 
 use libc::{EINVAL, ENOSYS, MAP_ANONYMOUS, MAP_PRIVATE, SIGABRT};
 
-use super::Action::{Allow, Ask, Errno};
-use super::{
+use super::rule::Action::{Allow, Ask, Errno};
+use super::rule::{
     Comparison, Condition, MAP_TYPES, NOT_EXECUTABLE, Operand, PRIVATE_FILE, Question, Rule, SHARED_FILE,
     SYNCHRONOUS_FILE, Width, at_most, bits, is, is_double, is_itself, plain, rule,
 };

@@ -11,8 +11,8 @@
 
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, FIONBIO, FIONREAD};
 
-use super::Action::Allow;
-use super::{Condition, NOT_EXECUTABLE, PRIVATE_FILE, Rule, is, own_descriptor, plain, rule};
+use super::rule::Action::Allow;
+use super::rule::{Condition, NOT_EXECUTABLE, PRIVATE_FILE, Rule, is, own_descriptor, plain, rule};
 
 const OWN: &[Condition] = &[own_descriptor(0)];
 const OPENED: &str = "a file that it opened";

@@ -8,9 +8,9 @@
 
 use libc::{EINVAL, EPERM, RENAME_EXCHANGE, RENAME_NOREPLACE};
 
-use super::Action::{Allow, Errno};
 use super::modes::{is_ordinary, makes_no_file};
-use super::{Condition, Rule, bits, own_descriptor, plain, rule};
+use super::rule::Action::{Allow, Errno};
+use super::rule::{Condition, Rule, bits, own_descriptor, plain, rule};
 
 const OWN: &[Condition] = &[own_descriptor(0)];
 const THERE: &str = "what is there in granted directories; without a file to make, no mode counts";

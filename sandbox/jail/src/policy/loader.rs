@@ -7,8 +7,8 @@
 
 use libc::{ENOENT, ENOSYS, O_ACCMODE, O_APPEND, O_CREAT, O_TRUNC, PROT_EXEC, PROT_WRITE};
 
-use super::Action::{Allow, Ask, Errno};
-use super::{
+use super::rule::Action::{Allow, Ask, Errno};
+use super::rule::{
     Comparison, Condition, Operand, PRIVATE_FILE, Question, Rule, SHARED_FILE, When, Width, bits, during, is,
     own_descriptor, plain, rule,
 };

@@ -13,7 +13,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::{Condition, bits};
+use super::rule::{Condition, bits};
 
 /// Set-user-ID, set-group-ID and sticky: what no mode may have.
 pub const SPECIAL_BITS: u64 = 0o7000;

@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use super::Action::Allow;
-use super::{Rule, is, rule};
+use super::rule::Action::Allow;
+use super::rule::{Rule, is, rule};
 
 pub(super) const RULES: &[Rule] = &[
     rule(libc::SYS_write, &[is(0, 1)], Allow, "standard output; the supervisor bounds it"),

@@ -4,8 +4,8 @@
 
 #![forbid(unsafe_code)]
 
-use super::Action::Allow;
-use super::{Rule, own_descriptor, plain, rule};
+use super::rule::Action::Allow;
+use super::rule::{Rule, own_descriptor, plain, rule};
 
 const REASON: &str = "tells of the loader's files and of what was granted";
 const WITHIN: &str = "a directory of its own root; paths are looked up within that, wherever they begin";

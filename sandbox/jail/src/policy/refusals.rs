@@ -11,8 +11,8 @@ use libc::{
     EACCES, EAGAIN, ECHILD, EINVAL, EMFILE, ENOENT, ENOLCK, ENOSYS, ENOTSOCK, ENOTSUP, ENOTTY, EPERM, ESPIPE,
 };
 
-use super::Action::{Ask, Errno};
-use super::{Question, Rule, at_most, is, own_descriptor, plain, rule};
+use super::rule::Action::{Ask, Errno};
+use super::rule::{Question, Rule, at_most, is, own_descriptor, plain, rule};
 
 const SEALED: &str = "questions about paths end with the loading";
 const CHANGES: &str = "no directory was granted in which there could be changes";

@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use super::Action::Ask;
-use super::{Comparison, Condition, Operand, Question, Rule, Width, rule};
+use super::rule::Action::Ask;
+use super::rule::{Comparison, Condition, Operand, Question, Rule, Width, rule};
 
 /// What makes a thread a thread: it shares all that threads share.
 const THREAD: u64 = (libc::CLONE_VM
