@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use holdfast_crossings::Mark;
 
-use crate::error::JailError;
-use crate::jailed::Jailed;
-use crate::layers::{Layer, Layers, Weakness};
+use crate::layers::{Layer, Layers};
 use crate::limits::JailLimits;
 use crate::policy::Policy;
 
@@ -188,14 +186,6 @@ impl Jail {
         self
     }
 
-    /// Which of the wanted layers this machine cannot give to the program, without starting it.
-    ///
-    /// # Errors
-    /// `Program` and `NotNative` for what is no program; `Unconfined` and others as of [`Jail::spawn`].
-    pub fn missing(&self) -> Result<Vec<Weakness>, JailError> {
-        crate::setup::missing(self)
-    }
-
     /// Behaves as if the machine did not have a layer. For tests.
     #[doc(hidden)]
     pub fn mask(mut self, layer: Layer) -> Jail {
@@ -208,15 +198,6 @@ impl Jail {
     pub fn fail_step(mut self, step: usize) -> Jail {
         self.failing_step = Some(step);
         self
-    }
-
-    /// Starts it, and returns once it is the program that runs.
-    ///
-    /// # Errors
-    /// [`JailError`]; the program has not run a single instruction then, unless it is `Host` about a thread for its
-    /// output: that is noticed last, and ends it.
-    pub fn spawn(self) -> Result<Jailed, JailError> {
-        crate::jailed::spawn(self)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The handle of a running program.
+//! Starting a program in its jail, and the handle of one that runs.
 
 #![forbid(unsafe_code)]
 
@@ -26,9 +26,24 @@ pub struct Jailed {
     weaker: Vec<Weakness>,
 }
 
-pub(crate) fn spawn(jail: Jail) -> Result<Jailed, JailError> {
-    let Started { inmate, weaker } = setup::start(jail)?;
-    Ok(Jailed { inmate, weaker })
+impl Jail {
+    /// Which of the wanted layers this machine cannot give to the program, without starting it.
+    ///
+    /// # Errors
+    /// `Program` and `NotNative` for what is no program; `Unconfined` and others as of [`Jail::spawn`].
+    pub fn missing(&self) -> Result<Vec<Weakness>, JailError> {
+        setup::missing(self)
+    }
+
+    /// Starts it, and returns once it is the program that runs.
+    ///
+    /// # Errors
+    /// [`JailError`]; the program has not run a single instruction then, unless it is `Host` about a thread for its
+    /// output: that is noticed last, and ends it.
+    pub fn spawn(self) -> Result<Jailed, JailError> {
+        let Started { inmate, weaker } = setup::start(self)?;
+        Ok(Jailed { inmate, weaker })
+    }
 }
 
 impl Jailed {
