@@ -12,7 +12,7 @@ use crate::error::JailError;
 use crate::jail::{Access, Jail, PathGrant};
 use crate::layers::{Layer, Layers, Weakness};
 use crate::machine::{Machine, NOBODY, Refusal};
-use crate::program::Program;
+use crate::program::ElfProgram;
 
 /// The layers that this jail is going to have.
 pub(crate) struct Chosen {
@@ -24,7 +24,7 @@ pub(crate) struct Chosen {
 }
 
 /// Decides which layers there will be.
-pub(crate) fn choose(jail: &Jail, machine: &Machine, program: &Program) -> Result<Chosen, JailError> {
+pub(crate) fn choose(jail: &Jail, machine: &Machine, program: &ElfProgram) -> Result<Chosen, JailError> {
     let mut chosen = Chosen {
         layers: jail.layers,
         weaker: Vec::new(),
@@ -94,7 +94,7 @@ fn reading_within_writing(grants: &[PathGrant]) -> Option<&PathGrant> {
 }
 
 /// Whether this machine has a layer.
-fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &Program) -> Result<(), Refusal> {
+fn offered(layer: Layer, jail: &Jail, machine: &Machine, program: &ElfProgram) -> Result<(), Refusal> {
     match layer {
         Layer::Mounts => machine.mounts.clone(),
         Layer::Processes => machine.processes.clone(),
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn an_old_landlock_is_used_and_told_and_strict_refuses_it() {
         let path = std::env::current_exe().unwrap();
-        let program = Program::open(&path).unwrap();
+        let program = ElfProgram::open(&path).unwrap();
         let mut machine = Machine::look();
         machine.landlock = Ok(3);
         let jail = || Jail::new(&path).layers(Layers::none().with(Layer::Landlock));

@@ -25,7 +25,7 @@ use crate::jail::{Jail, JailStdio};
 use crate::layers::Layer;
 use crate::machine::{IPC, Machine, NOBODY};
 use crate::policy::{Given, Policy};
-use crate::program::Program;
+use crate::program::ElfProgram;
 use crate::resources;
 use crate::root;
 use crate::ruleset;
@@ -43,7 +43,7 @@ pub(crate) struct Prepared {
 pub(crate) fn prepare(
     jail: &mut Jail,
     machine: &Machine,
-    program: &Program,
+    program: &ElfProgram,
     chosen: &Chosen,
     policy: Policy,
 ) -> Result<Prepared, JailError> {

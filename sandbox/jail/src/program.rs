@@ -1,6 +1,7 @@
-//! The program's file: that it is a native program, and which loader it wants.
+//! The program's file: whether it is a native program, the loader that it names, and its notes.
 //!
-//! The file is the program's author's, so nothing in it is believed further than to refuse it.
+//! Invariants: the file is untrusted input, so it can only cause a refusal. A note decides nothing
+//! about what the program may do, and reading the notes costs little whatever the file contains.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +13,6 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::JailError;
-use crate::note;
 
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
@@ -31,6 +31,12 @@ pub(crate) const LIBRARY_DIRECTORIES: [&str; 6] =
 /// Files that loaders read.
 pub(crate) const LOADER_FILES: [&str; 2] = ["/etc/ld.so.cache", "/etc/ld-musl-x86_64.path"];
 
+/// Bytes of one segment of notes that are looked at.
+const NOTES_BYTES_MAX: u64 = 64 << 10;
+/// Notes that are looked at.
+const NOTES_MAX: usize = 256;
+const NOTE_HEAD_BYTES: usize = 12;
+
 const BROKEN: &str = "an ELF file with a broken header";
 
 /// An entry of the table of segments.
@@ -42,7 +48,7 @@ struct Segment {
 
 /// An opened program.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct ElfProgram {
     pub(crate) file: File,
     pub(crate) path: PathBuf,
     /// It needs a loader, and so libraries.
@@ -51,8 +57,8 @@ pub(crate) struct Program {
     pub(crate) for_everybody: bool,
 }
 
-impl Program {
-    pub(crate) fn open(path: &Path) -> Result<Program, JailError> {
+impl ElfProgram {
+    pub(crate) fn open(path: &Path) -> Result<ElfProgram, JailError> {
         let cannot = |source| JailError::Program { path: path.to_owned(), source };
         let not = |what| JailError::NotNative { path: path.to_owned(), what };
         // Does not wait for whoever may be at the other end of a pipe; of a file it means nothing.
@@ -87,7 +93,7 @@ impl Program {
             return Err(cannot(std::io::Error::new(PermissionDenied, "it is not executable")));
         }
         let for_everybody = metadata.mode() & 0o005 == 0o005;
-        Ok(Program { file, path: path.to_owned(), is_dynamic: interpreter.is_some(), for_everybody })
+        Ok(ElfProgram { file, path: path.to_owned(), is_dynamic: interpreter.is_some(), for_everybody })
     }
 
     /// Its segments of notes, each with the alignment of what is in it; those that are too long or cut off are left out.
@@ -98,7 +104,7 @@ impl Program {
         }
         let found = segments(&self.file, &header, NOTES).unwrap_or_default();
         let read = found.iter().filter_map(|segment| {
-            let bytes = content(&self.file, segment, note::SEGMENT_BYTES_MAX)?;
+            let bytes = content(&self.file, segment, NOTES_BYTES_MAX)?;
             Some((bytes, if segment.alignment == 8 { 8 } else { 4 }))
         });
         read.collect()
@@ -149,13 +155,59 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
+/// One note of an ELF program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ElfNote {
+    /// The organisation or tool that defines its meaning, without the NUL at the end.
+    pub owner: Vec<u8>,
+    /// Its type, among the notes of this owner.
+    pub kind: u32,
+    /// Its bytes; their meaning depends on owner and kind.
+    pub content: Vec<u8>,
+}
+
+/// The notes of a program's file, in its order. What is broken ends them.
+///
+/// # Errors
+/// Those of a file that is no native program.
+pub fn notes(path: &Path) -> Result<Vec<ElfNote>, JailError> {
+    let mut found = Vec::new();
+    for (bytes, alignment) in ElfProgram::open(path)?.note_segments() {
+        parse_notes(&bytes, alignment, &mut found);
+    }
+    Ok(found)
+}
+
+/// System V Application Binary Interface, "Note Section"; an alignment of 8 is that of newer linkers' properties.
+fn parse_notes(mut bytes: &[u8], alignment: usize, found: &mut Vec<ElfNote>) {
+    while let Some((head, rest)) = bytes.split_first_chunk::<NOTE_HEAD_BYTES>()
+        && found.len() < NOTES_MAX
+    {
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (owner_bytes, content_bytes) = (word(0) as usize, word(4) as usize);
+        let content_at = (NOTE_HEAD_BYTES + owner_bytes).next_multiple_of(alignment) - NOTE_HEAD_BYTES;
+        let (Some(owner), Some(content)) = (
+            rest.get(..owner_bytes),
+            content_at.checked_add(content_bytes).and_then(|end| rest.get(content_at..end)),
+        ) else {
+            return;
+        };
+        let owner = owner.strip_suffix(b"\0").unwrap_or(owner).to_vec();
+        found.push(ElfNote { owner, kind: word(8), content: content.to_vec() });
+        let end =
+            (NOTE_HEAD_BYTES + content_at + content_bytes).next_multiple_of(alignment) - NOTE_HEAD_BYTES;
+        bytes = rest.get(end..).unwrap_or_default();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn this_test_is_a_dynamic_program() {
-        let program = Program::open(&std::env::current_exe().unwrap()).unwrap();
+        let program = ElfProgram::open(&std::env::current_exe().unwrap()).unwrap();
         assert!(program.is_dynamic);
     }
 
@@ -165,7 +217,7 @@ mod tests {
         let refused = |name: &str, bytes: &[u8]| {
             let path = directory.path().join(name);
             std::fs::write(&path, bytes).unwrap();
-            matches!(Program::open(&path), Err(JailError::NotNative { .. }))
+            matches!(ElfProgram::open(&path), Err(JailError::NotNative { .. }))
         };
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(refused("script", b"#!/bin/sh\n"));
@@ -174,8 +226,8 @@ mod tests {
         let mut other_machine = own[..4096].to_vec();
         other_machine[18] = 183;
         assert!(refused("aarch64", &other_machine));
-        assert!(matches!(Program::open(directory.path()), Err(JailError::NotNative { .. })));
-        let missing = Program::open(&directory.path().join("missing"));
+        assert!(matches!(ElfProgram::open(directory.path()), Err(JailError::NotNative { .. })));
+        let missing = ElfProgram::open(&directory.path().join("missing"));
         assert!(matches!(missing, Err(JailError::Program { .. })));
     }
 
@@ -185,7 +237,7 @@ mod tests {
         let path = directory.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
-        std::thread::spawn(move || tell.send(Program::open(&path).map(drop)));
+        std::thread::spawn(move || tell.send(ElfProgram::open(&path).map(drop)));
         let opened = told.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for a writer");
         assert!(matches!(opened, Err(JailError::NotNative { .. })), "{opened:?}");
     }
@@ -199,6 +251,62 @@ mod tests {
         bytes[at..at + 12].copy_from_slice(b"/root/.ssh/x");
         let path = directory.path().join("reads");
         std::fs::write(&path, bytes).unwrap();
-        assert!(matches!(Program::open(&path), Err(JailError::NotNative { .. })));
+        assert!(matches!(ElfProgram::open(&path), Err(JailError::NotNative { .. })));
+    }
+
+    fn note(owner: &[u8], kind: u32, content: &[u8], alignment: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> =
+            [owner.len() as u32, content.len() as u32, kind].into_iter().flat_map(u32::to_le_bytes).collect();
+        for part in [owner, content] {
+            bytes.extend(part);
+            bytes.resize(bytes.len().next_multiple_of(alignment), 0);
+        }
+        bytes
+    }
+
+    fn parsed(bytes: &[u8], alignment: usize) -> Vec<(Vec<u8>, u32, Vec<u8>)> {
+        let mut found = Vec::new();
+        parse_notes(bytes, alignment, &mut found);
+        found.into_iter().map(|note| (note.owner, note.kind, note.content)).collect()
+    }
+
+    #[test]
+    fn notes_are_found_in_either_alignment() {
+        for alignment in [4, 8] {
+            let mut bytes = note(b"GNU\0", 3, b"twenty bytes of hash", alignment);
+            bytes.extend(note(b"", 9, b"", alignment));
+            bytes.extend(note(b"Holdfast\0", 1, &[1, 0, 0, 0], alignment));
+            let expected = [
+                (b"GNU".to_vec(), 3, b"twenty bytes of hash".to_vec()),
+                (Vec::new(), 9, Vec::new()),
+                (b"Holdfast".to_vec(), 1, vec![1, 0, 0, 0]),
+            ];
+            assert_eq!(parsed(&bytes, alignment), expected);
+        }
+    }
+
+    #[test]
+    fn a_broken_note_ends_the_list() {
+        let whole = note(b"GNU\0", 3, b"content", 4);
+        for cut in 0..whole.len() - 1 {
+            assert_eq!(parsed(&whole[..cut], 4), [], "{cut}");
+        }
+        for lie in [u32::MAX, u32::MAX - 11, 1 << 31, 5000] {
+            for at in [0, 4] {
+                let mut bytes = whole.clone();
+                bytes[at..at + 4].copy_from_slice(&lie.to_le_bytes());
+                assert_eq!(parsed(&bytes, 4), [], "{lie:#x} at {at}");
+            }
+        }
+        assert_eq!(parsed(&vec![0; NOTES_BYTES_MAX as usize], 4).len(), NOTES_MAX);
+    }
+
+    #[test]
+    fn linked_programs_have_notes() {
+        let own = notes(&std::env::current_exe().unwrap()).unwrap();
+        assert!(own.iter().any(|note| note.owner == b"GNU"), "{own:?}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"no program").unwrap();
+        assert!(matches!(notes(file.path()), Err(JailError::NotNative { .. })));
     }
 }

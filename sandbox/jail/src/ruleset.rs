@@ -13,14 +13,14 @@ use landlock::{
 };
 
 use crate::jail::{Access, PathGrant};
-use crate::program::{LIBRARY_DIRECTORIES, LOADER_FILES, Program};
+use crate::program::{ElfProgram, LIBRARY_DIRECTORIES, LOADER_FILES};
 use crate::root::{NULL, is_null};
 
 /// The newest interface whose rights are asked for; of those, a kernel takes what it knows.
 const NEWEST: ABI = ABI::V7;
 
 /// Builds the ruleset. `None` when the kernel has no Landlock.
-pub(crate) fn build(program: &Program, grants: &[PathGrant]) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn build(program: &ElfProgram, grants: &[PathGrant]) -> io::Result<Option<OwnedFd>> {
     let handled = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))

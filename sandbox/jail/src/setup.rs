@@ -28,7 +28,7 @@ use crate::layers::{Layer, Weakness};
 use crate::machine::{Machine, map_ids};
 use crate::policy::{Given, Group};
 use crate::prepare::prepare;
-use crate::program::Program;
+use crate::program::ElfProgram;
 use crate::relay::{self, Stream};
 use crate::supervisor::{Charge, Supervisor};
 
@@ -49,7 +49,7 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
     let machine = Machine::get();
     let supervisor =
         Supervisor::get().map_err(|source| JailError::Host { what: "start the supervisor", source })?;
-    let program = Program::open(&jail.program)?;
+    let program = ElfProgram::open(&jail.program)?;
     let chosen = choose(&jail, machine, &program)?;
     let mut policy = jail.policy;
     if jail.paths.is_empty() {
@@ -130,7 +130,7 @@ pub(crate) fn start(mut jail: Jail) -> Result<Started, JailError> {
 
 /// What this machine lacks of a jail's layers.
 pub(crate) fn missing(jail: &Jail) -> Result<Vec<Weakness>, JailError> {
-    let program = Program::open(&jail.program)?;
+    let program = ElfProgram::open(&jail.program)?;
     Ok(choose(jail, Machine::get(), &program)?.weaker)
 }
 
