@@ -1,7 +1,7 @@
 //! The rows of the fault matrix that this workspace tests, at counts of one's choice, as one table.
 //!
 //! The tests are those of `./test`; this runs each row alone with its count in `HOLDFAST_CRASH_ROW`, reads the lines
-//! `fault ROW: WHAT: N trials in S s, seed X` that they write, and, if asked to, puts them into docs/guarantees.md.
+//! `fault ROW: WHAT: N trials in S s, seed X` that they write, and, if asked to, puts them into docs/faults.md.
 //!
 //! Invariants: every row is bounded in time. A row whose tests fail, or say nothing, fails the chore and is not
 //! written down.
@@ -19,7 +19,7 @@ use crate::workspace::Workspace;
 
 /// Twelve hours: more than any row takes at its long count.
 const ROW_TIMEOUT_S: u32 = 12 * 60 * 60;
-const GUARANTEES: &str = "docs/guarantees.md";
+const FAULTS: &str = "docs/faults.md";
 const BEGIN: &str = "<!-- cargo xtask crash --write: begin -->";
 const END: &str = "<!-- cargo xtask crash --write: end -->";
 const HEADING: &str = "| row | fault | trials | failures | seconds |\n|---|---|---|---|---|\n";
@@ -226,7 +226,7 @@ fn run(workspace: &Workspace, row: &Row, arguments: &Arguments) -> Result<Vec<Li
 
 /// Puts the results in the place of earlier ones of the same tests.
 fn write(root: &Path, results: &[Line]) -> Result<()> {
-    let path = root.join(GUARANTEES);
+    let path = root.join(FAULTS);
     let broken = |what: String| Failure::new(format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(&path).map_err(|error| broken(error.to_string()))?;
     let merged = merge(&text, results)

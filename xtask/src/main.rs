@@ -4,7 +4,7 @@
 //! one module, which holds its arguments and its run: `checks` and `tidy` look at the source,
 //! `applets` (with `c_applet`) builds guest programs, `c_library` what native programs in C link,
 //! `tests` runs the tests and `outcome` counts them, `crash` runs the fault matrix at other counts,
-//! `vm` a machine that fails, `sqlite_suite` SQLite's own tests, `fuzz` the targets of
+//! `guarantees` lists the tests behind each promise, `vm` a machine that fails, `sqlite_suite` SQLite's own tests, `fuzz` the targets of
 //! `tests/fuzz/`, `python` builds and tests the Python package, `release` builds what is shipped,
 //! `measure` starts the programs of `bench/`.
 //!
@@ -22,6 +22,7 @@ mod command;
 mod crash;
 mod failure;
 mod fuzz;
+mod guarantees;
 mod measure;
 mod miri;
 mod outcome;
@@ -71,6 +72,8 @@ enum Chore {
     Python,
     /// Runs the fault matrix and prints one table
     Crash(crash::Arguments),
+    /// Prints the tests behind each promise of docs/guarantees
+    Guarantees(guarantees::Arguments),
     /// Fails a machine in QEMU (crash, panic, reset, power cut) and checks what is left
     Vm(vm::Arguments),
     /// Runs SQLite's own test suite over our VFS
@@ -110,6 +113,7 @@ fn run(chore: Chore) -> Result<()> {
         Chore::Test => tests::test(&workspace),
         Chore::Python => python::python(&workspace),
         Chore::Crash(arguments) => crash::crash(&workspace, &arguments),
+        Chore::Guarantees(arguments) => guarantees::guarantees(&workspace, &arguments),
         Chore::Vm(arguments) => vm::vm(&workspace, &arguments),
         Chore::SqliteSuite(arguments) => sqlite_suite::sqlite_suite(&workspace, &arguments),
         Chore::Fuzz(arguments) => fuzz::fuzz(&workspace, arguments),

@@ -1,4 +1,4 @@
-//! The failures, and which level survives which: the table of docs/guarantees.md that the lab holds the library to.
+//! The failures, and which level survives which: the table of docs/guarantees/heap.md that the lab holds the library to.
 
 use std::fmt;
 

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use super::{File, Findings};
 use crate::workspace::Package;
 
-const GUARANTEES: &str = "docs/guarantees.md";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
 pub(crate) fn check(files: &[File], packages: &[Package], findings: &mut Findings) {
@@ -13,14 +12,7 @@ pub(crate) fn check(files: &[File], packages: &[Package], findings: &mut Finding
     for file in files.iter().filter(|file| file.has_extension(&["md"])) {
         links(file, &paths, findings);
     }
-    let find = |path: &str| files.iter().find(|file| file.path == path);
-    match find(GUARANTEES) {
-        Some(file) => guarantees(file, &functions(files), findings),
-        None => {
-            findings.in_file(GUARANTEES, "is missing; it lists each promise with the test that proves it")
-        }
-    }
-    match find(ARCHITECTURE) {
+    match files.iter().find(|file| file.path == ARCHITECTURE) {
         Some(file) => architecture(file, packages, findings),
         None => findings.in_file(ARCHITECTURE, "is missing; it is the map of the packages"),
     }
@@ -34,24 +26,6 @@ fn paths_and_folders(files: &[File]) -> HashSet<String> {
         paths.extend(ends.map(|end| file.path[..end].to_owned()));
     }
     paths
-}
-
-/// Names of all functions.
-fn functions(files: &[File]) -> HashSet<&str> {
-    let sources = files.iter().filter(|file| file.has_extension(&["rs", "py"]));
-    sources
-        .flat_map(|file| file.text().lines())
-        // As a function begins in Rust, and in Python.
-        .filter_map(|line| {
-            line.trim_start().split_once("fn ").or_else(|| line.trim_start().split_once("def "))
-        })
-        .filter(|(before, _)| before.split_whitespace().all(is_qualifier))
-        .filter_map(|(_, rest)| rest.split(['(', '<']).next())
-        .collect()
-}
-
-fn is_qualifier(word: &str) -> bool {
-    word.starts_with("pub") || matches!(word, "async" | "const" | "unsafe" | "extern")
 }
 
 fn links(file: &File, paths: &HashSet<String>, findings: &mut Findings) {
@@ -113,43 +87,6 @@ fn resolve(folder: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// In a table whose last column is `test`, rows look like `` | promise | how | `crate::path::test_name` | ``;
-/// the last cell may name several tests.
-fn guarantees(file: &File, functions: &HashSet<&str>, findings: &mut Findings) {
-    let mut promises = 0;
-    // Inside a table: whether its last column names tests.
-    let mut names_tests = None;
-    for (index, line) in file.text().lines().enumerate() {
-        let Some(row) = line.trim().strip_prefix('|').and_then(|rest| rest.strip_suffix('|')) else {
-            names_tests = None;
-            continue;
-        };
-        let last = row.rsplit('|').next().unwrap_or("").trim();
-        let is_rule = last.chars().all(|character| matches!(character, '-' | ':'));
-        if !*names_tests.get_or_insert(last == "test") || last == "test" || is_rule {
-            continue;
-        }
-        promises += 1;
-        let names: Vec<&str> = last.split('`').skip(1).step_by(2).collect();
-        if names.is_empty() {
-            findings.at_line(file, index + 1, "no test is named in the last column; a promise needs one");
-        }
-        for name in names {
-            let function = name.rsplit("::").next().unwrap_or(name);
-            if !functions.contains(function) {
-                findings.at_line(
-                    file,
-                    index + 1,
-                    &format!("there is no test `{function}`; correct the name"),
-                );
-            }
-        }
-    }
-    if promises == 0 {
-        findings.in_file(&file.path, "has no promise; rows look like `| promise | how | `test` |`");
-    }
-}
-
 fn architecture(file: &File, packages: &[Package], findings: &mut Findings) {
     for package in packages {
         let last = package.folder.rsplit('/').next().unwrap_or(&package.folder);
@@ -175,27 +112,5 @@ mod tests {
         assert_eq!(about("[x](../../etc/passwd)").len(), 1);
         assert_eq!(about("[x]: missing.md").len(), 1);
         assert_eq!(about("`[x](code.md)`\n```\n[x](code.md)\n```"), [""; 0]);
-    }
-
-    #[test]
-    fn a_guarantee_must_name_a_test_that_exists() {
-        let functions = HashSet::from(["it_holds", "it_lasts"]);
-        let about =
-            |text: &str| findings_about(GUARANTEES, text, |file, found| guarantees(file, &functions, found));
-        let table = "| promise | how | test |\n|---|:-:|---|\n| a | b | `x::it_holds`, `it_lasts` |\n";
-        assert_eq!(about(table), [""; 0]);
-        assert_eq!(about(&format!("| failure | level |\n|---|---|\n| c | `power` |\n\n{table}")), [""; 0]);
-        assert_eq!(about(&format!("{table}| a | b | `x::it_fails` |\n")).len(), 1);
-        assert_eq!(about(&format!("{table}| a | b | later |\n")).len(), 1);
-        assert_eq!(about("nothing\n").len(), 1);
-    }
-
-    #[test]
-    fn functions_are_found_whatever_stands_before_them() {
-        let text =
-            "pub(crate) fn one() {}\n    async fn two<T>() {}\n// see fn three()\n#[test] fn four() {}\n";
-        let files = [File { path: "a.rs".to_owned(), bytes: text.into(), executable: false }];
-        let found = functions(&files);
-        assert!(found.contains("one") && found.contains("two") && !found.contains("three"));
     }
 }
