@@ -22,6 +22,21 @@ fn readme() {
 }
 
 #[test]
+fn guide_to_heaps() {
+    check("docs/guides/heaps.md");
+}
+
+#[test]
+fn guide_to_applets() {
+    check("docs/guides/applets.md");
+}
+
+#[test]
+fn guide_to_keeper() {
+    check("docs/guides/keeper.md");
+}
+
+#[test]
 fn guide_to_sqlite() {
     check("docs/guides/sqlite.md");
 }
